@@ -275,6 +275,24 @@ def test_changes_of_a_call_that_was_stopped_are_not_denied(total: DiffStat, expe
     assert history.is_incomplete
 
 
+@pytest.mark.item("rec-36")
+def test_failed_snapshots_are_counted_from_the_first_iteration_without_one() -> None:
+    """Also while the run is running: what the last good snapshot says is not all that changed."""
+    plan = msgspec.structs.replace(plan_of(loop()), workspace=WorkspacePolicy(snapshots=True))
+    driver = Driver(plan).start()
+    driver.answer("/snapshot#1", Reply(snapshot=Snapshot(tree="t1", total=DiffStat(1, 2, 3))))
+    known = "1 file changed (+2 −3)"
+    for number, missing in enumerate(("changes of iteration 1", "changes since iteration 1")):
+        driver.answer(f"main.{number}/agent#1", "x")
+        driver.answer(f"main.{number}/snapshot#{number + 2}", Fail("snapshot", "the disk is full"))
+        assert f"{known}, {missing} were not recorded" in final_line(driver.state)
+        driver.answer(f"main.{number}/check0#1", Reply("no", code=1))
+    driver.answer("main.2/agent#1", "x")
+    total = Snapshot(tree="t2", total=DiffStat(1, 4, 3))
+    driver.answer("main.2/snapshot#4", Reply(snapshot=total))
+    assert "not recorded" not in final_line(driver.state)
+
+
 @pytest.mark.parametrize(
     ("usage", "expected"),
     [

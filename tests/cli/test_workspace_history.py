@@ -511,6 +511,9 @@ def test_an_agent_that_deletes_the_workspace(lw: Place, monkeypatch: pytest.Monk
     hint = f"loopwright restore {run} 0 --to DIR"
     assert hint in told.err
     assert hint in lw("show", run).out
+    failed = f"warning: the snapshot of the workspace failed: the workspace {work} does not exist"
+    assert f"iteration 1/2: {failed}" in told.err
+    assert f"     {failed}" in lw("show", run).out
     reason = f"the changes of iteration 1 were not recorded: the workspace {work} does not exist"
     for more in ([], ["1"], ["--stat"], ["--json"]):
         compared = lw("diff", run, *more)

@@ -233,14 +233,24 @@ def test_a_second_run_in_the_same_folder_is_warned_about(project: Place) -> None
     file = project.loop(project.script("x", "x"), until={"person": True})
     first = project("run", file, "--no-wait", "--json").json["run"]
     told = project("run", file, "--no-wait")
-    assert f"warning: {first} (work) waits now, and can continue in this folder" in told.err
+    assert (
+        f"warning: {first} (work) waits for a decision and would continue in this folder"
+        in told.err
+    )
     assert "--worktree" in told.err
     with project.start("run", project.loop(project.probe({"hang": True}), name="b.yaml")):
         until(lambda: bool(project.calls()))
         busy = project("run", file, "--no-wait")
-        assert "(work) also works in this folder, on the same files" in busy.err
+        assert "(work) is also running in this folder, on the same files" in busy.err
         apart = project("run", file, "--no-wait", "--worktree")
         assert "in this folder" not in apart.err
+        assert project("pause", first).code == 0
+        where = f"(work) is also running in the folder of {first}, on the same files;"
+        for form in ((first, "--no-wait"), ("all", "--no-wait")):
+            project("pause", first)
+            assert project("resume", *form).err.count(where) == 1, form
+        project("pause", first)
+        assert project.real("resume", first, "--detach").err.count(where) == 1
         project("stop", "all")
     assert "in this folder" not in project("run", file, "--no-wait").err
 

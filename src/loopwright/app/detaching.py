@@ -15,10 +15,11 @@ from loopwright.app.opening import HANDED, open_reader, presence_of, this_owner
 from loopwright.app.reopening import Changes
 from loopwright.app.run_request import Start
 from loopwright.app.served import ServedDriver
+from loopwright.app.service import Service
 from loopwright.app.settings import Settings
 from loopwright.app.views.summary import summary
 from loopwright.app.wiring import near
-from loopwright.app.worktree_runs import start_notes
+from loopwright.app.worktree_runs import resume_warnings, start_notes
 from loopwright.errors import LoopwrightError, StorageError
 from loopwright.model.record import JsonValue
 from loopwright.ports import OPEN_STATUSES, EventLog, Owner
@@ -84,9 +85,14 @@ def resume_in_background(
             service.log.release([run], ours)
             raise
         seen = summary(service.state(run), service.read_text)
+        notes = (one.words, *_folder_warnings(service, run))
         process = _driving(settings, run, alone=alone, heir_of=ours)
         _wait_until_taken(service.log, run, process, ours)
-    return Detached(run=run, pid=process.pid, served=False, summary=seen, notes=(one.words,))
+    return Detached(run=run, pid=process.pid, served=False, summary=seen, notes=notes)
+
+
+def _folder_warnings(service: Service, run: str) -> list[str]:
+    return [f"warning: {one}" for one in resume_warnings(service, run)]
 
 
 async def _resume_at_server(
@@ -99,10 +105,11 @@ async def _resume_at_server(
             return None
         one = await resume_run(here, reference, changes)
         seen = summary(here.service.state(one.run), here.service.read_text)
+        notes = (one.words, *_folder_warnings(here.service, one.run))
         pid = await driver.taken_up(one.run)
     driver_pid = pid or drive_in_background(settings, one.run)
     served = pid is not None
-    return Detached(run=one.run, pid=driver_pid, served=served, summary=seen, notes=(one.words,))
+    return Detached(run=one.run, pid=driver_pid, served=served, summary=seen, notes=notes)
 
 
 def _wait_until_taken(

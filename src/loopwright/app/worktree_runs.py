@@ -8,6 +8,7 @@ from loopwright.app.given import access_in
 from loopwright.app.named_programs import worktree_warnings
 from loopwright.app.project_files import user_records
 from loopwright.app.service import Service, row_ended
+from loopwright.app.views.listing import is_left_behind
 from loopwright.errors import Conflict, LoopwrightError
 from loopwright.kernel.facts import RunStarted, Worktree
 from loopwright.model.plan import Plan
@@ -40,7 +41,37 @@ def _folder_notes(service: Service, run: str, first: RunStarted) -> list[str]:
         checkout = Path(made.repository) / folder.relative_to(made.folder)
         missing = worktree_warnings(plan, folder, checkout)
         return [*notes, *(f"{_WARNING}{one}" for one in missing), *_git_notes(plan, made)]
-    others = [
+    return _shared_folder(service, run, first)
+
+
+def resume_warnings(service: Service, run: str) -> list[str]:
+    """That other runs are working in the folder that a run continues in."""
+    first = _first(service, run)
+    if first.worktree is not None:
+        return []
+    working = [one for one in _other_rows(service, run, first) if _is_working(service, one)]
+    if not working:
+        return []
+    where = f"{_also_running(working)} in the folder of {run}, on the same files"
+    return [_other_runs(working, where, "pause or stop one of them")]
+
+
+def _shared_folder(service: Service, run: str, first: RunStarted) -> list[str]:
+    """Whether other open runs have the folder of a run; those that are running count first."""
+    others = _other_rows(service, run, first)
+    working = [row for row in others if _is_working(service, row)]
+    remedy = "--worktree gives each run its own files"
+    if working:
+        where = f"{_also_running(working)} in this folder, on the same files"
+        return [_WARNING + _other_runs(working, where, remedy)]
+    if others:
+        where = f"{_standing(others)} and would continue in this folder"
+        return [_WARNING + _other_runs(others, where, remedy)]
+    return []
+
+
+def _other_rows(service: Service, run: str, first: RunStarted) -> list[RunRow]:
+    return [
         row
         for row in service.log.rows(statuses=OPEN_STATUSES)
         if row.run != run
@@ -48,23 +79,28 @@ def _folder_notes(service: Service, run: str, first: RunStarted) -> list[str]:
         and first.parent != row.run
         and row.headline.surface != CHAT_SURFACE
     ]
-    working = [row for row in others if row.headline.status == "running"]
-    if working:
-        what = "also work" if len(working) > 1 else "also works"
-        return [_other_runs(working, f"{what} in this folder, on the same files")]
-    if others:
-        what = "wait" if len(others) > 1 else "waits"
-        return [_other_runs(others, f"{what} now, and can continue in this folder")]
-    return []
 
 
-def _other_runs(rows: Sequence[RunRow], what: str) -> str:
+def _is_working(service: Service, row: RunRow) -> bool:
+    return row.headline.status == "running" and not is_left_behind(service.log, row)
+
+
+def _also_running(rows: Sequence[RunRow]) -> str:
+    return "are also running" if len(rows) > 1 else "is also running"
+
+
+def _standing(rows: Sequence[RunRow]) -> str:
+    """How runs stand that are open and are not running."""
+    if len(rows) > 1:
+        return "have not ended"
+    status = rows[0].headline.status
+    return {"paused": "is paused", "waiting": "waits for a decision"}.get(status, "was interrupted")
+
+
+def _other_runs(rows: Sequence[RunRow], what: str, remedy: str) -> str:
     first, count = rows[0], len(rows) - 1
     more = f" and {count} more run{'' if count == 1 else 's'}" if count else ""
-    return (
-        f"warning: {first.run} ({first.headline.name}){more} {what}; start with --worktree to give "
-        "each run files of its own"
-    )
+    return f"{first.run} ({first.headline.name}){more} {what}; {remedy}"
 
 
 def _git_notes(plan: Plan, worktree: Worktree) -> list[str]:

@@ -194,14 +194,26 @@ def resume(
     async def begin(here: "Local") -> "list[Taken]":
         if run != ALL:
             one = await resume_run(here, run, changes)
+            _warn_about_folders(door, here, [one.run])
             return [Taken(one.run, one.seen)]
         taken = await resume_all(here)
+        _warn_about_folders(door, here, [one.run for one in taken])
         door.say(f"{sum(one.is_own for one in taken)} resumed")
         for name, problem in here.driver.problems:  # what could not be taken up
             door.tell(f"{name}: {problem}", tone="bad")
         return [Taken(one.run, one.seen) for one in taken]
 
     return drive(door, begin, Manner(no_wait=no_wait, jsonl=jsonl, several=run == ALL))
+
+
+def _warn_about_folders(door: Door, here: "Local", runs: "list[str]") -> None:
+    """Name runs that work in the same folder as a run that was resumed; each pair once."""
+    from loopwright.app.worktree_runs import resume_warnings  # noqa: PLC0415 - help stays quick
+
+    for number, run in enumerate(runs):
+        for warning in resume_warnings(here.service, run):
+            if not any(earlier in warning for earlier in runs[:number]):
+                door.say(f"warning: {warning}", tone="warn")
 
 
 def _resume_detached(door: Door, run: str, changes: "Changes") -> int:

@@ -178,8 +178,9 @@ def snapshot_answered(state: State, pending: Pending, fact: EffectDone | EffectF
     snapshot = fact.snapshot if isinstance(fact, EffectDone) else None
     if snapshot is None:
         known.problem = fact.error.detail if isinstance(fact, EffectFailed) else "it has no tree"
+        known.failed_since = known.failed_since or fact.iteration or 0
     else:
-        known.problem = ""
+        known.problem, known.failed_since = "", 0
         known.latest, known.last = snapshot, snapshot.tree
         known.first = known.first or snapshot.tree
         known.baseline = known.baseline or snapshot.tree

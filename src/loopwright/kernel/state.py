@@ -123,6 +123,7 @@ class Snapshots:
     taken: bool = False  # the one before anything else, since the run was started or reopened
     written: bool = False  # something may have written since the last one was requested
     problem: str = ""  # why the last one failed
+    failed_since: int = 0  # the first iteration without a snapshot, while they fail; 0: none
     skip_last: bool = False  # the run was stopped again while its last one was being taken
     latest: Snapshot | None = None
     asked: dict[str, str] = field(default_factory=dict)  # by place: the effect under way

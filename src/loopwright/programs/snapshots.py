@@ -107,7 +107,8 @@ async def _take_snapshot(workspaces: Workspaces, job: Job, call: SnapshotCall) -
         hint = f"; {error.hint}" if error.hint else ""
         return Failed(error=Failure(FAILED, f"{error.message}{hint}"))
     except OSError as error:
-        return Failed(error=Failure(FAILED, f"{error.strerror or error}: {error.filename or ''}"))
+        what = f"{error.filename}: " if error.filename else ""
+        return Failed(error=Failure(FAILED, f"{what}{error.strerror or error}"))
     named = name_files(caches, len(caches))
     note = f"caches of Python are not counted as protected files: {named}" if caches else ""
     if call.protect and not call.baseline:

@@ -226,9 +226,12 @@ def _changes(state: State) -> str:
             f"{_count(total.files, 'file')} changed (+{total.insertions:,} \N{MINUS SIGN}"
             f"{total.deletions:,})"
         )
-    if not unknown or state.finished is None:
+    if not unknown or (state.finished is None and not state.snapshots.problem):
         return words
-    where = f"changes of iteration {state.newest.iteration}" if state.newest else "later changes"
+    newest, since = state.newest, state.snapshots.failed_since
+    where = f"changes of iteration {newest.iteration}" if newest else "later changes"
+    if newest and 0 < since < newest.iteration:
+        where = f"changes since iteration {since}"
     return f"{words}, {where} were not recorded" if words else f"{where} were not recorded"
 
 

@@ -210,6 +210,8 @@ class Progress:
         what = self._calls.pop(fact.effect, "")
         self._doing.pop(fact.effect, None)
         self._status.pop(fact.effect, None)
+        if isinstance(fact, EffectFailed) and fact.effect in self._snapshots:
+            return self._snapshot_failed(fact)
         purpose = fact.effect.rpartition("/")[2].partition("#")[0]
         if isinstance(fact, EffectFailed) and fact.error.type == SHORTAGE:
             self._shortage = fact.error.detail.partition(":")[0]
@@ -243,6 +245,20 @@ class Progress:
             named = name_files(snapshot.watched, len(snapshot.watched))
             return Line(f"{place}: warning: {named} changed; the check depends on it", good=False)
         return None
+
+    def _snapshot_failed(self, fact: EffectFailed) -> Line | None:
+        """Without its snapshot it is not known what an iteration changed."""
+        if _is_cancelled(fact):
+            return None
+        seen, place = self._open.get(fact.path), self._pass_label(fact.path, fact.iteration)
+        what = "this iteration" if seen is not None else place or "the run"
+        text = (
+            f"the snapshot of the workspace failed: {fact.error.detail}; "
+            f"the changes of {what} are not recorded separately"
+        )
+        if seen is not None:
+            seen.activity.warnings[text] = None
+        return Line(f"{place}{': ' if place else ''}warning: {text}", good=False)
 
     def _pass_finished(self, fact: IterationFinished) -> Line | None:
         seen = self._open.pop(fact.path, None)
