@@ -93,6 +93,17 @@ CASES = {
         "unknown-input", ["--input", "colour=red"], parameters={"colour": "red"}
     ),
     "no agent for a role": starting_named("no-agent", []),
+    "blank goal": starting_named("bad-definition", [], goal=" "),
+    "goal of what has no stages": Case(
+        "not-editable",
+        ["edit", "RUN", "--goal", "x"],
+        ("PATCH", "/api/v1/loops/RUN", {"goal": "x"}),
+    ),
+    "fork of no iteration": Case(
+        "unknown-place",
+        ["fork", "RUN", "--at", "99"],
+        ("POST", "/api/v1/runs/RUN/fork", {"at": "99"}),
+    ),
     "pause of what has ended": of_run(
         "ended", ["pause", "RUN"], "runs/RUN/pause", {}, action="pause"
     ),
@@ -158,6 +169,7 @@ CASES = {
     ),
     "bad budget": starting("bad-budget", ["--budget", "euro=5"], budget="euro=5"),
     "budget twice": starting("bad-budget", ["--budget", "usd=5,usd=6"], budget="usd=5,usd=6"),
+    "empty budget": starting("bad-budget", ["--budget", ""], budget=""),
     "bad name": starting("bad-name", ["--name", " "], name=" "),
     "bad label": starting("bad-label", ["--label", " "], labels=[" "]),
     "no workspace": starting(
@@ -277,9 +289,9 @@ def test_a_refusal_is_the_same_at_each_interface(
         ("`loopwright doctor --deep` says which", "`loopwright doctor --deep` says which"),
         ("`loopwright mcp --allow-answers` or --label x", "`loopwright mcp --allow-answers` or "
          "`labels` x"),
-        ("check `npm test --ci`: add --env X", "check `npm test --ci`: add `variables` X"),
-        ("'a --env x' isn't a name; add --env X", "'a --env x' isn't a name; add `variables` X"),
-        ("isn't there: add --env X, don't wait", "isn't there: add `variables` X, don't wait"),
+        ("check `npm test --ci`: add --env X", "check `npm test --ci`: add `env` X"),
+        ("'a --env x' isn't a name; add --env X", "'a --env x' isn't a name; add `env` X"),
+        ("isn't there: add --env X, don't wait", "isn't there: add `env` X, don't wait"),
         ("a -- b, run-time --", "a -- b, run-time --"),
         ("nothing", "nothing"),
     ],
@@ -289,3 +301,15 @@ def test_flags_are_written_as_parameters(text: str, shown: str) -> None:
     words of a definition.
     """
     assert without_flags(text) == shown
+
+
+@pytest.mark.item("rec-46")
+def test_warnings_over_http_name_no_flags(shared: Served) -> None:
+    """What a warning advises is a parameter of the request, or a whole command."""
+    node = {"id": "a", "bash": 'echo "$NOPE"', "env": {"A": "b"}}
+    flow = {"name": "w", "description": "d", "provider": "pi", "nodes": [node]}
+    body = {"definition": json.dumps(flow), "message": "Go."}
+    warnings = "\n".join(shared("POST", "/api/v1/runs", body).json["warnings"])
+    assert "(give a run `agent` SPEC" in warnings
+    assert "(`loopwright run --env NOPE` passes it on)" in warnings
+    assert "--" not in re.sub(r"`loopwright [^`]*`", "", warnings)

@@ -293,12 +293,18 @@ def _missing_hint(name: str, wanted: Input) -> str:
     return f"give --input {name}=VALUE{about}"
 
 
+def check_not_empty(message: str) -> None:
+    """Refuse a message that says nothing."""
+    if not message.strip():
+        raise DefinitionError("the message is empty: say what is to be done")
+
+
 def check_message(plan: Plan, message: str | None) -> str:
     """The run's message; something must say what to do."""
     if message is not None and message.strip():
         return message
     if message is not None:
-        raise DefinitionError("the message is empty: say what is to be done")
+        check_not_empty(message)
     if not plan.message and _needs_message(plan):
         raise DefinitionError("no message: give one after the file, or a goal in the definition")
     return ""

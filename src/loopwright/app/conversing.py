@@ -66,7 +66,7 @@ def chat_start(wish: ChatWish) -> Start:
         name="chat",
         steps=(Step(id="main", action=turns),),
         agents={"chat": agent},
-        limits=tightened(NO_LIMITS, wish.budget) if wish.budget else NO_LIMITS,
+        limits=tightened(NO_LIMITS, wish.budget) if wish.budget is not None else NO_LIMITS,
         settings={SURFACE: "chat"},
     )
     here = Path.cwd()
@@ -111,13 +111,15 @@ def check_is_chat(state: State) -> None:
     """Only a chat can be gone on with as one."""
     if state.plan.settings.get(SURFACE) != "chat":
         raise Conflict(
-            f"{state.run} is no chat", code="no-chat", hint=f"loopwright resume {state.run}"
+            f"{state.run} is no chat",
+            code="no-chat",
+            hint=f"`loopwright resume {state.run}` continues it",
         )
     if state.finished is not None:
         raise Conflict(
             f"{state.run} has ended: {state.finished.outcome} ({state.finished.reason})",
             code="ended",
-            hint=f"loopwright fork {state.run} --at PASS --edit TEXT goes on from a turn of it",
+            hint=f"`loopwright fork {state.run} --at PASS --edit TEXT` goes on from a turn of it",
         )
 
 

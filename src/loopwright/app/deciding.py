@@ -44,7 +44,7 @@ def check_answer(
         raise Conflict(
             f"{opened.gate} takes {', '.join(opened.answers)}, not {decision}",
             code="bad-decision",
-            hint=f"loopwright {opened.answers[0]} {opened.gate}",
+            hint=f"`loopwright {opened.answers[0]} {opened.gate}`",
         )
     if digest is not None and digest != opened.digest:
         raise Conflict(f"{opened.gate} has changed since it was shown", code="changed-since-shown")

@@ -126,7 +126,7 @@ def look_at(service: Service, run: str, case: str = "") -> Evaluated:
         raise LoopwrightError(
             f"{run} is {status}: there is nothing to evaluate yet",
             code="not-finished",
-            hint=f"loopwright events {run} --follow waits for its end",
+            hint=f"`loopwright events {run} --follow` waits for its end",
         )
     came = came_to([one.fact for one in facts], service.read_text)
     error = state.finished.error if state.finished else None

@@ -238,13 +238,15 @@ def _check_ended(service: Service, row: RunRow, changes: Changes) -> None:
     if not half:
         words = capped_words(state) or "it did not stop in the middle of an iteration"
         raise Conflict(
-            f"{row.run}: {words}", code="not-half-way", hint=f"loopwright resume {row.run}"
+            f"{row.run}: {words}",
+            code="not-half-way",
+            hint=f"`loopwright resume {row.run}` continues it",
         )
     if changes.stage == "skip" and all(one.stuck is None for one in half.values()):
         raise Conflict(
             f"{row.run} was ended after a whole iteration: there is no stage to leave out",
             code="wrong-state",
-            hint=f"loopwright retry {row.run}",
+            hint=f"`loopwright retry {row.run}` tries it again",
         )
 
 
@@ -255,7 +257,7 @@ def _staged(service: Service, reference: str) -> RunRow:
         raise Conflict(
             f"{row.run} is no loop of roles: it has no stages",
             code="no-stages",
-            hint=f"loopwright resume {row.run} continues it",
+            hint=f"`loopwright resume {row.run}` continues it",
         )
     return row
 
@@ -267,6 +269,6 @@ def _of_roles(service: Service, reference: str) -> RunRow:
         raise Conflict(
             f"{row.run} is not a loop of roles: only their plans can be edited",
             code="not-editable",
-            hint=f"loopwright fork {row.run} --at N --edit TEXT starts a new run from iteration N",
+            hint=f"`loopwright fork {row.run} --at N --edit TEXT` starts a new run",
         )
     return row

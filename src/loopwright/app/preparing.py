@@ -144,7 +144,7 @@ def plain_definition(loop: LoopWish) -> Definition | None:
     if loop.judges or loop.patterns or loop.manual or wish.inputs:
         return None
     checks = plain_checks(loop.signals, loop.commands)
-    limits = plain_limits(budget_values(wish.budget) if wish.budget else {})
+    limits = plain_limits(budget_values(wish.budget) if wish.budget is not None else {})
     if checks is None or limits is None:
         return None
     step = plain_repeat(loop.max, loop.memory, checks, criteria=loop.criteria)
@@ -191,7 +191,7 @@ def _prepare(definition: Definition, wish: Wish, *, base: Path) -> Start:
     plan = with_rights(plan, wish.rights)
     variables = read_variables(wish.env, os.environ)
     plan = with_variables(plan, wish.env, variables)
-    if wish.budget:
+    if wish.budget is not None:
         plan = msgspec.structs.replace(plan, limits=tightened(plan.limits, wish.budget))
     if wish.parallel is not None:
         plan = _side_by_side(plan, wish.parallel)
@@ -448,7 +448,7 @@ class _LoopText:
 def _write_loop(text: _LoopText, loop: LoopWish) -> None:
     text.line("{")
     text.field("name", _loop_name(loop), "--name")
-    if loop.wish.budget:
+    if loop.wish.budget is not None:
         text.field("budget", budget_values(loop.wish.budget), "--budget")
     # What stands behind it is bound afterwards, like every agent given on the command line.
     judge = ', "judge": {}' if loop.judges else ""

@@ -1,6 +1,7 @@
 """Errors of the product as every door tells them: one problem object, by RFC 9457."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from loopwright.errors import (
@@ -15,6 +16,7 @@ from loopwright.errors import (
     StorageError,
     Unreachable,
 )
+from loopwright.syntax.diagnostic import Diagnostic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +56,7 @@ class Problem:
 
 _COMMAND = re.compile(r"`[^`\-][^`]*`|(?<!\w)'[^'\n]*'(?!\w)")
 _FLAG = re.compile(r"(?P<tick>`?)(?<![\w-])--(?P<name>[a-z][a-z-]*)")
-_FIELDS = {"input": "inputs", "label": "labels", "env": "variables"}
+_FIELDS = {"input": "inputs", "label": "labels"}
 """Options of the command line that other interfaces call otherwise."""
 
 
@@ -91,12 +93,17 @@ def neutral(problem: "Problem") -> "Problem":
     return replace(problem, detail=without_flags(problem.detail), hint=hint, errors=errors)
 
 
+def rendered(found: Iterable[Diagnostic]) -> list[str]:
+    """Findings as lines for interfaces other than the command line."""
+    return [without_flags(one.render()) for one in found]
+
+
 def problem_words(error: LoopwrightError) -> str:
     """A refusal as one line for agents: code, message and remedy, the same as over HTTP."""
     problem = neutral(known_problem(error))
     hint = f" ({problem.hint})" if problem.hint else ""
     found = [p for p in getattr(error, "problems", ()) if hasattr(p, "render")]
-    lines = [without_flags(one.render()) for one in found]
+    lines = rendered(found)
     return "\n".join([f"{problem.code}: {problem.detail}{hint}", *lines])
 
 

@@ -169,7 +169,7 @@ def _check(row: RunRow, changes: Changes, state: State) -> None:
         raise Conflict(
             f"{row.run} was stopped ({reason}): no stage of it has failed",
             code="ended",
-            hint=f"loopwright resume {row.run} continues it",
+            hint=f"`loopwright resume {row.run}` continues it",
         )
 
 
@@ -200,7 +200,7 @@ def _check_work(state: State, changes: Changes) -> None:
         raise Conflict(
             f"{state.run} was stopped by a step of its definition, which would stop it again",
             code="ended",
-            hint=f"loopwright resume {state.run} --restart begins with the first step",
+            hint=f"`loopwright resume {state.run} --restart` begins with the first step",
         )
     if not changes.restart:
         _check_passes(state, changes.passes)
@@ -279,8 +279,9 @@ def _check_budget(state: State, changes: Changes) -> None:
 def _limits(state: State, changes: Changes) -> Limits | None:
     """The limits of the run from now on, or None where they stay as they are."""
     time = f"time={changes.time}" if changes.time else ""
-    text = ",".join(one for one in (changes.budget or "", time) if one)
-    return tightened(state.plan.limits, text) if text else None
+    given = [changes.budget] if changes.budget is not None else []
+    text = ",".join([*given, time] if time else given)
+    return tightened(state.plan.limits, text) if given or time else None
 
 
 def _facts(service: Service, state: State, *, by: str, changes: Changes) -> list[AnyFact]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from loopwright.app.binding import unknown_input
+from loopwright.app.binding import check_not_empty, unknown_input
 from loopwright.app.controlling import ResumedRun, pause_run, resume_run, stop_run
 from loopwright.app.keeping import Beside, alone
 from loopwright.app.library import Library, Listed
@@ -12,6 +12,7 @@ from loopwright.app.loop_live import live
 from loopwright.app.loop_steering import LoopEdit, edit, retry, skip
 from loopwright.app.preflight import check_sign_in
 from loopwright.app.preparing import Wish, prepare_named
+from loopwright.app.problems import rendered
 from loopwright.app.projects import ProjectWish, project_for
 from loopwright.app.readiness import check_worker
 from loopwright.app.registry import is_loop
@@ -136,7 +137,7 @@ class Loops:
             "termination": listed.termination,
             "project_id": project.id,
             "warnings": [
-                *(replace(one, file=wish.definition).render() for one in definition.warnings),
+                *rendered(replace(one, file=wish.definition) for one in definition.warnings),
                 *start_warnings(self.here.service, run),
             ],
             "message": f"The loop has started. loop_status with id {run} tells how it goes.",
@@ -301,9 +302,9 @@ def _one(action: str, reference: str) -> str:
 
 
 def _check(wish: LoopWish) -> None:
-    missing = [n for n in ("definition", "goal") if not getattr(wish, n).strip()]
-    if missing:
-        raise LoopwrightError(f"missing: {', '.join(missing)}", code="missing-field")
+    if not wish.definition.strip():
+        raise LoopwrightError("missing: definition", code="missing-field")
+    check_not_empty(wish.goal)
     most = wish.max_iterations
     if most is not None and not 1 <= most <= MAX_PASSES:
         raise LoopwrightError(

@@ -139,7 +139,7 @@ class RunSnapshots:
             raise LoopwrightError(
                 f"{self.run} has no check command",
                 code="no-check",
-                hint=f"name one: loopwright bisect {self.run} -- pytest -q",
+                hint=f"name one: `loopwright bisect {self.run} -- pytest -q`",
             )
         _require_programs(checks)
         folder = Path(tempfile.mkdtemp(prefix="loopwright-bisect-"))

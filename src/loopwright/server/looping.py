@@ -7,6 +7,7 @@ from loopwright.app.assistants import Assistants, Parting
 from loopwright.app.keeping import Beside
 from loopwright.app.leaving import Leaving, departures
 from loopwright.app.loops import LoopStory, agent_of, is_loop
+from loopwright.app.problems import rendered
 from loopwright.app.run_request import Start
 from loopwright.app.stop_wait import wait_until_stopped
 from loopwright.server.context import Context
@@ -53,7 +54,7 @@ class Looping:
     def warnings(self, agent_id: str) -> list[str]:
         """What is doubtful about an assistant, in the words of a run that is just started."""
         found = self.assistants.definition(self.assistants.get(agent_id)).warnings
-        return [one.render() for one in found]
+        return rendered(found)
 
     def beside(
         self, by: str, start: Start | None = None, *, parting: Parting | None, name: str = ""

@@ -438,7 +438,7 @@ def test_a_variable_of_a_longer_word_in_a_script_gets_the_form_with_braces() -> 
     found = {one.message.split(":")[0]: one.hint for one in problems}
     assert found == {
         "nothing sets WORKFLOW_ID_": "did you mean ${WORKFLOW_ID}_?",
-        "nothing sets OTHER_NAME": "give a run --env OTHER_NAME",
+        "nothing sets OTHER_NAME": "`loopwright run --env OTHER_NAME` passes it on",
     }
 
 

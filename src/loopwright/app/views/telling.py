@@ -28,7 +28,7 @@ class Teller:
             raise LoopwrightError(
                 f"the dialect {plan.dialect} has no events of its own",
                 code="no-events",
-                hint=f"loopwright events {run} shows the events",
+                hint=f"`loopwright events {run}` shows the events",
             )
         self.run = run
         self._rendered = rendered

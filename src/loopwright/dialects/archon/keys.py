@@ -74,7 +74,7 @@ _NO_EFFECT_AT_THE_TOP = (
 )
 # Keys of other systems that people write, and what does the same here.
 _ADVICE: dict[str, str | None] = {
-    "env": "set the variables in the script, or give a run --env NAME",
+    "env": "set the variables in the script, or use `loopwright run --env NAME`",
     **dict.fromkeys(("cwd", "workdir", "working_dir"), "let the script change its folder"),
     **dict.fromkeys(("maxTurns", "max_turns"), "maxBudgetUsd and idle_timeout are limits"),
     **dict.fromkeys(("permissionMode", "permission_mode"), "give a run --permission MODE"),

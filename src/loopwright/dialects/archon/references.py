@@ -111,7 +111,7 @@ def _of_unset(site: Site) -> Iterator[tuple[int, str, _Found]]:
 def _unset_hint(name: str) -> str:
     begin = longest_variable(name)
     if begin is None:
-        return f"give a run --env {name}"
+        return f"`loopwright run --env {name}` passes it on"
     return f"did you mean ${{{begin}}}{name.removeprefix(begin)}?"
 
 

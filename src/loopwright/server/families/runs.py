@@ -15,6 +15,7 @@ from loopwright.app.dialects import WorkspaceFiles
 from loopwright.app.packing import MOST_FILES
 from loopwright.app.preflight import check_sign_in, dry_run_warnings, preflight_checks
 from loopwright.app.preparing import Wish, choices, prepare_file
+from loopwright.app.problems import rendered, without_flags
 from loopwright.app.promoting import check_promoted
 from loopwright.app.rehearsing import all_stories, played
 from loopwright.app.rehearsing import rehearsed as told_rehearsal
@@ -208,7 +209,7 @@ async def rehearsed(asked: Asked) -> Answer:
         endings.append(await asyncio.to_thread(played, plan, story))
     costs = service.costs
     limits: list[JsonValue] = [*costs.enforcement(plan)] if costs is not None else []
-    warnings: list[JsonValue] = [*dry_run_warnings(start)]
+    warnings: list[JsonValue] = [*map(without_flags, dry_run_warnings(start))]
     return {**told_rehearsal(plan, endings).as_dict(), "limits": limits, "warnings": warnings}
 
 
@@ -278,7 +279,7 @@ async def told_made(asked: Asked, run: str) -> Answer:
 
 async def _answer_started(asked: Asked, run: str, found: Sequence[Diagnostic]) -> Answer:
     """A run that was just started, and the warnings about its definition and its workspace."""
-    warnings: list[JsonValue] = [one.render() for one in found]
+    warnings: list[JsonValue] = [*rendered(found)]
     warnings += start_warnings(asked.context.service, run)
     response = as_response({**await summary_of(asked, run), "warnings": warnings}, 201)
     response.headers["Location"] = f"{BASE}/{run}"
