@@ -15,13 +15,27 @@ def wr(p, s):
     open(p, "w", encoding="utf-8").write(s)
 
 
-def sub(p, a, b, must=True):
+FAULTS = []
+
+
+def sub(p, a, b):
+    """Replace a text that has to be there once."""
     s = rd(p)
-    if a not in s:
-        if must:
-            print("MISSING", p, a[:60])
+    if s.count(a) != 1:
+        FAULTS.append(f"{p} has {s.count(a)} times: {a[:90]!r}")
         return
     wr(p, s.replace(a, b))
+
+
+def section(p, start, end, new):
+    """Replace what lies between two texts."""
+    s = rd(p)
+    if s.count(start) != 1 or end not in s[s.index(start) + len(start) :]:
+        FAULTS.append(f"{p} has no single section {start[:60]!r}")
+        return
+    i = s.index(start)
+    j = s.index(end, i + len(start))
+    wr(p, s[:i] + new + s[j:])
 
 
 S = "src/loopwright/"
@@ -108,48 +122,18 @@ for p in glob.glob(S + "cli/**/*.py", recursive=True):
         + "\n}\n"
     )
     wr(p, s)
-E = {
-    "loop": "run",
-    "chat": "repl.verbs",
-    "repl": "repl.verbs",
-    "ls": "run_lists",
-    "spend": "run_lists",
-    "events": "run_logs",
-    "logs": "run_logs",
-    "watch": "run_logs",
-    "workspace_history": "workspace_changes",
-    "worktree": "workspace_changes",
-    "answers": "inbox",
-    "notifications": "inbox",
-    "evaluate": "evaluation",
-    "promote": "evaluation",
-    "control": "run_control",
-    "fork": "run_control",
-    "tell": "steer",
-    "stored": "definitions",
-    "roles": "definitions",
-    "init": "definition_files",
-    "schema": "definition_files",
-    "convert": "definition_files",
-    "validate": "definition_files",
-    "import_definitions": "definition_files",
-    "login": "accounts",
-    "people": "accounts",
-    "agent_list": "allowlists",
-    "workspace_list": "allowlists",
-    "hooks": "webhooks",
-    "webhook": "webhooks",
-    "config": "installation",
-    "version": "installation",
-    "doctor": "installation",
-    "backup": "installation",
-    "prune": "installation",
-    "mcp": "serve",
-}
+HOME = {s: k for k, v in TABLE["modules"].items() for s in v["from"]}
+
+
+def cli_home(name):
+    old = "loopwright.cli." + name
+    return HOME.get(old, old).removeprefix("loopwright.cli.")
+
+
 p = S + "cli/main.py"
 s = rd(p)
 s = re.sub(
-    r'Entry\((\s*)"(\w+)"', lambda m: f'Entry({m.group(1)}"{E.get(m.group(2), m.group(2))}"', s
+    r'Entry\((\s*)"([\w.]+)"', lambda m: f'Entry({m.group(1)}"{cli_home(m.group(2))}"', s
 )
 wr(p, s)
 p = S + "testing/__init__.py"
@@ -171,28 +155,19 @@ for q in glob.glob(S + "dialects/*/surface.py"):
     if "record_JsonValue" in t:
         wr(q, t.replace("record_JsonValue", "SchemaValue"))
 q = S + "cli/webhooks.py"
-wr(q, rd(q).replace("room.Webhooks(", "room.WebhookDeliveries("))
+sub(q, "room.Webhooks(", "room.WebhookDeliveries(")
 q = S + "cli/serve.py"
-wr(
-    q,
-    rd(q)
-    .replace("context.Serving(", "context.ServerOptions(")
-    .replace("context.Limits(", "context.RequestLimits("),
-)
+sub(q, "context.Serving(", "context.ServerOptions(")
+sub(q, "context.Limits(", "context.RequestLimits(")
 q = "tests/safety/test_access.py"
-t = rd(q)
-t = t.replace(
-    'f"loopwright.app.{module}.works"', 'f"loopwright.operations.agents.{module}.works"'
-).replace('("granting", "toolroom")', '("tool_grants", "tools")')
-wr(q, t)
+sub(q, 'f"loopwright.app.{module}.works"', 'f"loopwright.operations.agents.{module}.works"')
+sub(q, '("granting", "toolroom")', '("tool_grants", "tools")')
 # names reached over modules that are loaded by name
-p = S + "operations/dialects.py"
-s = rd(p)
-s = s.replace(
+sub(
+    S + "operations/dialects.py",
     "def Rendering(self, plan: Plan, read: Callable[[JsonValue], str]) -> Rendering: ...",
     "def Rendering(self, plan: Plan, read: Callable[[JsonValue], str]) -> DialectRendering: ...",
 )
-wr(p, s)
 # Makefile, limits
 sub(
     "Makefile",
@@ -428,19 +403,6 @@ for p in (
         wr(p, s)
 
 
-# strings that name modules or names, found by those who made the tables
-def rx(p, pairs):
-    if not os.path.exists(p):
-        print("NOFILE", p)
-        return
-    s = rd(p)
-    for a, b in pairs:
-        if not re.search(a, s):
-            print("NOMATCH", p, a)
-        s = re.sub(a, b, s)
-    wr(p, s)
-
-
 def fmt():
     subprocess.run(
         ".venv/bin/ruff check -q --fix src tests bench scripts; .venv/bin/ruff format -q .",
@@ -530,6 +492,16 @@ for _ in range(6):
             if l.lstrip().startswith("#"):
                 lines[n - 1 : n] = [l[:cut], ind + "# " + l[cut + 1 :].lstrip()]
                 continue
+            if re.match(r"\s*(?:[\w.]+\(|\w+=|return )?[rbf]?\"[^\"]*\"[,)]*$", l):
+                # a long string: two strings in its place
+                q = re.match(r"(.*?)([rbf]?)\"(.*)\"([,)]*)$", l)
+                head, pre, body, tail = q.groups()
+                k = body.rfind(" ", 0, 70) + 1
+                lines[n - 1 : n] = [
+                    f'{head}({pre}"{body[:k]}" {pre}"{body[k:]}"){tail}' if not head.strip()
+                    else f'{head}{pre}"{body[:k]}" {pre}"{body[k:]}"{tail}'
+                ]
+                continue
             a, b = l[: cut + (1 if sep == ", " else 0)], l[cut + len(sep) :].lstrip()
             nxt = lines[n] if n < len(lines) else ""
             if (
@@ -599,3 +571,134 @@ s = re.sub(
 )
 wr(p, s)
 fmt()
+
+# tests that name functions, classes and folders by text
+for p in glob.glob("tests/**/*.py", recursive=True):
+    t = rd(p)
+    t2 = re.sub(
+        r'(parents?\[\d\](?: / "tests")?|TESTS) / "(app|programs|runtime|server)"',
+        lambda m: f'{m.group(1)} / "{ {"app": "operations", "programs": "agents", "runtime": "engine", "server": "http"}[m.group(2)] }"',
+        t,
+    )
+    if t2 != t:
+        wr(p, t2)
+sub("tests/golden/catalogue.py", '{"request": 2, ', '{"request_effect": 2, ')
+p = "tests/docs/test_docs.py"
+section(
+    p,
+    '    rooms = ("syntax"',
+    "    trees = (ast.parse",
+    """    places = ("syntax", "dialects", "operations", "views", "workers", "stores", "cli", "engine")
+    places = (*places, "http", "workspaces", "errors.py", "agents/files.py")
+    files = [f for r in places for f in ([SOURCE / r] if "." in r else (SOURCE / r).rglob("*.py"))]
+""",
+)
+t = rd(p)
+m = re.search(r"(?ms)^_SPEAKERS = (\{.*?^\})", t)
+if m is None:
+    FAULTS.append(p + " has no _SPEAKERS")
+else:
+    speakers = eval(m.group(1))
+    more = {new for old, new in TABLE["renames"].items() if old.partition(":")[2] in speakers}
+    more = sorted(more - speakers)
+    rows = ["    *(" + ", ".join(f'"{x}"' for x in more[i : i + 3]) + ",)," for i in range(0, len(more), 3)]
+    t = t[: m.end() - 1] + "\n".join(rows) + "\n" + t[m.end() - 1 :]
+    wr(p, t)
+fmt()
+
+# documents
+OLD_SOURCES = [
+    f
+    for f in subprocess.run(
+        ["git", "ls-tree", "-r", "--name-only", "HEAD", "src"], capture_output=True, text=True
+    ).stdout.split()
+    if f.endswith(".py")
+]
+
+
+def old_lines(f):
+    return subprocess.run(["git", "show", "HEAD:" + f], capture_output=True).stdout.count(b"\n")
+
+
+numbers = sorted(int(os.path.basename(f)[:4]) for f in glob.glob("docs/adr/[0-9]*.md"))
+adr = numbers[-1] + 1
+FILES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "files")
+sources = glob.glob(S + "**/*.py", recursive=True)
+counts = {
+    "{ADR}": str(adr),
+    "{ADR4}": f"{adr:04d}",
+    "{OLDFILES}": str(len(OLD_SOURCES)),
+    "{OLDLINES}": f"{sum(old_lines(f) for f in OLD_SOURCES):,}",
+    "{FILES}": str(len(sources)),
+    "{LINES}": f"{sum(rd(f).count(chr(10)) for f in sources):,}",
+}
+
+
+def filled(text):
+    for k, v in counts.items():
+        text = text.replace(k, v)
+    return text
+
+
+for f in glob.glob(FILES + "/**/*", recursive=True):
+    if os.path.isfile(f) and not f.endswith(".part.md"):
+        wr(filled(os.path.relpath(f, FILES)), filled(rd(f)))
+section(
+    "CONTRIBUTING.md", "## Rooms\n", "## Gates (`make check`)", filled(rd(FILES + "/packages.part.md"))
+)
+for a, b in (
+    (
+        "the ladder, purity, adapters named by `app` only",
+        "the order of packages, purity, adapters imported by `operations` only",
+    ),
+    (
+        "files ≤ 600 lines, no shell",
+        "files ≤ 600 lines, folders ≤ 40 modules, no module named by a verb form, public class names used once, no shell",
+    ),
+    ("full branch coverage of the pure rooms", "full branch coverage of the pure packages"),
+    (
+        "`tests/<room>/test_<module>.py` mirrors `src`. Prefer a table",
+        "Tests mirror packages (`tests/<package>/test_*.py`). Prefer a table",
+    ),
+):
+    sub("CONTRIBUTING.md", a, b)
+s = rd("CHANGELOG.md")
+i = s.index("## [Unreleased]")
+j = s.index("\n### Changed\n", i)
+if "\n## [" in s[i + 5 : j]:
+    FAULTS.append("CHANGELOG.md: no Changed below Unreleased")
+s = s[: j + 14] + filled(rd(FILES + "/changelog.part.md")) + s[j + 14 :]
+wr("CHANGELOG.md", s)
+
+
+# code in documents has the form of the other code
+def formatted(m):
+    done = m.group(2)
+    for args in (["check", "-q", "--select", "I", "--fix"], ["format", "-q"]):
+        out = subprocess.run(
+            [".venv/bin/ruff", *args, "--stdin-filename", "src/example.py", "-"],
+            input=done, capture_output=True, text=True,
+        )
+        done = out.stdout if out.returncode == 0 else done
+    return m.group(1) + done + m.group(3)
+
+
+changed = subprocess.run(
+    ["git", "diff", "--name-only", "HEAD", "--", "*.md"], capture_output=True, text=True
+).stdout.split()
+for p in changed:
+    if not os.path.exists(p):
+        continue
+    s = rd(p)
+    before = subprocess.run(["git", "show", "HEAD:" + p], capture_output=True, text=True).stdout
+    t = re.sub(
+        r"(?ms)^(```python\n)(.*?)^(```)$",
+        lambda m: m.group(0) if m.group(2) in before else formatted(m),
+        s,
+    )
+    if t != s:
+        wr(p, t)
+
+for one in FAULTS:
+    print("FAULT", one)
+sys.exit(bool(FAULTS))
