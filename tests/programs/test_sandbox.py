@@ -228,6 +228,21 @@ def test_a_missing_settings_folder_cannot_be_made(tmp_path: Path) -> None:
 # -- the workspace ---------------------------------------------------------------------------------
 
 
+@pytest.mark.item("bnd-prf-2")
+@needs_sandbox
+@pytest.mark.parametrize("level", ["guard", "workspace"])
+def test_a_workspace_in_a_folder_of_the_system_can_be_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: SandboxLevel
+) -> None:
+    """Such as /usr/src/app in a container. The files beside it cannot."""
+    system, work = tmp_path / "system", tmp_path / "system" / "src" / "app"
+    work.mkdir(parents=True)
+    monkeypatch.setattr(sandbox_mounts, "_SYSTEM", (*sandbox_mounts._SYSTEM, str(system)))
+    end = run(work, "sh", "-c", f"echo x > {work}/made; echo x > {system}/made", level=level)
+    assert [one.name for one in work.iterdir()] == ["made"], end.stderr_tail
+    assert [one.name for one in system.iterdir()] == ["src"]
+
+
 @needs_sandbox
 @pytest.mark.parametrize("level", ["guard", "workspace"])
 @pytest.mark.parametrize("linked", [False, True], ids=["repository", "worktree"])

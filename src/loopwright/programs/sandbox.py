@@ -24,6 +24,7 @@ from loopwright.model.plan import Agent
 from loopwright.model.sandbox import DEFAULT_SANDBOX, SandboxLevel, effective_level
 from loopwright.programs.environment import CannotStart, resolve_program
 from loopwright.programs.git_settings import protect_git_settings
+from loopwright.programs.mount_table import is_within
 from loopwright.programs.own_programs import find_own_program
 from loopwright.programs.process import (
     OnRunning,
@@ -324,7 +325,7 @@ class Sandbox:
         private = [os.path.realpath(one) for one in self.hidden_paths(program.cwd)]
         needed = [file, *interpreters(file, program.env.get("PATH"))]
         return all(map(os.path.exists, needed)) and not any(
-            _is_inside(os.path.realpath(one), folder) for one in needed for folder in private
+            is_within(os.path.realpath(one), folder) for one in needed for folder in private
         )
 
     def is_off(self, confinement: Confinement) -> bool:
@@ -429,8 +430,8 @@ class Sandbox:
             detail = f"sandbox level `{level}` needs a workspace other than the root folder"
             raise CannotStart("not-startable", detail)
         for hidden in map(os.path.realpath, self.policy.hidden):
-            if _is_inside(real, hidden) and not any(
-                _is_inside(real, os.path.realpath(one)) for one in self.policy.workspaces
+            if is_within(real, hidden) and not any(
+                is_within(real, os.path.realpath(one)) for one in self.policy.workspaces
             ):
                 detail = f"the workspace {cwd} lies in {hidden}, which no agent may see"
                 raise CannotStart("not-startable", detail)
@@ -448,7 +449,7 @@ class Sandbox:
         real = os.path.realpath(cwd)
         closed = (*self.policy.hidden, *self.policy.protected)
         for path in closed if level in ("guard", "workspace") else ():
-            is_within_reach = level == "guard" or _is_inside(os.path.realpath(path), real)
+            is_within_reach = level == "guard" or is_within(os.path.realpath(path), real)
             is_folder = path in self.policy.protected or not os.path.splitext(path)[1]
             if is_within_reach and is_folder and not os.path.exists(path):
                 with suppress(OSError):
@@ -463,7 +464,7 @@ class Sandbox:
             return
         real = os.path.realpath(cwd)
         for one in UserRecords(self.policy.records).data_directories():
-            if not _is_inside(real, one) or _is_inside(real, os.path.join(one, "worktrees")):
+            if not is_within(real, one) or is_within(real, os.path.join(one, "worktrees")):
                 yield one
 
 
@@ -486,10 +487,6 @@ def _has_vanished(line: str) -> bool:
     """Whether bubblewrap failed to mount something at a path that does not exist any more."""
     place = _NO_PLACE.search(line)
     return place is not None and not os.path.lexists(place[1])
-
-
-def _is_inside(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(f"{folder.rstrip(os.sep)}{os.sep}")
 
 
 @contextmanager

@@ -7,7 +7,6 @@ workspace, and files that Loopwright itself made for the call.
 """
 
 import os
-import re
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,6 +17,12 @@ from pathlib import Path
 from loopwright.model.access import READ_COMMANDS, Commands
 from loopwright.model.sandbox import SandboxLevel
 from loopwright.programs.git_settings import find_repository
+from loopwright.programs.mount_table import (
+    all_paths,
+    is_within,
+    other_kernel_mounts,
+    read_mounts,
+)
 from loopwright.programs.own_programs import is_own_checkout
 from loopwright.programs.program_files import program_files, script_files
 from loopwright.programs.socket_peers import list_listening_sockets
@@ -48,6 +53,8 @@ _SYSTEM = (
     *("/etc", "/boot", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt"),
     *("/var/spool", "/run/systemd", "/run/udev"),
 )
+# The same for root alone: what package managers, modprobe, tmpfiles and others start or read.
+_SYSTEM_OF_ROOT = ("/run", "/var/lib")
 # Services that start programs for whoever asks, outside of the sandbox.
 _SERVICES = (
     *("/run/dbus", "/run/systemd/private", "/run/docker.sock", "/run/podman", "/run/containerd"),
@@ -89,9 +96,6 @@ _NEEDED_SETTINGS = (
 )
 # Roles, definitions and settings of the project, which decide what the next run does.
 _PROJECT_FILES = (".loopwright", "loopwright.toml")
-# File systems of the kernel. Where another one is mounted, as for containers, it stays hidden.
-_KERNEL_TYPES = ("proc", "sysfs", "devtmpfs", "debugfs", "tracefs", "securityfs", "configfs", "bpf")
-_OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,14 +193,14 @@ class _Mounts:
 
 def file_arguments(view: View) -> Iterator[str]:
     """The arguments of bubblewrap for a view of the files."""
-    mounted = tuple(_read_mounts())
+    mounted = tuple(read_mounts())
     hidden = tuple(dict.fromkeys(one for path in view.hidden for one in all_paths(path, mounted)))
     places = (view.cwd, *view.shown, *((view.artifacts,) if view.artifacts else ()))
     trusted = frozenset(os.path.realpath(one) for one in places)
     own = frozenset(one for path in view.own for one in all_paths(path, mounted))
     mounts = _Mounts(frozenset(hidden), own, trusted)
     if view.level == "guard":
-        yield from ("--bind", "/", "/")
+        yield from ("--ro-bind" if os.getuid() == 0 else "--bind", "/", "/")
     elif view.level != "none":
         yield from ("--ro-bind", "/", "/")
     yield from ("--dev", "/dev", "--proc", "/proc")
@@ -224,8 +228,13 @@ def file_arguments(view: View) -> Iterator[str]:
 
 
 def _add_guard(mounts: _Mounts, view: View) -> None:
-    """Everything as it is, except for what starts programs outside of the sandbox."""
-    for path in (*_SYSTEM, *_own_services(view.env)):
+    """Everything as it is, except for what starts programs outside of the sandbox. Root changes no
+    names in the root folder: `/bin` may be a link there.
+    """
+    as_root = os.getuid() == 0
+    for path in _outer_folders() if as_root else ():
+        mounts.bind("--bind", path)
+    for path in (*_SYSTEM, *(_SYSTEM_OF_ROOT if as_root else ()), *_own_services(view.env)):
         if os.path.isdir(path):
             mounts.bind("--ro-bind", os.path.realpath(path))
     _hide_services(mounts, view)
@@ -294,7 +303,8 @@ def _add_workspace(mounts: _Mounts, view: View) -> None:
     for path in dict.fromkeys((real, named)):
         if path == named and named != real and view.writes:
             continue  # the links on the way are there
-        if view.level == "guard" and not _any(real, mounts.hidden):
+        is_open = _is_writable(mounts, real, otherwise=True) and not _any(real, mounts.hidden)
+        if view.level == "guard" and is_open:
             continue  # as it is; being a mount it could not be removed
         if view.level == "none":
             mounts.at[path] = ("--tmpfs", path)
@@ -320,7 +330,7 @@ def _show_program(mounts: _Mounts, view: View) -> None:
     covered = tuple(path for path, how in mounts.at.items() if how[0] != "--ro-bind")
     inside = (one for one in _real_parents(shown) if view.level == "none" or _any(one, covered))
     for path in _outermost(inside, covered):
-        if not _is_within(path, os.path.realpath(view.cwd)) or view.level == "none":
+        if not is_within(path, os.path.realpath(view.cwd)) or view.level == "none":
             mounts.bind("--ro-bind", path)
 
 
@@ -336,7 +346,7 @@ def _add_kernel(mounts: _Mounts, view: View) -> None:
     for path in _KERNEL_SECRETS if os.getuid() == 0 else ():
         if os.path.exists(path):
             mounts.at[path] = ("--ro-bind", os.devnull, path)
-    for path in _other_kernel_mounts() if view.level != "none" else ():
+    for path in other_kernel_mounts() if view.level != "none" else ():
         mounts.hide(path)
     if view.writes:
         for path in (one for pattern in _DEVICES for one in glob(pattern)):
@@ -349,7 +359,7 @@ def _protected(view: View) -> Iterator[str]:
         return
     workspace, is_own = os.path.realpath(view.cwd), is_own_checkout(view.cwd)
     for path in map(os.path.realpath, view.protected):
-        if os.path.exists(path) and not (is_own and _is_within(path, workspace)):
+        if os.path.exists(path) and not (is_own and is_within(path, workspace)):
             yield path
 
 
@@ -359,14 +369,28 @@ def _pin_parents(mounts: _Mounts, paths: Iterable[str], *, is_writable: bool) ->
     """
     above = dict.fromkeys(folder for path in paths for folder in reversed([*_folders_above(path)]))
     for folder in above:
-        around = (one for one in (folder, *_folders_above(folder)) if one in mounts.at)
-        mount = mounts.at.get(next(around, ""), ())
         # Below another folder, such as a private one for temporary files, nothing is to be pinned.
-        is_itself = mount[:1] in (("--bind",), ("--bind-try",)) and mount[1] == mount[2]
-        writable = is_itself if mount else is_writable
+        writable = _is_writable(mounts, folder, otherwise=is_writable)
         is_new = folder != os.sep and folder not in mounts.at and os.path.isdir(folder)
         if is_new and writable and os.access(os.path.dirname(folder), os.W_OK):
             mounts.at[folder] = ("--bind", folder, folder)
+
+
+def _is_writable(mounts: _Mounts, path: str, *, otherwise: bool) -> bool:
+    """Whether the mount around a path shows it as it is outside, and can be written to."""
+    around = (one for one in (path, *_folders_above(path)) if one in mounts.at)
+    mount = mounts.at.get(next(around, ""))
+    if mount is None:
+        return otherwise
+    return mount[0] in ("--bind", "--bind-try") and mount[1] == mount[2]
+
+
+def _outer_folders() -> Iterator[str]:
+    """The folders at the top, and those below the ones of the system that everybody writes to."""
+    with os.scandir(os.sep) as entries:
+        found = [one.path for one in entries if one.is_dir(follow_symlinks=False)]
+    yield from (one for one in found if one not in ("/proc", "/sys", "/dev"))
+    yield from (one for one in ("/run/lock", "/run/user") if os.path.isdir(one))
 
 
 def _hide_services(mounts: _Mounts, view: View) -> None:
@@ -416,7 +440,7 @@ def _user_services(env: Mapping[str, str]) -> Iterator[str]:
     if os.path.isabs(home):
         patterns += [os.path.join(escape(home), name) for name in _HOME_SERVICES]
     for path in (one for pattern in patterns for one in glob(pattern)):
-        if not _is_within(keys, os.path.realpath(path)):
+        if not is_within(keys, os.path.realpath(path)):
             yield path
 
 
@@ -440,7 +464,7 @@ def _protect_repository(mounts: _Mounts, workspace: str) -> None:
     paths = tuple(dict.fromkeys(repository.read_only()))
     for path in paths:
         mounts.bind("--ro-bind", path)
-    inside = (one for one in paths if _is_within(one, workspace))
+    inside = (one for one in paths if is_within(one, workspace))
     _pin_parents(mounts, inside, is_writable=False)
 
 
@@ -475,14 +499,10 @@ def _is_led_out(path: str, workspace: str) -> bool:
     """Whether a link in the workspace leads out of it: an agent may have made it."""
     work = os.path.realpath(workspace)
     *links, end = map(str, entries_on_the_way(Path(path)))
-    return any(_is_within(one, work) for one in links) and not _is_within(end, work)
+    return any(is_within(one, work) for one in links) and not is_within(end, work)
 
 
 # -- paths -----------------------------------------------------------------------------------------
-
-
-def _is_within(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(f"{folder.rstrip(os.sep)}{os.sep}")
 
 
 def _folders_above(path: str) -> Iterator[str]:
@@ -493,7 +513,7 @@ def _folders_above(path: str) -> Iterator[str]:
 
 
 def _any(path: str, folders: Iterable[str]) -> bool:
-    return any(_is_within(path, folder) for folder in folders)
+    return any(is_within(path, folder) for folder in folders)
 
 
 def _real(*folders: str) -> list[str]:
@@ -518,7 +538,7 @@ def _outermost(places: Iterable[str], covered: Iterable[str]) -> list[str]:
     for one in found:
         around = [*kept, *covered]
         innermost = max(
-            (folder for folder in around if _is_within(one, folder)), key=len, default=""
+            (folder for folder in around if is_within(one, folder)), key=len, default=""
         )
         if innermost not in kept:
             kept.append(one)
@@ -527,59 +547,3 @@ def _outermost(places: Iterable[str], covered: Iterable[str]) -> list[str]:
 
 def _search_path(env: Mapping[str, str]) -> list[str]:
     return [one for one in env.get("PATH", "").split(os.pathsep) if os.path.isabs(one)]
-
-
-# -- mounts of this machine ------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Mount:
-    """One line of the kernel's list of mounts."""
-
-    device: str
-    root: str  # what of its file system is mounted
-    path: str
-    kind: str
-
-
-def _read_mounts() -> Iterator[_Mount]:
-    try:
-        text = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
-    except OSError:
-        return
-    for line in text.splitlines():
-        words = line.split(" ")
-        if "-" in words[6:]:
-            root, path = (_OCTAL.sub(lambda m: chr(int(m[1], 8)), one) for one in words[3:5])
-            yield _Mount(words[2], root, path, words[words.index("-", 6) + 1])
-
-
-def all_paths(path: str, mounts: tuple[_Mount, ...]) -> list[str]:
-    """Every path by which a folder can be reached: its own, and those through other mounts of the
-    same file system.
-    """
-    real = os.path.realpath(path)
-    return [real, *_mounted_elsewhere(real, mounts)]
-
-
-def _mounted_elsewhere(real: str, mounts: tuple[_Mount, ...]) -> Iterator[str]:
-    around = [one for one in mounts if _is_within(real, one.path)]
-    if not around:
-        return
-    own = max(around, key=lambda one: len(one.path))
-    inner = os.path.normpath(os.path.join(own.root, os.path.relpath(real, own.path)))
-    for one in mounts:
-        if one.device == own.device and one != own and _is_within(inner, one.root):
-            other = os.path.normpath(os.path.join(one.path, os.path.relpath(inner, one.root)))
-            if other != real and os.path.exists(other):
-                yield other
-
-
-def _other_kernel_mounts() -> list[str]:
-    """Mounts of the kernel's own file systems at places where nobody expects them."""
-    usual = ("/proc", "/sys", "/dev")
-    return [
-        one.path
-        for one in tuple(_read_mounts())
-        if one.kind in _KERNEL_TYPES and not _any(one.path, usual)
-    ]

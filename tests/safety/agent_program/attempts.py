@@ -72,6 +72,7 @@ SYSTEM_FOLDERS = (
     *("/run/systemd/system", "/etc/profile.d", "/etc/udev/rules.d", "/run/udev/rules.d"),
     *("/lib/systemd/system", "/etc/ld.so.conf.d", "/usr/lib", "/lib", "/usr/local/sbin"),
     *("/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"),
+    *("/", "/run", "/var/lib/dpkg/info", "/var/lib/systemd", "/var/lib/rpm", "/var/lib/cloud"),
 )
 SYSTEM_FILES = ("/etc/passwd", "/etc/shadow", "/etc/sudoers", "/etc/group", "/etc/hosts")
 ESCAPES: dict[str, Escape] = {}

@@ -78,6 +78,21 @@ def system_path() -> str:
     return plant_in_any("bin")
 
 
+@escape("put a folder in the place of the link /bin or /lib", blocked_by=SYSTEM)
+def links_at_the_top() -> str:
+    return try_each({os.sep: partial(plant, os.sep)})
+
+
+@escape("leave settings for modprobe, which the kernel starts", blocked_by=SYSTEM)
+def settings_of_modprobe() -> str:
+    return try_each({"/run": partial(plant, "/run")})
+
+
+@escape("leave a script for the package manager or the next boot", blocked_by=SYSTEM)
+def scripts_of_packages() -> str:
+    return plant_in_any("/var/lib/")
+
+
 def plant_in_any(*words: str) -> str:
     """Make a file in one of the folders of the system whose paths contain a word."""
     folders = [one for one in SYSTEM_FOLDERS if any(word in one for word in words)]
