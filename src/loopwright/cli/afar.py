@@ -197,7 +197,7 @@ class Start:
 
         found = self._sent(remote, REHEARSALS, {"message": NO_MESSAGE, **body})
         for warning in cast("list[str]", found.get("warnings", [])):
-            self._door.say(f"warning: {warning}", tone="warn")
+            self._door.say(f"warning: {warning.replace(REQUEST, self._file)}", tone="warn")
         put_rehearsal(self._door, found)
         return 0
 
