@@ -129,6 +129,19 @@ def test_the_config_of_the_project_defines_tiers(lw: Place) -> None:
     shown = lw("convert", "flow.yaml").out
     assert "gpt-5-mini" in shown
     assert "haiku" in shown
+    assert "alias" not in lw("validate", "flow.yaml").err
+
+
+@pytest.mark.item("archon-84")
+def test_a_script_whose_result_did_not_fit_runs_again_when_the_run_is_resumed(lw: Place) -> None:
+    """What it printed before is not taken again."""
+    schema = "{type: object, properties: {ok: {type: boolean}}, required: [ok]}"
+    lw.write("flow.yaml", flow(f"{{id: a, bash: cat answer, output_format: {schema}}}"))
+    (lw.folder / "answer").write_text('{"ok": "yes"}')
+    told = lw("run", "flow.yaml", "--json")
+    assert (told.code, told.json["error"]["type"]) == (3, "bad_result")
+    (lw.folder / "answer").write_text('{"ok": true}')
+    assert lw("resume", told.json["run"], "--json").json["output"].strip() == '{"ok": true}'
 
 
 @pytest.mark.item("archon-19", "archon-71", "archon-72")

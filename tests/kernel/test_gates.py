@@ -11,6 +11,7 @@ from loopwright.model.policy import Limits
 from loopwright.model.template import Lit, Ref, literal
 from tests.kernel.driving import (
     Driver,
+    People,
     by_pass,
     decisions,
     drive,
@@ -264,3 +265,20 @@ def test_gate_as_the_body_of_a_loop() -> None:
     run.decide("approve")
     assert run.ended == ("completed", "approved", "answer")
     assert len({gate.gate for gate in run.of(GateOpened)}) == 2
+
+
+@pytest.mark.item("archon-85")
+@pytest.mark.parametrize(
+    ("people", "ended"),
+    [
+        pytest.param(lambda _: None, ("completed", "deadline", "late"), id="nobody"),
+        pytest.param(decisions("approve"), ("completed", "approved", "came"), id="in time"),
+    ],
+)
+def test_a_gate_that_nobody_has_to_answer(people: People, ended: object) -> None:
+    """Its step completes when its time is up, with an output that says so."""
+    ask = AskPerson(message=literal("Has it come?"), approved="came", expired="late")
+    plan = plan_of_steps(Step(id="s", action=ask, limits=Limits(wall_ms=100)))
+    run = drive(plan, by_pass("x"), people)
+    assert run.ended == ended
+    assert broken_laws(run.facts) == []

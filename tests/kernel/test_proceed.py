@@ -22,6 +22,7 @@ from loopwright.model.actions import (
     FailStep,
     Repeat,
     RunCommand,
+    RunScript,
     Step,
     Steps,
     Stop,
@@ -45,6 +46,12 @@ from tests.kernel.invariants import broken_laws
 from tests.kernel.shapes import WORK, over, statuses, step
 
 # -- single actions --------------------------------------------------------------------------------
+
+
+JUDGED = RunScript(
+    text="x",
+    schema={"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]},
+)
 
 
 @pytest.mark.parametrize(
@@ -87,6 +94,17 @@ def test_actions_ask_for_effects(action: Action, call: object) -> None:
             RunCommand(argv=("x",)), Fail("not_found"), ("failed", "error", ""), id="no program"
         ),
         pytest.param(Wait(ms=5), None, ("completed", "done", ""), id="wait"),
+        pytest.param(
+            Wait(ms=5, output="over"), None, ("completed", "done", "over"), id="output of a wait"
+        ),
+        pytest.param(
+            JUDGED, Reply('{"ok": true}'), ("completed", "done", '{"ok": true}'), id="fits"
+        ),
+        pytest.param(JUDGED, Reply("ok"), ("failed", "error", "ok"), id="no JSON"),
+        pytest.param(
+            JUDGED, Reply('{"ok": 1}'), ("failed", "error", '{"ok": 1}'), id="another form"
+        ),
+        pytest.param(JUDGED, Reply(""), ("failed", "error", ""), id="nothing printed"),
         pytest.param(
             WORK, Fail("cancelled", "gone"), ("cancelled", "gone", ""), id="ended outside"
         ),

@@ -4,10 +4,11 @@ import msgspec
 
 from loopwright.kernel.calls import SleepCall
 from loopwright.kernel.facts import AnyFact
-from loopwright.kernel.frames import Owner, PassOwner, Result, RunOwner
+from loopwright.kernel.frames import Owner, PassOwner, Result, RunOwner, StepOwner
 from loopwright.kernel.limits import out_of_time
 from loopwright.kernel.state import State, limits_of
 from loopwright.kernel.trying import request
+from loopwright.model.actions import AskPerson
 
 
 def deadline(state: State, owner: Owner) -> list[AnyFact]:
@@ -28,6 +29,10 @@ def deadline_result(state: State, owner: Owner) -> Result | None:
     """How a place ended whose time is over; a run as a whole is exhausted then."""
     if not owner.deadline_hit:
         return None
+    if isinstance(owner, StepOwner):
+        action = owner.step.action
+        if isinstance(action, AskPerson) and action.expired is not None:
+            return Result("completed", "deadline", output=action.expired)
     late = out_of_time(state.plan)
     if isinstance(owner, RunOwner):
         return msgspec.structs.replace(late, status="exhausted")

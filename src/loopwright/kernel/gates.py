@@ -4,12 +4,20 @@ from hashlib import blake2b
 from typing import Literal, TypeAlias
 
 from loopwright.kernel.facts import GateOpened
-from loopwright.kernel.frames import LeafBody, Owner, PassOwner, RepeatBody, RunOwner, StepOwner
+from loopwright.kernel.frames import (
+    GateState,
+    LeafBody,
+    Owner,
+    PassOwner,
+    RepeatBody,
+    RunOwner,
+    StepOwner,
+)
 from loopwright.kernel.limits import cap
 from loopwright.kernel.snapshots import gate_snapshot, violation
 from loopwright.kernel.state import Senses, State
 from loopwright.kernel.texts import fill
-from loopwright.model.actions import Gate
+from loopwright.model.actions import AskPerson, Gate
 from loopwright.model.record import Blob, Text
 
 About: TypeAlias = Literal["pass", "step", "cap", "tool", "blocked"]
@@ -44,6 +52,13 @@ def open_gate(
         output=output,
         snapshot=gate_snapshot(state, owner) if state.snapshots.on else None,
     )
+
+
+def ends_by_itself(gate: GateState) -> bool:
+    """Whether a run goes on after a while when nobody answers a question."""
+    owner = gate.owner
+    action = owner.step.action if isinstance(owner, StepOwner) else None
+    return isinstance(action, AskPerson) and action.expired is not None
 
 
 def tool_gate(run: str, effect: str, message: str, about: str, number: int) -> tuple[str, str]:

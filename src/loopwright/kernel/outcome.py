@@ -36,21 +36,22 @@ from loopwright.kernel.reasons import HOME_BUDGET
 from loopwright.kernel.state import Senses, State, is_full
 from loopwright.kernel.texts import missing_value
 from loopwright.kernel.trying import goes_on
-from loopwright.model.actions import Action, AskPerson, CallAgent, FailStep, RunScript
+from loopwright.model.actions import Action, AskPerson, CallAgent, FailStep, RunScript, Wait
 from loopwright.model.checks import Expr, Goal, Judge, Signal, leaves
-from loopwright.model.record import Text
+from loopwright.model.record import JsonValue, Text
 
 MAX_PARALLEL_ITEMS = 100
 """The most passes over items that are under way at once when the definition names no number."""
 
 
+_DETAIL_CHARS = 500
 NO_ANSWER = Failure("empty_answer", "the agent answered with nothing at all")
 
 
 def outcome(state: State, body: Body, senses: Senses) -> Result | None:
     """How a body has ended, or None."""
     if type(body) is LeafBody:
-        return leaf_outcome(state, body) or _unable(state, body, senses)
+        return leaf_outcome(state, body, senses) or _unable(state, body, senses)
     if type(body) is RepeatBody:
         if body.action.each is not None:
             return each_outcome(state, body, senses)
@@ -80,12 +81,9 @@ def leaf_output(body: LeafBody | CycleBody) -> tuple[Text | None, Text | None]:
 # -- a single call ---------------------------------------------------------------------------------
 
 
-def leaf_outcome(state: State, body: LeafBody) -> Result | None:
-    answer = body.answer
-    if answer is not None:
-        if says_nothing(body.action, answer):
-            return Result("failed", "error", error=NO_ANSWER)
-        return Result("completed", "done", output=answer.output, result=answer.result)
+def leaf_outcome(state: State, body: LeafBody, senses: Senses) -> Result | None:
+    if body.answer is not None:
+        return _answered(body.action, body.answer, senses)
     if body.pending is not None:
         return None
     if type(body.action) is AskPerson:
@@ -101,6 +99,32 @@ def leaf_outcome(state: State, body: LeafBody) -> Result | None:
             return Result("skipped", "timeout", error=body.failure.error)
         return _failed(body.failure)
     return _budget_outcome(state, body)
+
+
+def _answered(action: Action, answer: EffectDone, senses: Senses) -> Result:
+    if says_nothing(action, answer):
+        return Result("failed", "error", error=NO_ANSWER)
+    if type(action) is RunScript and action.schema is not None:
+        return _checked(action.schema, answer.output, senses)
+    said = answer.output
+    if type(action) is Wait and action.output is not None:
+        said = action.output
+    return Result("completed", "done", output=said, result=answer.result)
+
+
+def _checked(schema: dict[str, JsonValue], output: Text | None, senses: Senses) -> Result:
+    """How a script ended whose output must be JSON of a certain form."""
+    said = senses.read(output).strip() if output is not None else ""
+    try:
+        value: JsonValue = msgspec.json.decode(said)
+    except (msgspec.DecodeError, RecursionError):
+        problem: str | None = "it is no JSON"
+    else:
+        problem = senses.schema_problem(schema, value)
+    if problem is None:
+        return Result("completed", "done", output=output, result=output)
+    detail = f"what the script printed does not fit its schema: {problem}"[:_DETAIL_CHARS]
+    return Result("failed", "error", output=output, error=Failure("bad_result", detail))
 
 
 def says_nothing(action: Action, answer: EffectDone) -> bool:
@@ -179,7 +203,10 @@ def _gate_outcome(body: LeafBody) -> Result | None:
             return None  # the whole run is ended
         detail = gate.text or "rejected by a person"
         return Result("failed", "rejected", error=Failure(type="rejected", detail=detail))
-    return Result("completed", "approved", output=gate.text if action.capture else None)
+    text = gate.text if action.capture else None
+    if action.approved is not None:
+        text = action.approved
+    return Result("completed", "approved", output=text)
 
 
 def chosen(choices: tuple[str, ...], decision: str, text: str) -> dict[str, str]:

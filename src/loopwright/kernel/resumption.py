@@ -14,7 +14,13 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from loopwright.kernel.editing import set_cap
-from loopwright.kernel.facts import EffectFailed, IterationFinished, RunReopened, StepStatus
+from loopwright.kernel.facts import (
+    EffectDone,
+    EffectFailed,
+    IterationFinished,
+    RunReopened,
+    StepStatus,
+)
 from loopwright.kernel.frames import (
     Body,
     CycleBody,
@@ -33,7 +39,7 @@ from loopwright.kernel.limits import cap, used_up
 from loopwright.kernel.outcome import says_nothing
 from loopwright.kernel.state import State
 from loopwright.kernel.threads import keep_talk
-from loopwright.model.actions import Cycle, Step
+from loopwright.model.actions import Action, Cycle, RunScript, Step
 from loopwright.model.policy import Limits
 
 _SETTLED = (
@@ -182,9 +188,16 @@ def _resume_body(state: State, body: Body) -> None:
 def _resume_leaf(body: LeafBody) -> None:
     body.pending = body.failure = None
     body.earlier = body.attempt - body.parks
-    if body.answer is not None and says_nothing(body.action, body.answer):
+    if body.answer is not None and _failed_with(body.action, body.answer):
         body.answer = None
     body.gate = _asked(body.gate)
+
+
+def _failed_with(action: Action, answer: EffectDone) -> bool:
+    """Whether an answer is why a step has failed: nothing, or what does not fit a schema."""
+    if isinstance(action, RunScript):
+        return action.schema is not None
+    return says_nothing(action, answer)
 
 
 def _resume_cycle(body: CycleBody) -> None:

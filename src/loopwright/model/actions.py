@@ -60,17 +60,21 @@ class RunScript(Record, frozen=True, kw_only=True, tag="script", tag_field="do")
     timeout_ms: int = 120_000
     env: dict[str, Template] = {}
     on_timeout: Literal["fail", "skip"] = "fail"  # with skip, the step counts as not run
+    schema: dict[str, JsonValue] | None = None  # what it prints must be JSON of this form
 
 
 class AskPerson(Record, frozen=True, kw_only=True, tag="gate", tag_field="do"):
     """Stop until a person decides. With `capture`, what the person says is the output. With
-    `choices`, an approval begins with one of them, and the output says which it was.
+    `choices`, an approval begins with one of them, and the output says which it was. With
+    `expired`, nobody has to: when the time of the step is up, it completes with that output.
     """
 
     message: Template = ()
     answers: tuple[Decision, ...] = ("approve", "reject")
     capture: bool = False
     choices: tuple[str, ...] = ()
+    approved: str | None = None  # the output of an approval, whatever the person says
+    expired: str | None = None
     on_reject: "Rework | None" = None
     reject: Literal["fail", "cancel"] = "fail"
 
@@ -90,6 +94,7 @@ class Wait(Record, frozen=True, kw_only=True, tag="wait", tag_field="do"):
     """Do nothing for a while."""
 
     ms: int
+    output: str | None = None
 
 
 class Stop(Record, frozen=True, kw_only=True, tag="stop", tag_field="do"):

@@ -18,6 +18,7 @@ from loopwright.kernel.facts import (
     RunForked,
     Usage,
 )
+from loopwright.kernel.gates import ends_by_itself
 from loopwright.kernel.state import Pending, State
 from loopwright.ports import Headline, OpenGate, RunStatus, UsageRow
 
@@ -32,7 +33,7 @@ def status_of(state: State) -> RunStatus:
         return state.finished.outcome
     if state.paused:
         return "paused"
-    if not state.gates:
+    if all(ends_by_itself(gate) for gate in state.gates.values()):
         return "running"
     asking = {gate.effect for gate in state.gates.values() if gate.effect}
     return "running" if len(state.pending) > len(state.timers) + len(asking) else "waiting"

@@ -331,13 +331,6 @@ KNOWN_KEYS = [
     ("prompt: Go, title: One", "ignored-here", "title has no effect", None),
     ("prompt: Go, modelTemperature: 1", "unknown-field", "modelTemperature is ignored", None),
     ("bash: ls, webSearchMode: live", "ignored-here", "has no effect on bash nodes", "no agent"),
-    ("bash: ls, output_format: {type: object}", "ignored-here", "is not checked on", "$a.output.F"),
-    (
-        "script: print(1), runtime: uv, output_format: {type: object}",
-        "ignored-here",
-        "is not checked on script nodes",
-        "$a.output.FIELD reads a field of the JSON",
-    ),
 ]
 
 

@@ -133,8 +133,12 @@ def servers(document: Document, made: Outline, files: Files) -> Iterator[Diagnos
 
 
 def configured(document: Document, made: Outline, files: Files) -> Iterator[Diagnostic]:
-    """A provider that only the settings name, and for which there is no agent."""
-    provider = read_agents(files).provider
+    """Aliases that .archon/config.yaml does not define, and a provider that only it names and
+    for which there is no agent.
+    """
+    config = read_agents(files)
+    yield from _aliases(document, made, config)
+    provider = config.provider
     if provider in (None, *PROVIDERS) or made.top.get("provider"):
         return
     at = next((node.path for node in made.nodes if node.kind in _AI_NODES), None)
@@ -142,6 +146,23 @@ def configured(document: Document, made: Outline, files: Files) -> Iterator[Diag
         message = f"Loopwright has no agent for the provider {str(provider)[:60]} of the settings"
         hint = f'give a run --agent SPEC, or add "{str(provider)[:60]}" = "SPEC" to [models]'
         yield document.warning("unknown-agent", message, at=at, hint=hint)
+
+
+def _aliases(document: Document, made: Outline, config: Config) -> Iterator[Diagnostic]:
+    """Each alias that is not defined, once."""
+    said = set(config.presets)
+    # The model of a loop has no effect, so there is nothing to say about it.
+    nodes = [(node.path, node.value) for node in made.nodes if node.kind != "loop"]
+    for path, holder in [((), made.top), *nodes]:
+        model = holder.get("model")
+        if not isinstance(model, str) or not model.startswith("@") or model in said:
+            continue
+        if holder.get("provider") not in (None, *PROVIDERS):
+            continue  # The warning about the provider says what to do.
+        said.add(model)
+        message = f"the alias {model[:60]} must be in the settings or in .archon/config.yaml"
+        hint = f'[models] "{model[:60]}" = "model:PROVIDER/NAME", or give a run --agent SPEC'
+        yield document.warning("unknown-model", message, at=(*path, "model"), hint=hint)
 
 
 @dataclass(slots=True)

@@ -210,9 +210,6 @@ def _honoured(node: NodeAt, kind: str, key: str) -> _Finding | None:
     if key == "deps" and node.value.get("runtime") == "bun":
         hint = "bun installs what a script imports"
         return _Finding("ignored-here", "deps has no effect with runtime: bun", hint)
-    if key == "output_format" and kind in ("bash", "script"):
-        hint = f"${node.id}.output.FIELD reads a field of the JSON that the script prints"
-        return _Finding("ignored-here", f"output_format is not checked on {_noun(kind)}", hint)
     if kind == "approval" and "on_reject" not in node.part("approval"):
         return _Finding("ignored-here", f"{key} has no effect: no agent works here", None)
     return None

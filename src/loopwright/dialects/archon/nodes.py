@@ -193,6 +193,7 @@ class Lowering:
                 timeout_ms=_ms(node.timeout, SCRIPT_MS),
                 env=env,
                 on_timeout=node.on_timeout or "fail",
+                schema=node.output_format,
             )
         if node.script is not None:
             return self._script(node, node.script)
@@ -275,19 +276,30 @@ class Lowering:
             timeout_ms=_ms(node.timeout, SCRIPT_MS),
             env=values,
             on_timeout=node.on_timeout or "fail",
+            schema=node.output_format,
         )
 
     def _wait(self, spec: WaitSpec) -> Action:
         if spec.duration_ms is not None:
-            return Wait(ms=_ms(spec.duration_ms, 1))
+            ms = _ms(spec.duration_ms, 1)
+            return Wait(ms=ms, output=_waited("satisfied", ms))
         if spec.until is not None:
             moment = point_ms(spec.until)
             until = self._text(spec.until) if moment is None else literal(f"@{moment // 1000}")
             env = {f"{OWN}UNTIL": until}
             return RunScript(text=_WAIT_UNTIL, timeout_ms=LONGEST_WAIT_MS, env=env)
-        event = f"Approve when the event {spec.event} has happened." if spec.event else ""
-        message = self._text(spec.attention or event)
-        return AskPerson(message=message, capture=True, reject="cancel")
+        if spec.event is None:
+            message = self._text(spec.attention or "")
+            return AskPerson(message=message, capture=True, reject="cancel")
+        text = f"Approve when the event {spec.event} has happened."
+        if spec.deadline_ms is not None:
+            text += f" The run goes on by itself after {spec.deadline_ms / 1000:g} s."
+        return AskPerson(
+            message=literal(text),
+            approved=_waited("satisfied", event=spec.event),
+            expired=None if spec.deadline_ms is None else _waited("expired", spec.deadline_ms),
+            reject="cancel",
+        )
 
     # -- other workflows ---------------------------------------------------------------------------
 
@@ -450,11 +462,21 @@ def _session(node: NodeSpec, group: NodeSpec | None) -> SessionMode:
     return "thread" if threads else "fresh"
 
 
+def _waited(status: str, ms: float | None = None, event: str | None = None) -> str:
+    """What a wait comes to."""
+    made = {"status": status, "waited_ms": ms, "event": event}
+    return msgspec.json.encode(
+        {name: one for name, one in made.items() if one is not None}
+    ).decode()
+
+
 def _ms(given: float | None, default: int) -> int:
     return default if given is None else max(1, round(given))
 
 
 def _limits(node: NodeSpec) -> Limits:
+    if node.wait is not None and node.wait.event and node.wait.deadline_ms is not None:
+        return Limits(wall_ms=_ms(node.wait.deadline_ms, 1))
     if node.approval is not None or node.cancel is not None or node.wait is not None:
         return NO_LIMITS
     if node.workflow is not None or node.include is not None:  # its nodes have their own limits

@@ -109,11 +109,6 @@ def _model(document: Document, path: Path, holder: Mapping, said: set[str]) -> I
             )
             yield document.warning("unknown-agent", message, at=(*path, "provider"), hint=hint)
         return
-    if isinstance(model, str) and model.startswith("@") and model not in said:
-        said.add(model)
-        message = f"the alias {model[:60]} must be in the settings or in .archon/config.yaml"
-        hint = f'[models] "{model[:60]}" = "model:PROVIDER/NAME", or give a run --agent SPEC'
-        yield document.warning("unknown-model", message, at=(*path, "model"), hint=hint)
     if not isinstance(provider, str) or not isinstance(model, str):
         return
     is_claude = model.startswith(_CLAUDE)
@@ -140,9 +135,9 @@ def _wait(document: Document, node: NodeAt) -> Iterator[Diagnostic]:
         message = f'"{until[:60]}" is not a moment'
         hint = "write 2026-08-25T22:00:00Z"
         yield document.error("bad-value", message, at=(*path, "until"), hint=hint)
-    if "deadline_ms" in value:
+    if "deadline_ms" in value and "event" not in value:
         line, column = document.key_at((*path, "deadline_ms"))
-        message = "deadline_ms has no effect: the gate stays open until it is answered"
+        message = "deadline_ms has no effect without event"
         yield Diagnostic(document.file, line, column, "ignored-here", message, None, "warning")
 
 

@@ -161,9 +161,11 @@ class WaitSpec(Surface):
         default=None, description="A moment in ISO 8601.", examples=["2026-08-25T22:00:00Z"]
     )
     event: Maybe[Line] = Field(
-        default=None, description="The name of an event; a gate waits until it is approved."
+        default=None, description="The name of an event; a gate waits until a person approves it."
     )
-    deadline_ms: Maybe[Milliseconds] = Field(default=None, description="Has no effect here.")
+    deadline_ms: Maybe[Milliseconds] = Field(
+        default=None, description="With event: the node completes after so many milliseconds."
+    )
     attention: Maybe[Prose] = Field(
         default=None, description="What a person must do; a gate waits until it is approved."
     )

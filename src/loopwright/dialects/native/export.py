@@ -124,7 +124,9 @@ def _action(step: Step) -> Made:
     match action:
         case AskPerson():
             return {"gate": _ask(action) or True}
-        case Wait(ms=ms):
+        case Wait(ms=ms, output=output):
+            if output is not None:
+                raise no_words(f"the output of a wait ({step.id})")
             return {"wait": write_time(ms)}
         case Stop(reason=reason):
             return {"stop": write(reason)}
@@ -141,6 +143,8 @@ def _action(step: Step) -> Made:
 def _ask(action: AskPerson) -> Made:
     if action.choices:
         raise no_words("the decisions of a gate")
+    if action.approved is not None or action.expired is not None:
+        raise no_words("a gate with an output of its own")
     made = question(write(action.message), action.answers, ALL_ANSWERS[:2])
     put(made, "capture", action.capture, unless=False)
     if action.on_reject is not None:
@@ -177,6 +181,8 @@ def _body(action: Action, step: str) -> Made:
         case RunScript():
             if action.on_timeout != "fail":
                 raise no_words(f"a script of {step} that is skipped when it takes too long")
+            if action.schema is not None:
+                raise no_words(f"a script of {step} whose output has a schema")
             made["script"] = action.text
             put(made, "interpreter", action.interpreter, unless="bash")
             put(made, "flags", list(action.flags), unless=["-c"])
