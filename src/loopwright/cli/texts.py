@@ -52,6 +52,11 @@ def one_line(text: str, cells: int | None = None) -> str:
     return flat if cells is None else cut(flat, cells)
 
 
+def file_name(name: str) -> str:
+    """The name of a file on one line: line ends and whatever cannot be seen are shown by codes."""
+    return "".join(_coded(char) if char in "\n\t\u2028\u2029" else _seen(char) for char in name)
+
+
 def exact_lines(text: str) -> list[str]:
     """Every line of something that is decided about: blanks stay, and what cannot be seen is shown
     by its code, escape sequences too.

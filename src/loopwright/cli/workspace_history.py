@@ -14,7 +14,7 @@ import click
 
 from loopwright.cli.completing import complete_runs
 from loopwright.cli.looking import looking
-from loopwright.cli.texts import cleaned
+from loopwright.cli.texts import file_name
 from loopwright.cli.verb import Verb, door_of
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _tell_omitted(door: "Door", names: "list[str]", count: int) -> None:
     from loopwright.kernel.snapshots import name_files  # noqa: PLC0415 - help stays quick
 
     if names:
-        named = cleaned(name_files(tuple(names), count))
+        named = file_name(name_files(tuple(names), count))
         door.say(f"not compared, since snapshots left them out (size or kind): {named}")
 
 
@@ -160,8 +160,8 @@ def comparison_lines(made: "dict[str, JsonValue]") -> "Iterator[str]":
     for one in files:
         assert isinstance(one, dict)
         letter = _LETTERS.get(str(one["status"]), "M")
-        name = cleaned(str(one["path"]))
-        old = f"{cleaned(str(one['old_path']))} → " if one["old_path"] else ""
+        name = file_name(str(one["path"]))
+        old = f"{file_name(str(one['old_path']))} → " if one["old_path"] else ""
         lines = "binary" if one["binary"] else f"+{one['insertions']} −{one['deletions']}"
         yield f"{letter} {old}{name}  {lines}"
     plural = "" if made["files"] == 1 else "s"
@@ -313,7 +313,7 @@ def _found_lines(found: "Bisection") -> "Iterator[str]":
     else:
         yield f"iteration {found.iteration} broke {what}: {stat_words(found.changed)}"
         for path in found.paths[:20]:
-            yield f"  {cleaned(path)}"
+            yield f"  {file_name(path)}"
         yield f"see it with: loopwright diff {found.run} {found.iteration}"
 
 

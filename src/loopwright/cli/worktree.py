@@ -7,7 +7,7 @@ import click
 
 from loopwright.cli.completing import complete_runs
 from loopwright.cli.looking import looking
-from loopwright.cli.texts import cleaned
+from loopwright.cli.texts import file_name
 from loopwright.cli.verb import Verb, door_of
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def apply(ctx: click.Context, /, *, run: str) -> None:
     files = done["files"]
     assert isinstance(files, list)
     for file in files[:_NAMED]:
-        door.put(str(file))
+        door.put(file_name(str(file)))
     more = f" ({len(files) - _NAMED} more than shown)" if len(files) > _NAMED else ""
     if files:
         count = "1 file" if len(files) == 1 else f"{len(files)} files"
@@ -50,7 +50,7 @@ def apply(ctx: click.Context, /, *, run: str) -> None:
     outside = done["outside"]
     assert isinstance(outside, list)
     if outside:
-        names = ", ".join(str(one) for one in outside[:_NAMED])
+        names = ", ".join(file_name(str(one)) for one in outside[:_NAMED])
         more = f" and {len(outside) - _NAMED} more" if len(outside) > _NAMED else ""
         door.say(
             f"warning: not applied, because the run changed it outside of its workspace: {names}"
@@ -115,7 +115,7 @@ def _discard_here(door: "Door", reference: str, *, yes: bool) -> "dict[str, Json
         check_discard(service, run)
         lost = asyncio.run(unapplied_files(service, run))
         for file in lost[:_NAMED]:
-            door.say(f"  {cleaned(file)}")
+            door.say(f"  {file_name(file)}")
         count = "1 file" if len(lost) == 1 else f"{len(lost)} files"
         if lost:
             never = "was" if len(lost) == 1 else "were"

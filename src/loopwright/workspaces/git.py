@@ -197,6 +197,12 @@ def shown_path(path: bytes) -> str:
     return path.decode("utf-8", "backslashreplace")
 
 
+def listed_paths(paths: Sequence[bytes], most: int = 10) -> str:
+    """The first paths on one line, and how many more there are."""
+    names = ", ".join(" ".join(shown_path(one).splitlines()) for one in paths[:most])
+    return names + (f" and {len(paths) - most} more" if len(paths) > most else "")
+
+
 async def _talk(
     process: asyncio.subprocess.Process, feed: bytes | AsyncIterable[bytes]
 ) -> tuple[bytes, bytes]:

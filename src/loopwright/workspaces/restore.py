@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loopwright.errors import Conflict, LoopwrightError
-from loopwright.workspaces.git import Git, shown_path
+from loopwright.workspaces.git import Git, listed_paths, shown_path
 from loopwright.workspaces.scan import blob_id
 from loopwright.workspaces.store import Store, WorkspaceIndex
 from loopwright.workspaces.tree_diff import read_trees
 
-_NAMED = 5
 _HARMLESS = (errno.ENOTEMPTY, errno.EEXIST, errno.ELOOP)  # not empty, or behind a link
 
 
@@ -103,10 +102,8 @@ def require_empty(folder: Path) -> Path:
 
 def unrecorded(paths: list[bytes], what: str = "files changed after the last snapshot") -> Conflict:
     """The error for files that would be overwritten although no snapshot has them."""
-    names = ", ".join(shown_path(one) for one in sorted(paths)[:_NAMED])
-    more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
     return Conflict(
-        f"{what}: {names}{more}",
+        f"{what}: {listed_paths(sorted(paths), most=5)}",
         code="unrecorded-changes",
         hint="save them first, or overwrite them with --force",
     )

@@ -20,13 +20,19 @@ import msgspec
 from loopwright.errors import Conflict, LoopwrightError
 from loopwright.kernel.fact_parts import Worktree
 from loopwright.ports import APPLIED, Applied
-from loopwright.workspaces.git import Confine, Git, GitFailed, shown_path, start_unconfined
+from loopwright.workspaces.git import (
+    Confine,
+    Git,
+    GitFailed,
+    listed_paths,
+    shown_path,
+    start_unconfined,
+)
 from loopwright.workspaces.restore import remove_file
 from loopwright.workspaces.user_repository import UserRepository, find_user_repository
 
 BRANCHES = "loopwright/"
 Copied: TypeAlias = tuple[Path, Worktree]
-_NAMED = 10
 _TRIES = 5
 _NOTHING = "0" * 40  # as the old value of a ref that does not exist
 _IDENTITY = {
@@ -286,7 +292,7 @@ class _Merge:
         tree, *conflicts = (one for one in done.out.split(b"\0") if one)
         if done.status:
             raise Conflict(
-                f"the result and your branch change the same lines: {_listed(conflicts)}",
+                f"the result and your branch change the same lines: {listed_paths(conflicts)}",
                 code="merge-conflict",
                 hint=f"nothing was changed; resolve them with Git: `git merge {self.branch}`",
             )
@@ -320,7 +326,8 @@ class _Merge:
         found |= await self._edited(paths)
         if found:
             raise Conflict(
-                f"files that would be written have uncommitted changes: {_listed(sorted(found))}",
+                "files that would be written have uncommitted changes: "
+                f"{listed_paths(sorted(found))}",
                 code="uncommitted-changes",
                 hint="nothing was changed; commit or stash them and apply again",
             )
@@ -540,11 +547,6 @@ def _parents(path: bytes) -> Iterator[bytes]:
 
 def _make_private(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-
-
-def _listed(paths: Sequence[bytes]) -> str:
-    names = ", ".join(shown_path(one) for one in paths[:_NAMED])
-    return names + (f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else "")
 
 
 def _discarded(worktree: Worktree, *, branch: bool = False) -> LoopwrightError:

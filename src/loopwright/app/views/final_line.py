@@ -46,7 +46,8 @@ def final_line(
     parts = [what, _elapsed(state), cost(run_usage(state)), _changes(state)]
     if status != "running":
         parts += _checks(state, status)
-    text = " · ".join(part for part in parts if part)
+    # Names of files may have line ends: an agent could write a line of its own with them.
+    text = " ".join(" · ".join(part for part in parts if part).splitlines())
     line = f"{SIGNS[status]} {text}"
     return line if signs else without_signs(line)
 
