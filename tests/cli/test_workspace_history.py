@@ -300,7 +300,8 @@ def test_a_changed_file_that_the_check_depends_on_is_always_visible(ws: Place, h
         "ignored": "echo check.sh > .gitignore; echo '#!/bin/sh' > check.sh",
     }[how]
     base = ("loop", "Do it", "--agent", agent(ws, f'[ "$n" = 2 ] && {{ {swap}; }}'))
-    told = ws(*base, "--until-command", "./check.sh", "--max", "4")
+    more = ("--max", "4", "--protect", "other.txt")  # a snapshot follows the checks, too
+    told = ws(*base, "--until-command", "./check.sh", *more)
     assert told.code == 0
     assert "check.sh changed; the check depends on it" in told.err
     run = ws("ls", "--json").json["runs"][0]["run"]
@@ -309,6 +310,7 @@ def test_a_changed_file_that_the_check_depends_on_is_always_visible(ws: Place, h
     assert words in ws("show", run, "--certificate").out
     told_json = ws("show", run, "--certificate", "--json").json
     assert told_json["changed_dependencies"] == [{"path": "check.sh", "iteration": 2}]
+    assert told.err.count("iteration 2/4: warning: check.sh changed") == 1
 
 
 @pytest.mark.item("rec-42")

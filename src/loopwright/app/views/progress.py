@@ -139,6 +139,7 @@ class Progress:
         self._snapshots: set[str] = set()  # effects that take one
         self._cut_off: list[PassSeen] = []  # ended from outside: the next snapshot has their files
         self._protect_shown: set[str] = set()  # where a change of protected files was shown
+        self._watch_shown: tuple[str, tuple[str, ...]] = ("", ())  # where, and which files
         self._open: dict[str, PassSeen] = {}
         self._turns_told: set[str] = set()
         self._doing: dict[str, str] = {}
@@ -241,7 +242,8 @@ class Progress:
             named = name_files(snapshot.protected, snapshot.protected_count)
             self._protect_shown.add(fact.path)
             return Line(f"{place}: protected files changed: {named}", good=False)
-        if snapshot.watched:
+        told, self._watch_shown = self._watch_shown, (fact.path, snapshot.watched)
+        if snapshot.watched and self._watch_shown != told:  # again after the checks
             named = name_files(snapshot.watched, len(snapshot.watched))
             return Line(f"{place}: warning: {named} changed; the check depends on it", good=False)
         return None
