@@ -1,5 +1,6 @@
 """What agents are called in messages and lists: their name, or their spec where they have none."""
 
+import re
 from collections.abc import Mapping
 
 from loopwright.kernel.masking import mask_text
@@ -10,6 +11,7 @@ LOOP_AGENTS = ("worker", "judge")
 SPEC_KINDS = ("acp", "command", "jsonl", "model", "plugin", "script")
 """The names of agents that are given by their spec alone."""
 _MOST_CHARS = 60
+_NUMBER = re.compile(r"-[0-9]+\Z")
 
 
 def agent_title(name: str, agents: Mapping[str, Agent]) -> str:
@@ -38,7 +40,12 @@ def _spec(name: str, agents: Mapping[str, Agent]) -> str:
 
 
 def _is_named_after(name: str, spec: str) -> bool:
-    return spec.partition(":")[:2] == (name, ":")
+    return is_kind(name) and spec.startswith(f"{_NUMBER.sub('', name)}:")
+
+
+def is_kind(name: str) -> bool:
+    """Whether a name only says what kind of agent it is: the second of a kind is `command-2`."""
+    return _NUMBER.sub("", name) in SPEC_KINDS
 
 
 def quoted_agent(name: str, agents: Mapping[str, Agent], *, with_spec: bool = False) -> str:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias, get_args
 
-from loopwright.app.agent_titles import LOOP_AGENTS, SPEC_KINDS, title_among_runs
+from loopwright.app.agent_titles import LOOP_AGENTS, is_kind, title_among_runs
 from loopwright.app.purse import Ledger, Purse
 from loopwright.app.usage_backfill import meter_old_runs
 from loopwright.app.views.usage import cost_text, money, usage_item
@@ -144,7 +144,7 @@ class _AgentTitles:
         self._known: dict[tuple[str, str], str] = {}
 
     def of(self, row: UsageRow) -> str:
-        if row.agent not in SPEC_KINDS and row.agent not in LOOP_AGENTS:
+        if not is_kind(row.agent) and row.agent not in LOOP_AGENTS:
             return row.agent
         key = (row.run, row.agent)
         if key not in self._known:
