@@ -112,7 +112,11 @@ def test_a_fresh_assistant(own: Served) -> None:
         ({"loopCriteria": {"type": "regex", "value": ""}}, True),
         ({"loopCriteria": {"type": "regex", "value": "(?<=a)b"}}, True),
         ({"loopEnabled": "yes"}, False),
-        ({"somethingElse": 1}, False),
+        ({"somethingElse": 1}, True),
+        ({"maxIteration": 3}, False),
+        ({"loopEnabeld": True}, False),
+        ({"loopCriteria": "manual"}, False),
+        ({"loopCriteria": '{"type": "vibes"}'}, False),
     ],
     ids=str,
 )
@@ -127,6 +131,28 @@ def test_settings_of_a_loop(shared: Served, settings: dict[str, Any], good: bool
     assert (new.status, changed.status) == (201, 200)
     for data in (new.json["data"], shared("GET", f"{BASE}/{agent}").json["data"]):
         assert {name: data[name] for name in settings} == settings
+
+
+@pytest.mark.item("rondoflow-71")
+def test_a_row_of_the_original_is_accepted_as_it_is(shared: Served) -> None:
+    """Fields of relations and of later versions are kept, with a warning that names them, and a
+    criterion that is a JSON text is decoded.
+    """
+    relations = ("mcpAssignments", "participations", "moderatedTables", "sessions")
+    row = {
+        **{"id": "clx1", "name": "new", "persona": "You work.", "loopEnabled": True},
+        **{"loopCriteria": '{"type": "regex", "value": "DONE"}', "maxIterations": 3},
+        **{name: [] for name in relations},
+        **{"agentId": "clx1", "user": {"id": "u"}, "colour": "red"},
+    }
+    new = shared("POST", BASE, row)
+    assert new.status == 201, new.body
+    data = new.json["data"]
+    assert data["id"] != "clx1"
+    assert data["loopCriteria"] == {"type": "regex", "value": "DONE"}
+    assert (data["colour"], data["user"]) == ("red", {"id": "u"})
+    said = [one["message"] for one in new.json["warnings"]]
+    assert "colour: no such field of an assistant; it has no effect" in said
 
 
 @pytest.mark.item("rondoflow-69")
@@ -192,7 +218,7 @@ def test_an_exported_assistant_is_taken_with_warnings(shared: Served) -> None:
     assert data["createdAt"] != exported["createdAt"]
     codes = {one["code"]: one["message"] for one in reply.json["warnings"]}
     assert codes["field-not-applied"].startswith("skills:")
-    assert codes["ignored-field"].startswith("avatar, canvasX, permissionMode:")
+    assert codes["ignored-field"].startswith("avatar, permissionMode, canvasX:")
 
 
 @pytest.mark.item("rondoflow-25")

@@ -5,7 +5,7 @@ under way, by whichever door it was started.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 import msgspec
 
@@ -310,6 +310,15 @@ def _switched(edit: Edit) -> Edit:
     if edit.document.get("loopEnabled") is not False:
         return edit
     return replace(edit, document={**edit.document, "loopCriteria": None})
+
+
+def decoded_criteria(document: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """The same settings, with a criterion that is a JSON text decoded."""
+    from loopwright.dialects.rondoflow.documents import (  # noqa: PLC0415 - only for a change
+        with_decoded_criteria,
+    )
+
+    return cast("dict[str, JsonValue]", with_decoded_criteria(document))
 
 
 def _unfit(error: DefinitionError) -> LoopwrightError:

@@ -5,7 +5,6 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from loopwright.model.record import JsonValue
 from loopwright.server.routes import Body
 
 Text: TypeAlias = str | UnsetType | None
@@ -27,43 +26,10 @@ class Budget(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     minutes: int | None = None
 
 
-class ExportedFields(Body, kw_only=True):
-    """Fields of an exported assistant that have no effect on a loop; this server keeps them, apart
-    from those that it sets itself.
+class ChangeBody(Body, forbid_unknown_fields=False, kw_only=True):
+    """Settings of an assistant; what is left out stays as it is. Further fields, as exports have
+    them, are kept with a warning; a misspelt setting of the loop is refused.
     """
-
-    id: JsonValue | UnsetType = UNSET
-    avatar: JsonValue | UnsetType = UNSET
-    canvasX: JsonValue | UnsetType = UNSET
-    canvasY: JsonValue | UnsetType = UNSET
-    category: JsonValue | UnsetType = UNSET
-    createdAt: JsonValue | UnsetType = UNSET
-    externalFolders: JsonValue | UnsetType = UNSET
-    icon: JsonValue | UnsetType = UNSET
-    isFacilitator: JsonValue | UnsetType = UNSET
-    isFavorite: JsonValue | UnsetType = UNSET
-    mcpServers: JsonValue | UnsetType = UNSET
-    memories: JsonValue | UnsetType = UNSET
-    memoryEnabled: JsonValue | UnsetType = UNSET
-    nodeId: JsonValue | UnsetType = UNSET
-    order: JsonValue | UnsetType = UNSET
-    permissionMode: JsonValue | UnsetType = UNSET
-    policies: JsonValue | UnsetType = UNSET
-    provider: JsonValue | UnsetType = UNSET
-    providerConfig: JsonValue | UnsetType = UNSET
-    purpose: JsonValue | UnsetType = UNSET
-    scope: JsonValue | UnsetType = UNSET
-    skills: JsonValue | UnsetType = UNSET
-    status: JsonValue | UnsetType = UNSET
-    tags: JsonValue | UnsetType = UNSET
-    teamEnabled: JsonValue | UnsetType = UNSET
-    updatedAt: JsonValue | UnsetType = UNSET
-    userId: JsonValue | UnsetType = UNSET
-    version: JsonValue | UnsetType = UNSET
-
-
-class ChangeBody(ExportedFields, kw_only=True):
-    """Settings of an assistant; what is left out stays as it is."""
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | UnsetType = UNSET
     description: Text = UNSET
@@ -75,7 +41,7 @@ class ChangeBody(ExportedFields, kw_only=True):
     budget: float | UnsetType | None = UNSET
     loopBudget: Budget | UnsetType | None = UNSET
     loopEnabled: bool | UnsetType = UNSET
-    loopCriteria: Criteria | UnsetType | None = UNSET
+    loopCriteria: Criteria | str | UnsetType | None = UNSET  # a text: JSON, as in a database
     maxIterations: Annotated[int, msgspec.Meta(ge=1, le=100)] | UnsetType = UNSET
     agent: Text = UNSET
     workspace: Text = UNSET

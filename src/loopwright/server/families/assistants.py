@@ -8,7 +8,7 @@ from msgspec import UNSET
 from starlette.responses import Response
 
 from loopwright.app.access import DENIED
-from loopwright.app.assistants import Assistant, Assistants, Edit
+from loopwright.app.assistants import Assistant, Assistants, Edit, decoded_criteria
 from loopwright.app.loops import LoopStory
 from loopwright.app.moments import timestamp
 from loopwright.app.problems import Problem
@@ -26,6 +26,7 @@ from loopwright.server.assistant_shapes import (
     StatusAnswer,
     WrittenAssistant,
 )
+from loopwright.server.bodies import strict_json
 from loopwright.server.looping import Looping
 from loopwright.server.paging import PageQuery, paged
 from loopwright.server.refusals import Refusal, assistant_refusal, unfit_is_bad
@@ -48,7 +49,7 @@ async def listed(asked: Asked) -> Answer:
 
 
 async def created(asked: Asked) -> Answer:
-    assistants, edit = _looping(asked).assistants, _edit(asked.body(CreateBody))
+    assistants, edit = _looping(asked).assistants, _edit(asked, CreateBody)
     made = assistants.create(edit, by=asked.who.name)
     return {**_good(_shown(made)), "warnings": _warnings(assistants, made)}
 
@@ -58,7 +59,7 @@ async def shown(asked: Asked) -> Answer:
 
 
 async def changed(asked: Asked) -> Answer:
-    assistants, edit = _looping(asked).assistants, _edit(asked.body(ChangeBody))
+    assistants, edit = _looping(asked).assistants, _edit(asked, ChangeBody)
     found = await assistants.change(asked.params["agent"], edit, by=asked.who.name)
     return {**_good(_shown(found)), "warnings": _warnings(assistants, found)}
 
@@ -140,15 +141,18 @@ def _good(data: object) -> dict[str, object]:
     return {"success": True, "data": data}
 
 
-def _edit(body: ChangeBody) -> Edit:
+def _edit(asked: Asked, kind: type[ChangeBody]) -> Edit:
+    body, sent = asked.body(kind), strict_json(asked.raw)
+    assert isinstance(sent, dict), "it was read as a body"
     given: dict[str, Any] = {
         name: msgspec.to_builtins(value)
         for name in body.__struct_fields__
         if (value := getattr(body, name)) is not UNSET
     }
+    given = {**{name: value for name, value in sent.items() if name not in given}, **given}
     ours = {OURS[name]: given.pop(name) for name in OURS if name in given}
     kept = {name: value for name, value in given.items() if name not in REPLACED}
-    return Edit(document=kept, ours=ours)
+    return Edit(document=decoded_criteria(kept), ours=ours)
 
 
 def _warnings(assistants: Assistants, made: Assistant) -> list[JsonValue]:
