@@ -4,11 +4,12 @@
 
 PYTHON ?= python3
 VENV   ?= .venv
-AGENT  ?= script
+AGENT  ?=
 JOBS   ?= 2
 
 PY    := $(VENV)/bin/python
 STAMP := $(VENV)/.loopwright-setup
+RUNTIME_STAMP := $(VENV)/.loopwright-runtime
 UV    ?= uv
 
 # Tests start many processes: with this variable, each of them would compile the package again.
@@ -24,20 +25,29 @@ help: ## list the targets
 
 setup: $(STAMP) ## create .venv and install everything from the hashed lock (instant the second time)
 
-# A system Python without ensurepip still makes a venv; then its own pip fills it.
-$(STAMP): requirements/dev.txt pyproject.toml
+# $(call install,LOCK): a virtual environment with the packages of one lock file, and Loopwright.
+# A system Python without ensurepip still makes one; then its own pip fills it.
+define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "loopwright needs Python 3.11 or newer; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || $(PYTHON) -m venv --without-pip --clear $(VENV)
 	@if $(PY) -m pip --version >/dev/null 2>&1; then pip="$(PY) -m pip"; else pip="$(PYTHON) -m pip --python $(PY)"; fi; \
 	  export PIP_DISABLE_PIP_VERSION_CHECK=1; set -e; \
 	  echo "installing into $(VENV) ..."; \
-	  $$pip install --quiet --require-hashes -r requirements/dev.txt; \
+	  $$pip install --quiet --require-hashes -r $(1); \
 	  $$pip install --quiet --no-deps --no-build-isolation -e .
-	@touch $(STAMP)
+endef
 
-demo: setup ## fix a small failing project in a loop (AGENT=claude uses the real agent)
-	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" AGENT="$(AGENT)" bash scripts/demo.sh
+$(STAMP): requirements/dev.txt pyproject.toml
+	$(call install,requirements/dev.txt)
+	@touch $(STAMP) $(RUNTIME_STAMP)
+
+$(RUNTIME_STAMP): requirements/runtime.txt pyproject.toml
+	$(call install,requirements/runtime.txt)
+	@touch $(RUNTIME_STAMP)
+
+demo: $(RUNTIME_STAMP) ## repair a small project with failing tests (AGENT=claude uses the real agent)
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" loopwright demo $(if $(AGENT),--agent "$(AGENT)")
 
 test: check ## set up, run the gates, then all tests but the deep ones
 	$(PY) -m pytest -n $(JOBS) -m "not deep" tests
@@ -104,11 +114,13 @@ fmt: setup ## format and apply safe fixes
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-lock: ## renew requirements/dev.txt (needs uv)
+LOCK := pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
+  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --quiet
+
+lock: ## renew requirements/dev.txt and runtime.txt (needs uv)
 	@command -v $(UV) >/dev/null || { echo "make lock needs uv: pip install uv, or name it with UV=path" >&2; exit 1; }
-	$(UV) pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
-	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --quiet \
-	  --output-file requirements/dev.txt
+	$(UV) $(LOCK) --group dev --output-file requirements/dev.txt
+	$(UV) $(LOCK) --group build --constraint requirements/dev.txt --output-file requirements/runtime.txt
 
 clean: ## remove the environment, caches and build output
 	rm -rf $(VENV) build dist htmlcov .coverage .coverage.* .hypothesis \

@@ -1,8 +1,9 @@
-"""Record a real run of the demo on a terminal of its own, and draw it as docs/images/demo.svg.
+"""Record a run of Claude Code on the project of the demo, and draw it as docs/images/demo.svg.
 
-The run happens in a temporary folder on a pseudo-terminal of 100 columns and 30 rows. What it
-writes is followed as a terminal would, and each new screen becomes a frame of the picture. A viewer
-that does not move pictures shows the last frame.
+Claude Code is the real program, from npm (`make test-agents` installs it; LOOPWRIGHT_TEST_CLIS
+names its folder); a local server answers it with the turns of examples/wire.yml. The run happens in
+a temporary folder on a pseudo-terminal of 104 columns and 30 rows. What it writes is followed
+as a terminal would, and each new screen becomes a frame of the picture. A viewer that does not move pictures shows the last frame.
 """
 
 from __future__ import annotations
@@ -26,20 +27,28 @@ from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
+from loopwright.testing.wires import WireServer, read_script
+
 ROOT = Path(__file__).resolve().parents[1]
 DEMO = ROOT / "examples" / "demo"
 PICTURE = ROOT / "docs" / "images" / "demo.svg"
-COLUMNS, ROWS = 100, 30
+COLUMNS, ROWS = 104, 30
+CLIS = os.environ.get("LOOPWRIGHT_TEST_CLIS", str(ROOT / ".cache/agents/node_modules/.bin"))
 COMMAND = [
     "loopwright",
-    "run",
-    "fix-tests.yaml",
-    "--workspace",
-    "project",
+    "loop",
+    "Make the tests pass",
     "--agent",
-    "command:python3 ../agent.py",
+    "claude",
+    "--until-command",
+    "pytest -q",
+    "--budget",
+    "usd=5",
 ]
-TYPED = "$ loopwright run fix-tests.yaml --workspace project --agent 'command:python3 ../agent.py'"
+TYPED = (
+    '$ loopwright loop "Make the tests pass" --agent claude --until-command "pytest -q" '
+    "--budget usd=5"
+)
 QUIET_S = 0.12
 FIRST_FRAME_S, LAST_FRAME_S = 1.0, 6.0
 MOST_FRAMES = 24
@@ -112,25 +121,33 @@ class Frame:
 def record(folder: Path) -> list[Frame]:
     """Run the demo in a folder and watch it."""
     shutil.copytree(DEMO / "project", folder / "project")
-    for name in ("agent.py", "fix-tests.yaml"):
-        shutil.copy(DEMO / name, folder / name)
+    (folder / ".gitignore").write_text("__pycache__\n.pytest_cache\n")
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    child = subprocess.Popen(
-        COMMAND, cwd=folder, env=_environment(folder), stdin=theirs, stdout=theirs, stderr=theirs
-    )
-    os.close(theirs)
-    frames = _watch(ours, Screen(lines=[TYPED, ""], row=1))
-    if child.wait() != 0:
-        raise SystemExit(f"the demo ended with code {child.returncode}")
+    with WireServer(read_script(ROOT / "examples" / "wire.yml")) as model:
+        child = subprocess.Popen(
+            COMMAND,
+            cwd=folder / "project",
+            env=_environment(folder, model.url),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+        )
+        os.close(theirs)
+        frames = _watch(ours, Screen(lines=[TYPED, ""], row=1))
+        code = child.wait()
+    if code != 0:
+        raise SystemExit(f"the run ended with code {code}")
     return frames
 
 
-def _environment(folder: Path) -> dict[str, str]:
-    here = Path(sys.executable).parent
+def _environment(folder: Path, model: str) -> dict[str, str]:
+    programs = (str(Path(sys.executable).parent), CLIS, os.environ["PATH"])
     return {
-        "PATH": f"{here}{os.pathsep}{os.environ['PATH']}",
+        "PATH": os.pathsep.join(programs),
         "HOME": str(folder),
+        "ANTHROPIC_BASE_URL": model,
+        "ANTHROPIC_API_KEY": "any",
         "LANG": "C.UTF-8",
         "TERM": "xterm-256color",
         "COLORTERM": "truecolor",

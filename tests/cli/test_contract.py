@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from loopwright.cli.main import COMMANDS
+from loopwright.cli.main import COMMANDS, FIRST
 from tests.cli.conftest import Place
 from tests.cli.terminal import PATIENCE_S
 
@@ -88,7 +88,14 @@ def command_lines(names: dict[str, str]) -> dict[str, list[str]]:
         "config": ["config", "show"],
         "completion": ["completion", "zsh"],
         "version": ["version"],
+        "demo": ["demo", "a-demo"],
+        "help": ["help"],
     }
+
+
+def listed(text: str) -> list[str]:
+    """The first words of the indented lines of a help text."""
+    return [line.split()[0] for line in text.splitlines() if line.startswith("  ")]
 
 
 def test_every_command_speaks_json(lw: Place) -> None:
@@ -121,9 +128,39 @@ def test_help_shows_examples_before_commands(lw: Place) -> None:
     told = lw("--help")
     assert told.code == 0
     assert told.out.index("Examples:") < told.out.index("Usage:") < told.out.index("  run ")
-    listed = [line.split()[0] for line in told.out.splitlines() if line.startswith("  ")]
-    assert [word for word in listed if word in COMMANDS] == list(COMMANDS)
-    assert lw().out == told.out
+    assert [word for word in listed(told.out) if word in COMMANDS] == list(FIRST)
+    assert lw().out == lw("help").out == told.out
+
+
+def test_help_lists_every_command_once(lw: Place) -> None:
+    """`help --all` has each command in one group, as text and as JSON."""
+    told = lw("help", "--all")
+    assert sorted(word for word in listed(told.out) if word in COMMANDS) == sorted(COMMANDS)
+    entries = lw("help", "--all", "--json").json["commands"]
+    assert [one["name"] for one in entries] == list(COMMANDS)
+    assert all(one["summary"] and one["group"] in told.out for one in entries)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["resume"], 0, "Usage: loopwright resume [OPTIONS] RUN|all"),
+        (["user", "add"], 0, "Usage: loopwright user add [OPTIONS] NAME"),
+        (["resum"], 2, "no such command 'resum'"),
+        (["user", "ad"], 2, "no such command 'ad'"),
+        (["resume", "it"], 2, "loopwright resume has no command 'it'"),
+    ],
+)
+def test_help_of_a_command(lw: Place, words: list[str], code: int, says: str) -> None:
+    """`help COMMAND` is the help of that command, also of one inside a group."""
+    told = lw("help", *words)
+    assert (told.code, says in told.out + told.err) == (code, True), told.out + told.err
+    if code == 0:
+        assert told.out == lw(*words, "--help").out
+        assert lw("help", *words, "--json").json == {
+            "command": " ".join(words),
+            "help": told.out.rstrip("\n"),
+        }
 
 
 def test_help_is_quick(lw: Place) -> None:

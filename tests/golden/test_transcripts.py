@@ -27,9 +27,11 @@ ROUTES = [route for route in get_routes() if route not in NOT_ASKED]
 DID_ITS_WORK = (0, 3, 4, 5)  # docs/reference/exit-codes.md
 
 NO_SUCCESS = {
+    "demo": "starts other commands, whose output goes past the transcript",
     "webhook test": "an address that a webhook may have cannot be served by a test",
 }
 NO_JSON = {
+    "demo": "the same",
     "chat": "a conversation, refused with a problem",
     "mcp": "stdout is the protocol",
 }

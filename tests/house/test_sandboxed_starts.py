@@ -15,6 +15,7 @@ STARTS = (
 OWN = {
     "app/detaching.py": "starts Loopwright itself",
     "app/repository.py": "Git, without hooks",
+    "cli/demo.py": "starts Loopwright itself, and the tests of its own project",
     "cli/workspace_history.py": "the pager of the person",
     "programs/pattern_search.py": "searches texts with a pattern, with no files and no variables",
     "programs/process.py": "the supervisor, which the sandbox starts programs with",

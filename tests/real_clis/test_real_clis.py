@@ -157,18 +157,17 @@ def test_a_program_that_is_not_signed_in_is_known(labs: Labs, cli: str) -> None:
 
 
 def test_the_demo_with_the_real_claude(labs: Labs) -> None:
-    """`make demo AGENT=claude` fixes the project in three passes, judged by its real tests."""
+    """`loopwright demo --agent claude` repairs the project in three iterations."""
     needs("claude")
-    lab = labs(read_script(ROOT / "examples" / "demo" / "wire.yml"))
+    lab = labs(read_script(ROOT / "examples" / "wire.yml"))
     env = {
         **lab.env,
         "PATH": f"{Path(sys.executable).parent}:{lab.env['PATH']}",
-        "AGENT": "claude",
         "NO_COLOR": "1",
         "TMPDIR": str(lab.folder),
     }
     done = subprocess.run(
-        ["bash", str(ROOT / "scripts" / "demo.sh")],
+        [sys.executable, "-m", "loopwright", "demo", "--agent", "claude"],
         env=env,
         cwd=ROOT,
         capture_output=True,

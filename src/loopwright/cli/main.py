@@ -1,10 +1,10 @@
-"""Where `loopwright` begins: the commands by name, each loaded when it is called."""
+"""Entry point of `loopwright`: the table of commands, each imported when it is called."""
 
 import contextlib
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import NamedTuple, TextIO
 
@@ -30,78 +30,83 @@ class Entry(NamedTuple):
     summary: str
 
 
-_RUNNING, _LOOKING = "Run", "Look"
-_DECIDING, _WRITING, _REST = "Decide and control", "Definitions", "The rest"
+_RUNNING, _LOOKING, _DECIDING = "Run", "Inspect", "Decide and control"
+_WRITING, _SHARING, _KEEPING = "Definitions", "Servers and accounts", "Installation"
 
 COMMANDS: dict[str, Entry] = {
-    "run": Entry("run", _RUNNING, "run a definition"),
-    "loop": Entry("loop", _RUNNING, "run a loop without a file"),
-    "chat": Entry("chat", _RUNNING, "talk with a chat model that works here"),
-    "repl": Entry("repl", _RUNNING, "a prompt to start, watch and steer loops"),
+    "loop": Entry("loop", _RUNNING, "repeat an agent until checks pass, without a file"),
+    "run": Entry("run", _RUNNING, "run a definition in any dialect"),
+    "chat": Entry("chat", _RUNNING, "talk with a chat model that uses tools here"),
+    "repl": Entry("repl", _RUNNING, "start and control loops at a prompt"),
+    "demo": Entry("demo", _RUNNING, "repair a small project with failing tests; needs no key"),
     "ls": Entry("ls", _LOOKING, "list runs"),
-    "show": Entry("show", _LOOKING, "one run in words"),
-    "watch": Entry("watch", _LOOKING, "a run live, with text as agents write it"),
-    "events": Entry("events", _LOOKING, "the events of a run as JSON lines"),
-    "logs": Entry("logs", _LOOKING, "what agents and checks said"),
-    "diff": Entry("workspace_history", _LOOKING, "what a run changed in its workspace"),
+    "show": Entry("show", _LOOKING, "show one run: iterations, checks, cost, changes"),
+    "watch": Entry("watch", _LOOKING, "follow a run live"),
+    "diff": Entry("workspace_history", _LOOKING, "show what a run changed in its workspace"),
+    "logs": Entry("logs", _LOOKING, "show what agents and checks printed and did"),
+    "events": Entry("events", _LOOKING, "print the events of a run as JSON lines"),
+    "spend": Entry("spend", _LOOKING, "show what runs cost"),
     "bisect": Entry("workspace_history", _LOOKING, "find the iteration that broke a check"),
-    "spend": Entry("spend", _LOOKING, "what runs have cost"),
-    "artifact": Entry("artifact", _LOOKING, "files of runs and sessions, made or given"),
+    "artifact": Entry("artifact", _LOOKING, "list and fetch files of runs and sessions"),
     "project": Entry("trackers", _LOOKING, "projects that loops belong to"),
     "sprint": Entry("trackers", _LOOKING, "sprints of projects"),
     "todo": Entry("trackers", _LOOKING, "todos of runs and sessions"),
-    "notifications": Entry("notifications", _LOOKING, "what happened while you were away"),
-    "eval": Entry("evaluate", _LOOKING, "whether runs came to what was expected"),
-    "inbox": Entry("inbox", _DECIDING, "what waits for a person"),
-    "approve": Entry("answers", _DECIDING, "accept what a gate asks about"),
-    "reject": Entry("answers", _DECIDING, "refuse it"),
-    "continue": Entry("answers", _DECIDING, "ask for another iteration, with feedback"),
+    "notifications": Entry("notifications", _LOOKING, "list notifications and mark them read"),
+    "eval": Entry("evaluate", _LOOKING, "evaluate runs against expected results"),
+    "inbox": Entry("inbox", _DECIDING, "list gates that wait for a person"),
+    "approve": Entry("answers", _DECIDING, "approve a gate"),
+    "reject": Entry("answers", _DECIDING, "reject a gate"),
+    "continue": Entry("answers", _DECIDING, "answer a gate with feedback for another iteration"),
     "tell": Entry("tell", _DECIDING, "send a message to the agents of a run"),
     "pause": Entry("control", _DECIDING, "pause a run before its next iteration"),
-    "resume": Entry("control", _DECIDING, "let it go on, also after a crash"),
-    "retry": Entry("steer", _DECIDING, "try again the stage that a loop stopped at"),
-    "skip": Entry("steer", _DECIDING, "leave that stage out"),
-    "edit": Entry("steer", _DECIDING, "change goal, cap or labels of a loop under way"),
-    "fork": Entry("fork", _DECIDING, "a new run from a finished place of another"),
-    "restore": Entry("workspace_history", _DECIDING, "put files back as an iteration left them"),
-    "stop": Entry("control", _DECIDING, "end a run now"),
+    "resume": Entry("control", _DECIDING, "continue a run after a crash, a limit or a stop"),
+    "stop": Entry("control", _DECIDING, "stop a run now"),
+    "retry": Entry("steer", _DECIDING, "retry the stage at which a loop of roles stopped"),
+    "skip": Entry("steer", _DECIDING, "skip that stage"),
+    "edit": Entry("steer", _DECIDING, "change the goal, limit or labels of a loop of roles"),
+    "fork": Entry("fork", _DECIDING, "start a new run from an iteration of another"),
+    "restore": Entry("workspace_history", _DECIDING, "restore the files of an iteration"),
     "apply": Entry("worktree", _DECIDING, "merge the result of a worktree into your files"),
     "discard": Entry("worktree", _DECIDING, "remove a worktree and its branch"),
-    "definitions": Entry("definitions", _WRITING, "what can be run by its name"),
-    "stored": Entry("stored", _WRITING, "definitions kept by name, for runs and hooks"),
-    "validate": Entry("validate", _WRITING, "find what is wrong with definitions"),
+    "init": Entry("init", _WRITING, "write a definition that runs at once"),
+    "validate": Entry("validate", _WRITING, "report the problems of definitions"),
     "import": Entry("import_definitions", _WRITING, "check a folder of files of other systems"),
-    "convert": Entry("convert", _WRITING, "any dialect to a native definition"),
-    "promote": Entry("promote", _WRITING, "try a definition with its suites, and record it"),
-    "schema": Entry("schema", _WRITING, "the JSON Schema of a dialect"),
-    "init": Entry("init", _WRITING, "write a definition that works at once"),
-    "roles": Entry("roles", _WRITING, "roles that agents can have"),
-    "serve": Entry("serve", _REST, "serve runs and gates over HTTP"),
-    "login": Entry("login", _REST, "sign in at a server elsewhere"),
-    "logout": Entry("login", _REST, "sign out there"),
-    "agent": Entry("agent_list", _REST, "agents that editors of a server may use"),
-    "workspace": Entry("workspace_list", _REST, "folders that editors of a server may work in"),
-    "user": Entry("people", _REST, "people with accounts at a server"),
-    "token": Entry("people", _REST, "tokens for programs that ask a server"),
-    "hook": Entry("hooks", _REST, "messages from elsewhere that start runs"),
-    "webhook": Entry("webhook", _REST, "addresses that are told what happens"),
-    "backup": Entry("backup", _REST, "copy everything into a new file"),
-    "mcp": Entry("mcp", _REST, "loops as tools for other agents"),
-    "doctor": Entry("doctor", _REST, "see whether everything is in order"),
-    "prune": Entry("prune", _REST, "forget runs that ended long ago"),
-    "config": Entry("config", _REST, "settings and where they come from"),
-    "completion": Entry("completion", _REST, "a completion script for your shell"),
-    "version": Entry("version", _REST, "the version"),
+    "convert": Entry("convert", _WRITING, "convert a definition of any dialect to a native one"),
+    "definitions": Entry("definitions", _WRITING, "list definitions that can be run by name"),
+    "stored": Entry("stored", _WRITING, "store definitions by name"),
+    "promote": Entry("promote", _WRITING, "run the suites of a definition and record the result"),
+    "schema": Entry("schema", _WRITING, "print the JSON Schema of a dialect"),
+    "roles": Entry("roles", _WRITING, "list roles of agents"),
+    "serve": Entry("serve", _SHARING, "serve runs and gates over HTTP"),
+    "mcp": Entry("mcp", _SHARING, "offer loops as tools to other agents"),
+    "login": Entry("login", _SHARING, "sign in at a remote server"),
+    "logout": Entry("login", _SHARING, "sign out"),
+    "agent": Entry("agent_list", _SHARING, "agents that editors of a server may use"),
+    "workspace": Entry("workspace_list", _SHARING, "folders that editors of a server may use"),
+    "user": Entry("people", _SHARING, "accounts of a server"),
+    "token": Entry("people", _SHARING, "API tokens of a server"),
+    "hook": Entry("hooks", _SHARING, "incoming webhooks that start runs"),
+    "webhook": Entry("webhook", _SHARING, "outgoing webhooks"),
+    "doctor": Entry("doctor", _KEEPING, "check the installation and the data directory"),
+    "config": Entry("config", _KEEPING, "show settings and where they come from"),
+    "backup": Entry("backup", _KEEPING, "copy the data directory into a new file"),
+    "prune": Entry("prune", _KEEPING, "delete runs that ended long ago"),
+    "completion": Entry("completion", _KEEPING, "print a completion script for your shell"),
+    "version": Entry("version", _KEEPING, "print the version"),
+    "help": Entry("help", _KEEPING, "help for a command, or for all with --all"),
 }
 
+FIRST = ("loop", "run", "watch", "ls", "show", "diff", "inbox", "resume")
+"""The commands that people start with, as help without --all lists them."""
+
 EXAMPLES = [
-    ("loopwright init && loopwright run loop.yaml", "try it, no key needed"),
+    ("loopwright demo", "try it without a key"),
     (
-        'loopwright loop "Make it pass" --agent command:./agent --until-command pytest',
+        'loopwright loop "Make the tests pass" --agent claude --until-command "pytest -q" '
+        "--budget usd=5",
         "repeat an agent until a command succeeds",
     ),
-    ("loopwright inbox", "see what waits for you, then approve, reject or continue"),
-    ("loopwright resume all", "go on with everything that was interrupted"),
+    ("loopwright init && loopwright run loop.yaml", "write a definition and run it"),
 ]
 
 
@@ -128,23 +133,37 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        formatter.write("Runs agent loops durably: every iteration is recorded, every run can be\n")
-        formatter.write("continued, every stop has a reason.\n")
+        self._format_start(formatter)
+        with formatter.section("Commands to start with"):
+            _write_summaries(formatter, FIRST)
+        self.format_options(ctx, formatter)
+        formatter.write_paragraph()
+        formatter.write(f"All {len(COMMANDS)} commands: `loopwright help --all`.\n")
+        formatter.write("More about a command: `loopwright COMMAND --help`.\n")
+
+    def format_all(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Help with every command, in groups."""
+        self._format_start(formatter)
+        for group in dict.fromkeys(entry.group for entry in COMMANDS.values()):
+            with formatter.section(group):
+                _write_summaries(formatter, [n for n, e in COMMANDS.items() if e.group == group])
+        self.format_options(ctx, formatter)
+        formatter.write_paragraph()
+        formatter.write("More about a command: `loopwright COMMAND --help`.\n")
+
+    def _format_start(self, formatter: click.HelpFormatter) -> None:
+        formatter.write("Run AI agents in loops until the work is verified as done. Each run is\n")
+        formatter.write("recorded, stays within its limits and can be resumed.\n")
         write_examples(EXAMPLES, formatter)
         formatter.write_paragraph()
         formatter.write("Usage: loopwright COMMAND [ARGUMENTS] [OPTIONS]\n")
-        for group in dict.fromkeys(entry.group for entry in COMMANDS.values()):
-            with formatter.section(group):
-                formatter.write_dl(
-                    [(name, e.summary) for name, e in COMMANDS.items() if e.group == group],
-                    col_max=14,
-                )
-        self.format_options(ctx, formatter)
-        formatter.write_paragraph()
-        formatter.write("`loopwright COMMAND --help` tells more about a command.\n")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         click.Command.format_options(self, ctx, formatter)
+
+
+def _write_summaries(formatter: click.HelpFormatter, names: Iterable[str]) -> None:
+    formatter.write_dl([(name, COMMANDS[name].summary) for name in names], col_max=14)
 
 
 def _version(ctx: click.Context, _param: click.Parameter, value: object) -> None:
@@ -165,7 +184,7 @@ cli = Commands(
             expose_value=False,
             is_eager=True,
             callback=_version,
-            help="Show the version and leave.",
+            help="Print the version and exit.",
         ),
     ],
     context_settings=CONTEXT,

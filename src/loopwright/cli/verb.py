@@ -35,24 +35,24 @@ def common_options() -> list[click.Parameter]:
             is_flag=True,
             expose_value=False,
             callback=_keep,
-            help="One JSON object on stdout and nothing else.",
+            help="Print one JSON object on stdout and nothing else.",
         ),
         click.Option(
             ["--data-dir"],
             metavar="DIR",
             expose_value=False,
             callback=_keep,
-            help="Where runs are kept (else LOOPWRIGHT_HOME, else the platform's data folder).",
+            help="Data directory (default: LOOPWRIGHT_HOME, otherwise that of the platform).",
         ),
         click.Option(
-            ["--no-color"], is_flag=True, expose_value=False, callback=_keep, help="No colour."
+            ["--no-color"], is_flag=True, expose_value=False, callback=_keep, help="Disable colour."
         ),
         click.Option(
             ["--quiet", "-q"],
             is_flag=True,
             expose_value=False,
             callback=_keep,
-            help="No talk on stderr: the result, and errors.",
+            help="Print only the result and errors.",
         ),
     ]
 
@@ -66,8 +66,8 @@ def server_options(*, watches: bool) -> list[click.Parameter]:
             envvar="LOOPWRIGHT_SERVER",
             expose_value=False,
             callback=_keep,
-            help="Ask this server in the place of the data here; the token is LOOPWRIGHT_TOKEN, in "
-            "the file LOOPWRIGHT_TOKEN_FILE, or that of `loopwright login`.",
+            help="Use this server instead of the local data directory; the token is "
+            "LOOPWRIGHT_TOKEN, in the file LOOPWRIGHT_TOKEN_FILE, or that of `loopwright login`.",
         )
     ]
     if watches:
@@ -77,7 +77,8 @@ def server_options(*, watches: bool) -> list[click.Parameter]:
                 is_flag=True,
                 expose_value=False,
                 callback=_keep,
-                help="With --server: leave with exit code 7 when the line breaks.",
+                help="With --server: exit with code 7 instead of reconnecting when the connection "
+                "drops.",
             )
         )
     return options
