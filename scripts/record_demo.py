@@ -3,7 +3,8 @@
 Claude Code is the real program, from npm (`make test-agents` installs it; LOOPWRIGHT_TEST_CLIS
 names its folder); a local server answers it with the turns of examples/wire.yml. The run happens in
 a temporary folder on a pseudo-terminal of 104 columns and 30 rows. What it writes is followed
-as a terminal would, and each new screen becomes a frame of the picture. A viewer that does not move pictures shows the last frame.
+as a terminal would, and each new screen becomes a frame of the picture. A viewer that does not move
+pictures shows the last frame.
 """
 
 from __future__ import annotations

@@ -131,7 +131,8 @@ def _new_folder(place: Path | None) -> Path:
     if place is None:
         return Path(tempfile.mkdtemp(prefix="loopwright-demo."))
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise Conflict(f"{place} is not empty", hint="name a new folder")
+        what = "not empty" if place.is_dir() else "a file"
+        raise Conflict(f"{place} is {what}", hint="name a new folder")
     place.mkdir(parents=True, exist_ok=True)
     return place.absolute()
 
