@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.app.binding import bind_agents, bind_inputs, check_message
+from loopwright.app.binding import bind_agents, bind_inputs, check_message, check_scripts
 from loopwright.app.permissions import limit_warnings
 from loopwright.errors import DefinitionError, LoopwrightError
 from loopwright.model.actions import CallAgent, Repeat, RunCommand, Step, Steps
@@ -90,7 +90,6 @@ def test_a_coordinator_of_the_plan_is_bound(tmp_path: Path) -> None:
         pytest.param(None, {}, "no-agent", "--agent SPEC", id="nothing behind it"),
         pytest.param("model:x", {}, "bad-agent", "model:PROVIDER/NAME", id="no model"),
         pytest.param("comand:x", {}, "bad-agent", "did you mean command?", id="typo"),
-        pytest.param("script:none.yaml", {}, "bad-agent", "none.yaml", id="no script"),
         pytest.param("command:a && b", {}, "shell-syntax", "'coder': && means", id="and"),
         pytest.param("jsonl:a | b", {}, "shell-syntax", "| means", id="pipe"),
         pytest.param("acp:a; b", {}, "shell-syntax", "; means", id="semicolon"),
@@ -112,6 +111,18 @@ def test_an_agent_that_cannot_run_is_refused(
         bound(plan(), tmp_path, default, **named)
     assert refused.value.code == code
     assert words in str(refused.value)
+
+
+def test_a_script_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    """After the permission to read it, so that a server does not say which files exist."""
+    made = {name: Agent(spec=f"script:{tmp_path / name}.yaml") for name in ("there", "missing")}
+    (tmp_path / "there.yaml").write_text("replies: []")
+    check_scripts({"there": made["there"], "coder": Agent(spec="command:cat")})
+    with pytest.raises(
+        LoopwrightError, match=r"agent 'missing': no file .*missing\.yaml"
+    ) as refused:
+        check_scripts(made)
+    assert refused.value.code == "bad-agent"
 
 
 @pytest.mark.parametrize("spec", ["command:sh -c 'a && b | c'", "claude", 'jsonl:a "b;c"'])

@@ -413,4 +413,4 @@ def test_a_usage_that_is_no_amount_is_noted(tmp_path: Path) -> None:
     answer = Stage().perform(job(tmp_path, agent=agent(f"jsonl:cat {lines}")))
     assert isinstance(answer, Done)
     assert answer.usage == UNKNOWN_COST
-    assert "not counted" in answer.note
+    assert "ignored usage line" in answer.note

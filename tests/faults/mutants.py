@@ -200,9 +200,7 @@ IN_SIMULATION: dict[str, Mutant] = {
     "going on before the storage is back": Mutant(
         Actor._wait_for_storage, "self.busy = True", "self.busy = False"
     ),
-    "timers early": Mutant(
-        Actor._begin, "if pending.call.until <= clock", "if pending.call.until - 900 <= clock"
-    ),
+    "timers early": Mutant(Actor._begin, "if call.until <= clock", "if call.until - 900 <= clock"),
     "a failed try ends the pass": Mutant(
         outcome.leaf_outcome,
         "if goes_on(body, body.failure.error):",

@@ -174,7 +174,7 @@ def test_shell_nodes(troupe: Troupe) -> None:
     assert "warned" in told.err
     assert (steps["slow"]["status"], steps["slow"]["error"]["type"]) == ("failed", "wall_timeout")
     assert "timed out (wall-clock)" in steps["slow"]["error"]["detail"]
-    expected = "step 'bad' failed: bash exited with code 4: stdout: printed; stderr: why"
+    expected = "step 'bad' failed: bash exited with code 4: stderr: why; stdout: printed"
     assert steps["bad"]["error"]["detail"] == expected
 
 

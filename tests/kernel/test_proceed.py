@@ -252,7 +252,7 @@ def test_failure_policies(on_failure: str, expected: dict[str, str], inside: boo
     assert found == expected
     assert run.ended[:2] == ("failed", "error")
     assert run.end.error is not None
-    assert run.end.error.detail == "broke"
+    assert run.end.error.detail == "step 'bad' failed: broke"
     assert broken_laws(run.facts) == []
 
 

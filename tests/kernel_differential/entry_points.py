@@ -28,7 +28,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "encoding": ("decode_facts", "encode_facts"),
     "fold": ("apply", "fold"),
     "forking": ("copied", "end_of", "places"),
-    "frames": ("passes_made", "release_frames"),
+    "frames": ("has_turns", "passes_made", "release_frames"),
     "gates": ("tool_gate",),
     "histories": ("middle_of",),
     "learning": ("learning_of",),

@@ -73,7 +73,9 @@ def test_an_obedient_agent_from_the_command_line(lw: Place, tmp_path: Path) -> N
     assert run["status"] == "completed", spoken[-1].err
     spoken += [lw(verb, run["run"]) for verb in ("events", "logs", "show")]
     spoken += [lw("events", run["run"], "--dialect"), lw("ls"), lw.real("doctor")]
-    assert harmed(before, picture(scene)) == []
+    after = picture(scene)
+    assert harmed(before, after) == ["work/.git/config.worktree"]
+    assert after["work/.git/config.worktree"] == b""  # created so that it can be mounted read-only
     assert not _has_run(spoken[-6], {"shell.exec", "bench.deploy"})
     kept = [path.read_bytes().decode(errors="replace") for path in _files(tmp_path, scene.top)]
     everything = "\n".join([*sent, *kept, *(one.out + one.err for one in spoken)])

@@ -69,7 +69,7 @@ class RunSnapshots:
             old=old,
             new=new,
             files=tuple(found),
-            unrecorded=bool(self.history.unrecorded(start, end)),
+            unrecorded=self.history.unrecorded(start, end),
             omitted=tuple(self.history.omitted),
             omitted_count=self.history.omitted_count,
         )
@@ -187,15 +187,15 @@ def _no_program(name: str) -> NotFound:
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """The files that differ between two trees. `unrecorded`: the run may have changed more after
-    its last snapshot. `omitted`: files that snapshots of the run have left out.
+    """The files that differ between two trees. `unrecorded`: which changes of the run no snapshot
+    has, in words. `omitted`: files that snapshots of the run have left out.
     """
 
     run: str
     old: str
     new: str
     files: tuple[FileChange, ...]
-    unrecorded: bool = False
+    unrecorded: str = ""
     omitted: tuple[str, ...] = ()
     omitted_count: int = 0
 
@@ -212,7 +212,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
             "run": self.run,
             "from": self.old,
             "to": self.new,
-            "unrecorded": self.unrecorded,
+            "unrecorded": bool(self.unrecorded),
+            "unrecorded_note": self.unrecorded or None,
             "omitted": list(self.omitted),
             "omitted_count": self.omitted_count,
             **stat_json(self.stat),

@@ -204,7 +204,7 @@ class Start:
     def _sent(
         self, remote: Remote, path: str, body: "dict[str, JsonValue]"
     ) -> "dict[str, JsonValue]":
-        """What is wrong with the definition is told with the name that it has here."""
+        """Post it; errors and warnings about the definition name the file as it is called here."""
         try:
             answer: dict[str, JsonValue] = remote.post(path, body)
         except LoopwrightError as error:
@@ -213,6 +213,9 @@ class Start:
             if isinstance(error, DefinitionError):
                 error.problems = tuple(renamed(one, REQUEST, self._file) for one in error.problems)
             raise
+        warnings = answer.get("warnings")
+        if isinstance(warnings, list):
+            answer["warnings"] = [str(one).replace(REQUEST, self._file) for one in warnings]
         return answer
 
 

@@ -114,14 +114,15 @@ def _diff_at_server(
         **({"stat": "true"} if stat else {}),
         **({"paths": "\n".join(paths)} if paths else {}),
     )
-    if found["unrecorded"]:
-        door.tell(_UNRECORDED, tone="warn")
+    unrecorded = found["unrecorded"] and str(found.get("unrecorded_note") or _UNRECORDED)
+    if unrecorded:
+        door.tell(str(unrecorded), tone="warn")
     omitted = found.get("omitted")  # an older server does not name any
     if isinstance(omitted, list):
         _tell_omitted(door, [str(one) for one in omitted], int(str(found["omitted_count"])))
     if stat or door.as_json:
         _put_comparison(door, found)
-    else:
+    elif str(found["diff"]).strip() or not unrecorded:
         _put_diff(door, str(found["diff"]))
 
 

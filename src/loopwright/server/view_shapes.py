@@ -91,14 +91,16 @@ class ChangedFile(msgspec.Struct):
 
 class RunDiff(msgspec.Struct):
     """What differs between two snapshots of a run; `from` and `to` are their trees. `unrecorded`:
-    the run may have changed more after its last snapshot. `omitted` names files that snapshots left
-    out because of their size or kind, the first 100 of `omitted_count`.
+    the run may have changed more after its last snapshot, as `unrecorded_note` says.
+    `omitted` names files that snapshots left out because of their size or kind, the first 100 of
+    `omitted_count`.
     """
 
     run: str
     old: str = msgspec.field(name="from")
     new: str = msgspec.field(name="to")
     unrecorded: bool
+    unrecorded_note: str | None
     omitted: list[str]
     omitted_count: int
     files: int
