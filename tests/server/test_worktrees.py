@@ -84,4 +84,4 @@ def test_a_second_run_in_the_same_folder_is_warned_about(server: Served) -> None
     server.until(first["run"], "waiting")
     [warning] = server("POST", "/api/v1/runs", body).json["warnings"]
     assert first["warnings"] == []
-    assert warning.startswith(f"{first['run']} (work) is also running in this folder")
+    assert warning.startswith(f"{first['run']} (work) waits for a decision and would continue")
