@@ -292,6 +292,7 @@ def test_a_refusal_is_the_same_at_each_interface(
         ("check `npm test --ci`: add --env X", "check `npm test --ci`: add `env` X"),
         ("'a --env x' isn't a name; add --env X", "'a --env x' isn't a name; add `env` X"),
         ("isn't there: add --env X, don't wait", "isn't there: add `env` X, don't wait"),
+        ("(`--max 5`, `--budget x`) or `a --max`", "(`max 5`, `budget x`) or `a --max`"),
         ("a -- b, run-time --", "a -- b, run-time --"),
         ("nothing", "nothing"),
     ],

@@ -54,7 +54,7 @@ class Problem:
         return [f"error: {self.detail}{hint}"]
 
 
-_COMMAND = re.compile(r"`[^`\-][^`]*`|(?<!\w)'[^'\n]*'(?!\w)")
+_QUOTED = re.compile(r"`[^`]*`|(?<!\w)'[^'\n]*'(?!\w)")
 _FLAG = re.compile(r"(?P<tick>`?)(?<![\w-])--(?P<name>[a-z][a-z-]*)")
 _FIELDS = {"input": "inputs", "label": "labels"}
 """Options of the command line that other interfaces call otherwise."""
@@ -69,9 +69,10 @@ def without_flags(text: str) -> str:
         return text
     parts: list[str] = []
     end = 0
-    for command in _COMMAND.finditer(text):
-        parts += [_FLAG.sub(_as_parameter, text[end : command.start()]), command[0]]
-        end = command.end()
+    for quoted in _QUOTED.finditer(text):
+        if not quoted[0].startswith("`--"):
+            parts += [_FLAG.sub(_as_parameter, text[end : quoted.start()]), quoted[0]]
+            end = quoted.end()
     return "".join([*parts, _FLAG.sub(_as_parameter, text[end:])])
 
 
