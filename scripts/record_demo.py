@@ -122,7 +122,7 @@ class Frame:
 def record(folder: Path) -> list[Frame]:
     """Run the demo in a folder and watch it."""
     shutil.copytree(DEMO / "project", folder / "project")
-    (folder / ".gitignore").write_text("__pycache__\n.pytest_cache\n")
+    (folder / "project" / ".gitignore").write_text("__pycache__\n.pytest_cache\n")
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     with WireServer(read_script(ROOT / "examples" / "wire.yml")) as model:
