@@ -330,22 +330,25 @@ def test_hidden_folders_that_a_level_does_not_show_are_not_mounted(
 def test_sockets_that_listen_are_hidden_wherever_they_are(
     monkeypatch: pytest.MonkeyPatch, level: SandboxLevel
 ) -> None:
-    """A service that nobody knows; not those of the workspace, nor an agent for keys that is passed
-    on.
+    """A service that nobody knows, also one that takes messages without a connection; not those of
+    the workspace, nor an agent for keys that is passed on.
     """
     monkeypatch.setattr(sandbox_mounts, "_SETTLED_S", -60.0)
     monkeypatch.setattr(sandbox_mounts, "PRIVATE", ())
-    names = ("unknown.sock", "keys.sock", "work/own.sock")
+    names = ("unknown.sock", "messages.sock", "keys.sock", "work/own.sock")
     with ExitStack() as opened, tempfile.TemporaryDirectory(dir="/var/lib") as folder:
         (Path(folder) / "work").mkdir()
         for name in names:
-            one = opened.enter_context(socket.socket(socket.AF_UNIX))
+            kind = socket.SOCK_DGRAM if name == "messages.sock" else socket.SOCK_STREAM
+            one = opened.enter_context(socket.socket(socket.AF_UNIX, kind))
             one.bind(f"{folder}/{name}")
-            one.listen()
+            if kind == socket.SOCK_STREAM:
+                one.listen()
         code = (
             "import socket, sys\n"
             "for path in sys.argv[1:]:\n"
-            "    try: socket.socket(socket.AF_UNIX).connect(path); print('yes')\n"
+            "    kind = socket.SOCK_DGRAM if 'messages' in path else socket.SOCK_STREAM\n"
+            "    try: socket.socket(socket.AF_UNIX, kind).connect(path); print('yes')\n"
             "    except OSError: print('no')\n"
         )
         program = Program(
@@ -354,7 +357,7 @@ def test_sockets_that_listen_are_hidden_wherever_they_are(
             env={"PATH": os.environ["PATH"], "SSH_AUTH_SOCK": f"{folder}/keys.sock"},
         )
         end = asyncio.run(Sandbox().run(program, Confinement(level=level)))
-    assert end.stdout.split() == [b"no", b"yes", b"yes"], end
+    assert end.stdout.split() == [b"no", b"no", b"yes", b"yes"], end
 
 
 @needs_sandbox
@@ -406,14 +409,16 @@ def test_hundreds_of_sockets_are_found_fast() -> None:
             "new.txt cannot be changed at sandbox level `readonly`",
         ),
         ("workspace", "open('/etc/new.txt', 'w')", "/etc/new.txt cannot be changed at sandbox"),
+        ("guard", "open('loopwright.toml', 'w')", "loopwright.toml cannot be changed at sandbox"),
     ],
-    ids=["hidden", "locked", "outside"],
+    ids=["hidden", "locked", "outside", "guard"],
 )
 def test_a_failure_names_the_level(
     tmp_path: Path, level: SandboxLevel, code: str, says: str
 ) -> None:
     """One line says what is hidden or locked, by which level, and what to do."""
-    (tmp_path / "notes.txt").write_text("x")
+    for name in ("notes.txt", "loopwright.toml"):
+        (tmp_path / name).write_text("")
     end = python(tmp_path, code, level=level)
     last = end.stderr_tail.decode().strip().splitlines()[-1]
     assert last.startswith("loopwright: ")

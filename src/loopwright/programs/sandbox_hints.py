@@ -18,6 +18,14 @@ _LOCKED = (
     re.compile(rf"{_NAME}['\"’`]?: Read-only file system"),
     re.compile(r"Read-only file system: ['\"](?P<name>[^'\"]+)"),
 )
+# The next level at which more can be changed.
+_WEAKER = {
+    "none": "workspace",
+    "readonly": "workspace",
+    "workspace": "guard",
+    "guard": "off",
+    "off": "off",
+}
 
 
 def explain_failure(
@@ -31,21 +39,24 @@ def explain_failure(
     """One line about the last file that a program missed, if its sandbox hides or locks it. Files
     in `hidden` are never named: an agent could find out which of them exist.
     """
-    if level == "guard":
-        return None
     secret = [os.path.realpath(one) for one in hidden]
     text = stderr[-_LAST_BYTES:].decode(errors="replace")
-    for name in _named(text, _MISSING):
+    for name in _named(text, _MISSING) if level != "guard" else ():
         path = _existing(name, cwd, env)
         if path and not _any(path, secret):
             weaker = "readonly" if level == "none" else "guard"
             return f"{path} exists, but sandbox level `{level}` hides it; use `--sandbox {weaker}`"
     for name in _named(text, _LOCKED):
         path = os.path.normpath(os.path.join(cwd, name))
-        if not _any(path, secret):
-            weaker = "guard" if level == "workspace" else "workspace"
+        if not _any(path, secret) and (level != "guard" or _can_change(path)):
+            weaker = _WEAKER[level]
             return f"{path} cannot be changed at sandbox level `{level}`; use `--sandbox {weaker}`"
     return None
+
+
+def _can_change(path: str) -> bool:
+    """Whether the user can change or create a file outside of the sandbox."""
+    return os.access(path if os.path.exists(path) else os.path.dirname(path), os.W_OK)
 
 
 def _named(text: str, patterns: Iterable[re.Pattern[str]]) -> Iterator[str]:

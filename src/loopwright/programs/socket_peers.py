@@ -53,7 +53,7 @@ def find_unix_peer(connection: socket.socket) -> InsideRun | None:
 
 def list_listening_sockets() -> Iterator[str]:
     """The paths of Unix sockets on which some process of this network namespace accepts
-    connections.
+    connections, or messages without any.
     """
     try:
         with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as table:
@@ -62,7 +62,9 @@ def list_listening_sockets() -> Iterator[str]:
         return
     for line in lines[1:]:
         words = line.split(maxsplit=7)
-        if len(words) == 8 and words[7].startswith("/") and int(words[3], 16) & _ACCEPTS:
+        if len(words) < 8 or not words[7].startswith("/"):
+            continue
+        if int(words[3], 16) & _ACCEPTS or int(words[4], 16) == socket.SOCK_DGRAM:
             yield words[7]
 
 

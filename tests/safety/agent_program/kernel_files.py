@@ -162,7 +162,7 @@ def raw_devices() -> str:
     kept = {"null", "zero", "full", "random", "urandom", "tty", "ptmx", "console"}
     kept |= {"stdin", "stdout", "stderr", "core", "fd", "pts", "shm"}
     # Those that builds use are shown on purpose: virtual machines, user file systems, graphics.
-    kept |= {"kvm", "fuse", "dri", "nvidiactl", "nvidia0", "nvidia-uvm"}
+    kept |= {"kvm", "fuse", "dri", *(name for name in os.listdir("/dev") if "nvidia" in name)}
     others = [f"/dev/{name}" for name in os.listdir("/dev") if name not in kept]
     return try_each({one: partial(open_for_reading, one) for one in others})
 
