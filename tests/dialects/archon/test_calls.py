@@ -253,3 +253,18 @@ def test_rubbish_is_told(written: str) -> None:
     assert [one.severity for one in problems] == ["error"]
     _, problems = lowered_with(flow("{id: a, workflow: o}"), {"o": "inputs: {x: 3}\nnodes: 3\n"})
     assert {one.file for one in problems} == {".archon/workflows/o.yaml"}
+
+
+@pytest.mark.item("archon-77")
+def test_the_budget_of_a_workflow_holds_where_another_runs_it() -> None:
+    """The smaller of two amounts counts, one of a fan-out is for all items, an include has none."""
+    below = flow("{id: say, prompt: Go}", head="budget: {max_spend_usd: 2}")
+    nodes = (
+        "{id: a, workflow: below}\n  - {id: b, workflow: below, maxBudgetUsd: 1}\n"
+        "  - {id: c, include: below}\n  - {id: d, workflow: below, fan_out: {items: [1, 2]}}"
+    )
+    plan, (problem,) = lowered_with(flow(nodes), {"below": below})
+    assert plan is not None
+    assert [one.limits.usd for one in plan.steps] == [2, 1, None, 2]
+    assert (problem.severity, problem.code) == ("warning", "shared-budget")
+    assert "the budget of x holds for all items" in problem.message

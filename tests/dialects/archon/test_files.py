@@ -6,7 +6,7 @@ import pytest
 
 from loopwright.dialects import archon
 from loopwright.dialects.archon.files import Files, FoundText, NotFound, command, find, script
-from loopwright.model.actions import CallAgent, FailStep, RunScript
+from loopwright.model.actions import CallAgent, FailStep, Repeat, RunScript, Steps
 from loopwright.model.plan import Plan
 from loopwright.model.template import Lit
 from loopwright.syntax.document import Document
@@ -229,7 +229,6 @@ ABSENT_NODES = [
         "write .archon/commands/x.md",
     ),
     ("{id: a, workflow: reviw}", "unknown-workflow", "did you mean review?"),
-    ("{id: a, workflow: x, fan_out: {items: [1]}}", "unknown-workflow", "write .archon/workflows/"),
 ]
 
 
@@ -247,6 +246,20 @@ def test_a_node_whose_file_is_missing_loads_with_a_warning_and_fails_when_reache
     assert isinstance(action, FailStep)
     assert f".archon/{code.removeprefix('unknown-')}s" in action.reason
     assert says in action.reason
+
+
+@pytest.mark.item("archon-68")
+def test_the_items_of_a_fan_out_fail_whose_workflow_is_missing() -> None:
+    """The node ends as its join says, like any other whose items have failed."""
+    plan, (problem,) = lowered(flow("{id: a, workflow: x, fan_out: {items: [1, 2]}}"))
+    assert problem.message.endswith(": each of its items will fail")
+    assert plan is not None
+    action = plan.steps[0].action
+    assert isinstance(action, Repeat)
+    assert isinstance(action.body, Steps)
+    (inner,) = action.body.steps
+    assert isinstance(inner.action, FailStep)
+    assert "write .archon/workflows/x.yaml" in inner.action.reason
 
 
 def test_files_become_prompts_and_scripts() -> None:

@@ -330,6 +330,7 @@ KNOWN_KEYS = [
     ("prompt: Go, maxTurns: 3", "ignored-here", "maxTurns has no effect", "maxBudgetUsd and"),
     ("prompt: Go, title: One", "ignored-here", "title has no effect", None),
     ("prompt: Go, modelTemperature: 1", "unknown-field", "modelTemperature is ignored", None),
+    ("bash: ls, mutates_checkout: false", "ignored-here", "is not checked", "denied_tools: [Write"),
     ("bash: ls, webSearchMode: live", "ignored-here", "has no effect on bash nodes", "no agent"),
 ]
 
@@ -453,3 +454,16 @@ def test_a_script_that_takes_in_another_file_may_set_any_variable(
     """A variable that such a file may set causes no warning."""
     _, problems = lowered(flow(f"id: a\n    bash: |\n      {script}"))
     assert [one.code for one in problems] == (["unset-variable"] if warned else [])
+
+
+@pytest.mark.item("archon-71")
+def test_a_budget_at_the_top_limits_the_run() -> None:
+    """The money is a limit of the run; what is not counted here is named."""
+    budget = "budget: {max_spend_usd: 2.5, max_work_units: 30, max_tokens: 9}"
+    plan, problems = lowered(flow("{id: a, prompt: Go}", head=budget))
+    assert plan is not None
+    assert plan.limits.usd == 2.5
+    assert {one.message.split()[0]: one.severity for one in problems} == {
+        "max_work_units": "warning",
+        "max_tokens": "warning",
+    }

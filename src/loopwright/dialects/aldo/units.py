@@ -190,6 +190,8 @@ class Loader:
             instead = "the description of the agent is its prompt"
             if kind == "schema":
                 instead = "the answer is not checked against it"
+            elif "templates" in at:
+                instead = "its place in the prompt stays empty"
             message = f"{_written(path)} is missing: {instead}"
             self._warn(unit, "missing-file", message, at)
         return None

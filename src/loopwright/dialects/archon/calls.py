@@ -48,6 +48,16 @@ def calls(unit: Unit) -> Iterator[Diagnostic]:
         if "fan_out" in node.value:
             yield from _name(document, node, below)
             yield from _pauses(document, node, below)
+            yield from _budget(document, node, below)
+
+
+def _budget(document: Document, node: NodeAt, below: Unit) -> Iterator[Diagnostic]:
+    """A budget of each item is one of all of them here."""
+    if node.kind == "workflow" and below.flow is not None and below.flow.budget is not None:
+        message = f"the budget of {below.flow.name[:60]} holds for all items together"
+        hint = "raise it, or give this workflow a budget"
+        at = (*node.path, "workflow")
+        yield document.warning("shared-budget", message, at=at, hint=hint)
 
 
 # -- for each item of a list -----------------------------------------------------------------------

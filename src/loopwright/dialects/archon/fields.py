@@ -91,6 +91,7 @@ ToolName: TypeAlias = Annotated[str, Field(min_length=1), AfterValidator(visible
 InputName: TypeAlias = Annotated[
     str, AfterValidator(visible), Field(pattern=f"^{ID_PATTERN}$", max_length=_LONGEST_ID)
 ]
+Usd: TypeAlias = Annotated[float, Field(gt=0, le=1_000_000)]
 Milliseconds: TypeAlias = Annotated[float, Field(gt=0, le=31_536_000_000, allow_inf_nan=False)]
 
 # -- words that are known and refused --------------------------------------------------------------

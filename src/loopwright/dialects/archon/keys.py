@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from loopwright.dialects.archon.outline import KINDS, NodeAt, Outline, Path
 from loopwright.dialects.archon.surface import (
     ApprovalSpec,
+    BudgetSpec,
     FanOutSpec,
     GroupSpec,
     InputSpec,
@@ -218,10 +219,8 @@ def _honoured(node: NodeAt, kind: str, key: str) -> _Finding | None:
 def _ignored(node: NodeAt, kind: str, key: str) -> _Finding | None:
     if key == "output_format" and kind == "loop" and "until_field" in node.part("loop"):
         return None
-    if key in _NO_EFFECT and node.value[key] in (None, False, [], {}):
-        return None
     if key in _NO_EFFECT:
-        return _Finding("ignored-here", f"{key} has no effect in Loopwright", None)
+        return _without_effect(key, node.value[key])
     hint = None
     if kind == "loop" and key in ("provider", "model"):
         hint = "a loop uses those of the workflow: set it beside name"
@@ -236,6 +235,15 @@ def _ignored(node: NodeAt, kind: str, key: str) -> _Finding | None:
     elif key in _AGENT_KEYS:
         hint = "no agent works here"
     return _Finding("ignored-here", f"{key} has no effect on {_noun(kind)}", hint)
+
+
+def _without_effect(key: str, value: object) -> _Finding | None:
+    if key == "mutates_checkout" and value is False:
+        hint = "an agent with denied_tools: [Write, Edit, Bash] changes none"
+        return _Finding("ignored-here", "whether this node changes files is not checked", hint)
+    if value in (None, False, [], {}):
+        return None
+    return _Finding("ignored-here", f"{key} has no effect in Loopwright", None)
 
 
 def _noun(kind: str) -> str:
@@ -255,6 +263,12 @@ def _unknown(document: Document, made: Outline) -> Iterator[Diagnostic]:
     for name, one in made.inputs.items():
         yield from _unknown_in(document, ("inputs", name), one, InputSpec)
     yield from _unknown_in(document, ("worktree",), made.top.get("worktree"), WorktreeSpec)
+    budget = made.top.get("budget")
+    yield from _unknown_in(document, ("budget",), budget, BudgetSpec)
+    if isinstance(budget, dict) and budget.get("max_work_units") is not None:
+        message = "max_work_units has no effect: calls and scripts are not counted"
+        found = _Finding("ignored-here", message, "max_spend_usd limits what a run costs")
+        yield _warned(document, ("budget", "max_work_units"), found)
     for node in made.nodes:
         yield from _unknown_in(document, node.path, node.value, NodeSpec)
         for key, model in _BLOCKS.items():

@@ -18,7 +18,7 @@ from loopwright.dialects.archon.surface import InputSpec, Workflow
 from loopwright.dialects.archon.units import Unit, Units
 from loopwright.model.plan import Input, Plan
 from loopwright.model.policy import NO_WORKSPACE_POLICY as SHARED
-from loopwright.model.policy import WorkspacePolicy
+from loopwright.model.policy import Limits, WorkspacePolicy
 from loopwright.syntax.diagnostic import MAX_PROBLEMS, Diagnostic
 from loopwright.syntax.document import Document
 
@@ -87,7 +87,8 @@ def _missing(document: Document, made: Outline, files: Files) -> list[Diagnostic
             # The node fails when it is reached. The nodes of an include are part of the workflow.
             is_left = found.is_absent and path[-1] != "include"
             report = document.warning if is_left else document.error
-            message = f"{found.message}: the node will fail" if is_left else found.message
+            what = "each of its items" if "fan_out" in node.value else "the node"
+            message = f"{found.message}: {what} will fail" if is_left else found.message
             problems.append(report(found.code, message, at=path, hint=found.hint))
     return problems
 
@@ -110,6 +111,7 @@ def _plan(flow: Workflow, root: Unit, files: Files) -> Plan:
         outcome="some_completed",
         output="sink",
         returns=flow.returns,
+        limits=Limits(usd=flow.budget.max_spend_usd if flow.budget is not None else None),
         missing="fail",
         exclusive="workspace" if any(map(_mutates, (root, *root.all_below()))) else None,
         settings={name: _setting(name, files) for name in sorted(lowering.uses.settings)},

@@ -159,7 +159,7 @@ class Lowering:
             when_error="fail" if node.when is None else "skip",
             join=node.trigger_rule,
             retry=_retry(node),
-            limits=_limits(node),
+            limits=_limits(node, self.unit.below.get(path)),
             origin=Origin(line=place.line, column=place.column),
         )
 
@@ -175,9 +175,7 @@ class Lowering:
     def _action(self, node: NodeSpec, path: Path, group: NodeSpec | None) -> Action:
         absent = self._absence(path)
         if absent is not None:
-            return FailStep(
-                reason=f"{absent.message}; {absent.hint}; then start the workflow again"
-            )
+            return self._failing(node, absent)
         if node.workflow is not None or node.include is not None:
             return self._workflow(node, self.unit.below[path])
         if node.wait is not None:
@@ -207,6 +205,13 @@ class Lowering:
             schema=node.output_format,
             session=_session(node, group),
         )
+
+    def _failing(self, node: NodeSpec, absent: NotFound) -> Action:
+        """A node whose file is not there fails; of a fan-out, each of its items does."""
+        fails = FailStep(reason=f"{absent.message}; {absent.hint}; then start the workflow again")
+        if node.fan_out is None:
+            return fails
+        return self._fanned(node, node.fan_out, Steps(steps=(Step(id=node.id, action=fails),)))
 
     def _condition(self, text: str) -> Condition:
         known = {node.id for node in self.unit.made.nodes}
@@ -321,8 +326,10 @@ class Lowering:
             returns=below.flow.returns,
             given=self._given(node, below.flow, fan),
         )
-        if fan is None:
-            return body
+        return body if fan is None else self._fanned(node, fan, body)
+
+    def _fanned(self, node: NodeSpec, fan: FanOutSpec, body: Action) -> Repeat:
+        """A body for each item of a list."""
         items: ItemSource = Items(values=tuple(fan.items))
         if isinstance(fan.items, str):
             listed = list_ref(fan.items, self.names.item)
@@ -474,13 +481,16 @@ def _ms(given: float | None, default: int) -> int:
     return default if given is None else max(1, round(given))
 
 
-def _limits(node: NodeSpec) -> Limits:
+def _limits(node: NodeSpec, below: Unit | None) -> Limits:
     if node.wait is not None and node.wait.event and node.wait.deadline_ms is not None:
         return Limits(wall_ms=_ms(node.wait.deadline_ms, 1))
     if node.approval is not None or node.cancel is not None or node.wait is not None:
         return NO_LIMITS
     if node.workflow is not None or node.include is not None:  # its nodes have their own limits
-        return Limits(usd=node.max_budget_usd)
+        flow = below.flow if below is not None and node.workflow is not None else None
+        own = flow.budget.max_spend_usd if flow is not None and flow.budget is not None else None
+        usd = [one for one in (node.max_budget_usd, own) if one is not None]
+        return Limits(usd=min(usd, default=None))
     runs_script = node.bash is not None or node.script is not None
     in_loop = node.loop is not None or node.loop_group is not None
     default = None if runs_script else IDLE_MS

@@ -19,6 +19,7 @@ from loopwright.dialects.archon.fields import (
     ScriptText,
     Surface,
     ToolName,
+    Usd,
     WorkflowName,
 )
 from loopwright.syntax.fields import Maybe
@@ -38,6 +39,13 @@ class WorktreeSpec(Surface):
     enabled: bool = Field(
         default=True, description="In a Git worktree on a branch of its own; false: in the folder."
     )
+
+
+class BudgetSpec(Surface):
+    """What a run may use."""
+
+    max_spend_usd: Maybe[Usd] = Field(default=None, description="USD that the run may cost.")
+    max_work_units: JsonValue = Field(default=None, description="Has no effect here.")
 
 
 class RetrySpec(Surface):
@@ -281,7 +289,7 @@ class NodeSpec(AgentKeys):
     mcp: Maybe[Line] = Field(default=None, description="A file with MCP servers.")
     skills: Maybe[list[Line]] = Field(default=None, description="Skills that the agent has.")
     agents: Maybe[JsonObject] = Field(default=None, description="Agents below the agent.")
-    max_budget_usd: Maybe[Annotated[float, Field(gt=0, le=1_000_000)]] = Field(
+    max_budget_usd: Maybe[Usd] = Field(
         default=None, alias="maxBudgetUsd", description="USD that it may cost."
     )
     system_prompt: Maybe[Prose] = Field(
@@ -327,6 +335,7 @@ class Workflow(AgentKeys):
     returns: Maybe[Id] = Field(
         default=None, description="The node whose output is the output of the workflow."
     )
+    budget: Maybe[BudgetSpec] = Field(default=None, description="What a run of it may use.")
     outcome_field: JsonValue = Field(default=None, description="Has no effect here.")
     requires: JsonValue = Field(default=None, description="Has no effect here.")
     deprecated: JsonValue = Field(default=None, description="Why others should not use it.")
