@@ -15,6 +15,7 @@ from loopwright.kernel.facts import (
     CancelRequested,
     DiffStat,
     RunForked,
+    RunPaused,
     RunReopened,
     Snapshot,
     Usage,
@@ -235,6 +236,22 @@ def test_a_terminal_without_unicode_gets_ascii() -> None:
     assert line.isascii()
     assert line.startswith("Completed in 1 iteration | 0.0 s | 3 files changed (+12 -4) | ")
     assert line == without_signs(final_line(state))
+
+
+@pytest.mark.parametrize(
+    ("way", "shown"), [("running", "20 s"), ("paused", "0.0 s"), ("ended", "0.0 s")]
+)
+def test_a_silent_agent_does_not_stop_the_clock(way: str, shown: str) -> None:
+    """A run that is running is measured until now, and not until its last event."""
+    driver = Driver(plan_of(loop())).start()
+    if way == "paused":
+        driver.append(RunPaused(at=driver.clock))
+        driver.answer("main.0/agent#1", "x")
+        driver.answer("main.0/check0#1", Reply("no", code=1))
+    elif way == "ended":
+        driver.append(CancelRequested(at=driver.clock, by="root"))
+    line = final_line(driver.state, now_ms=driver.state.now + 20_000)
+    assert f" · {shown}" in line
 
 
 def test_an_error_is_shortened_and_can_be_left_out() -> None:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.cli.conftest import Place
+from tests.cli.conftest import Place, until
 
 SEQUENCES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 
@@ -55,6 +55,32 @@ def test_every_size_of_terminal(lw: Place, size: tuple[int, int]) -> None:
         assert "Traceback" not in screen.seen
     if size[0] < 8 and size[1] >= 20:
         assert re.search(r"[12]/3 running \d+s", drawn(screen.seen))
+
+
+def test_ctrl_c_names_the_whole_command_that_continues(lw: Place) -> None:
+    """Also where the terminal is narrow: an id that is cut is of no use."""
+    agent = lw.probe({"hang": True})
+    with lw.terminal("run", lw.loop(agent), size=(24, 60)) as screen:
+        until(lambda: bool(lw.calls()))
+        screen.press_ctrl_c()
+        screen.wait_for("pausing after this iteration (Ctrl-C again exits at once)")
+        (run,) = {one["run"] for one in lw("ls", "--json").json["runs"]}
+        screen.wait_for(f"loopwright resume {run}")
+        screen.press_ctrl_c()
+        assert screen.leave() == 130
+
+
+@pytest.mark.item("rec-12")
+def test_a_failed_snapshot_is_shown(lw: Place) -> None:
+    """Above the picture, where it stays."""
+    work = lw.folder / "inner"
+    work.mkdir()
+    script = lw.write("agent.sh", f"#!/bin/sh\ncat >/dev/null\nrm -rf {work}\n")
+    script.chmod(0o755)
+    words = ["loop", "go", "--agent", f"command:{script}", "--max", "1", "--workspace", str(work)]
+    with lw.terminal(*words, size=(24, 200), env={"LOOPWRIGHT_SNAPSHOTS": "on"}) as screen:
+        screen.leave()
+    assert "iteration 1/1: warning: the snapshot of the workspace failed: " in drawn(screen.seen)
 
 
 @pytest.mark.item("K6")

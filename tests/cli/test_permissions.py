@@ -16,7 +16,7 @@ from loopwright.model.actions import CallAgent, Step
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.template import literal
 from tests.agents.clis import events as e
-from tests.cli.conftest import Place
+from tests.cli.conftest import Place, until
 from tests.programs.fake_cli import FakeCli
 
 
@@ -114,6 +114,17 @@ def test_a_call_stopped_by_the_time_limit_is_shown_with_the_last_status(
     assert told.code == 4, told.err
     words = "the agent's last status: cannot reach the model service: retrying in 1 s (attempt 1)"
     assert f"(the call was stopped; {words})" in lw.real("show", "last").out
+
+
+@pytest.mark.item("rec-32")
+def test_show_has_the_status_of_an_agent_that_does_nothing_else(lw: Place, fake: FakeCli) -> None:
+    """The next morning it says what the run waits for, and for how long."""
+    retry = e.claude("system", subtype="api_retry", attempt=1, error="unknown", retry_delay_ms=599)
+    fake.says([e.CLAUDE_INIT, retry], linger=60)
+    with lw.start("loop", "go", "--agent", "claude", "--max", "1"):
+        status = "(the agent's status: cannot reach the model service: retrying in 1 s (attempt 1))"
+        until(lambda: status in lw.real("show", "last").out)
+        lw.real("stop", "last")
 
 
 # -- sign-in ---------------------------------------------------------------------------------------

@@ -394,7 +394,7 @@ def test_a_status_on_stderr_is_shown_and_explains_a_timeout(fake: FakeCli) -> No
     answer = here.perform(what, hour_after=lambda: bool(here.said("note")))
     assert isinstance(answer, Failed)
     assert answer.error.type == "idle_timeout"
-    assert answer.error.detail.endswith(f"; the agent's last status: {retry}")
+    assert f"; the agent's last status: {retry}; allow more with" in answer.error.detail
     assert [(one.kind, one.text) for one in kept.entries] == [("status", retry)]
     assert here.said("note") == retry
 

@@ -10,6 +10,18 @@ def exited(stderr: str, code: int = 1) -> ProgramEnd:
     return ProgramEnd(how="exited", code=code, stderr_tail=stderr.encode())
 
 
+def test_a_timeout_names_the_last_status_before_the_remedy() -> None:
+    """Final lines show the beginning of a failure: the reason must not be what is cut."""
+    failure = failure_of(ProgramEnd(how="idle_timeout", seconds=600.2, limit_s=600), "no network")
+    assert failure is not None
+    last = "; the agent's last status: no network"
+    assert f": no output for 10m{last}; allow more with --budget idle=20m" in failure.detail
+    assert len(failure.detail.partition(last)[0]) < 60
+    failure = failure_of(ProgramEnd(how="wall_timeout", seconds=90.2, limit_s=90), "no network")
+    assert failure is not None
+    assert failure.detail.endswith(f"(limit: 90s){last}")
+
+
 def test_code_zero_is_no_failure() -> None:
     """A program that ends with 0 has worked, whatever it wrote to stderr."""
     assert failure_of(exited("rate limit exceeded", code=0)) is None
@@ -47,7 +59,7 @@ def test_the_error_is_on_the_first_line(stderr: str, first: str) -> None:
     """
     failure = failure_of(exited(stderr))
     assert failure is not None
-    assert failure.detail.splitlines()[0] == f"the program ended with code 1: {first}"
+    assert failure.detail.splitlines()[0] == f"the program exited with code 1: {first}"
     assert failure.detail.endswith(stderr.strip())
 
 
@@ -57,10 +69,10 @@ def test_the_error_is_on_the_first_line(stderr: str, first: str) -> None:
         pytest.param(
             exited("  no such thing\n", 3),
             "exit",
-            "the program ended with code 3: no such thing",
+            "the program exited with code 3: no such thing",
             id="code and words",
         ),
-        pytest.param(exited("", 3), "exit", "the program ended with code 3", id="code alone"),
+        pytest.param(exited("", 3), "exit", "the program exited with code 3", id="code alone"),
         pytest.param(
             ProgramEnd(how="signalled", signal=9),
             "exit",

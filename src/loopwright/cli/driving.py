@@ -215,7 +215,7 @@ async def _drive(door: Door, begin: Begin, manner: Manner) -> int:
         for one in attended:
             one.view.note(
                 "pausing after this iteration (Ctrl-C again exits at once)\n"
-                f"to continue later: loopwright resume {one.run}"
+                f"continue it later with:\n  loopwright resume {one.run}"
             )
             try:
                 await here.service.pause(one.run, by=current_user())

@@ -21,7 +21,14 @@ from loopwright.app.views.words import goal, most_passes, passes_text
 from loopwright.cli.cells import duration, money, tokens
 from loopwright.cli.door import Door
 from loopwright.cli.texts import cut, last_lines, one_line
-from loopwright.kernel.facts import EffectActivity, TurnTaken
+from loopwright.kernel.facts import (
+    AnyFact,
+    EffectActivity,
+    EffectFailed,
+    EffectRepeated,
+    TurnTaken,
+)
+from loopwright.kernel.snapshots import PURPOSE
 from loopwright.ports import Delta, Numbered
 from loopwright.runtime.headline import status_of
 
@@ -70,12 +77,12 @@ class Live:
 
     def fact(self, numbered: Numbered, line: Line | None) -> None:
         self._print_finished()
-        shown = isinstance(numbered.fact, TurnTaken | EffectActivity)
-        if line is not None and shown and self._area is not None:
-            of_agent = isinstance(numbered.fact, EffectActivity)
-            words = [line.text, *line.detail.splitlines()] if of_agent else [line.text]
-            for one in words:
-                text = Text(cut(one_line(one), self._console.width), "yellow" if of_agent else "")
+        fact = numbered.fact
+        is_warning = isinstance(fact, EffectActivity | EffectRepeated) or _is_snapshot_failure(fact)
+        if line is not None and self._area is not None:
+            words = [line.text, *line.detail.splitlines()] if is_warning else []
+            for one in [line.text] if isinstance(fact, TurnTaken) else words:
+                text = Text(cut(one_line(one), self._console.width), "yellow" if is_warning else "")
                 self._console.print(text, overflow="crop", no_wrap=True)
         self._draw()
 
@@ -208,3 +215,7 @@ class Live:
         status = status_of(progress.state)
         passes = passes_text(progress.state)
         return f"{passes} {status} {self._elapsed(progress)}".strip()
+
+
+def _is_snapshot_failure(fact: AnyFact) -> bool:
+    return isinstance(fact, EffectFailed) and f"/{PURPOSE}#" in fact.effect

@@ -25,7 +25,7 @@ from loopwright.kernel.facts import Failure, Usage
 from loopwright.model.plan import Agent
 from loopwright.ports import Answer, Ask, Bus, Done, Failed, Job, Question
 from loopwright.programs.activity_report import ActivityReport, monotonic_ms, record_stderr
-from loopwright.programs.coding import STATUS_BYTES, Stage, with_status
+from loopwright.programs.coding import STATUS_BYTES, Stage
 from loopwright.programs.cost import UNKNOWN_COST, live_failure
 from loopwright.programs.environment import agent_environment
 from loopwright.programs.failures import failure_of
@@ -265,7 +265,7 @@ def _failure(talk: Conversation, end: ProgramEnd) -> Failure | None:
     if end.how == "not_started" or (
         end.how in ("idle_timeout", "wall_timeout") and talk.heard.ended != "well"
     ):
-        return with_status(failure_of(end), talk.heard)
+        return failure_of(end, talk.heard.status_line)
     # How the process ends counts only when the turn has not ended before.
     said = end.stderr_tail.decode(errors="replace")
     ours = talk.heard.ended == "well"

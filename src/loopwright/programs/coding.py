@@ -266,7 +266,7 @@ class CodingAgents:
             detail = f"{failure.detail}; {cli.install}" if missing else failure.detail
             return msgspec.structs.replace(failure, detail=detail)
         if end.how in ("idle_timeout", "wall_timeout") and talk.heard.ended != "well":
-            return with_status(failure_of(end), talk.heard)
+            return failure_of(end, talk.heard.status_line)
         said = without_log(end.stderr_tail.decode(errors="replace"))
         ours = end.finished or end.how in ("idle_timeout", "wall_timeout")
         how = Exit(code=end.code, signal=end.signal, stderr=said, ours=ours)
@@ -446,14 +446,6 @@ class _Talk:
         if not self._ended and self._running is not None:
             self._ended = True
             self._running.finish(within_s)
-
-
-def with_status(failure: Failure | None, heard: Heard) -> Failure | None:
-    """A timeout with the newest status of the agent, which often explains it."""
-    if failure is None or not heard.status_line:
-        return failure
-    detail = f"{failure.detail}; the agent's last status: {heard.status_line}"
-    return msgspec.structs.replace(failure, detail=detail)
 
 
 def _usage(heard: Heard, job: Job) -> Usage | None:

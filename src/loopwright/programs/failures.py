@@ -21,35 +21,40 @@ _RUNTIME = re.compile(r"Node\.js v[\d.]+\s*$")  # follows the stack trace of Nod
 _RETRY_AFTER = re.compile(r"retry.?after[\"':= ]+(\d{1,6})", re.I)
 
 
-def failure_of(end: ProgramEnd) -> Failure | None:
-    """Why a program's end is a failure, or None when it ended with code 0."""
+def failure_of(end: ProgramEnd, status: str = "") -> Failure | None:
+    """Why a program's end is a failure, or None when it ended with code 0. `status` is what an
+    agent said last about its own state, which often explains a timeout.
+    """
+    last = f"; the agent's last status: {status}" if status else ""
     match end.how:
         case "exited" if end.code == 0:
             return None
         case "answered":
             return None
         case "exited":
-            return _spoken(f"the program ended with code {end.code}", end)
+            return _spoken(f"the program exited with code {end.code}", end)
         case "signalled":
             return _spoken(f"the program was ended by signal {end.signal}", end)
         case "idle_timeout":
-            detail = f"timed out (inactivity) after {end.seconds:.1f} s{_silence(end.limit_s)}"
+            detail = (
+                f"timed out (inactivity) after {end.seconds:.1f} s{_silence(end.limit_s, last)}"
+            )
             return Failure(type="idle_timeout", detail=detail)
         case "wall_timeout":
             limit = f" (limit: {_length(end.limit_s)})" if end.limit_s else ""
-            detail = f"timed out (wall-clock) after {end.seconds:.1f} s{limit}"
+            detail = f"timed out (wall-clock) after {end.seconds:.1f} s{limit}{last}"
             return Failure(type="wall_timeout", detail=detail)
         case "not_started":
             return not_started(end.error or "the program could not be started")
 
 
-def _silence(limit_s: float | None) -> str:
-    """The limit on silence, and how to raise it."""
+def _silence(limit_s: float | None, last: str) -> str:
+    """The limit on silence, the last status of the agent, and how to raise the limit."""
     if limit_s is None:
-        return ""
+        return last
     return (
-        f": no output for {_length(limit_s)}; allow more with --budget idle={_length(2 * limit_s)} "
-        "or `idle` in the definition"
+        f": no output for {_length(limit_s)}{last}; allow more with --budget "
+        f"idle={_length(2 * limit_s)} or `idle` in the definition"
     )
 
 

@@ -111,10 +111,10 @@ NOT_FOUND = "Error: thread/resume failed: no rollout found for thread id 9"
         ),
         pytest.param(
             "claude", e.CLAUDE_WRITES, Exit(code=3, stderr="oh"), "exit",
-            "gave an answer and then ended with code 3: oh", id="good event, bad code",
+            "gave an answer and then exited with code 3: oh", id="good event, bad code",
         ),
         pytest.param(
-            "claude", HALF, OK, "crashed", "ended with code 0 but never finished its turn",
+            "claude", HALF, OK, "crashed", "exited with code 0 but never finished its turn",
             id="code 0 without a last event",
         ),
         pytest.param(

@@ -108,7 +108,7 @@ def _without_last_event(cli: Cli, heard: Heard, end: Exit) -> Refusal:
     if _ROOT.search(said):
         return Refusal(Failure(type="permission_denied", detail=f"{said}; {_ROOT_FIX}"))
     if end.code == 0:
-        detail = _with_tail(f"{cli.title} ended with code 0 but never finished its turn", said)
+        detail = _with_tail(f"{cli.title} exited with code 0 but never finished its turn", said)
         return Refusal(Failure(type="crashed", detail=detail))
     detail = _with_tail(f"{cli.title} {_ended(end)} before its turn was finished", said)
     found = _by_words(cli, heard, said, otherwise="crashed")
@@ -151,7 +151,7 @@ def _reset(heard: Heard, said: str) -> Reset | None:
 def _ended(end: Exit) -> str:
     if end.signal is not None:
         return f"was ended by signal {end.signal}"
-    return f"ended with code {end.code}"
+    return f"exited with code {end.code}"
 
 
 def _with_tail(detail: str, said: str) -> str:

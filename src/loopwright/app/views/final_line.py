@@ -36,14 +36,20 @@ _FAILED = {"check_broken": "the check could not run"}
 
 
 def final_line(
-    state: State, *, signs: bool = True, left_behind: bool = False, details: bool = True
+    state: State,
+    *,
+    signs: bool = True,
+    left_behind: bool = False,
+    details: bool = True,
+    now_ms: int | None = None,
 ) -> str:
     """Describe a run in one line. `left_behind` marks a run that no process drives; without
-    `details` the text of an error is left out, which may repeat what an agent printed.
+    `details` the text of an error is left out, which may repeat what an agent printed. `now_ms`
+    is the time for a run that is running, whose last event may be long ago.
     """
     status = status_of(state)
     what = _interrupted(state) if left_behind else _outcome(state, status, details=details)
-    parts = [what, _elapsed(state), cost(run_usage(state)), _changes(state)]
+    parts = [what, _elapsed(state, now_ms), cost(run_usage(state)), _changes(state)]
     if status != "running":
         parts += _checks(state, status)
     # Names of files may have line ends: an agent could write a line of its own with them.
@@ -186,10 +192,11 @@ def _short(text: str, chars: int = REASON_CHARS) -> str:
 # -- figures ---------------------------------------------------------------------------------------
 
 
-def _elapsed(state: State) -> str:
+def _elapsed(state: State, now_ms: int | None) -> str:
     if state.started is None:
         return ""
-    return elapsed(state.elapsed_ms)
+    silent_ms = max(0, now_ms - state.now) if now_ms and status_of(state) == "running" else 0
+    return elapsed(state.elapsed_ms + silent_ms)
 
 
 def elapsed(ms: int) -> str:

@@ -180,6 +180,7 @@ def run_detail(service: Service, run: str) -> dict[str, JsonValue]:
 def detail(service: Service, picture: Picture) -> dict[str, JsonValue]:
     """One run as a picture shows it, with the number of its newest fact."""
     row, state, forked = service.log.row(picture.run), picture.state, picture.forked
+    left_behind = is_left_behind(service.log, row)
     return {
         "seq": picture.seen,
         **summary(state, service.read_text),
@@ -187,7 +188,9 @@ def detail(service: Service, picture: Picture) -> dict[str, JsonValue]:
         "resumed": [_resumed_item(one) for one in picture.resumed],
         **_setup(state),
         "name": row.headline.name,
-        "headline": final_line(state, left_behind=is_left_behind(service.log, row)),
+        "headline": final_line(
+            state, left_behind=left_behind, now_ms=None if left_behind else service.clock.now_ms()
+        ),
         "goal": goal(state),
         "max": most_passes(state),
         "passes": [_pass_item(seen) for seen in picture.passes],
@@ -197,7 +200,7 @@ def detail(service: Service, picture: Picture) -> dict[str, JsonValue]:
         "messages": [_message_item(service, one) for one in picture.messages.values()],
         "graph": [node.as_dict() for node in picture.graph()],
         "driver": driver_pid(service.log, row),
-        "left_behind": is_left_behind(service.log, row),
+        "left_behind": left_behind,
         "waits_for": waits_for(state),
         "dialect": row.headline.dialect,
         "workspace": row.headline.workspace,
@@ -209,7 +212,7 @@ def detail(service: Service, picture: Picture) -> dict[str, JsonValue]:
         "changed_dependencies": [
             {"path": path, "iteration": where} for path, where in picture.dependencies
         ],
-        "next": _next(state, row, left_behind=is_left_behind(service.log, row)),
+        "next": _next(state, row, left_behind=left_behind),
     }
 
 
@@ -287,13 +290,19 @@ def _message_item(service: Service, told: Told) -> dict[str, JsonValue]:
     }
 
 
+def _status_words(seen: PassSeen) -> str:
+    """What an agent says of its own state while it does nothing else."""
+    is_waiting = seen.status == "running" and seen.status_line
+    return f"(the agent's status: {seen.status_line})" if is_waiting else ""
+
+
 def _pass_item(seen: PassSeen) -> dict[str, JsonValue]:
     return {
         "path": seen.path,
         "iteration": seen.number,
         "status": seen.status,
         "done": seen.done,
-        "learning": seen.learning,
+        "learning": seen.learning or _status_words(seen),
         "error": seen.error or None,
         "activity": seen.activity.as_dict(),
         "tree": seen.tree or None,
