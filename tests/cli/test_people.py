@@ -74,7 +74,10 @@ def test_a_new_link_for_somebody(lw: Place) -> None:
     again = lw("user", "link", "ann", "--json").json
     assert again["link"].startswith("/setup#")
     assert again["link"] != first
-    assert "sets the password of ann: SERVER/setup#" in lw("user", "link", "ann").err
+    assert (
+        "link that sets the password of ann (once, within a day): SERVER/setup#"
+        in lw("user", "link", "ann").err
+    )
     assert lw("user", "link", "nobody").code == 2
     lw("user", "off", "ann")
     assert lw("user", "link", "ann").code == 8

@@ -78,7 +78,7 @@ def test_files_that_were_given_go_with_their_run(lw: Place) -> None:
     assert lw("artifact", "put", gone, "a.txt").code == 0
     assert lw("artifact", "put", kept, "b.txt").code == 0
     said = lw("prune", "--older", "1ms", "--dry-run")
-    assert said.err.strip() == "1 would be forgotten, and 1 given file"
+    assert said.err.strip() == "1 run would be deleted, and 1 uploaded file"
     assert lw("prune", "--older", "1ms", "--json").json["uploads"] == 1
     left = lw("artifact", "ls", kept, "--json").json["artifacts"]
     assert [one["name"] for one in left] == ["b.txt"]

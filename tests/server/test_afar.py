@@ -561,7 +561,7 @@ def test_hooks_there(both: Both) -> None:
     assert "triage" in both.alike("hook", "ls").out
     taken = both.alike("hook", "add", "issues", "--run", "triage")
     assert (taken.code, "already" in taken.err) == (8, True)
-    assert both("hook", "rm", "more").err == "more is gone\n"
+    assert both("hook", "rm", "more").err == "more is deleted\n"
     assert both("hook", "rm", "issues", "--json").json == {"name": "issues", "removed": True}
     assert both("hook", "ls", "--json").json == {"hooks": []}
 

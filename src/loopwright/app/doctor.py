@@ -356,7 +356,7 @@ def _left_behind(patient: Patient) -> Iterator[Finding]:
     ]
     if rows:
         why = f"{len(rows)} run{'s' if len(rows) > 1 else ''} that nobody drives"
-        yield Finding("left behind", "warn", why, "`loopwright resume all` takes them up")
+        yield Finding("left behind", "warn", why, "continue them with `loopwright resume all`")
     else:
         yield Finding("left behind", "ok", "no run is left behind")
 

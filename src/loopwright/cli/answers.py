@@ -176,7 +176,7 @@ VERBS = {
     "reject": _verb(
         "reject",
         "Refuse what a gate asks about, which fails the step. ID is a gate, or a run with one "
-        "open gate. About a tool call TEXT must say why: the model is told, and goes on.",
+        "open gate. For a tool call, TEXT must give the reason; the model gets it and continues.",
         examples=[('loopwright reject gate_5f "Not what I meant"', "")],
     ),
     "continue": _verb(

@@ -246,7 +246,7 @@ def artifact_rm(ctx: click.Context, /, *, where: str, name: str) -> None:
     door = door_of(ctx)
     with _artifacts(door, where) as artifacts:
         artifacts.remove(name)
-    door.done(f"{name} is gone", {"id": name, "removed": True})
+    door.done(f"{name} is deleted", {"id": name, "removed": True})
 
 
 _GROUP = group(

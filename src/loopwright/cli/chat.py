@@ -33,7 +33,7 @@ class _Given(TypedDict):
     drives=True,
     examples=[
         ("loopwright chat --agent model:anthropic/claude-sonnet-4-5", "talk here"),
-        ("loopwright chat --resume run_01", "go on where it was left, also after a crash"),
+        ("loopwright chat --resume run_01", "continue it, also after a crash"),
         ('echo "What is in @README.md?" | loopwright chat --agent model:ollama/qwen3', ""),
     ],
 )

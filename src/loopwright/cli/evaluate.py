@@ -24,7 +24,7 @@ TEXT_LINES = 10
     cls=Verb,
     drives=True,
     examples=[
-        ("loopwright eval run_01", "what the run came to"),
+        ("loopwright eval run_01", "the result of the run"),
         ("loopwright eval run_01 --expect expect.yaml", "and what evaluators say of it"),
         ("loopwright eval cases.yaml --agent model:openai/gpt-5", "run every case of a file"),
     ],
@@ -63,7 +63,7 @@ def evaluate(  # noqa: PLR0913 - one for each option
 ) -> int:
     """Evaluate a run that has ended, or run and evaluate every case of a file.
 
-    Leaves with 0 when everything passed, and with 1 when something did not.
+    The exit code is 0 when everything passed, and 1 when something did not.
     """
     from loopwright.app.evaluating import prepare_cases  # noqa: PLC0415 - help stays quick
     from loopwright.app.preparing import Wish  # noqa: PLC0415 - help stays quick

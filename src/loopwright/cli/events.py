@@ -37,7 +37,7 @@ class _EventsVerb(Verb):
     watches=True,
     examples=[
         ("loopwright events run_01 | jq .kind", ""),
-        ("loopwright events run_01 --after 40 --follow", "go on from a number, live"),
+        ("loopwright events run_01 --after 40 --follow", "events after a number, live"),
         ("loopwright events run_01 --dialect", "as the system of its definition names them"),
     ],
 )

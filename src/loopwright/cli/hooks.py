@@ -163,16 +163,16 @@ def hook_add(
 @click.argument("name", metavar="NAME")
 @click.pass_context
 def hook_rm(ctx: click.Context, /, *, name: str) -> None:
-    """End a hook; messages of it that wait are let go."""
+    """Remove an incoming webhook; its messages that wait are dropped."""
     door = door_of(ctx)
     with _desk(door) as desk:
         desk.remove(name)
-    door.done(f"{name} is gone", {"name": name, "removed": True})
+    door.done(f"{name} is deleted", {"name": name, "removed": True})
 
 
 _GROUP = group(
     "hook",
-    "Messages from elsewhere that start runs at a server: of this home, or with --server.",
+    "Incoming webhooks: signed messages that start runs at a server.",
     [hook_ls, hook_add, hook_rm],
 )
 

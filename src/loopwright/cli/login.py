@@ -102,7 +102,7 @@ def _end_old(door: Door, remote: Remote, token: str) -> None:
 @click.argument("url", metavar="URL")
 @click.pass_context
 def logout(ctx: click.Context, /, *, url: str) -> None:
-    """Sign out: the token ends at the server, and is kept here no more."""
+    """Sign out: the token is revoked at the server and deleted here."""
     door = door_of(ctx)
     server = Remote(url, door.say, token="").url
     kept = all_kept().get(server)
@@ -112,7 +112,7 @@ def logout(ctx: click.Context, /, *, url: str) -> None:
         ended = _end(Remote(server, door.say, token=kept["token"]), kept["id"])
     except LoopwrightError as error:
         forget(server)
-        error.hint = f"the token is kept here no more, but counts there until {kept['until']}"
+        error.hint = f"the token is deleted here, but is valid there until {kept['until']}"
         raise
     forget(server)
     more = "" if ended else "; the token had ended already"

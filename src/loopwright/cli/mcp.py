@@ -54,7 +54,7 @@ def mcp(
         )
     )
     for run in left:
-        door.say(f"{run} goes on in the background")
+        door.say(f"{run} continues in the background")
     return 0
 
 

@@ -135,9 +135,9 @@ def notifications_ls(
     level: str | None,
     limit: int,
 ) -> None:
-    """What happened to runs, newest first; kept for thirty days, or until a run is forgotten.
+    """What happened to runs, newest first; kept for thirty days, or until a run is deleted.
 
-    They are made while a server of this home runs.
+    They are recorded while the server of this data directory runs.
     """
     door = door_of(ctx)
     with _notifications(door) as notifications:
@@ -152,7 +152,7 @@ def notifications_ls(
         settled = one["level"] == ASKING and not one.get("waiting", True)
         level_now = "settled" if settled else one["level"]
         rows.append([mark, one["at"], level_now, one["id"], one["title"]])
-    put_rows(door, ("", "AT", "LEVEL", "ID", "TITLE"), rows, "there is nothing to tell")
+    put_rows(door, ("", "AT", "LEVEL", "ID", "TITLE"), rows, "no notifications")
 
 
 @click.command(
@@ -165,7 +165,7 @@ def notifications_ls(
 @click.option("--all", "everything", is_flag=True, help="The newest and all that are older.")
 @click.pass_context
 def notifications_read(ctx: click.Context, /, *, names: tuple[str, ...], everything: bool) -> None:
-    """You have read these; for others they stay new."""
+    """Mark notifications as read, for you alone."""
     if bool(names) == everything:
         raise click.UsageError("name notifications, or say --all", ctx)
     if len(names) > MOST:
@@ -182,7 +182,7 @@ def notifications_read(ctx: click.Context, /, *, names: tuple[str, ...], everyth
 
 _GROUP = group(
     "notifications",
-    "What people should know of their runs, kept by a server of this home.",
+    "What happened to runs, recorded by the server of this data directory.",
     [notifications_ls, notifications_read],
 )
 

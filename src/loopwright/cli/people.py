@@ -51,7 +51,7 @@ def _server(door: Door) -> str:
 @click.command("ls", cls=Verb)
 @click.pass_context
 def user_ls(ctx: click.Context, /) -> None:
-    """People with accounts."""
+    """List the user accounts."""
     door = door_of(ctx)
     with _people(door) as people:
         found = people.all()
@@ -60,7 +60,7 @@ def user_ls(ctx: click.Context, /) -> None:
         door.put_json({"users": listed})
         return
     rows = [[one.name, one.role, "active" if one.active else "off"] for one in found]
-    empty = "nobody has an account; `loopwright user add NAME --role admin` makes one"
+    empty = "no accounts yet; `loopwright user add NAME --role admin` creates one"
     put_rows(door, ("NAME", "ROLE", "STATE"), rows, empty)
 
 
@@ -69,10 +69,12 @@ def user_ls(ctx: click.Context, /) -> None:
 )
 @click.argument("name", metavar="NAME")
 @_ROLE
-@click.option("--password-stdin", is_flag=True, help="Take the password from stdin.")
+@click.option("--password-stdin", is_flag=True, help="Read the password from stdin.")
 @click.pass_context
 def user_add(ctx: click.Context, /, *, name: str, role: str, password_stdin: bool) -> None:
-    """Make an account. Without a password a link is printed that sets one, once, within a day."""
+    """Create an account. Without --password-stdin, a link is printed with which the user sets a
+    password; it works once, within a day.
+    """
     from loopwright.app.passwords import hashed  # noqa: PLC0415 - help stays quick
     from loopwright.app.people import as_role  # noqa: PLC0415 - help stays quick
 
@@ -84,8 +86,9 @@ def user_add(ctx: click.Context, /, *, name: str, role: str, password_stdin: boo
         code = None if password else people.link(as_role(role), by=_me(), person=name)
     link = None if code is None else f"/setup#{code}"
     told: dict[str, object] = {"name": name, "role": role, "link": link}
-    where = f"; sets a password: {_server(door)}{link}" if link else ""
-    door.done(f"{name} is {role}{where}", told)
+    where = f"{_server(door)}{link}"
+    words = f"; link that sets the password (once, within a day): {where}" if link else ""
+    door.done(f"created {name} with the role {role}{words}", told)
 
 
 @click.command(
@@ -94,11 +97,14 @@ def user_add(ctx: click.Context, /, *, name: str, role: str, password_stdin: boo
 @click.argument("name", metavar="NAME")
 @click.pass_context
 def user_link(ctx: click.Context, /, *, name: str) -> None:
-    """Print a link with which somebody sets their password, once and within a day."""
+    """Print a link with which a user sets a new password; it works once, within a day."""
     door = door_of(ctx)
     with _people(door) as people:
         link = f"/setup#{people.link('viewer', by=_me(), person=name)}"
-    door.done(f"sets the password of {name}: {_server(door)}{link}", {"name": name, "link": link})
+    door.done(
+        f"link that sets the password of {name} (once, within a day): {_server(door)}{link}",
+        {"name": name, "link": link},
+    )
 
 
 @click.command("role", cls=Verb)
@@ -106,46 +112,46 @@ def user_link(ctx: click.Context, /, *, name: str) -> None:
 @click.argument("role", metavar="ROLE", type=click.Choice(ROLES))
 @click.pass_context
 def user_role(ctx: click.Context, /, *, name: str, role: str) -> None:
-    """Give somebody another role; their sessions end."""
+    """Change the role of a user; their sessions end."""
     from loopwright.app.people import as_role  # noqa: PLC0415 - help stays quick
 
     door = door_of(ctx)
     with _people(door) as people:
         people.change(name, by=_me(), role=as_role(role))
-    door.done(f"{name} is {role}", {"name": name, "role": role})
+    door.done(f"{name} now has the role {role}", {"name": name, "role": role})
 
 
 @click.command("off", cls=Verb)
 @click.argument("name", metavar="NAME")
 @click.pass_context
 def user_off(ctx: click.Context, /, *, name: str) -> None:
-    """Close an account; sessions and tokens count no more."""
+    """Disable an account; its sessions and tokens stop working."""
     door = door_of(ctx)
     with _people(door) as people:
         people.change(name, by=_me(), active=False)
-    door.done(f"{name} is off", {"name": name, "active": False})
+    door.done(f"{name} is disabled", {"name": name, "active": False})
 
 
 @click.command("on", cls=Verb)
 @click.argument("name", metavar="NAME")
 @click.pass_context
 def user_on(ctx: click.Context, /, *, name: str) -> None:
-    """Open an account again."""
+    """Enable a disabled account."""
     door = door_of(ctx)
     with _people(door) as people:
         people.change(name, by=_me(), active=True)
-    door.done(f"{name} is active", {"name": name, "active": True})
+    door.done(f"{name} is enabled", {"name": name, "active": True})
 
 
 @click.command("rm", cls=Verb)
 @click.argument("name", metavar="NAME")
 @click.pass_context
 def user_rm(ctx: click.Context, /, *, name: str) -> None:
-    """Take an account away, with its sessions and tokens."""
+    """Delete an account with its sessions and tokens."""
     door = door_of(ctx)
     with _people(door) as people:
         people.remove(name, by=_me())
-    door.done(f"{name} is gone", {"name": name, "removed": True})
+    door.done(f"{name} is deleted", {"name": name, "removed": True})
 
 
 # -- tokens ----------------------------------------------------------------------------------------
@@ -154,7 +160,7 @@ def user_rm(ctx: click.Context, /, *, name: str) -> None:
 @click.command("ls", cls=Verb)
 @click.pass_context
 def token_ls(ctx: click.Context, /) -> None:
-    """Tokens, never their texts."""
+    """List the tokens, without their texts."""
     door = door_of(ctx)
     with _people(door) as people:
         found = people.access.tokens()
@@ -163,7 +169,7 @@ def token_ls(ctx: click.Context, /) -> None:
         door.put_json({"tokens": [_item(one, now) for one in found]})
         return
     rows = [list(_item(one, now).values()) for one in found]
-    empty = "there are no tokens; `loopwright token create LABEL` makes one"
+    empty = "no tokens yet; `loopwright token create LABEL` creates one"
     put_rows(door, ("ID", "ROLE", "STATE", "UNTIL", "LABEL"), rows, empty)
 
 
@@ -188,13 +194,21 @@ def _item(token: "Token", now: int) -> dict[str, object]:
 )
 @click.argument("label", metavar="LABEL")
 @_ROLE
-@click.option("--days", type=click.IntRange(1, 3_650), default=90, show_default=True)
-@click.option("--user", metavar="NAME", help="Whose it is; it can do no more than they can.")
+@click.option(
+    "--days",
+    type=click.IntRange(1, 3_650),
+    default=90,
+    show_default=True,
+    help="Days until it expires.",
+)
+@click.option(
+    "--user", metavar="NAME", help="User that it belongs to; it never has more rights than they."
+)
 @click.pass_context
 def token_create(
     ctx: click.Context, /, *, label: str, role: str, days: int, user: str | None
 ) -> None:
-    """Make a token for a server of this home. Its text is told once and kept nowhere."""
+    """Create a token for the server of this data directory. Its text is shown once, not stored."""
     from loopwright.app.people import as_role  # noqa: PLC0415 - help stays quick
 
     door = door_of(ctx)
@@ -210,7 +224,7 @@ def token_create(
 @click.argument("token", metavar="ID")
 @click.pass_context
 def token_revoke(ctx: click.Context, /, *, token: str) -> None:
-    """End a token, now and for good."""
+    """Revoke a token for good."""
     door = door_of(ctx)
     with _people(door) as people:
         ended = people.access.revoke(token, by=_me())
@@ -220,12 +234,12 @@ def token_revoke(ctx: click.Context, /, *, token: str) -> None:
 VERBS = {
     "user": group(
         "user",
-        "People with accounts at a server of this home.",
+        "User accounts of the server of this data directory.",
         [user_ls, user_add, user_link, user_role, user_off, user_on, user_rm],
     ),
     "token": group(
         "token",
-        "Tokens for programs that ask a server of this home.",
+        "API tokens for the server of this data directory.",
         [token_ls, token_create, token_revoke],
     ),
 }

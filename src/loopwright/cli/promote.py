@@ -60,7 +60,7 @@ def promote(  # noqa: PLR0913 - one for each option
 ) -> None:
     """Promote a definition: every suite that it names must reach its least score, with every model.
 
-    Without FILE, list what was promoted. Leaves with 6 when it is refused.
+    Without FILE, list what was promoted. The exit code is 6 when it is refused.
     """
     from loopwright.app.preparing import Wish  # noqa: PLC0415 - help stays quick
     from loopwright.app.promoting import prepare_trial  # noqa: PLC0415 - help stays quick

@@ -21,27 +21,31 @@ DEFAULT_AGE = "30d"
 @click.command(
     cls=Verb,
     examples=[
-        ("loopwright prune --dry-run", "what would go"),
+        ("loopwright prune --dry-run", "what would be deleted"),
         ("loopwright prune --older 7d --keep 100", ""),
     ],
 )
 @click.option(
-    "--older", metavar="AGE", default=DEFAULT_AGE, show_default=True, help="Ended that long ago."
+    "--older",
+    metavar="AGE",
+    default=DEFAULT_AGE,
+    show_default=True,
+    help="Delete runs that ended at least this long ago.",
 )
 @click.option(
     "--keep",
     type=click.IntRange(0, 1_000_000_000),
     default=0,
     metavar="N",
-    help="Leave the newest N runs alone.",
+    help="Keep the newest N runs.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option("--dry-run", is_flag=True, help="Only list what would be deleted.")
 @click.pass_context
 def prune(ctx: click.Context, /, *, older: str, keep: int, dry_run: bool) -> None:
-    """Forget runs that have ended: their facts, texts and files. What is open always stays. Files
-    that were given to runs and sessions go at the same age, where no open run uses them.
+    """Delete runs that have ended, with their events, texts and files. Open runs are always kept.
+    Uploaded files of the same age are deleted too, unless an open run uses them.
 
-    It cannot be undone. `loopwright ls --all --json` shows what there is.
+    This cannot be undone. `loopwright ls --all --json` lists all runs.
     """
     from loopwright.app.pruning import age_ms, prunable  # noqa: PLC0415 - help stays quick
 
@@ -57,8 +61,9 @@ def prune(ctx: click.Context, /, *, older: str, keep: int, dry_run: bool) -> Non
     for run in told["would_forget"] if dry_run else told["forgotten"]:
         door.put(run)
     many = "" if told["uploads"] == 1 else "s"
-    files = f", and {told['uploads']} given file{many}" if told["uploads"] else ""
-    door.say(f"{told['count']} {'would be ' if dry_run else ''}forgotten{files}")
+    files = f", and {told['uploads']} uploaded file{many}" if told["uploads"] else ""
+    runs_words = f"{told['count']} run{'' if told['count'] == 1 else 's'}"
+    door.say(f"{runs_words} {'would be ' if dry_run else ''}deleted{files}")
 
 
 def _would(door: Door, service: "Service", runs: list[str], age: int) -> dict[str, Any]:

@@ -17,7 +17,7 @@ GREETING = "/help lists the commands, Tab completes, /quit leaves"
     drives=True,
     examples=[
         ("loopwright repl", "a prompt with history and completion"),
-        ("loopwright repl --agent claude", "what stands behind agents that a file only names"),
+        ("loopwright repl --agent claude", "a backend for agents that a file only names"),
         ("echo /inbox | loopwright repl", "commands may come through a pipe"),
     ],
 )

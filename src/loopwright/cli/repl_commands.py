@@ -478,7 +478,7 @@ COMMANDS = (
     Command(
         "/workflow approve",
         "/workflow approve GATE|RUN [TEXT]",
-        "let it go on",
+        "continue a run",
         _answer("approve"),
         "gate",
     ),

@@ -22,21 +22,29 @@ from loopwright.cli.verb import Verb, door_of
         ),
     ],
 )
-@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Where.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="ADDRESS",
+    help="Address to listen on.",
+)
 @click.option(
     "--port",
     type=click.IntRange(0, 65_535),
     default=3001,
     show_default=True,
-    help="Where; 0 takes any that is free.",
+    help="Port to listen on; 0 picks a free one.",
 )
-@click.option("--public-url", metavar="URL", help="The address of a proxy before it, with https.")
+@click.option(
+    "--public-url", metavar="URL", help="URL of the proxy in front of the server, with https."
+)
 @click.option(
     "--allow-host",
     "allowed_hosts",
     multiple=True,
     metavar="NAME",
-    help="Another name by which it may be called. May be given more than once.",
+    help="A further host name that requests may use. May be given more than once.",
 )
 @click.option(
     "--trusted-proxy",
@@ -46,30 +54,36 @@ from loopwright.cli.verb import Verb, door_of
     help="Address or network of a proxy whose X-Forwarded-For header names the client. "
     "May be given more than once.",
 )
-@click.option("--tls-cert", metavar="FILE", help="A certificate, as PEM.")
-@click.option("--tls-key", metavar="FILE", help="The key of the certificate, as PEM.")
-@click.option("--workspace", metavar="DIR", help="Where runs work that name no folder.")
+@click.option("--tls-cert", metavar="FILE", help="TLS certificate (PEM).")
+@click.option("--tls-key", metavar="FILE", help="Key of the TLS certificate (PEM).")
+@click.option(
+    "--workspace",
+    metavar="DIR",
+    help="Workspace of runs that do not name one. Default: the current folder.",
+)
 @click.option(
     "--rate",
     type=click.IntRange(1, 1_000_000),
     default=100,
     show_default=True,
-    help="Requests that anybody may make in a second, and events of one socket.",
+    help="Limit of requests per second for each client, and of events per socket.",
 )
 @click.option(
     "--webhooks-to-loopback",
     is_flag=True,
-    help="Let webhooks go to this machine itself, to try them; other networks stay closed.",
+    help="Allow outgoing webhooks to this machine, for tests; private networks stay refused.",
 )
-@click.option("--log-requests", is_flag=True, help="A line of JSON on stderr for every request.")
+@click.option(
+    "--log-requests", is_flag=True, help="Print a line of JSON on stderr for every request."
+)
 @click.pass_context
 def serve(
     ctx: click.Context, /, *, tls_cert: str | None, tls_key: str | None, **given: object
 ) -> int:
     """Serve runs, gates and events over HTTP, and drive every run that no other process drives.
 
-    Runs that were left behind are resumed at once. A signal ends the server within ten seconds;
-    runs that are under way then are resumed at the next start.
+    Interrupted runs are resumed at once. A signal ends the server within ten seconds; runs that
+    have not ended by then are resumed at the next start.
     """
     if bool(tls_cert) != bool(tls_key):
         raise click.UsageError("--tls-cert and --tls-key belong together", ctx)
@@ -90,7 +104,7 @@ def serve(
         door.tell("webhooks may go to this machine itself (webhooks_to_loopback)", tone="warn")
     serving_room = import_module("loopwright.server.serving")
     ended = serving_room.serve(settings, serving, lambda started: _greet(door, started))
-    door.say("ended; what was under way goes on with the next start")
+    door.say("ended; open runs are resumed at the next start")
     return int(ended)
 
 

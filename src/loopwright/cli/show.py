@@ -199,7 +199,7 @@ class _Sheet:
             "driven by": f"process {driver}" if driver and not detail["finished_at"] else "",
         }
         if detail["left_behind"]:
-            fields["driven by"] = "nobody: its process is gone, `loopwright resume` takes it up"
+            fields["driven by"] = "no process: it was interrupted; `loopwright resume` continues it"
         for name, value in fields.items():
             if value:
                 self._line(f"{name.rstrip(' '):<10} {one_line(value)}")

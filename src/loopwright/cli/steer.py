@@ -65,7 +65,7 @@ def retry(
     """Try again what a loop of roles stopped at, and drive it here until it rests; with --server it
     is driven there, and watched.
 
-    The stage that failed or is blocked is run again in its iteration, and NOTE is told to it. What
+    The stage that failed or is blocked is run again in its iteration, with NOTE in its prompt. What
     completed in that iteration is kept. After rounds that were rejected too often, the next one
     begins with NOTE.
     """
@@ -94,7 +94,9 @@ def retry(
     remote=True,
     watches=True,
     drives=True,
-    examples=[('loopwright skip run_01 "I did it by hand"', "the next stage goes on, and is told")],
+    examples=[
+        ('loopwright skip run_01 "I did it by hand"', "the next stage continues, with this text")
+    ],
 )
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
 @click.argument("note", metavar="[NOTE]", required=False, default="")

@@ -210,7 +210,7 @@ def _put_one(door: Door, one: Told) -> None:
 @click.option(
     "--dialect", metavar="NAME", shell_complete=complete_dialects, help="Do not guess the dialect."
 )
-@click.option("--replace", is_flag=True, help="Put it in the place of what is stored by that name.")
+@click.option("--replace", is_flag=True, help="Replace the definition that is stored by that name.")
 @click.pass_context
 def stored_put(
     ctx: click.Context, /, *, name: str, file: str, dialect: str | None, replace: bool
@@ -294,11 +294,11 @@ def _warn(door: Door, text: str, shown: str, dialect: str | None) -> None:
 @_NAME
 @click.pass_context
 def stored_rm(ctx: click.Context, /, *, name: str) -> None:
-    """Take a stored definition away; runs of it go on."""
+    """Delete a stored definition; its runs continue."""
     door = door_of(ctx)
     with _shelf(door) as shelf:
         shelf.remove(name)
-    door.done(f"{name} is gone", {"name": name, "removed": True})
+    door.done(f"{name} is deleted", {"name": name, "removed": True})
 
 
 @click.command("approve", cls=Verb, remote=True)
@@ -315,7 +315,7 @@ def stored_approve(ctx: click.Context, /, *, name: str, digest: str) -> None:
 
 _GROUP = group(
     "stored",
-    "Definitions kept by name: of this home, or with --server. `run stored:NAME` runs one.",
+    "Definitions stored by name. `run stored:NAME` runs one.",
     [stored_ls, stored_show, stored_put, stored_rm, stored_approve],
 )
 

@@ -92,7 +92,7 @@ def here_option() -> click.Parameter:
         envvar="LOOPWRIGHT_HERE",
         expose_value=False,
         callback=_keep,
-        help="Drive in this process, although a server of this data directory runs.",
+        help="Run in this process, even if a server of this data directory is running.",
     )
 
 

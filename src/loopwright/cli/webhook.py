@@ -134,14 +134,14 @@ def webhook_ls(ctx: click.Context, /) -> None:
     "kinds",
     multiple=True,
     type=click.Choice(KINDS),
-    help="Of what it is told; without one, of everything. May be given more than once.",
+    help="Events to send; default: all. May be given more than once.",
 )
 @click.pass_context
 def webhook_add(ctx: click.Context, /, *, url: str, kinds: tuple[str, ...]) -> None:
-    """Tell an address when a gate opens or a run ends, by the rules of Standard Webhooks.
+    """Notify an address when a gate opens or a run ends, as Standard Webhooks specifies.
 
-    A server of this home tells it. Addresses of this machine and of its network are refused;
-    the setting webhooks_to_loopback lets in this machine itself.
+    The server of this data directory sends it. Addresses of this machine and of its network are
+    refused; the setting webhooks_to_loopback allows this machine.
     """
     door = door_of(ctx)
     with _webhooks(door) as webhooks:
@@ -149,7 +149,7 @@ def webhook_add(ctx: click.Context, /, *, url: str, kinds: tuple[str, ...]) -> N
     if door.as_json:
         door.put_json(made)
     else:
-        door.say(f"{made['id']} is told; its secret:")
+        door.say(f"{made['id']} added; its secret:")
         door.put(str(made["secret"]))
 
 
@@ -157,38 +157,40 @@ def webhook_add(ctx: click.Context, /, *, url: str, kinds: tuple[str, ...]) -> N
 @click.argument("name", metavar="WEBHOOK")
 @click.pass_context
 def webhook_rm(ctx: click.Context, /, *, name: str) -> None:
-    """Tell an address no more; what waits for it is let go."""
+    """Remove an outgoing webhook; messages that wait for it are dropped."""
     door = door_of(ctx)
     with _webhooks(door) as webhooks:
         webhooks.remove(name)
-    door.done(f"{name} is gone", {"id": name, "removed": True})
+    door.done(f"{name} is deleted", {"id": name, "removed": True})
 
 
 @click.command(
     "test",
     cls=Verb,
     remote=True,
-    examples=[("loopwright webhook test hook_0123456789abcdef", "exit code 7: it was not taken")],
+    examples=[
+        ("loopwright webhook test hook_0123456789abcdef", "exit code 7: it was not delivered")
+    ],
 )
 @click.argument("name", metavar="WEBHOOK")
 @click.pass_context
 def webhook_test(ctx: click.Context, /, *, name: str) -> int:
-    """Send an address one message of kind webhook.test, and tell what it answered."""
+    """Send one message of the kind webhook.test and show the answer."""
     door = door_of(ctx)
     with _webhooks(door) as webhooks:
         told = webhooks.test(name)
     if door.as_json:
         door.put_json(told)
     elif told["delivered"]:
-        door.say(f"{name} took it ({told['status']})", tone="good")
+        door.say(f"delivered to {name} ({told['status']})", tone="good")
     else:
-        door.tell(f"{name} did not take it: {told['problem']}", tone="bad")
+        door.tell(f"not delivered to {name}: {told['problem']}", tone="bad")
     return 0 if told["delivered"] else NOT_DELIVERED
 
 
 _GROUP = group(
     "webhook",
-    "Addresses that a server of this home tells when a gate opens or a run ends.",
+    "Outgoing webhooks: addresses that are notified when a gate opens or a run ends.",
     [webhook_ls, webhook_add, webhook_rm, webhook_test],
 )
 
