@@ -17,8 +17,8 @@ from loopwright.dialects.archon.rules import structure
 from loopwright.dialects.archon.surface import InputSpec, Workflow
 from loopwright.dialects.archon.units import Unit, Units
 from loopwright.model.plan import Input, Plan
+from loopwright.model.policy import NO_LIMITS, Limits, WorkspacePolicy
 from loopwright.model.policy import NO_WORKSPACE_POLICY as SHARED
-from loopwright.model.policy import Limits, WorkspacePolicy
 from loopwright.syntax.diagnostic import MAX_PROBLEMS, Diagnostic
 from loopwright.syntax.document import Document
 
@@ -111,13 +111,19 @@ def _plan(flow: Workflow, root: Unit, files: Files) -> Plan:
         outcome="some_completed",
         output="sink",
         returns=flow.returns,
-        limits=Limits(usd=flow.budget.max_spend_usd if flow.budget is not None else None),
+        limits=_limits(flow),
         missing="fail",
         exclusive="workspace" if any(map(_mutates, (root, *root.all_below()))) else None,
         settings={name: _setting(name, files) for name in sorted(lowering.uses.settings)},
         workspace=WORKTREE if any(map(_isolates, (root, *root.all_below()))) else SHARED,
         dialect=NAME,
     )
+
+
+def _limits(flow: Workflow) -> Limits:
+    """What a run of a workflow may use."""
+    usd = flow.budget.max_spend_usd if flow.budget is not None else None
+    return NO_LIMITS if usd is None else Limits(usd=usd)
 
 
 def _setting(name: str, files: Files) -> str:
