@@ -299,9 +299,9 @@ TELL = {"id": "tell", "depends_on": ["sure"], "prompt": "[$sure.output.decision]
 @pytest.mark.parametrize(
     ("said", "seen"),
     [
-        ((), '[approve] {"decision":"approve","comment":""}'),
-        (("hold", "until Monday"), '[hold] {"decision":"hold","comment":"until Monday"}'),
-        (("well done",), '[approve] {"decision":"approve","comment":"well done"}'),
+        ((), '[approve] {"decision":"approve","text":""}'),
+        (("hold", "until Monday"), '[hold] {"decision":"hold","text":"until Monday"}'),
+        (("well done",), '[approve] {"decision":"approve","text":"well done"}'),
     ],
 )
 def test_decisions_of_an_approval_are_its_output(
@@ -324,5 +324,5 @@ def test_reject_cancels_unless_it_is_a_decision(troupe: Troupe, listed: bool, st
     told = troupe.run({"id": "sure", "approval": asked}, TELL)
     ended = troupe.lw("reject", told["run"], "Too early", "--json")
     assert ended.json["status"] == status
-    seen = ['[reject] {"decision":"reject","comment":"Too early"}']
+    seen = ['[reject] {"decision":"reject","text":"Too early"}']
     assert troupe.prompts == (seen if listed else [])

@@ -215,9 +215,9 @@ def chosen(choices: tuple[str, ...], decision: str, text: str) -> dict[str, str]
     word = first.rstrip(":,.").lower()
     named = next((one for one in choices if one.lower() == word), None)
     if named is not None and decision != "reject":
-        return {"decision": named, "comment": rest.strip()}
+        return {"decision": named, "text": rest.strip()}
     known = decision if decision in choices else choices[0]
-    return {"decision": known, "comment": text.strip()}
+    return {"decision": known, "text": text.strip()}
 
 
 def _unable(state: State, body: LeafBody, senses: Senses) -> Result | None:

@@ -471,7 +471,7 @@ def _session(node: NodeSpec, group: NodeSpec | None) -> SessionMode:
 
 def _waited(status: str, ms: float | None = None, event: str | None = None) -> str:
     """What a wait comes to."""
-    made = {"status": status, "waited_ms": ms, "event": event}
+    made = {"status": status, "waited_ms": None if ms is None else round(ms), "event": event}
     return msgspec.json.encode(
         {name: one for name, one in made.items() if one is not None}
     ).decode()
