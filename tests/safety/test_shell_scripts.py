@@ -48,6 +48,7 @@ PAYLOAD_TEXTS = [
     f'"+require("child_process").execSync("touch {MARKER}")+"',
     f"`+require('child_process').execSync('touch {MARKER}')+`",
     f"${{require('child_process').execSync('touch {MARKER}')}}",
+    f"all:\n\ttouch {MARKER}",
     "USER_MESSAGE",
 ]
 FEW_PAYLOADS = [

@@ -189,7 +189,8 @@ def _known(name: str, arguments: Sequence[Word]) -> Judged:
     if INTERPRETER.fullmatch(name):
         return _with(list(judge_options(name, arguments)), _interpreter(name, arguments))
     judged = _carried(name, arguments, list(_RULES.get(name, _no_rule)(arguments)))
-    return Judged([*judged.found, *judge_options(name, arguments)], judged.takes_code)
+    takes_code = judged.takes_code or (name in ("make", "gmake") and _names_input(arguments))
+    return Judged([*judged.found, *judge_options(name, arguments)], takes_code)
 
 
 _RUN_FLAGS = re.compile(r"-q|--(?:frozen|locked|isolated|no-project|no-sync|quiet|active|offline)")
@@ -307,7 +308,22 @@ def _interpreter(name: str, words: Sequence[Word]) -> Judged:
     if SHELL.fullmatch(name):
         from_input = from_input or _reads_input(words) or _passes_input(words)
         found += _zeroth(words)
-    return Judged(found, takes_code=from_input and not FILTERS.fullmatch(name))
+    if FILTERS.fullmatch(name):
+        from_input = _names_input(words)
+    return Judged(found, takes_code=from_input)
+
+
+def _names_input(words: Sequence[Word]) -> bool:
+    """Whether the file with the code is what flows in: `awk -f -`, `make --file=/dev/stdin`."""
+    behind = [
+        word.literal for before, word in pairwise(words) if _FILE_FLAG.fullmatch(before.literal)
+    ]
+    attached = [found[1] for word in words if (found := _FILE_ATTACHED.fullmatch(word.literal))]
+    return any(INPUT_DEVICE.fullmatch(one) for one in (*behind, *attached))
+
+
+_FILE_FLAG = re.compile(r"-f|--(?:file|makefile)")
+_FILE_ATTACHED = re.compile(r"(?:-f|--(?:file|makefile)=)(.+)")
 
 
 def _passes_input(words: Sequence[Word]) -> bool:

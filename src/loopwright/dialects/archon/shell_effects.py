@@ -212,8 +212,9 @@ class Effects:
     def _note_outputs(self) -> None:
         """Files that commands name among their arguments and write."""
         if self.name in _COPIERS and len(self.arguments) > 1:
-            devices = [one for one in self.arguments[:-1] if INPUT_DEVICE.fullmatch(one.source)]
-            known = next(iter([*self.pipe.marks, *self.taint.names.values()]), None)
+            devices = [one for one in self.arguments[:-1] if _is_input(one)]
+            own = [mark for one in devices for mark in one.marks]
+            known = next(iter([*own, *self.pipe.marks, *self.taint.names.values()]), None)
             if devices and known:
                 self.taint.add_file(self.arguments[-1].source, self.function, known)
         if not self.pipe.marks:
@@ -243,9 +244,9 @@ class Effects:
         yield from self.command[:1]
         if self.name in (".", "source"):
             yield from self.arguments
-        elif FILTERS.fullmatch(self.name):
-            for number, word in enumerate(self.arguments[1:]):
-                if self.arguments[number].literal in ("-f", "--file"):
+        elif FILTERS.fullmatch(self.name) or self.name in ("make", "gmake"):
+            for before, word in pairwise(self.arguments):
+                if before.literal in ("-f", "--file", "--makefile"):
                     yield word
         elif INTERPRETER.fullmatch(self.name):
             operands = (one for one in self.arguments if not one.literal.startswith("-"))
@@ -307,6 +308,11 @@ class Effects:
                 return bool(operands) and _is_number_format(words)
             case _:
                 return False
+
+
+def _is_input(word: Word) -> bool:
+    """Whether a word stands for a file that is read and has no name."""
+    return INPUT_DEVICE.fullmatch(word.source) is not None or word.source.startswith("<(")
 
 
 def _is_interpreter(word: Word) -> bool:
