@@ -105,7 +105,9 @@ def refusal_of(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_refused(both: Both, shared: Served, text: str, dialect: str | None = None) -> None:
-    """`run`, `run --dry-run` and the two routes give one code, one text and the same places."""
+    """`run`, `run --dry-run` and the two routes give one code, one text and the same places, and
+    `validate` the same places.
+    """
     both.lw.write("d.yaml", text)
     asked = ["run", "d.yaml", "Go.", "--agent", MODEL, "--json"]
     body = {"definition": text, "message": "Go.", "agent": MODEL}
@@ -114,6 +116,10 @@ def check_refused(both: Both, shared: Served, text: str, dialect: str | None = N
         body["dialect"] = dialect
     run = both.here(*asked)
     assert run.code == 2, run
+    checked = both.here("validate", "d.yaml", "--json", *asked[6:])
+    if checked.code:  # what a run alone refuses is valid: a missing input, looping that is off
+        found = [one for one in run.json["errors"] if one.get("severity") != "warning"]
+        assert checked.json["errors"] == found
     refusal = refusal_of(run.json)
     assert refusal_of(shared("POST", "/api/v1/runs", body).json) == refusal
     if run.json["type"].endswith(":no-program"):  # a warning of a dry run

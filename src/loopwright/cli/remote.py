@@ -411,6 +411,7 @@ def _bad_definition(detail: str, errors: object) -> DefinitionError:
             code=str(one.get("code")),
             message=str(one.get("message")),
             hint=one.get("hint"),
+            severity="warning" if one.get("severity") == "warning" else "error",
         )
         for one in found
     ]

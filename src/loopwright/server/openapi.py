@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 import msgspec
 
@@ -23,6 +23,7 @@ class FieldProblem(msgspec.Struct):
     message: str
     pointer: str | None = None
     hint: str | None = None
+    severity: Literal["warning"] | None = None  # of a finding that would not refuse it alone
 
 
 class ProblemDetails(msgspec.Struct, omit_defaults=True):

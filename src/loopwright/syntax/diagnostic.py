@@ -39,7 +39,8 @@ class Diagnostic:
         return escaped(f"{place}: {label}{self.code}: {self.message}{hint}")
 
     def as_dict(self) -> dict[str, str | int | None]:
-        """The entry of an `errors` list in a problem report."""
+        """The entry of an `errors` list in a problem report. A warning says that it is one."""
+        marked = {"severity": self.severity} if self.severity == "warning" else {}
         return {
             "file": self.file,
             "line": self.line,
@@ -47,6 +48,7 @@ class Diagnostic:
             "code": self.code,
             "message": self.message,
             "hint": self.hint,
+            **marked,
         }
 
 
