@@ -572,6 +572,15 @@ s = re.sub(
 wr(p, s)
 fmt()
 
+# this folder is gone
+sub(
+    "pyproject.toml",
+    """as they would write them. The programs
+# that move modules run once.
+""",
+    "as they would write them.\n",
+)
+sub("pyproject.toml", ', "scripts/second_edition"]', "]")
 # tests that name functions, classes and folders by text
 for p in glob.glob("tests/**/*.py", recursive=True):
     t = rd(p)

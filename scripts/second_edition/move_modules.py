@@ -1,14 +1,13 @@
 """Move, merge and rename the modules of a checkout by the table in moves.json.
 
-Run it with Python 3.12 or newer (older versions have no positions inside of f-strings), in a clean
-checkout, then run adapt.py. It rewrites imports, uses, annotations in quotes, dotted names and paths
+Run it with Python 3.12 or newer (older versions have no positions inside of f-strings), in the root
+of a clean checkout, then run adapt.py. It rewrites imports, uses, annotations in quotes, dotted names and paths
 in strings, comments and documents. What it cannot decide by itself it prints.
 """
 
 import ast, sys, os, re, json, collections, subprocess, builtins, tokenize, io
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-os.chdir(os.path.join(HERE, "..", ".."))
 PY_DIRS = ["src", "tests", "bench", "scripts", "examples", "docs"]
 TEST_FOLDERS = {
     "tests.app": "tests.operations",
@@ -45,7 +44,7 @@ def module_of(p):
 files = {}
 for top in PY_DIRS:
     for d, dn, fs in os.walk(top):
-        dn[:] = [x for x in dn if x not in ("__pycache__", "corpus", "second_edition")]
+        dn[:] = [x for x in dn if x not in ("__pycache__", "corpus")]
         for f in fs:
             if f.endswith(".py"):
                 p = os.path.join(d, f)
@@ -84,6 +83,8 @@ for m, p in files.items():
     if m.startswith("loopwright.") and not p.endswith("__init__.py") and m not in UNMOVED:
         if not any(m in v["from"] for v in table["modules"].values()):
             problems.append(f"UNLISTED {m}: say in moves.json where it goes")
+if problems:
+    sys.exit("\n".join(problems))
 
 
 def problem(*a):
@@ -1056,7 +1057,7 @@ for p in subprocess.run(
         p.endswith((".md", ".toml", ".yaml", ".yml", ".json", ".sh", "Makefile", ".cfg"))
         and os.path.exists(p)
         and not p.startswith(
-            ("tests/corpus", "tests/golden/logs", "tests/golden/transcripts", "scripts/second_edition")
+            ("tests/corpus", "tests/golden/logs", "tests/golden/transcripts", "bench/results")
         )
     ):
         t = open(p, encoding="utf-8").read()

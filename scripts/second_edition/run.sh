@@ -1,12 +1,18 @@
 #!/bin/bash
 # Moves the modules of this checkout to the packages of the second edition, from the clean state of a commit to `make check`.
-# Stops at the first error. Commits nothing. Usage: scripts/second_edition/run.sh [--no-check]
+# Stops at the first error. Removes this folder. Commits nothing. Usage: scripts/second_edition/run.sh [--no-check]
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-cd "$here/../.."
 step() { echo "== $(date +%T) $*"; }
 
-test -z "$(git status --porcelain)" || { echo "the checkout has changes" >&2; exit 1; }
+if [ -z "${SECOND_EDITION_ROOT:-}" ]; then
+  cd "$here/../.."
+  test -z "$(git status --porcelain)" || { echo "the checkout has changes" >&2; exit 1; }
+  copy=$(mktemp -d)
+  cp -r "$here/." "$copy"
+  SECOND_EDITION_ROOT=$PWD exec "$copy/run.sh" "$@"
+fi
+cd "$SECOND_EDITION_ROOT"
 python=""
 for one in "${PYTHON312:-}" python3.13 python3.12 "$HOME"/.pyenv/versions/3.12*/bin/python3.12 python3; do
   if [ -n "$one" ] && "$one" -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null; then python=$one; break; fi
@@ -15,6 +21,7 @@ test -n "$python" || { echo "needs Python 3.12 for the codemod (PYTHON312=...)" 
 
 step "environment"
 make -s setup
+rm -r scripts/second_edition
 step "move_modules.py"
 "$python" -W ignore "$here/move_modules.py"
 step "adapt.py"
@@ -27,4 +34,4 @@ if [ "${1:-}" != "--no-check" ]; then
   step "make check"
   make check
 fi
-step "done"
+step "done: git add -A && git commit"
