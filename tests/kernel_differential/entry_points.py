@@ -29,7 +29,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "fold": ("apply", "fold"),
     "forking": ("copied", "end_of", "places"),
     "frames": ("has_turns", "passes_made", "release_frames"),
-    "gates": ("tool_gate",),
+    "gates": ("ends_by_itself", "tool_gate"),
     "histories": ("middle_of",),
     "learning": ("learning_of",),
     "limits": ("cap", "exceeded", "has_usd_limit", "remaining", "used_up"),

@@ -65,6 +65,9 @@ def probe_state(kernel: Kernel, state: Any, senses: Any) -> dict[str, object]:
         "places": {
             path: _place(kernel, state, owner, senses) for path, owner in state.owners.items()
         },
+        "ends_by_itself": [
+            kernel.function("ends_by_itself")(gate) for gate in state.gates.values()
+        ],
     }
 
 

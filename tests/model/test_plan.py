@@ -10,6 +10,7 @@ from hypothesis import given, settings
 
 from loopwright.model import actions, checks, memory
 from loopwright.model.actions import Action, CallAgent, Origin, Repeat, Step, Steps, Wait
+from loopwright.model.expr import Condition
 from loopwright.model.memory import Memory
 from loopwright.model.plan import (
     PLAN_VERSION,
@@ -129,7 +130,7 @@ def test_names_on_disk(union: object, expected: str) -> None:
 def test_modules_hide_no_kind() -> None:
     """Every record with a tag belongs to a union: nothing can be written that cannot be read."""
     known = set(typing.get_args(Action)) | set(typing.get_args(checks.Check))
-    known |= set(typing.get_args(Memory))
+    known |= set(typing.get_args(Memory)) | set(typing.get_args(Condition))
     found = {
         value
         for module in (actions, checks, memory)
