@@ -293,6 +293,21 @@ def test_changes_of_a_call_that_was_stopped_are_not_denied(total: DiffStat, expe
 
 
 @pytest.mark.item("rec-36")
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(1, "Completed at the limit of 2 iterations"), (0, "Completed in 1 iteration")],
+    ids=["check failed", "check passed"],
+)
+def test_a_loop_that_completes_at_its_limit_says_so(code: int, words: str) -> None:
+    """As in RondoFlow: the outcome alone would look as if its check had passed."""
+    plan = plan_of(loop(most=2, at_cap="complete"))
+    driver = drive(plan, by_pass("a", "b", commands=(code, code)))
+    assert driver.state.finished is not None
+    assert driver.state.finished.outcome == "completed"
+    assert final_line(driver.state).startswith(f"✓ {words} ")
+
+
+@pytest.mark.item("rec-36")
 def test_failed_snapshots_are_counted_from_the_first_iteration_without_one() -> None:
     """Also while the run is running: what the last good snapshot says is not all that changed."""
     plan = msgspec.structs.replace(plan_of(loop()), workspace=WorkspacePolicy(snapshots=True))

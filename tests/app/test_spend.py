@@ -185,6 +185,8 @@ def test_since_is_a_duration_or_a_date() -> None:
     """Both as people write them; anything else is refused with an example."""
     assert since_ms("2d", NOW) == NOW - 2 * DAY_MS
     assert since_ms("1970-01-03", NOW) == 2 * DAY_MS
+    assert since_ms("today", NOW) == NOW // DAY_MS * DAY_MS
+    assert since_ms("yesterday", NOW) == (NOW // DAY_MS - 1) * DAY_MS
     with pytest.raises(LoopwrightError) as refused:
         since_ms("soon", NOW)
     assert refused.value.code == "bad-since"

@@ -99,7 +99,10 @@ def test_show_of_a_run_that_was_left_behind(lw: Place) -> None:
     assert told[0].startswith("▶ running (left behind)  ")
     assert told[1].startswith("▶ Interrupted in iteration 1 of 4 · ")
     assert f"  loopwright resume {run}" in told
-    assert lw("ls").out.splitlines()[1].startswith("▶ running (left behind)")
+    listed = lw("ls")
+    assert listed.out.splitlines()[1].startswith("▶ running (left behind)")
+    assert "1 run · 1 interrupted · " in listed.err
+    assert "`loopwright resume all` continues what was interrupted" in listed.err
 
 
 @pytest.mark.parametrize("verb", ["show", "events", "logs"])

@@ -179,7 +179,7 @@ def test_message_inputs_name_workspace_and_budget(lw: Place) -> None:
         pytest.param(["--input", "who"], "NAME=VALUE", id="no value"),
         pytest.param(["--input", "whom=x"], "unknown input", id="unknown input"),
         pytest.param(["--budget", "usd"], "usd=5", id="budget without a number"),
-        pytest.param(["--budget", "dollars=5"], "no budget of", id="unknown budget"),
+        pytest.param(["--budget", "dollars=5"], "unknown limit", id="unknown budget"),
         pytest.param(["--budget", "usd=-1"], "--budget", id="negative budget"),
         pytest.param(["--budget", "time=soon"], "no time", id="budget without a time"),
         pytest.param(["--workspace", "nowhere"], "--workspace", id="workspace"),
@@ -475,3 +475,47 @@ def test_loop_tools_are_given_on_the_command_line(lw: Place) -> None:
     assert (plain.code, "none of the agents can use loop tools" in plain.err) == (2, True)
     flags = ("--loop-tools", "start", "--loop-tools", "look", "--max", "1", "--dry-run")
     assert lw("loop", "Do it.", "--agent", "claude", *flags).code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        pytest.param("flows", "it is a folder; name a file in it, or check all", id="folder"),
+        pytest.param("iterate", "loopwright run .archon/workflows/defaults/it.yaml", id="name"),
+        pytest.param("it", "loopwright run .archon/workflows/defaults/it.yaml", id="file name"),
+        pytest.param("other", "there are goal-driven", id="neither"),
+    ],
+)
+def test_a_name_that_is_no_definition_leads_to_its_file(lw: Place, name: str, hint: str) -> None:
+    """Users of Archon run workflows by name; others name the folder."""
+    (lw.folder / "flows").mkdir()
+    folder = lw.folder / ".archon/workflows/defaults"
+    folder.mkdir(parents=True)
+    (folder / "it.yaml").write_text("name: iterate\nnodes: []\n")
+    told = lw("run", name)
+    assert told.code == 2
+    assert hint in told.err
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        pytest.param(
+            ["make", "it", "pass"], "put a message of several words in quotes", id="no quotes"
+        ),
+        pytest.param(
+            ["go", "--until-command", "CI=1 npm test"], "write `env CI=1 npm test`", id="variable"
+        ),
+        pytest.param(
+            ["go", "--until-command", "cd sub && make"], "cd is a command of shells", id="cd"
+        ),
+        pytest.param(["go", "--budget", "5"], "'5' is not NAME=VALUE", id="budget"),
+    ],
+)
+def test_a_slip_of_a_new_user_is_answered_with_the_remedy(
+    lw: Place, words: list[str], hint: str
+) -> None:
+    """What people type who know a shell."""
+    told = lw("loop", *words, "--agent", "command:true")
+    assert told.code == 2
+    assert hint in told.err

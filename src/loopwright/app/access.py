@@ -315,7 +315,7 @@ class Access:
 def require(who: Who, role: Role) -> None:
     """NotAllowed unless somebody has this role or more."""
     if not who.may(role):
-        hint = f"it takes the role {role}, {who.name} has {who.role}"
+        hint = f"this needs the role {role}; {who.name} is {who.role}"
         raise NotAllowed(DENIED, code="role", hint=hint)
 
 

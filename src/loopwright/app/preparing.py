@@ -373,10 +373,10 @@ def budget_values(text: str) -> dict[str, JsonValue]:
     for part in text.split(","):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not value:
-            raise _bad_budget(f"{part.strip()!r} is no part of a budget")
+            raise _bad_budget(f"{part.strip()!r} is not NAME=VALUE")
         if name not in _BUDGET:
             near = suggest(name, _BUDGET)
-            raise _bad_budget(f"no budget of {name!r}{f' (did you mean {near}?)' if near else ''}")
+            raise _bad_budget(f"unknown limit {name!r}{f' (did you mean {near}?)' if near else ''}")
         if name in values:
             raise _bad_budget(f"{name} is given twice")
         values[name] = _number(name, value)

@@ -21,11 +21,14 @@ from loopwright.syntax.amounts import is_duration, parse_duration
 By: TypeAlias = Literal["agent", "definition", "label", "day"]
 BYS: tuple[By, ...] = get_args(By)
 NO_LABEL = "(no label)"
-_HINT = "write a duration (7d, 12h) or a date (2026-11-01)"
+_HINT = "write a duration (7d, 12h), a date (2026-11-01), today or yesterday (UTC)"
+_DAYS = {"today": 0, "yesterday": 1}
 
 
 def since_ms(text: str, now_ms: int) -> int:
-    """A moment as people write it: a duration before now, or a date."""
+    """A moment as people write it: a duration before now, a date, or the beginning of a day."""
+    if text in _DAYS:
+        return (now_ms // DAY_MS - _DAYS[text]) * DAY_MS
     length = parse_duration(text)
     if length is not None and is_duration(length):
         return now_ms - length

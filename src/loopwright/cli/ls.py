@@ -69,7 +69,9 @@ def _complete(
 )
 @click.option("--all", "everything", is_flag=True, help="No limit.")
 @click.option(
-    "--since", metavar="WHEN", help="Started since then: a duration (7d) or a date (2026-11-01)."
+    "--since",
+    metavar="WHEN",
+    help="Started since then: a duration (7d), a date (2026-11-01), today or yesterday (UTC).",
 )
 @click.option("--name", metavar="NAME", help="A part of the name, or a pattern with `*`.")
 @click.option(
@@ -124,7 +126,10 @@ def _put_list(
         if more:
             door.say("there are more: --all shows them, or --limit N")
         if total is not None:
-            door.say(_total_line(total, chats=given["chats"]))
+            interrupted = sum(item.get("left_behind") is True for item in items)
+            door.say(_total_line(total, interrupted, chats=given["chats"]))
+            if interrupted and door.remote is None:
+                door.say("`loopwright resume all` continues what was interrupted")
     elif given["chats"]:
         door.say("no chats; `loopwright chat` begins one")
     elif given["statuses"] or given["since"] or given["name"] or given["labels"]:
@@ -166,15 +171,17 @@ def _found(
         return [run_item(service, row) for row in rows[:most]], total_of(service.log, rows)
 
 
-def _total_line(total: "dict[str, JsonValue]", *, chats: bool) -> str:
+def _total_line(total: "dict[str, JsonValue]", interrupted: int, *, chats: bool) -> str:
     usage = total["usage"]
     assert isinstance(usage, dict)
     count, what = int(str(total["runs"])), "chat" if chats else "run"
     used = int(str(usage["input_tokens"])) + int(str(usage["output_tokens"]))
     cost = bill(usage)
+    running = int(str(total["running"])) - interrupted
     parts = [
         f"{count} {what}{'' if count == 1 else 's'}",
-        f"{total['running']} running" if total["running"] else "",
+        f"{running} running" if running > 0 else "",
+        f"{interrupted} interrupted" if interrupted else "",
         {"unknown": "cost unknown", "–": "nothing spent"}.get(cost, cost),
         f"{tokens(used)} tokens",
     ]

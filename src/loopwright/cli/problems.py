@@ -56,6 +56,10 @@ def _surroundings(error: OSError) -> Problem:
     )
 
 
+_TAKE_A_MESSAGE = ("loop", "run")
+_SEVERAL = "unexpected extra argument"
+
+
 def _usage(error: click.UsageError) -> Problem:
     if isinstance(error, click.NoSuchOption) and _SECRET.fullmatch(error.option_name):
         return _simple(
@@ -64,6 +68,9 @@ def _usage(error: click.UsageError) -> Problem:
             "you can read, and name that file",
         )
     command = error.ctx.command_path if error.ctx else "loopwright"
+    if error.ctx and error.ctx.info_name in _TAKE_A_MESSAGE and _SEVERAL in error.message:
+        hint = f"put a message of several words in quotes; `{command} --help` shows how"
+        return _simple(_sentence(error.format_message()), hint=hint)
     return _simple(_sentence(error.format_message()), hint=f"`{command} --help` shows how")
 
 

@@ -1,7 +1,8 @@
 """`run`: a definition of any dialect."""
 
 import os
-from contextlib import closing
+import re
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -12,12 +13,19 @@ from loopwright.cli.completing import STORED, complete_dialects, complete_stored
 from loopwright.cli.piped import SHOWN, STDIN, piped_definition
 from loopwright.cli.starting import launch, start_options
 from loopwright.cli.verb import Verb, door_of
+from loopwright.errors import NotFound
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from loopwright.app.dialects import Definition
     from loopwright.app.preparing import Wish
     from loopwright.app.run_request import Start
     from loopwright.cli.afar import Start as StartAfar
+
+
+MOST_SEARCHED = 200
+"""So many workflow files are searched for a name."""
 
 
 @click.command(
@@ -80,13 +88,15 @@ def run(
     folder = Path.cwd() if data is not None else Path(file).absolute().parent
     if door_of(ctx).remote is not None:
         if data is None:
-            data, dialect = _read(ctx, file, dialect)
+            with _path_hints(file):
+                data, dialect = _read(ctx, file, dialect)
         afar = _afar(ctx, shown, folder)
         return afar.run(data, dialect, {**options, "max": most, "promoted": promoted})
 
     def prepare(wish: "Wish") -> "tuple[Start, Definition]":
         told = replace(wish, max=most)
-        start, definition = prepare_file(shown, told, data=data, dialect=dialect, files=folder)
+        with _path_hints(shown):
+            start, definition = prepare_file(shown, told, data=data, dialect=dialect, files=folder)
         if promoted:
             _check_promoted(ctx, definition, is_stored=False)
         return start, definition
@@ -137,6 +147,28 @@ def _read(ctx: click.Context, file: str, dialect: str | None) -> tuple[bytes, st
     if dialect is None and is_name(Path(file)):
         return Library(door_of(ctx).settings.home, Path.cwd()).get(file).data, OF_LOOPS
     return definition_bytes(Path(file)), dialect
+
+
+@contextmanager
+def _path_hints(name: str) -> "Iterator[None]":
+    """For a name that no definition has: say that it is a folder, or that of a workflow file."""
+    try:
+        yield
+    except NotFound as error:
+        if error.code == "unknown-definition":
+            error.hint = _path_hint(name) or error.hint
+        raise
+
+
+def _path_hint(name: str) -> str:
+    if Path(name).is_dir():
+        return f"it is a folder; name a file in it, or check all: loopwright import {name}"
+    named = re.compile(rf"^name:\s*[\"']?{re.escape(name)}[\"']?\s*$", re.MULTILINE)
+    for file in sorted(Path(".archon/workflows").glob("**/*.y*ml"))[:MOST_SEARCHED]:
+        with suppress(OSError):
+            if file.stem == name or named.search(file.read_text("utf-8", errors="replace")):
+                return f"name its file: loopwright run {file}"
+    return ""
 
 
 VERBS = {"run": run}

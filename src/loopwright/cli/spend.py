@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     ],
 )
 @click.option(
-    "--since", metavar="WHEN", help="Only since then: a duration (7d) or a date (2026-11-01), UTC."
+    "--since",
+    metavar="WHEN",
+    help="Only since then: a duration (7d), a date (2026-11-01), today or yesterday, UTC.",
 )
 @click.option(
     "--by",

@@ -148,6 +148,11 @@ def _runnable(file: str) -> str:
     return file
 
 
+_SHELL_COMMANDS = frozenset(
+    (".", "alias", "cd", "eval", "exec", "export", "set", "source", "unset")
+)
+
+
 def _not_on_path(
     argv0: str, *, skipped: list[str], not_executable: list[str], here: bool
 ) -> CannotStart:
@@ -159,6 +164,11 @@ def _not_on_path(
             "program-not-found",
             f"{argv0} is on PATH only inside the workspace ({skipped[0]}), where bare names are "
             f"not looked up; write its path with a slash if it is meant",
+        )
+    if argv0 in _SHELL_COMMANDS:
+        return CannotStart(
+            "program-not-found",
+            f"{argv0} is a command of shells, and no shell is used; put the line into a script",
         )
     fix = (
         f"write ./{argv0} for the one in the workspace" if here else "install it or write its path"

@@ -46,7 +46,7 @@ def split_command(line: str) -> list[str] | CommandFault:
     assigned = _ASSIGNMENT.match(line)
     if assigned:
         message = f"{assigned[1]} sets a variable in a shell only, and no shell is used"
-        return CommandFault("shell-syntax", message, USE_A_SCRIPT)
+        return CommandFault("shell-syntax", message, f"write `env {line.strip()}`")
     try:
         words = shlex.split(line)
     except ValueError:

@@ -105,7 +105,14 @@ def _completed(state: State) -> str:
         return f"Completed{_steps(state)}"
     if loop.each is not None:
         return f"Completed {_count(made, 'item')}"
+    finished = state.finished
+    if finished and finished.reason == "max_iterations" and _has_failed_checks(state):
+        return f"Completed at {_limit(state)}"
     return f"Completed in {_count(made, 'iteration')}" if made else "Completed without an iteration"
+
+
+def _has_failed_checks(state: State) -> bool:
+    return any(one.verdict not in ("pass", "approved") for one in state.judged)
 
 
 def _exhausted(state: State, finished: RunFinished) -> str:
