@@ -116,6 +116,18 @@ def test_a_prompt_that_is_not_there_is_told() -> None:
     assert plan.agents["worker"].system == "You are worker. Works."
 
 
+@pytest.mark.item("aldo-6")
+def test_a_template_that_is_not_there_leaves_its_place_empty() -> None:
+    """The warning says so, and the rest of the prompt stays."""
+    places = "{system_file: s.md, templates: {rules: r.md}}"
+    text = spec().replace("{system_file: prompt.md}", places)
+    plan, [one] = lowered(text, {"s.md": b"Work. {{rules}}"})
+    assert (one.severity, one.code) == ("warning", "missing-file")
+    assert one.message == "r.md is missing: its place in the prompt stays empty"
+    assert plan is not None
+    assert plan.agents["worker"].system.strip() == "Work."
+
+
 @pytest.mark.parametrize(
     ("data", "code"),
     [
