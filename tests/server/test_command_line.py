@@ -278,6 +278,17 @@ def test_a_server_of_another_age(lw: Place, newer: int, monkeypatch: pytest.Monk
     assert (told.code, "no server of loopwright" in told.err) == (1, True)
 
 
+def test_a_sign_in_that_is_missing_at_a_server_is_named_with_the_server() -> None:
+    """Signing in on the own machine would not help."""
+    told = {
+        "detail": "Claude Code is not signed in",
+        "type": "urn:loopwright:problem:agent-not-signed-in",
+        "hint": "run x",
+    }
+    error = Remote("http://127.0.0.1:9", print)._refused(400, json.dumps(told).encode())
+    assert error.hint == "on the machine of http://127.0.0.1:9: run x"
+
+
 def test_a_line_that_breaks_is_told() -> None:
     """Without retry the reason is told."""
     remote = Remote("http://127.0.0.1:9", print)

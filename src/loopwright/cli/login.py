@@ -163,7 +163,7 @@ def _password(ctx: click.Context, door: Door, who: str, *, from_stdin: bool) -> 
         given = sys.stdin.readline() if sys.stdin is not None else ""
         return given.removesuffix("\n").removesuffix("\r")
     if not door.can_ask:
-        raise click.UsageError("there is nobody to ask; say --password-stdin", ctx)
+        raise click.UsageError("no terminal to ask for the password; use --password-stdin", ctx)
     return str(click.prompt(f"Password of {who}", hide_input=True, err=True))
 
 

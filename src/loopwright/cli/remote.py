@@ -204,6 +204,8 @@ class Remote:
                 f"sign in: `loopwright login {self.url}`; or put a token of that server into "
                 f"{TOKEN}, or name a file in {TOKEN_FILE}"
             )
+        if code == "agent-not-signed-in" and hint:
+            hint = f"on the machine of {self.url}: {hint}"
         if code == DefinitionError.code:
             return _bad_definition(detail, errors)
         kind = _KINDS.get(status, LoopwrightError if status < 500 else ServerFailed)

@@ -76,7 +76,7 @@ def discard(ctx: click.Context, /, *, run: str, yes: bool) -> int:
     """
     door = door_of(ctx)
     if not yes and not door.can_ask:
-        raise click.UsageError("nobody can be asked here: confirm with --yes", ctx)
+        raise click.UsageError("no terminal to ask for confirmation; use --yes", ctx)
     if door.remote is not None:
         sure = yes or _confirm(f"Remove the worktree of {run} and its branch?")
         done = _post(door, run, "discard", {"confirm": True}) if sure else None

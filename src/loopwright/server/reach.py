@@ -36,25 +36,22 @@ def _check_proxy(text: str) -> None:
 
 
 def check_reach(serving: Serving, people: People) -> None:
-    """Away from this machine, a server needs both an admin and a line nobody listens to."""
+    """A server that other machines reach needs an admin and an encrypted connection."""
     if is_loopback(serving.address):
         return
     missing = []
     if not _has_admin(people):
-        missing.append(
-            "admin who could sign in, with a password or a link that sets one "
-            "(`loopwright user add NAME --role admin`)"
-        )
+        missing.append("an admin who can sign in (`loopwright user add NAME --role admin`)")
     if serving.tls_cert is None and not (serving.public_url or "").lower().startswith("https://"):
         missing.append(
-            "TLS (--tls-cert and --tls-key) or a proxy that has it (--public-url https://NAME)"
+            "TLS (--tls-cert and --tls-key, or --public-url https://NAME of a proxy that has it)"
         )
     if missing:
         raise NotAllowed(
-            f"{serving.host} can be reached from elsewhere, and the server has no "
-            + ", and no ".join(missing),
+            f"other machines can reach {serving.host}, so the server needs "
+            + " and ".join(missing),
             code="unsafe-address",
-            hint="see to that first, or leave --host out: then only this machine can ask",
+            hint="without --host, only this machine can reach the server",
         )
 
 
