@@ -142,13 +142,25 @@ def finish(commands: Commands, home: Home, scenario: str) -> list[dict[str, Any]
     return after
 
 
+def without_shortages(effects: list[str]) -> list[str]:
+    """Effects without waits for the machine, and without the numbers of calls that were made again
+    after one: other programs decide about those, for example by a socket that they remove while a
+    sandbox is set up.
+    """
+    names = (effect.rpartition("#")[0] for effect in effects)
+    return [*dict.fromkeys(name for name in names if not name.endswith("/park"))]
+
+
 def judge(
     commands: Commands, home: Home, facts: list[dict[str, Any]], whole: list[dict[str, Any]]
 ) -> None:
     """The run came to what an undisturbed one comes to, and its snapshots can be read."""
     requested = [one["effect"] for one in facts if one["kind"] == "effect.requested"]
     assert len(requested) == len(set(requested)), "no effect is requested twice"
-    assert requested == [one["effect"] for one in whole if one["kind"] == "effect.requested"]
+    wanted = [one["effect"] for one in whole if one["kind"] == "effect.requested"]
+    if any("/park#" in effect for effect in (*requested, *wanted)):
+        requested, wanted = without_shortages(requested), without_shortages(wanted)
+    assert requested == wanted
     done = [one["iteration"] for one in facts if one["kind"] == "iteration.finished"]
     assert done == [1, 2]
     assert trees(facts) == trees(whole), "the same files are the same trees"
