@@ -1,6 +1,7 @@
 """Cost limits at the command line: known or refused, shown as unknown, ended while a call runs."""
 
 import json
+import re
 import sys
 from collections.abc import Callable
 
@@ -89,7 +90,7 @@ def test_concurrent_calls_share_what_is_left(lw: Place) -> None:
 
 @pytest.mark.item("rec-23")
 def test_unknown_cost_is_never_shown_as_zero(lw: Place) -> None:
-    """A `command:` agent has an unknown cost, in every view."""
+    """A `command:` agent has an unknown cost, in every view, and no number of tokens."""
     told = lw("loop", "go", "--agent", lw.probe({"say": "ok"}), "--max", "2", "--json")
     usage = told.json["usage"]
     assert (usage["usd"], usage["unpriced_calls"], usage["cost"]) == (None, 2, "unknown")
@@ -98,6 +99,9 @@ def test_unknown_cost_is_never_shown_as_zero(lw: Place) -> None:
         shown = lw(*words).out
         assert "unknown" in shown, words
         assert "$0.00" not in shown, words
+    for words in (["ls"], ["show", run], ["spend"]):
+        said = lw(*words)
+        assert not re.search(r"\b0 tokens|unknown +0 ", said.out + said.err), words
 
 
 @pytest.mark.item("rec-24")

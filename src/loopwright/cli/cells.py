@@ -68,6 +68,12 @@ def tokens(count: int) -> str:
     return str(count)
 
 
+def used_tokens(usage: dict[str, JsonValue]) -> str:
+    """How many tokens calls have used, short; empty where calls of unknown cost reported none."""
+    used = int(str(usage["input_tokens"])) + int(str(usage["output_tokens"]))
+    return "" if not used and int(str(usage["unpriced_calls"])) else tokens(used)
+
+
 def table(rows: list[list[str]], most: int) -> list[str]:
     """Rows in columns; the last column is free text and takes what is left of `most` cells."""
     count = len(rows[0])

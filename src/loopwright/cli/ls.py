@@ -15,7 +15,7 @@ from loopwright.cli.cells import (
     duration,
     status_cell,
     table,
-    tokens,
+    used_tokens,
 )
 from loopwright.cli.door import Door
 from loopwright.cli.looking import looking, terminal_width
@@ -175,15 +175,14 @@ def _total_line(total: "dict[str, JsonValue]", interrupted: int, *, chats: bool)
     usage = total["usage"]
     assert isinstance(usage, dict)
     count, what = int(str(total["runs"])), "chat" if chats else "run"
-    used = int(str(usage["input_tokens"])) + int(str(usage["output_tokens"]))
-    cost = bill(usage)
+    cost, used = bill(usage), used_tokens(usage)
     running = int(str(total["running"])) - interrupted
     parts = [
         f"{count} {what}{'' if count == 1 else 's'}",
         f"{running} running" if running > 0 else "",
         f"{interrupted} interrupted" if interrupted else "",
         {"unknown": "cost unknown", "–": "nothing spent"}.get(cost, cost),
-        f"{tokens(used)} tokens",
+        f"{used} tokens" if used else "",
     ]
     return " · ".join(part for part in parts if part)
 

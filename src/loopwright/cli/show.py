@@ -10,7 +10,7 @@ import click
 from loopwright.app.views.place_words import place_words
 from loopwright.app.views.signs import evidence_below, labelled, without_signs
 from loopwright.cli.calls import call_lines, changed_line, exposed_lines
-from loopwright.cli.cells import STATUS_TONES, bill, money, status_cell, tokens
+from loopwright.cli.cells import STATUS_TONES, bill, money, status_cell, tokens, used_tokens
 from loopwright.cli.completing import complete_runs
 from loopwright.cli.door import Door, Tone
 from loopwright.cli.drawing import draw, node_of
@@ -175,7 +175,7 @@ class _Sheet:
     def _fields(self, detail: "dict[str, JsonValue]") -> None:
         usage = detail["usage"]
         assert isinstance(usage, dict)
-        used = int(str(usage["input_tokens"])) + int(str(usage["output_tokens"]))
+        used = used_tokens(usage)
         driver = detail["driver"]
         fields = {
             "run": str(detail["run"]),
@@ -188,7 +188,7 @@ class _Sheet:
             "workspace": str(detail["workspace"]),
             "worktree": _worktree(detail.get("worktree")),
             "dialect": str(detail["dialect"]),
-            "spent": f"{bill(usage)}, {tokens(used)} tokens",
+            "spent": bill(usage) + (f", {used} tokens" if used else ""),
             "unlimited": _uncovered(detail.get("uncovered")),
             "labels": ", ".join(str(one) for one in _list(detail.get("labels") or [])),
             "changed": _counts(detail.get("changed")).strip(),

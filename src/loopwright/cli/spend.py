@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loopwright.cli.cells import bill, table, tokens
+from loopwright.cli.cells import bill, table, used_tokens
 from loopwright.cli.door import Door
 from loopwright.cli.looking import looking, terminal_width
 from loopwright.cli.texts import one_line
@@ -87,8 +87,7 @@ def _put(door: Door, told: "dict[str, JsonValue]") -> None:
 
 
 def _row(one: "dict[str, JsonValue]", name: str) -> list[str]:
-    used = int(str(one["input_tokens"])) + int(str(one["output_tokens"]))
-    return [bill(one), tokens(used), str(one["calls"]), str(one["runs"]), name]
+    return [bill(one), used_tokens(one) or "unknown", str(one["calls"]), str(one["runs"]), name]
 
 
 def _list(value: "JsonValue") -> "list[JsonValue]":
