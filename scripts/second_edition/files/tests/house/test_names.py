@@ -11,7 +11,7 @@ MOST_MODULES = 40
 VERB_FORMS = {"testing", "wiring"}
 # Keys of JSON Schemas and names that are read as attributes of a dialect.
 USED_TWICE = {
-    *("AgentSpec", "ApprovalSpec", "InputSpec", "LoopSpec", "RetrySpec", "StepSpec"),
+    *("AgentSpec", "ApprovalSpec", "BudgetSpec", "InputSpec", "LoopSpec", "RetrySpec", "StepSpec"),
     *("Client", "Rendering"),
 }
 # Modules that take long to import or are chosen by name at run time.
