@@ -91,7 +91,7 @@ def test_loopback_needs_the_setting(lw: Place) -> None:
 def test_notifications(say: tuple[Say, Served]) -> None:
     """Listed by what is wanted, and read by whoever asks."""
     do, server = say
-    assert "nothing to tell" in do("notifications", "ls").err
+    assert "no notifications" in do("notifications", "ls").err
     run, gate = server.gated()
     other, _ = server.gated()
 
