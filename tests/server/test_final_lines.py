@@ -41,7 +41,7 @@ LINES = {
     "budget": "■ Stopped by the budget in iteration 2 of 5 · … · $0.50 · 1 file changed (+2 −0)",
     "deadline": "■ Stopped by the time limit in iteration 1 of 3 · … · $0.25"
     " · 2 files changed (+1 −0)",
-    "failed": "✗ Failed in iteration 1 of 3: the program ended with code 3: broken · … · $0.25"
+    "failed": "✗ Failed in iteration 1 of 3: the program exited with code 3: broken · … · $0.25"
     " · 1 file changed (+1 −0)",
     "cancelled": "■ Stopped by the first administrator in iteration 1 of 3 · … · $0.25"
     " · 2 files changed (+1 −0)",
@@ -93,4 +93,4 @@ def test_the_final_line_is_the_same_wherever_it_is_read(
     assert noticed["title"].endswith(line)
     wait_for(lambda: receiver.got)
     sent = json.loads(receiver.got[-1][1])["data"]["summary"]
-    assert sent == line.replace("the program ended with code 3: broken", "exit")
+    assert sent == line.replace("the program exited with code 3: broken", "exit")
