@@ -381,6 +381,31 @@ def test_a_socket_that_vanishes_before_it_is_hidden_is_a_passing_problem(
     assert (end.how, end.problem, end.retryable) == ("not_started", "resource", True), end
 
 
+@pytest.mark.parametrize(
+    ("there", "source", "why", "passes"),
+    [
+        ("nothing", "/oldroot/dev/null", "No such file or directory", True),
+        ("file", "/oldroot/dev/null", "No such file or directory", True),
+        ("link", "/oldroot/dev/null", "No such file or directory", False),
+        ("file", "/oldroot/dev/null", "Permission denied", False),
+        ("file", "/oldroot/etc/hosts", "No such file or directory", False),
+    ],
+    ids=["gone", "made anew", "a link to nothing", "not allowed", "another source"],
+)
+def test_a_socket_that_is_made_anew_while_it_is_hidden_is_a_passing_problem(
+    there: str, source: str, why: str, passes: bool, tmp_path: Path
+) -> None:
+    """A server that starts again replaces its socket; the path exists before and after."""
+    place = tmp_path / "x.sock"
+    if there == "file":
+        place.touch()
+    elif there == "link":
+        place.symlink_to(tmp_path / "missing")
+    words = f"Unable to mount source on destination: {why}"
+    line = f"bwrap: Can't bind mount {source} on /newroot{place}: {words}"
+    assert sandbox._has_vanished(line) is passes
+
+
 def test_hundreds_of_sockets_are_found_fast() -> None:
     """Reading the table of the kernel costs little at each start."""
     with ExitStack() as opened, tempfile.TemporaryDirectory(dir="/tmp") as folder:

@@ -69,6 +69,7 @@ _SHORTAGES = tuple(
 _NO_PLACE = re.compile(
     r"Can't (?:bind mount .+ on /newroot|create file at |mkdir parents for |mkdir )(/[^:]+): "
 )
+_HIDING = "bwrap: Can't bind mount /oldroot/dev/null on /newroot"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -484,9 +485,14 @@ def _without_shims(file: str, cwd: str, env: dict[str, str]) -> tuple[str, dict[
 
 
 def _has_vanished(line: str) -> bool:
-    """Whether bubblewrap failed to mount something at a path that does not exist any more."""
+    """Whether bubblewrap failed to mount something at a path that does not exist any more, or that
+    has been made anew: a path that is there, and no link, cannot be missing otherwise.
+    """
     place = _NO_PLACE.search(line)
-    return place is not None and not os.path.lexists(place[1])
+    if place is None:
+        return False
+    is_replaced = line.startswith(_HIDING) and line.endswith(os.strerror(errno.ENOENT))
+    return not os.path.lexists(place[1]) or (is_replaced and not os.path.islink(place[1]))
 
 
 @contextmanager
