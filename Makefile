@@ -15,8 +15,8 @@ UV    ?= uv
 # Tests start many processes: with this variable, each of them would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-PURE_ROOMS := model kernel syntax agents dialects
-PURE_FILES := $(shell printf ',src/loopwright/%s/*' $(PURE_ROOMS))
+PURE_PACKAGES := model kernel syntax prompts agents/clis dialects
+PURE_FILES := $(shell printf ',src/loopwright/%s/*' $(PURE_PACKAGES))
 
 .PHONY: help setup demo test test-deep test-soak test-api test-agents test-model check cover bench matrix docs golden fmt lock clean
 
@@ -62,7 +62,7 @@ test-soak: setup ## a server under load for SOAK_MINUTES=3: memory, descriptors,
 
 EXAMPLES ?= 50000
 test-api: setup ## the server against its description (EXAMPLES=50000 requests, many of them wrong on purpose)
-	LOOPWRIGHT_EXAMPLES=$(EXAMPLES) $(PY) -m pytest -n $(JOBS) tests/server/test_described.py
+	LOOPWRIGHT_EXAMPLES=$(EXAMPLES) $(PY) -m pytest -n $(JOBS) tests/http/test_described.py
 
 # The programs are large (1.3 GB) and come from npm, so they are not part of `make test`.
 CLIS := .cache/agents
@@ -91,9 +91,9 @@ check: setup ## format, lint, types, import contracts, house rules
 	$(VENV)/bin/lint-imports
 	$(PY) -m pytest -q tests/house
 
-cover: setup ## branch coverage of the pure rooms; fails below 100 %
+cover: setup ## branch coverage of the pure packages; fails below 100 %
 	$(VENV)/bin/coverage erase
-	$(VENV)/bin/coverage run -m pytest -q -m "not deep" $(wildcard $(addprefix tests/,$(PURE_ROOMS)))
+	$(VENV)/bin/coverage run -m pytest -q -m "not deep" $(wildcard $(addprefix tests/,$(PURE_PACKAGES)))
 	$(VENV)/bin/coverage combine -q
 	$(VENV)/bin/coverage report --fail-under 100 --include "src/loopwright/errors.py$(PURE_FILES)"
 

@@ -18,27 +18,26 @@ from pydantic_ai.direct import model_request_stream
 from pydantic_ai.exceptions import ModelConnectionError
 from pydantic_ai.models import Model
 
-from loopwright.agents.pairing import paired
 from loopwright.gateway.library import chat, claude
-from loopwright.gateway.library.converting import (
+from loopwright.gateway.library.messages import (
     library_messages,
     library_parameters,
     library_settings,
     tool_names,
 )
-from loopwright.gateway.names import wire_names
-from loopwright.gateway.specs import Endpoint, endpoint_of
-from loopwright.model.exchange import ModelRequest
-from loopwright.model.messages import (
+from loopwright.gateway.models import Endpoint, endpoint_of, wire_names
+from loopwright.model.chat import (
     AnyMessage,
     AssistantMessage,
     CallPart,
+    ChatTool,
+    ModelRequest,
     TextPart,
     ToolMessage,
     ToolResult,
-    ToolSpec,
     UserMessage,
 )
+from loopwright.prompts.conversation import pair_calls
 
 TARGET_MS = 20.0
 TURNS = 300
@@ -71,11 +70,11 @@ def history(turns: int) -> tuple[AnyMessage, ...]:
     return tuple(made)
 
 
-def tools() -> tuple[ToolSpec, ...]:
+def tools() -> tuple[ChatTool, ...]:
     """Eight tools with a schema each."""
     fields: dict[str, object] = {f"field_{n}": {"type": "string"} for n in range(4)}
     return tuple(
-        ToolSpec(
+        ChatTool(
             name="fs.read" if number == 0 else f"tool.{number}",
             description="Does what its name says.",
             schema={"type": "object", "properties": {**fields}},
@@ -86,7 +85,7 @@ def tools() -> tuple[ToolSpec, ...]:
 
 async def build(model: Model, request: ModelRequest) -> None:
     """Everything up to the point where the bytes would go out."""
-    messages = paired(request.messages)
+    messages = pair_calls(request.messages)
     names = wire_names(tool_names(request.tools, messages))
     try:
         async with model_request_stream(

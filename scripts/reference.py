@@ -20,13 +20,14 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import click
 import msgspec
 
-from loopwright.app.dialects import dialect
-from loopwright.app.settings import COUNTS, LISTS, NAMES, PREFIX, SIZES
 from loopwright.cli.main import COMMANDS, cli
 from loopwright.cli.verb import PROGRAM, common_options
-from loopwright.kernel import calls
-from loopwright.kernel.facts import AnyFact, Fact, Failure, PlaceFact, Usage
+from loopwright.kernel import event_parts
+from loopwright.kernel.event_parts import BaseEvent, Failure, PlaceEvent, Usage
+from loopwright.kernel.events import AnyEvent
 from loopwright.model.record import Blob
+from loopwright.operations.dialects import dialect
+from loopwright.operations.settings import COUNTS, LISTS, NAMES, PREFIX, SIZES
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "reference"
@@ -240,7 +241,7 @@ A *text* is a string; a long one is kept once by its content and stands here as
 def facts_page() -> str:
     """Every kind of fact with its fields."""
     parts = [_FACTS_HEAD.format(header=HEADER)]
-    kinds = get_args(AnyFact)
+    kinds = get_args(AnyEvent)
     for kind in kinds:
         parts.append(_fact(kind))
     parts.append("# Parts of events\n")
@@ -249,7 +250,7 @@ def facts_page() -> str:
     parts.append("## call\n\nWhat is asked for in `effect.requested`, by its field `do`.\n")
     parts += [
         f"`{_tag(call)}`: {_first_line(call)}\n\n{_fields(call, ())}"
-        for call in get_args(calls.AnyCall)
+        for call in get_args(event_parts.AnyCall)
     ]
     return "\n".join(parts)
 
@@ -260,7 +261,7 @@ RESERVED = ("budget.reserved", "budget.settled")
 
 
 def _fact(kind: type[msgspec.Struct]) -> str:
-    base = PlaceFact if issubclass(kind, PlaceFact) else Fact
+    base = PlaceEvent if issubclass(kind, PlaceEvent) else BaseEvent
     known = {field.name for field in msgspec.structs.fields(base)}
     words = _docstring(kind) + (_NOT_YET if _tag(kind) in RESERVED else "")
     return f"## {_tag(kind)}\n\n{words}\n\n{_fields(kind, known)}"
@@ -326,7 +327,7 @@ def _type(hint: object) -> str:
 
 
 def _union(parts: tuple[object, ...]) -> str:
-    if all(part in get_args(calls.AnyCall) for part in parts):
+    if all(part in get_args(event_parts.AnyCall) for part in parts):
         return "[call](#call)"
     if str in parts and any(get_origin(part) is Literal for part in parts):
         return "text"
@@ -365,8 +366,10 @@ def support_page() -> str:
 
 def openapi_page() -> str:
     """The description of the API, for programs and for whoever reviews a change of it."""
-    from loopwright.server.families import FAMILIES  # noqa: PLC0415 - heavy, and for this page alone
-    from loopwright.server.openapi import describe  # noqa: PLC0415 - heavy, and for this page alone
+    from loopwright.http.route_table import (  # noqa: PLC0415 - help stays quick
+        FAMILIES,
+        describe,
+    )
 
     return json.dumps(describe(FAMILIES), indent=1, ensure_ascii=False)
 

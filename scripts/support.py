@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from loopwright.app.dialects import NAMES, dialect, read_definition
 from loopwright.errors import DefinitionError
-from loopwright.syntax.diagnostic import Diagnostic
-from loopwright.syntax.reading import read
+from loopwright.operations.dialects import NAMES, dialect, read_definition
+from loopwright.syntax.document import Diagnostic
+from loopwright.syntax.readers import read
 
 ROOT = Path(__file__).resolve().parents[1]
 CORPUS = ROOT / "tests" / "corpus"

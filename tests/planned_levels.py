@@ -1,8 +1,8 @@
 """The sandbox rules of tests that are about something else, and whose agents are no programs."""
 
-from loopwright.app.sandbox_rules import SandboxRules
 from loopwright.model.plan import Plan
 from loopwright.model.sandbox import SandboxLevel
+from loopwright.operations.workspace_rules import SandboxRules
 
 
 class PlannedLevels(SandboxRules):

@@ -12,15 +12,20 @@ from contextlib import contextmanager
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
-from loopwright.kernel.calls import ModelCall
-from loopwright.kernel.facts import Usage
-from loopwright.model.actions import CallAgent, Cycle, Repeat, Step
+from loopwright.kernel.event_parts import ModelCall, Usage
+from loopwright.model.actions import CallAgent, ModelCycle, Repeat, Step
+from loopwright.model.chat import (
+    AssistantMessage,
+    CallPart,
+    ModelTurn,
+    RequestedCall,
+    TextPart,
+    encode_turn,
+)
 from loopwright.model.checks import Cap
-from loopwright.model.memory import History
-from loopwright.model.messages import AssistantMessage, CallPart, TextPart
 from loopwright.model.plan import Agent, Plan
-from loopwright.model.turns import Turn, WantedCall, encode_turn
-from loopwright.ports import Answer, Done, Job
+from loopwright.model.policy import ConversationHistory
+from loopwright.ports import Answer, EffectJob, EffectSuccess
 
 TOOL_SECONDS = 0.2
 LOOK_SECONDS = 0.002
@@ -32,13 +37,13 @@ otherwise:
 """
 
 
-def _turn(job: Job) -> str:
+def _turn(job: EffectJob) -> str:
     """Two calls of a tool, with ids of their own."""
     ids = [f"call_{job.iteration}_{n}" for n in (1, 2)]
     parts = tuple(CallPart(id=one, tool="noop") for one in ids)
     message = AssistantMessage(parts=(TextPart(text="two more"), *parts))
-    calls = tuple(WantedCall(id=one, tool="noop", arguments={}, paths=()) for one in ids)
-    return encode_turn(Turn(message=message, calls=calls, finish="tool_calls"))
+    calls = tuple(RequestedCall(id=one, tool="noop", arguments={}, paths=()) for one in ids)
+    return encode_turn(ModelTurn(message=message, calls=calls, finish="tool_calls"))
 
 
 class Chatter:
@@ -47,15 +52,15 @@ class Chatter:
     def __init__(self, tool_seconds: float = 0.0) -> None:
         self._seconds = tool_seconds
 
-    def perform(self, job: Job) -> Answer | Awaitable[Answer]:
+    def perform(self, job: EffectJob) -> Answer | Awaitable[Answer]:
         if isinstance(job.call, ModelCall):
             used = Usage(input_tokens=100 * job.iteration, output_tokens=20)
-            return Done(output="two more", result=_turn(job), usage=used)
-        return self._slow() if self._seconds else Done(output="done")
+            return EffectSuccess(output="two more", result=_turn(job), usage=used)
+        return self._slow() if self._seconds else EffectSuccess(output="done")
 
     async def _slow(self) -> Answer:
         await asyncio.sleep(self._seconds)
-        return Done(output="done")
+        return EffectSuccess(output="done")
 
 
 def cycles_plan(cycles: int) -> Plan:
@@ -63,10 +68,10 @@ def cycles_plan(cycles: int) -> Plan:
     number of passes needs, so nothing is cut.
     """
     body = Repeat(
-        body=Cycle(agent="chat"),
+        body=ModelCycle(agent="chat"),
         max=cycles,
         until=Cap(),
-        memory=History(window=1_000_000_000),
+        memory=ConversationHistory(window=1_000_000_000),
         at_cap="complete",
     )
     agents = {"chat": Agent(spec="model:local/tiny")}

@@ -17,22 +17,21 @@ import protocol
 import trees
 import workflows
 
-from loopwright.app.run_request import Start
-from loopwright.app.sandbox_rules import SandboxRules
-from loopwright.app.schemas import schema_problem
-from loopwright.app.service import Service
-from loopwright.app.wiring import this_owner
-from loopwright.kernel.facts import EffectActivity
+from loopwright.agents.performer import LocalPerformer
+from loopwright.agents.processes.process_marks import Presence
+from loopwright.engine.clock import SystemClock
+from loopwright.engine.driver import LocalDriver
+from loopwright.engine.json_schema import schema_problem
+from loopwright.kernel.events import EffectActivity
 from loopwright.model.actions import AskPerson, CallAgent, Each, Repeat, Step
 from loopwright.model.plan import Agent, Plan
-from loopwright.model.template import Items, literal
-from loopwright.ports import ActivityEntry, Answer, Done, Job, Performer
-from loopwright.programs.performer import LocalPerformer
-from loopwright.programs.presence import Presence
-from loopwright.runtime.clock import SystemClock
-from loopwright.runtime.driver import LocalDriver
-from loopwright.stores.opening import open_sqlite_log
-from loopwright.stores.sqlite import SqliteLog
+from loopwright.model.record import LiteralItems, literal
+from loopwright.operations.run_request import RunStart
+from loopwright.operations.runs import Service
+from loopwright.operations.wiring import this_owner
+from loopwright.operations.workspace_rules import SandboxRules
+from loopwright.ports import ActivityEntry, Answer, EffectJob, EffectSuccess, Performer
+from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
 
 IDLE_SECONDS = 4.0
 LOADS = 20
@@ -47,13 +46,13 @@ class Noop:
         self._left = loops
         self.all_hang = asyncio.Event()
 
-    def perform(self, job: Job) -> Answer | Awaitable[Answer]:
+    def perform(self, job: EffectJob) -> Answer | Awaitable[Answer]:
         if self._hang_after is not None and job.iteration > self._hang_after:
             self._left -= 1
             if self._left == 0:
                 self.all_hang.set()
             return asyncio.Event().wait()  # type: ignore[return-value]
-        return Done(output=protocol.RESULT)
+        return EffectSuccess(output=protocol.RESULT)
 
 
 class Engine:
@@ -75,7 +74,7 @@ class Engine:
         self._folder = folder
 
     async def start(self, plan: Plan) -> str:
-        return await self.service.start(Start(plan=plan, workspace=self._folder, message="go"))
+        return await self.service.start(RunStart(plan=plan, workspace=self._folder, message="go"))
 
     async def run(self, plan: Plan) -> None:
         await self.driver.rest(await self.start(plan))
@@ -91,7 +90,7 @@ def loop_plan(passes: int) -> Plan:
 
 
 def each_plan(items: int) -> Plan:
-    each = Each(items=Items(values=tuple(range(items))), max_items=items, parallel=10)
+    each = Each(items=LiteralItems(values=tuple(range(items))), max_items=items, parallel=10)
     action = Repeat(body=CallAgent(agent="noop"), each=each)
     return Plan(name="each", steps=(Step(id="main", action=action),), agents={"noop": Agent()})
 
@@ -216,8 +215,8 @@ def requests(options: argparse.Namespace) -> None:
 
 async def streams(options: argparse.Namespace) -> None:
     """Runs with a model that streams, all at once, and how long the event loop was away."""
-    from loopwright.app.chatting import Chats  # noqa: PLC0415 - the others are measured without it
-    from loopwright.runtime.bus import LiveBus  # noqa: PLC0415 - as above
+    from loopwright.engine.activity import LiveBus  # noqa: PLC0415 - as above
+    from loopwright.operations.agents.tools import Chats  # noqa: PLC0415 - the others are measured without it
 
     with models.server(options.dir, characters=800) as url:
         environment = {**os.environ, "LOOPWRIGHT_MODEL_BASE_URL": f"{url}/v1"}
@@ -252,7 +251,7 @@ class Busy:
         self._entries = entries
         self.reports = False
 
-    async def perform(self, job: Job) -> Answer:
+    async def perform(self, job: EffectJob) -> Answer:
         for number in range(self._entries):
             await asyncio.sleep(TOOL_CALL_SECONDS)
             if self.reports:
@@ -268,7 +267,7 @@ class Busy:
                         result=f"{number} " + "built a file\n" * 150,
                     )
                 )
-        return Done(output=protocol.RESULT)
+        return EffectSuccess(output=protocol.RESULT)
 
 
 async def activity(options: argparse.Namespace) -> None:

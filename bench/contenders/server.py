@@ -28,8 +28,8 @@ import protocol
 from msgspec.structs import replace
 from ours import Engine, Noop, gate_plan, loop_plan
 
-from loopwright.app.run_request import Start
-from loopwright.kernel.facts import AnyFact, EffectDone, EffectRequested
+from loopwright.kernel.events import AnyEvent, EffectDone, EffectRequested
+from loopwright.operations.run_request import RunStart
 from loopwright.ports import Append, Headline
 
 RATE = 1_000_000
@@ -256,7 +256,7 @@ async def written(home: Path, facts: int) -> str:
     await engine.driver.rest(sample)
     made = [one.fact for one in engine.log.read(sample)]
     run = await engine.service.start(
-        Start(plan=loop_plan(passes), workspace=home, message="go", drive=False)
+        RunStart(plan=loop_plan(passes), workspace=home, message="go", drive=False)
     )
     begun, one_pass, *end = made[1], made[2:6], made[-2], made[-1]
     end[0] = replace(end[0], iterations=passes)
@@ -284,13 +284,13 @@ async def written(home: Path, facts: int) -> str:
 
 
 async def append(
-    engine: Engine, run: str, facts: list[AnyFact], headline: Headline | None = None
+    engine: Engine, run: str, facts: list[AnyEvent], headline: Headline | None = None
 ) -> None:
     version = engine.log.version(run)
     await engine.log.append(Append(run=run, expected=version, facts=facts, headline=headline))
 
 
-def renamed(fact: AnyFact, number: int) -> AnyFact:
+def renamed(fact: AnyEvent, number: int) -> AnyEvent:
     """A fact of one pass, as it would be in another."""
     path = f"main.{number - 1}"
     if isinstance(fact, EffectRequested | EffectDone):

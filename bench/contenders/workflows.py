@@ -7,7 +7,7 @@ from functools import partial
 
 from loopwright.model.actions import CallAgent, Each, Repeat, Step, Steps
 from loopwright.model.plan import Agent, Plan
-from loopwright.model.template import Items
+from loopwright.model.record import LiteralItems
 
 LAYERS = 10
 NEEDS = 3
@@ -38,7 +38,7 @@ def inner_plan(items: int) -> Plan:
         Step(id="b", action=call, needs=("a",)),
         Step(id="c", action=call, needs=("b",)),
     )
-    each = Each(items=Items(values=tuple(range(items))), max_items=items, parallel=50)
+    each = Each(items=LiteralItems(values=tuple(range(items))), max_items=items, parallel=50)
     action = Repeat(body=Steps(steps=chain), each=each)
     return Plan(name="inner", steps=(Step(id="main", action=action),), agents={"noop": Agent()})
 
@@ -84,7 +84,7 @@ def load(steps: int, times: int) -> float:
 
 
 def _load(data: bytes, dialect: str, times: int) -> float:
-    from loopwright.app.dialects import parse_definition  # noqa: PLC0415 - see above
+    from loopwright.operations.dialects import parse_definition  # noqa: PLC0415 - see above
 
     read = partial(parse_definition, data, file="hundred.yaml", force=dialect)
     read()

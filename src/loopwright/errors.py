@@ -1,19 +1,19 @@
-"""Every exception the product raises on purpose, with a stable code.
+"""Every exception that the product raises on purpose, with a stable code.
 
     LoopwrightError
-    ├── DefinitionError      a definition or argument was refused; carries what was found
+    ├── DefinitionError      a definition or argument was refused; carries the problems
     ├── NotFound             a run, gate or definition of that name does not exist
-    ├── Conflict             someone else was first, or the state does not allow it
+    ├── Conflict             another caller was first, or the state does not allow it
     │   └── VersionConflict  an append expected another version of the run
     ├── NotAllowed           the caller may not do this
-    │   └── NotSignedIn      nobody knows who the caller is
+    │   └── NotSignedIn      the caller is unknown
     ├── Unreachable          a server does not answer
-    ├── ServerFailed         a server answers, but not as it should
+    ├── ServerFailed         a server returned a response that is not valid
     ├── CannotServe          this machine does not let a server start
     └── StorageError         the data directory cannot be used (newer, damaged, busy, full)
 
-Exceptions are for broken input and broken surroundings. What may happen in a healthy run (a failing
-agent, a check that cannot run, a limit) is a value or a fact, never an exception.
+Exceptions are for broken input and broken environments. What may happen in a healthy run (a
+failing agent, a check that cannot run, a limit) is a value or an event, never an exception.
 """
 
 from collections.abc import Sequence

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loopwright.testing.wires import Call, Script, Turn, WireServer
+from loopwright.testing.wires import ScriptedCall, ScriptedTurn, WireScript, WireServer
 from tests.cli.conftest import Place
 
 MODEL = "model:local/fake"
@@ -51,18 +51,18 @@ def write(lw: Place, **blocks: Any) -> str:
 
 
 @contextmanager
-def model(monkeypatch: pytest.MonkeyPatch, *turns: Turn) -> Iterator[WireServer]:
+def model(monkeypatch: pytest.MonkeyPatch, *turns: ScriptedTurn) -> Iterator[WireServer]:
     """A model that says these things, one after the other, and nothing that was not asked."""
-    with WireServer(Script(turns=turns)) as wires:
+    with WireServer(WireScript(turns=turns)) as wires:
         monkeypatch.setenv("LOOPWRIGHT_MODEL_BASE_URL", f"{wires.url}/v1")
         yield wires
     assert wires.refused == []
 
 
-def asks(tool: str, text: str = "", **args: Any) -> Turn:
+def asks(tool: str, text: str = "", **args: Any) -> ScriptedTurn:
     """A turn that asks for a tool, by the name that the wire has for it."""
-    return Turn(text=text, calls=(Call(name=tool.replace(".", "_"), args=args),))
+    return ScriptedTurn(text=text, calls=(ScriptedCall(name=tool.replace(".", "_"), args=args),))
 
 
-def says(text: str) -> Turn:
-    return Turn(text=text)
+def says(text: str) -> ScriptedTurn:
+    return ScriptedTurn(text=text)

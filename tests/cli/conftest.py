@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from loopwright.cli.main import main
-from loopwright.testing.wires import Script, Turn, WireServer
+from loopwright.testing.wires import ScriptedTurn, WireScript, WireServer
 from tests.cli.forks import Command, is_startable, start_forked
 from tests.cli.terminal import COMMAND, PATIENCE_S, Terminal
 
@@ -175,8 +175,8 @@ def serve(lw: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     """A server with a script, at the address that the command line asks."""
     with ExitStack() as stack:
 
-        def begin(*turns: Turn, **more: Any) -> WireServer:
-            server = stack.enter_context(WireServer(Script(turns=turns, **more)))
+        def begin(*turns: ScriptedTurn, **more: Any) -> WireServer:
+            server = stack.enter_context(WireServer(WireScript(turns=turns, **more)))
             lw.env["LOOPWRIGHT_MODEL_BASE_URL"] = f"{server.url}/v1"
             monkeypatch.setenv("LOOPWRIGHT_MODEL_BASE_URL", f"{server.url}/v1")
             return server

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from contextlib import closing
 
-from loopwright.app.opening import open_log
-from loopwright.app.settings import load_settings
-from loopwright.kernel.facts import AnyFact, RunStarted
+from loopwright.kernel.events import AnyEvent, RunStarted
 from loopwright.kernel.fold import fold
 from loopwright.model.plan import Plan, content_hash, encode_plan
+from loopwright.operations.data_directory import open_log
+from loopwright.operations.settings import load_settings
 from loopwright.ports import Append
-from loopwright.runtime.headline import gate_changes, headline_of
+from loopwright.ports.headline import gate_changes, headline_of
 from tests.kernel.driving import START, Texts
 
 INLINE = 1_000_000
@@ -30,7 +30,7 @@ def first_fact(plan: Plan, run: str, workspace: str = "/") -> RunStarted:
     )
 
 
-def append_of(plan: Plan, facts: list[AnyFact]) -> Append:
+def append_of(plan: Plan, facts: list[AnyEvent]) -> Append:
     """A whole run as one append."""
     state = fold(plan, facts)
     plan_text = encode_plan(plan)
@@ -44,7 +44,7 @@ def append_of(plan: Plan, facts: list[AnyFact]) -> Append:
     )
 
 
-def plant(plan: Plan, facts: list[AnyFact]) -> str:
+def plant(plan: Plan, facts: list[AnyEvent]) -> str:
     """Write a run into the data directory that the environment names; its id."""
     append = append_of(plan, facts)
     with closing(open_log(load_settings().settings)) as log:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.runtime import activity
-from loopwright.testing.wires import Call, Turn
+from loopwright.engine import activity
+from loopwright.testing.wires import ScriptedCall, ScriptedTurn
 from tests.cli.conftest import MODEL, Place, Serve, until
 from tests.cli.terminal import PATIENCE_S
 
@@ -147,10 +147,10 @@ def test_a_scripted_agent_reports_its_tools(lw: Place) -> None:
 def test_a_chat_model_reports_its_tools(lw: Place, serve: Serve) -> None:
     """Each tool call of a chat model is an entry of its own effect, with what came of it."""
     calls = (
-        Call(name="fs_write", args={"path": "a.txt", "content": "hello"}),
-        Call(name="fs_read", args={"path": "gone.txt"}),
+        ScriptedCall(name="fs_write", args={"path": "a.txt", "content": "hello"}),
+        ScriptedCall(name="fs_read", args={"path": "gone.txt"}),
     )
-    serve(Turn(calls=calls), Turn(text="done"))
+    serve(ScriptedTurn(calls=calls), ScriptedTurn(text="done"))
     told = lw("run", lw.loop(MODEL, max=1), "--allow", "all")
     assert told.code == 0, told.err
     found = sorted(entries(lw), key=lambda one: str(one["target"]))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loopwright.cli.address import address_of
+from loopwright.cli.servers import parse_address
 from loopwright.errors import LoopwrightError
 
 
@@ -22,8 +22,8 @@ from loopwright.errors import LoopwrightError
 )
 def test_one_address_has_one_form(written: str, url: str) -> None:
     """So that a token is found again however the server is called."""
-    assert address_of(written).url == url
-    assert address_of(url).url == url
+    assert parse_address(written).url == url
+    assert parse_address(url).url == url
 
 
 @pytest.mark.parametrize(
@@ -45,5 +45,5 @@ def test_one_address_has_one_form(written: str, url: str) -> None:
 def test_what_is_no_address(written: str) -> None:
     """It is refused before anything is asked."""
     with pytest.raises(LoopwrightError) as refused:
-        address_of(written)
+        parse_address(written)
     assert refused.value.code == "bad-server"

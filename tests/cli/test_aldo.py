@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from loopwright.testing.wires import Call, Fault, Turn
+from loopwright.testing.wires import ScriptedCall, ScriptedFault, ScriptedTurn
 from tests.cli.aldo import DONE, MODEL, agent, asks, model, says, write
 from tests.cli.conftest import Place
 from tests.person import ME
@@ -57,11 +57,11 @@ def test_a_run_is_told_in_the_words_of_its_document(
 @pytest.mark.item("aldo-6", "aldo-8", "aldo-10", "aldo-12")
 def test_what_the_model_sees(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each request has the filled prompt, all tools, and after a turn its calls with results."""
-    both = Turn(
+    both = ScriptedTurn(
         text="both",
         calls=(
-            Call(name="fs_list", args={"path": "."}, id="c1"),
-            Call(name="fs_list", args={"path": "no"}, id="c2"),
+            ScriptedCall(name="fs_list", args={"path": "."}, id="c1"),
+            ScriptedCall(name="fs_list", args={"path": "no"}, id="c2"),
         ),
     )
     file = write(lw)
@@ -95,7 +95,7 @@ def test_the_ceiling_of_cycles(lw: Place, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_model_that_fails(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer that never comes is the end of the run, as failed, with one error event."""
     file = write(lw)
-    broken = Turn(fault=Fault(status=400, message="no such model"))
+    broken = ScriptedTurn(fault=ScriptedFault(status=400, message="no such model"))
     with model(monkeypatch, broken):
         done = lw("run", file, "Do it.", "--agent", MODEL, "--json")
     assert (done.code, done.json["status"]) == (3, "failed")
@@ -246,10 +246,10 @@ def test_a_tool_result_rule(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     rule = {"kind": "tool-result", "tool": "list", "match": {"contains": "needle"}}
     loop = agent()["iteration"] | {"termination_conditions": [rule]}
     lw.write("needle.txt", "")
-    both = Turn(
+    both = ScriptedTurn(
         calls=(
-            Call(name="fs_list", args={"path": "no"}, id="c1"),
-            Call(name="fs_list", args={"path": "."}, id="c2"),
+            ScriptedCall(name="fs_list", args={"path": "no"}, id="c1"),
+            ScriptedCall(name="fs_list", args={"path": "."}, id="c2"),
         )
     )
     with model(monkeypatch, both):
@@ -263,11 +263,11 @@ def test_a_tool_result_rule(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_two_held_calls_need_two_decisions(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each waits alone while the free one runs, and who decided what is told."""
     tools = agent()["tools"] | {"approvals": {"write": "always"}}
-    wants = Turn(
+    wants = ScriptedTurn(
         calls=(
-            Call(name="fs_write", args={"path": "a.txt", "content": "a"}, id="c1"),
-            Call(name="fs_list", args={"path": "."}, id="c2"),
-            Call(name="fs_write", args={"path": "b.txt", "content": "b"}, id="c3"),
+            ScriptedCall(name="fs_write", args={"path": "a.txt", "content": "a"}, id="c1"),
+            ScriptedCall(name="fs_list", args={"path": "."}, id="c2"),
+            ScriptedCall(name="fs_write", args={"path": "b.txt", "content": "b"}, id="c3"),
         )
     )
     with model(monkeypatch, wants, says(DONE)):
@@ -298,7 +298,7 @@ def test_at_most_eight_children_at_once(lw: Place, monkeypatch: pytest.MonkeyPat
     subagents = [{"agent": "child", "as": f"child-{n}"} for n in range(10)]
     composite = {"strategy": "parallel", "subagents": subagents}
     file = write(lw, name="team", iteration=None, tools=None, composite=composite)
-    with model(monkeypatch, Turn(text=DONE, times=10)):
+    with model(monkeypatch, ScriptedTurn(text=DONE, times=10)):
         done = lw("run", file, "Do it.", "--agent", MODEL, "--json")
     assert done.json["status"] == "completed", done.err
     assert json.loads(done.json["output"]) == [DONE] * 10

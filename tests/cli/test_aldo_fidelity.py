@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loopwright.testing.wires import Call, Fault, Turn, Usage
+from loopwright.testing.wires import ScriptedCall, ScriptedFault, ScriptedTurn, ScriptedUsage
 from tests.cli.aldo import DONE, MODEL, agent, asks, model, says, write
 from tests.cli.conftest import Place
 from tests.cli.test_aldo import ends, only, told
@@ -122,7 +122,7 @@ def test_a_local_model_with_a_budget_costs_nothing(
     """It runs, at 0 USD and with a warning, also where it does not count its tokens."""
     budget = agent()["model_policy"] | {"budget": {"usd_per_run": 0.5}}
     file = write(lw, model_policy=budget)
-    with model(monkeypatch, Turn(text=DONE, report_usage=reports)):
+    with model(monkeypatch, ScriptedTurn(text=DONE, report_usage=reports)):
         done = lw("run", file, "Do it.", "--agent", MODEL, "--json")
     assert (done.code, done.json["usage"]["usd"]) == (0, 0.0)
     assert done.json["usage"]["unpriced_calls"] == 0
@@ -136,7 +136,7 @@ def test_a_price_of_the_settings_counts(lw: Place, monkeypatch: pytest.MonkeyPat
     lw.write("loopwright.toml", '[prices."local/fake"]\ninput = 0\noutput = 1000\n')
     budget = agent()["model_policy"] | {"budget": {"usd_per_run": 0.5}}
     file = write(lw, model_policy=budget, iteration=loop({"kind": "budget-exhausted"}))
-    costly = Turn(text="thinking", usage=Usage(input=10, output=600))
+    costly = ScriptedTurn(text="thinking", usage=ScriptedUsage(input=10, output=600))
     with model(monkeypatch, costly):
         done = lw("run", file, "Do it.", "--agent", MODEL, "--json")
     assert "costs 0 USD" not in done.err
@@ -200,7 +200,7 @@ def test_a_failure_is_1_with_the_codes_of_the_dialect(
 ) -> None:
     """A model that answers nothing fails the run, in either set of codes."""
     file = write(lw)
-    with model(monkeypatch, Turn(fault=Fault(status=400, message="no such model"))):
+    with model(monkeypatch, ScriptedTurn(fault=ScriptedFault(status=400, message="no such model"))):
         done = lw("run", file, "Do it.", "--agent", MODEL, "--exit-codes", "dialect", "--json")
     assert (done.code, done.json["status"]) == (1, "failed")
 
@@ -209,10 +209,10 @@ def test_a_failure_is_1_with_the_codes_of_the_dialect(
 def test_one_word_holds_every_call(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """`tools.approvals: always` holds all calls, each for a decision of its own."""
     file = write(lw, tools=agent()["tools"] | {"approvals": "always"})
-    both = Turn(
+    both = ScriptedTurn(
         calls=(
-            Call(name="fs_list", args={"path": "."}, id="c1"),
-            Call(name="fs_write", args={"path": "a.txt", "content": "x"}, id="c2"),
+            ScriptedCall(name="fs_list", args={"path": "."}, id="c1"),
+            ScriptedCall(name="fs_write", args={"path": "a.txt", "content": "x"}, id="c2"),
         )
     )
     with model(monkeypatch, both, says(DONE)):
@@ -315,9 +315,9 @@ def test_a_count_that_cannot_be_right_is_not_believed(
     tools = {"native": [{"ref": "fs.read"}], "permissions": {"filesystem": "repo-readonly"}}
     window = {"context_window": 14_000, "max_cycles": 4}
     file = write(lw, tools=tools, iteration=loop(COMPILED) | window)
-    usage = Usage(input=counted, output=1)
+    usage = ScriptedUsage(input=counted, output=1)
     reads = [
-        Turn(calls=(Call(name="fs_read", args={"path": "long.txt"}),), usage=usage)
+        ScriptedTurn(calls=(ScriptedCall(name="fs_read", args={"path": "long.txt"}),), usage=usage)
         for _ in range(4)
     ]
     with model(monkeypatch, *reads):

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from loopwright.app.conversing import expand, fenced
-from loopwright.testing.wires import Call, Turn
+from loopwright.operations.messages import expand, fenced
+from loopwright.testing.wires import ScriptedCall, ScriptedTurn
 from tests.cli.conftest import MODEL, Place, Serve, Told
 
 
@@ -33,9 +33,11 @@ def test_a_chat_is_a_run(lw: Place, serve: Serve) -> None:
     """Each message is a turn of one durable run, tools work, and the model knows what was said."""
     lw.write("notes.txt", "the code is 7\n")
     server = serve(
-        Turn(text="Hello."),
-        Turn(text="I look.", calls=(Call(name="fs_read", args={"path": "notes.txt"}),)),
-        Turn(text="It is 7."),
+        ScriptedTurn(text="Hello."),
+        ScriptedTurn(
+            text="I look.", calls=(ScriptedCall(name="fs_read", args={"path": "notes.txt"}),)
+        ),
+        ScriptedTurn(text="It is 7."),
     )
     told = chat(lw, "Hi", "What is the code?")
     assert told.code == 0, told.err
@@ -50,10 +52,10 @@ def test_a_chat_is_a_run(lw: Place, serve: Serve) -> None:
 @pytest.mark.item("aldo-65", "aldo-66")
 def test_it_is_resumed_by_its_id(lw: Place, serve: Serve) -> None:
     """The model gets the earlier turns, not only the screen; ending it is for good."""
-    serve(Turn(text="Hello."))
+    serve(ScriptedTurn(text="Hello."))
     chat(lw, "My name is Ann")
     run = only_run(lw)
-    server = serve(Turn(text="Ann."))
+    server = serve(ScriptedTurn(text="Ann."))
     told = chat(lw, "Who am I?", "/end", args=("--resume", run))
     assert (told.code, told.out) == (0, "Hello.\nAnn.\n")
     assert users(server) == ["My name is Ann", "Who am I?"]
@@ -68,7 +70,7 @@ def test_a_chat_that_was_left_is_no_work_for_others(lw: Place, serve: Serve) -> 
     """It waits for its person: neither the inbox nor `/loops` lists it, and a start in its folder
     does not warn about it.
     """
-    serve(Turn(text="Hello."))
+    serve(ScriptedTurn(text="Hello."))
     chat(lw, "Hi")
     assert only_run(lw)
     assert lw("inbox", "--json").json == {"gates": []}
@@ -91,7 +93,7 @@ def test_ids_that_are_none(lw: Place, serve: Serve, name: str) -> None:
 @pytest.mark.item("aldo-65")
 def test_a_chat_whose_record_was_changed(lw: Place, serve: Serve) -> None:
     """It is said that the record is damaged; the model is not asked."""
-    serve(Turn(text="Hello."))
+    serve(ScriptedTurn(text="Hello."))
     chat(lw, "Hi")
     run = only_run(lw)
     database = Path(lw.env["LOOPWRIGHT_HOME"]) / "loopwright.db"
@@ -117,7 +119,7 @@ def test_another_run_is_no_chat(lw: Place, serve: Serve) -> None:
 @pytest.mark.item("aldo-64")
 def test_commands_never_reach_the_model(lw: Place, serve: Serve) -> None:
     """Known ones do what they say, unknown ones are told with the nearest; the model sees none."""
-    server = serve(Turn(text="Hello."))
+    server = serve(ScriptedTurn(text="Hello."))
     told = chat(lw, "/export", "/cost", "/help", "/exprot", "/nothing like it", "Hi", "/cost")
     assert told.code == 0, told.err
     assert "did you mean /export?" in told.err
@@ -131,7 +133,7 @@ def test_commands_never_reach_the_model(lw: Place, serve: Serve) -> None:
 def test_a_transcript_in_markdown(lw: Place, serve: Serve) -> None:
     """Everything that was said, in fences: no picture is loaded, no link is one, no escape left."""
     bad = "![x](https://evil/?d=1) <img src=x>\x1b]0;t\x07\n```\nfence\n```"
-    serve(Turn(text=bad))
+    serve(ScriptedTurn(text=bad))
     told = chat(lw, "Show me", "/export talk.md", "/export talk.md", "/export")
     assert "talk.md is not written: file exists" in told.err
     text = (lw.folder / "talk.md").read_text()
@@ -149,7 +151,7 @@ def test_files_that_a_message_names(lw: Place, serve: Serve) -> None:
     lw.write("long.txt", "x" * 70_000)
     (lw.folder / "picture.bin").write_bytes(b"\x89PNG\0\xff")
     (lw.folder / "link").symlink_to("/etc/passwd")
-    server = serve(Turn(text="ok"))
+    server = serve(ScriptedTurn(text="ok"))
     names = ["@notes.txt,", "@../secret", "@/etc/passwd", "@link", "@long.txt", "@picture.bin"]
     told = chat(lw, f"Look at {' '.join(names)} @none and mail me@home.org")
     assert told.code == 0, told.err
@@ -182,8 +184,8 @@ def test_a_message_shows_so_many_files(tmp_path: Path) -> None:
 def test_a_call_that_waits_for_a_person(lw: Place, serve: Serve) -> None:
     """Away from a terminal the chat is left with the command that answers, and goes on later."""
     lw.write("calc.txt", "2 + 2 = 5\n")
-    edit = Call(name="fs_edit", args={"path": "calc.txt", "old": "5", "new": "4"})
-    serve(Turn(text="I mend.", calls=(edit,)), Turn(text="Mended."))
+    edit = ScriptedCall(name="fs_edit", args={"path": "calc.txt", "old": "5", "new": "4"})
+    serve(ScriptedTurn(text="I mend.", calls=(edit,)), ScriptedTurn(text="Mended."))
     file = lw.write(
         "agent.yaml",
         "name: c\nagents: {c: {use: 'model:local/tiny', system: Be kind., permission: default}}\n"
@@ -232,10 +234,14 @@ def test_at_a_terminal_every_question_is_answered_by_itself(lw: Place, serve: Se
     lw.write("calc.txt", "2 + 2 = 5\n")
     lw.write("notes.txt", "keep 5\n")
     edits = tuple(
-        Call(name="fs_edit", args={"path": name, "old": "5", "new": "4"})
+        ScriptedCall(name="fs_edit", args={"path": name, "old": "5", "new": "4"})
         for name in ("calc.txt", "notes.txt")
     )
-    server = serve(Turn(text="I mend.", calls=edits), Turn(text="Only one."), Turn(text="Both."))
+    server = serve(
+        ScriptedTurn(text="I mend.", calls=edits),
+        ScriptedTurn(text="Only one."),
+        ScriptedTurn(text="Both."),
+    )
     file = lw.write(
         "agent.yaml",
         "name: c\nagents: {c: {use: 'model:local/tiny', permission: default}}\n"
@@ -262,7 +268,7 @@ def test_at_a_terminal_every_question_is_answered_by_itself(lw: Place, serve: Se
     assert "it is right as it is" in told
     # What stands on the screen is what the model has: after a new start as well.
     run = only_run(lw)
-    later = serve(Turn(text="I know."))
+    later = serve(ScriptedTurn(text="I know."))
     with lw.terminal("chat", "--resume", run) as terminal:
         terminal.wait_for("Both.")
         terminal.type("And now?\r")

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.agents.clis.table import CLIS
+from loopwright.agents.clis.catalogue import CLIS
 from tests.agents.clis import events as e
+from tests.agents.fake_cli import FakeCli
 from tests.cli.conftest import Place, until
-from tests.programs.fake_cli import FakeCli
 
-ACP = Path(__file__).parents[1] / "programs" / "acp_agent.py"
+ACP = Path(__file__).parents[1] / "agents" / "acp_agent.py"
 SPEC = f"acp:{sys.executable} -I {ACP}"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.app.dialects import read_definition
+from loopwright.operations.dialects import read_definition
 from tests.cli.conftest import Place
 
 ASSISTANT = {

@@ -2,15 +2,15 @@
 
 import pytest
 
-from loopwright.cli.drawing import MOST_LANES, Node, draw, in_order
-from loopwright.cli.texts import width
+from loopwright.cli.charts import MOST_LANES, ChartNode, draw, in_order
+from loopwright.cli.terminal import width
 
 
-def node(id: str, *needs: str, status: str = "", inner: tuple[Node, ...] = ()) -> Node:
-    return Node(id=id, kind="agent w", needs=needs, status=status, inner=inner)
+def node(id: str, *needs: str, status: str = "", inner: tuple[ChartNode, ...] = ()) -> ChartNode:
+    return ChartNode(id=id, kind="agent w", needs=needs, status=status, inner=inner)
 
 
-def picture(nodes: list[Node], *, cells: int = 80, signs: bool = True) -> str:
+def picture(nodes: list[ChartNode], *, cells: int = 80, signs: bool = True) -> str:
     return "\n" + "\n".join(line.text for line in draw(nodes, cells=cells, signs=signs)) + "\n"
 
 
@@ -23,7 +23,7 @@ DIAMOND = [
 ]
 LOOP = [
     node("plan", status="completed"),
-    Node(
+    ChartNode(
         id="dev",
         kind="until expr x",
         needs=("plan",),
@@ -104,12 +104,12 @@ def test_status_is_more_than_a_colour() -> None:
     ]
 
 
-def ladder(count: int) -> list[Node]:
+def ladder(count: int) -> list[ChartNode]:
     """Each step needs the one before and the first."""
     return [node("s0"), *[node(f"s{n}", f"s{n - 1}", "s0") for n in range(1, count)]]
 
 
-def fan(count: int) -> list[Node]:
+def fan(count: int) -> list[ChartNode]:
     """One, then many, then one."""
     middle = [node(f"p{n}", "root") for n in range(count)]
     return [node("root"), *middle, node("join", *[one.id for one in middle])]
@@ -126,7 +126,7 @@ def fan(count: int) -> list[Node]:
         pytest.param([node("a", inner=(node("b", inner=tuple(fan(20))),))], id="deep"),
     ],
 )
-def test_many_steps_fit(nodes: list[Node], cells: int) -> None:
+def test_many_steps_fit(nodes: list[ChartNode], cells: int) -> None:
     """No line is wider than the terminal, and every step has its line."""
     lines = draw(nodes, cells=cells, signs=True)
     assert max(width(line.text) for line in lines) <= cells
@@ -154,4 +154,4 @@ def test_the_order_is_that_of_the_needs() -> None:
 
 def test_hostile_names_stay_names() -> None:
     """What an author wrote cannot drive the terminal."""
-    assert "\x1b" not in picture([Node(id="a\x1b[2J", kind="agent \x1b]0;x\x07")])
+    assert "\x1b" not in picture([ChartNode(id="a\x1b[2J", kind="agent \x1b]0;x\x07")])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.app.run_variables import KEPT_SECONDS, RunVariables
+from loopwright.operations.run_variables import KEPT_SECONDS, RunVariables
 from tests.cli.conftest import Place, until
 
 SECRET = "s3cret-value-of-a-key"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from loopwright.testing.wires import Turn
+from loopwright.testing.wires import ScriptedTurn
 from tests.cli.aldo import DONE, MODEL, agent, asks, model, says, write
 from tests.cli.conftest import Place
 
@@ -174,7 +174,7 @@ def test_a_case_that_waits_for_a_person_has_not_passed(
     """Nobody is asked in an evaluation: the case is told as waiting."""
     write(lw, tools=agent()["tools"] | {"approvals": {"fs.write": "always"}})
     lw.write("cases.yaml", json.dumps(CASES | {"cases": CASES["cases"][:1]}))
-    turn: Turn = asks("fs.write", path="a", content="b")
+    turn: ScriptedTurn = asks("fs.write", path="a", content="b")
     with model(monkeypatch, turn):
         told = lw("eval", "cases.yaml", "--agent", MODEL)
     assert told.code == 1

@@ -4,8 +4,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from loopwright.cli.cells import fine_duration
-from loopwright.cli.figures import bar
+from loopwright.cli.charts import bar
+from loopwright.cli.formats import fine_duration
 from tests.cli.conftest import Place
 
 FLOW = """

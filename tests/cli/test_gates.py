@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from loopwright.cli.asking import explain_choices
-from loopwright.kernel.facts import GateOpened
+from loopwright.cli.gate_prompts import explain_choices
+from loopwright.kernel.events import GateOpened
 from tests.cli.conftest import Place, until
 from tests.cli.terminal import PATIENCE_S
 from tests.person import ME

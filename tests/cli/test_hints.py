@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import pytest
 
-from loopwright.cli.main import COMMANDS, Commands
+from loopwright.cli.main import COMMANDS, CommandGroup
 
 SOURCE = Path(__file__).parents[2] / "src" / "loopwright"
 NAMED = re.compile(r"`loopwright ([a-z][^`\n]*)`")
@@ -29,7 +29,7 @@ def test_a_command_that_is_named_is_there(line: str) -> None:
     """The command, what it is followed by where it is a group, and its options."""
     name, *rest = line.partition(" -- ")[0].split()
     assert name in COMMANDS
-    group = Commands()
+    group = CommandGroup()
     command = group.get_command(click.Context(group), name)
     assert command is not None
     if isinstance(command, click.Group) and rest and not rest[0].startswith("-"):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from loopwright.app import purse
-from loopwright.testing.wires import Turn, Usage
+from loopwright.operations import shared_budget
+from loopwright.testing.wires import ScriptedTurn, ScriptedUsage
 from tests.cli.aldo import MODEL, asks, model, write
 from tests.cli.conftest import Place, Serve
 from tests.cli.test_aldo import only, told
 
-COSTLY = Usage(input=900, output=100)
+COSTLY = ScriptedUsage(input=900, output=100)
 
 
 def flow(lw: Place, agent: str = "model:local/tiny") -> str:
@@ -22,9 +22,9 @@ def test_no_call_begins_when_it_is_used_up(
     lw: Place, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run that meets it ends with its own reason; the next one is not even asked once."""
-    monkeypatch.setattr(purse, "DAY_MS", 10**15)  # midnight does not come in the middle
+    monkeypatch.setattr(shared_budget, "DAY_MS", 10**15)  # midnight does not come in the middle
     lw.write("loopwright.toml", "[budget]\ntokens_per_day = 1500\n")
-    server = serve(Turn(text="more", usage=COSTLY, times=None))
+    server = serve(ScriptedTurn(text="more", usage=COSTLY, times=None))
     first = lw("run", flow(lw), "--json")
     assert (first.code, first.json["reason"]) == (4, "home_budget")
     assert first.json["error"] is None or "2000 of 1500 tokens today" in str(first.json)
@@ -56,12 +56,12 @@ def test_a_guard_that_fails_stops_nobody(
 ) -> None:
     """What cannot be looked into has not said no."""
 
-    def broken(self: purse.Ledger, since_day: int) -> purse.Used:
+    def broken(self: shared_budget.UsageLedger, since_day: int) -> shared_budget.BudgetUse:
         raise OSError("the disk is gone")
 
     lw.write("loopwright.toml", "[budget]\nusd_per_day = 0\n")
-    serve(Turn(text="more", times=None))
-    monkeypatch.setattr(purse.Ledger, "used", broken)
+    serve(ScriptedTurn(text="more", times=None))
+    monkeypatch.setattr(shared_budget.UsageLedger, "used", broken)
     assert lw("run", flow(lw), "--json").json["reason"] == "max_iterations"
 
 
@@ -82,7 +82,7 @@ def test_it_is_told_in_the_words_of_the_dialect(lw: Place, monkeypatch: pytest.M
 
 def test_a_fork_does_not_count_twice(lw: Place, serve: Serve) -> None:
     """What it has copied was used once."""
-    server = serve(Turn(text="more", usage=COSTLY, times=None))
+    server = serve(ScriptedTurn(text="more", usage=COSTLY, times=None))
     run = lw("run", flow(lw), "--json").json["run"]
     lw.write("loopwright.toml", "[budget]\ntokens_total = 5500\n")
     told = lw("fork", run, "--at", "1", "--json").json

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.app import import_check
+from loopwright.operations import definition_checks
 from tests.cli.conftest import Place
 
 WORKFLOW = """\
@@ -320,7 +320,7 @@ def test_import_refuses_what_it_cannot_check(lw: Place, monkeypatch: pytest.Monk
     missing = lw("import", "nowhere", "--json")
     assert (missing.code, missing.json["type"].rpartition(":")[2]) == (2, "no-folder")
     assert lw("import", ".", "--dialect", "archno").code == 2
-    monkeypatch.setattr(import_check, "MAX_FILES", 3)
+    monkeypatch.setattr(definition_checks, "MAX_FILES", 3)
     plant(lw.folder / "box", {f"{n}.yaml": NATIVE for n in range(4)})
     assert "more than 3 files" in lw("import", "box").err
     assert lw("import", "box/1.yaml").code == 0

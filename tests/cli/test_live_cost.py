@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.agents.clis.table import CLIS
+from loopwright.agents.clis.catalogue import CLIS
 from loopwright.model.record import JsonValue
-from loopwright.testing.wires import Turn
+from loopwright.testing.wires import ScriptedTurn
 from tests.agents.clis import events as e
+from tests.agents.fake_cli import FakeCli
 from tests.cli.conftest import Place, Serve
-from tests.programs.fake_cli import FakeCli
 
-ACP = Path(__file__).parents[1] / "programs" / "acp_agent.py"
+ACP = Path(__file__).parents[1] / "agents" / "acp_agent.py"
 LINGERS_S = 60
 
 
@@ -63,7 +63,7 @@ def acp(lw: Place, serve: Serve) -> str:
 
 def chat(lw: Place, serve: Serve) -> str:
     """A model that writes much more than the budget pays for, and then says nothing."""
-    serve(Turn(text="word " * 400_000, chunk=4_000, stall_after=400, times=None))
+    serve(ScriptedTurn(text="word " * 400_000, chunk=4_000, stall_after=400, times=None))
     return "model:openai/gpt-4o"
 
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from loopwright.cli.texts import width
+from loopwright.cli.terminal import width
 from tests.cli.conftest import Place
 from tests.cli.planting import first_fact, plant, texts
 from tests.kernel.driving import Driver

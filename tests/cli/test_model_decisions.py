@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from loopwright.model.actions import Cycle, Repeat, Step
+from loopwright.model.actions import ModelCycle, Repeat, Step
 from loopwright.model.checks import Contains
-from loopwright.model.memory import History
 from loopwright.model.plan import Agent, Plan
-from loopwright.testing.wires import Call, Fault, Turn, WireServer
+from loopwright.model.policy import ConversationHistory
+from loopwright.testing.wires import ScriptedCall, ScriptedFault, ScriptedTurn, WireServer
 from tests.cli.conftest import MODEL, Place, Serve, Told
 from tests.cli.planting import first_fact, plant
 from tests.person import ME
@@ -22,13 +22,16 @@ CODER = Agent(
     approvals={"fs.edit": "always"},
 )
 LOOP = Repeat(
-    body=Cycle(agent="coder"), max=4, until=Contains(text="DONE"), memory=History(window=16_000)
+    body=ModelCycle(agent="coder"),
+    max=4,
+    until=Contains(text="DONE"),
+    memory=ConversationHistory(window=16_000),
 )
 PLAN = Plan(name="coder", steps=(Step(id="main", action=LOOP),), agents={"coder": CODER})
 
 
-def edit(new: str = "a + b", path: str = "calc.py") -> Call:
-    return Call(name="fs_edit", args={"path": path, "old": "a - b", "new": new})
+def edit(new: str = "a + b", path: str = "calc.py") -> ScriptedCall:
+    return ScriptedCall(name="fs_edit", args={"path": path, "old": "a - b", "new": new})
 
 
 def calc(lw: Place, name: str = "calc.py") -> Path:
@@ -55,7 +58,7 @@ def said_by_users(server: WireServer) -> list[str]:
 def test_an_approved_call_is_run(lw: Place, serve: Serve) -> None:
     """Nothing happens before the decision; afterwards the tool has run, once."""
     file = calc(lw)
-    serve(Turn(text="I mend.", calls=(edit(),)), Turn(text="DONE"))
+    serve(ScriptedTurn(text="I mend.", calls=(edit(),)), ScriptedTurn(text="DONE"))
     told = run(lw)
     assert (told.code, told.json["status"]) == (5, "waiting"), told.err
     assert told.json["gates"][0]["call"]["tool"] == "fs.edit"
@@ -69,7 +72,7 @@ def test_an_approved_call_is_run(lw: Place, serve: Serve) -> None:
 def test_edited_arguments_are_what_runs(lw: Place, serve: Serve) -> None:
     """The person's path is written, the model's is not, and the model is told what was done."""
     file, other = calc(lw), calc(lw, "other.py")
-    serve(Turn(text="I mend.", calls=(edit(),)), Turn(text="DONE"))
+    serve(ScriptedTurn(text="I mend.", calls=(edit(),)), ScriptedTurn(text="DONE"))
     name = run(lw).json["run"]
     given = json.dumps({"path": "other.py", "old": "a - b", "new": "b + a"})
     assert lw("approve", name, "--arguments", given, "--json").json["status"] == "completed"
@@ -85,7 +88,9 @@ def test_edited_arguments_are_checked_like_any(lw: Place, serve: Serve) -> None:
     outside = lw.folder.parent / "outside.py"
     outside.write_text("a - b")
     server = serve(
-        Turn(text="I mend.", calls=(edit(), edit("b + a"))), Turn(text="DONE"), Turn(text="DONE")
+        ScriptedTurn(text="I mend.", calls=(edit(), edit("b + a"))),
+        ScriptedTurn(text="DONE"),
+        ScriptedTurn(text="DONE"),
     )
     name = run(lw).json["run"]
     first, second = (gate["id"] for gate in lw("inbox", "--json").json["gates"])
@@ -109,7 +114,7 @@ def test_edited_arguments_are_checked_like_any(lw: Place, serve: Serve) -> None:
 def test_the_model_is_told_why_not(lw: Place, serve: Serve) -> None:
     """The reason and who gave it are the result of the call, and the loop goes on."""
     file = calc(lw)
-    server = serve(Turn(text="I mend.", calls=(edit(),)), Turn(text="DONE"))
+    server = serve(ScriptedTurn(text="I mend.", calls=(edit(),)), ScriptedTurn(text="DONE"))
     name = run(lw).json["run"]
     told = lw("reject", name, "Not on a Friday", "--json")
     assert (told.code, told.json["status"]) == (0, "completed"), told.err
@@ -122,12 +127,12 @@ def test_a_tool_that_is_remembered(lw: Place, serve: Serve) -> None:
     """It is not asked about again in this run; another run asks."""
     file = calc(lw)
     turns = (
-        Turn(text="I mend.", calls=(edit("a * b"),)),
-        Turn(
+        ScriptedTurn(text="I mend.", calls=(edit("a * b"),)),
+        ScriptedTurn(
             text="Again.",
-            calls=(Call(name="fs_edit", args={"path": "calc.py", "old": "*", "new": "+"}),),
+            calls=(ScriptedCall(name="fs_edit", args={"path": "calc.py", "old": "*", "new": "+"}),),
         ),
-        Turn(text="DONE"),
+        ScriptedTurn(text="DONE"),
     )
     serve(*turns)
     name = run(lw).json["run"]
@@ -141,11 +146,15 @@ def test_a_tool_that_is_remembered(lw: Place, serve: Serve) -> None:
 def test_a_fork_with_another_model_and_words(lw: Place, serve: Serve) -> None:
     """The other model is asked, knows the turns before, and is told what the person says."""
     calc(lw)
-    look = Call(name="fs_read", args={"path": "calc.py"})
-    serve(Turn(text="I look.", calls=(look,)), Turn(text="Hm."), Turn(text="DONE"))
+    look = ScriptedCall(name="fs_read", args={"path": "calc.py"})
+    serve(
+        ScriptedTurn(text="I look.", calls=(look,)),
+        ScriptedTurn(text="Hm."),
+        ScriptedTurn(text="DONE"),
+    )
     name = run(lw).json["run"]
     before = lw.facts(name)
-    server = serve(Turn(text="DONE, too"))
+    server = serve(ScriptedTurn(text="DONE, too"))
     words = "Look at the sign."
     told = lw("fork", name, "--at", "main.0", "--model", "local/large", "--edit", words, "--json")
     assert (told.code, told.json["status"]) == (0, "completed"), told.err
@@ -162,9 +171,9 @@ def test_a_fork_with_another_model_and_words(lw: Place, serve: Serve) -> None:
 @pytest.mark.item("aldo-49")
 def test_a_fork_has_the_cycles_that_were_left(lw: Place, serve: Serve) -> None:
     """Four in all: forked after the second there are two."""
-    serve(Turn(text="more", times=None))
+    serve(ScriptedTurn(text="more", times=None))
     name = run(lw).json["run"]
-    server = serve(Turn(text="more", times=None))
+    server = serve(ScriptedTurn(text="more", times=None))
     told = lw("fork", name, "--at", "main.1", "--json")
     assert (told.json["reason"], told.json["iterations"]) == ("max_iterations", 4)
     assert len(server.requests) == 2
@@ -173,10 +182,14 @@ def test_a_fork_has_the_cycles_that_were_left(lw: Place, serve: Serve) -> None:
 @pytest.mark.item("aldo-48", "aldo-66")
 def test_a_conversation_that_failed_is_resumed(lw: Place, serve: Serve) -> None:
     """The next turn is asked with all turns before it, and cycles are not handed out again."""
-    serve(Turn(text="one"), Turn(text="two"), Turn(fault=Fault(status=401), times=None))
+    serve(
+        ScriptedTurn(text="one"),
+        ScriptedTurn(text="two"),
+        ScriptedTurn(fault=ScriptedFault(status=401), times=None),
+    )
     told = run(lw)
     assert (told.code, told.json["status"]) == (3, "failed")
-    server = serve(Turn(text="more", times=None))
+    server = serve(ScriptedTurn(text="more", times=None))
     told = lw("resume", told.json["run"], "--json")
     assert (told.json["reason"], told.json["iterations"]) == ("max_iterations", 4)
     assert len(server.requests) == 2

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from loopwright.testing.wires import Call, Turn, Usage
+from loopwright.testing.wires import ScriptedCall, ScriptedTurn, ScriptedUsage
 from tests.cli.conftest import MODEL, Place, Serve
 from tests.cli.test_models import calc, edit, read
 
@@ -36,10 +36,10 @@ def test_tools_of_one_turn_are_done_side_by_side(lw: Place, serve: Serve) -> Non
     lw.write("meet.py", MEET)
     python = sys.executable
     calls = tuple(
-        Call(name="shell_exec", args={"argv": [python, "meet.py", one, other]})
+        ScriptedCall(name="shell_exec", args={"argv": [python, "meet.py", one, other]})
         for one, other in (("a", "b"), ("b", "a"))
     )
-    server = serve(Turn(calls=calls), Turn(text="They met."))
+    server = serve(ScriptedTurn(calls=calls), ScriptedTurn(text="They met."))
     file = native(lw, tools=["shell.exec"], options={"commands": {"allow": [python]}})
     told = lw.real("run", file, "--json")
     assert told.json["output"] == "They met.", told.err
@@ -54,10 +54,10 @@ def test_a_tool_that_is_stopped_at(lw: Place, serve: Serve) -> None:
     """
     file = calc(lw)
     serve(
-        Turn(text="First.", calls=(edit("a - b", "a + b"),)),
-        Turn(text="Second.", calls=(edit("a + b", "b + a"),)),
-        Turn(text="Third.", calls=(edit("b + a", "a + b"),)),
-        Turn(text="Done."),
+        ScriptedTurn(text="First.", calls=(edit("a - b", "a + b"),)),
+        ScriptedTurn(text="Second.", calls=(edit("a + b", "b + a"),)),
+        ScriptedTurn(text="Third.", calls=(edit("b + a", "a + b"),)),
+        ScriptedTurn(text="Done."),
     )
     told = lw.real("run", native(lw), "--ask", "fs.edit", "--json")
     assert (told.code, told.json["status"]) == (5, "waiting")
@@ -77,8 +77,8 @@ def test_what_was_used_adds_up(lw: Place, serve: Serve) -> None:
     """The sum of a run is that of its calls, however often it is looked at."""
     calc(lw)
     serve(
-        Turn(calls=(read(),), usage=Usage(input=100, output=10)),
-        Turn(text="Done.", usage=Usage(input=130, output=20)),
+        ScriptedTurn(calls=(read(),), usage=ScriptedUsage(input=100, output=10)),
+        ScriptedTurn(text="Done.", usage=ScriptedUsage(input=130, output=20)),
     )
     told = lw.real("run", native(lw), "--json").json
     used = {
@@ -100,7 +100,7 @@ def test_what_was_used_adds_up(lw: Place, serve: Serve) -> None:
 def test_without_a_terminal_there_are_lines_for_scripts(lw: Place, serve: Serve) -> None:
     """Facts as JSON lines from the start to the end, and an exit code that tells how it went."""
     calc(lw)
-    serve(Turn(calls=(read(),)), Turn(text="Done."))
+    serve(ScriptedTurn(calls=(read(),)), ScriptedTurn(text="Done."))
     told = lw.real("run", native(lw), "--jsonl")
     kinds = [line["kind"] for line in told.lines]
     assert (kinds[0], kinds[-1]) == ("run.started", "run.finished")
@@ -123,7 +123,7 @@ def test_flags_only_narrow(
     lw: Place, serve: Serve, flags: tuple[str, ...], offered: set[str]
 ) -> None:
     """No option gives an agent a tool that its definition does not."""
-    server = serve(Turn(text="Done."))
+    server = serve(ScriptedTurn(text="Done."))
     lw.real("run", native(lw, tools=["fs.read", "fs.list"]), *flags)
     names = {tool["function"]["name"] for tool in server.requests[0].body["tools"]}
     assert names - {"result_more"} == offered
@@ -156,8 +156,10 @@ def test_rights_that_cannot_be_kept(
 def test_rights_outlast_a_change_of_agent(lw: Place, serve: Serve) -> None:
     """What a start denied, and what the definition asks about, holds for whoever comes later."""
     serve(
-        Turn(calls=(Call(name="fs_write", args={"path": "a.txt", "content": "hi"}),)),
-        Turn(text="done"),
+        ScriptedTurn(
+            calls=(ScriptedCall(name="fs_write", args={"path": "a.txt", "content": "hi"}),)
+        ),
+        ScriptedTurn(text="done"),
     )
     lw.write(
         "flow.yaml",
@@ -191,7 +193,7 @@ def test_options_that_switch_a_limit_off(lw: Place, serve: Serve, options: objec
 
 def test_a_service_that_does_not_count(lw: Place, serve: Serve) -> None:
     """Where tokens are limited it is asked once, and then the run fails by that limit."""
-    server = serve(Turn(text="hm", calls=(read(),), report_usage=False, times=None))
+    server = serve(ScriptedTurn(text="hm", calls=(read(),), report_usage=False, times=None))
     told = lw.real("run", native(lw), "--budget", "tokens=1k", "--json")
     assert told.json["error"]["type"] == "budget_limit"
     assert len(server.requests) == 1
@@ -200,7 +202,7 @@ def test_a_service_that_does_not_count(lw: Place, serve: Serve) -> None:
 
 def test_a_server_that_is_not_there(lw: Place, serve: Serve) -> None:
     """A model is not asked without the tools that its author gave it."""
-    server = serve(Turn(text="I have created the issue."))
+    server = serve(ScriptedTurn(text="I have created the issue."))
     lw.write("loopwright.toml", '[mcp.issues]\ncommand = ["no-such-program-xyz"]\n')
     told = lw.real("run", native(lw, tools=["issues.create"]), "--json")
     assert (told.code, told.json["error"]["type"]) == (3, "not_found")
@@ -213,9 +215,11 @@ def test_a_terminal_shows_turns_as_they_come(lw: Place, serve: Serve) -> None:
     """Turns with their tools in order, then what it all came to, with tokens."""
     calc(lw)
     serve(
-        Turn(text="I look.", calls=(read(),), usage=Usage(input=1_000, output=10)),
-        Turn(text="I mend.", calls=(edit(),), usage=Usage(input=1_000, output=10)),
-        Turn(text="It adds.", usage=Usage(input=1_000, output=10), first_token_ms=600),
+        ScriptedTurn(text="I look.", calls=(read(),), usage=ScriptedUsage(input=1_000, output=10)),
+        ScriptedTurn(text="I mend.", calls=(edit(),), usage=ScriptedUsage(input=1_000, output=10)),
+        ScriptedTurn(
+            text="It adds.", usage=ScriptedUsage(input=1_000, output=10), first_token_ms=600
+        ),
     )
     with lw.terminal("run", native(lw), size=(30, 100)) as screen:
         screen.wait_for("turn 1: I look. [fs.read calc.py]")

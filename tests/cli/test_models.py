@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.testing.wires import Call, Fault, Turn, Usage
+from loopwright.testing.wires import ScriptedCall, ScriptedFault, ScriptedTurn, ScriptedUsage
 from tests.cli.conftest import MODEL, Place, Serve, until
 
 FLOW = """
@@ -29,12 +29,12 @@ def flow(lw: Place, more: str = "") -> str:
     return str(file)
 
 
-def edit(old: str = "a - b", new: str = "a + b", path: str = "calc.py") -> Call:
-    return Call(name="fs_edit", args={"path": path, "old": old, "new": new})
+def edit(old: str = "a - b", new: str = "a + b", path: str = "calc.py") -> ScriptedCall:
+    return ScriptedCall(name="fs_edit", args={"path": path, "old": old, "new": new})
 
 
-def read(path: str = "calc.py") -> Call:
-    return Call(name="fs_read", args={"path": path})
+def read(path: str = "calc.py") -> ScriptedCall:
+    return ScriptedCall(name="fs_read", args={"path": path})
 
 
 def calc(lw: Place) -> Path:
@@ -48,9 +48,9 @@ def test_a_model_works_in_the_workspace(lw: Place, serve: Serve) -> None:
     """Two calls of one turn are done, each result is under its id, and the file is mended."""
     file = calc(lw)
     server = serve(
-        Turn(text="I look.", calls=(read(), Call(name="fs_list", args={}))),
-        Turn(text="I mend.", calls=(edit(),)),
-        Turn(text="It adds now."),
+        ScriptedTurn(text="I look.", calls=(read(), ScriptedCall(name="fs_list", args={}))),
+        ScriptedTurn(text="I mend.", calls=(edit(),)),
+        ScriptedTurn(text="It adds now."),
     )
     told = lw.real("run", flow(lw), "go", "--allow", "all", "--agent", MODEL, "--json")
     assert (told.code, told.json["status"], told.json["output"]) == (0, "completed", "It adds now.")
@@ -69,7 +69,7 @@ def test_a_model_works_in_the_workspace(lw: Place, serve: Serve) -> None:
 def test_turns_are_told_as_they_come(lw: Place, serve: Serve) -> None:
     """Each turn is a line with its words and its tools; the log has what each tool said."""
     calc(lw)
-    serve(Turn(text="I look.", calls=(read(),)), Turn(text="Fine."))
+    serve(ScriptedTurn(text="I look.", calls=(read(),)), ScriptedTurn(text="Fine."))
     told = lw.real("run", flow(lw), "go", "--allow", "all", "--agent", MODEL)
     assert "turn 1: I look. [fs.read calc.py]" in told.err
     assert "turn 2: Fine." in told.err
@@ -83,16 +83,16 @@ def test_turns_are_told_as_they_come(lw: Place, serve: Serve) -> None:
 def test_what_goes_wrong_is_told_to_the_model(lw: Place, serve: Serve) -> None:
     """A tool that is not there, arguments that do not fit, a path outside: results, no failures."""
     server = serve(
-        Turn(
+        ScriptedTurn(
             calls=(
-                Call(name="fs_reed", args={"path": "a"}),
-                Call(name="fs_read", args={"file": "a"}),
-                Call(name="fs_read", raw='{"path": '),
-                Call(name="fs_read", args={"path": "../../etc/passwd"}),
-                Call(name="shell_spawn", args={"argv": ["ls"]}),
+                ScriptedCall(name="fs_reed", args={"path": "a"}),
+                ScriptedCall(name="fs_read", args={"file": "a"}),
+                ScriptedCall(name="fs_read", raw='{"path": '),
+                ScriptedCall(name="fs_read", args={"path": "../../etc/passwd"}),
+                ScriptedCall(name="shell_spawn", args={"argv": ["ls"]}),
             )
         ),
-        Turn(text="I see."),
+        ScriptedTurn(text="I see."),
     )
     told = lw.real("run", flow(lw), "go", "--allow", "all", "--agent", MODEL, "--json")
     assert told.json["status"] == "completed"
@@ -111,8 +111,8 @@ def test_a_result_with_a_form_on_each_wire(lw: Place, serve: Serve, wire: str) -
     """A result that does not fit is refused by its reason, and the next one counts."""
     more = "resultSchema: {type: object, properties: {n: {type: integer}}, required: [n]}"
     server = serve(
-        Turn(calls=(Call(name="submit_result", args={"n": "three"}),)),
-        Turn(calls=(Call(name="submit_result", args={"n": 3}),)),
+        ScriptedTurn(calls=(ScriptedCall(name="submit_result", args={"n": "three"}),)),
+        ScriptedTurn(calls=(ScriptedCall(name="submit_result", args={"n": 3}),)),
     )
     told = lw.real(
         "run", flow(lw, more), "go", "--allow", "all", "--agent", f"model:{wire}/tiny", "--json"
@@ -125,7 +125,7 @@ def test_a_result_with_a_form_on_each_wire(lw: Place, serve: Serve, wire: str) -
 def test_a_result_that_never_comes(lw: Place, serve: Serve) -> None:
     """Words alone are asked once more for the result, with no other tool; then the step fails."""
     more = "resultSchema: {type: object, properties: {n: {type: integer}}, required: [n]}"
-    server = serve(Turn(text="Done!", times=None))
+    server = serve(ScriptedTurn(text="Done!", times=None))
     told = lw.real("run", flow(lw, more), "go", "--allow", "all", "--agent", MODEL, "--json")
     assert (told.code, told.json["status"]) == (3, "failed")
     assert told.json["steps"]["fix"]["error"]["type"] == "bad_result"
@@ -152,10 +152,12 @@ steps:
 """
     )
     serve(
-        Turn(text="First."),
-        Turn(calls=(Call(name="submit_result", args={"done": False, "reason": "thin"}),)),
-        Turn(text="Second."),
-        Turn(calls=(Call(name="submit_result", args={"done": True}),)),
+        ScriptedTurn(text="First."),
+        ScriptedTurn(
+            calls=(ScriptedCall(name="submit_result", args={"done": False, "reason": "thin"}),)
+        ),
+        ScriptedTurn(text="Second."),
+        ScriptedTurn(calls=(ScriptedCall(name="submit_result", args={"done": True}),)),
     )
     told = lw.real("run", str(file), "go", "--allow", "all", "--agent", MODEL, "--json")
     assert (told.code, told.json["status"]) == (0, "completed"), told.err
@@ -167,13 +169,15 @@ steps:
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        pytest.param(Fault(status=401), "not_signed_in", id="key"),
-        pytest.param(Fault(status=404), "not_found", id="model"),
+        pytest.param(ScriptedFault(status=401), "not_signed_in", id="key"),
+        pytest.param(ScriptedFault(status=404), "not_found", id="model"),
     ],
 )
-def test_a_model_that_cannot_be_asked(lw: Place, serve: Serve, fault: Fault, words: str) -> None:
+def test_a_model_that_cannot_be_asked(
+    lw: Place, serve: Serve, fault: ScriptedFault, words: str
+) -> None:
     """The run fails by a name that says what to do, and not by a trace."""
-    serve(Turn(fault=fault, times=None))
+    serve(ScriptedTurn(fault=fault, times=None))
     told = lw.real("run", flow(lw), "go", "--allow", "all", "--agent", MODEL, "--json")
     assert told.code == 3
     assert told.json["steps"]["fix"]["error"]["type"] == words
@@ -195,7 +199,7 @@ def test_model_without_price_when_usd_is_limited_is_refused(lw: Place) -> None:
 def test_local_model_costs_nothing(lw: Place, serve: Serve) -> None:
     """A model that runs on this machine costs 0, and that is known."""
     calc(lw)
-    serve(Turn(text="Hi.", usage=Usage(input=10, output=2)))
+    serve(ScriptedTurn(text="Hi.", usage=ScriptedUsage(input=10, output=2)))
     told = lw.real("run", flow(lw), "go", "--allow", "all", "--agent", MODEL, "--json")
     assert told.json["usage"] == {
         "input_tokens": 10,
@@ -210,9 +214,9 @@ def test_killed_in_the_middle_of_a_turn(lw: Place, serve: Serve) -> None:
     """What was done is not done again: the file is mended once, and the model goes on."""
     file = calc(lw)
     server = serve(
-        Turn(text="I mend.", calls=(edit(),)),
-        Turn(text="", stall_after=0),
-        Turn(text="It adds now."),
+        ScriptedTurn(text="I mend.", calls=(edit(),)),
+        ScriptedTurn(text="", stall_after=0),
+        ScriptedTurn(text="It adds now."),
     )
     process = lw.start("run", flow(lw), "go", "--allow", "all", "--agent", MODEL)
     until(lambda: len(server.requests) == 2)
@@ -230,7 +234,7 @@ def test_killed_in_the_middle_of_a_turn(lw: Place, serve: Serve) -> None:
     assert sum(f["call"]["do"] == "tool" for f in facts if f["kind"] == "effect.requested") == 1
 
 
-EXEC = Call(name="shell_exec", args={"argv": ["touch", "made"]})
+EXEC = ScriptedCall(name="shell_exec", args={"argv": ["touch", "made"]})
 
 
 @pytest.mark.item("zenflow-71")
@@ -250,7 +254,7 @@ def test_away_from_a_terminal_tools_are_denied(
 ) -> None:
     """Where a definition asks about every tool and nobody is there, only what was allowed runs."""
     calc(lw)
-    server = serve(Turn(calls=(read(), EXEC)), Turn(text="I see."))
+    server = serve(ScriptedTurn(calls=(read(), EXEC)), ScriptedTurn(text="I see."))
     file = lw.folder / "flow.yaml"
     file.write_text(FLOW.replace("{more}", "tools: [fs.read, shell.exec]"))
     told = lw.real("run", str(file), "go", "--agent", MODEL, "--json", *flags)
@@ -274,7 +278,7 @@ def test_a_sandbox_excludes_allowing(lw: Place) -> None:
 def test_at_a_terminal_a_person_is_asked(lw: Place, serve: Serve) -> None:
     """Each call is a question; the answer lets this one run."""
     calc(lw)
-    serve(Turn(calls=(read(),)), Turn(text="I see."))
+    serve(ScriptedTurn(calls=(read(),)), ScriptedTurn(text="I see."))
     with lw.terminal("run", flow(lw), "go", "--agent", MODEL) as screen:
         seen = screen.wait_for("[l]eave it: ")
         assert "Run fs.read?" in seen
@@ -310,8 +314,8 @@ def test_a_tool_that_is_not_there(lw: Place, serve: Serve) -> None:
 def test_tool_names_of_other_systems_and_denied_tools(lw: Place, serve: Serve) -> None:
     """A model is offered what the names mean, without what is denied; a command runs if allowed."""
     server = serve(
-        Turn(calls=(Call(name="shell_exec", args={"argv": ["cat", "calc.py"]}),)),
-        Turn(text="Read."),
+        ScriptedTurn(calls=(ScriptedCall(name="shell_exec", args={"argv": ["cat", "calc.py"]}),)),
+        ScriptedTurn(text="Read."),
     )
     calc(lw)
     told = lw.real(
@@ -322,7 +326,7 @@ def test_tool_names_of_other_systems_and_denied_tools(lw: Place, serve: Serve) -
     offered = {one["function"]["name"] for one in first["tools"]}
     assert offered == {"shell_exec", "fs_read", "result_more"}
     assert "def add" in str(last["messages"][-1]) or "no sandbox" in str(last["messages"][-1])
-    other = serve(Turn(text="Thought."))
+    other = serve(ScriptedTurn(text="Thought."))
     more = "disallowedTools: [bash, write, grep]"
     told = lw.real("run", flow(lw, more), "go", "--allow", "all", "--agent", MODEL)
     assert told.code == 0

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from loopwright.programs import sandbox
+from loopwright.agents.sandbox import bubblewrap
 from tests.cli.conftest import Place
 
 
@@ -83,8 +83,8 @@ def test_a_parent_that_is_not_here(lw: Place, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.item("bnd-p3")
 def test_a_sandboxed_agent_gets_no_second_data_directory(lw: Place) -> None:
     """Its commands say in one line that the data is not visible, whatever directory they name."""
-    if sandbox.works() is not None:
-        pytest.skip(f"bubblewrap cannot work here: {sandbox.works()}")
+    if bubblewrap.works() is not None:
+        pytest.skip(f"bubblewrap cannot work here: {bubblewrap.works()}")
     home, call = lw.env["LOOPWRIGHT_HOME"], f"{sys.executable} -m loopwright"
     lines = [f"{call} run loop.yaml", f"env -i {call} approve last --data-dir {home}"]
     lw.write("agent.sh", "#!/bin/sh\n" + "\n".join(f"{one} 2>&1" for one in lines) + "\ntrue\n")

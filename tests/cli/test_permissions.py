@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.agents.clis.table import CLIS
-from loopwright.app.agents_found import is_signed_out
-from loopwright.app.preflight import preflight
-from loopwright.app.run_request import Start
+from loopwright.agents.clis.catalogue import CLIS
 from loopwright.errors import LoopwrightError
 from loopwright.model.actions import CallAgent, Step
 from loopwright.model.plan import Agent, Plan
-from loopwright.model.template import literal
+from loopwright.model.record import literal
+from loopwright.operations.agents.programs import is_signed_out
+from loopwright.operations.preflight import preflight
+from loopwright.operations.run_request import RunStart
 from tests.agents.clis import events as e
+from tests.agents.fake_cli import FakeCli
 from tests.cli.conftest import Place, until
-from tests.programs.fake_cli import FakeCli
 
 
 @pytest.fixture
@@ -236,7 +236,7 @@ def test_a_key_in_the_definition_or_in_a_file_counts(tmp_path: Path) -> None:
             agents={"w": agent},
             pass_env=tuple(variables),
         )
-        start = Start(plan=plan, workspace=tmp_path / "ws", message="x", variables=variables)
+        start = RunStart(plan=plan, workspace=tmp_path / "ws", message="x", variables=variables)
         preflight(start, base)
 
     (tmp_path / "ws").mkdir()

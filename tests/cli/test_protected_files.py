@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from loopwright.programs.sandbox import works
+from loopwright.agents.sandbox.bubblewrap import works
 from tests.cli.conftest import Place, Told, until
+from tests.http.served import served
 from tests.safety.identities import BASE, folder_of, missing, ordinary_user, run_as
-from tests.server.served import served
 
 CHECKED = "tests/expected.txt"
 """A file that the check reads: an agent that changes it decides the check."""

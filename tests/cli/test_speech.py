@@ -2,8 +2,8 @@
 
 import pytest
 
-from loopwright.cli.door import Door, Wanted
-from loopwright.cli.speech import Speech
+from loopwright.cli.repl.chat_session import Speech
+from loopwright.cli.terminal import CommonOptions, Terminal
 from loopwright.ports import Delta
 
 
@@ -13,7 +13,7 @@ class Heard:
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
         self.turns = 0
-        self.speech = Speech(Door(Wanted()), "run_1", self._turned)
+        self.speech = Speech(Terminal(CommonOptions()), "run_1", self._turned)
 
     def _turned(self) -> None:
         self.turns += 1
@@ -39,7 +39,7 @@ def test_words_are_shown_as_they_come(heard: Heard) -> None:
 def test_what_its_fact_has_told_is_not_said_again(capsys: pytest.CaptureFixture[str]) -> None:
     """A fact that is read before the words of its turn have come, as beside a server, counts."""
     told: set[str] = set()
-    speech = Speech(Door(Wanted()), "run_1", lambda: told.add("e1"), told)
+    speech = Speech(Terminal(CommonOptions()), "run_1", lambda: told.add("e1"), told)
     for effect in ("e1", "e1", "e2"):
         speech.hear(Delta(run="run_1", effect=effect, kind="text", text=f"{effect}."))
     assert capsys.readouterr().out == "e2."

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from loopwright.app.integrity import check_files
-from loopwright.stores.chain import genesis, link
-from loopwright.stores.opening import open_sqlite_log
+from loopwright.operations.backup import check_files
+from loopwright.stores.hash_chain import genesis, link
+from loopwright.stores.sqlite.log import open_sqlite_log
 from tests.cli.conftest import Place, Told
 
 LONG = "a line that is too long to stand in an event\n" * 60

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from loopwright.testing.wires import Call, Turn
+from loopwright.testing.wires import ScriptedCall, ScriptedTurn
 from tests.cli.conftest import MODEL, Place, Serve, until
 from tests.person import ME
 
@@ -189,8 +189,11 @@ def test_a_message_that_claude_was_given_survives_kill_9(lw: Place) -> None:
 @pytest.mark.item("rec-35")
 def test_a_chat_model_reads_a_message_before_its_next_turn(lw: Place, serve: Serve) -> None:
     """What is sent during a request is in the next one, after the tool call between them."""
-    call = Call(name="fs_list", args={"path": "."})
-    wires = serve(Turn(text="Let me look at it.", calls=(call,), stall_after=1), Turn(text="DONE"))
+    call = ScriptedCall(name="fs_list", args={"path": "."})
+    wires = serve(
+        ScriptedTurn(text="Let me look at it.", calls=(call,), stall_after=1),
+        ScriptedTurn(text="DONE"),
+    )
     file = lw.loop(MODEL, until={"contains": "DONE"})
     run = lw.real("run", file, "--detach", "--allow", "all").out.strip()
     until(lambda: len(wires.requests) == 1)

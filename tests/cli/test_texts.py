@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopwright.cli.texts import cleaned, cut, last_lines, one_line, padded, width
+from loopwright.cli.terminal import cleaned, cut, last_lines, one_line, padded, width
 
 
 @pytest.mark.item("I-2")

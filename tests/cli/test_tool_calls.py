@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from loopwright.cli.asking import Reply, ask
-from loopwright.cli.calls import MOST_LINES, call_lines
-from loopwright.cli.door import Door, Wanted
-from loopwright.kernel.facts import GateOpened
-from loopwright.model.turns import WantedCall
+from loopwright.cli.formats import MOST_LINES, call_lines
+from loopwright.cli.gate_prompts import GateReply, ask
+from loopwright.cli.terminal import CommonOptions, Terminal
+from loopwright.kernel.events import GateOpened
+from loopwright.model.chat import RequestedCall
 from tests.cli.conftest import Place
 from tests.cli.planting import first_fact, plant, texts
 from tests.kernel.driving import Driver
@@ -25,7 +25,7 @@ RULES = {"shell.exec": "always", "fs.write": "protected_paths"}
 NASTY = "ls \x1b[2J\u202e\u200b\tend"
 
 
-def held(*calls: WantedCall, name: str = "run_tools") -> str:
+def held(*calls: RequestedCall, name: str = "run_tools") -> str:
     """A run that waits for decisions about these calls."""
     made = cycle_plan(approvals=RULES)
     driver = Driver(made, texts=texts(), facts=[first_fact(made, name)]).start()
@@ -33,8 +33,8 @@ def held(*calls: WantedCall, name: str = "run_tools") -> str:
     return plant(made, driver.facts)
 
 
-def shell(id: str = "c1", **arguments: object) -> WantedCall:
-    return WantedCall(id=id, tool="shell.exec", arguments=arguments or {"argv": ["ls"]})  # type: ignore[arg-type]
+def shell(id: str = "c1", **arguments: object) -> RequestedCall:
+    return RequestedCall(id=id, tool="shell.exec", arguments=arguments or {"argv": ["ls"]})  # type: ignore[arg-type]
 
 
 def gates(lw: Place) -> list[Any]:
@@ -246,7 +246,7 @@ def test_a_call_takes_no_other_word(lw: Place) -> None:
 # -- at the terminal -------------------------------------------------------------------------------
 
 
-def asked(*lines: str, output: str = '{"argv": ["ls"], "text": "a\\tb"}') -> Reply | None:
+def asked(*lines: str, output: str = '{"argv": ["ls"], "text": "a\\tb"}') -> GateReply | None:
     typed: Iterator[str] = iter(lines)
 
     async def read_line() -> str | None:
@@ -262,7 +262,7 @@ def asked(*lines: str, output: str = '{"argv": ["ls"], "text": "a\\tb"}') -> Rep
         about="tool",
         call=1,
     )
-    return asyncio.run(ask(Door(Wanted()), gate, output, read_line))
+    return asyncio.run(ask(Terminal(CommonOptions()), gate, output, read_line))
 
 
 @pytest.mark.item("aldo-63")

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from loopwright.app.views.resume_words import duration_text
-from loopwright.cli.asking import Reply, ask
-from loopwright.cli.door import Door, Wanted
-from loopwright.cli.logs import _put_activity
-from loopwright.kernel.facts import GateOpened
+from loopwright.cli.gate_prompts import GateReply, ask
+from loopwright.cli.run_logs import _put_activity
+from loopwright.cli.terminal import CommonOptions, Terminal
+from loopwright.kernel.events import GateOpened
 from loopwright.model.record import JsonValue
+from loopwright.views.status_text import duration_text
 from tests.cli.conftest import Place
 
 AGENT = """\
@@ -79,14 +79,16 @@ def test_durations_are_written_as_the_option_takes_them(ms: int, text: str) -> N
 @pytest.mark.parametrize(
     ("lines", "reply"),
     [
-        pytest.param(["r", "too long"], Reply("reject", "too long"), id="asked for"),
-        pytest.param(["r", ""], Reply("reject", ""), id="none"),
-        pytest.param(["r too long"], Reply("reject", "too long"), id="given at once"),
-        pytest.param(["a"], Reply("approve", ""), id="approval needs none"),
+        pytest.param(["r", "too long"], GateReply("reject", "too long"), id="asked for"),
+        pytest.param(["r", ""], GateReply("reject", ""), id="none"),
+        pytest.param(["r too long"], GateReply("reject", "too long"), id="given at once"),
+        pytest.param(["a"], GateReply("approve", ""), id="approval needs none"),
         pytest.param(["r"], None, id="left"),
     ],
 )
-def test_a_rejected_iteration_is_asked_for_a_reason(lines: list[str], reply: Reply | None) -> None:
+def test_a_rejected_iteration_is_asked_for_a_reason(
+    lines: list[str], reply: GateReply | None
+) -> None:
     """An empty line is an answer: the reason of a rejection may be left out."""
     typed: Iterator[str] = iter(lines)
 
@@ -102,7 +104,7 @@ def test_a_rejected_iteration_is_asked_for_a_reason(lines: list[str], reply: Rep
         answers=("approve", "reject", "continue"),
         about="pass",
     )
-    assert asyncio.run(ask(Door(Wanted()), gate, "", read_line)) == reply
+    assert asyncio.run(ask(Terminal(CommonOptions()), gate, "", read_line)) == reply
 
 
 def test_activity_of_several_days_has_dates(capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,7 +124,7 @@ def test_activity_of_several_days_has_dates(capsys: pytest.CaptureFixture[str]) 
         }
         for at in ("2020-01-01T23:59:00Z", "2020-01-01T23:59:30Z", "2020-01-02T00:01:00Z")
     ]
-    _put_activity(Door(Wanted()), "run_1", iter(entries), {})
+    _put_activity(Terminal(CommonOptions()), "run_1", iter(entries), {})
     lines = capsys.readouterr().out.splitlines()
     dates = [number for number, line in enumerate(lines) if "(UTC)" in line]
     assert dates == [0, 3]

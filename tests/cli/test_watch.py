@@ -10,14 +10,13 @@ from typing import cast
 
 import pytest
 
-from loopwright.app.opening import open_reader
-from loopwright.app.settings import load_settings
-from loopwright.app.views.progress import Line
-from loopwright.app.wiring import Local
-from loopwright.cli.driving import Attendance, Taken
-from loopwright.cli.leaving import Leaving
-from loopwright.cli.watching import Silent
-from loopwright.ports import Delta, Numbered
+from loopwright.cli.attach import AttachedRun, Interrupts, RunCursor
+from loopwright.cli.run_output import SilentView
+from loopwright.operations.data_directory import open_reader
+from loopwright.operations.settings import load_settings
+from loopwright.operations.wiring import Local
+from loopwright.ports import Delta, NumberedEvent
+from loopwright.views.progress import ProgressLine
 from tests.cli.conftest import Place, until
 from tests.cli.terminal import PATIENCE_S
 from tests.person import ME
@@ -166,7 +165,7 @@ def test_a_run_whose_process_was_killed_is_interrupted(
     """Watching and following end with 5 and say how the run is resumed."""
     run = started(lw)
     os.kill(lw("show", run, "--json").json["driver"], signal.SIGKILL)
-    monkeypatch.setattr("loopwright.app.following.GRACE_S", 0.3)
+    monkeypatch.setattr("loopwright.operations.run_tail.GRACE_S", 0.3)
     told = lw(*words, run)
     assert told.code == 5
     assert "Interrupted in iteration 1 of 3" in told.err
@@ -181,8 +180,8 @@ def test_text_is_shown_between_the_events_of_its_call(lw: Place) -> None:
     run = lw("loop", "go", "--agent", "command:true", "--max", "1", "--json").json["run"]
     shown: list[str] = []
 
-    class Recorder(Silent):
-        def fact(self, numbered: Numbered, line: Line | None) -> None:
+    class Recorder(SilentView):
+        def fact(self, numbered: NumberedEvent, line: ProgressLine | None) -> None:
             shown.append(str(type(numbered.fact).__struct_config__.tag))
 
         def said(self, delta: Delta) -> None:
@@ -191,7 +190,7 @@ def test_text_is_shown_between_the_events_of_its_call(lw: Place) -> None:
     service = open_reader(load_settings().settings)
     try:
         here = cast("Local", SimpleNamespace(service=service, log=service.log))
-        one = Attendance(here, Taken(run, 0), Recorder(), cast("Leaving", None))
+        one = AttachedRun(here, RunCursor(run, 0), Recorder(), cast("Interrupts", None))
         one._begun = True
         one.pull([Delta(run=run, effect="main.0/agent#1", kind="text", text="hello")])
     finally:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loopwright.programs import sandbox
+from loopwright.agents.sandbox import bubblewrap
 from tests.cli.conftest import Place, until
 from tests.workspaces.folders import commit, git, put
 
@@ -297,7 +297,7 @@ cat {config} && echo FOUND || echo "no repository"
 
 
 @pytest.mark.item("rec-18")
-@pytest.mark.skipif(sandbox.works() is not None, reason=f"no sandbox here: {sandbox.works()}")
+@pytest.mark.skipif(bubblewrap.works() is not None, reason=f"no sandbox here: {bubblewrap.works()}")
 def test_a_read_only_agent_in_a_worktree_is_not_shown_the_repository(project: Place) -> None:
     """It reads the files of the worktree; the settings of the repository, with their credentials,
     are outside of its sandbox. The start says so.

@@ -10,11 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from loopwright.kernel.facts import AnyFact, RunPaused
+from loopwright.kernel.events import AnyEvent, RunPaused
 from loopwright.ports import Append, Headline, Liveness, OpenGate, Owner, RunStatus
 from loopwright.stores.memory import MemoryLog, MemoryStore
-from loopwright.stores.opening import open_sqlite_log
-from loopwright.stores.sqlite import SqliteLog
+from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
 
 Log: TypeAlias = MemoryLog | SqliteLog
 Opener: TypeAlias = Callable[[Liveness], Log]
@@ -39,7 +38,7 @@ def fact(text: str = "", at: int = 1) -> RunPaused:
     return RunPaused(at=at, by=text)
 
 
-def facts(count: int, start: int = 1) -> list[AnyFact]:
+def facts(count: int, start: int = 1) -> list[AnyEvent]:
     """Facts that carry the numbers they should get."""
     return [fact(str(number)) for number in range(start, start + count)]
 

@@ -9,19 +9,25 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from typing import TypeAlias
 
 from loopwright.gateway.client import Gateway
-from loopwright.model.exchange import AttemptFailed, CallLimits, ModelEvent, ModelRequest
-from loopwright.model.messages import ToolSpec, UserMessage
+from loopwright.model.chat import (
+    AttemptFailed,
+    CallLimits,
+    ChatTool,
+    ModelEvent,
+    ModelRequest,
+    UserMessage,
+)
 from loopwright.ports import ModelClient
 from loopwright.testing import FakeClock
 from loopwright.testing.models import ScriptedModel
-from loopwright.testing.wires import Script, WireServer
+from loopwright.testing.wires import WireScript, WireServer
 
-READ = ToolSpec(
+READ = ChatTool(
     name="fs.read",
     description="Read a file.",
     schema={"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
 )
-LIST = ToolSpec(name="fs.list", description="List a folder.", schema={})
+LIST = ChatTool(name="fs.list", description="List a folder.", schema={})
 HELLO = (UserMessage(text="hello"),)
 
 
@@ -53,11 +59,11 @@ class World:
         return told
 
 
-Opener: TypeAlias = Callable[[Script], AbstractAsyncContextManager[World]]
+Opener: TypeAlias = Callable[[WireScript], AbstractAsyncContextManager[World]]
 
 
 @asynccontextmanager
-async def in_memory(script: Script) -> AsyncIterator[World]:
+async def in_memory(script: WireScript) -> AsyncIterator[World]:
     """The public fake."""
     model = ScriptedModel(script)
     yield World(model, "local/fake-model", model.clock, lambda: model.given_up)
@@ -67,7 +73,7 @@ def over(provider: str, model: str) -> Opener:
     """The real gateway, over the fake wire that this provider speaks."""
 
     @asynccontextmanager
-    async def opened(script: Script) -> AsyncIterator[World]:
+    async def opened(script: WireScript) -> AsyncIterator[World]:
         clock = FakeClock()
         with WireServer(script) as wires:
             env = {"LOOPWRIGHT_MODEL_BASE_URL": f"{wires.url}/v1"}

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.kernel.facts import Usage
+from loopwright.agents.call_failures import UNKNOWN_COST
+from loopwright.kernel.event_parts import Usage
 from loopwright.model.record import JsonValue
-from loopwright.ports import Answer, Done, Failed
-from loopwright.programs.cost import UNKNOWN_COST
-from tests.programs.calls import Stage, agent, job
+from loopwright.ports import Answer, EffectFailure, EffectSuccess
+from tests.agents.calls import Stage, agent, job
 
 PYTHON = f"{sys.executable} -I -S"
 USAGE = {"input_tokens": 11, "output_tokens": 3, "usd": 0.25}
@@ -112,7 +112,7 @@ def ask(folder: Path, kind: Kind, words: Words, **more: object) -> Answer:
 def test_the_answer_is_what_the_agent_said(tmp_path: Path, kind: Kind, text: str) -> None:
     """The text comes back exactly, and there is no structured result that nobody asked for."""
     answer = ask(tmp_path, kind, Words(text=text))
-    assert isinstance(answer, Done), answer
+    assert isinstance(answer, EffectSuccess), answer
     assert (answer.output, answer.result, answer.note) == (text, None, "")
 
 
@@ -130,7 +130,7 @@ def test_an_answer_is_heard_while_it_comes(tmp_path: Path, kind: Kind) -> None:
 def test_a_failing_agent_is_a_failure_with_its_words(tmp_path: Path, kind: Kind) -> None:
     """What failed and what was said before are both told; nothing is raised."""
     answer = ask(tmp_path, kind, Words(text="half", fail="out of ideas"))
-    assert isinstance(answer, Failed)
+    assert isinstance(answer, EffectFailure)
     assert answer.error.type in ("exit", "agent")
     assert "out of ideas" in answer.error.detail
     assert answer.output == "half"
@@ -147,7 +147,7 @@ def test_usage_is_reported(tmp_path: Path, kind: Kind) -> None:
 def test_a_failing_agent_has_used_something_too(tmp_path: Path, kind: Kind) -> None:
     """What a call used counts although it failed."""
     answer = ask(tmp_path, kind, Words(text="x", usage=USAGE, fail="no"))
-    assert isinstance(answer, Failed)
+    assert isinstance(answer, EffectFailure)
     assert answer.usage == Usage(input_tokens=11, output_tokens=3, usd=0.25)
 
 
@@ -174,7 +174,7 @@ def test_the_session_is_reported(tmp_path: Path, kind: Kind) -> None:
 def test_data_is_the_result(tmp_path: Path, kind: Kind) -> None:
     """Data that an agent hands over is its result, also where no schema asks for one."""
     answer = ask(tmp_path, kind, Words(text="x", data={"n": [1, 2]}))
-    assert isinstance(answer, Done)
+    assert isinstance(answer, EffectSuccess)
     assert json.loads(answer.result or "") == {"n": [1, 2]}
 
 
@@ -183,7 +183,7 @@ def test_the_last_object_of_the_text_is_the_result(tmp_path: Path, kind: Kind) -
     """Under a schema and without data, the last JSON object of the text is the result."""
     text = 'First {"done": false}.\n```json\n{"done": true}\n```\nThat is it.'
     answer = ask(tmp_path, kind, Words(text=text), schema=SCHEMA)
-    assert isinstance(answer, Done), answer
+    assert isinstance(answer, EffectSuccess), answer
     assert json.loads(answer.result or "") == {"done": True}
     assert answer.output == text
 
@@ -193,7 +193,7 @@ def test_data_comes_before_the_text(tmp_path: Path, kind: Kind) -> None:
     """Data that was handed over counts, whatever object the text has."""
     words = Words(text='{"done": false}', data={"done": True})
     answer = ask(tmp_path, kind, words, schema=SCHEMA)
-    assert isinstance(answer, Done)
+    assert isinstance(answer, EffectSuccess)
     assert json.loads(answer.result or "") == {"done": True}
 
 
@@ -211,7 +211,7 @@ def test_data_comes_before_the_text(tmp_path: Path, kind: Kind) -> None:
 def test_an_unfit_result_is_refused(tmp_path: Path, kind: Kind, text: str, problem: str) -> None:
     """A result that does not fit its schema fails the call and says where; the text is kept."""
     answer = ask(tmp_path, kind, Words(text=text), schema=SCHEMA)
-    assert isinstance(answer, Failed), answer
+    assert isinstance(answer, EffectFailure), answer
     assert answer.error.type == "bad_result"
     assert problem in answer.error.detail
     assert answer.output == text
@@ -222,7 +222,7 @@ def test_unfit_data_is_refused(tmp_path: Path, kind: Kind) -> None:
     """Data that does not fit is refused even if the text has an object that would."""
     words = Words(text='{"done": true}', data={"done": 1}, usage=USAGE)
     answer = ask(tmp_path, kind, words, schema=SCHEMA)
-    assert isinstance(answer, Failed)
+    assert isinstance(answer, EffectFailure)
     assert answer.error.type == "bad_result"
     assert answer.usage is not None
 
@@ -271,7 +271,7 @@ def shown(folder: Path, kind: str, *arguments: str, **more: object) -> dict[str,
     workspace.mkdir(exist_ok=True)
     worker = agent(" ".join([f"{kind}:{PYTHON} {program}", *arguments]), env={"MINE": "yes"})
     answer = Stage({**ALLOWED, **SECRETS}).perform(job(workspace, agent=worker, **more))
-    assert isinstance(answer, Done), answer
+    assert isinstance(answer, EffectSuccess), answer
     found: dict[str, JsonValue] = json.loads(answer.output)
     return found
 
@@ -375,7 +375,7 @@ def test_an_agent_that_never_reads_is_fine(tmp_path: Path, kind: str) -> None:
     """A program need not read its prompt, however long it is."""
     worker = agent(f"{kind}:echo hello")
     answer = Stage().perform(job(tmp_path, agent=worker, prompt="p" * 2**21))
-    assert isinstance(answer, Done)
+    assert isinstance(answer, EffectSuccess)
     assert answer.output == "hello\n"
 
 
@@ -390,7 +390,7 @@ def test_a_program_that_does_not_work(
 ) -> None:
     """A program that cannot be started or that fails is a failure of its own kind."""
     answer = Stage().perform(job(tmp_path, agent=agent(f"{kind}:{command}")))
-    assert isinstance(answer, Failed)
+    assert isinstance(answer, EffectFailure)
     assert answer.error.type == kind_of_failure
     assert answer.error.detail
 
@@ -401,7 +401,7 @@ def test_a_result_flagged_as_an_error_fails(tmp_path: Path) -> None:
     lines = tmp_path / "lines"
     lines.write_text('{"type":"result","text":"the API refused","is_error":true}\n')
     answer = Stage().perform(job(tmp_path, agent=agent(f"jsonl:cat {lines}")))
-    assert isinstance(answer, Failed)
+    assert isinstance(answer, EffectFailure)
     assert (answer.error.type, answer.error.detail) == ("agent", "the API refused")
 
 
@@ -411,6 +411,6 @@ def test_a_usage_that_is_no_amount_is_noted(tmp_path: Path) -> None:
     lines = tmp_path / "lines"
     lines.write_text('{"type":"usage","input_tokens":-5}\n{"type":"text","text":"x"}\n')
     answer = Stage().perform(job(tmp_path, agent=agent(f"jsonl:cat {lines}")))
-    assert isinstance(answer, Done)
+    assert isinstance(answer, EffectSuccess)
     assert answer.usage == UNKNOWN_COST
     assert "ignored usage line" in answer.note

@@ -10,17 +10,10 @@ import msgspec
 import pytest
 
 from loopwright.errors import Conflict, LoopwrightError, NotFound, StorageError, VersionConflict
-from loopwright.kernel.calls import AgentCall, CommandCall, ToolCall
-from loopwright.kernel.facts import (
-    AnyFact,
-    EffectDone,
-    EffectRequested,
-    RunFinished,
-    RunStarted,
-    Usage,
-)
+from loopwright.kernel.event_parts import AgentCall, CommandCall, ToolCall, Usage
+from loopwright.kernel.events import AnyEvent, EffectDone, EffectRequested, RunFinished, RunStarted
 from loopwright.model.record import Blob
-from loopwright.ports import Append, Numbered, RunStatus
+from loopwright.ports import Append, NumberedEvent, RunStatus
 from tests.contracts.event_log_suite import (
     STORES,
     Log,
@@ -44,7 +37,7 @@ def log(world: World) -> Log:
     return world.open()
 
 
-def texts(found: list[Numbered]) -> list[str]:
+def texts(found: list[NumberedEvent]) -> list[str]:
     return [one.fact.by for one in found if hasattr(one.fact, "by")]
 
 
@@ -117,10 +110,10 @@ def test_facts_are_numbered_without_a_gap(world: World, log: Log, sizes: list[in
         pytest.param(RunFinished(at=2**62, outcome="completed", reason=""), id="late"),
     ],
 )
-def test_a_fact_comes_back_as_it_went_in(world: World, log: Log, given: AnyFact) -> None:
+def test_a_fact_comes_back_as_it_went_in(world: World, log: Log, given: AnyEvent) -> None:
     """Reading gives an equal fact of the same type."""
     world.append(log, Append(run="run_a", expected=0, facts=(given,), headline=headline()))
-    assert log.read("run_a") == [Numbered(1, given)]
+    assert log.read("run_a") == [NumberedEvent(1, given)]
 
 
 @pytest.mark.parametrize(
@@ -196,7 +189,7 @@ def test_runs_do_not_mix(world: World, log: Log) -> None:
 
 def test_the_same_facts_object_may_change_later(world: World, log: Log) -> None:
     """What was submitted counts, not what the caller does with his list afterwards."""
-    given: list[AnyFact] = [fact("before")]
+    given: list[AnyEvent] = [fact("before")]
 
     async def submit_then_change() -> None:
         waiting = asyncio.ensure_future(

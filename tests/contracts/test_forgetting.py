@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from loopwright.errors import Conflict, NotFound
-from loopwright.kernel.facts import AnyFact, EffectDone
+from loopwright.kernel.events import AnyEvent, EffectDone
 from loopwright.model.plan import content_hash
 from loopwright.model.record import Blob
 from loopwright.ports import Append, AuditRow, RunStatus
-from loopwright.stores.sqlite import SqliteLog
+from loopwright.stores.sqlite.log import SqliteLog
 from tests.contracts.event_log_suite import STORES, Log, World, fact, headline, worlds
 
 SHARED, OWN = b"said in both " * 100, b"said in one " * 100
@@ -27,7 +27,7 @@ def log(world: World) -> Log:
     return world.open()
 
 
-def said(content: bytes) -> AnyFact:
+def said(content: bytes) -> AnyEvent:
     text = Blob(blob=content_hash(content), size=len(content))
     return EffectDone(at=1, path="main", effect="main/agent#1", output=text)
 

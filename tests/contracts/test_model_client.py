@@ -6,30 +6,37 @@ from contextlib import aclosing
 
 import pytest
 
-from loopwright.model.exchange import (
-    Answered,
-    Attempt,
+from loopwright.model.chat import (
+    AssistantMessage,
     AttemptFailed,
     AttemptStarted,
     CallDelta,
     CallLimits,
+    CallPart,
+    ModelAnswer,
+    ModelAttempt,
     ModelEvent,
     ModelFailureKind,
     ModelUsage,
     TextDelta,
-    Unanswered,
-)
-from loopwright.model.messages import (
-    AssistantMessage,
-    CallPart,
     ToolMessage,
     ToolResult,
+    UnansweredRequest,
     UserMessage,
 )
-from loopwright.testing.wires import Call, Fault, Script, Turn, Usage
+from loopwright.testing.wires import (
+    ScriptedCall,
+    ScriptedFault,
+    ScriptedTurn,
+    ScriptedUsage,
+    WireScript,
+)
 from tests.contracts.model_client_suite import CLIENTS, PATIENT, Opener, World
 
-TWO_CALLS = (Call(name="fs_read", args={"path": "a"}), Call(name="fs_list", args={"path": "b"}))
+TWO_CALLS = (
+    ScriptedCall(name="fs_read", args={"path": "a"}),
+    ScriptedCall(name="fs_list", args={"path": "b"}),
+)
 FAST = CallLimits(tries=1)
 
 
@@ -48,15 +55,15 @@ def run(work: Coroutine[None, None, None]) -> None:
     asyncio.run(asyncio.wait_for(work, 60))
 
 
-def ended(events: list[ModelEvent]) -> Answered:
+def ended(events: list[ModelEvent]) -> ModelAnswer:
     last = events[-1]
-    assert isinstance(last, Answered), last
+    assert isinstance(last, ModelAnswer), last
     return last
 
 
-def refused(events: list[ModelEvent]) -> Unanswered:
+def refused(events: list[ModelEvent]) -> UnansweredRequest:
     last = events[-1]
-    assert isinstance(last, Unanswered), last
+    assert isinstance(last, UnansweredRequest), last
     return last
 
 
@@ -65,8 +72,10 @@ def test_a_text_arrives_in_pieces_and_whole(opener: Opener) -> None:
     """The first event starts the attempt, the deltas make up the text, the last one has it all."""
 
     async def work() -> None:
-        turn = Turn(text="one two three four", chunk=4, usage=Usage(input=10, output=5))
-        async with opener(Script(turns=(turn,))) as world:
+        turn = ScriptedTurn(
+            text="one two three four", chunk=4, usage=ScriptedUsage(input=10, output=5)
+        )
+        async with opener(WireScript(turns=(turn,))) as world:
             events = await world.events(world.request())
         assert isinstance(events[0], AttemptStarted)
         said = "".join(event.text for event in events if isinstance(event, TextDelta))
@@ -86,7 +95,9 @@ def test_two_calls_of_one_turn_and_their_results(opener: Opener) -> None:
     """
 
     async def work() -> None:
-        script = Script(turns=(Turn(text="reading", calls=TWO_CALLS), Turn(text="done")))
+        script = WireScript(
+            turns=(ScriptedTurn(text="reading", calls=TWO_CALLS), ScriptedTurn(text="done"))
+        )
         async with opener(script) as world:
             events = await world.events(world.request())
             turn = ended(events)
@@ -119,7 +130,7 @@ def test_an_interrupted_history_is_mended(opener: Opener) -> None:
         calls = (CallPart(id="c1", tool="fs.read"), CallPart(id="c2", tool="fs.list"))
         half = ToolMessage(results=(ToolResult(id="c2", tool="fs.list", text="b"),))
         history = (UserMessage(text="hello"), AssistantMessage(parts=calls), half)
-        async with opener(Script(turns=(Turn(text="fine"),))) as world:
+        async with opener(WireScript(turns=(ScriptedTurn(text="fine"),))) as world:
             answer = ended(await world.events(world.request(messages=history)))
         assert answer.message.text == "fine"
 
@@ -131,10 +142,10 @@ def test_call_ids_are_unique_in_the_history(opener: Opener) -> None:
     """A server that uses an id again gets it renamed before anybody relies on it."""
 
     async def work() -> None:
-        same = Call(name="fs_read", args={"path": "a"}, id="again")
+        same = ScriptedCall(name="fs_read", args={"path": "a"}, id="again")
         first = AssistantMessage(parts=(CallPart(id="again", tool="fs.read"),))
         history = (UserMessage(text="hello"), first, results_for(first))
-        async with opener(Script(turns=(Turn(calls=(same,)),))) as world:
+        async with opener(WireScript(turns=(ScriptedTurn(calls=(same,)),))) as world:
             answer = ended(await world.events(world.request(messages=history)))
         [call] = answer.message.calls
         assert call.id not in ("", "again")
@@ -145,21 +156,21 @@ def test_call_ids_are_unique_in_the_history(opener: Opener) -> None:
 @pytest.mark.parametrize(
     ("fault", "kind"),
     [
-        pytest.param(Fault(status=401), "auth", id="401"),
-        pytest.param(Fault(status=404), "no_model", id="404"),
-        pytest.param(Fault(status=400), "bad_request", id="400"),
-        pytest.param(Fault(status=429), "rate_limited", id="429"),
-        pytest.param(Fault(status=500), "server", id="500"),
-        pytest.param(Fault(status=529), "overloaded", id="529"),
+        pytest.param(ScriptedFault(status=401), "auth", id="401"),
+        pytest.param(ScriptedFault(status=404), "no_model", id="404"),
+        pytest.param(ScriptedFault(status=400), "bad_request", id="400"),
+        pytest.param(ScriptedFault(status=429), "rate_limited", id="429"),
+        pytest.param(ScriptedFault(status=500), "server", id="500"),
+        pytest.param(ScriptedFault(status=529), "overloaded", id="529"),
     ],
 )
 def test_errors_are_values_of_their_kind(
-    opener: Opener, fault: Fault, kind: ModelFailureKind
+    opener: Opener, fault: ScriptedFault, kind: ModelFailureKind
 ) -> None:
     """Each error of a service ends the exchange with its kind, and costs nothing."""
 
     async def work() -> None:
-        async with opener(Script(otherwise=Turn(fault=fault))) as world:
+        async with opener(WireScript(otherwise=ScriptedTurn(fault=fault))) as world:
             end = refused(await world.events(world.request(limits=FAST)))
         assert end.failure.kind == kind
         assert end.failure.status == fault.status
@@ -173,7 +184,7 @@ def test_an_overflow_is_told_at_once(opener: Opener) -> None:
     """A prompt that does not fit is not tried again: it has to be made shorter first."""
 
     async def work() -> None:
-        async with opener(Script(otherwise=Turn(overflow=True))) as world:
+        async with opener(WireScript(otherwise=ScriptedTurn(overflow=True))) as world:
             end = refused(await world.events(world.request(limits=PATIENT)))
         assert end.failure.kind == "overflow"
         assert len(end.attempts) == 1
@@ -186,8 +197,12 @@ def test_a_passing_failure_is_tried_again(opener: Opener) -> None:
     """After 529 and 500 the third try answers; each attempt is told and counted."""
 
     async def work() -> None:
-        turns = (Turn(fault=Fault(status=529)), Turn(fault=Fault(status=500)), Turn(text="yes"))
-        async with opener(Script(turns=turns)) as world:
+        turns = (
+            ScriptedTurn(fault=ScriptedFault(status=529)),
+            ScriptedTurn(fault=ScriptedFault(status=500)),
+            ScriptedTurn(text="yes"),
+        )
+        async with opener(WireScript(turns=turns)) as world:
             events = await world.events(world.request(limits=PATIENT))
         answer = ended(events)
         assert answer.message.text == "yes"
@@ -201,22 +216,23 @@ def test_a_passing_failure_is_tried_again(opener: Opener) -> None:
 @pytest.mark.parametrize(
     "turn",
     [
-        pytest.param(Turn(text="a long answer", chunk=4, cut_after=2), id="cut"),
+        pytest.param(ScriptedTurn(text="a long answer", chunk=4, cut_after=2), id="cut"),
         pytest.param(
-            Turn(text="a long answer", chunk=4, fault=Fault(status=529, after=2)), id="error inside"
+            ScriptedTurn(text="a long answer", chunk=4, fault=ScriptedFault(status=529, after=2)),
+            id="error inside",
         ),
     ],
 )
-def test_a_stream_that_breaks_is_begun_anew(opener: Opener, turn: Turn) -> None:
+def test_a_stream_that_breaks_is_begun_anew(opener: Opener, turn: ScriptedTurn) -> None:
     """What was said before the break is void; the answer is that of the new attempt alone, and
     the cost of the broken one is unknown, not zero.
     """
 
     async def work() -> None:
-        async with opener(Script(turns=(turn, Turn(text="whole")))) as world:
+        async with opener(WireScript(turns=(turn, ScriptedTurn(text="whole")))) as world:
             answer = ended(await world.events(world.request(limits=PATIENT)))
         assert answer.message.text == "whole"
-        broken: Attempt = answer.attempts[0]
+        broken: ModelAttempt = answer.attempts[0]
         assert broken.failure is not None
         assert broken.usage.usd == cost_of_unmeasured(broken.usage)
         assert not broken.usage.measured
@@ -228,7 +244,9 @@ def test_a_long_pause_is_not_waited_for(opener: Opener) -> None:
     """A service that asks for an hour ends the exchange, with the time it named."""
 
     async def work() -> None:
-        script = Script(otherwise=Turn(fault=Fault(status=429, retry_after=3600)))
+        script = WireScript(
+            otherwise=ScriptedTurn(fault=ScriptedFault(status=429, retry_after=3600))
+        )
         async with opener(script) as world:
             end = refused(await world.events(world.request(limits=PATIENT)))
             assert end.failure.kind == "rate_limited"
@@ -243,7 +261,9 @@ def test_the_next_model_of_the_list_answers(opener: Opener) -> None:
     """A model whose key is refused gives way to the next one without a pause."""
 
     async def work() -> None:
-        script = Script(turns=(Turn(fault=Fault(status=401)), Turn(text="I am second")))
+        script = WireScript(
+            turns=(ScriptedTurn(fault=ScriptedFault(status=401)), ScriptedTurn(text="I am second"))
+        )
         async with opener(script) as world:
             models = (world.model, world.model)
             events = await world.events(world.request(models=models, limits=PATIENT))
@@ -258,8 +278,8 @@ def test_closing_closes_the_connection(opener: Opener) -> None:
     """Leaving the stream in the middle ends the attempt at the other side too."""
 
     async def work() -> None:
-        turn = Turn(text="never said to its end", chunk=4, stall_after=2)
-        async with opener(Script(turns=(turn,))) as world:
+        turn = ScriptedTurn(text="never said to its end", chunk=4, stall_after=2)
+        async with opener(WireScript(turns=(turn,))) as world:
             async with aclosing(world.client.stream(world.request())) as stream:
                 async for event in stream:
                     if isinstance(event, TextDelta):
@@ -274,8 +294,8 @@ def test_cancelling_closes_the_connection(opener: Opener) -> None:
     """A task that is cancelled while it waits for the model leaves nothing behind."""
 
     async def work() -> None:
-        turn = Turn(text="never said to its end", chunk=4, stall_after=1)
-        async with opener(Script(turns=(turn,))) as world:
+        turn = ScriptedTurn(text="never said to its end", chunk=4, stall_after=1)
+        async with opener(WireScript(turns=(turn,))) as world:
             begun = asyncio.Event()
 
             async def listen() -> None:
@@ -321,8 +341,8 @@ def test_deadlines(
     """
 
     async def work() -> None:
-        turn = Turn(text="never said to its end", chunk=4, stall_after=stall_after)
-        async with opener(Script(turns=(turn,))) as world:
+        turn = ScriptedTurn(text="never said to its end", chunk=4, stall_after=stall_after)
+        async with opener(WireScript(turns=(turn,))) as world:
             told: list[ModelEvent] = []
             reached = asyncio.Event()
 
@@ -347,7 +367,9 @@ def test_usage_that_is_not_told_is_not_zero(opener: Opener) -> None:
     """A server that reports no usage leads to an answer whose cost is unknown."""
 
     async def work() -> None:
-        async with opener(Script(turns=(Turn(text="free?", report_usage=False),))) as world:
+        async with opener(
+            WireScript(turns=(ScriptedTurn(text="free?", report_usage=False),))
+        ) as world:
             answer = ended(await world.events(world.request()))
         [attempt] = answer.attempts
         assert not attempt.usage.measured

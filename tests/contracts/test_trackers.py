@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.model.trackers import Book, Item, Trackers, Values
-from loopwright.stores.opening import open_sqlite_log
+from loopwright.model.trackers import Item, TrackerChange, Trackers, Values
+from loopwright.stores.sqlite.log import open_sqlite_log
 from loopwright.stores.trackers import MemoryTrackers, SqliteTrackers
 
 Reopen = Callable[[], Trackers]
@@ -40,8 +40,8 @@ def item(name: str, scope: str = "s", **values: str) -> Item:
     return Item(scope=scope, kind="todo", id=name, at=5, values=dict[str, object](values))  # type: ignore[arg-type]
 
 
-def put(*items: Item) -> Callable[[Book], str]:
-    def work(book: Book) -> str:
+def put(*items: Item) -> Callable[[TrackerChange], str]:
+    def work(book: TrackerChange) -> str:
         for one in items:
             book.put(one)
         return ",".join(one.id for one in items)
@@ -82,7 +82,7 @@ def test_a_change_that_fails_leaves_nothing(reopen: Reopen) -> None:
     """Neither what it put nor its key: it may be tried again."""
     trackers = reopen()
 
-    def work(book: Book) -> str:
+    def work(book: TrackerChange) -> str:
         book.put(item("a"))
         raise KeyError("no")
 
@@ -102,7 +102,7 @@ def test_versions_stay(reopen: Reopen) -> None:
     assert [one.version for one in trackers.versions("s", "todo", "a")] == [1, 2, 3]
     assert trackers.all("s", "todo")[0].version == 3
 
-    def drop(book: Book) -> str:
+    def drop(book: TrackerChange) -> str:
         assert book.get("s", "todo", "a") is not None
         book.drop("s", "todo", "a")
         assert book.all("s", "todo") == []
@@ -132,7 +132,7 @@ def test_many_are_put_as_one_by_one(reopen: Reopen) -> None:
     trackers.change("k1", put(item("i3", title="before")))
     many = [item(f"i{n}", title=str(n)) for n in range(30)] + [item("i5", title="again")]
 
-    def work(book: Book) -> str:
+    def work(book: TrackerChange) -> str:
         book.put_all(many)
         return ""
 
@@ -162,7 +162,7 @@ def test_a_change_aside(reopen: Reopen) -> None:
     """It is made once, and what goes wrong in it is raised."""
     trackers = reopen()
 
-    def broken(_: Book) -> str:
+    def broken(_: TrackerChange) -> str:
         raise ZeroDivisionError
 
     async def twice() -> list[str]:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from loopwright.errors import LoopwrightError
-from loopwright.kernel.fact_parts import DiffStat
+from loopwright.kernel.event_parts import DiffStat
 from loopwright.ports import Workspaces
-from loopwright.testing.workspaces import MemoryWorkspaces
+from loopwright.testing.fakes import MemoryWorkspaces
 from loopwright.workspaces.snapshots import GitWorkspaces
 
 IMPLEMENTATIONS: dict[str, Callable[[Path], Workspaces]] = {

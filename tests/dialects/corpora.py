@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from loopwright.model.plan import Plan, decode_plan, encode_plan
-from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.syntax.document import Diagnostic
 
 RENEW = bool(os.environ.get("LOOPWRIGHT_RENEW_CORPUS"))
 

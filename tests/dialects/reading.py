@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 from loopwright.dialects import coqui, native, rondoflow
 from loopwright.model.plan import Plan
-from loopwright.syntax.diagnostic import Diagnostic
-from loopwright.syntax.document import Document
-from loopwright.syntax.reading import read
+from loopwright.syntax.document import Diagnostic, Document
+from loopwright.syntax.readers import read
 
 Lower = Callable[[Document], tuple[Plan | None, list[Diagnostic]]]
 LOWER: dict[str, Lower] = {

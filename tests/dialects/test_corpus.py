@@ -17,7 +17,7 @@ import pytest
 from loopwright.dialects import coqui, native, rondoflow
 from loopwright.model.plan import Plan, decode_plan, encode_plan
 from loopwright.syntax.document import Document
-from loopwright.syntax.reading import read
+from loopwright.syntax.readers import read
 from tests.dialects.reading import LOWER, lowered, places
 
 CORPUS = Path(__file__).resolve().parents[1] / "corpus"

@@ -12,14 +12,14 @@ from typing import get_args
 import pytest
 import yaml
 
-from loopwright.app.dialects import NAMES as DIALECTS
-from loopwright.app.dialects import parse_definition
-from loopwright.app.settings import NAMES as SETTINGS
 from loopwright.cli.main import COMMANDS
-from loopwright.cli.outcomes import EXIT
+from loopwright.cli.terminal import EXIT_CODES
 from loopwright.errors import DefinitionError
-from loopwright.kernel.facts import AnyFact
-from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.kernel.events import AnyEvent
+from loopwright.operations.dialects import NAMES as DIALECTS
+from loopwright.operations.dialects import parse_definition
+from loopwright.operations.settings import NAMES as SETTINGS
+from loopwright.syntax.document import Diagnostic
 from tests.docs.pages import DOCS, ROOT, Block, anchors, blocks, links, pages, shown
 from tests.docs.sessions import Terminal, commands
 
@@ -152,7 +152,9 @@ def test_reserved_facts_are_written_by_nothing() -> None:
     """A kind of fact that the reference calls reserved is made nowhere in the source."""
     module = reference()
     names = {
-        kind.__name__ for kind in get_args(AnyFact) if kind.__struct_config__.tag in module.RESERVED
+        kind.__name__
+        for kind in get_args(AnyEvent)
+        if kind.__struct_config__.tag in module.RESERVED
     }
     made = {
         node.func.id
@@ -177,7 +179,7 @@ def test_every_setting_is_explained(name: str) -> None:
     assert re.search(rf"^\* `{name}`: \S", page, re.MULTILINE)
 
 
-@pytest.mark.parametrize("code", sorted({0, 1, 2, 6, 8, *EXIT.values()}))
+@pytest.mark.parametrize("code", sorted({0, 1, 2, 6, 8, *EXIT_CODES.values()}))
 def test_every_exit_code_is_explained(code: int) -> None:
     """Each exit code is a row of the table."""
     page = (DOCS / "reference" / "exit-codes.md").read_text(encoding="utf-8")
@@ -197,6 +199,32 @@ _SPEAKERS = {
     *("error", "warning", "fault", "_fault", "refusal", "problem", "note", "_note", "_refused"),
     *("_on_key", "Fault", "CommandFault", "SpecFault", "BadScalar", "_Found", "Finding"),
     *("Diagnostic", "CannotStart", "FileProblem", "Refusal", "unfit"),
+    *(
+        "AldoFileProblem",
+        "ArchonFileProblem",
+        "CallFailure",
+    ),
+    *(
+        "DoctorFinding",
+        "KeyConflict",
+        "PatternFault",
+    ),
+    *(
+        "ReadingStopped",
+        "RequestRefusal",
+        "RondoflowFileProblem",
+    ),
+    *(
+        "SchemaFinding",
+        "ScriptedFault",
+        "ShellFault",
+    ),
+    *(
+        "ToolRefusal",
+        "UnreachableAddress",
+        "ZenflowFileProblem",
+    ),
+    *("find_failure",),
 }
 # Codes that are told by way of a name or a table.
 _BY_NAME = {"unordered-reference", "full", "read-only", "io", "private-address"}
@@ -230,10 +258,9 @@ def slugs(nodes: Sequence[ast.AST]) -> Iterator[str]:
 
 
 def all_codes() -> set[str]:
-    rooms = ("syntax", "dialects", "app", "stores", "cli", "runtime", "server", "errors.py")
-    rooms = (*rooms, "workspaces")
-    rooms = (*rooms, "programs/files.py")
-    files = [f for r in rooms for f in ([SOURCE / r] if "." in r else (SOURCE / r).rglob("*.py"))]
+    places = ("syntax", "dialects", "operations", "views", "workers", "stores", "cli", "engine")
+    places = (*places, "http", "workspaces", "errors.py", "agents/files.py")
+    files = [f for r in places for f in ([SOURCE / r] if "." in r else (SOURCE / r).rglob("*.py"))]
     trees = (ast.parse(file.read_text(encoding="utf-8")) for file in files)
     return {code for tree in trees for code in codes_in(tree)}
 

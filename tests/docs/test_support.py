@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from loopwright.app.dialects import NAMES
+from loopwright.operations.dialects import NAMES
 from scripts.support import CORPUS, Schema, support_page
 
 ROW = re.compile(r"\| `(?P<word>[^`]+)` \| (?P<place>\w*) \| (?P<rest>.*) \|")

@@ -13,15 +13,20 @@ from loopwright.model.actions import (
     Action,
     AskPerson,
     CallAgent,
+    Cel,
+    Compare,
+    Condition,
     Each,
-    Gate,
+    EveryOf,
+    LoopGate,
     Repeat,
     Rework,
     RunCommand,
     RunScript,
+    SomeOf,
     Step,
     Steps,
-    Stop,
+    StopRun,
     Wait,
 )
 from loopwright.model.checks import (
@@ -29,30 +34,38 @@ from loopwright.model.checks import (
     AnyOf,
     Cap,
     Check,
-    Command,
+    CommandCheck,
     Contains,
     Expr,
     Goal,
     Judge,
     OutputSchema,
-    Person,
+    PersonCheck,
     Regex,
     ResultField,
-    Script,
+    ScriptCheck,
     Signal,
 )
-from loopwright.model.expr import Cel, Compare, Condition, EveryOf, SomeOf
-from loopwright.model.memory import (
+from loopwright.model.plan import Agent, Input, Plan
+from loopwright.model.policy import (
+    FailureKind,
+    Limits,
     NoMemory,
     PreviousOutput,
     ProgressLog,
+    Retry,
     SameSession,
     StageOutputs,
 )
-from loopwright.model.plan import Agent, Input, Plan
-from loopwright.model.policy import FailureKind, Limits, Retry
-from loopwright.model.record import JsonValue
-from loopwright.model.template import Items, ItemsExpr, ItemsFrom, ItemSource, Ref, literal
+from loopwright.model.record import (
+    ItemsExpr,
+    ItemsFrom,
+    ItemSource,
+    JsonValue,
+    LiteralItems,
+    Ref,
+    literal,
+)
 
 Names = tuple[str, ...]
 
@@ -162,7 +175,7 @@ def _single(dice: Random, seen: Names) -> Action:
     if kind < 0.50:
         return RunScript(text="work", env={"WHAT": (_ref(dice, seen),)})
     if kind < 0.52:
-        return Stop(reason=literal("the plan says so"))
+        return StopRun(reason=literal("the plan says so"))
     return CallAgent(
         agent="worker",
         prompt=dice.choice(((), (_ref(dice, seen),))),
@@ -191,8 +204,8 @@ def _repeat(dice: Random, depth: int, seen: Names) -> Repeat:
     )
 
 
-def _gate(dice: Random) -> Gate:
-    return Gate(
+def _gate(dice: Random) -> LoopGate:
+    return LoopGate(
         first_always=dice.random() < 0.4,
         approve_continues=dice.random() < 0.4,
         reject=dice.choice(("fail", "fail", "cancel")),
@@ -237,7 +250,7 @@ def _ref(dice: Random, seen: Names) -> Ref:
 def _items(dice: Random, seen: Names) -> ItemSource:
     kind = dice.random()
     if kind < 0.55 or not seen:
-        return Items(values=tuple(range(dice.choice((0, 1, 2, 4)))))
+        return LiteralItems(values=tuple(range(dice.choice((0, 1, 2, 4)))))
     step = dice.choice(seen)
     if kind < 0.75:
         return ItemsFrom(ref=Ref(of="result", name=step, field="items"))
@@ -282,9 +295,9 @@ def _check(dice: Random, depth: int, seen: Names) -> Check:
 
 
 _LEAVES: tuple[Callable[[Random, Names], Check], ...] = (
-    lambda dice, seen: Command(argv=("check",), done_codes=dice.choice(((0,), (0, 3)))),
-    lambda dice, seen: Command(argv=("check",)),
-    lambda dice, seen: Script(text="check", env={"WHAT": (_ref(dice, seen),)}),
+    lambda dice, seen: CommandCheck(argv=("check",), done_codes=dice.choice(((0,), (0, 3)))),
+    lambda dice, seen: CommandCheck(argv=("check",)),
+    lambda dice, seen: ScriptCheck(text="check", env={"WHAT": (_ref(dice, seen),)}),
     lambda dice, seen: Contains(text="done", ignore_case=dice.random() < 0.5),
     lambda dice, seen: Regex(pattern="D.NE", invalid=dice.random() < 0.1),
     lambda dice, seen: Signal(word="DONE"),
@@ -296,6 +309,6 @@ _LEAVES: tuple[Callable[[Random, Names], Check], ...] = (
     lambda dice, seen: Expr(
         text=_expression(dice, seen), on_error=dice.choice(("fail", "count", "count"))
     ),
-    lambda dice, seen: Person(),
+    lambda dice, seen: PersonCheck(),
     lambda dice, seen: Cap(),
 )

@@ -11,32 +11,32 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from loopwright.app.deciding import CallAnswer
-from loopwright.app.granting import grant_of
-from loopwright.app.schemas import schema_problem
-from loopwright.app.service import Service
-from loopwright.app.toolroom import open_workshop
+from loopwright.engine.activity import LiveBus
+from loopwright.engine.json_schema import schema_problem
 from loopwright.errors import Conflict
-from loopwright.gateway.turns import INTERRUPTED, Turns
-from loopwright.kernel.calls import ModelCall, ToolCall
-from loopwright.kernel.facts import (
-    AnyFact,
+from loopwright.gateway.turns import INTERRUPTED, ModelTurns
+from loopwright.kernel.event_parts import ModelCall, ToolCall
+from loopwright.kernel.events import (
+    AnyEvent,
     EffectDone,
     EffectFailed,
     EffectRequested,
     GateAnswered,
 )
-from loopwright.model.actions import CallAgent, Cycle, Repeat, Step
+from loopwright.model.actions import CallAgent, ModelCycle, Repeat, Step
+from loopwright.model.chat import ToolMessage
 from loopwright.model.checks import NoCalls
-from loopwright.model.memory import History
-from loopwright.model.messages import ToolMessage
 from loopwright.model.plan import Agent, Plan
-from loopwright.model.template import literal
-from loopwright.ports import Answer, Job
-from loopwright.runtime.bus import LiveBus
+from loopwright.model.policy import ConversationHistory
+from loopwright.model.record import literal
+from loopwright.operations.agents.tool_grants import grant_of
+from loopwright.operations.agents.tools import open_workshop
+from loopwright.operations.gates import CallAnswer
+from loopwright.operations.runs import Service
+from loopwright.ports import Answer, EffectJob
 from loopwright.testing.models import ScriptedModel
-from loopwright.testing.wires import Call, Script, Turn, Usage
-from loopwright.tools.shelf import FolderShelf
+from loopwright.testing.wires import ScriptedCall, ScriptedTurn, ScriptedUsage, WireScript
+from loopwright.tools.results import FolderResultStore
 from tests.faults.people import question
 
 NOTES = "notes"  # beside the log: what the children did
@@ -57,34 +57,38 @@ CODER = Agent(
 # -- what the model says ---------------------------------------------------------------------------
 
 
-def _read(id: str, path: str) -> Call:
-    return Call("fs.read", {"path": path}, id=id)
+def _read(id: str, path: str) -> ScriptedCall:
+    return ScriptedCall("fs.read", {"path": path}, id=id)
 
 
-def _add(id: str) -> Call:
+def _add(id: str) -> ScriptedCall:
     """A line for the ledger; its tool is one that must not be repeated."""
-    return Call("fs.edit", {"path": LEDGER, "old": MARK, "new": f"{id}\n{MARK}"}, id=id)
+    return ScriptedCall("fs.edit", {"path": LEDGER, "old": MARK, "new": f"{id}\n{MARK}"}, id=id)
 
 
-def _write(id: str, path: str) -> Call:
-    return Call("fs.write", {"path": path, "content": f"{id}\n"}, id=id)
+def _write(id: str, path: str) -> ScriptedCall:
+    return ScriptedCall("fs.write", {"path": path, "content": f"{id}\n"}, id=id)
 
 
-USED = Usage(input=900, output=100)
-TURNS: dict[str, tuple[Turn, ...]] = {
+USED = ScriptedUsage(input=900, output=100)
+TURNS: dict[str, tuple[ScriptedTurn, ...]] = {
     "work": (
-        Turn(text="look", calls=(_read("r1", "task.txt"), _add("a1")), usage=USED),
-        Turn(
+        ScriptedTurn(text="look", calls=(_read("r1", "task.txt"), _add("a1")), usage=USED),
+        ScriptedTurn(
             text="ask",
             calls=(_write("w2", "approved.txt"), _add("a2"), _write("v2", "no.txt")),
             usage=USED,
         ),
-        Turn(text="read", calls=(_read("r3", "long.txt"), _read("x3", "gone.txt")), usage=USED),
-        Turn(text="go on", calls=(_add("a4"),), usage=Usage(input=2_300, output=50)),
-        Turn(
+        ScriptedTurn(
+            text="read", calls=(_read("r3", "long.txt"), _read("x3", "gone.txt")), usage=USED
+        ),
+        ScriptedTurn(
+            text="go on", calls=(_add("a4"),), usage=ScriptedUsage(input=2_300, output=50)
+        ),
+        ScriptedTurn(
             calls=(
-                Call("submit_result", {"lines": 3}, id="s5"),
-                Call("submit_result", {"lines": 9}, id="t5"),
+                ScriptedCall("submit_result", {"lines": 3}, id="s5"),
+                ScriptedCall("submit_result", {"lines": 9}, id="t5"),
                 _add("a5"),
             ),
             usage=USED,
@@ -92,16 +96,16 @@ TURNS: dict[str, tuple[Turn, ...]] = {
     ),
     "tidy": (
         *(
-            Turn(text=LONG[:900], calls=(_add(f"b{n}"), _add(f"c{n}")), usage=USED)
+            ScriptedTurn(text=LONG[:900], calls=(_add(f"b{n}"), _add(f"c{n}")), usage=USED)
             for n in range(4)
         ),
-        Turn(text="done", usage=USED),
+        ScriptedTurn(text="done", usage=USED),
     ),
 }
-SUMMARY = Turn(text="lines were added", usage=USED)
+SUMMARY = ScriptedTurn(text="lines were added", usage=USED)
 
 
-def said(job: Job) -> Turn:
+def said(job: EffectJob) -> ScriptedTurn:
     """The turn of a job, by its place and pass alone."""
     if isinstance(job.call, ModelCall) and job.call.role == "summary":
         return SUMMARY
@@ -115,17 +119,17 @@ class Chat:
     def __init__(self, home: Path) -> None:
         self._home = home
         workshop = open_workshop({"PATH": os.environ.get("PATH", "")}, "walk")
-        shelf = FolderShelf(home / "results")
+        shelf = FolderResultStore(home / "results")
         self._box = workshop.toolbox(str(home), grant_of(CODER, {}), shelf)
 
-    async def perform(self, job: Job) -> Answer:
+    async def perform(self, job: EffectJob) -> Answer:
         if isinstance(job.call, ModelCall):
             self._note(job)
-        model = ScriptedModel(Script(strict=True), choose=lambda _: said(job))
-        turns = Turns(model, lambda _: self._box, LiveBus(), schema_problem)
+        model = ScriptedModel(WireScript(strict=True), choose=lambda _: said(job))
+        turns = ModelTurns(model, lambda _: self._box, LiveBus(), schema_problem)
         return await turns.perform(job)
 
-    def _note(self, job: Job) -> None:
+    def _note(self, job: EffectJob) -> None:
         told = [
             result.id
             for message in job.messages
@@ -162,7 +166,7 @@ async def decide_apart(service: Service, run: str) -> None:
 # -- what must be true afterwards ------------------------------------------------------------------
 
 
-def judge_files(home: Path, facts: Sequence[AnyFact]) -> Iterator[str]:
+def judge_files(home: Path, facts: Sequence[AnyEvent]) -> Iterator[str]:
     """Each line was added at most once, and exactly once when the tool said so; what was rejected
     is not there, what was approved is as the person wants it; the model knows of every call that
     nobody saw the end of.
@@ -190,7 +194,7 @@ def judge_files(home: Path, facts: Sequence[AnyFact]) -> Iterator[str]:
     yield from _decided(home, facts, set(interrupted))
 
 
-def _were_begun(home: Path, facts: Sequence[AnyFact], interrupted: set[str]) -> Iterator[str]:
+def _were_begun(home: Path, facts: Sequence[AnyEvent], interrupted: set[str]) -> Iterator[str]:
     """Only what was asked for in an earlier life may have been interrupted."""
     asked = {f.effect: n for n, f in enumerate(facts, 1) if isinstance(f, EffectRequested)}
     opened = 0
@@ -205,7 +209,7 @@ def _were_begun(home: Path, facts: Sequence[AnyFact], interrupted: set[str]) -> 
             yield f"{effect} is called interrupted, and nobody had begun it"
 
 
-def _told(home: Path, facts: Sequence[AnyFact], interrupted: dict[str, str]) -> Iterator[str]:
+def _told(home: Path, facts: Sequence[AnyEvent], interrupted: dict[str, str]) -> Iterator[str]:
     shown = dict[str, list[str]]()
     for line in (home / SHOWN).read_text().splitlines():
         effect, *told = line.split()
@@ -220,7 +224,7 @@ def _told(home: Path, facts: Sequence[AnyFact], interrupted: dict[str, str]) -> 
             yield f"the model is not told about {effect} in {model}"
 
 
-def _decided(home: Path, facts: Sequence[AnyFact], interrupted: set[str]) -> Iterator[str]:
+def _decided(home: Path, facts: Sequence[AnyEvent], interrupted: set[str]) -> Iterator[str]:
     answers = Counter(fact.gate for fact in facts if isinstance(fact, GateAnswered))
     if any(times > 1 for times in answers.values()):
         yield f"decided more than once: {answers}"
@@ -250,10 +254,10 @@ WORK = Step(
 TIDY = Step(
     id="tidy",
     action=Repeat(
-        body=Cycle(agent="coder", prompt=literal("Tidy up."), nudge="Go on."),
+        body=ModelCycle(agent="coder", prompt=literal("Tidy up."), nudge="Go on."),
         max=6,
         until=NoCalls(),
-        memory=History(window=900, strategy="periodic-summary", summaries=2),
+        memory=ConversationHistory(window=900, strategy="periodic-summary", summaries=2),
     ),
 )
 WORKING = Plan(name="working", steps=(WORK,), agents={"coder": CODER})

@@ -19,19 +19,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from loopwright.app.run_request import Start
-from loopwright.app.schemas import schema_problem
-from loopwright.app.service import Service
-from loopwright.app.wiring import this_owner
-from loopwright.kernel.encoding import encode_facts
-from loopwright.kernel.facts import EffectRequested
+from loopwright.agents.processes.process_marks import Presence
+from loopwright.engine.clock import SystemClock
+from loopwright.engine.driver import LocalDriver
+from loopwright.engine.json_schema import schema_problem
+from loopwright.kernel.events import EffectRequested, encode_facts
 from loopwright.model.plan import content_hash
-from loopwright.ports import OPEN_STATUSES, Answer, Job
-from loopwright.programs.presence import Presence
-from loopwright.runtime.clock import SystemClock
-from loopwright.runtime.driver import LocalDriver
-from loopwright.stores.opening import open_sqlite_log
-from loopwright.stores.sqlite import SqliteLog
+from loopwright.operations.run_request import RunStart
+from loopwright.operations.runs import Service
+from loopwright.operations.wiring import this_owner
+from loopwright.ports import OPEN_STATUSES, Answer, EffectJob
+from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
 from loopwright.testing import ScriptedPerformer
 from tests.faults import mutants
 from tests.faults.chatting import NOTES, Chat
@@ -85,7 +83,7 @@ class Recorder(ScriptedPerformer):
         self.notes = notes
         self.death = death
 
-    def perform(self, job: Job) -> Any:
+    def perform(self, job: EffectJob) -> Any:
         self.death("perform.before")
         facts = [numbered.fact for numbered in self.log.read(job.run)]
         asked = any(isinstance(f, EffectRequested) and f.effect == job.effect for f in facts)
@@ -99,12 +97,12 @@ class Recorder(ScriptedPerformer):
         self.death("perform.after")
         return answer
 
-    async def _chatted(self, chat: Chat, job: Job) -> Answer:
+    async def _chatted(self, chat: Chat, job: EffectJob) -> Answer:
         answer = await chat.perform(job)
         self.death("perform.after")
         return answer
 
-    async def _later(self, job: Job, answer: Answer) -> Answer:
+    async def _later(self, job: EffectJob, answer: Answer) -> Answer:
         assert self.scenario.slow is not None
         await asyncio.sleep(self.scenario.slow(job))
         self.death("perform.after")
@@ -158,7 +156,7 @@ async def live(home: Path, scenario: Scenario, death: Death) -> int:
     if rows:
         service.recover()
     else:
-        await service.start(Start(plan=scenario.plan, workspace=home))
+        await service.start(RunStart(plan=scenario.plan, workspace=home))
     [row] = log.rows()
     code = 0
     while row.headline.status in OPEN_STATUSES or known < row.version:

@@ -6,27 +6,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from loopwright.agents.pairing import is_paired
-from loopwright.kernel.calls import ModelCall, ToolCall
-from loopwright.kernel.cycles import SUBMIT
-from loopwright.kernel.facts import (
+from loopwright.kernel.bodies.conversation import SUBMIT
+from loopwright.kernel.event_parts import ModelCall, ToolCall
+from loopwright.kernel.events import (
     AgentChanged,
-    AnyFact,
+    AnyEvent,
     EffectDone,
     EffectRequested,
     GateAnswered,
     GateOpened,
     TurnTaken,
 )
-from loopwright.model.messages import UserMessage
+from loopwright.model.chat import RequestedCall, UserMessage, decode_turn
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.record import Text
-from loopwright.model.turns import WantedCall, decode_turn
-from loopwright.ports import Job
+from loopwright.ports import EffectJob
+from loopwright.prompts.conversation import is_paired
 from tests.faults.talking import TASK
 
 
-def overheard(job: Job, *, begun_before: bool, own_request: bool) -> Iterator[str]:
+def overheard(job: EffectJob, *, begun_before: bool, own_request: bool) -> Iterator[str]:
     """What is wrong with a job of a conversation when it is begun."""
     if isinstance(job.call, ModelCall) and job.call.role == "turn":
         yield from _shown(job)
@@ -37,7 +36,7 @@ def overheard(job: Job, *, begun_before: bool, own_request: bool) -> Iterator[st
             yield f"{job.effect} is said to have been begun before"
 
 
-def _shown(job: Job) -> Iterator[str]:
+def _shown(job: EffectJob) -> Iterator[str]:
     """Each call has its result, and the task stands before all that was said since, with which a
     model goes on; that of a worker who has become a model may be nothing at all, since its prompts
     speak of things that are not there.
@@ -55,7 +54,7 @@ def _shown(job: Job) -> Iterator[str]:
         yield f"{job.effect} is shown its task after what was said since"
 
 
-def holdings(plan: Plan, facts: Sequence[AnyFact], read: Callable[[Text], str]) -> Iterator[str]:
+def holdings(plan: Plan, facts: Sequence[AnyEvent], read: Callable[[Text], str]) -> Iterator[str]:
     """A turn is noted as the model gave it, and what its rules speak of is held, nothing else."""
     agents = dict(plan.agents)
     asked: dict[str, str] = {}
@@ -86,7 +85,7 @@ def holdings(plan: Plan, facts: Sequence[AnyFact], read: Callable[[Text], str]) 
 
 
 def _held(
-    fact: TurnTaken, wanted: Sequence[WantedCall], agent: Agent, remembered: set[str]
+    fact: TurnTaken, wanted: Sequence[RequestedCall], agent: Agent, remembered: set[str]
 ) -> Iterator[str]:
     notes = [(note.id, note.tool, note.problem) for note in fact.calls]
     if notes != [(call.id, call.tool, call.problem) for call in wanted]:
@@ -98,7 +97,7 @@ def _held(
             yield f"{note.id} at {fact.path} is held for {note.held!r}"
 
 
-def _is_asked_about(call: WantedCall, agent: Agent) -> bool:
+def _is_asked_about(call: RequestedCall, agent: Agent) -> bool:
     """The same rules as the engine's, in the words of their documentation."""
     found = {
         rule

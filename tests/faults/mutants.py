@@ -17,33 +17,20 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from loopwright.agents import conversation
-from loopwright.app.service import Service
-from loopwright.gateway.turns import Turns
-from loopwright.kernel import (
-    answers,
-    approvals,
-    checks,
-    close,
-    cycles,
-    decide,
-    fold,
-    histories,
-    limits,
-    outcome,
-    passes,
-    proceed,
-    state,
-    turns,
-)
-from loopwright.ports import Append
-from loopwright.runtime import headline
-from loopwright.runtime.actor import Actor
-from loopwright.stores import owners
-from loopwright.stores.edge import Entry
-from loopwright.stores.group import Group
+from loopwright.engine.actor import Actor
+from loopwright.gateway.turns import ModelTurns
+from loopwright.kernel import answers, checks, decide, effects, fold, limits, state
+from loopwright.kernel.bodies import conversation as approvals
+from loopwright.kernel.bodies import conversation as cycles
+from loopwright.kernel.bodies import conversation as turns
+from loopwright.kernel.bodies import history, iteration, next_events, outcome
+from loopwright.operations.runs import Service
+from loopwright.ports import Append, headline
+from loopwright.prompts import conversation
+from loopwright.stores.append_validation import PendingAppend
 from loopwright.stores.memory import MemoryLog
-from loopwright.stores.writer import Writer
+from loopwright.stores.sqlite import run_tables
+from loopwright.stores.sqlite.writer import GroupCommit, Writer
 
 Old = Callable[..., Any]
 
@@ -107,15 +94,15 @@ def _commit_next_in_two(self: Any) -> None:
     self._deliver(lambda: self._telling.tell([(entry, refusal)]))
 
 
-def stripped(entry: Entry, *, known: bool) -> Entry:
+def stripped(entry: PendingAppend, *, known: bool) -> PendingAppend:
     """An append without its views, as far as the store takes one."""
     bare = replace(entry.append, gates_opened=(), gates_closed=())
-    return Entry(replace(bare, headline=None) if known else bare, entry.done)
+    return PendingAppend(replace(bare, headline=None) if known else bare, entry.done)
 
 
-def rest_of(entry: Entry) -> Entry:
+def rest_of(entry: PendingAppend) -> PendingAppend:
     append: Append = replace(entry.append, facts=(), blobs={})
-    return Entry(append, entry.done)
+    return PendingAppend(append, entry.done)
 
 
 def _write_in_two(self: Any, appends: Any) -> None:
@@ -124,13 +111,17 @@ def _write_in_two(self: Any, appends: Any) -> None:
         return
     entries = [entry for _, entry in appends]
     facts = [stripped(entry, known=entry.append.expected > 0) for entry in entries]
-    answers = self.ledger.transact(lambda db: Group(db, self.ledger).write(facts))
+    answers = self.ledger.transact(lambda db: GroupCommit(db, self.ledger).write(facts))
     views = [
-        rest_of(Entry(replace(entry.append, expected=entry.append.expected + entry.count), print))
+        rest_of(
+            PendingAppend(
+                replace(entry.append, expected=entry.append.expected + entry.count), print
+            )
+        )
         for entry, answer in zip(entries, answers, strict=True)
         if answer is None
     ]
-    self.ledger.transact(lambda db: Group(db, self.ledger).write(views))
+    self.ledger.transact(lambda db: GroupCommit(db, self.ledger).write(views))
     self._tell(appends, answers)
 
 
@@ -141,7 +132,7 @@ def _write_after_telling(self: Any, appends: Any) -> None:
     entries = [entry for _, entry in appends]
     self._tell(appends, [None] * len(entries))
     time.sleep(0.005)  # the news must be able to arrive
-    self.ledger.transact(lambda db: Group(db, self.ledger).write(entries))
+    self.ledger.transact(lambda db: GroupCommit(db, self.ledger).write(entries))
 
 
 # -- the list --------------------------------------------------------------------------------------
@@ -159,7 +150,9 @@ IN_SIMULATION: dict[str, Mutant] = {
         MemoryLog._commit_next, instead=_commit_next_in_two
     ),
     "exclusive key off": Mutant(
-        MemoryLog._refusal, "return refusals.key_taken(headline.key, name)", "return None"
+        MemoryLog._refusal,
+        "return append_validation.key_taken_error(headline.key, name)",
+        "return None",
     ),
     "gap in the numbers": Mutant(
         MemoryLog._commit,
@@ -168,10 +161,10 @@ IN_SIMULATION: dict[str, Mutant] = {
     ),
     "cursor off by one": Mutant(MemoryLog.read, "if one.seq > after", "if one.seq > after + 1"),
     "runs of the living are taken": Mutant(
-        owners.keepers, "owner.token != claimant.token and alive(owner)", "False"
+        run_tables.living_owners, "owner.token != claimant.token and alive(owner)", "False"
     ),
     "runs of the dead are not taken": Mutant(
-        owners.keepers,
+        run_tables.living_owners,
         "owner.token != claimant.token and alive(owner)",
         "owner.token != claimant.token",
     ),
@@ -203,7 +196,7 @@ IN_SIMULATION: dict[str, Mutant] = {
     "timers early": Mutant(Actor._begin, "if call.until <= clock", "if call.until - 900 <= clock"),
     "a failed try ends the pass": Mutant(
         outcome.leaf_outcome,
-        "if goes_on(body, body.failure.error):",
+        "if has_next_attempt(body, body.failure.error):",
         "if body.attempt > 10**9:",
     ),
     "a failed try counts as a pass": Mutant(
@@ -221,7 +214,7 @@ IN_SIMULATION: dict[str, Mutant] = {
         "if fact.usage is not None and isinstance(fact, EffectDone):",
     ),
     "what is pending stays open at a stop": Mutant(
-        close.withdraw,
+        effects.withdraw,
         "if effect is None or effect not in state.pending:",
         "if state is not None:",
     ),
@@ -242,10 +235,10 @@ IN_SIMULATION: dict[str, Mutant] = {
         "owner.tries - owner.first_try < retry.attempts",
     ),
     "judges do not wait for a place": Mutant(
-        passes._ask_judge, "if has_to_wait(state, owner):", "if state.version < 0:"
+        iteration._ask_judge, "if has_to_wait(state, owner):", "if state.version < 0:"
     ),
     "a judge is asked until it answers": Mutant(
-        passes._asks_again,
+        iteration._asks_again,
         "tries >= JUDGE_TRIES",
         "owner.check_tries >= 10",
     ),
@@ -255,14 +248,14 @@ IN_SIMULATION: dict[str, Mutant] = {
         "body.rejections <= action.on_reject.attempts",
     ),
     "steps begin whatever was before": Mutant(
-        proceed.proceed_steps,
+        next_events.proceed_steps,
         "not _may_start(step, [body.results[need] for need in step.needs])",
         "state.version < 0",
     ),
     "one check of all is enough": Mutant(
         checks._weigh_all,
-        'return Settled("fail") if failed else Settled("pass", reason)',
-        'return Settled("pass", reason) if reason or not failed else Settled("fail")',
+        'return ChecksDecision("fail") if failed else ChecksDecision("pass", reason)',
+        'return ChecksDecision("pass", reason) if reason or not failed else ChecksDecision("fail")',
     ),
     "a person is not asked again": Mutant(
         answers._answer_leaf, "body.gate = None", "body.answer = fact"
@@ -286,15 +279,15 @@ BEFORE_DEATH: dict[str, Mutant] = {
 
 IN_CONVERSATIONS: dict[str, Mutant] = {
     "nothing is held": Mutant(
-        approvals.held_for, "match rule_for(call.tool, rules):", 'match "never":'
+        approvals.approval_reason, "match rule_for(call.tool, rules):", 'match "never":'
     ),
     "paths that nobody knows are free": Mutant(
-        approvals.held_for,
+        approvals.approval_reason,
         'case "protected_paths" if call.paths is None:',
         'case "protected_paths" if call.protected and call.paths is None:',
     ),
     "short names fall under no rule": Mutant(
-        approvals.rule_for, "if speaks_of(name, tool)", "if name == tool"
+        approvals.rule_for, "if is_rule_for(name, tool)", "if name == tool"
     ),
     "a rejected call is run": Mutant(
         turns.decided, 'if fact.decision != "approve":', 'if fact.decision == "continue":'
@@ -336,7 +329,7 @@ IN_CONVERSATIONS: dict[str, Mutant] = {
         "if not body.said and body.turn.calls:",
     ),
     "a cut parts a call from its result": Mutant(
-        histories._middle, "turns[-KEPT_TURNS] if", "turns[-KEPT_TURNS] + 1 if"
+        history._middle, "turns[-KEPT_TURNS] if", "turns[-KEPT_TURNS] + 1 if"
     ),
     "a cut that changes nothing is noted": Mutant(
         cycles._cut_after, "(one.dropped or one.trimmed or overflow)", "repeat.history"
@@ -359,10 +352,10 @@ IN_CONVERSATIONS: dict[str, Mutant] = {
         cycles.proceed_cycle, "and body.backoff < body.attempt:", "and state.version < 0:"
     ),
     "tools stay open at a stop": Mutant(
-        close._close_body, "for effect in body.asked.values():", "for effect in ():"
+        effects._close_body, "for effect in body.asked.values():", "for effect in ():"
     ),
     "questions about tools stay open at a stop": Mutant(
-        close._close_body, "for gate in body.gates.values():", "for gate in ():"
+        effects._close_body, "for gate in body.gates.values():", "for gate in ():"
     ),
     "a tool is begun again as if it were new": Mutant(
         Actor.perform, "again=again and effect not in mine", "again=False"
@@ -375,13 +368,13 @@ IN_CONVERSATIONS: dict[str, Mutant] = {
 
 BEFORE_DEATH_WITH_TOOLS: dict[str, Mutant] = {
     "a tool that must not be repeated is": Mutant(
-        Turns._tool, "if job.again and not tools.repeatable(call.tool):", "if job.run == '':"
+        ModelTurns._tool, "if job.again and not tools.repeatable(call.tool):", "if job.run == '':"
     ),
     "a new tool is taken for one that was begun": IN_CONVERSATIONS[
         "a new tool is taken for one that was begun"
     ],
     "nothing is repeated": Mutant(
-        Turns._tool, "if job.again and not tools.repeatable(call.tool):", "if job.again:"
+        ModelTurns._tool, "if job.again and not tools.repeatable(call.tool):", "if job.again:"
     ),
     "a rejected call is run": IN_CONVERSATIONS["a rejected call is run"],
 }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from loopwright.app.service import Service
-from loopwright.kernel.facts import GateOpened
+from loopwright.kernel.events import GateOpened
+from loopwright.operations.runs import Service
 
 
 def question(service: Service, gate: str) -> GateOpened | None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from loopwright.kernel.calls import AgentCall
-from loopwright.kernel.facts import Failure, Usage
+from loopwright.kernel.event_parts import AgentCall, Failure, Usage
 from loopwright.model.record import JsonValue
-from loopwright.ports import Answer, Done, Failed, Job
+from loopwright.ports import Answer, EffectFailure, EffectJob, EffectSuccess
 from tests.faults.talking import talking_answer, talks
 
 FAILURES = ("overloaded", "overloaded", "rate_limited", "agent", "idle_timeout", "bad_result")
@@ -30,7 +29,7 @@ VERDICTS = (
 )
 
 
-def random_answer(dice: Random, job: Job) -> Answer:
+def random_answer(dice: Random, job: EffectJob) -> Answer:
     """Mostly good, sometimes long, sometimes a failure that may be tried again."""
     if talks(job):
         return talking_answer(dice, job)
@@ -45,10 +44,10 @@ def random_answer(dice: Random, job: Job) -> Answer:
             retry_after_ms=dice.choice((None, None, 2_000)),
             resets_at=dice.choice((None, 1_700_000_000_000)) if kind == "rate_limited" else None,
         )
-        return Failed(error=error, usage=usage, output=dice.choice(("", "half of it", LONG)))
+        return EffectFailure(error=error, usage=usage, output=dice.choice(("", "half of it", LONG)))
     if job.call.role != "worker":
-        return Done(output="as I see it", result=dice.choice(VERDICTS), usage=usage)
-    return Done(
+        return EffectSuccess(output="as I see it", result=dice.choice(VERDICTS), usage=usage)
+    return EffectSuccess(
         output=dice.choice((*TEXTS, LONG + str(dice.random()))),
         result=dice.choice((None, *RESULTS)),
         usage=usage,
@@ -60,9 +59,9 @@ def random_answer(dice: Random, job: Job) -> Answer:
 def _program(dice: Random) -> Answer:
     kind = dice.random()
     if kind < 0.1:
-        return Failed(error=Failure(type=dice.choice(("not_found", "wall_timeout"))))
+        return EffectFailure(error=Failure(type=dice.choice(("not_found", "wall_timeout"))))
     code = 0 if kind < 0.6 else dice.choice((1, 3))
-    return Done(output=dice.choice(("", "3 failed", LONG)), code=code)
+    return EffectSuccess(output=dice.choice(("", "3 failed", LONG)), code=code)
 
 
 def schema_problem(schema: dict[str, JsonValue], value: JsonValue) -> str | None:

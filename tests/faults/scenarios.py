@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from loopwright.app.dialects import parse_definition
-from loopwright.app.service import Service
-from loopwright.kernel.calls import AgentCall
-from loopwright.kernel.facts import AnyFact, GateOpened, IterationStarted, RunPaused
+from loopwright.kernel.event_parts import AgentCall
+from loopwright.kernel.events import AnyEvent, GateOpened, IterationStarted, RunPaused
 from loopwright.model.actions import (
     AskPerson,
     CallAgent,
+    Cel,
+    Compare,
     Decision,
     Each,
-    Gate,
+    LoopGate,
     Repeat,
     Rework,
     RunScript,
@@ -24,14 +24,14 @@ from loopwright.model.actions import (
     Steps,
     Wait,
 )
-from loopwright.model.checks import AllOf, Command, Expr, Judge
-from loopwright.model.checks import Script as ScriptCheck
-from loopwright.model.expr import Cel, Compare
+from loopwright.model.checks import AllOf, CommandCheck, Expr, Judge, ScriptCheck
 from loopwright.model.plan import Plan
 from loopwright.model.policy import Retry
-from loopwright.model.template import Items, ItemsExpr, Ref
-from loopwright.ports import Answer, Done, Job
-from loopwright.testing.performer import Script, always, failed
+from loopwright.model.record import ItemsExpr, LiteralItems, Ref
+from loopwright.operations.dialects import parse_definition
+from loopwright.operations.runs import Service
+from loopwright.ports import Answer, EffectJob, EffectSuccess
+from loopwright.testing.fakes import PerformerScript, always, failed
 from tests.faults.chatting import (
     FILES,
     TIDYING,
@@ -41,7 +41,7 @@ from tests.faults.chatting import (
     judge_files,
 )
 
-CHECK = Command(argv=("check",))
+CHECK = CommandCheck(argv=("check",))
 WORKER = CallAgent(agent="worker")
 LONG = "an output that is too long to stand in a fact\n" * 40
 
@@ -58,12 +58,12 @@ class Scenario:
 
     plan: Plan
     person: Person
-    script: Script = field(default_factory=always)
+    script: PerformerScript = field(default_factory=always)
     apart: bool = False
     chat: Callable[[Path], Chat] | None = None
     files: Mapping[str, str] = field(default_factory=dict)
-    judge: Callable[[Path, Sequence[AnyFact]], Iterable[str]] = lambda home, facts: ()
-    slow: Callable[[Job], float] | None = None
+    judge: Callable[[Path, Sequence[AnyEvent]], Iterable[str]] = lambda home, facts: ()
+    slow: Callable[[EffectJob], float] | None = None
     durability: Literal["full", "normal"] = "normal"
 
 
@@ -82,12 +82,12 @@ async def answer_gates(service: Service, run: str) -> None:
 # -- one thing after the other ---------------------------------------------------------------------
 
 
-def _sequential_answers(job: Job) -> Answer:
+def _sequential_answers(job: EffectJob) -> Answer:
     if isinstance(job.call, AgentCall):
         if job.effect == "prepare/agent#1":
             return failed("overloaded")
-        return Done(output=LONG if job.iteration == 2 else f"worked on {job.path}")
-    return Done(code=0 if job.iteration == 3 else 1, output="2 failed")
+        return EffectSuccess(output=LONG if job.iteration == 2 else f"worked on {job.path}")
+    return EffectSuccess(code=0 if job.iteration == 3 else 1, output="2 failed")
 
 
 SEQUENTIAL = Scenario(
@@ -98,7 +98,7 @@ SEQUENTIAL = Scenario(
             Step(
                 id="fix",
                 needs=("prepare",),
-                action=Repeat(body=WORKER, max=4, until=CHECK, gate=Gate()),
+                action=Repeat(body=WORKER, max=4, until=CHECK, gate=LoopGate()),
             ),
         ),
     ),
@@ -110,12 +110,12 @@ SEQUENTIAL = Scenario(
 # -- several things at once ------------------------------------------------------------------------
 
 
-def _parallel_answers(job: Job) -> Answer:
+def _parallel_answers(job: EffectJob) -> Answer:
     if isinstance(job.call, AgentCall):
         if job.effect.endswith("each[1].draft/agent#1"):
             return failed("rate_limited")
-        return Done(output=f"worked on {job.path}")
-    return Done(code=0, output="fine")
+        return EffectSuccess(output=f"worked on {job.path}")
+    return EffectSuccess(code=0, output="fine")
 
 
 PARALLEL = Scenario(
@@ -125,7 +125,7 @@ PARALLEL = Scenario(
             Step(
                 id="each",
                 action=Repeat(
-                    each=Each(items=Items(values=("a", "b", "c", "d"))),
+                    each=Each(items=LiteralItems(values=("a", "b", "c", "d"))),
                     body=Steps(
                         steps=(
                             Step(id="draft", action=WORKER, retry=Retry(attempts=2, base_ms=3)),
@@ -173,11 +173,11 @@ INTERFERED = Scenario(
             Step(
                 id="work",
                 needs=("ask",),
-                action=Repeat(body=WORKER, max=9, until=CHECK, gate=Gate()),
+                action=Repeat(body=WORKER, max=9, until=CHECK, gate=LoopGate()),
             ),
         ),
     ),
-    script=lambda job: Done(output="worked", code=1),
+    script=lambda job: EffectSuccess(output="worked", code=1),
     person=_pause_resume_answer_stop,
     slow=lambda job: 0.002,
 )
@@ -214,10 +214,10 @@ _ROLES = """{
 }"""
 
 
-def _role_answers(job: Job) -> Answer:
+def _role_answers(job: EffectJob) -> Answer:
     """Each stage says something else; the second review approves."""
     review = "APPROVED" if job.iteration == 2 else "Needs changes."
-    return Done(output=review if "reviewer" in job.path else f"{job.path} {LONG}")
+    return EffectSuccess(output=review if "reviewer" in job.path else f"{job.path} {LONG}")
 
 
 ROLES = Scenario(
@@ -228,7 +228,9 @@ ROLES = Scenario(
 
 WORKFLOW = Scenario(
     plan=parse_definition(_FLOW.encode(), file="flow.yaml", force="zenflow").plan,
-    script=lambda job: Done(output=f"{LONG if job.path == 'plan' else ''}worked on {job.path}"),
+    script=lambda job: EffectSuccess(
+        output=f"{LONG if job.path == 'plan' else ''}worked on {job.path}"
+    ),
     person=answer_gates,
 )
 
@@ -250,7 +252,7 @@ async def _reject_the_first(service: Service, run: str) -> None:
         await service.answer(gate.gate, "reject" if first else decision, text="not so", by="child")
 
 
-def _judged_answers(job: Job) -> Answer:
+def _judged_answers(job: EffectJob) -> Answer:
     """A judge that is not understood at first and says yes in the second pass; a step that fails
     as a whole in its first try.
     """
@@ -258,12 +260,12 @@ def _judged_answers(job: Job) -> Answer:
         if job.effect.endswith("draft.0/check1#1"):
             return failed("bad_result")
         said = '{"done":true}' if job.iteration == 2 else '{"done":false,"reason":"not yet"}'
-        return Done(output="judged", result=said)
+        return EffectSuccess(output="judged", result=said)
     if isinstance(job.call, AgentCall):
         if job.effect.startswith("deliver.ship/"):
             return failed("agent")
-        return Done(output=f"worked on {job.path}", result='{"items":["a","b"]}')
-    return Done(code=0, output=LONG if job.effect.startswith("gather") else "fine")
+        return EffectSuccess(output=f"worked on {job.path}", result='{"items":["a","b"]}')
+    return EffectSuccess(code=0, output=LONG if job.effect.startswith("gather") else "fine")
 
 
 JUDGED = Scenario(
@@ -291,7 +293,7 @@ JUDGED = Scenario(
                     until=AllOf(
                         parts=(ScriptCheck(text="check"), Judge(agent="judge"), Expr(text="true"))
                     ),
-                    gate=Gate(first_always=True),
+                    gate=LoopGate(first_always=True),
                 ),
             ),
             Step(

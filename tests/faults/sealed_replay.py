@@ -21,12 +21,11 @@ from typing import Any
 
 import msgspec
 
-from loopwright.app.opening import open_reader
-from loopwright.app.schemas import schema_problem
-from loopwright.app.settings import Settings
+from loopwright.engine.json_schema import schema_problem
+from loopwright.engine.kernel_services import TextServices
 from loopwright.kernel.decide import settle
-from loopwright.kernel.facts import (
-    AnyFact,
+from loopwright.kernel.events import (
+    AnyEvent,
     CancelRequested,
     EffectDone,
     EffectFailed,
@@ -37,7 +36,8 @@ from loopwright.kernel.facts import (
 )
 from loopwright.kernel.fold import apply, fold
 from loopwright.model.plan import decode_plan
-from loopwright.runtime.senses import Texts
+from loopwright.operations.data_directory import open_reader
+from loopwright.operations.settings import Settings
 
 # What code does that only computes; every other audited deed is refused.
 HARMLESS = ("object.", "code.", "compile", "exec", "import", "sys._getframe", "builtins.id")
@@ -59,7 +59,7 @@ def main(home: str, run: str) -> int:
     seal()
     try_the_seal()
     state = fold(plan, facts[:1])
-    texts = Texts(contents.__getitem__, schema_problem)
+    texts = TextServices(contents.__getitem__, schema_problem)
     known = 1
     while True:
         now = facts[known].at if known < len(facts) else state.now
@@ -79,14 +79,14 @@ def main(home: str, run: str) -> int:
     return 0
 
 
-def is_from_outside(fact: AnyFact) -> bool:
+def is_from_outside(fact: AnyEvent) -> bool:
     """An answer, a decision, a stop; what the engine itself withdraws is none."""
     if isinstance(fact, EffectFailed):
         return fact.error.type != "cancelled"
     return isinstance(fact, EffectDone | GateAnswered | CancelRequested | RunPaused | RunResumed)
 
 
-def read_log(home: Path, run: str) -> tuple[list[AnyFact], dict[str, bytes]]:
+def read_log(home: Path, run: str) -> tuple[list[AnyEvent], dict[str, bytes]]:
     """The facts of a run, and all content that they name."""
     log = open_reader(Settings(home=home)).log
     facts = [numbered.fact for numbered in log.read(run)]

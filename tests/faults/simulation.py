@@ -12,9 +12,9 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from loopwright.app.reopening import Changes, reopen
-from loopwright.app.views.resume_words import capped_loops, spent_budget
 from loopwright.model.plan import Plan
+from loopwright.operations.run_control import ResumeChanges, reopen
+from loopwright.views.status_text import capped_loops, spent_budget
 from tests.faults.chance import random_plan
 from tests.faults.replies import random_answer
 from tests.faults.talking import talking_plan
@@ -168,13 +168,13 @@ def _command(world: World, place: int, process: Process) -> None:
         world.ask(process, lambda: request(run, by="somebody"))
 
 
-def _resume_options(world: World, process: Process, run: str) -> Changes:
+def _resume_options(world: World, process: Process, run: str) -> ResumeChanges:
     """Continue or restart, with more iterations or a new budget where the run needs them."""
     state = process.service.state(run)
     capped = capped_loops(state) if state.finished is not None else []
     made = max((body.finished for body in capped), default=0)
     dice = world.dice
-    return Changes(
+    return ResumeChanges(
         restart=dice.random() < RESTARTS,
         passes=made + dice.randint(1, 2) if made else None,
         budget="usd=1000,tokens=9M" if spent_budget(state) or dice.random() < 0.1 else None,

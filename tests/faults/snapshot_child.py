@@ -16,7 +16,7 @@ import sys
 from typing import Any
 
 from loopwright.cli.main import main as run_command
-from loopwright.stores.ledger import Ledger
+from loopwright.stores.sqlite.write_connection import WriteConnection
 from loopwright.workspaces.git import Git, GitResult
 from loopwright.workspaces.snapshots import GitWorkspaces
 from tests.faults.child import Death
@@ -27,7 +27,7 @@ _LOADED = GitWorkspaces  # so that no child has to load it
 
 def add_points(death: Death) -> None:
     """Let the process die around everything that it makes durable."""
-    run, replace, opened = Git.run, os.replace, Ledger.__init__
+    run, replace, opened = Git.run, os.replace, WriteConnection.__init__
 
     async def run_git(git: Git, *arguments: Any, **more: Any) -> GitResult:
         death("git.before")
@@ -40,13 +40,13 @@ def add_points(death: Death) -> None:
         replace(*arguments, **more)
         death("replace.after")
 
-    def open_ledger(ledger: Ledger, *arguments: Any, **more: Any) -> None:
+    def open_ledger(ledger: WriteConnection, *arguments: Any, **more: Any) -> None:
         opened(ledger, *arguments, **more)
         ledger.killpoint = death
 
     Git.run = run_git  # type: ignore[method-assign]
     os.replace = replace_file
-    Ledger.__init__ = open_ledger  # type: ignore[method-assign]
+    WriteConnection.__init__ = open_ledger  # type: ignore[method-assign]
 
 
 def obey(order: dict[str, Any]) -> None:

@@ -11,16 +11,22 @@ from random import Random
 
 from msgspec.structs import replace
 
-from loopwright.kernel.calls import ModelCall, ToolCall
-from loopwright.kernel.cycles import SUBMIT
-from loopwright.kernel.facts import Failure, Usage
-from loopwright.model.actions import Action, CallAgent, Cycle, Repeat, RunCommand, Step, Steps
-from loopwright.model.checks import AnyOf, Check, Contains, NoCalls, Spend, ToolResult
-from loopwright.model.memory import History, NoMemory
-from loopwright.model.messages import AnyPart, AssistantMessage, CallPart, TextPart
+from loopwright.kernel.bodies.conversation import SUBMIT
+from loopwright.kernel.event_parts import Failure, ModelCall, ToolCall, Usage
+from loopwright.model.actions import Action, CallAgent, ModelCycle, Repeat, RunCommand, Step, Steps
+from loopwright.model.chat import (
+    AnyPart,
+    AssistantMessage,
+    CallPart,
+    ModelTurn,
+    RequestedCall,
+    TextPart,
+    encode_turn,
+)
+from loopwright.model.checks import AnyOf, Check, Contains, NoCalls, SpendCheck, ToolResultCheck
 from loopwright.model.plan import Agent, Plan
-from loopwright.model.turns import Turn, WantedCall, encode_turn
-from loopwright.ports import Answer, Done, Failed, Job
+from loopwright.model.policy import ConversationHistory, NoMemory
+from loopwright.ports import Answer, EffectFailure, EffectJob, EffectSuccess
 from tests.faults.chance import random_plan
 
 TASK = "make it work"
@@ -103,9 +109,11 @@ def _conversation(dice: Random) -> Action:
 
 def _loop(dice: Random) -> Repeat:
     strategy = dice.choice(("rolling-window", "periodic-summary"))
-    windowed = History(window=dice.choice((100, 300, 900)), strategy=strategy, summaries=2)
+    windowed = ConversationHistory(
+        window=dice.choice((100, 300, 900)), strategy=strategy, summaries=2
+    )
     return Repeat(
-        body=Cycle(
+        body=ModelCycle(
             agent=dice.choice(("clerk", "coder")),
             nudge=dice.choice((None, "Go on.")),
             schema=dice.choice((None, None, SCHEMA)),
@@ -121,8 +129,8 @@ def _until(dice: Random) -> Check:
     rules = (
         NoCalls(),
         Contains(text="DONE"),
-        ToolResult(tool="exec", exit_code=0),
-        AnyOf(parts=(NoCalls(), Spend(usd=0.03))),
+        ToolResultCheck(tool="exec", exit_code=0),
+        AnyOf(parts=(NoCalls(), SpendCheck(usd=0.03))),
     )
     return dice.choice(rules)
 
@@ -130,11 +138,11 @@ def _until(dice: Random) -> Check:
 # -- what models and tools say ---------------------------------------------------------------------
 
 
-def talks(job: Job) -> bool:
+def talks(job: EffectJob) -> bool:
     return isinstance(job.call, ModelCall | ToolCall)
 
 
-def talking_answer(dice: Random, job: Job) -> Answer:
+def talking_answer(dice: Random, job: EffectJob) -> Answer:
     """A turn, a summary, or what came of a tool."""
     if isinstance(job.call, ToolCall):
         return _tool(dice, job, job.call)
@@ -147,13 +155,13 @@ def talking_answer(dice: Random, job: Job) -> Answer:
             retry_after_ms=dice.choice((None, None, 2_000)),
             resets_at=dice.choice((None, 1_700_000_000_000)) if kind == "rate_limited" else None,
         )
-        return Failed(error=error, usage=usage)
+        return EffectFailure(error=error, usage=usage)
     if job.call.role == "summary":
-        return Done(output=dice.choice(("it went so", "", LONG)), usage=usage)
+        return EffectSuccess(output=dice.choice(("it went so", "", LONG)), usage=usage)
     return _turn(dice, job, usage)
 
 
-def _turn(dice: Random, job: Job, usage: Usage | None) -> Answer:
+def _turn(dice: Random, job: EffectJob, usage: Usage | None) -> Answer:
     text = dice.choice(("", *["let me see"] * 3, "DONE", LONG, LONG))
     wants_result = any(spec.name == SUBMIT for spec in job.offers)
     calls = [
@@ -163,22 +171,24 @@ def _turn(dice: Random, job: Job, usage: Usage | None) -> Answer:
         for n in range(dice.choice((1, 1, 2))):
             calls.insert(dice.randint(0, len(calls)), _handed_in(dice, f"{job.effect}:s{n}"))
     if wants_result and not calls:
-        return Failed(error=Failure(type="bad_result"), output=text, usage=usage)
+        return EffectFailure(error=Failure(type="bad_result"), output=text, usage=usage)
     said: tuple[AnyPart, ...] = (TextPart(text=text),) if text else ()
     parts = (*said, *(CallPart(id=one.id, tool=one.tool) for one in calls))
-    turn = Turn(
+    turn = ModelTurn(
         message=AssistantMessage(parts=parts), calls=tuple(calls), model="fake", task=job.task
     )
-    return Done(output=text, result=encode_turn(turn), usage=usage)
+    return EffectSuccess(output=text, result=encode_turn(turn), usage=usage)
 
 
-def _wanted(dice: Random, id: str) -> WantedCall:
+def _wanted(dice: Random, id: str) -> RequestedCall:
     if dice.random() < 0.15:
-        return WantedCall(id=id, tool=dice.choice(("desk.reed", *TOOLS)), problem="not like this")
+        return RequestedCall(
+            id=id, tool=dice.choice(("desk.reed", *TOOLS)), problem="not like this"
+        )
     paths, protected = dice.choice(((("a",), False), (("a",), True), (None, False)))
     words = dice.choice(("short", LONG))
     touchy = protected or paths is None
-    return WantedCall(
+    return RequestedCall(
         id=id,
         tool=dice.choice(TOOLS),
         arguments={"words": words, "touchy": touchy},
@@ -187,19 +197,19 @@ def _wanted(dice: Random, id: str) -> WantedCall:
     )
 
 
-def _handed_in(dice: Random, id: str) -> WantedCall:
+def _handed_in(dice: Random, id: str) -> RequestedCall:
     problem = dice.choice(("", "", "", "done is missing"))
     result = {"done": True, "by": id}
-    return WantedCall(id=id, tool=SUBMIT, arguments=result, problem=problem, paths=())
+    return RequestedCall(id=id, tool=SUBMIT, arguments=result, problem=problem, paths=())
 
 
-def _tool(dice: Random, job: Job, call: ToolCall) -> Answer:
+def _tool(dice: Random, job: EffectJob, call: ToolCall) -> Answer:
     if job.again and call.tool in ONCE_ONLY:
-        return Failed(error=Failure(type="interrupted", detail="nobody saw its end"))
+        return EffectFailure(error=Failure(type="interrupted", detail="nobody saw its end"))
     if dice.random() < 0.2:
         kind = dice.choice(("tool", "not_found", "wall_timeout"))
-        return Failed(error=Failure(type=kind, detail=kind), output=dice.choice(("", LONG)))
-    return Done(output=dice.choice(("ok", "", LONG)), code=dice.choice((None, 0, 1)))
+        return EffectFailure(error=Failure(type=kind, detail=kind), output=dice.choice(("", LONG)))
+    return EffectSuccess(output=dice.choice(("ok", "", LONG)), code=dice.choice((None, 0, 1)))
 
 
 # -- people ----------------------------------------------------------------------------------------

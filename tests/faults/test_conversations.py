@@ -7,16 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from loopwright.agents.conversation import BEFORE, converse
-from loopwright.agents.pairing import is_paired
-from loopwright.kernel.calls import ModelCall
-from loopwright.kernel.facts import AnyFact, EffectRequested, HistoryCompressed, RunStarted
+from loopwright.engine.kernel_services import TextServices
+from loopwright.kernel.event_parts import ModelCall
+from loopwright.kernel.events import AnyEvent, EffectRequested, HistoryCompressed, RunStarted
 from loopwright.kernel.fold import apply
-from loopwright.kernel.frames import PassOwner
+from loopwright.kernel.frames import IterationOwner
 from loopwright.kernel.state import State
-from loopwright.model.messages import UserMessage
+from loopwright.model.chat import UserMessage
 from loopwright.model.plan import Plan, decode_plan
-from loopwright.runtime.senses import Texts
+from loopwright.prompts.conversation import BEFORE, converse, is_paired
 from loopwright.stores.memory import MemoryLog
 from tests.faults.replies import schema_problem
 from tests.faults.simulation import simulate
@@ -25,7 +24,7 @@ from tests.faults.talking import TASK, talking_plan
 SEEDS = 60
 
 
-def turns_shown(plan: Plan, facts: list[AnyFact], texts: Texts) -> Iterator[str]:
+def turns_shown(plan: Plan, facts: list[AnyEvent], texts: TextServices) -> Iterator[str]:
     """What is wrong with the history of each turn, at the moment when it was asked for."""
     state = State(plan)
     for fact in facts:
@@ -35,7 +34,7 @@ def turns_shown(plan: Plan, facts: list[AnyFact], texts: Texts) -> Iterator[str]
         if fact.call.role != "turn" or fact.call.agent == "worker":
             continue
         owner = state.owners[fact.path]
-        assert isinstance(owner, PassOwner)
+        assert isinstance(owner, IterationOwner)
         shown = converse(state, owner, state.plan.agents[fact.call.agent], texts).messages
         if not is_paired(shown):
             yield f"{fact.effect}: {shown}"
@@ -56,7 +55,7 @@ def test_every_turn_is_shown_a_history_that_a_service_accepts() -> None:
             facts = [numbered.fact for numbered in log.read(row.run)]
             assert isinstance(facts[0], RunStarted)
             plan = decode_plan(log.blob(facts[0].plan))
-            problems = list(turns_shown(plan, facts, Texts(log.blob, schema_problem)))
+            problems = list(turns_shown(plan, facts, TextServices(log.blob, schema_problem)))
             assert problems == [], f"talking {seed}"
             cuts += sum(isinstance(fact, HistoryCompressed) for fact in facts)
             asked += sum(

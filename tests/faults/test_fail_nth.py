@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
-from loopwright.app.run_request import Start
-from loopwright.app.service import Service
+from loopwright.engine.driver import LocalDriver
 from loopwright.errors import LoopwrightError, StorageError
+from loopwright.operations.run_request import RunStart
+from loopwright.operations.runs import Service
 from loopwright.ports import OPEN_STATUSES, Owner
-from loopwright.runtime.driver import LocalDriver
-from loopwright.stores.opening import open_sqlite_log
-from loopwright.stores.place import Options
-from loopwright.stores.sqlite import SqliteLog
-from loopwright.testing import FakeClock, ScriptedPerformer, check_invariants
+from loopwright.stores.sqlite.connection import DatabaseOptions
+from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
+from loopwright.testing import FakeClock, ScriptedPerformer
 from tests.faults.child import LOG, no_schema
 from tests.faults.scenarios import SEQUENTIAL
 from tests.faults.walking import facts_of, plain
 from tests.planned_levels import PlannedLevels
+from tests.support.laws.log import check_invariants
 
 ME = Owner(pid=1, start=1, boot="boot", token="me")
 PATIENCE_S = 60.0
@@ -82,7 +82,7 @@ def opened(path: Path, failure: Failure) -> SqliteLog:
                 path,
                 alive=lambda owner: False,
                 durability="normal",
-                options=Options(connect=failure.connect),
+                options=DatabaseOptions(connect=failure.connect),
             )
         except StorageError:
             if last:
@@ -94,7 +94,7 @@ async def started(service: Service, home: Path) -> str:
     """The run; a start that is refused may still have come to be, else it is asked for again."""
     while not service.rows():
         try:
-            await service.start(Start(plan=SEQUENTIAL.plan, workspace=home))
+            await service.start(RunStart(plan=SEQUENTIAL.plan, workspace=home))
         except StorageError:
             continue
     [row] = service.rows()

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from loopwright.kernel.calls import AgentCall, CommandCall
-from loopwright.kernel.facts import (
-    AnyFact,
+from loopwright.kernel.event_parts import AgentCall, CommandCall, Usage
+from loopwright.kernel.events import (
+    AnyEvent,
     EffectDone,
     EffectRequested,
     IterationFinished,
@@ -17,26 +17,18 @@ from loopwright.kernel.facts import (
     RunFinished,
     RunStarted,
     StepStarted,
-    Usage,
 )
 from loopwright.model.actions import Repeat
 from loopwright.model.plan import Plan
 from loopwright.model.policy import Limits
-from loopwright.ports import Answer, Clock, Done, Job, Performer
-from loopwright.testing import (
-    FakeClock,
-    ScriptedPerformer,
-    always,
-    by_effect,
-    by_pass,
-    fact_problems,
-    never,
-)
-from loopwright.testing.plans import WORKER, for_each, graph, loop, plan_of, retrying, step
+from loopwright.ports import Answer, Clock, EffectJob, EffectSuccess, Performer
+from loopwright.testing import FakeClock, ScriptedPerformer, always, by_effect, by_pass, never
+from tests.support.laws.run import fact_problems
+from tests.support.plans import WORKER, for_each, graph, loop, plan_of, retrying, step
 
 
-def job(effect: str = "a/agent#1", iteration: int = 1, *, agent: bool = True) -> Job:
-    return Job(
+def job(effect: str = "a/agent#1", iteration: int = 1, *, agent: bool = True) -> EffectJob:
+    return EffectJob(
         run="r",
         effect=effect,
         path=effect.partition("/")[0],
@@ -95,29 +87,33 @@ def test_a_timer_can_be_cancelled_and_forgotten() -> None:
 @pytest.mark.parametrize(
     ("performer", "asked", "said"),
     [
-        pytest.param(ScriptedPerformer(), job(), Done(output="ok", code=0), id="by default"),
-        pytest.param(ScriptedPerformer(always(3)), job(), Done(code=3), id="a code"),
+        pytest.param(
+            ScriptedPerformer(), job(), EffectSuccess(output="ok", code=0), id="by default"
+        ),
+        pytest.param(ScriptedPerformer(always(3)), job(), EffectSuccess(code=3), id="a code"),
         pytest.param(
             ScriptedPerformer(by_effect({"b/agent#1": "b"}, "other")),
             job("b/agent#1"),
-            Done(output="b", code=0),
+            EffectSuccess(output="b", code=0),
             id="by effect",
         ),
         pytest.param(
             ScriptedPerformer(by_pass(["one", "two"])),
             job(iteration=5),
-            Done(output="two", code=0),
+            EffectSuccess(output="two", code=0),
             id="the last again",
         ),
         pytest.param(
             ScriptedPerformer(by_pass(["one"], [1, 0])),
             job(iteration=1, agent=False),
-            Done(code=1),
+            EffectSuccess(code=1),
             id="a command",
         ),
     ],
 )
-def test_a_script_answers_at_once(performer: ScriptedPerformer, asked: Job, said: Answer) -> None:
+def test_a_script_answers_at_once(
+    performer: ScriptedPerformer, asked: EffectJob, said: Answer
+) -> None:
     """An answer of the script comes at once, and the job is noted."""
     as_port: Performer = performer
     assert as_port.perform(asked) == said
@@ -135,7 +131,7 @@ def test_a_job_is_held_until_it_is_answered() -> None:
         assert not performer.answer("r", "a/x#1", "again")
         assert not performer.answer("r", "c/x#1", "unknown")
         waits[1].cancel()
-        assert await waits[0] == Done(output="yes", code=0)
+        assert await waits[0] == EffectSuccess(output="yes", code=0)
         await asyncio.sleep(0)
         assert performer.held == {}
 
@@ -159,7 +155,7 @@ def done(effect: str) -> EffectDone:
     return EffectDone(at=2, path=effect.partition("/")[0], effect=effect)
 
 
-def passes(*numbers: int) -> list[AnyFact]:
+def passes(*numbers: int) -> list[AnyEvent]:
     return [IterationStarted(at=1, path=f"main.{n}", iteration=n + 1) for n in numbers]
 
 
@@ -194,7 +190,7 @@ def passes(*numbers: int) -> list[AnyFact]:
         ),
     ],
 )
-def test_a_broken_law_is_named(facts: list[AnyFact], problem: str) -> None:
+def test_a_broken_law_is_named(facts: list[AnyEvent], problem: str) -> None:
     """Facts that cannot be are told from those that can, in words."""
     assert problem in fact_problems(loop(), facts)
 

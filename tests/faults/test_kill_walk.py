@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from loopwright.kernel.facts import GateAnswered, HistoryCompressed
+from loopwright.kernel.events import GateAnswered, HistoryCompressed
 from tests.faults.walking import Children, compare, facts_of, judge, stumble, walk
 
 CHUNKS = 4

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+from loopwright.engine.driver import POLL_MS
 from loopwright.model.actions import AskPerson
-from loopwright.runtime.driver import POLL_MS
-from loopwright.testing.plans import plan_of, step
 from tests.faults.simulation import settled
 from tests.faults.world import World
+from tests.support.plans import plan_of, step
 
 PLAN = plan_of(step("ask", AskPerson()))
 

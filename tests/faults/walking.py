@@ -12,14 +12,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from random import Random
 
-from loopwright.kernel.encoding import encode_facts
-from loopwright.kernel.facts import AnyFact, EffectDone, EffectFailed, RunFinished
+from loopwright.kernel.events import AnyEvent, EffectDone, EffectFailed, RunFinished, encode_facts
 from loopwright.model.plan import content_hash
-from loopwright.stores.opening import open_sqlite_log
-from loopwright.testing import check_invariants
+from loopwright.stores.sqlite.log import open_sqlite_log
 from tests.faults.chatting import NOTES
 from tests.faults.child import LOG
 from tests.faults.scenarios import SCENARIOS
+from tests.support.laws.log import check_invariants
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLED = -9
@@ -54,7 +53,7 @@ class Children:
         self._program.communicate()
 
 
-def facts_of(home: Path) -> list[AnyFact]:
+def facts_of(home: Path) -> list[AnyEvent]:
     log = open_sqlite_log(home / LOG, alive=lambda owner: False)
     try:
         return [numbered.fact for row in log.rows() for numbered in log.read(row.run)]
@@ -62,7 +61,7 @@ def facts_of(home: Path) -> list[AnyFact]:
         log.close()
 
 
-def plain(facts: Iterable[AnyFact], home: Path) -> list[str]:
+def plain(facts: Iterable[AnyEvent], home: Path) -> list[str]:
     """Facts without what differs between any two runs: times, ids, folders."""
     facts = list(facts)
     texts = [encode_facts([fact]).decode() for fact in facts]
@@ -96,7 +95,7 @@ def judge(home: Path, scenario: str) -> list[str]:
     return [*problems, *_notes((home / NOTES).read_text().splitlines(), facts), *files]
 
 
-def _notes(lines: list[str], facts: list[AnyFact]) -> Iterator[str]:
+def _notes(lines: list[str], facts: list[AnyEvent]) -> Iterator[str]:
     """Nothing that was told is lost, nothing that has an answer is done again."""
     answered = {
         fact.effect: seq

@@ -15,12 +15,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from loopwright.app.deciding import CallAnswer
-from loopwright.app.run_request import Start
-from loopwright.app.service import Service
+from loopwright.engine.actor import Actor
+from loopwright.engine.driver import LocalDriver
+from loopwright.engine.kernel_services import TextServices
 from loopwright.errors import Conflict, LoopwrightError, StorageError
-from loopwright.kernel.facts import (
-    AnyFact,
+from loopwright.kernel.events import (
+    AnyEvent,
     EffectDone,
     EffectFailed,
     EffectRequested,
@@ -29,19 +29,21 @@ from loopwright.kernel.facts import (
 )
 from loopwright.kernel.fold import fold
 from loopwright.model.plan import Agent, Plan, decode_plan
-from loopwright.ports import OPEN_STATUSES, Answer, Append, Job, Owner
-from loopwright.runtime.actor import Actor
-from loopwright.runtime.driver import LocalDriver
-from loopwright.runtime.senses import Texts
-from loopwright.stores.edge import Entry
+from loopwright.operations.gates import CallAnswer
+from loopwright.operations.run_request import RunStart
+from loopwright.operations.runs import Service
+from loopwright.ports import OPEN_STATUSES, Answer, Append, EffectJob, Owner
+from loopwright.stores.append_validation import PendingAppend
 from loopwright.stores.memory import MemoryLog, MemoryStore
-from loopwright.testing import FakeClock, ScriptedPerformer, check_invariants, picture
+from loopwright.testing import FakeClock, ScriptedPerformer
 from tests.faults.chance import random_plan
 from tests.faults.listening import holdings, overheard
 from tests.faults.people import question
 from tests.faults.replies import random_answer, schema_problem
 from tests.faults.talking import edited, edited_arguments
 from tests.planned_levels import PlannedLevels
+from tests.support.laws.log import check_invariants
+from tests.support.laws.state_picture import picture
 
 HERE = Path(__file__).parent
 
@@ -81,7 +83,7 @@ class WatchedLog(MemoryLog):
         doubt, self.in_doubt = self.in_doubt, False
         return super().changed() or doubt
 
-    def _commit(self, entry: Entry) -> None:
+    def _commit(self, entry: PendingAppend) -> None:
         self.world.committing(entry.append)
         super()._commit(entry)
 
@@ -93,16 +95,16 @@ class Crowd(ScriptedPerformer):
         super().__init__()
         self.world = world
         self.process = process
-        self.open: dict[tuple[str, str], Job] = {}
+        self.open: dict[tuple[str, str], EffectJob] = {}
 
-    def perform(self, job: Job) -> Answer | Awaitable[Answer]:
+    def perform(self, job: EffectJob) -> Answer | Awaitable[Answer]:
         self.world.performing(self.process, job)
         if self.world.dice.random() < 0.35:
             return random_answer(self.world.dice, job)
         self.open[job.run, job.effect] = job
         return self.hold(job)
 
-    def waiting(self) -> list[Job]:
+    def waiting(self) -> list[EffectJob]:
         self.open = {key: job for key, job in self.open.items() if key in self.held}
         return list(self.open.values())
 
@@ -190,7 +192,7 @@ class World:
         for fact in append.facts:
             self._watch_fact(append, fact)
 
-    def _watch_fact(self, append: Append, fact: AnyFact) -> None:
+    def _watch_fact(self, append: Append, fact: AnyEvent) -> None:
         run = append.run
         if isinstance(fact, EffectRequested):
             self.requested[run, fact.effect] = append.token
@@ -205,7 +207,7 @@ class World:
             self.complain(f"{run} is open beside {holder} for {key}")
         self.keys[key] = run
 
-    def performing(self, process: Process, job: Job) -> None:
+    def performing(self, process: Process, job: EffectJob) -> None:
         """An effect is begun after its request and before its answer, once for each driver."""
         key = job.run, job.effect
         self.note(process, f"begins {job.effect} of {job.run[-4:]}")
@@ -296,7 +298,7 @@ class World:
 
     def start(self, process: Process, plan: Plan) -> None:
         key = self.dice.choice((None, None, "one"))
-        start = Start(plan=plan, workspace=HERE, key=key, inputs={"n": 3})
+        start = RunStart(plan=plan, workspace=HERE, key=key, inputs={"n": 3})
         self.ask(process, lambda: process.service.start(start))
 
     def decide(self, process: Process, gate: str, *, calm: bool = False) -> None:
@@ -378,14 +380,14 @@ class World:
             for actor in process.actors():
                 self._compare(actor, [n.fact for n in log.read(actor.run)])
 
-    def _judge_turns(self, log: MemoryLog, facts: list[AnyFact]) -> None:
+    def _judge_turns(self, log: MemoryLog, facts: list[AnyEvent]) -> None:
         started = facts[0]
         assert isinstance(started, RunStarted)
         plan = decode_plan(log.blob(started.plan))
-        texts = Texts(log.blob, schema_problem)
+        texts = TextServices(log.blob, schema_problem)
         self.problems += holdings(plan, facts, texts.read)
 
-    def _compare(self, actor: Actor, facts: list[AnyFact]) -> None:
+    def _compare(self, actor: Actor, facts: list[AnyEvent]) -> None:
         if actor.busy or len(facts) != actor.state.version:
             return
         if picture(actor.state) != picture(fold(actor.plan, facts)):

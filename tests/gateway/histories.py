@@ -1,18 +1,18 @@
 """Histories and tools that the tests of this folder send."""
 
-from loopwright.model.messages import (
+from loopwright.model.chat import (
     AnyMessage,
     AssistantMessage,
     CallPart,
+    ChatTool,
     TextPart,
     ToolMessage,
     ToolResult,
-    ToolSpec,
     UserMessage,
 )
 
 TOOLS = (
-    ToolSpec(
+    ChatTool(
         name="fs.read",
         description="Read a file of the workspace.",
         schema={
@@ -22,7 +22,7 @@ TOOLS = (
             "additionalProperties": False,
         },
     ),
-    ToolSpec(name="shell.exec", description="Run a program.", schema={"type": "object"}),
+    ChatTool(name="shell.exec", description="Run a program.", schema={"type": "object"}),
 )
 
 

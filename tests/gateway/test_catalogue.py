@@ -2,8 +2,8 @@
 
 import pytest
 
-from loopwright.gateway.catalogue import Catalogue
-from loopwright.model.exchange import ModelUsage, Pricing
+from loopwright.gateway.models import Catalogue
+from loopwright.model.chat import ModelUsage, Pricing
 
 MILLION = ModelUsage(input_tokens=100_000, output_tokens=10_000)
 ASSUMED = Pricing(unknown="assume", input_usd=2.0, output_usd=10.0)

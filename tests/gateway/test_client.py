@@ -10,20 +10,20 @@ from contextlib import aclosing
 import msgspec
 import pytest
 
-from loopwright.gateway.catalogue import Catalogue
 from loopwright.gateway.client import Gateway
-from loopwright.model.exchange import (
-    Answered,
+from loopwright.gateway.models import Catalogue
+from loopwright.model.chat import (
     AttemptFailed,
     CallLimits,
+    ModelAnswer,
     ModelEvent,
     ModelRequest,
     Pricing,
-    Unanswered,
+    UnansweredRequest,
+    UserMessage,
 )
-from loopwright.model.messages import UserMessage
 from loopwright.testing import FakeClock
-from loopwright.testing.wires import Fault, Script, Turn, WireServer
+from loopwright.testing.wires import ScriptedFault, ScriptedTurn, WireScript, WireServer
 
 SECRET = "sk-proj-very-secret-0123456789"
 HELLO = (UserMessage(text="hello"),)
@@ -71,7 +71,7 @@ def test_no_event_has_the_key(provider: str) -> None:
     words = f"Incorrect API key provided: {SECRET}. Also sk-other-key-of-somebody is wrong."
 
     async def work() -> None:
-        script = Script(otherwise=Turn(fault=Fault(status=401, message=words)))
+        script = WireScript(otherwise=ScriptedTurn(fault=ScriptedFault(status=401, message=words)))
         with WireServer(script) as wires:
             env = {"LOOPWRIGHT_MODEL_BASE_URL": wires.url, "LOOPWRIGHT_MODEL_API_KEY": SECRET}
             async with Gateway(env=env, clock=FakeClock()) as gateway:
@@ -92,7 +92,7 @@ def test_a_denied_price_is_not_asked() -> None:
     """
 
     async def work() -> None:
-        with WireServer(Script(otherwise=Turn(text="paid"))) as wires:
+        with WireServer(WireScript(otherwise=ScriptedTurn(text="paid"))) as wires:
             env = {"LOOPWRIGHT_MODEL_BASE_URL": f"{wires.url}/v1"}
             elsewhere = Catalogue()  # to it, no model runs on this machine
             async with Gateway(env=env, clock=FakeClock(), catalogue=elsewhere) as gateway:
@@ -105,9 +105,9 @@ def test_a_denied_price_is_not_asked() -> None:
                 alone = msgspec.structs.replace(both, models=("local/unlisted",))
                 end = (await events_of(gateway, alone))[-1]
             assert [request.model for request in wires.asked] == ["gpt-4o"]
-        assert isinstance(answer, Answered)
+        assert isinstance(answer, ModelAnswer)
         assert answer.attempts[-1].usage.price == "listed"
-        assert isinstance(end, Unanswered)
+        assert isinstance(end, UnansweredRequest)
         assert end.failure.kind == "no_price"
 
     run(work())
@@ -117,15 +117,15 @@ def test_failover_tells_the_hopeful_failure() -> None:
     """When no model answers, the one that named a time is told, so that the run can wait."""
 
     async def work() -> None:
-        limited = Turn(fault=Fault(status=429, retry_after=7_200))
-        script = Script(turns=(limited, Turn(fault=Fault(status=401))))
+        limited = ScriptedTurn(fault=ScriptedFault(status=429, retry_after=7_200))
+        script = WireScript(turns=(limited, ScriptedTurn(fault=ScriptedFault(status=401))))
         clock = FakeClock()
         with WireServer(script) as wires:
             env = {"LOOPWRIGHT_MODEL_BASE_URL": f"{wires.url}/v1"}
             async with Gateway(env=env, clock=clock) as gateway:
                 request = ModelRequest(models=("openai/a", "openai/b"), messages=HELLO)
                 end = (await events_of(gateway, request))[-1]
-        assert isinstance(end, Unanswered)
+        assert isinstance(end, UnansweredRequest)
         assert end.failure.kind == "rate_limited"
         assert end.failure.model == "openai/a"
         assert end.failure.retry_at_ms == clock.now_ms() + 7_200_000
@@ -138,7 +138,7 @@ def test_the_deadline_for_everything_ends_a_pause() -> None:
     """A pause that would last beyond the deadline is cut there, and says so."""
 
     async def work() -> None:
-        script = Script(otherwise=Turn(fault=Fault(status=529)))
+        script = WireScript(otherwise=ScriptedTurn(fault=ScriptedFault(status=529)))
         clock = FakeClock()
         with WireServer(script) as wires:
             env = {"LOOPWRIGHT_MODEL_BASE_URL": f"{wires.url}/v1"}
@@ -153,7 +153,7 @@ def test_the_deadline_for_everything_ends_a_pause() -> None:
                             later = asyncio.get_running_loop().call_later
                             later(0.01, clock.advance, 9_000)
         end = told[-1]
-        assert isinstance(end, Unanswered)
+        assert isinstance(end, UnansweredRequest)
         assert end.failure.kind == "wall_timeout"
         assert len(end.attempts) == 1
 
@@ -171,10 +171,10 @@ def test_nobody_to_ask() -> None:
             request = ModelRequest(models=("local/x",), messages=HELLO, limits=CallLimits(tries=1))
             end = (await events_of(gateway, request))[-1]
             nobody = (await events_of(gateway, ModelRequest(models=(), messages=HELLO)))[-1]
-        assert isinstance(end, Unanswered)
+        assert isinstance(end, UnansweredRequest)
         assert end.failure.kind == "network"
         assert end.attempts[0].usage.usd == 0.0
-        assert isinstance(nobody, Unanswered)
+        assert isinstance(nobody, UnansweredRequest)
         assert nobody.failure.kind == "no_model"
 
     run(work())
@@ -187,7 +187,7 @@ def test_google_without_its_extra_says_so() -> None:
         async with Gateway(env={"GEMINI_API_KEY": "x"}, clock=FakeClock()) as gateway:
             request = ModelRequest(models=("google/gemini-2.5-flash",), messages=HELLO)
             end = (await events_of(gateway, request))[-1]
-        assert isinstance(end, Unanswered)
+        assert isinstance(end, UnansweredRequest)
         assert end.failure.kind == "no_model"
         assert "loopwright[google]" in end.failure.detail
 
@@ -199,11 +199,13 @@ def test_many_streams_at_once() -> None:
 
     async def work() -> None:
         text = "word " * 200
-        with WireServer(Script(otherwise=Turn(text=text, chunk=40))) as wires:
+        with WireServer(WireScript(otherwise=ScriptedTurn(text=text, chunk=40))) as wires:
             env = {"LOOPWRIGHT_MODEL_BASE_URL": f"{wires.url}/v1"}
             async with Gateway(env=env, clock=FakeClock()) as gateway:
                 request = ModelRequest(models=("local/x",), messages=HELLO)
                 ends = await asyncio.gather(*(events_of(gateway, request) for _ in range(100)))
-        assert all(isinstance(one[-1], Answered) and one[-1].message.text == text for one in ends)
+        assert all(
+            isinstance(one[-1], ModelAnswer) and one[-1].message.text == text for one in ends
+        )
 
     run(work())

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopwright.gateway.names import wire_names
+from loopwright.gateway.models import wire_names
 
 ALLOWED = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 

@@ -10,8 +10,7 @@ from contextlib import aclosing
 import pytest
 
 from loopwright.gateway.client import Gateway
-from loopwright.model.exchange import Answered, ModelEvent, ModelRequest
-from loopwright.model.messages import UserMessage
+from loopwright.model.chat import ModelAnswer, ModelEvent, ModelRequest, UserMessage
 from loopwright.testing import FakeClock
 
 HEAD = '"id":"1","object":"chat.completion.chunk","created":1,"model":"m"'
@@ -64,7 +63,7 @@ def test_counts_that_cannot_be() -> None:
 def main() -> None:
     for counts in COUNTS:
         event = asyncio.run(_answered(counts))
-        assert isinstance(event, Answered), event
+        assert isinstance(event, ModelAnswer), event
         measured = event.attempts[-1].usage.measured
         sys.stdout.write("known\n" if measured else "unknown\n")
 

@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator
 import httpx2
 import pytest
 
-from loopwright.gateway.library.rounds import Rounds
+from loopwright.gateway.library.speaker import StreamPacer
 
 LONG = 3_600.0
 NO_TIME_AT_ALL = -1.0
 MANY = 20
 
 
-async def rounds_used(rounds: Rounds, *, entering: bool = False) -> int:
+async def rounds_used(rounds: StreamPacer, *, entering: bool = False) -> int:
     """In how many rounds of the event loop so many come through that all come at once."""
     seen: set[int] = set()
     now = 0
@@ -40,7 +40,7 @@ async def rounds_used(rounds: Rounds, *, entering: bool = False) -> int:
 )
 def test_portions(portion: float, entering: bool, rounds: int) -> None:
     """As many go on in one round as fit in its time; the others go on in the next ones."""
-    assert asyncio.run(rounds_used(Rounds(portion), entering=entering)) == rounds
+    assert asyncio.run(rounds_used(StreamPacer(portion), entering=entering)) == rounds
 
 
 class Body(httpx2.AsyncByteStream):
@@ -62,7 +62,7 @@ def test_a_paced_body_is_whole(streamed: bool) -> None:
     async def read() -> tuple[bytes, bool]:
         body = Body()
         response = httpx2.Response(200, stream=body if streamed else None)
-        await Rounds(NO_TIME_AT_ALL).pace(response)
+        await StreamPacer(NO_TIME_AT_ALL).pace(response)
         return await response.aread(), body.closed
 
     assert asyncio.run(read()) == ((b"abc", True) if streamed else (b"", False))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from loopwright.gateway.specs import PROVIDERS, Endpoint, endpoint_of
-from loopwright.model.exchange import ModelFailure
+from loopwright.gateway.models import PROVIDERS, Endpoint, endpoint_of
+from loopwright.model.chat import ModelFailure
 
 SECRET = "sk-very-secret-0123456789"
 

@@ -9,21 +9,31 @@ from dataclasses import dataclass, field
 import msgspec
 import pytest
 
-from loopwright.agents.conversation import HAND_IN, SEND, submit_tool
-from loopwright.app.schemas import schema_problem
+from loopwright.engine.json_schema import schema_problem
 from loopwright.errors import LoopwrightError
-from loopwright.gateway.asking import models_of, request_of
-from loopwright.gateway.turns import INTERRUPTED, Turns
-from loopwright.kernel.calls import AgentCall, AnyCall, ModelCall, ToolCall
-from loopwright.model.exchange import Pricing
-from loopwright.model.messages import CallPart, ToolSpec, UserMessage
+from loopwright.gateway.turns import INTERRUPTED, ModelTurns, models_of, request_of
+from loopwright.kernel.event_parts import AgentCall, AnyCall, ModelCall, ToolCall
+from loopwright.model.chat import (
+    CallPart,
+    ChatTool,
+    Pricing,
+    RequestedCall,
+    UserMessage,
+    decode_turn,
+)
+from loopwright.model.chat import ModelTurn as Taken
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
-from loopwright.model.turns import Turn as Taken
-from loopwright.model.turns import WantedCall, decode_turn
-from loopwright.ports import Answer, Delta, Done, Failed, Job, Told
+from loopwright.ports import Answer, Delta, EffectFailure, EffectJob, EffectSuccess, ToolReply
+from loopwright.prompts.conversation import HAND_IN, SEND, submit_tool
 from loopwright.testing.models import ScriptedModel
-from loopwright.testing.wires import Call, Fault, Script, Turn, Usage
+from loopwright.testing.wires import (
+    ScriptedCall,
+    ScriptedFault,
+    ScriptedTurn,
+    ScriptedUsage,
+    WireScript,
+)
 
 AGENT = Agent(spec="model:local/tiny", system="Be brief.")
 SCHEMA: dict[str, JsonValue] = {
@@ -31,7 +41,7 @@ SCHEMA: dict[str, JsonValue] = {
     "properties": {"n": {"type": "integer"}},
     "required": ["n"],
 }
-READ = ToolSpec(name="fs.read", description="Reads.")
+READ = ChatTool(name="fs.read", description="Reads.")
 
 
 @dataclass
@@ -43,7 +53,7 @@ class Ended:
 
 @dataclass
 class Offer:
-    tools: tuple[ToolSpec, ...] = (READ,)
+    tools: tuple[ChatTool, ...] = (READ,)
     problems: tuple[str, ...] = ()
 
 
@@ -59,8 +69,8 @@ class Bench:
     async def specs(self) -> Offer:
         return Offer()
 
-    async def resolve(self, call: CallPart) -> WantedCall:
-        return WantedCall(id=call.id, tool=call.tool, arguments={"by": "bench"}, paths=("a",))
+    async def resolve(self, call: CallPart) -> RequestedCall:
+        return RequestedCall(id=call.id, tool=call.tool, arguments={"by": "bench"}, paths=("a",))
 
     async def run(
         self, tool: str, arguments: JsonValue, *, approved: bool = False, key: str = ""
@@ -86,10 +96,10 @@ class Letters:
     ok: bool = True
     sent: list[JsonValue] = field(default_factory=list)
 
-    def use(self, tool: str, arguments: JsonValue) -> Awaitable[Told]:
-        async def told() -> Told:
+    def use(self, tool: str, arguments: JsonValue) -> Awaitable[ToolReply]:
+        async def told() -> ToolReply:
             self.sent.append(arguments)
-            return Told(text="queued: m1" if self.ok else "dropped: nobody", ok=self.ok)
+            return ToolReply(text="queued: m1" if self.ok else "dropped: nobody", ok=self.ok)
 
         return told()
 
@@ -105,8 +115,8 @@ class Room:
     bench: Bench = field(default_factory=Bench)
     bus: Bus = field(default_factory=Bus)
 
-    def perform(self, job: Job) -> Answer:
-        turns = Turns(self.model, lambda _: self.bench, self.bus, schema_problem)
+    def perform(self, job: EffectJob) -> Answer:
+        turns = ModelTurns(self.model, lambda _: self.bench, self.bus, schema_problem)
 
         async def performed() -> Answer:
             return await turns.perform(job)
@@ -114,11 +124,11 @@ class Room:
         return asyncio.run(performed())
 
 
-def room(*turns: Turn, **more: object) -> Room:
-    return Room(ScriptedModel(Script(turns=turns)), **more)  # type: ignore[arg-type]
+def room(*turns: ScriptedTurn, **more: object) -> Room:
+    return Room(ScriptedModel(WireScript(turns=turns)), **more)  # type: ignore[arg-type]
 
 
-def job(call: AnyCall | None = None, **more: object) -> Job:
+def job(call: AnyCall | None = None, **more: object) -> EffectJob:
     made: dict[str, object] = {
         "run": "run_1",
         "effect": "main.0/model#1",
@@ -131,17 +141,17 @@ def job(call: AnyCall | None = None, **more: object) -> Job:
         "agent": AGENT,
         "messages": (UserMessage(text="Mend it."),),
     }
-    return Job(**{**made, **more})  # type: ignore[arg-type]
+    return EffectJob(**{**made, **more})  # type: ignore[arg-type]
 
 
 def taken(answer: Answer) -> Taken:
-    assert isinstance(answer, Done)
+    assert isinstance(answer, EffectSuccess)
     assert answer.result is not None
     return decode_turn(answer.result)
 
 
-def failed(answer: Answer) -> Failed:
-    assert isinstance(answer, Failed)
+def failed(answer: Answer) -> EffectFailure:
+    assert isinstance(answer, EffectFailure)
     return answer
 
 
@@ -149,10 +159,10 @@ def failed(answer: Answer) -> Failed:
 def test_a_turn_with_two_calls() -> None:
     """Text, calls under the tools' own names and usage reach the engine; those who look on too."""
     here = room(
-        Turn(
+        ScriptedTurn(
             text="I look.",
-            calls=(Call(name="fs.read", id="c1"), Call(name="fs.read", id="c2")),
-            usage=Usage(input=100, output=7),
+            calls=(ScriptedCall(name="fs.read", id="c1"), ScriptedCall(name="fs.read", id="c2")),
+            usage=ScriptedUsage(input=100, output=7),
         )
     )
     answer = here.perform(job())
@@ -173,10 +183,10 @@ def test_a_turn_with_two_calls() -> None:
 
 def test_a_result_is_a_call_of_its_own() -> None:
     """What is handed in is checked against its form; the toolbox never sees it."""
-    good = Call(name="submit_result", args={"n": 3}, id="a")
-    bad = Call(name="submit_result", args={"n": "x"}, id="b")
-    none = Call(name="submit_result", raw="{", id="c")
-    here = room(Turn(calls=(good, bad, none)))
+    good = ScriptedCall(name="submit_result", args={"n": 3}, id="a")
+    bad = ScriptedCall(name="submit_result", args={"n": "x"}, id="b")
+    none = ScriptedCall(name="submit_result", raw="{", id="c")
+    here = room(ScriptedTurn(calls=(good, bad, none)))
     calls = taken(here.perform(job(offers=(submit_tool(SCHEMA),)))).calls
     assert [(call.arguments, bool(call.problem)) for call in calls] == [
         ({"n": 3}, False),
@@ -187,7 +197,7 @@ def test_a_result_is_a_call_of_its_own() -> None:
 
 def test_a_turn_that_hands_nothing_in() -> None:
     """Where a result is due, words alone are no answer; what they cost is not lost."""
-    here = room(Turn(text="Done!", usage=Usage(input=9, output=1)))
+    here = room(ScriptedTurn(text="Done!", usage=ScriptedUsage(input=9, output=1)))
     answer = failed(here.perform(job(offers=(submit_tool(SCHEMA),))))
     assert (answer.error.type, answer.output) == ("bad_result", "Done!")
     assert answer.usage is not None
@@ -196,16 +206,16 @@ def test_a_turn_that_hands_nothing_in() -> None:
 
 def test_a_forced_turn_offers_nothing_else() -> None:
     """The one tool that is left is the one that hands in."""
-    here = room(Turn(calls=(Call(name="submit_result", args={"n": 1}),)))
+    here = room(ScriptedTurn(calls=(ScriptedCall(name="submit_result", args={"n": 1}),)))
     here.perform(job(offers=(submit_tool(SCHEMA),), forced=True))
     assert [tool.name for tool in here.model.requests[0].tools] == ["submit_result"]
 
 
 def test_a_summary_is_words() -> None:
     """It has no tools, and what it says is its output."""
-    here = room(Turn(text="All is well."))
+    here = room(ScriptedTurn(text="All is well."))
     answer = here.perform(job(ModelCall(agent="coder", role="summary"), system="Sum up."))
-    assert isinstance(answer, Done)
+    assert isinstance(answer, EffectSuccess)
     assert (answer.output, answer.result) == ("All is well.", None)
     assert here.model.requests[0].tools == ()
     assert here.model.requests[0].system == "Sum up."
@@ -214,17 +224,17 @@ def test_a_summary_is_words() -> None:
 @pytest.mark.parametrize(
     ("fault", "kind"),
     [
-        pytest.param(Fault(status=401), "not_signed_in", id="key"),
-        pytest.param(Fault(status=402), "budget_limit", id="credit"),
-        pytest.param(Fault(status=404), "not_found", id="model"),
-        pytest.param(Fault(status=400), "bad_input", id="request"),
-        pytest.param(Fault(status=503), "overloaded", id="busy"),
-        pytest.param(Fault(status=429, retry_after=3_600), "rate_limited", id="limit"),
+        pytest.param(ScriptedFault(status=401), "not_signed_in", id="key"),
+        pytest.param(ScriptedFault(status=402), "budget_limit", id="credit"),
+        pytest.param(ScriptedFault(status=404), "not_found", id="model"),
+        pytest.param(ScriptedFault(status=400), "bad_input", id="request"),
+        pytest.param(ScriptedFault(status=503), "overloaded", id="busy"),
+        pytest.param(ScriptedFault(status=429, retry_after=3_600), "rate_limited", id="limit"),
     ],
 )
-def test_failures_by_name(fault: Fault, kind: str) -> None:
+def test_failures_by_name(fault: ScriptedFault, kind: str) -> None:
     """Each failure of a service is one that a policy can name."""
-    here = room(Turn(fault=fault, times=None))
+    here = room(ScriptedTurn(fault=fault, times=None))
     error = failed(here.perform(job())).error
     assert error.type == kind
     assert (error.resets_at is not None) == (kind == "rate_limited")
@@ -232,14 +242,14 @@ def test_failures_by_name(fault: Fault, kind: str) -> None:
 
 def test_a_prompt_that_is_too_long() -> None:
     """The engine hears that the conversation has to become shorter."""
-    here = room(Turn(overflow=True, times=None))
+    here = room(ScriptedTurn(overflow=True, times=None))
     assert failed(here.perform(job())).error.type == "overflow"
 
 
 # -- judges and others that answer once ------------------------------------------------------------
 
 
-def judge(**more: object) -> Job:
+def judge(**more: object) -> EffectJob:
     call = AgentCall(agent="coder", role="judge")
     return job(call, prompt="Is it good?", messages=(), **more)
 
@@ -248,14 +258,18 @@ def judge(**more: object) -> Job:
     ("turns", "result"),
     [
         pytest.param(
-            [Turn(calls=(Call(name="submit_result", args={"n": 1}),))], '{"n":1}', id="tool"
+            [ScriptedTurn(calls=(ScriptedCall(name="submit_result", args={"n": 1}),))],
+            '{"n":1}',
+            id="tool",
         ),
-        pytest.param([Turn(text='I say {"n": 2}')], '{"n": 2}', id="words"),
-        pytest.param([Turn(text="Hm."), Turn(text='{"n": 3}')], '{"n": 3}', id="asked again"),
-        pytest.param([Turn(text="Hm."), Turn(text="Hm.")], None, id="never"),
+        pytest.param([ScriptedTurn(text='I say {"n": 2}')], '{"n": 2}', id="words"),
+        pytest.param(
+            [ScriptedTurn(text="Hm."), ScriptedTurn(text='{"n": 3}')], '{"n": 3}', id="asked again"
+        ),
+        pytest.param([ScriptedTurn(text="Hm."), ScriptedTurn(text="Hm.")], None, id="never"),
     ],
 )
-def test_a_single_answer_with_a_form(turns: list[Turn], result: str | None) -> None:
+def test_a_single_answer_with_a_form(turns: list[ScriptedTurn], result: str | None) -> None:
     """One more request when the first answer does not fit; then it has failed."""
     here = room(*turns)
     answer = here.perform(judge(schema=SCHEMA))
@@ -263,29 +277,30 @@ def test_a_single_answer_with_a_form(turns: list[Turn], result: str | None) -> N
         assert failed(answer).error.type == "bad_result"
         assert HAND_IN in here.model.requests[1].messages[-1].text  # type: ignore[union-attr]
     else:
-        assert isinstance(answer, Done)
+        assert isinstance(answer, EffectSuccess)
         assert answer.result == result
     assert len(here.model.requests) == len(turns)
 
 
 def test_a_single_answer_in_words() -> None:
     """Without a form the words are the answer."""
-    answer = room(Turn(text="Yes.")).perform(judge())
-    assert isinstance(answer, Done)
+    answer = room(ScriptedTurn(text="Yes.")).perform(judge())
+    assert isinstance(answer, EffectSuccess)
     assert (answer.output, answer.result) == ("Yes.", None)
 
 
 def test_a_judge_that_cannot_be_asked() -> None:
     """The failure is the service's, with what was spent before."""
     assert (
-        failed(room(Turn(fault=Fault(status=401))).perform(judge())).error.type == "not_signed_in"
+        failed(room(ScriptedTurn(fault=ScriptedFault(status=401))).perform(judge())).error.type
+        == "not_signed_in"
     )
 
 
 # -- tools -----------------------------------------------------------------------------------------
 
 
-def tool(name: str = "fs.read", **more: object) -> Job:
+def tool(name: str = "fs.read", **more: object) -> EffectJob:
     call = ToolCall(agent="coder", tool=name, call="c1")
     return job(call, effect="main.0/tool1#1", arguments='{"path":"a"}', **more)
 
@@ -295,7 +310,7 @@ def test_a_tool_is_done(approved: bool) -> None:
     """With its arguments, and with a person's word where there is one."""
     here = room()
     answer = here.perform(tool(approved=approved))
-    assert isinstance(answer, Done)
+    assert isinstance(answer, EffectSuccess)
     assert answer.output == "seen"
     assert here.bench.done == [("fs.read", {"path": "a"}, approved)]
     assert all(key.endswith("#1") for key in here.bench.keys), "what is kept is kept once"
@@ -318,8 +333,8 @@ def test_a_call_whose_end_nobody_saw(name: str, runs: int) -> None:
     here = room()
     answer = here.perform(tool(name, again=True))
     assert len(here.bench.done) == runs
-    assert isinstance(answer, Done) == bool(runs)
-    if isinstance(answer, Failed):
+    assert isinstance(answer, EffectSuccess) == bool(runs)
+    if isinstance(answer, EffectFailure):
         assert answer.error.detail == INTERRUPTED
 
 
@@ -328,7 +343,7 @@ def test_a_message_to_the_coordinator(ok: bool) -> None:
     """It goes to the run, and the model is told what became of it."""
     letters = Letters(ok)
     answer = room().perform(tool(SEND.name, talk=letters))
-    assert isinstance(answer, Done) == ok
+    assert isinstance(answer, EffectSuccess) == ok
     assert letters.sent == [{"path": "a"}]
     assert answer.output.startswith("queued" if ok else "dropped")
 
@@ -340,13 +355,13 @@ def test_a_message_without_anybody_there() -> None:
 
 def test_a_grant_that_cannot_be_given() -> None:
     """What an agent asks for and nobody has is told with the fix."""
-    model = ScriptedModel(Script())
+    model = ScriptedModel(WireScript())
 
-    def none(_: Job) -> Bench:
+    def none(_: EffectJob) -> Bench:
         raise LoopwrightError("there is no MCP server 'x'", hint="describe it")
 
     async def performed() -> Answer:
-        return await Turns(model, none, Bus(), schema_problem).perform(job())
+        return await ModelTurns(model, none, Bus(), schema_problem).perform(job())
 
     answer = failed(asyncio.run(performed()))
     assert (answer.error.type, answer.error.detail) == (

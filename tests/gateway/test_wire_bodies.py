@@ -19,20 +19,22 @@ from pydantic_ai.direct import model_request_stream
 
 from loopwright.gateway.client import Gateway
 from loopwright.gateway.library import chat, claude
-from loopwright.gateway.library.converting import (
+from loopwright.gateway.library.messages import (
     library_messages,
     library_parameters,
     library_settings,
     tool_names,
 )
-from loopwright.gateway.names import wire_names
-from loopwright.gateway.specs import Endpoint, endpoint_of
-from loopwright.model.exchange import Answered, Decoding, ModelEvent, ModelRequest
-from loopwright.model.messages import (
+from loopwright.gateway.models import Endpoint, endpoint_of, wire_names
+from loopwright.model.chat import (
     AnyMessage,
     AssistantMessage,
     CallPart,
+    DecodingOptions,
     FilePart,
+    ModelAnswer,
+    ModelEvent,
+    ModelRequest,
     SystemMessage,
     TextPart,
     ThoughtPart,
@@ -41,7 +43,7 @@ from loopwright.model.messages import (
     UserMessage,
 )
 from loopwright.testing import FakeClock
-from loopwright.testing.wires import Call, Script, Turn, WireServer
+from loopwright.testing.wires import ScriptedCall, ScriptedTurn, WireScript, WireServer
 from tests.gateway.histories import TOOLS, tool_turns
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -51,7 +53,7 @@ MODELS = {
     "local": "local/fake-model",
     "responses": "openai-responses/gpt-4.1",
 }
-DECODING = Decoding(temperature=0.15, max_output_tokens=2_000)
+DECODING = DecodingOptions(temperature=0.15, max_output_tokens=2_000)
 
 
 def env_of(wires: WireServer) -> dict[str, str]:
@@ -80,7 +82,7 @@ async def conversation(wires: WireServer, model: str) -> None:
                 decoding=DECODING,
             )
             answer = await last_event(gateway, request)
-            assert isinstance(answer, Answered)
+            assert isinstance(answer, ModelAnswer)
             one, two = answer.message.calls
             results = (
                 ToolResult(id=two.id, tool=two.tool, text="no such program", error=True),
@@ -89,7 +91,7 @@ async def conversation(wires: WireServer, model: str) -> None:
             history += (answer.message, ToolMessage(results=results))
             history += (UserMessage(text=word),) if word else ()
         assert isinstance(
-            await last_event(gateway, ModelRequest(models=(model,), messages=history)), Answered
+            await last_event(gateway, ModelRequest(models=(model,), messages=history)), ModelAnswer
         )
 
 
@@ -99,11 +101,11 @@ def test_bodies_are_as_recorded(name: str) -> None:
     their JSON. Renew them with LOOPWRIGHT_RENEW_WIRES=1, and read what has changed.
     """
     calls = (
-        Call(name="fs_read", args={"path": "Makefile"}),
-        Call(name="shell_exec", args={"argv": ["make", "-n"]}),
+        ScriptedCall(name="fs_read", args={"path": "Makefile"}),
+        ScriptedCall(name="shell_exec", args={"argv": ["make", "-n"]}),
     )
-    turn = Turn(text="I look.", thinking="Two things at once.", calls=calls, times=2)
-    with WireServer(Script(turns=(turn, Turn(text="It is red.")))) as wires:
+    turn = ScriptedTurn(text="I look.", thinking="Two things at once.", calls=calls, times=2)
+    with WireServer(WireScript(turns=(turn, ScriptedTurn(text="It is red.")))) as wires:
         asyncio.run(conversation(wires, MODELS[name]))
         assert wires.refused == []
         bodies = [request.body for request in wires.asked]
@@ -151,7 +153,7 @@ def test_an_error_is_told_once(wire: str, text: str, seen: str) -> None:
         AssistantMessage(parts=(CallPart(id="c1", tool="fs.read", args="{}"),)),
         ToolMessage(results=(ToolResult(id="c1", tool="fs.read", text=text, error=True),)),
     )
-    with WireServer(Script(otherwise=Turn(text="ok"))) as wires:
+    with WireServer(WireScript(otherwise=ScriptedTurn(text="ok"))) as wires:
         asyncio.run(_told(wires, ModelRequest(models=(MODELS[wire],), messages=history)))
         [sent] = wires.asked
     if wire == "responses":
@@ -165,7 +167,7 @@ def test_an_error_is_told_once(wire: str, text: str, seen: str) -> None:
 
 async def _told(wires: WireServer, request: ModelRequest) -> None:
     async with Gateway(env=env_of(wires), clock=FakeClock()) as gateway:
-        assert isinstance(await last_event(gateway, request), Answered)
+        assert isinstance(await last_event(gateway, request), ModelAnswer)
 
 
 async def body(to: Endpoint, client: Any, request: ModelRequest, wires: WireServer) -> bytes:
@@ -193,7 +195,7 @@ def test_the_shortcut_sends_the_same_body(name: str, turns: int) -> None:
     """With and without the shortcut around the SDK's walk the same bytes are sent."""
     plain = AsyncAnthropic if name == "anthropic" else AsyncOpenAI
     short = claude.Client if name == "anthropic" else chat.Client
-    with WireServer(Script(otherwise=Turn(text="ok"))) as wires:
+    with WireServer(WireScript(otherwise=ScriptedTurn(text="ok"))) as wires:
         to = endpoint_of(MODELS[name], env_of(wires))
         assert isinstance(to, Endpoint)
         request = ModelRequest(
@@ -201,7 +203,7 @@ def test_the_shortcut_sends_the_same_body(name: str, turns: int) -> None:
             system="Be good.",
             messages=tool_turns(turns),
             tools=TOOLS,
-            decoding=Decoding(
+            decoding=DecodingOptions(
                 max_output_tokens=500,
                 schema={"type": "object", "properties": {"a": {"type": "string"}}}
                 if turns == 1
@@ -233,7 +235,10 @@ def test_every_call_has_exactly_one_result(name: str) -> None:
     """Whatever the history, crashes and doubled ids included: a server that checks each call for
     its one result, right after its turn, accepts every request.
     """
-    with WireServer(Script(otherwise=Turn(text="ok"))) as wires, asyncio.Runner() as runner:
+    with (
+        WireServer(WireScript(otherwise=ScriptedTurn(text="ok"))) as wires,
+        asyncio.Runner() as runner,
+    ):
         gateway = runner.run(_opened(wires))
 
         @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -242,7 +247,7 @@ def test_every_call_has_exactly_one_result(name: str) -> None:
             messages = (UserMessage(text="the task"), *history)
             request = ModelRequest(models=(MODELS[name],), messages=messages, tools=TOOLS)
             answer = runner.run(last_event(gateway, request))
-            assert isinstance(answer, Answered), answer
+            assert isinstance(answer, ModelAnswer), answer
             assert wires.requests[-1].complaints() == []
 
         accepted()
@@ -271,10 +276,10 @@ def test_files_are_parts_of_the_message(wire: str, kinds: list[str]) -> None:
     message = UserMessage(text="Look.", files=(PICTURE, PAPER))
 
     async def body() -> Any:
-        with WireServer(Script(turns=(Turn(text="seen"),))) as wires:
+        with WireServer(WireScript(turns=(ScriptedTurn(text="seen"),))) as wires:
             async with Gateway(env=env_of(wires), clock=FakeClock()) as gateway:
                 request = ModelRequest(models=(MODELS[wire],), messages=(message,))
-                assert isinstance(await last_event(gateway, request), Answered)
+                assert isinstance(await last_event(gateway, request), ModelAnswer)
             return wires.asked[-1].body
 
     sent = asyncio.run(body())

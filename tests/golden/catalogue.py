@@ -16,17 +16,17 @@ from typing import Protocol
 import msgspec
 
 from loopwright import kernel
-from loopwright.app.views.summary import summary as run_summary
-from loopwright.kernel.facts import AnyFact, EffectRequested, StepFinished, StepSkipped
+from loopwright.kernel.events import AnyEvent, EffectRequested, StepFinished, StepSkipped
 from loopwright.kernel.state import State
 from loopwright.model.plan import Plan, decode_plan
 from loopwright.model.record import Blob, Text
-from loopwright.testing import picture
+from loopwright.views.summary import summary as run_summary
 from tests.golden.files import FOLDER
 from tests.golden.kernel_runs import KERNEL_RUNS
 from tests.golden.recording import RECORDINGS
 from tests.golden.stored_runs import STORED_RUNS
 from tests.kernel.driving import kind
+from tests.support.laws.state_picture import picture
 
 LOGS = FOLDER / "logs"
 
@@ -38,7 +38,7 @@ class Run(Protocol):
     def plan(self) -> Plan: ...
 
     @property
-    def facts(self) -> list[AnyFact]: ...
+    def facts(self) -> list[AnyEvent]: ...
 
 
 RUNS: dict[str, Callable[[], Run]] = {**RECORDINGS, **KERNEL_RUNS, **STORED_RUNS}
@@ -52,8 +52,8 @@ PURPOSES = {
 """What an effect is for: the part of its id between `/` and `#`, without a number at its end."""
 
 
-def read_facts(name: str) -> list[AnyFact]:
-    decoder = msgspec.json.Decoder(AnyFact)
+def read_facts(name: str) -> list[AnyEvent]:
+    decoder = msgspec.json.Decoder(AnyEvent)
     lines = (LOGS / f"{name}.jsonl").read_bytes().splitlines()
     return [decoder.decode(line) for line in lines]
 
@@ -66,7 +66,7 @@ def read_expected(name: str) -> object:
     return json.loads((LOGS / f"{name}.expected.json").read_text(encoding="utf-8"))
 
 
-def lines_of(facts: Iterable[AnyFact]) -> bytes:
+def lines_of(facts: Iterable[AnyEvent]) -> bytes:
     """Events as they are on disk, one on each line."""
     encoder = msgspec.json.Encoder()
     return b"".join(encoder.encode(fact) + b"\n" for fact in facts)
@@ -79,7 +79,7 @@ def as_json(value: object) -> bytes:
 # -- what a log comes to ---------------------------------------------------------------------------
 
 
-def summary(state: State, facts: Sequence[AnyFact]) -> dict[str, object]:
+def summary(state: State, facts: Sequence[AnyEvent]) -> dict[str, object]:
     """The result of a run, as later releases must still see it."""
     end = state.finished
     ended = [fact for fact in facts if isinstance(fact, StepFinished | StepSkipped)]
@@ -143,15 +143,15 @@ def purpose_of(effect: str) -> str:
     return re.sub(r"\d+$", "", effect.rpartition("/")[2].partition("#")[0])
 
 
-def kinds_in(facts: Iterable[AnyFact]) -> set[str]:
+def kinds_in(facts: Iterable[AnyEvent]) -> set[str]:
     return {kind(fact) for fact in facts}
 
 
-def purposes_in(facts: Iterable[AnyFact]) -> set[str]:
+def purposes_in(facts: Iterable[AnyEvent]) -> set[str]:
     return {purpose_of(fact.effect) for fact in facts if isinstance(fact, EffectRequested)}
 
 
-def calls_in(facts: Iterable[AnyFact]) -> set[tuple[str, str]]:
+def calls_in(facts: Iterable[AnyEvent]) -> set[tuple[str, str]]:
     """Kinds of calls with their roles."""
     return {
         (str(type(fact.call).__struct_config__.tag), getattr(fact.call, "role", ""))
@@ -184,7 +184,7 @@ def purposes_in_source(package: ModuleType = kernel) -> set[str]:
     return found
 
 
-_PURPOSE_AT = {"request": 2, "_request": 1, "effect_id": 1}
+_PURPOSE_AT = {"request_effect": 2, "_request": 1, "effect_id": 1}
 """The functions that make the id of an effect, and which argument is its purpose."""
 
 

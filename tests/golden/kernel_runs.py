@@ -9,12 +9,20 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from loopwright.kernel.calls import AgentCall, LookupCall, MatchCall, ModelCall, ToolCall
-from loopwright.kernel.facts import (
+from loopwright.kernel.event_parts import (
+    AgentCall,
+    DiffStat,
+    LookupCall,
+    MatchCall,
+    ModelCall,
+    Snapshot,
+    ToolCall,
+    Usage,
+)
+from loopwright.kernel.events import (
     AgentChanged,
     BudgetReserved,
     BudgetSettled,
-    DiffStat,
     EffectRepeated,
     EffectRequested,
     GateAnswered,
@@ -22,15 +30,14 @@ from loopwright.kernel.facts import (
     RunForked,
     RunReopened,
     RunStarted,
-    Snapshot,
-    Usage,
 )
-from loopwright.kernel.forking import copied, end_of
+from loopwright.kernel.reopened_runs import copied, end_of
 from loopwright.model.actions import (
     AskPerson,
     CallAgent,
-    Cycle,
+    Cel,
     Each,
+    ModelCycle,
     Repeat,
     Rework,
     RunScript,
@@ -38,25 +45,29 @@ from loopwright.model.actions import (
     Steps,
     Wait,
 )
+from loopwright.model.chat import AssistantMessage, ModelTurn, RequestedCall, TextPart, encode_turn
 from loopwright.model.checks import (
     AllOf,
     Cap,
-    Command,
+    CommandCheck,
     Contains,
     Expr,
     Goal,
     Judge,
     NoCalls,
     Regex,
-    Script,
+    ScriptCheck,
 )
-from loopwright.model.expr import Cel
-from loopwright.model.memory import History, ProgressLog, StageOutputs
-from loopwright.model.messages import AssistantMessage, TextPart
 from loopwright.model.plan import Agent, Coordinator, Plan
-from loopwright.model.policy import Limits, Retry, WorkspacePolicy
-from loopwright.model.template import Items, Ref, literal
-from loopwright.model.turns import Turn, WantedCall, encode_turn
+from loopwright.model.policy import (
+    ConversationHistory,
+    Limits,
+    ProgressLog,
+    Retry,
+    StageOutputs,
+    WorkspacePolicy,
+)
+from loopwright.model.record import LiteralItems, Ref, literal
 from tests.kernel.driving import (
     Driver,
     Fail,
@@ -168,10 +179,10 @@ def judged() -> Driver:
     """Every check that needs an effect; a judge is asked again, and waits for a rate limit."""
     checks = AllOf(
         parts=(
-            Script(text="./check", env={"WHAT": (Ref(of="message"),)}),
+            ScriptCheck(text="./check", env={"WHAT": (Ref(of="message"),)}),
             Regex(pattern="(?<=a)b", engine="javascript"),
             Expr(text="iteration >= 1"),
-            Command(argv=("make", "test")),
+            CommandCheck(argv=("make", "test")),
             Judge(agent="judge"),
         )
     )
@@ -294,14 +305,14 @@ def coordinator_waits() -> Driver:
 # -- chat models -----------------------------------------------------------------------------------
 
 
-def _turn(text: str, *calls: WantedCall) -> Reply:
+def _turn(text: str, *calls: RequestedCall) -> Reply:
     message = AssistantMessage(parts=(TextPart(text=text),) if text else ())
-    turn = Turn(message=message, calls=calls, model="fake")
+    turn = ModelTurn(message=message, calls=calls, model="fake")
     return Reply(text, result=encode_turn(turn), usage=Usage(900, 40, 0.02))
 
 
-def _call(id: str, tool: str) -> WantedCall:
-    return WantedCall(id=id, tool=tool, arguments={"path": "a"}, paths=("a",))
+def _call(id: str, tool: str) -> RequestedCall:
+    return RequestedCall(id=id, tool=tool, arguments={"path": "a"}, paths=("a",))
 
 
 _TURNS = (
@@ -328,10 +339,10 @@ def _chatting(request: EffectRequested) -> Said:
 
 def _chat(strategy: str) -> Driver:
     loop = Repeat(
-        body=Cycle(agent="coder", prompt=literal("Tidy up."), nudge="Go on."),
+        body=ModelCycle(agent="coder", prompt=literal("Tidy up."), nudge="Go on."),
         max=6,
         until=NoCalls(),
-        memory=History(window=200, strategy=strategy, summaries=2),  # type: ignore[arg-type]
+        memory=ConversationHistory(window=200, strategy=strategy, summaries=2),  # type: ignore[arg-type]
     )
     coder = Agent(spec="model:fake", approvals={"fs.write": "always"})
     retry = Retry(attempts=2, base_ms=50)
@@ -379,14 +390,14 @@ def snapshots() -> Driver:
         return Reply("worked", code=0 if request.iteration == 2 else 1)
 
     policy = WorkspacePolicy(snapshots=True, protect=("tests/**",))
-    loop = Repeat(body=WORK, max=3, until=Command(argv=("./test.sh", "-q")))
+    loop = Repeat(body=WORK, max=3, until=CommandCheck(argv=("./test.sh", "-q")))
     plan = Plan(name="t", steps=(Step(id="main", action=loop),), workspace=policy)
     return drive(plan, script)
 
 
 def items_in_parallel() -> Driver:
     """A list in parallel, one call at a time, with an iteration that is stopped by its time."""
-    each = Each(items=Items(values=("a", "b", "c")), parallel=3, on_item_error="continue")
+    each = Each(items=LiteralItems(values=("a", "b", "c")), parallel=3, on_item_error="continue")
     inner = Repeat(body=WORK, max=2, until=Cap(), limits=Limits(pass_wall_ms=400), delay_ms=20)
     plan = replace(plan_of(Repeat(body=inner, each=each, output="list")), parallel=1)
     return drive(plan, by_effect({"main[1].0/agent#1": None}), decisions("approve"))

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from loopwright.kernel.facts import Usage
+from loopwright.kernel.event_parts import Usage
 from loopwright.model.actions import (
     AskPerson,
     CallAgent,
     Each,
-    Gate,
+    LoopGate,
     Repeat,
     RunCommand,
     Step,
     Steps,
 )
-from loopwright.model.checks import AllOf, Command, Contains, Person, Signal
-from loopwright.model.memory import PreviousOutput, ProgressLog
+from loopwright.model.checks import AllOf, CommandCheck, Contains, PersonCheck, Signal
 from loopwright.model.plan import Coordinator
-from loopwright.model.policy import Limits, Retry
-from loopwright.model.template import Items, literal
+from loopwright.model.policy import Limits, PreviousOutput, ProgressLog, Retry
+from loopwright.model.record import LiteralItems, literal
 from tests.kernel.driving import (
     Driver,
     Fail,
@@ -42,18 +41,18 @@ def signal_loop() -> Driver:
 
 
 def command_loop() -> Driver:
-    tests = AllOf(parts=(Signal(word="DONE"), Command(argv=("make", "test"))))
+    tests = AllOf(parts=(Signal(word="DONE"), CommandCheck(argv=("make", "test"))))
     plan = plan_of(Repeat(body=WORK, max=5, until=tests, memory=PreviousOutput()))
     return drive(plan, by_pass("DONE", commands=[Reply("1 failed", code=1), Reply("ok", code=0)]))
 
 
 def gate_approved() -> Driver:
-    plan = plan_of(Repeat(body=WORK, max=5, until=Person(message=literal("Good?"))))
+    plan = plan_of(Repeat(body=WORK, max=5, until=PersonCheck(message=literal("Good?"))))
     return drive(plan, by_pass("v1", "v2"), decisions(("continue", "shorter"), "approve"))
 
 
 def gate_rejected() -> Driver:
-    plan = plan_of(Repeat(body=WORK, max=5, gate=Gate()))
+    plan = plan_of(Repeat(body=WORK, max=5, gate=LoopGate()))
     return drive(plan, by_pass("v1"), decisions(("reject", "wrong file")))
 
 
@@ -78,7 +77,7 @@ def stopped() -> Driver:
 
 
 def for_each() -> Driver:
-    each = Each(items=Items(values=("a", "b", "c")), parallel=2, on_item_error="continue")
+    each = Each(items=LiteralItems(values=("a", "b", "c")), parallel=2, on_item_error="continue")
     plan = plan_of(Repeat(body=WORK, each=each))
     return drive(plan, by_effect({"main[1]/agent#1": Fail("exit", "code 2")}))
 
@@ -117,7 +116,7 @@ def waiting() -> Driver:
     plan = plan_of_steps(
         Step(id="work", action=WORK),
         Step(id="ship", action=AskPerson(capture=True)),
-        Step(id="loop", action=Repeat(body=WORK, max=2, until=Person(), check_first=True)),
+        Step(id="loop", action=Repeat(body=WORK, max=2, until=PersonCheck(), check_first=True)),
     )
     run = drive(plan, by_effect({"work/agent#1": None}))
     run.pause()

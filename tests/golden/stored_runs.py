@@ -10,29 +10,36 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from loopwright.app.deciding import CallAnswer
-from loopwright.app.dialects import parse_definition
-from loopwright.app.loop_steering import LoopEdit, edit
-from loopwright.app.messaging import tell
-from loopwright.app.reopening import Changes, reopen
-from loopwright.app.run_request import Start
-from loopwright.kernel.calls import AgentCall, LookupCall, ModelCall, ToolCall
-from loopwright.kernel.facts import AnyFact, Failure, RunStarted, ToolUse, Usage
+from loopwright.kernel.event_parts import (
+    AgentCall,
+    Failure,
+    LookupCall,
+    ModelCall,
+    ToolCall,
+    ToolUse,
+    Usage,
+)
+from loopwright.kernel.events import AnyEvent, RunStarted
 from loopwright.model.actions import Decision
-from loopwright.model.messages import AssistantMessage, TextPart
+from loopwright.model.chat import AssistantMessage, ModelTurn, RequestedCall, TextPart, encode_turn
 from loopwright.model.plan import Agent, Plan, decode_plan
-from loopwright.model.turns import Turn, WantedCall, encode_turn
-from loopwright.ports import Answer, Done, Failed, Job
-from loopwright.ports.activity import ActivityEntry
+from loopwright.operations.dialects import parse_definition
+from loopwright.operations.gates import CallAnswer
+from loopwright.operations.loops.loop_details import LoopEdit, edit
+from loopwright.operations.messages import tell
+from loopwright.operations.run_control import ResumeChanges, reopen
+from loopwright.operations.run_request import RunStart
+from loopwright.ports import Answer, EffectFailure, EffectJob, EffectSuccess
+from loopwright.ports.runs import ActivityEntry
 from loopwright.testing import ScriptedPerformer
-from tests.runtime.world import Process, World, quiet
-from tests.runtime.world import run as in_loop
+from tests.engine.world import Process, World, quiet
+from tests.engine.world import run as in_loop
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 MOST_STEPS = 200
 SPENT = Usage(input_tokens=120, output_tokens=30, usd=0.02)
 
-Answers = Callable[[Job], Answer | None]
+Answers = Callable[[EffectJob], Answer | None]
 People = Callable[[str], tuple[Decision, str]]
 """The decision about the gate at a path."""
 
@@ -42,7 +49,7 @@ class Recorded:
     """A plan as it is stored with a run, and the events of that run."""
 
     plan: Plan
-    facts: list[AnyFact]
+    facts: list[AnyEvent]
 
 
 def stored(process: Process, run: str) -> Recorded:
@@ -84,7 +91,7 @@ def plan_at(file: str, dialect: str, files: Mapping[str, bytes] | Path | None = 
 
 
 async def begin(process: Process, plan: Plan, **more: object) -> str:
-    start = Start(
+    start = RunStart(
         plan=plan,
         workspace=Path("/"),
         message="Make it work.",
@@ -110,16 +117,16 @@ def driven(plan: Plan, answers: Answers, people: People = approves, **more: obje
 def by_agent(table: Mapping[str, tuple[str, ...]], default: str = "worked") -> Answers:
     """The n-th iteration of an agent gets its n-th text, the last one again and again."""
 
-    def answer(job: Job) -> Answer:
+    def answer(job: EffectJob) -> Answer:
         if isinstance(job.call, LookupCall):
-            return Done(output="plan.md", code=0)
+            return EffectSuccess(output="plan.md", code=0)
         if not isinstance(job.call, AgentCall):
-            return Done(output="1 passed", code=0 if job.iteration > 1 else 1)
+            return EffectSuccess(output="1 passed", code=0 if job.iteration > 1 else 1)
         texts = table.get(job.call.agent, (default,))
         text = texts[min(max(job.iteration, 1), len(texts)) - 1]
         if text.startswith("{"):
-            return Done(output=text, result=text, usage=SPENT)
-        return Done(output=text, usage=SPENT, session=f"session of {job.call.agent}")
+            return EffectSuccess(output=text, result=text, usage=SPENT)
+        return EffectSuccess(output=text, usage=SPENT, session=f"session of {job.call.agent}")
 
     return answer
 
@@ -143,7 +150,9 @@ def rondoflow() -> Recorded:
     """An assistant whose iterations a person reviews."""
     people = in_order(("continue", "shorter"), ("approve", ""))
     plan = plan_at("rondoflow/valid/manual.yaml", "rondoflow")
-    return driven(plan, lambda job: Done(output=f"draft {job.iteration}", usage=SPENT), people)
+    return driven(
+        plan, lambda job: EffectSuccess(output=f"draft {job.iteration}", usage=SPENT), people
+    )
 
 
 def rondoflow_tests() -> Recorded:
@@ -185,11 +194,11 @@ HELD = "loop-stages.0.worker/agent#1"
 def archon() -> Recorded:
     """Loops inside of loops, with shell steps and shell checks."""
 
-    def answer(job: Job) -> Answer:
+    def answer(job: EffectJob) -> Answer:
         if isinstance(job.call, AgentCall):
-            return Done(output="<promise>OK</promise>" if job.iteration > 1 else "trying")
+            return EffectSuccess(output="<promise>OK</promise>" if job.iteration > 1 else "trying")
         done = job.effect.startswith(("top/", "outer.0.after", "outer.1"))
-        return Done(output="listed", code=0 if done else 1)
+        return EffectSuccess(output="listed", code=0 if done else 1)
 
     return driven(plan_at("archon/valid/nested.yaml", "archon"), answer)
 
@@ -203,20 +212,22 @@ def archon_reworked() -> Recorded:
 def aldo() -> Recorded:
     """Cycles of a chat model with tools and a ceiling on its turns."""
 
-    def answer(job: Job) -> Answer:
+    def answer(job: EffectJob) -> Answer:
         if isinstance(job.call, ToolCall):
-            return Done(output="a file", code=0)
+            return EffectSuccess(output="a file", code=0)
         assert isinstance(job.call, ModelCall | AgentCall)
         last = job.iteration > 2
         text = "That is enough." if last else "I look."
-        calls = () if last else (WantedCall(id=f"c{job.iteration}", tool="fs.read", paths=("a",)),)
-        turn = Turn(
+        calls = (
+            () if last else (RequestedCall(id=f"c{job.iteration}", tool="fs.read", paths=("a",)),)
+        )
+        turn = ModelTurn(
             message=AssistantMessage(parts=(TextPart(text=text),)),
             calls=calls,
             model="fake",
             task=job.task,
         )
-        return Done(output=text, result=encode_turn(turn), usage=SPENT)
+        return EffectSuccess(output=text, result=encode_turn(turn), usage=SPENT)
 
     files = {"prompt.md": b"You are careful.\n"}
     return driven(plan_at("aldo/valid/iteration-with-ceilings.yaml", "aldo", files), answer)
@@ -226,7 +237,7 @@ def aldo_composite() -> Recorded:
     """A composite of several agents and files."""
     folder = CORPUS / "aldo/files/valid/parallel"
     plan = plan_at("aldo/files/valid/parallel/main.yaml", "aldo", folder)
-    return driven(plan, lambda job: Done(output=f"{job.step} worked", usage=SPENT))
+    return driven(plan, lambda job: EffectSuccess(output=f"{job.step} worked", usage=SPENT))
 
 
 def coqui() -> Recorded:
@@ -258,16 +269,18 @@ def coqui_retried() -> Recorded:
         answers = by_agent({"reviewer": ("APPROVED",)})
         failing = [True]
 
-        def answer(job: Job) -> Answer | None:
+        def answer(job: EffectJob) -> Answer | None:
             if failing and isinstance(job.call, AgentCall) and job.call.agent == "reviewer":
                 failing.clear()
-                return Failed(error=Failure(type="agent", detail="out of words"), usage=SPENT)
+                return EffectFailure(
+                    error=Failure(type="agent", detail="out of words"), usage=SPENT
+                )
             return answers(job)
 
         process = World().process(answer)
         run = await begin(process, plan_at("coqui/valid/artifact-required.json", "coqui"))
         await drive(process, run)
-        again = Changes(stage="retry", note="Use fewer words.")
+        again = ResumeChanges(stage="retry", note="Use fewer words.")
         await reopen(process.service, run, by="ann", changes=again)
         await drive(process, run)
         return stored(process, run)
@@ -281,7 +294,7 @@ def coqui_retried() -> Recorded:
 class _Reporting(ScriptedPerformer):
     """An agent that reports what it does while it works."""
 
-    def perform(self, job: Job) -> Answer | Awaitable[Answer]:
+    def perform(self, job: EffectJob) -> Answer | Awaitable[Answer]:
         job.activity.record(
             ActivityEntry(kind="command", tool="Bash", target="pytest -q", ok=False, code=1, ms=40)
         )
@@ -308,11 +321,11 @@ def taken_over() -> Recorded:
     return in_loop(go())
 
 
-def _worked(job: Job) -> Answer:
+def _worked(job: EffectJob) -> Answer:
     if not isinstance(job.call, AgentCall):
-        return Done(output="ok", code=0)
+        return EffectSuccess(output="ok", code=0)
     tools = (ToolUse(name="Bash", input="pytest -q"),)
-    return Done(output="fixed\nDONE", usage=SPENT, session="s1", tools=tools, mark=1)
+    return EffectSuccess(output="fixed\nDONE", usage=SPENT, session="s1", tools=tools, mark=1)
 
 
 def paused() -> Recorded:
@@ -363,15 +376,15 @@ def _with_agents(plan: Plan, agents: dict[str, Agent]) -> Plan:
     )
 
 
-def _asks_once(job: Job) -> Answer:
+def _asks_once(job: EffectJob) -> Answer:
     if isinstance(job.call, ToolCall):
-        return Done(output="written", code=0)
+        return EffectSuccess(output="written", code=0)
     if not isinstance(job.call, ModelCall):
-        return Done(output="ok", code=0)
-    calls = () if job.iteration > 1 else (WantedCall(id="c1", tool="fs.write", paths=("a",)),)
+        return EffectSuccess(output="ok", code=0)
+    calls = () if job.iteration > 1 else (RequestedCall(id="c1", tool="fs.write", paths=("a",)),)
     message = AssistantMessage(parts=(TextPart(text="I write."),))
-    turn = Turn(message=message, calls=calls, model="fake", task=job.task)
-    return Done(output="I write.", result=encode_turn(turn), usage=SPENT)
+    turn = ModelTurn(message=message, calls=calls, model="fake", task=job.task)
+    return EffectSuccess(output="I write.", result=encode_turn(turn), usage=SPENT)
 
 
 STORED_RUNS: dict[str, Callable[[], Recorded]] = {

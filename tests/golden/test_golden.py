@@ -7,13 +7,12 @@ from itertools import chain
 
 import pytest
 
-from loopwright.app.dialects import NAMES as DIALECTS
-from loopwright.kernel.calls import AnyCall
 from loopwright.kernel.decide import settle
-from loopwright.kernel.facts import AnyFact, RunStarted
+from loopwright.kernel.event_parts import AnyCall
+from loopwright.kernel.events import AnyEvent, RunStarted
 from loopwright.kernel.fold import fold
 from loopwright.model.plan import decode_plan, encode_plan
-from loopwright.testing import fact_problems
+from loopwright.operations.dialects import NAMES as DIALECTS
 from tests.golden.catalogue import (
     LOGS,
     PURPOSES,
@@ -32,6 +31,7 @@ from tests.golden.catalogue import (
 )
 from tests.golden.files import compare
 from tests.kernel.driving import Texts
+from tests.support.laws.run import fact_problems
 
 NAMES = sorted({path.stem for path in LOGS.glob("*.jsonl")} | set(RUNS))
 
@@ -96,13 +96,13 @@ def test_old_plans_still_read(name: str) -> None:
 # -- nothing is missing ----------------------------------------------------------------------------
 
 
-def stored_facts() -> list[AnyFact]:
+def stored_facts() -> list[AnyEvent]:
     return list(chain.from_iterable(read_facts(name) for name in NAMES))
 
 
 def test_every_kind_of_event_is_in_a_golden_log() -> None:
     """A new kind of event needs a run that records it."""
-    kinds = {str(one.__struct_config__.tag) for one in typing.get_args(AnyFact)}
+    kinds = {str(one.__struct_config__.tag) for one in typing.get_args(AnyEvent)}
     assert kinds - kinds_in(stored_facts()) == set()
 
 

@@ -11,14 +11,14 @@ import click
 import pytest
 
 from loopwright.cli.main import COMMANDS, cli
-from loopwright.runtime import activity
+from loopwright.engine import activity
 from tests.golden.files import FOLDER, compare
 from tests.golden.transcript_http import NOT_ASKED, ask, fill, get_routes
 from tests.golden.transcript_runners import in_process, set_environment
 from tests.golden.transcript_runs import RUNS, answering
 from tests.golden.transcript_scenarios import read_scenarios, transcribe, typed_in
 from tests.golden.transcript_streams import LOOPS, loop_of, socket_of, sse_of
-from tests.server.served import Served, served
+from tests.http.served import Served, served
 
 TRANSCRIPTS = FOLDER / "transcripts"
 SCENARIOS = read_scenarios()

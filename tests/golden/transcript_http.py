@@ -13,7 +13,7 @@ from tests.golden import transcript_runs
 from tests.golden.files import FOLDER
 from tests.golden.transcript_streams import stream_text
 from tests.golden.transcript_text import Normaliser
-from tests.server.served import Reply, Served, wait_for
+from tests.http.served import Reply, Served, wait_for
 
 JSON = {"Accept": "application/json"}
 MOST_TEXT = 6_000  # a longer text is shown by its digest

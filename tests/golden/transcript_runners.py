@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 
 from loopwright.cli.main import main
-from loopwright.testing.wires import Call, Script, Turn, WireServer
+from loopwright.testing.wires import ScriptedCall, ScriptedTurn, WireScript, WireServer
 from tests.golden.transcript_scenarios import Runner, Scenario, Step, Told
-from tests.server.served import SECONDS, Served, served, wait_for
+from tests.http.served import SECONDS, Served, served, wait_for
 
 PERSON = "tester"
 PASSWORD = "correct horse"
@@ -182,7 +182,7 @@ def _prepared(scenario: Scenario) -> Iterator[tuple[InProcess, pytest.MonkeyPatc
             _make_repository(runner.folder)
         if scenario.model:
             turns = tuple(_turn(one) for one in scenario.model)
-            wires = stack.enter_context(WireServer(Script(turns=turns)))
+            wires = stack.enter_context(WireServer(WireScript(turns=turns)))
             patch.setenv("LOOPWRIGHT_MODEL_BASE_URL", f"{wires.url}/v1")
             runner.words[wires.url] = "<model-address>"
         if scenario.server:
@@ -229,9 +229,9 @@ def _make_repository(folder: Path) -> None:
         subprocess.run(["git", *words], cwd=folder, check=True)
 
 
-def _turn(value: Mapping[str, Any]) -> Turn:
-    calls = tuple(Call(**one) for one in value.get("calls", ()))
-    return Turn(text=value.get("text", ""), calls=calls)
+def _turn(value: Mapping[str, Any]) -> ScriptedTurn:
+    calls = tuple(ScriptedCall(**one) for one in value.get("calls", ()))
+    return ScriptedTurn(text=value.get("text", ""), calls=calls)
 
 
 def _introduce(runner: InProcess, there: Served) -> None:

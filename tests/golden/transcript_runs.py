@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from loopwright.testing.wires import Script, Turn, WireServer
-from tests.server.served import Served, wait_for
+from loopwright.testing.wires import ScriptedTurn, WireScript, WireServer
+from tests.http.served import Served, wait_for
 
 ENDED = ("completed", "failed", "cancelled", "exhausted")
 
@@ -167,8 +167,8 @@ def answering(name: str) -> Iterator[None]:
     if not RUNS[name].model:
         yield
         return
-    turns = tuple(Turn(text=str(reply["text"])) for reply in RUNS[name].replies)
-    with WireServer(Script(turns=turns)) as wires, pytest.MonkeyPatch.context() as patch:
+    turns = tuple(ScriptedTurn(text=str(reply["text"])) for reply in RUNS[name].replies)
+    with WireServer(WireScript(turns=turns)) as wires, pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOOPWRIGHT_MODEL_BASE_URL", f"{wires.url}/v1")
         yield
 

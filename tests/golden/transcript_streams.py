@@ -9,8 +9,8 @@ from typing import Any
 
 from tests.golden import transcript_runs
 from tests.golden.transcript_text import Normaliser
-from tests.server.served import Served, wait_for
-from tests.server.talking import Tab, tab
+from tests.http.served import Served, wait_for
+from tests.http.talking import Tab, tab
 
 EVENTS = "run:events"
 STREAM = {"Accept": "text/event-stream"}

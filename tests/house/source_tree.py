@@ -1,4 +1,5 @@
-"""Where things are, and how the house rules read them. Shared by the tests of this folder."""
+"""Where files are, and how the tests of this folder read them. Shared by the tests of this
+folder."""
 
 import ast
 import tomllib
@@ -10,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src" / "loopwright"
 TESTS = ROOT / "tests"
 
-PURE_ROOMS = ("agents", "dialects", "kernel", "model", "syntax")
+PURE_PACKAGES = ("agents/clis", "dialects", "kernel", "model", "prompts", "syntax")
 
 
 def source_files() -> list[Path]:
@@ -18,9 +19,9 @@ def source_files() -> list[Path]:
     return sorted(SRC.rglob("*.py"))
 
 
-def pure_room_tests() -> list[Path]:
-    """Every Python file under the test folders of the pure rooms."""
-    return sorted(path for room in PURE_ROOMS for path in (TESTS / room).rglob("*.py"))
+def pure_package_tests() -> list[Path]:
+    """Every Python file under the test folders of the pure packages."""
+    return sorted(path for package in PURE_PACKAGES for path in (TESTS / package).rglob("*.py"))
 
 
 def shown(path: Path) -> str:

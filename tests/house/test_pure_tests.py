@@ -1,11 +1,11 @@
-"""Tests of pure rooms need neither patching nor waiting: all they use is passed in."""
+"""Tests of pure packages need neither patching nor waiting: all they use is passed in."""
 
 import ast
 from pathlib import Path
 
 import pytest
 
-from tests.house.source_tree import dotted, nodes, pure_room_tests, shown
+from tests.house.source_tree import dotted, nodes, pure_package_tests, shown
 
 PATCHING_NAMES = {"MagicMock", "MonkeyPatch", "mocker", "monkeypatch"}
 PATCHING_MODULES = {"mock", "pytest_mock", "unittest.mock"}
@@ -41,9 +41,9 @@ def found(rule: str, files: list[Path]) -> set[str]:
 
 
 @pytest.mark.parametrize("rule", ["patching", "sleeping"])
-def test_pure_rooms_are_tested_plainly(rule: str) -> None:
-    """No test of a pure room patches anything or sleeps."""
-    assert found(rule, pure_room_tests()) == set()
+def test_pure_packages_are_tested_plainly(rule: str) -> None:
+    """No test of a pure package patches anything or sleeps."""
+    assert found(rule, pure_package_tests()) == set()
 
 
 @pytest.mark.parametrize(

@@ -13,15 +13,15 @@ STARTS = (
     *("stdio_client", "pty.spawn"),
 )
 OWN = {
-    "app/detaching.py": "starts Loopwright itself",
-    "app/repository.py": "Git, without hooks",
+    "operations/background_runs.py": "starts Loopwright itself",
+    "operations/workspace_rules.py": "Git, without hooks",
     "cli/demo.py": "starts Loopwright itself, and the tests of its own project",
-    "cli/workspace_history.py": "the pager of the person",
-    "programs/pattern_search.py": "searches texts with a pattern, with no files and no variables",
-    "programs/process.py": "the supervisor, which the sandbox starts programs with",
-    "programs/sandbox.py": "bubblewrap: tries whether it works, and asks programs in it",
-    "programs/supervise.py": "turns into the program",
-    "server/notifying.py": "programs that the settings of the server name",
+    "cli/workspace_changes.py": "the pager of the person",
+    "agents/pattern_search.py": "searches texts with a pattern, with no files and no variables",
+    "agents/processes/process.py": "the supervisor, which the sandbox starts programs with",
+    "agents/sandbox/bubblewrap.py": "bubblewrap: tries whether it works, and asks programs in it",
+    "agents/processes/supervise.py": "turns into the program",
+    "workers/notifiers.py": "programs that the settings of the server name",
     "workspaces/git.py": "Git, without hooks",
 }
 """Files that start programs by themselves, none of which is a program of a run, and why."""
@@ -52,7 +52,7 @@ def test_only_the_sandbox_runs_programs_under_a_supervisor() -> None:
         for node in nodes(path)
         if isinstance(node, ast.Call) and dotted(node.func).endswith("run_program")
     }
-    assert users == {"programs/sandbox.py"}
+    assert users == {"agents/sandbox/bubblewrap.py"}
 
 
 @pytest.mark.parametrize("code", ["subprocess.run(argv)", "asyncio.create_subprocess_exec(*argv)"])

@@ -10,26 +10,24 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from loopwright.app.dialects import parse_definition, read_definition
-from loopwright.app.schemas import schema_problem
-from loopwright.kernel.calls import AgentCall
+from loopwright.engine.json_schema import schema_problem
 from loopwright.kernel.checks import last_json_object
-from loopwright.kernel.facts import (
-    AnyFact,
+from loopwright.kernel.event_parts import AgentCall, Failure, Usage
+from loopwright.kernel.events import (
+    AnyEvent,
     EffectRequested,
-    Failure,
     RunFinished,
     StepFinished,
     StepSkipped,
-    Usage,
 )
 from loopwright.model.plan import Plan, decode_plan, encode_plan
-from loopwright.ports import Answer, Done, Failed, Job
-from tests.runtime.world import Process, World, quiet, run
+from loopwright.operations.dialects import parse_definition, read_definition
+from loopwright.ports import Answer, EffectFailure, EffectJob, EffectSuccess
+from tests.engine.world import Process, World, quiet, run
 
 Words: TypeAlias = str | dict[str, Any] | Answer | None
 """What an agent says: a text, a structured result, an answer, or None for never."""
-Says: TypeAlias = Callable[[Job], Words | Awaitable[Words]]
+Says: TypeAlias = Callable[[EffectJob], Words | Awaitable[Words]]
 
 TURNS = 3  # of the event loop that a call takes, so that calls can be seen side by side
 LONGEST_MS = 24 * 3_600_000
@@ -48,9 +46,9 @@ JUDGE = """
 NOTHING_SPECIAL: Mapping[str, "Words"] = {}
 
 
-def failure(detail: str = "it broke", kind: str = "agent") -> Failed:
+def failure(detail: str = "it broke", kind: str = "agent") -> EffectFailure:
     """An agent that could not do it."""
-    return Failed(error=Failure(type=kind, detail=detail), usage=USED)
+    return EffectFailure(error=Failure(type=kind, detail=detail), usage=USED)
 
 
 def by_path(table: Mapping[str, Words], default: Words = "ok") -> Says:
@@ -58,7 +56,7 @@ def by_path(table: Mapping[str, Words], default: Words = "ok") -> Says:
     return lambda job: table.get(named(job), default)
 
 
-def named(job: Job) -> str:
+def named(job: EffectJob) -> str:
     """The place of a call, apart for workers and judges; of a tool, the place of its step."""
     if not isinstance(job.call, AgentCall):
         return job.path
@@ -70,13 +68,13 @@ class Cast:
 
     def __init__(self, says: Says) -> None:
         self.says = says
-        self.jobs: list[Job] = []
+        self.jobs: list[EffectJob] = []
         self.spans: dict[str, tuple[int, int]] = {}
         self.under_way = 0
         self.peak = 0
         self._moment = 0
 
-    async def perform(self, job: Job) -> Answer:
+    async def perform(self, job: EffectJob) -> Answer:
         self.jobs.append(job)
         self.under_way += 1
         self.peak = max(self.peak, self.under_way)
@@ -99,14 +97,14 @@ class Cast:
         return self._moment
 
 
-def _answer(job: Job, said: Words) -> Answer:
-    if isinstance(said, Done | Failed):
+def _answer(job: EffectJob, said: Words) -> Answer:
+    if isinstance(said, EffectSuccess | EffectFailure):
         return said
     if isinstance(said, dict):
         said = msgspec.json.encode(said).decode()
     text = said or ""
     if job.schema is None:
-        return Done(output=text, usage=USED)
+        return EffectSuccess(output=text, usage=USED)
     result = last_json_object(text)
     if result is None:
         problem: str | None = "the agent gave no structured result"
@@ -114,8 +112,8 @@ def _answer(job: Job, said: Words) -> Answer:
         problem = schema_problem(job.schema, msgspec.json.decode(result))
     if problem is not None:
         error = Failure(type="bad_result", detail=problem)
-        return Failed(error=error, output=text, usage=USED)
-    return Done(output=text, result=result, usage=USED)
+        return EffectFailure(error=error, output=text, usage=USED)
+    return EffectSuccess(output=text, result=result, usage=USED)
 
 
 @dataclass
@@ -126,7 +124,7 @@ class Played:
     run: str
     cast: Cast
     plan: Plan
-    facts: list[AnyFact] = field(default_factory=list)
+    facts: list[AnyEvent] = field(default_factory=list)
 
     @property
     def end(self) -> RunFinished:

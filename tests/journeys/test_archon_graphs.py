@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from loopwright.kernel.calls import AgentCall, CommandCall, SleepCall
-from loopwright.kernel.facts import Failure
-from loopwright.ports import Done, Failed, Job
+from loopwright.kernel.event_parts import AgentCall, CommandCall, Failure, SleepCall
+from loopwright.ports import EffectFailure, EffectJob, EffectSuccess
 from tests.cli.conftest import PATIENCE_S, Place, until
 from tests.journeys.flows import Words, failure, play
 from tests.journeys.workflows import Troupe, loop, plan_of, workflow
@@ -22,13 +21,17 @@ def says(agents: Any = "ok", commands: Any = "") -> Any:
     """The n-th call of a kind gets the n-th answer, the last one again and again."""
     counts = {"agent": 0, "command": 0}
 
-    def say(job: Job) -> Words:
+    def say(job: EffectJob) -> Words:
         kind = "agent" if isinstance(job.call, AgentCall) else "command"
         row = agents if kind == "agent" else commands
         row = row if isinstance(row, list) else [row]
         said = row[min(counts[kind], len(row) - 1)]
         counts[kind] += 1
-        return Done(output=said, code=0) if kind == "command" and isinstance(said, str) else said
+        return (
+            EffectSuccess(output=said, code=0)
+            if kind == "command" and isinstance(said, str)
+            else said
+        )
 
     return say
 
@@ -260,7 +263,9 @@ def test_a_check_that_hangs_is_ended_and_the_next_iteration_starts(
     node: dict[str, Any] = {"id": "a", "loop": loop(until_bash="make test", most=5)}
     if idle is not None:
         node["idle_timeout"] = idle
-    late = Failed(error=Failure(type="wall_timeout", detail="timed out (wall-clock) after 1800 s"))
+    late = EffectFailure(
+        error=Failure(type="wall_timeout", detail="timed out (wall-clock) after 1800 s")
+    )
     played = play(plan_of(node), says(["x", "y"], [late, ""]))
     checks = [f.call for f in played.requested if isinstance(f.call, CommandCall)]
     assert [call.timeout_ms for call in checks] == [limit_ms, limit_ms]

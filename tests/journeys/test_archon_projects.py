@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from loopwright.app.dialects import read_definition
+from loopwright.operations.dialects import read_definition
 from tests.cli.conftest import Place
 from tests.dialects.archon.reading import flow
 

@@ -8,9 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 from msgspec.structs import replace
 
-from loopwright.app.messaging import send_message
 from loopwright.errors import LoopwrightError
-from loopwright.kernel.facts import (
+from loopwright.kernel.events import (
     CoordinatorFinalized,
     CoordinatorNarrated,
     EffectFailed,
@@ -20,8 +19,9 @@ from loopwright.kernel.facts import (
     MessageSent,
 )
 from loopwright.model.record import JsonValue
-from loopwright.ports import Job, Told
-from loopwright.testing.laws import fact_problems
+from loopwright.operations.messages import send_message
+from loopwright.ports import EffectJob, ToolReply
+from tests.engine.world import World, quiet, run
 from tests.journeys.flows import (
     JUDGE,
     Cast,
@@ -34,7 +34,7 @@ from tests.journeys.flows import (
     play,
     to_the_end,
 )
-from tests.runtime.world import World, quiet, run
+from tests.support.laws.run import fact_problems
 
 LISTENS = "  coordinator: {description: Listens.}\n"
 LOOP = """
@@ -44,28 +44,28 @@ LOOP = """
       steps:
         - {id: worker, agent: w, instructions: Work.}
 """
-Act = Callable[[Job], Awaitable[Words]]
+Act = Callable[[EffectJob], Awaitable[Words]]
 
 
 def by_place(
     acts: dict[str, Act | Words], default: Words = "ok"
-) -> Callable[[Job], Awaitable[Words]]:
+) -> Callable[[EffectJob], Awaitable[Words]]:
     """Who does what, by the place of the call."""
 
-    async def says(job: Job) -> Words:
+    async def says(job: EffectJob) -> Words:
         act = acts.get(named(job), "" if named(job) == "/coordinator" else default)
         return await act(job) if callable(act) else act
 
     return says
 
 
-async def use(job: Job, tool: str, **arguments: JsonValue) -> Told:
+async def use(job: EffectJob, tool: str, **arguments: JsonValue) -> ToolReply:
     """Use a tool of the run."""
     assert job.talk is not None
     return await job.talk.use(tool, arguments)
 
 
-async def settled(job: Job, tool: str, **arguments: JsonValue) -> Told:
+async def settled(job: EffectJob, tool: str, **arguments: JsonValue) -> ToolReply:
     """Use a tool and give everybody else time to act on it."""
     told = await use(job, tool, **arguments)
     await quiet(40)
@@ -83,7 +83,7 @@ def lawful(played: Played) -> None:
 def sends(text: str, *, reads: float = 0) -> Act:
     """A step that writes to the coordinator, and reads what comes back."""
 
-    async def act(job: Job) -> Words:
+    async def act(job: EffectJob) -> Words:
         told = await use(job, "send_message", text=text)
         heard = await use(job, "read_inbox", wait=reads) if reads else None
         return f"{told.text} | {[one.text for one in heard.messages] if heard else ''}"
@@ -96,10 +96,10 @@ class Coordinator:
 
     def __init__(self, *acts: tuple[str, str, dict[str, JsonValue]]) -> None:
         self.acts = list(acts)
-        self.told: list[Told] = []
+        self.told: list[ToolReply] = []
         self.prompts: list[str] = []
 
-    async def __call__(self, job: Job) -> Words:
+    async def __call__(self, job: EffectJob) -> Words:
         """Each act waits for its words in the prompt, and is done once."""
         self.prompts.append(job.prompt)
         for act in [act for act in self.acts if act[0] in job.prompt]:
@@ -169,7 +169,7 @@ def test_a_judge_writes_to_nobody() -> None:
     """A judge has no inbox and no tools of the run."""
     steps = "  - {id: a, agent: w, instructions: Go., loop: {maxIterations: 1, untilAgent: judge}}"
 
-    async def judge(job: Job) -> Words:
+    async def judge(job: EffectJob) -> Words:
         told = await use(job, "send_message", text="psst")
         return {"done": True, "reason": told.text}
 
@@ -191,7 +191,7 @@ def test_a_forward_reaches_a_running_inner_step(address: str) -> None:
         by_place({"stages.0.worker": sends("which way?", reads=60), "/coordinator": listens}),
     )
     assert played.content("stages.0.worker") == "queued: m1 for coordinator | ['take care']"
-    assert listens.told == [Told(text=f"queued: m2 for {address}")]
+    assert listens.told == [ToolReply(text=f"queued: m2 for {address}")]
     (drain,) = [fact for fact in only(played, MessageDelivered) if fact.messages == ("m2",)]
     assert (drain.path, drain.to) == ("stages.0.worker", "stages.worker")
     assert drain.effect == "stages.0.worker/agent#1"
@@ -205,7 +205,7 @@ def test_what_comes_too_late_for_a_pass_is_read_in_the_next() -> None:
         f"{LOOP.rstrip()}\n        - {{id: rest, agent: w, instructions: R., dependsOn: [worker]}}"
     )
 
-    async def rest(job: Job) -> Words:
+    async def rest(job: EffectJob) -> Words:
         await quiet(60)
         return "ok"
 
@@ -232,7 +232,7 @@ def test_mail_waits_for_a_step_that_has_not_begun() -> None:
   - {id: b, agent: w, instructions: On., dependsOn: [a]}
 """
 
-    async def first(job: Job) -> Words:
+    async def first(job: EffectJob) -> Words:
         await quiet(40)
         return "ok"
 
@@ -257,7 +257,7 @@ def test_a_loop_takes_no_message(steps: str, inside: str) -> None:
     """The refusal says why and names what can be written to; the text stays in the facts."""
     listens = Coordinator(("run.started", "forward_to_agent", forward("stages", "to all of you")))
 
-    async def slowly(job: Job) -> Words:
+    async def slowly(job: EffectJob) -> Words:
         await quiet(20)
         return "ok"
 
@@ -294,7 +294,7 @@ def test_a_bare_name_that_fits_two_steps_is_refused_with_both() -> None:
     """An ambiguous name is an error that lists the candidates, and nobody gets the message."""
     steps = f"{LOOP}{LOOP.replace('stages', 'other')}"
 
-    async def slowly(job: Job) -> Words:
+    async def slowly(job: EffectJob) -> Words:
         await quiet(20)
         return "ok"
 
@@ -332,7 +332,7 @@ def test_a_bare_name_that_fits_two_steps_is_refused_with_both() -> None:
 def test_a_cancel_stops_its_step(steps: str, place: str, address: str) -> None:
     """The call is ended, and the step completes with the content `cancelled`."""
 
-    async def hangs(job: Job) -> Words:
+    async def hangs(job: EffectJob) -> Words:
         await use(job, "send_message", text="I hang")
         return None
 
@@ -358,7 +358,7 @@ def test_a_cancel_for_a_step_that_does_not_run_is_dropped() -> None:
 """
     listens = Coordinator(("run.started", "forward_to_agent", forward("b", "", kind="cancel")))
 
-    async def first(job: Job) -> Words:
+    async def first(job: EffectJob) -> Words:
         await quiet(40)
         return "ok"
 
@@ -383,7 +383,7 @@ def test_a_message_to_an_ended_step_wakes_it_for_a_reply() -> None:
     ask = forward("a", "what did you mean?")
     listens = Coordinator(("step.finished step=a", "forward_to_agent", ask))
 
-    async def second(job: Job) -> Words:
+    async def second(job: EffectJob) -> Words:
         await quiet(60)
         return "B"
 
@@ -434,7 +434,7 @@ def test_or_it_is_dropped_and_the_reason_has_a_name(steps: str, address: str, re
     waits = (f"step.{kind} step={top} ", "forward_to_agent", forward(address))
     listens = Coordinator(waits)
 
-    async def second(job: Job) -> Words:
+    async def second(job: EffectJob) -> Words:
         await quiet(60)
         return "B"
 
@@ -451,7 +451,7 @@ def test_or_it_is_dropped_and_the_reason_has_a_name(steps: str, address: str, re
 def test_a_step_that_never_looked_is_asked_after_it_has_ended() -> None:
     """Mail that came while a plain program ran is not lost: the step is woken for it."""
 
-    async def deaf(job: Job) -> Words:
+    async def deaf(job: EffectJob) -> Words:
         await use(job, "send_message", text="busy")
         await quiet(60)
         return "A"
@@ -470,7 +470,7 @@ def test_a_step_that_never_looked_is_asked_after_it_has_ended() -> None:
 def test_answers_come_to_an_end() -> None:
     """A coordinator that asks for ever is stopped by the number of answers a step gives."""
 
-    async def asks(job: Job) -> Words:
+    async def asks(job: EffectJob) -> Words:
         if "step.finished step=a" in job.prompt or "reply from=a" in job.prompt:
             await use(job, "forward_to_agent", **forward("a", "and?"))
         return ""
@@ -528,7 +528,7 @@ def test_steps_end_the_same_without_a_coordinator(coordinator: Words) -> None:
 def test_a_coordinator_that_never_answers_does_not_hold_a_run_for_ever() -> None:
     """All steps have ended; after a while the run ends too, and what nobody read is dropped."""
 
-    async def hangs(job: Job) -> Words:
+    async def hangs(job: EffectJob) -> Words:
         return None
 
     played = play(flow(TWO, agents=LISTENS), by_place({"/coordinator": hangs, "a": sends("hi")}))
@@ -549,7 +549,7 @@ def test_a_message_without_a_coordinator_is_dropped() -> None:
 def test_what_the_coordinator_tells_and_sums_up() -> None:
     """Narrations are facts; the summary is the output of the run, and closes the inbox."""
 
-    async def listens(job: Job) -> Words:
+    async def listens(job: EffectJob) -> Words:
         if "step.finished step=a" in job.prompt:
             await use(job, "narrate", text="A is done.")
             await use(job, "finalize", summary="All good.")
@@ -557,7 +557,7 @@ def test_what_the_coordinator_tells_and_sums_up() -> None:
             assert not again.ok
         return "said in passing"
 
-    async def late(job: Job) -> Words:
+    async def late(job: EffectJob) -> Words:
         await quiet(80)
         return (await use(job, "send_message", text="late")).text
 
@@ -576,11 +576,11 @@ def test_a_plain_program_coordinates_by_its_answer() -> None:
       {"name": "forward_to_agent", "args": {"target_step_id": "b", "text": "mind the gap"}},
       {"name": "narrate", "args": {"text": "On we go."}}, {"name": "dance"}, 7]}"""
 
-    async def first(job: Job) -> Words:
+    async def first(job: EffectJob) -> Words:
         await quiet(40)
         return "ok"
 
-    async def listens(job: Job) -> Words:
+    async def listens(job: EffectJob) -> Words:
         return words if "run.started" in job.prompt else '{"tools": "none"}'
 
     played = play(flow(TWO, agents=LISTENS), by_place({"/coordinator": listens, "a": first}))

@@ -5,14 +5,13 @@ from typing import Any
 
 import pytest
 
-from loopwright.kernel.facts import StepSkipped
-from loopwright.model.actions import CallAgent, Step
-from loopwright.model.expr import Cel
+from loopwright.kernel.events import StepSkipped
+from loopwright.model.actions import CallAgent, Cel, Step
 from loopwright.model.plan import Plan
-from loopwright.model.template import Lit, Ref
-from loopwright.testing.performer import answer_of, failed
+from loopwright.model.record import Lit, Ref
+from loopwright.testing.fakes import answer_of, failed
 from tests.cli.conftest import Place
-from tests.runtime.world import World, run
+from tests.engine.world import World, run
 
 CALL = CallAgent(agent="worker")
 READS = CallAgent(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loopwright.kernel.facts import CheckVerdict, IterationStarted
+from loopwright.kernel.events import CheckVerdict, IterationStarted
 from tests.journeys.flows import JUDGE, USED, Cast, Played, Words, failure, flow, play
 
 DONE: Words = {"done": True, "reason": "fine"}

@@ -9,11 +9,11 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from loopwright.app.converting import native_text
-from loopwright.app.dialects import Definition, parse_definition, read_definition
-from loopwright.kernel.facts import IterationStarted
+from loopwright.kernel.events import IterationStarted
 from loopwright.model.policy import WorkspacePolicy
-from loopwright.ports import Job
+from loopwright.operations.definition_checks import native_text
+from loopwright.operations.dialects import ParsedDefinition, parse_definition, read_definition
+from loopwright.ports import EffectJob
 from tests.journeys.flows import Played, Words, failure, named, play
 
 CORPUS = Path(__file__).resolve().parents[1] / "corpus" / "zenflow" / "runs"
@@ -30,7 +30,7 @@ def scripted(says: dict[str, Any]) -> Any:
     """Agents that say what the table has for their place."""
     left = {place: [*said] if isinstance(said, list) else None for place, said in says.items()}
 
-    def speak(job: Job) -> Words:
+    def speak(job: EffectJob) -> Words:
         place = named(job)
         said = says.get(place, "ok")
         rest = left.get(place)
@@ -43,7 +43,7 @@ def scripted(says: dict[str, Any]) -> Any:
     return speak
 
 
-def played(definition: Definition, case: dict[str, Any]) -> Played:
+def played(definition: ParsedDefinition, case: dict[str, Any]) -> Played:
     plan = replace(definition.plan, workspace=WorkspacePolicy())  # there is no Git here
     return play(plan, scripted(case.get("says", {})))
 

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from loopwright.dialects.zenflow.events import Event, Rendering, go_duration, place_at
+from loopwright.dialects.zenflow.events import Rendering, ZenflowEvent, go_duration, place_at
 from loopwright.errors import DefinitionError
-from loopwright.kernel.facts import EffectFailed, IterationStarted, MessageSent
+from loopwright.kernel.events import EffectFailed, IterationStarted, MessageSent
 from loopwright.model.record import JsonValue
-from loopwright.ports import Job
+from loopwright.ports import EffectJob
 from tests.journeys.flows import Played, Words, flow, plan_of, play
 from tests.journeys.test_messages import Coordinator, by_place, settled, use
 
@@ -168,7 +168,7 @@ def under_a_step(loop: str) -> str:
     return whole(f"{step}  dependsOn: [list-services]\n{textwrap.indent(loop.strip(), '  ')}")
 
 
-def events_of(played: Played) -> list[Event]:
+def events_of(played: Played) -> list[ZenflowEvent]:
     """The run in the words of the dialect."""
     service = played.process.service
     rendering = Rendering(played.plan, lambda text: service.read_text(msgspec.convert(text, str)))
@@ -376,7 +376,7 @@ def worked() -> tuple[Played, Coordinator]:
         ("STAGE_3", "narrate", {"text": "the last stage"}),
     )
 
-    async def works(job: Job) -> Words:
+    async def works(job: EffectJob) -> Words:
         number = job.iteration
         await settled(job, "send_message", text=f"STAGE_{number}: task")
         await use(job, "read_inbox", wait=1)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from loopwright.errors import DefinitionError
-from loopwright.kernel.facts import (
+from loopwright.kernel.events import (
     CancelRequested,
     RunFinished,
     StepFinished,
@@ -13,6 +13,7 @@ from loopwright.kernel.facts import (
     StepSkipped,
     StepStarted,
 )
+from tests.engine.world import World, quiet, run
 from tests.journeys.flows import (
     Cast,
     Played,
@@ -27,7 +28,6 @@ from tests.journeys.flows import (
     play,
     with_text,
 )
-from tests.runtime.world import World, quiet, run
 
 RESULT = """
   r: {description: Decides., resultSchema: {type: object}}

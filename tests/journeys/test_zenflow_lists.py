@@ -3,7 +3,7 @@
 import pytest
 
 from loopwright.errors import DefinitionError
-from loopwright.kernel.facts import IterationFinished, IterationStarted
+from loopwright.kernel.events import IterationFinished, IterationStarted
 from tests.journeys.flows import JUDGE, Words, failure, flow, plan_of, play, with_text
 
 LISTS = """

@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from loopwright.app.dialects import parse_definition
 from loopwright.model.plan import Plan
+from loopwright.operations.dialects import parse_definition
 from tests.cli.conftest import Place, Told
 
 ACTOR = Path(__file__).with_name("actor.py")

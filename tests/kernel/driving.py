@@ -15,32 +15,29 @@ from typing import Literal, TypeAlias
 
 import jsonschema
 
-from loopwright.kernel.calls import AgentCall, SleepCall
+from loopwright.engine.kernel_services import evaluated
 from loopwright.kernel.decide import settle
-from loopwright.kernel.facts import (
-    AnyFact,
+from loopwright.kernel.event_parts import AgentCall, Failure, SleepCall, Snapshot, Usage
+from loopwright.kernel.events import (
+    AnyEvent,
     CancelRequested,
     EffectDone,
     EffectFailed,
     EffectRequested,
-    Failure,
     GateAnswered,
     GateOpened,
     RunFinished,
     RunPaused,
     RunResumed,
     RunStarted,
-    Snapshot,
     StepFinished,
-    Usage,
 )
 from loopwright.kernel.fold import apply, fold
-from loopwright.kernel.state import Evaluated, Names, State
+from loopwright.kernel.state import ExpressionNames, ExpressionValue, State
 from loopwright.model.actions import Action, Decision, Step
 from loopwright.model.ids import MAIN
 from loopwright.model.plan import Plan
 from loopwright.model.record import Blob, JsonValue, Text
-from loopwright.runtime.senses import evaluated
 
 START = 1_000
 INLINE = 200
@@ -69,7 +66,9 @@ class Texts:
         found = re.search(pattern, text, re.IGNORECASE if ignore_case else 0)
         return None if found is None else found.group(0)
 
-    def evaluate(self, text: str, scope: Names, *, wants: Literal["bool", "list"]) -> Evaluated:
+    def evaluate(
+        self, text: str, scope: ExpressionNames, *, wants: Literal["bool", "list"]
+    ) -> ExpressionValue:
         return evaluated(text, scope, wants=wants)
 
     def schema_problem(self, schema: dict[str, JsonValue], value: JsonValue) -> str | None:
@@ -185,7 +184,7 @@ class Driver:
     texts: Texts = field(default_factory=Texts)
     message: str = "Do the work."
     inputs: dict[str, JsonValue] = field(default_factory=dict)
-    facts: list[AnyFact] = field(default_factory=list)
+    facts: list[AnyEvent] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     clock: int = START
 
@@ -212,7 +211,7 @@ class Driver:
             )
         return self
 
-    def append(self, *facts: AnyFact) -> list[AnyFact]:
+    def append(self, *facts: AnyEvent) -> list[AnyEvent]:
         """One append: facts from outside, and all that follows from them."""
         for fact in facts:
             apply(self.state, fact)
@@ -250,7 +249,7 @@ class Driver:
     def timers(self) -> list[EffectRequested]:
         return [p for p in self.requests() if isinstance(p.call, SleepCall)]
 
-    def fire(self, effect: str, at: int | None = None) -> list[AnyFact]:
+    def fire(self, effect: str, at: int | None = None) -> list[AnyEvent]:
         """Let a timer go off."""
         self.clock = at if at is not None else self.state.pending[effect].call.until
         return self.append(self.answer_fact(self.request(effect), Reply()))
@@ -269,9 +268,9 @@ class Driver:
             call=entry.call,
         )
 
-    def ready(self) -> list[AnyFact]:
+    def ready(self) -> list[AnyEvent]:
         """The answers that may come next."""
-        found: list[AnyFact] = []
+        found: list[AnyEvent] = []
         for request in self.requests():
             said = None if isinstance(request.call, SleepCall) else self.script(request)
             if said is not None:
@@ -337,26 +336,26 @@ class Driver:
 
     # -- by hand -----------------------------------------------------------------------------------
 
-    def answer(self, effect: str, said: Said | str | int) -> list[AnyFact]:
+    def answer(self, effect: str, said: Said | str | int) -> list[AnyEvent]:
         """Answer one pending effect now."""
         value = say(said)
         assert value is not None
         self.clock += 1
         return self.append(self.answer_fact(self.request(effect), value))
 
-    def decide(self, decision: Decision, text: str = "") -> list[AnyFact]:
+    def decide(self, decision: Decision, text: str = "") -> list[AnyEvent]:
         """Answer the only open gate."""
         (gate,) = self.open_gates()
         self.clock += 1
         return self.append(self.decision_fact(gate, decision, text))
 
-    def pause(self) -> list[AnyFact]:
+    def pause(self) -> list[AnyEvent]:
         return self.append(RunPaused(at=self.clock))
 
-    def resume(self) -> list[AnyFact]:
+    def resume(self) -> list[AnyEvent]:
         return self.append(RunResumed(at=self.clock))
 
-    def cancel(self, reason: str = "stopped") -> list[AnyFact]:
+    def cancel(self, reason: str = "stopped") -> list[AnyEvent]:
         return self.append(CancelRequested(at=self.clock, reason=reason))
 
     def cut(self, length: int) -> Driver:
@@ -387,7 +386,7 @@ class Driver:
     def kinds(self) -> list[str]:
         return [kind(fact) for fact in self.facts]
 
-    def of(self, fact_type: type[AnyFact]) -> list[AnyFact]:
+    def of(self, fact_type: type[AnyEvent]) -> list[AnyEvent]:
         return [fact for fact in self.facts if isinstance(fact, fact_type)]
 
     def step_end(self, path: str = MAIN) -> StepFinished:
@@ -399,7 +398,7 @@ class Driver:
         return self.step_end().iterations
 
 
-def kind(fact: AnyFact) -> str:
+def kind(fact: AnyEvent) -> str:
     """The name of a fact's kind as it stands on disk."""
     return str(type(fact).__struct_config__.tag)
 
@@ -421,12 +420,12 @@ def drive(plan: Plan, *args: object, **more: object) -> Driver:
     return Driver(plan, *args, **more).run()
 
 
-def without_time(facts: Iterable[AnyFact]) -> list[object]:
+def without_time(facts: Iterable[AnyEvent]) -> list[object]:
     """Facts as plain values apart from when they happened."""
     return [_plain(fact) for fact in facts]
 
 
-def _plain(fact: AnyFact) -> tuple[str, tuple[object, ...]]:
+def _plain(fact: AnyEvent) -> tuple[str, tuple[object, ...]]:
     values = [
         SleepCall(until=0) if isinstance(value, SleepCall) else value
         for name in type(fact).__struct_fields__

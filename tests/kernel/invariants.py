@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from loopwright.kernel.facts import (
-    AnyFact,
+from loopwright.kernel.events import (
+    AnyEvent,
     EffectDone,
     EffectFailed,
     EffectRequested,
@@ -22,13 +22,13 @@ from loopwright.kernel.facts import (
     StepSkipped,
     StepStarted,
 )
-from loopwright.model.ids import parent_path, pass_number
+from loopwright.model.ids import iteration_number, parent_path
 
 STARTS = (StepStarted, IterationStarted)
 ENDS = (StepFinished, IterationFinished)
 
 
-def broken_laws(facts: Sequence[AnyFact], *, ended: bool = True) -> list[str]:
+def broken_laws(facts: Sequence[AnyEvent], *, ended: bool = True) -> list[str]:
     """Every law that this log breaks, in words; `ended` says that the run is over."""
     return [
         *_frame(facts, ended=ended),
@@ -39,7 +39,7 @@ def broken_laws(facts: Sequence[AnyFact], *, ended: bool = True) -> list[str]:
     ]
 
 
-def _frame(facts: Sequence[AnyFact], *, ended: bool) -> Iterator[str]:
+def _frame(facts: Sequence[AnyEvent], *, ended: bool) -> Iterator[str]:
     if not isinstance(facts[0], RunStarted):
         yield "the first fact is not run.started"
     finished = [n for n, fact in enumerate(facts) if isinstance(fact, RunFinished)]
@@ -50,7 +50,7 @@ def _frame(facts: Sequence[AnyFact], *, ended: bool) -> Iterator[str]:
         yield "times go back"
 
 
-def _effects(facts: Sequence[AnyFact], *, ended: bool) -> Iterator[str]:
+def _effects(facts: Sequence[AnyEvent], *, ended: bool) -> Iterator[str]:
     requested: Counter[str] = Counter()
     answered: Counter[str] = Counter()
     for fact in facts:
@@ -66,7 +66,7 @@ def _effects(facts: Sequence[AnyFact], *, ended: bool) -> Iterator[str]:
         yield from (f"{effect} is never answered" for effect in requested - answered)
 
 
-def _gates(facts: Sequence[AnyFact], *, ended: bool) -> Iterator[str]:
+def _gates(facts: Sequence[AnyEvent], *, ended: bool) -> Iterator[str]:
     opened: Counter[str] = Counter()
     over: Counter[str] = Counter()
     for fact in facts:
@@ -80,7 +80,7 @@ def _gates(facts: Sequence[AnyFact], *, ended: bool) -> Iterator[str]:
         yield from (f"{gate} is never answered or closed" for gate in opened - over)
 
 
-def _places(facts: Sequence[AnyFact], *, ended: bool) -> Iterator[str]:
+def _places(facts: Sequence[AnyEvent], *, ended: bool) -> Iterator[str]:
     open_places = {"": ""}  # with the name that places inside go by
     seen: set[str] = set()
     for fact in facts:
@@ -110,12 +110,12 @@ def _begins(path: str, open_places: dict[str, str], seen: set[str]) -> Iterator[
     seen.add(path)
 
 
-def _numbers(facts: Sequence[AnyFact]) -> Iterator[str]:
+def _numbers(facts: Sequence[AnyEvent]) -> Iterator[str]:
     """Passes are numbered from 1 without a gap, in the order in which they begin."""
     count: Counter[str] = Counter()
     for fact in facts:
-        if isinstance(fact, IterationStarted) and pass_number(fact.path) >= 0:
+        if isinstance(fact, IterationStarted) and iteration_number(fact.path) >= 0:
             repeat = parent_path(fact.path)
             count[repeat] += 1
-            if fact.iteration != count[repeat] or pass_number(fact.path) + 1 != count[repeat]:
+            if fact.iteration != count[repeat] or iteration_number(fact.path) + 1 != count[repeat]:
                 yield f"{fact.path} is pass {fact.iteration}, expected {count[repeat]}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from loopwright.kernel.facts import StepFinished, StepSkipped
+from loopwright.kernel.events import StepFinished, StepSkipped
 from loopwright.model.actions import Action, CallAgent, Each, Repeat, Step
 from loopwright.model.plan import Plan
-from loopwright.model.template import Items
+from loopwright.model.record import LiteralItems
 from tests.kernel.driving import Driver, plan_of
 
 WORK = CallAgent(agent="a")
@@ -20,7 +20,7 @@ def step(name: str, *needs: str, action: Action = WORK, **more: object) -> Step:
 def over(*values: object, **more: object) -> Plan:
     """A plan of one loop over these items."""
     each = {k: more.pop(k) for k in ("parallel", "on_item_error", "max_items") if k in more}
-    return plan_of(Repeat(body=WORK, each=Each(items=Items(values=values), **each), **more))
+    return plan_of(Repeat(body=WORK, each=Each(items=LiteralItems(values=values), **each), **more))
 
 
 def statuses(run: Driver) -> dict[str, str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from loopwright.kernel.addresses import (
-    Later,
-    Over,
-    Refusal,
-    Running,
+    EndedStep,
+    FutureStep,
+    RunningStep,
+    UnreachableAddress,
     locate,
     reachable,
     resolve_address,
@@ -16,11 +16,11 @@ from loopwright.kernel.addresses import (
 from loopwright.model.actions import CallAgent, Each, Repeat, RunCommand, Step, Steps
 from loopwright.model.ids import judge_path, logical_path
 from loopwright.model.plan import Plan
-from loopwright.model.template import Items
+from loopwright.model.record import LiteralItems
 from tests.kernel.driving import Driver, plan_of_steps
 
 WORK = CallAgent(agent="a")
-EACH = Each(items=Items(values=("x", "y", "z")), parallel=2)
+EACH = Each(items=LiteralItems(values=("x", "y", "z")), parallel=2)
 
 
 def inner(*names: str) -> Steps:
@@ -106,7 +106,7 @@ def test_an_address_that_is_not(address: str, reason: str, known: tuple[str, ...
     """The reason has a name, and what would be understood is listed."""
     state = begun().state
     found = resolve_address(state, address)
-    assert isinstance(found, Refusal)
+    assert isinstance(found, UnreachableAddress)
     assert found.reason == reason
     assert found.known == (tuple(reachable(state)) if known is None else known)
 
@@ -117,7 +117,7 @@ def test_a_bare_name_of_a_container_alone_is_a_container() -> None:
         id="dev", action=Repeat(body=Steps(steps=(Step(id="in", action=inner("x")),)), max=1)
     )
     found = resolve_address(begun(plan_of_steps(nested)).state, "in")
-    assert isinstance(found, Refusal)
+    assert isinstance(found, UnreachableAddress)
     assert found.reason == "container"
 
 
@@ -135,17 +135,17 @@ def test_a_bare_name_means_the_step_that_still_reads() -> None:
 @pytest.mark.parametrize(
     ("key", "kind"),
     [
-        ("first", Running),
-        ("dev.code", Running),
-        ("each[0].deploy", Running),
-        ("each[2].deploy", Later),
-        ("each[9].deploy", Refusal),
-        ("each.deploy", Refusal),
-        ("all[1]", Running),
-        ("all[2]", Later),
-        ("one", Running),
-        ("later", Later),
-        ("deep", Later),
+        ("first", RunningStep),
+        ("dev.code", RunningStep),
+        ("each[0].deploy", RunningStep),
+        ("each[2].deploy", FutureStep),
+        ("each[9].deploy", UnreachableAddress),
+        ("each.deploy", UnreachableAddress),
+        ("all[1]", RunningStep),
+        ("all[2]", FutureStep),
+        ("one", RunningStep),
+        ("later", FutureStep),
+        ("deep", FutureStep),
     ],
 )
 def test_where_a_step_is(key: str, kind: type) -> None:
@@ -162,13 +162,13 @@ def test_a_step_that_has_ended() -> None:
     run.answer("all[0]/agent#1", "x")
     state = run.state
     top, item = locate(state, "first"), locate(state, "each[0].deploy")
-    assert isinstance(top, Over)
+    assert isinstance(top, EndedStep)
     assert top.step is not None
-    assert isinstance(item, Over)
+    assert isinstance(item, EndedStep)
     assert (item.step, item.status) == (None, "completed")
-    assert isinstance(locate(state, "all[0]"), Over)
-    assert isinstance(locate(state, "dev.code"), Later)
-    assert isinstance(locate(state, "deep"), Running)
+    assert isinstance(locate(state, "all[0]"), EndedStep)
+    assert isinstance(locate(state, "dev.code"), FutureStep)
+    assert isinstance(locate(state, "deep"), RunningStep)
 
 
 def test_between_two_passes_a_step_is_still_to_come() -> None:
@@ -179,10 +179,10 @@ def test_between_two_passes_a_step_is_still_to_come() -> None:
     plan = plan_of_steps(Step(id="dev", action=Repeat(body=body, max=2, delay_ms=1_000)))
     run = begun(plan)
     run.answer("dev.0.e[0]/agent#1", "x")
-    assert isinstance(locate(run.state, "dev.e[0]"), Later)
+    assert isinstance(locate(run.state, "dev.e[0]"), FutureStep)
     for effect in ("dev.0.e[1]/agent#1", "dev.0.e[2]/agent#1", "dev.0.r/agent#1"):
         run.answer(effect, "x")
-    assert isinstance(locate(run.state, "dev.r"), Later)
+    assert isinstance(locate(run.state, "dev.r"), FutureStep)
 
 
 def test_an_item_that_was_cut_short_is_over() -> None:
@@ -192,10 +192,10 @@ def test_an_item_that_was_cut_short_is_over() -> None:
     assert isinstance(repeat, type(repeat))
     run.answer("all[1].d/agent#1", "x")
     where = locate(run.state, "all[1].d")
-    assert isinstance(where, Over)
+    assert isinstance(where, EndedStep)
     repeat.started = 3  # type: ignore[union-attr]
     repeat.active.pop(0)  # type: ignore[union-attr]
     repeat.item_results.clear()  # type: ignore[union-attr]
     gone = locate(run.state, "all[0].d")
-    assert isinstance(gone, Over)
+    assert isinstance(gone, EndedStep)
     assert gone.status == "cancelled"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from loopwright.kernel.facts import (
+from loopwright.kernel.events import (
     CancelRequested,
     GateAnswered,
     GateClosed,
@@ -15,7 +15,7 @@ from loopwright.kernel.fold import fold
 from loopwright.kernel.gates import tool_gate
 from loopwright.model.actions import CallAgent, Repeat
 from loopwright.model.actions import Decision as Word
-from loopwright.runtime.headline import status_of
+from loopwright.ports.headline import status_of
 from tests.kernel.driving import Driver, Reply, plan_of
 from tests.kernel.invariants import broken_laws
 

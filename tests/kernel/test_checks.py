@@ -10,31 +10,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loopwright.kernel.checks import (
-    Ask,
-    Said,
-    Settled,
+    CheckResult,
+    ChecksDecision,
+    DueCheck,
     check_name,
-    command_said,
+    combine_verdicts,
+    command_result,
     inspect,
     last_json_object,
-    person_said,
-    weigh,
+    person_result,
 )
-from loopwright.kernel.facts import EffectDone, EffectFailed, Failure, Verdict
+from loopwright.kernel.event_parts import Failure
+from loopwright.kernel.events import EffectDone, EffectFailed, Verdict
 from loopwright.kernel.frames import GateState, RunOwner
 from loopwright.model.checks import (
     AllOf,
     AnyOf,
     Cap,
     Check,
-    Command,
+    CommandCheck,
     Contains,
     Expr,
     Judge,
     OutputSchema,
-    Person,
+    PersonCheck,
     Regex,
-    Script,
+    ScriptCheck,
     Signal,
     leaves,
 )
@@ -44,13 +45,13 @@ from tests.model.plans import ANY_LEAF, check_trees
 
 SIG, CMD, REG, PER, JUD = (
     Signal(word="DONE"),
-    Command(argv=("t",)),
+    CommandCheck(argv=("t",)),
     Regex(pattern="x"),
-    Person(),
+    PersonCheck(),
     Judge(agent="j"),
 )
 ASK = "ask"
-FAIL, NOT_PASSED = Settled("fail"), ("fail", "error", "timed_out")
+FAIL, NOT_PASSED = ChecksDecision("fail"), ("fail", "error", "timed_out")
 
 
 def row(check: Check, verdicts: str, expected: object, name: str) -> object:
@@ -64,73 +65,100 @@ def row(check: Check, verdicts: str, expected: object, name: str) -> object:
     ("check", "verdicts", "expected"),
     [
         row(Cap(), "", FAIL, "a cap never passes"),
-        row(SIG, "", Ask(0, SIG), "a leaf is asked"),
-        row(SIG, "p", Settled("pass", "signal"), "a leaf passes"),
+        row(SIG, "", DueCheck(0, SIG), "a leaf is asked"),
+        row(SIG, "p", ChecksDecision("pass", "signal"), "a leaf passes"),
         row(SIG, "f", FAIL, "a leaf fails"),
         row(CMD, "e", FAIL, "a broken leaf has not passed"),
         row(CMD, "t", FAIL, "a leaf out of time has not passed"),
-        row(PER, "p", Settled("pass", "approved"), "a person approves"),
+        row(PER, "p", ChecksDecision("pass", "approved"), "a person approves"),
         row(PER, "f", FAIL, "a person goes on"),
-        row(PER, "r", Settled("rejected"), "a person rejects"),
+        row(PER, "r", ChecksDecision("rejected"), "a person rejects"),
         # any: the first that passes decides
-        row(AnyOf(parts=(SIG, CMD)), "", Ask(0, SIG), "any asks the first"),
-        row(AnyOf(parts=(SIG, CMD)), "p", Settled("pass", "signal"), "any: first passes"),
-        row(AnyOf(parts=(SIG, CMD)), "f", Ask(1, CMD), "any: then asks the second"),
-        row(AnyOf(parts=(SIG, CMD)), "fp", Settled("pass", "command"), "any: second passes"),
+        row(AnyOf(parts=(SIG, CMD)), "", DueCheck(0, SIG), "any asks the first"),
+        row(AnyOf(parts=(SIG, CMD)), "p", ChecksDecision("pass", "signal"), "any: first passes"),
+        row(AnyOf(parts=(SIG, CMD)), "f", DueCheck(1, CMD), "any: then asks the second"),
+        row(AnyOf(parts=(SIG, CMD)), "fp", ChecksDecision("pass", "command"), "any: second passes"),
         row(AnyOf(parts=(SIG, CMD)), "ff", FAIL, "any: none passes"),
-        row(AnyOf(parts=(CMD, SIG)), "ep", Settled("pass", "signal"), "any: broken, then passed"),
-        row(AnyOf(parts=(PER, SIG)), "r", Settled("rejected"), "any: a rejection ends it"),
-        row(AnyOf(parts=(Cap(), SIG)), "", Ask(1, SIG), "any: a cap is passed over"),
+        row(
+            AnyOf(parts=(CMD, SIG)),
+            "ep",
+            ChecksDecision("pass", "signal"),
+            "any: broken, then passed",
+        ),
+        row(AnyOf(parts=(PER, SIG)), "r", ChecksDecision("rejected"), "any: a rejection ends it"),
+        row(AnyOf(parts=(Cap(), SIG)), "", DueCheck(1, SIG), "any: a cap is passed over"),
         row(AnyOf(parts=()), "", FAIL, "any of nothing"),
         # all: the cheap ones are all asked
-        row(AllOf(parts=(SIG, CMD)), "", Ask(0, SIG), "all asks the first"),
-        row(AllOf(parts=(SIG, CMD)), "f", Ask(1, CMD), "all: asks on after a failure"),
+        row(AllOf(parts=(SIG, CMD)), "", DueCheck(0, SIG), "all asks the first"),
+        row(AllOf(parts=(SIG, CMD)), "f", DueCheck(1, CMD), "all: asks on after a failure"),
         row(AllOf(parts=(SIG, CMD)), "fp", FAIL, "all: first failed"),
         row(AllOf(parts=(SIG, CMD)), "pf", FAIL, "all: second failed"),
         row(AllOf(parts=(SIG, CMD)), "pe", FAIL, "all: second broken"),
-        row(AllOf(parts=(SIG, CMD)), "pp", Settled("pass", "command"), "all pass"),
+        row(AllOf(parts=(SIG, CMD)), "pp", ChecksDecision("pass", "command"), "all pass"),
         row(AllOf(parts=(SIG, Cap())), "p", FAIL, "all with a cap never pass"),
-        row(AllOf(parts=()), "", Settled("pass"), "all of nothing"),
+        row(AllOf(parts=()), "", ChecksDecision("pass"), "all of nothing"),
         # a person or a judge only when all before it passed
         row(AllOf(parts=(SIG, PER)), "f", FAIL, "all: no person after a failure"),
-        row(AllOf(parts=(SIG, PER)), "p", Ask(1, PER), "all: a person after a pass"),
+        row(AllOf(parts=(SIG, PER)), "p", DueCheck(1, PER), "all: a person after a pass"),
         row(AllOf(parts=(SIG, JUD)), "f", FAIL, "all: no judge after a failure"),
-        row(AllOf(parts=(SIG, JUD)), "p", Ask(1, JUD), "all: a judge after a pass"),
-        row(AllOf(parts=(SIG, PER, CMD)), "f", Ask(2, CMD), "all: a cheap one behind a person"),
+        row(AllOf(parts=(SIG, JUD)), "p", DueCheck(1, JUD), "all: a judge after a pass"),
+        row(
+            AllOf(parts=(SIG, PER, CMD)), "f", DueCheck(2, CMD), "all: a cheap one behind a person"
+        ),
         row(AllOf(parts=(SIG, PER, CMD)), "f-p", FAIL, "all: that one cannot help"),
-        row(AllOf(parts=(PER, CMD)), "", Ask(0, PER), "all: nothing stands before a first person"),
-        row(AllOf(parts=(CMD, PER)), "pr", Settled("rejected"), "all: a rejection ends it"),
-        row(AllOf(parts=(PER, PER)), "p", Ask(1, PER), "all: each person is asked"),
+        row(
+            AllOf(parts=(PER, CMD)),
+            "",
+            DueCheck(0, PER),
+            "all: nothing stands before a first person",
+        ),
+        row(AllOf(parts=(CMD, PER)), "pr", ChecksDecision("rejected"), "all: a rejection ends it"),
+        row(AllOf(parts=(PER, PER)), "p", DueCheck(1, PER), "all: each person is asked"),
         # nesting keeps the numbers of the leaves
-        row(AllOf(parts=(AnyOf(parts=(SIG, REG)), CMD)), "f", Ask(1, REG), "all of any: next part"),
-        row(AllOf(parts=(AnyOf(parts=(SIG, REG)), CMD)), "p", Ask(2, CMD), "all of any: skips one"),
+        row(
+            AllOf(parts=(AnyOf(parts=(SIG, REG)), CMD)),
+            "f",
+            DueCheck(1, REG),
+            "all of any: next part",
+        ),
+        row(
+            AllOf(parts=(AnyOf(parts=(SIG, REG)), CMD)),
+            "p",
+            DueCheck(2, CMD),
+            "all of any: skips one",
+        ),
         row(
             AllOf(parts=(AnyOf(parts=(SIG, REG)), CMD)),
             "p-p",
-            Settled("pass", "command"),
+            ChecksDecision("pass", "command"),
             "all of any: passes",
         ),
         row(AllOf(parts=(SIG, AnyOf(parts=(CMD, PER)))), "ff", FAIL, "no person deep in an any"),
         row(
             AnyOf(parts=(AllOf(parts=(SIG, CMD)), PER)),
             "pf",
-            Ask(2, PER),
+            DueCheck(2, PER),
             "any of all: person last",
         ),
         row(
-            AnyOf(parts=(AllOf(parts=(SIG, PER)), REG)), "f", Ask(2, REG), "any of all: passes over"
+            AnyOf(parts=(AllOf(parts=(SIG, PER)), REG)),
+            "f",
+            DueCheck(2, REG),
+            "any of all: passes over",
         ),
         row(
             AnyOf(parts=(AnyOf(parts=(Cap(),)), AllOf(parts=(SIG,)))),
             "-p",
-            Settled("pass", "signal"),
+            ChecksDecision("pass", "signal"),
             "any in any",
         ),
     ],
 )
-def test_weigh(check: Check, verdicts: dict[int, Verdict], expected: Ask | Settled) -> None:
+def test_weigh(
+    check: Check, verdicts: dict[int, Verdict], expected: DueCheck | ChecksDecision
+) -> None:
     """What the verdicts so far come to, or who is asked next."""
-    assert weigh(check, verdicts) == expected
+    assert combine_verdicts(check, verdicts) == expected
 
 
 def passes(check: Check, verdicts: dict[int, Verdict], first: int = 0) -> bool:
@@ -147,12 +175,12 @@ def test_weigh_agrees_with_logic(tree: Check, words: list[Verdict]) -> None:
     """Asked to the end, any is `or` and all is `and`; no one is asked twice."""
     verdicts = {n: words[n % len(words)] if words else "fail" for n in range(len(leaves(tree)))}
     known: dict[int, Verdict] = {}
-    said = weigh(tree, known)
-    while isinstance(said, Ask):
+    said = combine_verdicts(tree, known)
+    while isinstance(said, DueCheck):
         assert said.index not in known
         assert leaves(tree)[said.index] == said.leaf
         known[said.index] = verdicts[said.index]
-        said = weigh(tree, known)
+        said = combine_verdicts(tree, known)
     assert (said.verdict == "pass") is passes(tree, verdicts)
 
 
@@ -162,36 +190,50 @@ def test_weigh_agrees_with_logic(tree: Check, words: list[Verdict]) -> None:
 @pytest.mark.parametrize(
     ("leaf", "output", "said"),
     [
-        pytest.param(Regex(pattern="a+"), "xaay", Said("pass", "aa"), id="regex matches"),
-        pytest.param(Regex(pattern="a+"), "xAy", Said("fail"), id="regex minds the case"),
+        pytest.param(Regex(pattern="a+"), "xaay", CheckResult("pass", "aa"), id="regex matches"),
+        pytest.param(Regex(pattern="a+"), "xAy", CheckResult("fail"), id="regex minds the case"),
         pytest.param(
-            Regex(pattern="a+", ignore_case=True), "xAy", Said("pass", "A"), id="regex, any case"
+            Regex(pattern="a+", ignore_case=True),
+            "xAy",
+            CheckResult("pass", "A"),
+            id="regex, any case",
         ),
         pytest.param(
-            Regex(pattern="x+"), "x" * 500, Said("pass", "x" * 300), id="regex evidence is cut"
+            Regex(pattern="x+"),
+            "x" * 500,
+            CheckResult("pass", "x" * 300),
+            id="regex evidence is cut",
         ),
         pytest.param(
             Regex(pattern="([", invalid=True),
             "([",
-            Said("fail", "the pattern is invalid, so it never matches"),
+            CheckResult("fail", "the pattern is invalid, so it never matches"),
             id="invalid pattern never matches",
         ),
-        pytest.param(Contains(text="Yes"), "oh Yes!", Said("pass"), id="contains"),
-        pytest.param(Contains(text="Yes"), "oh yes!", Said("fail"), id="contains minds the case"),
+        pytest.param(Contains(text="Yes"), "oh Yes!", CheckResult("pass"), id="contains"),
         pytest.param(
-            Contains(text="Yes", ignore_case=True), "oh yes!", Said("pass"), id="contains, any case"
+            Contains(text="Yes"), "oh yes!", CheckResult("fail"), id="contains minds the case"
         ),
         pytest.param(
-            Contains(text="Yes", ignore_case=True), "no", Said("fail"), id="contains not, any case"
+            Contains(text="Yes", ignore_case=True),
+            "oh yes!",
+            CheckResult("pass"),
+            id="contains, any case",
         ),
-        pytest.param(Signal(word="DONE"), "ok\nDONE", Said("pass"), id="signal"),
-        pytest.param(Signal(word="DONE"), "asked\nDONE", Said("fail"), id="signal echoed"),
-        pytest.param(Command(argv=("t",)), "", None, id="a program has to be run"),
-        pytest.param(Person(), "", None, id="a person has to be asked"),
+        pytest.param(
+            Contains(text="Yes", ignore_case=True),
+            "no",
+            CheckResult("fail"),
+            id="contains not, any case",
+        ),
+        pytest.param(Signal(word="DONE"), "ok\nDONE", CheckResult("pass"), id="signal"),
+        pytest.param(Signal(word="DONE"), "asked\nDONE", CheckResult("fail"), id="signal echoed"),
+        pytest.param(CommandCheck(argv=("t",)), "", None, id="a program has to be run"),
+        pytest.param(PersonCheck(), "", None, id="a person has to be asked"),
         pytest.param(Expr(text="1"), "", None, id="anything else is not for here"),
     ],
 )
-def test_inspect(leaf: Check, output: str, said: Said | None) -> None:
+def test_inspect(leaf: Check, output: str, said: CheckResult | None) -> None:
     """A check of the pass's own texts speaks at once; the others say nothing here."""
     assert inspect(leaf, Texts(), output=output, result=None, instructions="asked\nDONE") == said
 
@@ -202,7 +244,7 @@ def test_inspect_reads_stored_texts() -> None:
     output = texts.keep("a long text\nDONE")
     assert isinstance(output, Blob)
     leaf = Signal(word="DONE")
-    assert inspect(leaf, texts, output=output, result=None, instructions="") == Said("pass")
+    assert inspect(leaf, texts, output=output, result=None, instructions="") == CheckResult("pass")
 
 
 NEEDS_OK = OutputSchema(schema={"type": "object", "required": ["ok"]})
@@ -308,39 +350,49 @@ def failed(kind: str) -> EffectFailed:
 @pytest.mark.parametrize(
     ("leaf", "answer", "said"),
     [
-        pytest.param(CMD, done(0), Said("pass"), id="code 0"),
-        pytest.param(CMD, done(1), Said("fail"), id="code 1"),
-        pytest.param(CMD, done(-9), Said("fail"), id="killed"),
-        pytest.param(CMD, done(None), Said("fail"), id="no code"),
-        pytest.param(Command(argv=("t",), done_codes=(3,)), done(3), Said("pass"), id="own code"),
-        pytest.param(Command(argv=("t",), done_codes=(3,)), done(0), Said("fail"), id="own, 0"),
-        pytest.param(Script(text="x"), done(0), Said("pass"), id="script code 0"),
-        pytest.param(Script(text="x"), done(1), Said("fail"), id="script code 1"),
-        pytest.param(CMD, failed("wall_timeout"), Said("timed_out", "why"), id="out of time"),
-        pytest.param(CMD, failed("idle_timeout"), Said("timed_out", "why"), id="silent too long"),
-        pytest.param(CMD, failed("not_found"), Said("error", "why"), id="no such program"),
-        pytest.param(CMD, failed("workspace_gone"), Said("error", "why"), id="no directory"),
-        pytest.param(CMD, failed("internal"), Said("error", "why"), id="our own defect"),
+        pytest.param(CMD, done(0), CheckResult("pass"), id="code 0"),
+        pytest.param(CMD, done(1), CheckResult("fail"), id="code 1"),
+        pytest.param(CMD, done(-9), CheckResult("fail"), id="killed"),
+        pytest.param(CMD, done(None), CheckResult("fail"), id="no code"),
+        pytest.param(
+            CommandCheck(argv=("t",), done_codes=(3,)), done(3), CheckResult("pass"), id="own code"
+        ),
+        pytest.param(
+            CommandCheck(argv=("t",), done_codes=(3,)), done(0), CheckResult("fail"), id="own, 0"
+        ),
+        pytest.param(ScriptCheck(text="x"), done(0), CheckResult("pass"), id="script code 0"),
+        pytest.param(ScriptCheck(text="x"), done(1), CheckResult("fail"), id="script code 1"),
+        pytest.param(
+            CMD, failed("wall_timeout"), CheckResult("timed_out", "why"), id="out of time"
+        ),
+        pytest.param(
+            CMD, failed("idle_timeout"), CheckResult("timed_out", "why"), id="silent too long"
+        ),
+        pytest.param(CMD, failed("not_found"), CheckResult("error", "why"), id="no such program"),
+        pytest.param(CMD, failed("workspace_gone"), CheckResult("error", "why"), id="no directory"),
+        pytest.param(CMD, failed("internal"), CheckResult("error", "why"), id="our own defect"),
     ],
 )
-def test_command_said(leaf: Command, answer: EffectDone | EffectFailed, said: Said) -> None:
+def test_command_said(
+    leaf: CommandCheck, answer: EffectDone | EffectFailed, said: CheckResult
+) -> None:
     """A program that could not be asked is told apart from one that says no."""
-    assert command_said(leaf, answer) == said
+    assert command_result(leaf, answer) == said
 
 
 @pytest.mark.parametrize(
     ("decision", "text", "said"),
     [
-        pytest.param("approve", "fine", Said("pass", "fine"), id="approve"),
-        pytest.param("reject", "bad", Said("rejected", "bad"), id="reject with words"),
-        pytest.param("reject", "", Said("rejected", "rejected by a person"), id="reject"),
-        pytest.param("continue", "more", Said("fail", "more"), id="continue"),
+        pytest.param("approve", "fine", CheckResult("pass", "fine"), id="approve"),
+        pytest.param("reject", "bad", CheckResult("rejected", "bad"), id="reject with words"),
+        pytest.param("reject", "", CheckResult("rejected", "rejected by a person"), id="reject"),
+        pytest.param("continue", "more", CheckResult("fail", "more"), id="continue"),
     ],
 )
-def test_person_said(decision: str, text: str, said: Said) -> None:
+def test_person_said(decision: str, text: str, said: CheckResult) -> None:
     """A decision is a verdict with the person's own words."""
     gate = GateState("g", "d", "m", (), 0, "p", RunOwner(), decision=decision, text=text)
-    assert person_said(Person(), gate) == said
+    assert person_result(PersonCheck(), gate) == said
 
 
 def test_checks_have_names() -> None:

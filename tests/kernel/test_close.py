@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from loopwright.kernel.facts import (
-    AnyFact,
+from loopwright.kernel.events import (
+    AnyEvent,
     CancelRequested,
     EffectRequested,
     IterationStarted,
@@ -16,17 +16,17 @@ from loopwright.model.actions import (
     AskPerson,
     CallAgent,
     Each,
-    Gate,
+    LoopGate,
     Repeat,
     RunCommand,
     Step,
     Steps,
     Wait,
 )
-from loopwright.model.checks import AllOf, Command, Person, Signal
+from loopwright.model.checks import AllOf, CommandCheck, PersonCheck, Signal
 from loopwright.model.plan import Plan
 from loopwright.model.policy import Limits, Retry
-from loopwright.model.template import Items
+from loopwright.model.record import LiteralItems
 from tests.kernel.driving import Driver, Fail, by_effect, decisions, plan_of
 from tests.kernel.invariants import broken_laws
 
@@ -45,10 +45,10 @@ GRAPH = Steps(
 PLANS: dict[str, Plan] = {
     "loop": plan_of(Repeat(body=WORK, max=3, until=Signal(word="DONE"), delay_ms=20)),
     "checked by a program and a person": plan_of(
-        Repeat(body=WORK, max=2, until=AllOf(parts=(Command(argv=("t",)), Person())))
+        Repeat(body=WORK, max=2, until=AllOf(parts=(CommandCheck(argv=("t",)), PersonCheck())))
     ),
     "gated, all limits": plan_of(
-        Repeat(body=WORK, max=2, gate=Gate(), limits=ALL_LIMITS),
+        Repeat(body=WORK, max=2, gate=LoopGate(), limits=ALL_LIMITS),
         limits=ALL_LIMITS,
         limits_of_step=ALL_LIMITS,
     ),
@@ -56,11 +56,15 @@ PLANS: dict[str, Plan] = {
     "retried": plan_of(WORK, retry=Retry(attempts=3, base_ms=10)),
     "graph in a loop": plan_of(Repeat(body=GRAPH, max=2, limits=ALL_LIMITS)),
     "items": plan_of(
-        Repeat(body=WORK, each=Each(items=Items(values=(1, 2, 3)), parallel=2), limits=ALL_LIMITS)
+        Repeat(
+            body=WORK,
+            each=Each(items=LiteralItems(values=(1, 2, 3)), parallel=2),
+            limits=ALL_LIMITS,
+        )
     ),
     "loop in a loop": plan_of(Repeat(body=Repeat(body=WORK, max=2, at_cap="complete"), max=2)),
     "looked at first": plan_of(
-        Repeat(body=WORK, max=1, until=Command(argv=("t",)), check_first=True)
+        Repeat(body=WORK, max=1, until=CommandCheck(argv=("t",)), check_first=True)
     ),
     "places are few": Plan(
         name="t", steps=tuple(Step(id=f"s{n}", action=WORK) for n in range(3)), parallel=1
@@ -73,7 +77,7 @@ def whole(name: str) -> Driver:
     return Driver(PLANS[name], ANSWERS, decisions("approve")).run()
 
 
-def starts(facts: list[AnyFact]) -> list[AnyFact]:
+def starts(facts: list[AnyEvent]) -> list[AnyEvent]:
     return [f for f in facts if isinstance(f, StepStarted | IterationStarted | EffectRequested)]
 
 

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from loopwright.kernel.calls import AgentCall, ModelCall
-from loopwright.kernel.conversing import MOST_TURNS, WINDOW, conversation
-from loopwright.kernel.facts import (
+from loopwright.kernel.coordination import ToolCaller, caller_of
+from loopwright.kernel.event_parts import AgentCall, ModelCall, Usage
+from loopwright.kernel.events import (
     EffectRequested,
     IterationFinished,
     MessageSent,
     StepFinished,
     TurnTaken,
-    Usage,
 )
 from loopwright.kernel.frames import RepeatBody
-from loopwright.kernel.tools import Caller, caller_of
+from loopwright.kernel.state import MOST_TURNS, WINDOW, conversation
 from loopwright.model.actions import Action, CallAgent, Repeat, Step
 from loopwright.model.checks import Contains, NoCalls
-from loopwright.model.memory import History
 from loopwright.model.plan import Agent, Coordinator, Plan
-from loopwright.model.policy import Limits, Retry
+from loopwright.model.policy import ConversationHistory, Limits, Retry
 from tests.kernel.driving import Driver, Fail, Reply, plan_of
 from tests.kernel.invariants import broken_laws
 from tests.kernel.test_cycles import call, kinds, script, turn
@@ -64,7 +62,7 @@ def test_what_a_call_of_a_chat_model_is(
     """Turns until the model asks for nothing, within what the agent may use."""
     talk = conversation(agent, CallAgent(agent="coder", schema=SCHEMA))
     assert (talk.max, talk.until, talk.limits) == (most, NoCalls(), limits)
-    assert talk.memory == History(window=window)
+    assert talk.memory == ConversationHistory(window=window)
     assert talk.at_cap == "fail"
 
 
@@ -224,5 +222,5 @@ def test_who_writes_by_a_tool() -> None:
     )
     [asked] = [f for f in new if isinstance(f, EffectRequested)]
     who = caller_of(run.state, run.state.pending[asked.effect])
-    assert isinstance(who, Caller)
+    assert isinstance(who, ToolCaller)
     assert (who.role, who.sender) == ("step", "main")

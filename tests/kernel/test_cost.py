@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from loopwright.kernel.fold import fold
 from loopwright.model.actions import CallAgent, Each, Repeat, Step, Steps
 from loopwright.model.checks import Contains
-from loopwright.model.memory import ProgressLog
 from loopwright.model.plan import Coordinator, Plan
-from loopwright.model.template import Items
+from loopwright.model.policy import ProgressLog
+from loopwright.model.record import LiteralItems
 from tests.kernel.driving import Driver, drive, plan_of
 
 WORK = CallAgent(agent="a")
@@ -27,7 +27,7 @@ def passes(count: int) -> Plan:
 
 
 def items(count: int) -> Plan:
-    each = Each(items=Items(values=tuple(range(count))), parallel=3, max_items=count)
+    each = Each(items=LiteralItems(values=tuple(range(count))), parallel=3, max_items=count)
     return plan_of(Repeat(body=WORK, each=each))
 
 

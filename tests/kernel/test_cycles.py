@@ -7,47 +7,52 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from loopwright.kernel.calls import ModelCall, ToolCall
-from loopwright.kernel.facts import (
-    AnyFact,
+from loopwright.kernel.event_parts import ModelCall, ToolCall, Usage
+from loopwright.kernel.events import (
+    AnyEvent,
     CheckVerdict,
     EffectRequested,
     GateAnswered,
     GateOpened,
     HistoryCompressed,
     TurnTaken,
-    Usage,
 )
 from loopwright.kernel.frames import RepeatBody
-from loopwright.model.actions import Cycle, Repeat
-from loopwright.model.checks import AnyOf, Cap, Check, Contains, NoCalls, Spend, ToolResult
-from loopwright.model.memory import History
-from loopwright.model.messages import AssistantMessage, TextPart
+from loopwright.model.actions import ModelCycle, Repeat
+from loopwright.model.chat import AssistantMessage, ModelTurn, RequestedCall, TextPart, encode_turn
+from loopwright.model.checks import (
+    AnyOf,
+    Cap,
+    Check,
+    Contains,
+    NoCalls,
+    SpendCheck,
+    ToolResultCheck,
+)
 from loopwright.model.plan import Agent, Plan
-from loopwright.model.policy import Limits, Retry
-from loopwright.model.turns import Turn, WantedCall, encode_turn
+from loopwright.model.policy import ConversationHistory, Limits, Retry
 from tests.kernel.driving import Driver, Fail, Reply, Said, nobody, plan_of
 from tests.kernel.invariants import broken_laws
 
 NEVER = Cap()
-CYCLE = Cycle(agent="coder", nudge="Go on.")
+CYCLE = ModelCycle(agent="coder", nudge="Go on.")
 
 
-def turn(text: str = "", *calls: WantedCall, usage: Usage | None = None) -> Reply:
+def turn(text: str = "", *calls: RequestedCall, usage: Usage | None = None) -> Reply:
     """A model's answer: what it says, and the tools that it wants."""
     message = AssistantMessage(parts=(TextPart(text=text),) if text else ())
-    return Reply(text, result=encode_turn(Turn(message=message, calls=calls)), usage=usage)
+    return Reply(text, result=encode_turn(ModelTurn(message=message, calls=calls)), usage=usage)
 
 
-def call(id: str, tool: str = "fs.read", **more: object) -> WantedCall:
-    return WantedCall(id=id, tool=tool, **{"arguments": {"path": "a"}, "paths": ("a",), **more})
+def call(id: str, tool: str = "fs.read", **more: object) -> RequestedCall:
+    return RequestedCall(id=id, tool=tool, **{"arguments": {"path": "a"}, "paths": ("a",), **more})
 
 
 def plan(
     until: Check = NEVER,
     *,
     most: int = 5,
-    memory: History | None = None,
+    memory: ConversationHistory | None = None,
     approvals: dict[str, str] | None = None,
     limits: Limits | None = None,
 ) -> Plan:
@@ -56,7 +61,7 @@ def plan(
             body=CYCLE,
             max=most,
             until=until,
-            memory=memory or History(window=100_000),
+            memory=memory or ConversationHistory(window=100_000),
             limits=limits or Limits(),
         )
     )
@@ -88,7 +93,7 @@ def loop_of(run: Driver) -> RepeatBody:
     return body
 
 
-def kinds(facts: list[AnyFact]) -> list[str]:
+def kinds(facts: list[AnyEvent]) -> list[str]:
     return [str(type(fact).__struct_config__.tag) for fact in facts]
 
 
@@ -145,34 +150,36 @@ def test_a_call_with_a_problem_is_never_run() -> None:
         pytest.param(Contains(text="DONE"), ("completed", "contains"), id="text"),
         pytest.param(NoCalls(), ("completed", "no-calls"), id="no calls"),
         pytest.param(
-            ToolResult(tool="exec", exit_code=0, contains="ok"),
+            ToolResultCheck(tool="exec", exit_code=0, contains="ok"),
             ("completed", "tool-result"),
             id="short tool name, code and text",
         ),
         pytest.param(
-            ToolResult(tool="shell.exec", exit_code=3), ("exhausted", "max_iterations"), id="code"
+            ToolResultCheck(tool="shell.exec", exit_code=3),
+            ("exhausted", "max_iterations"),
+            id="code",
         ),
         pytest.param(
-            ToolResult(tool="xec", contains="ok"),
+            ToolResultCheck(tool="xec", contains="ok"),
             ("exhausted", "max_iterations"),
             id="part of a name",
         ),
         pytest.param(
-            ToolResult(tool="shell.exec", exit_code=0, contains="no"),
+            ToolResultCheck(tool="shell.exec", exit_code=0, contains="no"),
             ("exhausted", "max_iterations"),
             id="both must hold",
         ),
         pytest.param(
-            AnyOf(parts=(Spend(usd=0.2), Contains(text="DONE"))),
+            AnyOf(parts=(SpendCheck(usd=0.2), Contains(text="DONE"))),
             ("exhausted", "budget"),
             id="money first",
         ),
         pytest.param(
-            AnyOf(parts=(Contains(text="DONE"), Spend(usd=0.2))),
+            AnyOf(parts=(Contains(text="DONE"), SpendCheck(usd=0.2))),
             ("completed", "contains"),
             id="text first",
         ),
-        pytest.param(Spend(usd=0), ("exhausted", "budget"), id="a cap of 0 is met at once"),
+        pytest.param(SpendCheck(usd=0), ("exhausted", "budget"), id="a cap of 0 is met at once"),
     ],
 )
 def test_stop_rules(until: Check, ended: tuple[str, str]) -> None:
@@ -232,7 +239,7 @@ HELD = {"shell.exec": "always"}
     ],
 )
 def test_which_calls_wait_for_a_person(
-    rules: dict[str, str], wanted: WantedCall, held: bool
+    rules: dict[str, str], wanted: RequestedCall, held: bool
 ) -> None:
     """The tool's own name counts, long or short; what cannot be told is held."""
     run = begun(plan(approvals=rules), turn("", wanted))
@@ -335,7 +342,7 @@ def test_old_turns_go_and_the_last_two_stay(strategy: str) -> None:
     """At the mark it is cut once before the next turn: the last two turns stay with their results,
     and a summary stands for the rest where one is wanted, three times at most.
     """
-    memory = History(window=2_000, strategy=strategy)  # type: ignore[arg-type]
+    memory = ConversationHistory(window=2_000, strategy=strategy)  # type: ignore[arg-type]
     run = begun(
         plan(most=30, memory=memory),
         turn("y" * 1_500, call("c1")),
@@ -354,7 +361,7 @@ def test_old_turns_go_and_the_last_two_stay(strategy: str) -> None:
 
 def test_long_old_results_are_cut_before_turns_are_dropped() -> None:
     """When that is enough, nothing else goes."""
-    memory = History(window=3_000)
+    memory = ConversationHistory(window=3_000)
     run = begun(
         plan(most=4, memory=memory), turn("look", call("c1")), tools=lambda _: Reply(LONG)
     ).run()
@@ -365,7 +372,9 @@ def test_long_old_results_are_cut_before_turns_are_dropped() -> None:
 
 def test_short_results_stay_whole_beside_a_long_one() -> None:
     """Of the results of one turn only those are cut that are long."""
-    run = begun(plan(most=4, memory=History(window=3_000)), turn("look", call("c1"), call("c2")))
+    run = begun(
+        plan(most=4, memory=ConversationHistory(window=3_000)), turn("look", call("c1"), call("c2"))
+    )
     for number in range(3):
         run.answer(f"main.{number}/model#1", turn("look", call("c1"), call("c2")))
         run.answer(f"main.{number}/tool1#1", Reply("short"))
@@ -389,7 +398,7 @@ def test_a_summary_that_fails_costs_nobody_the_run() -> None:
             return Reply("z" * 900)
         return turn("y" * 1_500, call("c1"))
 
-    memory = History(window=2_000, strategy="periodic-summary")
+    memory = ConversationHistory(window=2_000, strategy="periodic-summary")
     run = Driver(plan(most=8, memory=memory), script=answer).run()
     assert compressed(run)[0].strategy == "rolling-window"
     assert "busy" in compressed(run)[0].note
@@ -411,7 +420,7 @@ def test_a_provider_that_finds_it_too_long_is_asked_once_more() -> None:
 @pytest.mark.item("W30")
 def test_the_providers_count_is_believed() -> None:
     """What it says it has read counts for more than an estimate."""
-    memory = History(window=1_000)
+    memory = ConversationHistory(window=1_000)
     said = turn("hm", call("c1"), usage=Usage(input_tokens=900, output_tokens=10))
     run = begun(plan(most=4, memory=memory), said).run()
     assert compressed(run)
@@ -459,8 +468,8 @@ def test_a_result_is_handed_in_once() -> None:
     """The first one counts; a second in the same turn is told so."""
     wanted = turn(
         "",
-        WantedCall(id="c1", tool="submit_result", arguments={"n": 1}),
-        WantedCall(id="c2", tool="submit_result", arguments={"n": 2}),
+        RequestedCall(id="c1", tool="submit_result", arguments={"n": 1}),
+        RequestedCall(id="c2", tool="submit_result", arguments={"n": 2}),
     )
     run = begun(plan(most=1), wanted).run()
     assert run.end.result == '{"n":1}'
@@ -471,7 +480,7 @@ def test_a_result_is_handed_in_once() -> None:
 def test_cut_anywhere_and_taken_up_again() -> None:
     """A run that is folded from any prefix of its facts goes on to the same facts."""
     wanted = turn("y" * 300, call("c1"), call("c2", "shell.exec"))
-    made = plan(Contains(text="DONE"), most=6, memory=History(window=450))
+    made = plan(Contains(text="DONE"), most=6, memory=ConversationHistory(window=450))
     whole = begun(made, wanted, wanted, wanted, turn("DONE")).run()
     assert compressed(whole)
     for end in whole.ends:
@@ -556,7 +565,7 @@ def test_an_overflow_is_believed_over_the_estimate() -> None:
             return turn("looking", call("c1"))
         return Fail("overflow", "too long") if request.effect.endswith("#1") else turn("done")
 
-    run = Driver(plan(NoCalls(), memory=History(window=100_000)), script=answer).run()
+    run = Driver(plan(NoCalls(), memory=ConversationHistory(window=100_000)), script=answer).run()
     [shorter] = [fact for fact in run.facts if isinstance(fact, HistoryCompressed)]
     assert (shorter.strategy, shorter.dropped, shorter.trimmed) == ("trim", 0, (1,))
     assert run.ended == ("completed", "no-calls", "done")

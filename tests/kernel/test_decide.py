@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from loopwright.kernel.facts import (
-    CheckVerdict,
-    EffectRequested,
-    GateOpened,
-)
-from loopwright.model.actions import CallAgent, Gate, Repeat, RunCommand, Step, Steps
-from loopwright.model.checks import AllOf, AnyOf, Cap, Check, Command, Contains, Regex, Signal
+from loopwright.kernel.events import CheckVerdict, EffectRequested, GateOpened
+from loopwright.model.actions import CallAgent, LoopGate, Repeat, RunCommand, Step, Steps
+from loopwright.model.checks import AllOf, AnyOf, Cap, Check, CommandCheck, Contains, Regex, Signal
 from loopwright.model.plan import Plan
-from loopwright.model.template import literal
+from loopwright.model.record import literal
 from tests.kernel.driving import (
     Driver,
     Fail,
@@ -28,7 +24,7 @@ from tests.kernel.driving import (
 from tests.kernel.invariants import broken_laws
 
 WORK = CallAgent(agent="a")
-TESTS = Command(argv=("make", "test"))
+TESTS = CommandCheck(argv=("make", "test"))
 
 
 def loop(**more: object) -> Plan:
@@ -219,7 +215,7 @@ def test_nothing_done_has_no_output(mode: str) -> None:
 def test_looking_begins_nothing() -> None:
     """The look before the first pass touches no step of the body and asks no one."""
     body = Steps(steps=(Step(id="s", action=WORK),))
-    plan = loop(body=body, max=1, until=TESTS, check_first=True, gate=Gate())
+    plan = loop(body=body, max=1, until=TESTS, check_first=True, gate=LoopGate())
     run = drive(plan, by_effect(command_before(1) | {"main.0/check0#1": 0}), decisions("approve"))
     assert run.ended[:2] == ("completed", "command")
     assert [f.path for f in run.facts if kind(f) in ("step.started", "step.skipped")] == [

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from loopwright.kernel.facts import (
-    IterationStarted,
-    Usage,
-)
+from loopwright.kernel.event_parts import Usage
+from loopwright.kernel.events import IterationStarted
 from loopwright.model.actions import Each, Repeat, Step
 from loopwright.model.policy import Limits
-from loopwright.model.template import Items, ItemsExpr, ItemsFrom, Ref
+from loopwright.model.record import ItemsExpr, ItemsFrom, LiteralItems, Ref
 from tests.kernel.driving import (
     Driver,
     Fail,
@@ -122,7 +120,9 @@ def test_items_under_way_finish_after_a_failure() -> None:
         ),
         pytest.param(ItemsExpr(expr="x"), "not-a-list", "x", id="unknown name"),
         pytest.param(ItemsExpr(expr="1 + 1"), "not-a-list", "list", id="a number"),
-        pytest.param(Items(values=(1, 2, 3, 4)), "too-many-items", "4 items, at most 3", id="many"),
+        pytest.param(
+            LiteralItems(values=(1, 2, 3, 4)), "too-many-items", "4 items, at most 3", id="many"
+        ),
     ],
 )
 def test_bad_lists(items: object, reason: str, detail: str) -> None:
@@ -262,8 +262,8 @@ def test_budget_of_items(policy: str, parallel: int) -> None:
 
 def test_items_of_items() -> None:
     """A list inside a pass over a list."""
-    inner = Repeat(body=WORK, each=Each(items=Items(values=(1, 2))))
-    run = drive(plan_of(Repeat(body=inner, each=Each(items=Items(values=("a", "b"))))))
+    inner = Repeat(body=WORK, each=Each(items=LiteralItems(values=(1, 2))))
+    run = drive(plan_of(Repeat(body=inner, each=Each(items=LiteralItems(values=("a", "b"))))))
     assert {f.path for f in run.of(IterationStarted)} == {
         "main[0]", "main[1]", "main[0][0]", "main[0][1]", "main[1][0]", "main[1][1]",
     }  # fmt: skip

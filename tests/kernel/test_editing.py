@@ -2,16 +2,16 @@
 
 import pytest
 
-from loopwright.kernel.editing import merged
-from loopwright.kernel.facts import IterationStarted, RunEdited, RunReopened, RunStarted
+from loopwright.kernel.events import IterationStarted, RunEdited, RunReopened, RunStarted
 from loopwright.kernel.fold import fold
+from loopwright.kernel.resumption import merge_objects
 from loopwright.model.actions import CallAgent, Each, Repeat, Step
 from loopwright.model.checks import Regex
 from loopwright.model.plan import Agent, Plan
-from loopwright.model.record import JsonValue
-from loopwright.model.template import Items
-from loopwright.testing import fact_problems, picture
+from loopwright.model.record import JsonValue, LiteralItems
 from tests.kernel.driving import Driver, Reply, by_effect
+from tests.support.laws.run import fact_problems
+from tests.support.laws.state_picture import picture
 
 CALL = CallAgent(agent="worker")
 LOOP = Repeat(body=CALL, max=2, until=Regex(pattern="DONE"))
@@ -87,7 +87,9 @@ def test_a_changed_cap_holds_when_the_run_is_reopened() -> None:
     "action",
     [
         pytest.param(CALL, id="no loop"),
-        pytest.param(Repeat(body=CALL, each=Each(items=Items(values=("a", "b")))), id="a list"),
+        pytest.param(
+            Repeat(body=CALL, each=Each(items=LiteralItems(values=("a", "b")))), id="a list"
+        ),
         pytest.param(CallAgent(agent="chat"), id="a conversation"),
     ],
 )
@@ -116,7 +118,7 @@ def test_metadata_is_merged(
     before: dict[str, JsonValue], patch: dict[str, JsonValue], after: dict[str, JsonValue]
 ) -> None:
     """Key by key, and lists as a whole."""
-    assert merged(before, patch) == after
+    assert merge_objects(before, patch) == after
 
 
 def test_metadata_and_labels_are_kept() -> None:

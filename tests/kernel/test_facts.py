@@ -11,27 +11,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loopwright.kernel import calls, facts
-from loopwright.kernel.calls import AnyCall
-from loopwright.kernel.encoding import decode_facts, encode_facts
-from loopwright.kernel.facts import AnyFact, RunPaused
+from loopwright.kernel import event_parts, events
+from loopwright.kernel.event_parts import AnyCall
+from loopwright.kernel.events import AnyEvent, RunPaused, decode_facts, encode_facts
 from loopwright.model.plan import Agent
 from loopwright.model.policy import Limits
 from loopwright.model.record import Blob
 from tests.model.plans import IDS, JSON, TEXTS
 
 SCHEMA = Path(__file__).parents[1] / "golden" / "fact_schema.json"
-KINDS: tuple[type[AnyFact], ...] = typing.get_args(AnyFact)
+KINDS: tuple[type[AnyEvent], ...] = typing.get_args(AnyEvent)
 CALLS: tuple[type[AnyCall], ...] = typing.get_args(AnyCall)
 
 TEXT = TEXTS | st.builds(Blob, blob=IDS, size=st.integers(0, 10**9), head=TEXTS)
 MONEY = st.floats(0, 1_000)
 COUNT = st.integers(0, 2**53)
 OUTSIDE = st.lists(st.tuples(TEXTS, TEXTS), max_size=2).map(tuple)
-USAGE = st.builds(facts.Usage, input_tokens=COUNT, output_tokens=COUNT, usd=MONEY)
-DIFF = st.builds(facts.DiffStat, files=COUNT, insertions=COUNT, deletions=COUNT)
+USAGE = st.builds(events.Usage, input_tokens=COUNT, output_tokens=COUNT, usd=MONEY)
+DIFF = st.builds(events.DiffStat, files=COUNT, insertions=COUNT, deletions=COUNT)
 SNAPSHOT = st.builds(
-    facts.Snapshot,
+    events.Snapshot,
     tree=IDS,
     changed=DIFF,
     total=DIFF,
@@ -41,7 +40,7 @@ SNAPSHOT = st.builds(
     outside=OUTSIDE,
 )
 ACTIVITY = st.builds(
-    facts.ActivityNote,
+    events.ActivityNote,
     number=COUNT,
     at=COUNT,
     kind=IDS,
@@ -55,7 +54,7 @@ ACTIVITY = st.builds(
     result=TEXT,
 )
 FAILURE = st.builds(
-    facts.Failure, type=IDS, detail=TEXTS, retry_after_ms=st.none() | st.integers(0, 10**9)
+    events.Failure, type=IDS, detail=TEXTS, retry_after_ms=st.none() | st.integers(0, 10**9)
 )
 BY_NAME: dict[str, st.SearchStrategy[object]] = {
     "at": COUNT,
@@ -70,7 +69,9 @@ BY_NAME: dict[str, st.SearchStrategy[object]] = {
     "call": st.one_of([st.deferred(lambda kind=kind: any_of(kind)) for kind in CALLS]),
     "trimmed": st.lists(COUNT, max_size=2).map(tuple),
     "calls": st.lists(
-        st.builds(calls.CallNote, id=IDS, tool=IDS, arguments=TEXT, held=TEXTS, problem=TEXTS),
+        st.builds(
+            event_parts.CallNote, id=IDS, tool=IDS, arguments=TEXT, held=TEXTS, problem=TEXTS
+        ),
         max_size=2,
     ).map(tuple),
     "argv": st.lists(TEXTS, max_size=3).map(tuple),
@@ -86,14 +87,14 @@ BY_NAME: dict[str, st.SearchStrategy[object]] = {
     "snapshot": st.none() | SNAPSHOT,
     "worktree": st.none()
     | st.builds(
-        facts.Worktree, repository=TEXTS, folder=TEXTS, branch=IDS, base=IDS, uncommitted=COUNT
+        events.Worktree, repository=TEXTS, folder=TEXTS, branch=IDS, base=IDS, uncommitted=COUNT
     ),
-    "changed": st.none() | st.builds(facts.DiffStat, files=COUNT, insertions=COUNT),
+    "changed": st.none() | st.builds(events.DiffStat, files=COUNT, insertions=COUNT),
     "protect": st.lists(TEXTS, max_size=2).map(tuple),
     "watch": st.lists(TEXTS, max_size=2).map(tuple),
     "outside": OUTSIDE,
     "entries": st.lists(ACTIVITY, max_size=2).map(tuple),
-    "tools": st.lists(st.builds(facts.ToolUse, name=IDS, input=TEXTS), max_size=2).map(tuple),
+    "tools": st.lists(st.builds(events.ToolUse, name=IDS, input=TEXTS), max_size=2).map(tuple),
 }
 
 
@@ -109,9 +110,9 @@ def any_of(kind: type) -> st.SearchStrategy[object]:
 
 
 def _is_text(kind: type, name: str) -> bool:
-    if kind is facts.StepKept:
+    if kind is events.StepKept:
         return name == "of"
-    return kind in (calls.ToolCall, facts.GateOpened) and name == "call"
+    return kind in (event_parts.ToolCall, events.GateOpened) and name == "call"
 
 
 def _of(hint: object) -> st.SearchStrategy[object]:
@@ -122,7 +123,7 @@ def _of(hint: object) -> st.SearchStrategy[object]:
         return st.one_of(st.none(), *(_of(one) for one in options if one is not type(None)))
     if Blob in options:
         return TEXT | st.none() if type(None) in options else TEXT
-    if facts.Failure in (hint, *options):
+    if events.Failure in (hint, *options):
         return FAILURE | st.none() if options else FAILURE
     if hint is Agent:
         return st.builds(Agent, spec=TEXTS, system=TEXTS, env=st.dictionaries(IDS, TEXTS))
@@ -136,7 +137,7 @@ def _of(hint: object) -> st.SearchStrategy[object]:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__struct_config__.tag)
 @settings(max_examples=25)
 @given(data=st.data())
-def test_every_kind_round_trips(kind: type[AnyFact], data: st.DataObject) -> None:
+def test_every_kind_round_trips(kind: type[AnyEvent], data: st.DataObject) -> None:
     """A fact that was written is read as it was."""
     fact = data.draw(any_of(kind))
     assert decode_facts(encode_facts([fact, fact])) == [fact, fact]
@@ -150,13 +151,13 @@ def described() -> dict[str, dict[str, list[str]]]:
         "parts": {
             kind.__name__: list(kind.__struct_encode_fields__)
             for kind in (
-                facts.Usage,
-                facts.ToolUse,
-                facts.DiffStat,
-                facts.Snapshot,
-                facts.ActivityNote,
-                facts.Failure,
-                calls.CallNote,
+                events.Usage,
+                events.ToolUse,
+                events.DiffStat,
+                events.Snapshot,
+                events.ActivityNote,
+                events.Failure,
+                event_parts.CallNote,
                 Blob,
                 Agent,
                 Limits,

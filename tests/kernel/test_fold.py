@@ -7,23 +7,23 @@ import random
 import pytest
 
 from loopwright.kernel.decide import settle
-from loopwright.kernel.facts import (
+from loopwright.kernel.event_parts import Usage
+from loopwright.kernel.events import (
     AgentChanged,
-    AnyFact,
+    AnyEvent,
     BudgetReserved,
     BudgetSettled,
     CoordinatorNarrated,
     EffectDone,
     IterationStarted,
     MessageSent,
-    Usage,
 )
 from loopwright.kernel.fold import apply, fold
 from loopwright.model.actions import CallAgent, Each, Repeat, Step, Steps
-from loopwright.model.checks import Command, Person
-from loopwright.model.memory import ProgressLog
+from loopwright.model.checks import CommandCheck, PersonCheck
 from loopwright.model.plan import Agent
-from loopwright.model.template import Items
+from loopwright.model.policy import ProgressLog
+from loopwright.model.record import LiteralItems
 from tests.kernel.driving import (
     Driver,
     Reply,
@@ -57,7 +57,7 @@ def test_pause_lets_the_pass_finish() -> None:
 
 def test_pause_includes_the_checks() -> None:
     """Checks belong to the pass: they are asked also while paused."""
-    run = Driver(plan_of(Repeat(body=WORK, max=2, until=Command(argv=("t",))))).start()
+    run = Driver(plan_of(Repeat(body=WORK, max=2, until=CommandCheck(argv=("t",))))).start()
     run.pause()
     run.answer("main.0/agent#1", "x")
     run.answer("main.0/check0#1", 1)
@@ -74,7 +74,7 @@ def test_pause_during_the_last_pass() -> None:
 
 def test_pause_during_a_gate() -> None:
     """A person may decide while the run is paused; what follows waits for the resume."""
-    run = Driver(plan_of(Repeat(body=WORK, max=3, until=Person())), by_pass("x")).run()
+    run = Driver(plan_of(Repeat(body=WORK, max=3, until=PersonCheck())), by_pass("x")).run()
     run.pause()
     run.decide("continue")
     assert run.kinds()[-1] == "iteration.finished"
@@ -99,7 +99,7 @@ def test_pause_before_a_step() -> None:
 
 def test_pause_of_items() -> None:
     """No further item begins while paused."""
-    each = Each(items=Items(values=(1, 2, 3)), parallel=1)
+    each = Each(items=LiteralItems(values=(1, 2, 3)), parallel=1)
     run = Driver(plan_of(Repeat(body=WORK, each=each))).start()
     run.pause()
     run.answer("main[0]/agent#1", "x")
@@ -174,7 +174,7 @@ def test_any_order_of_answers(seed: int) -> None:
 def test_double_answers(twice: str) -> None:
     """A second answer, also a different one, changes nothing."""
     run = Driver(
-        plan_of(Repeat(body=WORK, max=3, until=Command(argv=("t",)))), by_pass("x")
+        plan_of(Repeat(body=WORK, max=3, until=CommandCheck(argv=("t",)))), by_pass("x")
     ).start()
     first = run.request("main.0/agent#1")
     run.answer(first.effect, "one")
@@ -225,7 +225,7 @@ def test_silence_after_the_end() -> None:
         pytest.param(BudgetSettled(at=5_000, path="main", effect="e", usd=1.0), id="settled"),
     ],
 )
-def test_facts_that_only_tell(fact: AnyFact) -> None:
+def test_facts_that_only_tell(fact: AnyEvent) -> None:
     """Facts for later parts of the product move the clock and the version, nothing else."""
     run = Driver(LOOP).start()
     version = run.state.version

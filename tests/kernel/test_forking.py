@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from msgspec.structs import replace
 
-from loopwright.kernel.calls import ModelCall, SleepCall, ToolCall
-from loopwright.kernel.facts import (
+from loopwright.kernel.event_parts import ModelCall, SleepCall, ToolCall, Usage
+from loopwright.kernel.events import (
     AgentChanged,
-    AnyFact,
+    AnyEvent,
     EffectDone,
     EffectFailed,
     EffectRequested,
@@ -22,16 +22,13 @@ from loopwright.kernel.facts import (
     RunReopened,
     RunStarted,
     StepStarted,
-    Usage,
 )
 from loopwright.kernel.fold import fold
-from loopwright.kernel.forking import copied, end_of, places
+from loopwright.kernel.reopened_runs import copied, end_of, places
 from loopwright.model.actions import CallAgent, Decision, Repeat, Step
-from loopwright.model.checks import Contains, Person
-from loopwright.model.memory import PreviousOutput
+from loopwright.model.checks import Contains, PersonCheck
 from loopwright.model.plan import Agent, Plan
-from loopwright.model.policy import Limits
-from loopwright.testing import fact_problems, picture
+from loopwright.model.policy import Limits, PreviousOutput
 from tests.golden.recording import RECORDINGS
 from tests.kernel.driving import (
     Driver,
@@ -48,6 +45,8 @@ from tests.kernel.test_cycles import HELD, answer, begun, call, loop_of, script,
 from tests.kernel.test_cycles import plan as cycle_plan
 from tests.kernel.test_laws import SEEDS, world
 from tests.model.plans import runnable_plans
+from tests.support.laws.run import fact_problems
+from tests.support.laws.state_picture import picture
 
 LATER = 1_000_000
 WORK = CallAgent(agent="coder")
@@ -81,15 +80,15 @@ def fork(
     ).start()
 
 
-def finished(facts: Sequence[AnyFact]) -> list[str]:
+def finished(facts: Sequence[AnyEvent]) -> list[str]:
     return [place for place, how in places(facts).items() if how == "completed"]
 
 
-def answers(facts: Sequence[AnyFact]) -> set[str]:
+def answers(facts: Sequence[AnyEvent]) -> set[str]:
     return {fact.effect for fact in facts if isinstance(fact, EffectDone | EffectFailed)}
 
 
-def requests(facts: Sequence[AnyFact]) -> list[str]:
+def requests(facts: Sequence[AnyEvent]) -> list[str]:
     return [fact.effect for fact in facts if isinstance(fact, EffectRequested)]
 
 
@@ -277,7 +276,7 @@ def test_what_is_under_way_elsewhere_is_asked_anew() -> None:
 
 def test_a_question_elsewhere_is_asked_again() -> None:
     """Somebody who was asked in the original is asked in the fork, under another name."""
-    asks = Repeat(body=WORK, max=2, until=Person())
+    asks = Repeat(body=WORK, max=2, until=PersonCheck())
     plan = plan_of_steps(Step(id="a", action=asks), Step(id="b", action=WORK))
     run = Driver(plan, script=lambda request: None).start()
     run.answer("a.0/agent#1", "one")
@@ -358,7 +357,7 @@ def test_how_places_stand() -> None:
 # -- reopening conversations -----------------------------------------------------------------------
 
 
-def reopened(run: Driver, **more: object) -> list[AnyFact]:
+def reopened(run: Driver, **more: object) -> list[AnyEvent]:
     before = len(run.facts)
     run.clock += 1
     run.append(RunReopened(at=run.clock, **more))  # type: ignore[arg-type]
@@ -368,7 +367,7 @@ def reopened(run: Driver, **more: object) -> list[AnyFact]:
     return run.facts[before:]
 
 
-def started(facts: Sequence[AnyFact]) -> list[tuple[str, int | None]]:
+def started(facts: Sequence[AnyEvent]) -> list[tuple[str, int | None]]:
     return [(fact.path, fact.iteration) for fact in facts if isinstance(fact, IterationStarted)]
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from loopwright.kernel.facts import CheckVerdict, GateClosed, GateOpened, IterationFinished
-from loopwright.model.actions import AskPerson, CallAgent, Gate, Repeat, Rework, Step
-from loopwright.model.checks import AllOf, AnyOf, Contains, Person
+from loopwright.kernel.events import CheckVerdict, GateClosed, GateOpened, IterationFinished
+from loopwright.model.actions import AskPerson, CallAgent, LoopGate, Repeat, Rework, Step
+from loopwright.model.checks import AllOf, AnyOf, Contains, PersonCheck
 from loopwright.model.policy import Limits
-from loopwright.model.template import Lit, Ref, literal
+from loopwright.model.record import Lit, Ref, literal
 from tests.kernel.driving import (
     Driver,
     People,
@@ -21,8 +21,8 @@ from tests.kernel.driving import (
 from tests.kernel.invariants import broken_laws
 
 WORK = CallAgent(agent="a")
-PERSON = plan_of(Repeat(body=WORK, max=3, until=Person()))
-GATED = plan_of(Repeat(body=WORK, max=3, until=Contains(text="GOOD"), gate=Gate()))
+PERSON = plan_of(Repeat(body=WORK, max=3, until=PersonCheck()))
+GATED = plan_of(Repeat(body=WORK, max=3, until=Contains(text="GOOD"), gate=LoopGate()))
 
 
 @pytest.mark.parametrize("plan", [PERSON, GATED], ids=["check", "after each pass"])
@@ -54,7 +54,7 @@ def test_decisions(plan: object, answers: list[object], ended: object, passes: i
 )
 def test_rejection_has_words(text: str, detail: str) -> None:
     """A rejection says why: what the person said, else what the definition says."""
-    plan = plan_of(Repeat(body=WORK, max=2, until=Person(rejected="nope")))
+    plan = plan_of(Repeat(body=WORK, max=2, until=PersonCheck(rejected="nope")))
     run = drive(plan, by_pass("x"), decisions(("reject", text)))
     assert run.end.error is not None
     assert (run.end.error.type, run.end.error.detail) == ("rejected", detail)
@@ -111,7 +111,7 @@ def test_digest_names_what_is_shown(size: int) -> None:
     """Another output or another question has another digest; the same has the same."""
 
     def digest(output: str, message: str) -> str:
-        check = Person(message=literal(message))
+        check = PersonCheck(message=literal(message))
         run = drive(plan_of(Repeat(body=WORK, max=1, until=check)), by_pass(output))
         return run.of(GateOpened)[0].digest
 
@@ -135,7 +135,7 @@ def test_double_answer_changes_nothing() -> None:
 
 def test_answer_after_the_gate_closed_changes_nothing() -> None:
     """A gate that a deadline closed takes no decision any more."""
-    plan = plan_of(Repeat(body=WORK, max=3, until=Person(), limits=Limits(wall_ms=100)))
+    plan = plan_of(Repeat(body=WORK, max=3, until=PersonCheck(), limits=Limits(wall_ms=100)))
     run = Driver(plan, by_pass("x")).start()
     run.step()
     (gate,) = run.open_gates()
@@ -166,7 +166,7 @@ def test_closing_what_is_not_open_changes_nothing() -> None:
 
 def test_two_people_are_asked_twice() -> None:
     """One approval does not stand for two: each person's check has a gate of its own."""
-    both = AllOf(parts=(Person(message=literal("one?")), Person(message=literal("two?"))))
+    both = AllOf(parts=(PersonCheck(message=literal("one?")), PersonCheck(message=literal("two?"))))
     run = Driver(plan_of(Repeat(body=WORK, max=2, until=both)), by_pass("x")).run()
     run.decide("approve")
     assert [gate.message for gate in run.open_gates()] == ["two?"]
@@ -177,7 +177,7 @@ def test_two_people_are_asked_twice() -> None:
 
 def test_second_person_may_disagree() -> None:
     """In `any`, the next person is asked when the one before goes on."""
-    either = AnyOf(parts=(Person(), Person(message=literal("and you?"))))
+    either = AnyOf(parts=(PersonCheck(), PersonCheck(message=literal("and you?"))))
     run = Driver(plan_of(Repeat(body=WORK, max=2, until=either)), by_pass("x")).run()
     run.decide("continue", "hm")
     run.decide("reject", "no")
@@ -187,7 +187,7 @@ def test_second_person_may_disagree() -> None:
 
 def test_a_check_that_asked_needs_no_second_question() -> None:
     """With a person among the checks, the gate after the pass stays closed."""
-    plan = plan_of(Repeat(body=WORK, max=2, until=Person(), gate=Gate()))
+    plan = plan_of(Repeat(body=WORK, max=2, until=PersonCheck(), gate=LoopGate()))
     run = drive(plan, by_pass("x", "y"), decisions(("continue", "again"), "approve"))
     assert len(run.of(GateOpened)) == 2
     assert run.ended == ("completed", "approved", "y")
@@ -258,7 +258,7 @@ def test_gate_step_asks_with_its_message() -> None:
 
 def test_gate_as_the_body_of_a_loop() -> None:
     """A loop may go round a question; the question and the check are two gates."""
-    plan = plan_of(Repeat(body=AskPerson(capture=True), max=2, until=Person()))
+    plan = plan_of(Repeat(body=AskPerson(capture=True), max=2, until=PersonCheck()))
     run = Driver(plan).run()
     run.decide("approve", "answer")
     assert run.open_gates()[0].message == "Review iteration 1. Accept?"

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from loopwright.kernel.facts import (
-    AnyFact,
+from loopwright.kernel.event_parts import Usage
+from loopwright.kernel.events import (
+    AnyEvent,
     EffectRequested,
     IterationStarted,
     RunReopened,
     StepKept,
-    Usage,
 )
 from loopwright.kernel.fold import fold
 from loopwright.kernel.frames import RepeatBody
-from loopwright.kernel.reopening import stopped_half_way
-from loopwright.model.actions import CallAgent, Each, Gate, Repeat, Step, Steps
+from loopwright.kernel.reopened_runs import stopped_half_way
+from loopwright.model.actions import CallAgent, Each, LoopGate, Repeat, Step, Steps
 from loopwright.model.checks import Approval
-from loopwright.model.memory import StageOutputs
 from loopwright.model.plan import Plan
-from loopwright.model.policy import Limits
-from loopwright.model.template import Items
-from loopwright.testing import fact_problems, picture
+from loopwright.model.policy import Limits, StageOutputs
+from loopwright.model.record import LiteralItems
 from tests.kernel.driving import Driver, Fail, Reply, Script, by_effect, decisions
+from tests.support.laws.run import fact_problems
+from tests.support.laws.state_picture import picture
 
 BROKEN = Fail(detail="broken")
 STAGES = Steps(
@@ -52,7 +52,7 @@ def rejected_once(broken: str, **more: object) -> Script:
     return by_effect(table, default=Reply("APPROVED"))  # type: ignore[arg-type]
 
 
-def again(driver: Driver, **more: object) -> list[AnyFact]:
+def again(driver: Driver, **more: object) -> list[AnyEvent]:
     before = len(driver.facts)
     driver.clock += 1
     driver.append(RunReopened(at=driver.clock, **more))  # type: ignore[arg-type]
@@ -62,11 +62,11 @@ def again(driver: Driver, **more: object) -> list[AnyFact]:
     return driver.facts[before:]
 
 
-def asked(facts: list[AnyFact]) -> list[str]:
+def asked(facts: list[AnyEvent]) -> list[str]:
     return [fact.effect for fact in facts if isinstance(fact, EffectRequested)]
 
 
-def kept(facts: list[AnyFact]) -> list[tuple[str, str, str]]:
+def kept(facts: list[AnyEvent]) -> list[tuple[str, str, str]]:
     return [(f.path, f.of, f.reason) for f in facts if isinstance(f, StepKept)]
 
 
@@ -145,7 +145,7 @@ def test_without_a_stage_the_loop_begins_anew() -> None:
 
 def test_rounds_that_a_person_has_ended_are_followed_by_another() -> None:
     """Nothing of that pass is run again; the next one begins, though it was the last allowed."""
-    plan = looped(max=2, gate=Gate(after=1))
+    plan = looped(max=2, gate=LoopGate(after=1))
     script = by_effect({"main~2.1.review/agent#1": "LGTM"}, default=Reply("Rejected"))
     driver = Driver(plan, script, people=decisions("reject")).run()
     assert ended(driver) == ("failed", "rejected")
@@ -156,7 +156,7 @@ def test_rounds_that_a_person_has_ended_are_followed_by_another() -> None:
 
 def test_a_rejected_last_round_gets_one_more() -> None:
     """Whoever asks for it grants it."""
-    plan = looped(max=1, gate=Gate())
+    plan = looped(max=1, gate=LoopGate())
     script = by_effect({"main~2.1.review/agent#1": "LGTM"}, default=Reply("Rejected"))
     driver = Driver(plan, script, people=decisions("reject")).run()
     again(driver, stage="skip")
@@ -182,7 +182,7 @@ def test_a_budget_that_was_used_up_is_given_anew() -> None:
     "loop",
     [
         pytest.param({"body": CallAgent(agent="plan")}, id="one call"),
-        pytest.param({"each": Each(items=Items(values=("a", "b")))}, id="a list"),
+        pytest.param({"each": Each(items=LiteralItems(values=("a", "b")))}, id="a list"),
     ],
 )
 def test_other_loops_do_not_stop_half_way(loop: dict[str, object]) -> None:

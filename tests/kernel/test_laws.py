@@ -11,24 +11,23 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from loopwright.kernel.calls import AgentCall, CommandCall, SleepCall
 from loopwright.kernel.decide import settle
-from loopwright.kernel.facts import (
+from loopwright.kernel.event_parts import AgentCall, CommandCall, SleepCall, Usage
+from loopwright.kernel.events import (
     EffectRequested,
     GateOpened,
     IterationStarted,
     StepFinished,
     StepSkipped,
-    Usage,
 )
 from loopwright.kernel.fold import apply, fold
 from loopwright.model.actions import Decision, Repeat, Steps
-from loopwright.model.ids import last_id, parent_path, pass_number
+from loopwright.model.ids import iteration_number, last_id, parent_path
 from loopwright.model.plan import Coordinator, Plan
-from loopwright.testing.letters import letters
 from tests.kernel.driving import Driver, Fail, People, Reply, Said, Script, without_time
 from tests.kernel.invariants import broken_laws
 from tests.model.plans import runnable_plans
+from tests.support.laws.messages import letters
 
 AGENT: list[Said] = [
     Reply("still trying", session="s"),
@@ -219,7 +218,7 @@ def law_of_caps(plan: Plan, seed: int) -> None:
     run = at_rest(plan, seed)
     limits = dict(caps("", plan.steps))
     for fact in run.facts:
-        if isinstance(fact, IterationStarted) and pass_number(fact.path) >= 0:
+        if isinstance(fact, IterationStarted) and iteration_number(fact.path) >= 0:
             most = limits[pattern(parent_path(fact.path))]
             granted = sum(
                 getattr(one, "decision", "") == "continue" and one.path == parent_path(fact.path)

@@ -5,23 +5,21 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from loopwright.kernel.calls import SleepCall
 from loopwright.kernel.decide import settle
-from loopwright.kernel.facts import (
+from loopwright.kernel.event_parts import HOME_BUDGET, SleepCall, Usage
+from loopwright.kernel.events import (
     EffectFailed,
     EffectRequested,
     IterationFinished,
     StepFinished,
     StepSkipped,
-    Usage,
 )
 from loopwright.kernel.fold import fold
-from loopwright.kernel.reasons import HOME_BUDGET
 from loopwright.model.actions import AskPerson, CallAgent, Each, Repeat, RunCommand, Step, Steps
-from loopwright.model.checks import Command, Person
+from loopwright.model.checks import CommandCheck, PersonCheck
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import Limits, Retry
-from loopwright.model.template import Items
+from loopwright.model.record import LiteralItems
 from tests.kernel.driving import (
     START,
     Driver,
@@ -54,7 +52,7 @@ def loop(**more: object) -> Repeat:
         ),
         pytest.param(plan_of(WORK, limits_of_step=WALL), "main/deadline#1", id="single call"),
         pytest.param(
-            plan_of(Repeat(body=WORK, each=Each(items=Items(values=(1, 2))), limits=WALL)),
+            plan_of(Repeat(body=WORK, each=Each(items=LiteralItems(values=(1, 2))), limits=WALL)),
             "main/loop-deadline#1",
             id="items",
         ),
@@ -62,11 +60,13 @@ def loop(**more: object) -> Repeat:
             plan_of(loop(body=loop(), limits=WALL)), "main/loop-deadline#1", id="loop in a loop"
         ),
         pytest.param(
-            plan_of(loop(until=Command(argv=("t",)), limits=WALL)),
+            plan_of(loop(until=CommandCheck(argv=("t",)), limits=WALL)),
             "main/loop-deadline#1",
             id="during a check",
         ),
-        pytest.param(plan_of(loop(until=Person(), limits=WALL)), "main/loop-deadline#1", id="gate"),
+        pytest.param(
+            plan_of(loop(until=PersonCheck(), limits=WALL)), "main/loop-deadline#1", id="gate"
+        ),
         pytest.param(
             plan_of(loop(at_cap="ask", max=1, limits=WALL)), "main/loop-deadline#1", id="cap gate"
         ),
@@ -108,7 +108,7 @@ def test_deadlines(plan: Plan, timer: str) -> None:
             plan_of(loop(limits=Limits(pass_wall_ms=1_000))), "failed", "failed", id="pass"
         ),
         pytest.param(
-            plan_of(Repeat(body=WORK, each=Each(items=Items(values=(1, 2))), limits=WALL)),
+            plan_of(Repeat(body=WORK, each=Each(items=LiteralItems(values=(1, 2))), limits=WALL)),
             "failed",
             "failed",
             id="items",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loopwright.kernel.masking import MASK, MAX_DEPTH, mask, mask_text, mask_tokens
+from loopwright.kernel.event_parts import MASK, MAX_DEPTH, mask, mask_text, mask_tokens
 from loopwright.model.record import JsonValue
 
 

@@ -6,10 +6,17 @@ from typing import Any
 
 import pytest
 
-from loopwright.kernel.calls import AgentCall
-from loopwright.kernel.coordination import MOST_FAILURES, MOST_WAKES
-from loopwright.kernel.facts import (
-    AnyFact,
+from loopwright.kernel.coordination import (
+    MAX_TEXT_BYTES,
+    MOST_FAILURES,
+    MOST_WAKES,
+    RefusedToolUse,
+    caller_of,
+    use,
+)
+from loopwright.kernel.event_parts import AgentCall, Usage
+from loopwright.kernel.events import (
+    AnyEvent,
     CoordinatorFinalized,
     CoordinatorNarrated,
     EffectRequested,
@@ -18,20 +25,16 @@ from loopwright.kernel.facts import (
     MessageSent,
     RunReopened,
     StepFinished,
-    Usage,
 )
-from loopwright.kernel.mail import Notice
 from loopwright.kernel.messages import KEPT_NOTICES, MAILBOX_SIZE, MOST_NOTICES, tell
-from loopwright.kernel.tools import MAX_TEXT_BYTES, Refused, caller_of, use
-from loopwright.model.actions import CallAgent, Each, Repeat, Step, Steps
+from loopwright.kernel.state import CoordinatorNotice
+from loopwright.model.actions import CallAgent, Cel, Each, Repeat, Step, Steps
 from loopwright.model.checks import Judge
-from loopwright.model.expr import Cel
 from loopwright.model.plan import Coordinator, Plan
 from loopwright.model.policy import Limits
-from loopwright.model.record import JsonValue
-from loopwright.model.template import Items, literal
-from loopwright.testing.laws import fact_problems
+from loopwright.model.record import JsonValue, LiteralItems, literal
 from tests.kernel.driving import Driver, Fail, Reply, plan_of_steps
+from tests.support.laws.run import fact_problems
 
 WORK = CallAgent(agent="a", prompt=literal("Work."))
 LISTENS = Coordinator(agent="c")
@@ -50,15 +53,15 @@ def plan(*steps: Step, **more: Any) -> Plan:
 class Run(Driver):
     """A driver whose agents can use the tools of their run."""
 
-    def use(self, effect: str, tool: str, **arguments: JsonValue) -> list[AnyFact] | str:
+    def use(self, effect: str, tool: str, **arguments: JsonValue) -> list[AnyEvent] | str:
         """Use a tool in a call under way; what follows, or why not."""
         caller = caller_of(self.state, self.state.pending[effect])
-        if isinstance(caller, Refused):
+        if isinstance(caller, RefusedToolUse):
             return caller.why
         found = use(self.state, caller, tool, arguments, self.texts)
-        return found.why if isinstance(found, Refused) else self.append(*found)
+        return found.why if isinstance(found, RefusedToolUse) else self.append(*found)
 
-    def forward(self, effect: str, to: str, text: str = "hi", **more: JsonValue) -> list[AnyFact]:
+    def forward(self, effect: str, to: str, text: str = "hi", **more: JsonValue) -> list[AnyEvent]:
         found = self.use(effect, "forward_to_agent", target_step_id=to, text=text, **more)
         assert isinstance(found, list), found
         return found
@@ -216,7 +219,7 @@ def test_notices_have_an_end_but_messages_stay() -> None:
     run = begun()
     run.use("a/agent#1", "send_message", text="hi")
     for number in range(2 * MOST_NOTICES):
-        tell(run.state, Notice("step.started", step=str(number)))
+        tell(run.state, CoordinatorNotice("step.started", step=str(number)))
     notices = run.state.mail.notices
     assert KEPT_NOTICES < len(notices) <= MOST_NOTICES
     assert notices[0].message is not None
@@ -356,7 +359,7 @@ def test_a_loop_that_ends_leaves_nobody_to_read() -> None:
 
 def test_an_item_that_ends_leaves_nobody_to_read() -> None:
     """Items do not come again: what an item's step has not read is dropped with it."""
-    each = Each(items=Items(values=("x", "y")), parallel=2)
+    each = Each(items=LiteralItems(values=("x", "y")), parallel=2)
     body = Steps(steps=(Step(id="w", action=WORK),))
     run = begun(Step(id="each", action=Repeat(body=body, each=each)))
     run.forward(CALL.format(1), "each[0].w", "for w")
@@ -387,7 +390,7 @@ def test_a_full_box_takes_no_more(to: str) -> None:
 
 def test_a_missing_item_is_nobody() -> None:
     """An item that the list does not have is an unknown step."""
-    each = Each(items=Items(values=("x",)))
+    each = Each(items=LiteralItems(values=("x",)))
     run = begun(Step(id="each", action=Repeat(body=WORK, each=each)))
     run.forward(CALL.format(1), "each[7]")
     assert run.drops == ["unknown-step"]
@@ -401,7 +404,7 @@ def test_a_cancel_that_comes_too_late_is_dropped() -> None:
     """The step was ended from outside in the same moment."""
     run = begun(Step(id="a", action=WORK, limits=Limits(wall_ms=50)))
     caller = caller_of(run.state, run.state.pending[CALL.format(1)])
-    assert not isinstance(caller, Refused)
+    assert not isinstance(caller, RefusedToolUse)
     sent = use(
         run.state, caller, "forward_to_agent", {"target_step_id": "a", "kind": "cancel"}, run.texts
     )

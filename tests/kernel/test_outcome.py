@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from loopwright.kernel.facts import (
-    GateOpened,
-    IterationFinished,
-    IterationStarted,
-    Usage,
-)
+from loopwright.kernel.event_parts import Usage
+from loopwright.kernel.events import GateOpened, IterationFinished, IterationStarted
 from loopwright.model.actions import CallAgent, Repeat, Steps
-from loopwright.model.checks import Cap, Command, Contains, Judge, Signal
-from loopwright.model.memory import ProgressLog
+from loopwright.model.checks import Cap, CommandCheck, Contains, Judge, Signal
 from loopwright.model.plan import Plan
-from loopwright.model.policy import Limits
+from loopwright.model.policy import Limits, ProgressLog
 from tests.kernel.driving import (
     Driver,
     Fail,
@@ -29,7 +24,7 @@ from tests.kernel.invariants import broken_laws
 from tests.kernel.shapes import step
 
 WORK = CallAgent(agent="a")
-TESTS = Command(argv=("make", "test"))
+TESTS = CommandCheck(argv=("make", "test"))
 
 
 def loop(**more: object) -> Plan:

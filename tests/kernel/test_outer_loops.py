@@ -2,11 +2,11 @@
 
 import pytest
 
-from loopwright.kernel.checks import Said, inspect
-from loopwright.kernel.texts import fill
+from loopwright.kernel.checks import CheckResult, inspect
+from loopwright.kernel.references import fill
 from loopwright.model.actions import CallAgent, Repeat, Step, Steps
 from loopwright.model.checks import Cap, ResultPath
-from loopwright.model.template import Lit, Ref
+from loopwright.model.record import Lit, Ref
 from tests.kernel.driving import Driver, Fail, Texts, by_effect, plan_of
 
 INNER = Repeat(body=CallAgent(agent="a"), max=2, until=Cap(), at_cap="complete")
@@ -64,20 +64,24 @@ def test_steps_may_come_to_a_list(second: str | Fail, ended: tuple[str, str, str
 @pytest.mark.parametrize(
     ("path", "output", "result", "said"),
     [
-        pytest.param(("done",), None, '{"done":true}', Said("pass", "true"), id="result"),
-        pytest.param(("done",), '{"done":true}', '{"done":0}', Said("fail"), id="result first"),
-        pytest.param(("a", 1), 'x {"a":[0,"yes"]}', None, Said("pass", "yes"), id="in prose"),
-        pytest.param(("a", 2), '{"a":[0,"yes"]}', None, Said("fail"), id="beyond the list"),
-        pytest.param(("a",), "[1]", None, Said("fail"), id="a name of a list"),
-        pytest.param((0,), '{"a":1}', None, Said("fail"), id="a number of a mapping"),
-        pytest.param((), "words", None, Said("pass", "words"), id="all of it"),
-        pytest.param((), "", None, Said("fail"), id="nothing said"),
-        pytest.param((), "null", None, Said("fail"), id="null"),
-        pytest.param((), "[]", None, Said("pass", "[]"), id="an empty list is something"),
+        pytest.param(("done",), None, '{"done":true}', CheckResult("pass", "true"), id="result"),
+        pytest.param(
+            ("done",), '{"done":true}', '{"done":0}', CheckResult("fail"), id="result first"
+        ),
+        pytest.param(
+            ("a", 1), 'x {"a":[0,"yes"]}', None, CheckResult("pass", "yes"), id="in prose"
+        ),
+        pytest.param(("a", 2), '{"a":[0,"yes"]}', None, CheckResult("fail"), id="beyond the list"),
+        pytest.param(("a",), "[1]", None, CheckResult("fail"), id="a name of a list"),
+        pytest.param((0,), '{"a":1}', None, CheckResult("fail"), id="a number of a mapping"),
+        pytest.param((), "words", None, CheckResult("pass", "words"), id="all of it"),
+        pytest.param((), "", None, CheckResult("fail"), id="nothing said"),
+        pytest.param((), "null", None, CheckResult("fail"), id="null"),
+        pytest.param((), "[]", None, CheckResult("pass", "[]"), id="an empty list is something"),
     ],
 )
 def test_a_path_of_the_answer(
-    path: tuple[str | int, ...], output: str | None, result: str | None, said: Said
+    path: tuple[str | int, ...], output: str | None, result: str | None, said: CheckResult
 ) -> None:
     """It passes when something is there that is not false, 0, null or an empty text."""
     leaf = ResultPath(path=path)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from loopwright.kernel.calls import SleepCall
-from loopwright.kernel.facts import EffectRequested, Failure, IterationStarted, Usage
-from loopwright.kernel.retry import (
+from loopwright.kernel.effects import (
     LEAST_PARK_MS,
     MOST_PARKS,
     MOST_SHORTAGE_MS,
@@ -14,8 +12,10 @@ from loopwright.kernel.retry import (
     SHORTAGE,
     parked_until,
 )
+from loopwright.kernel.event_parts import Failure, SleepCall, Usage
+from loopwright.kernel.events import EffectRequested, IterationStarted
 from loopwright.model.actions import CallAgent, Repeat
-from loopwright.model.checks import Command, Judge
+from loopwright.model.checks import CommandCheck, Judge
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import Limits, Retry
 from tests.kernel.driving import Driver, Fail, Reply, Said, by_effect, drive, plan_of
@@ -120,7 +120,7 @@ def test_a_parked_judge_stops_with_its_run() -> None:
 
 def test_a_shortage_of_the_host_is_neither_an_iteration_nor_an_attempt() -> None:
     """Agents and check commands are started again when the machine can, with growing waits."""
-    plan = loop(until=Command(argv=("t",)), max=1)
+    plan = loop(until=CommandCheck(argv=("t",)), max=1)
     lack = Fail(SHORTAGE)
     answers: dict[str, Said | str | int] = {
         "main.0/agent#1": lack,

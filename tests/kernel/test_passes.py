@@ -2,21 +2,35 @@
 
 import pytest
 
-from loopwright.kernel.facts import CheckVerdict, EffectRequested, GateOpened, StepRetried, Usage
+from loopwright.kernel.event_parts import Usage
+from loopwright.kernel.events import CheckVerdict, EffectRequested, GateOpened, StepRetried
 from loopwright.model.actions import (
     AskPerson,
     CallAgent,
+    Cel,
+    Compare,
+    Condition,
     Decision,
-    Gate,
+    EveryOf,
+    LoopGate,
     Repeat,
     Rework,
     RunScript,
+    SomeOf,
     Steps,
 )
-from loopwright.model.checks import AnyOf, Check, Expr, Goal, Judge, ResultField, Script, Signal
-from loopwright.model.expr import Cel, Compare, Condition, EveryOf, SomeOf
+from loopwright.model.checks import (
+    AnyOf,
+    Check,
+    Expr,
+    Goal,
+    Judge,
+    ResultField,
+    ScriptCheck,
+    Signal,
+)
 from loopwright.model.policy import Limits, Retry
-from loopwright.model.template import Ref
+from loopwright.model.record import Ref
 from tests.kernel.driving import (
     Driver,
     Fail,
@@ -195,7 +209,7 @@ def test_the_judge_is_not_asked_when_the_expression_holds() -> None:
 @pytest.mark.item("archon-21")
 def test_a_script_decides_by_its_code() -> None:
     """Exit 0 completes, any other code goes on."""
-    until = Script(text="test -f done")
+    until = ScriptCheck(text="test -f done")
     answers = {"main.0/check0#1": 1, "main.1/check0#1": 0}
     run = drive(plan_of(Repeat(body=WORK, max=5, until=until)), by_effect(answers, "ok"))
     assert run.ended[:2] == ("completed", "script")
@@ -227,7 +241,7 @@ def test_a_field_must_be_exactly_true(value: str, ended: str) -> None:
 
 
 def interactive(*answers: object, says: dict[str, str], **more: object) -> object:
-    gate = Gate(first_always=True, approve_continues=True, reject="cancel", **more)
+    gate = LoopGate(first_always=True, approve_continues=True, reject="cancel", **more)
     plan = plan_of(Repeat(body=WORK, max=5, until=Signal(word="DONE"), gate=gate))
     return drive(plan, by_effect(says, "work"), decisions(*answers))
 
@@ -280,7 +294,7 @@ def test_a_rejected_approval_is_worked_on_and_asked_again() -> None:
     [
         pytest.param(JUDGE, "main.0/check0#1", id="judge"),
         pytest.param(Goal(agent="judge"), "main.0/check0#1", id="goal"),
-        pytest.param(Script(text="true"), "main.0/check0#1", id="script"),
+        pytest.param(ScriptCheck(text="true"), "main.0/check0#1", id="script"),
     ],
 )
 def test_a_check_under_way_is_not_asked_again(check: Check, asked: str) -> None:

@@ -6,11 +6,10 @@ from itertools import product
 
 import pytest
 
-from loopwright.kernel.calls import AgentCall, CommandCall, SleepCall
 from loopwright.kernel.decide import settle
-from loopwright.kernel.facts import (
+from loopwright.kernel.event_parts import AgentCall, CommandCall, Failure, SleepCall
+from loopwright.kernel.events import (
     EffectRequested,
-    Failure,
     IterationStarted,
     RunStarted,
     StepFinished,
@@ -19,19 +18,19 @@ from loopwright.kernel.facts import (
 from loopwright.kernel.fold import fold
 from loopwright.model.actions import (
     Action,
+    Cel,
     FailStep,
     Repeat,
     RunCommand,
     RunScript,
     Step,
     Steps,
-    Stop,
+    StopRun,
     Wait,
 )
 from loopwright.model.checks import Contains
-from loopwright.model.expr import Cel
 from loopwright.model.plan import Plan
-from loopwright.model.template import Lit, Ref
+from loopwright.model.record import Lit, Ref
 from tests.kernel.driving import (
     Driver,
     Fail,
@@ -151,7 +150,7 @@ def test_stop_ends_the_whole_run(reason: object, expected: str) -> None:
     plan = plan_of_steps(
         step("a"),
         step("slow"),
-        step("end", "a", action=Stop(reason=reason)),
+        step("end", "a", action=StopRun(reason=reason)),
         step("never", "slow"),
     )
     run = drive(plan, by_effect({"slow/agent#1": None}))

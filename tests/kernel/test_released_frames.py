@@ -9,27 +9,26 @@ from contextlib import contextmanager
 
 import pytest
 
-from loopwright.kernel.facts import EffectRequested
+from loopwright.kernel.events import EffectRequested
 from loopwright.kernel.frames import (
     CycleBody,
     GateState,
+    IterationOwner,
     LeafBody,
-    PassOwner,
     RepeatBody,
     StepOwner,
     StepsBody,
     release_frames,
 )
-from loopwright.model.actions import Action, CallAgent, Each, Gate, Repeat, Step, Steps
-from loopwright.model.checks import Command, Regex
-from loopwright.model.messages import AssistantMessage, TextPart
+from loopwright.model.actions import Action, CallAgent, Each, LoopGate, Repeat, Step, Steps
+from loopwright.model.chat import AssistantMessage, ModelTurn, RequestedCall, TextPart, encode_turn
+from loopwright.model.checks import CommandCheck, Regex
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import Retry
-from loopwright.model.template import Items
-from loopwright.model.turns import Turn, WantedCall, encode_turn
+from loopwright.model.record import LiteralItems
 from tests.kernel.driving import Driver, Fail, Reply, Said, decisions, plan_of
 
-FRAMES = (PassOwner, StepOwner, LeafBody, CycleBody, StepsBody, RepeatBody, GateState)
+FRAMES = (IterationOwner, StepOwner, LeafBody, CycleBody, StepsBody, RepeatBody, GateState)
 CALL = CallAgent(agent="worker")
 FEW, MANY = 5, 45
 
@@ -58,8 +57,8 @@ def answer(request: EffectRequested) -> Said:
         return Fail(detail="broken")
     if "/model#" in request.effect:
         message = AssistantMessage(parts=(TextPart(text="go on"),))
-        calls = (WantedCall(id="c1", tool="look"),)
-        return Reply("go on", result=encode_turn(Turn(message=message, calls=calls)))
+        calls = (RequestedCall(id="c1", tool="look"),)
+        return Reply("go on", result=encode_turn(ModelTurn(message=message, calls=calls)))
     return Reply(f"ok {request.effect}", code=0)
 
 
@@ -78,16 +77,16 @@ def chat(most: int) -> Plan:
 
 PLANS = {
     "a call": lambda n: plan_of(repeat(CALL, n)),
-    "a call and a check": lambda n: plan_of(repeat(CALL, n, until=Command(argv=("false",)))),
+    "a call and a check": lambda n: plan_of(repeat(CALL, n, until=CommandCheck(argv=("false",)))),
     "steps": lambda n: plan_of(repeat(steps("a", "b"), n)),
     "a step that may fail": lambda n: plan_of(repeat(steps("a", "weak", on_error="continue"), n)),
     "a step that is tried again": lambda n: plan_of(
         repeat(steps("a", "second", retry=Retry(attempts=2, on=("any",))), n)
     ),
     "a loop in a loop": lambda n: plan_of(repeat(repeat(CALL, 2), n)),
-    "a person": lambda n: plan_of(repeat(CALL, n, gate=Gate())),
+    "a person": lambda n: plan_of(repeat(CALL, n, gate=LoopGate())),
     "items": lambda n: plan_of(
-        Repeat(body=CALL, each=Each(items=Items(values=tuple(range(n))), max_items=n))
+        Repeat(body=CALL, each=Each(items=LiteralItems(values=tuple(range(n))), max_items=n))
     ),
     "a conversation": chat,
 }

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from loopwright.kernel.facts import (
-    AnyFact,
+from loopwright.kernel.event_parts import Usage
+from loopwright.kernel.events import (
+    AnyEvent,
     EffectRequested,
     IterationStarted,
     RunFinished,
@@ -13,19 +14,17 @@ from loopwright.kernel.facts import (
     StepFinished,
     StepSkipped,
     StepStarted,
-    Usage,
 )
 from loopwright.kernel.fold import fold
 from loopwright.kernel.frames import RepeatBody
-from loopwright.kernel.reopening import at_cap
-from loopwright.model.actions import AskPerson, CallAgent, Repeat, Step, Steps, Stop
+from loopwright.kernel.reopened_runs import at_cap
+from loopwright.model.actions import AskPerson, CallAgent, Cel, Repeat, Step, Steps, StopRun
 from loopwright.model.checks import Regex
-from loopwright.model.expr import Cel
-from loopwright.model.memory import ProgressLog
 from loopwright.model.plan import Plan
-from loopwright.model.policy import Limits, Retry
-from loopwright.testing import fact_problems, picture
+from loopwright.model.policy import Limits, ProgressLog, Retry
 from tests.kernel.driving import Driver, Fail, Reply, by_effect, decisions
+from tests.support.laws.run import fact_problems
+from tests.support.laws.state_picture import picture
 
 CALL = CallAgent(agent="worker")
 BROKEN = Fail(detail="broken")
@@ -44,7 +43,7 @@ def chain_of(*names: str, **more: object) -> Plan:
     return plan_of(*steps, **more)
 
 
-def reopened(driver: Driver, **more: object) -> list[AnyFact]:
+def reopened(driver: Driver, **more: object) -> list[AnyEvent]:
     """Let a run that has ended go on to its next end; the facts of that."""
     before = len(driver.facts)
     driver.clock += 1
@@ -55,11 +54,11 @@ def reopened(driver: Driver, **more: object) -> list[AnyFact]:
     return driver.facts[before:]
 
 
-def started(facts: list[AnyFact]) -> list[str]:
+def started(facts: list[AnyEvent]) -> list[str]:
     return [fact.path for fact in facts if isinstance(fact, StepStarted)]
 
 
-def effects(facts: list[AnyFact]) -> list[str]:
+def effects(facts: list[AnyEvent]) -> list[str]:
     return [fact.effect for fact in facts if isinstance(fact, EffectRequested)]
 
 
@@ -238,7 +237,7 @@ def test_a_run_may_be_reopened_again_and_again(paused: bool) -> None:
     "plan",
     [
         pytest.param(chain_of("a"), id="completed"),
-        pytest.param(plan_of(Step(id="a", action=Stop())), id="cancelled"),
+        pytest.param(plan_of(Step(id="a", action=StopRun())), id="cancelled"),
     ],
 )
 def test_other_ends_are_for_good(plan: Plan) -> None:

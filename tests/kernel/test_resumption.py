@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from loopwright.kernel.facts import (
-    AnyFact,
+from loopwright.kernel.event_parts import Usage
+from loopwright.kernel.events import (
+    AnyEvent,
     EffectRequested,
     GateOpened,
     IterationFinished,
     IterationStarted,
     RunReopened,
     StepStarted,
-    Usage,
 )
 from loopwright.kernel.fold import fold
 from loopwright.kernel.frames import RepeatBody
@@ -25,21 +25,20 @@ from loopwright.model.actions import (
     AskPerson,
     CallAgent,
     Each,
-    Gate,
+    LoopGate,
     Repeat,
     RunCommand,
     Step,
     Steps,
 )
-from loopwright.model.checks import Command, Judge, Regex
-from loopwright.model.memory import ProgressLog, StageOutputs
-from loopwright.model.messages import AssistantMessage, TextPart
+from loopwright.model.chat import AssistantMessage, ModelTurn, RequestedCall, TextPart, encode_turn
+from loopwright.model.checks import CommandCheck, Judge, Regex
 from loopwright.model.plan import Agent, Plan
-from loopwright.model.policy import Limits
-from loopwright.model.template import Items
-from loopwright.model.turns import Turn, WantedCall, encode_turn
-from loopwright.testing import fact_problems, picture
+from loopwright.model.policy import Limits, ProgressLog, StageOutputs
+from loopwright.model.record import LiteralItems
 from tests.kernel.driving import Driver, Fail, Reply, Said, Script, decisions
+from tests.support.laws.run import fact_problems
+from tests.support.laws.state_picture import picture
 
 CALL = CallAgent(agent="worker")
 USED = Usage(input_tokens=10, output_tokens=10, usd=1.0)
@@ -95,7 +94,9 @@ BODIES = {
         one(
             Repeat(
                 body=CALL,
-                each=Each(items=Items(values=("x", "y", "z")), parallel=1, on_item_error="stop"),
+                each=Each(
+                    items=LiteralItems(values=("x", "y", "z")), parallel=1, on_item_error="stop"
+                ),
             )
         ),
         tuple(f"main[{n}]/agent#1" for n in range(3)),
@@ -117,8 +118,8 @@ BODIES = {
 def spoken(text: str, *tools: str) -> Reply:
     """A turn of a model that says something or uses tools."""
     message = AssistantMessage(parts=(TextPart(text=text),) if text else ())
-    calls = tuple(WantedCall(id=f"c{n}", tool=tool) for n, tool in enumerate(tools))
-    return Reply(text, result=encode_turn(Turn(message=message, calls=calls)), usage=USED)
+    calls = tuple(RequestedCall(id=f"c{n}", tool=tool) for n, tool in enumerate(tools))
+    return Reply(text, result=encode_turn(ModelTurn(message=message, calls=calls)), usage=USED)
 
 
 def turn(request: EffectRequested) -> Reply:
@@ -180,7 +181,7 @@ ENDINGS = {
 }
 
 
-def resumed(driver: Driver, mode: str = "continue", **more: object) -> list[AnyFact]:
+def resumed(driver: Driver, mode: str = "continue", **more: object) -> list[AnyEvent]:
     """Resume a run and let it run to its end; the events of that."""
     before = len(driver.facts)
     driver.clock += 1
@@ -191,7 +192,7 @@ def resumed(driver: Driver, mode: str = "continue", **more: object) -> list[AnyF
     return driver.facts[before:]
 
 
-def asked(facts: list[AnyFact]) -> list[str]:
+def asked(facts: list[AnyEvent]) -> list[str]:
     """The effects that were asked for, without timers."""
     found = [fact.effect for fact in facts if isinstance(fact, EffectRequested)]
     return [one for one in found if "deadline#" not in one]
@@ -251,7 +252,7 @@ def test_a_restarted_run_begins_with_its_first_effect(kind: str) -> None:
 # -- what a loop knows -----------------------------------------------------------------------------
 
 
-def passes(facts: list[AnyFact]) -> list[tuple[int | None, bool]]:
+def passes(facts: list[AnyEvent]) -> list[tuple[int | None, bool]]:
     return [(f.iteration, f.resumed) for f in facts if isinstance(f, IterationStarted)]
 
 
@@ -308,7 +309,7 @@ def test_a_stalled_loop_gets_as_many_iterations_as_before() -> None:
 
 def test_an_iteration_that_has_its_answer_continues_with_its_checks() -> None:
     """The agent is not called again; the check that was under way is run again."""
-    action = Repeat(body=CALL, max=2, until=Command(argv=("check",)))
+    action = Repeat(body=CALL, max=2, until=CommandCheck(argv=("check",)))
     plan = one(action, limits=Limits(wall_ms=1_000_000))
     driver = Driver(plan, script=lambda r: None if "check" in r.effect else Reply("ok")).run()
     assert driver.ended[:2] == ("exhausted", "deadline")
@@ -334,7 +335,7 @@ def test_a_broken_check_is_asked_again() -> None:
 @pytest.mark.parametrize("ending", ["reject", "stop"])
 def test_a_gate_of_an_ended_run_is_asked_again_under_a_new_id(ending: str) -> None:
     """The work that it is about is not done again."""
-    action = Repeat(body=CALL, max=2, until=Regex(pattern="DONE"), gate=Gate())
+    action = Repeat(body=CALL, max=2, until=Regex(pattern="DONE"), gate=LoopGate())
     driver = Driver(one(action), script=good).run()
     if ending == "stop":
         driver.cancel()
@@ -382,7 +383,7 @@ def test_only_the_tool_that_was_stopped_is_run_again() -> None:
 
 def test_items_that_failed_or_never_began_follow_and_others_are_kept() -> None:
     """Side by side, one item fails and the rest are cancelled."""
-    each = Each(items=Items(values=tuple("abcde")), parallel=2, on_item_error="stop")
+    each = Each(items=LiteralItems(values=tuple("abcde")), parallel=2, on_item_error="stop")
     plan = one(Repeat(body=CALL, each=each))
     driver = Driver(plan, script=lambda r: BROKEN if r.effect == "main[1]/agent#1" else good(r))
     driver.run()

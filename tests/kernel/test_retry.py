@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from loopwright.kernel.facts import Failure
-from loopwright.kernel.retry import RetryAfter, after_failure, is_retried
+from loopwright.kernel.effects import RetryAfter, after_failure, is_retried
+from loopwright.kernel.event_parts import Failure
 from loopwright.model.policy import Retry
 
 POLICY = Retry(attempts=4, base_ms=100, cap_ms=350)

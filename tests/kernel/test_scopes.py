@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import pytest
 
-from loopwright.kernel.scopes import pass_in_scope
-from loopwright.kernel.texts import fill, missing_value, request_text, resolve, scope_at
-from loopwright.model.actions import CallAgent, Each, Given, Repeat, Step, Steps
-from loopwright.model.expr import Cel, Compare
+from loopwright.kernel.references import (
+    fill,
+    missing_value,
+    pass_in_scope,
+    request_text,
+    resolve,
+    scope_at,
+)
+from loopwright.model.actions import (
+    CallAgent,
+    Cel,
+    Compare,
+    Each,
+    Repeat,
+    Step,
+    Steps,
+    WorkflowInputs,
+)
 from loopwright.model.plan import Plan
-from loopwright.model.template import Items, Lit, Ref, Template, literal
+from loopwright.model.record import Lit, LiteralItems, Ref, Template, literal
 from tests.kernel.driving import Driver, Reply, by_effect, drive, plan_of_steps
 from tests.kernel.invariants import broken_laws
 from tests.kernel.shapes import WORK, statuses, step
 
 OUTER: Template = (Lit(text="about "), Ref(of="output", name="same"))
-INNER = Given(
+INNER = WorkflowInputs(
     message=(Ref(of="message"), Lit(text="/"), Ref(of="item"), Lit(text="/"), *OUTER),
     inputs={"own": (Ref(of="input", name="name"), Ref(of="item", field="x"))},
 )
@@ -27,10 +41,10 @@ def inside() -> Driver:
     Every one of them has a step that is called `same`.
     """
     innermost = Steps(steps=(step("same"), step("ask", "same")), given=INNER)
-    over = Repeat(body=innermost, each=Each(items=Items(values=({"x": 1}, {"y": 2}))))
+    over = Repeat(body=innermost, each=Each(items=LiteralItems(values=({"x": 1}, {"y": 2}))))
     called = Steps(
         steps=(step("same"), step("fan", "same", action=over)),
-        given=Given(message=OUTER, inputs={"name": literal("given")}),
+        given=WorkflowInputs(message=OUTER, inputs={"name": literal("given")}),
     )
     counted = Repeat(body=Steps(steps=(step("plain", action=called),)), max=2)
     plan = plan_of_steps(
@@ -133,7 +147,7 @@ def test_a_condition_sees_the_inside() -> None:
     seen = Cel(text="steps.same.content == 'inner'")
     body = Steps(
         steps=(step("same"), step("yes", "same", when=when), step("too", "same", when=seen)),
-        given=Given(),
+        given=WorkflowInputs(),
     )
     plan = plan_of_steps(step("same"), step("call", "same", action=body))
     run = drive(plan, by_effect({"same/agent#1": "outer", "call.same/agent#1": "inner"}))
@@ -142,14 +156,14 @@ def test_a_condition_sees_the_inside() -> None:
 
 
 ENDS = [
-    pytest.param(Given(), "failed", "nothing_completed", id="a workflow"),
+    pytest.param(WorkflowInputs(), "failed", "nothing_completed", id="a workflow"),
     pytest.param(None, "completed", "done", id="just steps"),
 ]
 
 
 @pytest.mark.parametrize(("given", "status", "reason"), ENDS)
 def test_a_workflow_of_which_nothing_completed(
-    given: Given | None, status: str, reason: str
+    given: WorkflowInputs | None, status: str, reason: str
 ) -> None:
     """A workflow has failed when all of its steps were left out; steps alone have not."""
     never = Step(id="never", action=WORK, when=Cel(text="false"))
@@ -160,7 +174,7 @@ def test_a_workflow_of_which_nothing_completed(
 def test_a_workflow_of_which_only_the_end_was_left_out() -> None:
     """It has completed, though it has nothing to say."""
     never = step("never", "first", when=Cel(text="false"))
-    body = Steps(steps=(step("first"), never), given=Given(), output="sink")
+    body = Steps(steps=(step("first"), never), given=WorkflowInputs(), output="sink")
     run = drive(plan_of_steps(step("call", action=body)))
     assert run.ended[:2] == ("completed", "done")
 
@@ -168,8 +182,10 @@ def test_a_workflow_of_which_only_the_end_was_left_out() -> None:
 def test_a_message_that_was_not_given_is_the_one_around() -> None:
     """A workflow that is told nothing is asked what the one around it was asked."""
     ask = step("ask", action=CallAgent(agent="a", prompt=(Ref(of="message"),)))
-    inner = Steps(steps=(ask,), given=Given())
-    middle = Steps(steps=(step("in", action=inner),), given=Given(message=literal("middle")))
+    inner = Steps(steps=(ask,), given=WorkflowInputs())
+    middle = Steps(
+        steps=(step("in", action=inner),), given=WorkflowInputs(message=literal("middle"))
+    )
     plan = Plan(name="t", steps=(step("call", action=middle),))
     run = Driver(plan, by_effect({}, default=None), message="Go").run()
     place = run.state.owners["call.in.ask"]

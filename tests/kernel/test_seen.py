@@ -4,23 +4,22 @@ from typing import Any
 
 import pytest
 
-from loopwright.kernel.facts import (
+from loopwright.kernel.effects import is_retried
+from loopwright.kernel.event_parts import Failure, Usage
+from loopwright.kernel.events import (
     EffectRequested,
-    Failure,
     GateOpened,
     IterationFinished,
     IterationStarted,
     StepFinished,
-    Usage,
 )
 from loopwright.kernel.frames import Spent
-from loopwright.kernel.retry import is_retried
-from loopwright.kernel.signal import signalled, why_not_signalled, without_signal
-from loopwright.kernel.texts import fill, missing_value
-from loopwright.model.actions import AskPerson, CallAgent, Gate, Repeat, RunScript, Steps
-from loopwright.model.checks import AnyOf, Cap, Contains, Script, Signal
+from loopwright.kernel.references import fill, missing_value
+from loopwright.kernel.signal import has_signal, why_not_signalled, without_signal
+from loopwright.model.actions import AskPerson, CallAgent, LoopGate, Repeat, RunScript, Steps
+from loopwright.model.checks import AnyOf, Cap, Contains, ScriptCheck, Signal
 from loopwright.model.policy import Retry
-from loopwright.model.template import Lit, Ref
+from loopwright.model.record import Lit, Ref
 from tests.kernel.driving import (
     Driver,
     Fail,
@@ -72,7 +71,7 @@ ASKED = f"Work.\nWhen nothing is left, say {TAG}\nAlone:\n{TAG}"
 )
 def test_a_signal_anywhere(text: str, given: bool) -> None:
     """Always in promise tags; else on a line or at the end, not in code, denials or conditions."""
-    assert signalled(text, "DONE", ASKED, anywhere=True) is given
+    assert has_signal(text, "DONE", ASKED, anywhere=True) is given
 
 
 COMPLETING = [
@@ -178,14 +177,14 @@ def test_the_verdict_says_why_a_candidate_does_not_count(text: str, why: str) ->
 def test_an_odd_line_of_the_instructions_is_an_echo() -> None:
     """A line with more than the signal that was copied as a whole is not meant."""
     asked = "First.\nFinish with great care DONE"
-    assert not signalled("Finish with great care DONE", "DONE", asked, anywhere=True)
-    assert signalled("Finish with great care DONE", "DONE", "", anywhere=True)
+    assert not has_signal("Finish with great care DONE", "DONE", asked, anywhere=True)
+    assert has_signal("Finish with great care DONE", "DONE", "", anywhere=True)
 
 
 def test_long_texts_of_tags_are_looked_at_quickly() -> None:
     """Looking costs time in the length of the text, however many tags are in it."""
     text = "not <done>DONE</done> yet\n" * 20_000
-    assert not signalled(text, "DONE", anywhere=True)
+    assert not has_signal(text, "DONE", anywhere=True)
     assert without_signal(text, "DONE") == ("not  yet\n" * 20_000).strip()
 
 
@@ -240,7 +239,7 @@ def test_steps_of_a_pass_do_not_see_it_either() -> None:
 def test_references_to_the_pass_before_look_outward() -> None:
     """From an inner loop a step of the outer one is found; what there is not is nothing."""
     inner = Repeat(body=Steps(steps=(step("x"),)), max=2, until=Cap(), at_cap="complete")
-    outer = group(step("a"), step("in", "a", action=inner), until=Cap(), gate=Gate())
+    outer = group(step("a"), step("in", "a", action=inner), until=Cap(), gate=LoopGate())
     said = {"main.1.in.0.x/agent#1": None, "main.0.a/agent#1": '{"n": 1}'}
     run = Driver(plan_of(outer), by_effect(said), decisions(("continue", "more"))).run()
     place = run.state.owners["main.1.in.0.x"]
@@ -310,7 +309,7 @@ NOWHERE = (Ref(of="setting", name="base_branch"),)
     "action",
     [
         AskPerson(message=NOWHERE),
-        Repeat(body=WORK, max=2, gate=Gate(message=NOWHERE)),
+        Repeat(body=WORK, max=2, gate=LoopGate(message=NOWHERE)),
     ],
     ids=["approval", "gate"],
 )
@@ -366,7 +365,7 @@ def test_a_check_that_takes_too_long_may_be_broken() -> None:
     """Where that is said, the loop ends and tells what the check was waiting for."""
     slow = Fail(type="wall_timeout", detail="after 120 s")
     for on_timeout, ended in (("error", "failed"), ("fail", "exhausted")):
-        check = Script(text="x", on_timeout=on_timeout)  # type: ignore[arg-type]
+        check = ScriptCheck(text="x", on_timeout=on_timeout)  # type: ignore[arg-type]
         loop = Repeat(body=WORK, max=2, until=check, broken_after=1)
         run = drive(plan_of(loop), by_pass("x", commands=[slow]))
         assert run.ended[0] == ended
@@ -389,7 +388,7 @@ def test_a_missing_program_may_be_an_ordinary_failure(
     settings: dict[str, Any], ended: str, code: int
 ) -> None:
     """A script that cannot run a program is a broken check, unless every code is "not yet"."""
-    loop = Repeat(body=WORK, max=2, until=Script(text="x", **settings), broken_after=1)
+    loop = Repeat(body=WORK, max=2, until=ScriptCheck(text="x", **settings), broken_after=1)
     run = drive(plan_of(loop), by_pass("x", commands=[Reply("", code=code)]))
     assert run.ended[0] == ended
 
@@ -432,7 +431,7 @@ def test_passes_after_the_last(
     grants: bool, answer: tuple[str, str], passes: int, ended: str
 ) -> None:
     """Where a gate grants them, `continue` after the last iteration gives another one."""
-    gate = Gate(approve_continues=True, grants=grants)
+    gate = LoopGate(approve_continues=True, grants=grants)
     loop = Repeat(body=WORK, max=1, until=ANYWHERE, gate=gate, at_cap="fail")
     run = drive(plan_of(loop), by_pass("a", "b", TAG), decisions(answer))  # type: ignore[arg-type]
     assert (run.passes, run.ended[0]) == (passes, ended)
@@ -441,7 +440,7 @@ def test_passes_after_the_last(
 
 def test_a_bare_approval_says_approved() -> None:
     """The next pass reads that, where approvals ask for another pass."""
-    gate = Gate(approve_continues=True)
+    gate = LoopGate(approve_continues=True)
     loop = Repeat(body=WORK, max=5, until=ANYWHERE, gate=gate)
     run = Driver(plan_of(loop), by_pass("a", None), decisions("approve")).run()
     place = run.state.owners["main.1"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopwright.kernel.signal import signalled
+from loopwright.kernel.signal import has_signal
 
 ASKED = """Fix the failing tests.
 When everything passes, end your answer with this line alone:
@@ -43,7 +43,7 @@ Do not say it earlier."""
 )
 def test_signals(text: str) -> None:
     """The word alone on the last spoken line, bare or in a tag, is a signal."""
-    assert signalled(text, "DONE")
+    assert has_signal(text, "DONE")
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_signals(text: str) -> None:
 )
 def test_no_signals(text: str) -> None:
     """A mention, a negation, a longer word or another letter is not a signal."""
-    assert not signalled(text, "DONE")
+    assert not has_signal(text, "DONE")
 
 
 @pytest.mark.item("B7")
@@ -100,7 +100,7 @@ def test_no_signals(text: str) -> None:
 )
 def test_quoted_signals_do_not_count(text: str) -> None:
     """What stands in a fence or a quotation is shown, not said."""
-    assert not signalled(text, "DONE")
+    assert not has_signal(text, "DONE")
 
 
 @pytest.mark.item("B6")
@@ -122,7 +122,7 @@ def test_quoted_signals_do_not_count(text: str) -> None:
 )
 def test_echo_of_the_request_is_no_signal(text: str) -> None:
     """Repeating the request with its tag is not completing it."""
-    assert not signalled(text, "DONE", ASKED)
+    assert not has_signal(text, "DONE", ASKED)
 
 
 @pytest.mark.parametrize(
@@ -139,13 +139,13 @@ def test_echo_of_the_request_is_no_signal(text: str) -> None:
 )
 def test_copying_the_line_as_asked_is_a_signal(text: str, asked: str) -> None:
     """A request may show the line; saying it after own words is what was asked for."""
-    assert signalled(text, "DONE", asked)
+    assert has_signal(text, "DONE", asked)
 
 
 @pytest.mark.item("B6")
 def test_request_of_one_line_is_echoed() -> None:
     """A request that is the word alone cannot be told from its echo: not complete."""
-    assert not signalled("DONE", "DONE", "DONE")
+    assert not has_signal("DONE", "DONE", "DONE")
 
 
 @pytest.mark.item("B16")
@@ -163,14 +163,14 @@ def test_request_of_one_line_is_echoed() -> None:
 )
 def test_negated_approvals(text: str, approved: bool) -> None:
     """A word of approval inside a denial approves nothing."""
-    assert signalled(text, "APPROVED") is approved
+    assert has_signal(text, "APPROVED") is approved
 
 
 @pytest.mark.parametrize("word", ["DONE.", "FINISHED!", "ALL DONE", "COMPLETE_42", "完了"])
 def test_words_of_any_shape(word: str) -> None:
     """A word may end with a mark, hold blanks or be in any script."""
-    assert signalled(f"ok\n{word}", word)
-    assert signalled(f"ok\n<p>{word}</p>", word)
+    assert has_signal(f"ok\n{word}", word)
+    assert has_signal(f"ok\n<p>{word}</p>", word)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_words_of_any_shape(word: str) -> None:
 def test_long_texts_take_no_time(text: str) -> None:
     """Looking is linear in the text: none of these may hold up a run."""
     began = time.process_time()  # not that of the clock: other processes do not count
-    assert signalled(text, "DONE") is text.endswith("DONE ")
+    assert has_signal(text, "DONE") is text.endswith("DONE ")
     assert time.process_time() - began < 10
 
 
@@ -195,5 +195,5 @@ def test_long_texts_take_no_time(text: str) -> None:
 def test_any_text_may_end_with_the_word(text: str, word: str) -> None:
     """Whatever was said before, outside of a fence the word on its own line signals."""
     open_fence = any(line.lstrip().startswith(("```", "~~~")) for line in text.splitlines())
-    assert open_fence or signalled(f"{text}\n{word}", word)
-    assert not signalled(f"{text}\n{word}x", word)
+    assert open_fence or has_signal(f"{text}\n{word}", word)
+    assert not has_signal(f"{text}\n{word}x", word)

@@ -5,15 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from loopwright.kernel.calls import AgentCall, ModelCall
 from loopwright.kernel.decide import settle
-from loopwright.kernel.facts import (
-    AnyFact,
-    EffectDone,
-    EffectFailed,
-    EffectRequested,
-    Usage,
-)
+from loopwright.kernel.event_parts import AgentCall, ModelCall, Usage
+from loopwright.kernel.events import AnyEvent, EffectDone, EffectFailed, EffectRequested
 from loopwright.kernel.fold import fold
 from loopwright.model.actions import (
     Action,
@@ -28,7 +22,7 @@ from loopwright.model.actions import (
 from loopwright.model.checks import Goal, Judge
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import Limits
-from loopwright.model.template import Items
+from loopwright.model.record import LiteralItems
 from tests.kernel.driving import (
     Driver,
     Fail,
@@ -45,7 +39,7 @@ from tests.kernel.test_cycles import turn
 SPEND = Reply("x", usage=Usage(0, 0, 0.5))
 
 
-def calls_at_once(facts: list[AnyFact]) -> int:
+def calls_at_once(facts: list[AnyEvent]) -> int:
     most, calls = 0, set()
     for fact in facts:
         if isinstance(fact, EffectRequested) and isinstance(fact.call, AgentCall):
@@ -108,7 +102,7 @@ def test_items_without_money_do_not_hang() -> None:
 
 def test_who_waits_is_looked_at_in_turn() -> None:
     """A call that waits while others use up its money ends at its turn, also after a crash."""
-    poor = Repeat(body=WORK, each=Each(items=Items(values=(1, 2))), limits=Limits(usd=0.5))
+    poor = Repeat(body=WORK, each=Each(items=LiteralItems(values=(1, 2))), limits=Limits(usd=0.5))
     plan = plan_of_steps(
         step("poor", action=poor), step("rich", action=Repeat(body=WORK, max=3)), parallel=1
     )
@@ -197,7 +191,7 @@ def graph(*names: str, parallel: int | None = None, **actions: Action) -> Steps:
     )
 
 
-def inside_at_once(facts: list[AnyFact], place: str) -> int:
+def inside_at_once(facts: list[AnyEvent], place: str) -> int:
     """The most calls that were under way inside of a place."""
     return calls_at_once([f for f in facts if getattr(f, "path", "").startswith(f"{place}.")])
 
@@ -311,5 +305,5 @@ def test_everybody_has_a_turn(scheduler: str) -> None:
     assert calls_at_once(run.facts) == 1
 
 
-def _is_call(fact: AnyFact) -> bool:
+def _is_call(fact: AnyEvent) -> bool:
     return isinstance(fact, EffectRequested) and isinstance(fact.call, AgentCall | ModelCall)

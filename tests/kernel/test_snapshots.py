@@ -8,12 +8,11 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from loopwright.kernel.calls import AgentCall, SnapshotCall
-from loopwright.kernel.facts import (
-    AnyFact,
+from loopwright.kernel.event_parts import AgentCall, DiffStat, Snapshot, SnapshotCall, Usage
+from loopwright.kernel.events import (
+    AnyEvent,
     CancelRequested,
     CheckVerdict,
-    DiffStat,
     EffectDone,
     EffectFailed,
     EffectRequested,
@@ -21,9 +20,7 @@ from loopwright.kernel.facts import (
     IterationFinished,
     RunReopened,
     RunStarted,
-    Snapshot,
     StepFinished,
-    Usage,
 )
 from loopwright.kernel.fold import fold
 from loopwright.kernel.snapshots import CUT_OFF_MS, has_unrecorded, name_files
@@ -31,24 +28,34 @@ from loopwright.model.actions import (
     AskPerson,
     CallAgent,
     Each,
-    Gate,
+    LoopGate,
     Repeat,
     RunCommand,
     Step,
     Steps,
     Wait,
 )
-from loopwright.model.checks import AllOf, AnyOf, Cap, Command, Contains, Judge, Person, Spend
-from loopwright.model.checks import Script as ScriptCheck
+from loopwright.model.checks import (
+    AllOf,
+    AnyOf,
+    Cap,
+    CommandCheck,
+    Contains,
+    Judge,
+    PersonCheck,
+    ScriptCheck,
+    SpendCheck,
+)
 from loopwright.model.plan import Agent, Plan, check_words
 from loopwright.model.policy import Limits, Retry, WorkspacePolicy
-from loopwright.model.template import Items
-from loopwright.testing import fact_problems, picture
+from loopwright.model.record import LiteralItems
 from tests.kernel.driving import Driver, Fail, People, Reply, Said, decisions, nobody
 from tests.kernel.test_forking import fork
+from tests.support.laws.run import fact_problems
+from tests.support.laws.state_picture import picture
 
 WORK = CallAgent(agent="coder")
-CHECK = Command(argv=("./test.sh", "-q", "--config=tests/c.ini"))
+CHECK = CommandCheck(argv=("./test.sh", "-q", "--config=tests/c.ini"))
 LOOP = Repeat(body=WORK, max=4, until=CHECK)
 ON = WorkspacePolicy(snapshots=True)
 GUARDED = WorkspacePolicy(snapshots=True, protect=("tests/**",))
@@ -103,7 +110,7 @@ def drive(made: Plan, script: Callable[[EffectRequested], Said], people: People 
     return run
 
 
-def snapshots(facts: list[AnyFact]) -> list[tuple[str, str]]:
+def snapshots(facts: list[AnyEvent]) -> list[tuple[str, str]]:
     """Where each snapshot was requested, and the tree that it is compared with."""
     return [
         (fact.path, fact.call.previous)
@@ -112,7 +119,7 @@ def snapshots(facts: list[AnyFact]) -> list[tuple[str, str]]:
     ]
 
 
-def finished(facts: list[AnyFact]) -> list[IterationFinished]:
+def finished(facts: list[AnyEvent]) -> list[IterationFinished]:
     return [fact for fact in facts if isinstance(fact, IterationFinished)]
 
 
@@ -142,7 +149,7 @@ GRAPH = Steps(
             id="steps inside an iteration, which is compared with its beginning",
         ),
         pytest.param(
-            of_loop(Repeat(body=WORK, each=Each(items=Items(values=(1, 2)), parallel=1))),
+            of_loop(Repeat(body=WORK, each=Each(items=LiteralItems(values=(1, 2)), parallel=1))),
             [("", ""), ("main[0]", "t1"), ("main[1]", "t2")],
             id="items of a list",
         ),
@@ -217,11 +224,11 @@ def test_a_run_that_is_cut_anywhere_takes_no_recorded_snapshot_again(
         assert len(asked) == len(set(asked))
 
 
-def _asked(facts: list[AnyFact]) -> list[tuple[str, str]]:
+def _asked(facts: list[AnyEvent]) -> list[tuple[str, str]]:
     return [(fact.effect, fact.path) for fact in facts if isinstance(fact, EffectRequested)]
 
 
-def _timeless(fact: AnyFact) -> tuple[object, ...]:
+def _timeless(fact: AnyEvent) -> tuple[object, ...]:
     skip = ("at", "ms", "call")
     names = [name for name in fact.__struct_fields__ if name not in skip]
     return (type(fact), *(getattr(fact, name) for name in names))
@@ -306,7 +313,8 @@ def test_a_changed_protected_file_fails_the_checks_until_it_is_reverted() -> Non
             of_loop(Repeat(body=WORK, max=2, until=CHECK, at_cap="complete"), GUARDED), id="at cap"
         ),
         pytest.param(
-            of_loop(Repeat(body=WORK, each=Each(items=Items(values=(1, 2)))), GUARDED), id="items"
+            of_loop(Repeat(body=WORK, each=Each(items=LiteralItems(values=(1, 2)))), GUARDED),
+            id="items",
         ),
         pytest.param(plan(Step(id="main", action=WORK), policy=GUARDED), id="one step"),
         pytest.param(
@@ -330,7 +338,7 @@ def test_nothing_completes_with_changed_protected_files(made: Plan) -> None:
 
 def test_a_limit_on_money_ends_a_loop_with_changed_protected_files() -> None:
     """Reaching it is no success, so protected files do not matter."""
-    loop = Repeat(body=WORK, max=5, until=AnyOf(parts=(Spend(usd=0.5), CHECK)))
+    loop = Repeat(body=WORK, max=5, until=AnyOf(parts=(SpendCheck(usd=0.5), CHECK)))
     paid = Reply("worked", usage=Usage(usd=1.0))
     run = drive(of_loop(loop, GUARDED), trees(touched={2: TOUCHED}, agent=lambda _: paid))
     assert (run.end.outcome, run.end.reason) == ("exhausted", "budget")
@@ -341,16 +349,19 @@ def test_a_limit_on_money_ends_a_loop_with_changed_protected_files() -> None:
     ("loop", "decision", "outcome"),
     [
         pytest.param(
-            Repeat(body=WORK, max=2, until=CHECK, gate=Gate()), "approve", "completed", id="gate"
+            Repeat(body=WORK, max=2, until=CHECK, gate=LoopGate()),
+            "approve",
+            "completed",
+            id="gate",
         ),
         pytest.param(
-            Repeat(body=WORK, max=2, until=AllOf(parts=(CHECK, Person()))),
+            Repeat(body=WORK, max=2, until=AllOf(parts=(CHECK, PersonCheck()))),
             "approve",
             "completed",
             id="person as a check",
         ),
         pytest.param(
-            Repeat(body=WORK, max=2, until=CHECK, gate=Gate()), "continue", "failed", id="no"
+            Repeat(body=WORK, max=2, until=CHECK, gate=LoopGate()), "continue", "failed", id="no"
         ),
     ],
 )
@@ -428,7 +439,7 @@ def test_a_fork_takes_a_snapshot_before_anything_else() -> None:
     assert isinstance(other.facts[0], RunStarted)
 
 
-def _is_snapshot(fact: AnyFact) -> bool:
+def _is_snapshot(fact: AnyEvent) -> bool:
     return isinstance(fact, EffectRequested) and isinstance(fact.call, SnapshotCall)
 
 

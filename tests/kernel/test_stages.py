@@ -2,10 +2,10 @@
 
 import pytest
 
-from loopwright.kernel.blocking import says_blocked
-from loopwright.kernel.calls import LookupCall
-from loopwright.kernel.checks import is_unfit
-from loopwright.kernel.facts import (
+from loopwright.kernel.answers import outcome_line
+from loopwright.kernel.checks import is_unfit, read_goal_verdict
+from loopwright.kernel.event_parts import LookupCall
+from loopwright.kernel.events import (
     CancelRequested,
     CheckVerdict,
     EffectRequested,
@@ -14,15 +14,13 @@ from loopwright.kernel.facts import (
     RunResumed,
     StepSkipped,
 )
-from loopwright.kernel.goals import achieved
-from loopwright.kernel.learning import outcome_line
-from loopwright.kernel.state import Pending
-from loopwright.model.actions import Action, CallAgent, Gate, Repeat, Step, Steps
+from loopwright.kernel.gates import says_blocked
+from loopwright.kernel.state import PendingEffect
+from loopwright.model.actions import Action, CallAgent, LoopGate, Repeat, Step, Steps
 from loopwright.model.checks import Approval, Cap, Goal
-from loopwright.model.memory import StageOutputs
 from loopwright.model.plan import Plan
-from loopwright.model.policy import Limits
-from loopwright.model.template import literal
+from loopwright.model.policy import Limits, StageOutputs
+from loopwright.model.record import literal
 from tests.kernel.driving import Driver, Fail, Reply, Said, Script, by_effect, plan_of, say
 
 STAGES = Steps(
@@ -245,14 +243,14 @@ def test_an_evaluator_is_asked_again_only_for_what_cannot_be_read() -> None:
 )
 def test_the_first_line_says_whether_a_goal_is_reached(text: str, yes: bool | None) -> None:
     """One of two words alone, or nothing is said."""
-    said = achieved(text)
+    said = read_goal_verdict(text)
     assert (said.yes if said else None) is yes
 
 
 def test_why_a_goal_is_or_is_not_reached() -> None:
     """The rest is why; without one the line itself stands there."""
-    assert getattr(achieved("ACHIEVED\n\nAll green.\n"), "why", "") == "All green."
-    assert getattr(achieved("NOT ACHIEVED"), "why", "") == "NOT ACHIEVED"
+    assert getattr(read_goal_verdict("ACHIEVED\n\nAll green.\n"), "why", "") == "All green."
+    assert getattr(read_goal_verdict("NOT ACHIEVED"), "why", "") == "NOT ACHIEVED"
 
 
 # -- time ------------------------------------------------------------------------------------------
@@ -351,7 +349,7 @@ def test_nothing_ends_a_loop_by_itself_that_waits_for_a_person() -> None:
 @pytest.mark.item("coqui-63")
 def test_rejections_in_a_row_block_the_loop() -> None:
     """After so many the loop waits for a person, with what was found; nothing more is asked."""
-    repeat = loop(max=5, gate=Gate(after=2))
+    repeat = loop(max=5, gate=LoopGate(after=2))
     driver = Driver(plan_of(repeat), reviews("Rejected: no test")).run()
     assert driver.state.finished is None
     assert driver.state.pending == {}
@@ -363,7 +361,7 @@ def test_rejections_in_a_row_block_the_loop() -> None:
 @pytest.mark.item("coqui-64")
 def test_a_note_lets_it_go_on() -> None:
     """The note is told to the next iteration and no other, and the count begins anew."""
-    repeat = loop(max=9, gate=Gate(after=2))
+    repeat = loop(max=9, gate=LoopGate(after=2))
     driver = Driver(plan_of(repeat), reviews("Rejected")).run()
     (gate,) = driver.open_gates()
     driver.append(driver.decision_fact(gate, "continue", "Look at the tests"))
@@ -379,9 +377,9 @@ def test_a_note_lets_it_go_on() -> None:
 
 def test_the_last_round_blocks_nothing() -> None:
     """The cap comes first: nobody is asked about what cannot go on."""
-    driver = ran(loop(max=2, gate=Gate(after=2)), reviews("Rejected"))
+    driver = ran(loop(max=2, gate=LoopGate(after=2)), reviews("Rejected"))
     assert end(driver) == ("exhausted", "max_iterations", 2)
-    endless = Driver(plan_of(loop(max=None, gate=Gate(after=1))), reviews("Rejected")).run()
+    endless = Driver(plan_of(loop(max=None, gate=LoopGate(after=1))), reviews("Rejected")).run()
     (gate,) = endless.open_gates()
     assert "1 iteration in a row" in gate.message
 
@@ -453,7 +451,7 @@ def test_a_stage_that_left_its_artifact_goes_on() -> None:
     assert end(left(True).run()) == ("completed", "approved", 1)
 
 
-def _call(pending: Pending) -> LookupCall:
+def _call(pending: PendingEffect) -> LookupCall:
     assert isinstance(pending.call, LookupCall)
     return pending.call
 

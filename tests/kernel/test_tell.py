@@ -6,24 +6,24 @@ from collections.abc import Callable
 
 import pytest
 
-from loopwright.agents.prompt import compose
-from loopwright.kernel.facts import (
-    AnyFact,
+from loopwright.kernel.events import (
+    AnyEvent,
     EffectRequested,
     MessageDelivered,
     MessageDropped,
     MessageSent,
     RunReopened,
 )
-from loopwright.kernel.mail import ANY_AGENT
 from loopwright.kernel.messages import MAILBOX_SIZE
+from loopwright.kernel.state import ANY_AGENT
 from loopwright.model.actions import CallAgent, Repeat, RunCommand, Step, Steps
 from loopwright.model.checks import Signal
 from loopwright.model.plan import Plan
-from loopwright.model.template import literal
-from loopwright.testing.laws import fact_problems
+from loopwright.model.record import literal
+from loopwright.prompts.calls import compose
 from tests.kernel.driving import Driver, Fail, plan_of, plan_of_steps
 from tests.kernel.test_resumption import BODIES, good
+from tests.support.laws.run import fact_problems
 
 WORK = CallAgent(agent="a", prompt=literal("Work."))
 LOOP = plan_of(Repeat(body=WORK, max=3, until=Signal(word="DONE")))
@@ -42,7 +42,7 @@ STAGES = plan_of(
 GRAPH = plan_of_steps(Step(id="one", action=WORK), Step(id="two", action=WORK, needs=("one",)))
 
 
-def tell(run: Driver, text: str = "Keep the API", to: str = ANY_AGENT) -> list[AnyFact]:
+def tell(run: Driver, text: str = "Keep the API", to: str = ANY_AGENT) -> list[AnyEvent]:
     sent = run.state.mail.sent
     return run.append(
         MessageSent(

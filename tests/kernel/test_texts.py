@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from loopwright.kernel.state import State
-from loopwright.kernel.texts import (
-    enclosing_pass,
-    enclosing_repeat,
-    fill,
-    request_text,
-    resolve,
-    step_result,
+from loopwright.kernel.references import enclosing_repeat, fill, request_text, resolve, step_result
+from loopwright.kernel.state import State, enclosing_pass
+from loopwright.model.actions import (
+    AskPerson,
+    CallAgent,
+    Each,
+    Repeat,
+    Rework,
+    Step,
+    Steps,
+    StopRun,
 )
-from loopwright.model.actions import AskPerson, CallAgent, Each, Repeat, Rework, Step, Steps, Stop
-from loopwright.model.checks import Person
+from loopwright.model.checks import PersonCheck
 from loopwright.model.plan import Plan
-from loopwright.model.template import Items, ItemsFrom, Lit, Ref, Template, literal
+from loopwright.model.record import ItemsFrom, Lit, LiteralItems, Ref, Template, literal
 from tests.kernel.driving import Driver, Reply, by_effect, decisions, plan_of
 
 AGENT = CallAgent(agent="a")
@@ -37,7 +39,7 @@ def midway() -> Driver:
         steps=(
             Step(id="plain", action=AGENT),
             Step(id="first", action=AGENT, needs=("plain",)),
-            Step(id="loop", action=Repeat(body=body, max=5, until=Person()), needs=("first",)),
+            Step(id="loop", action=Repeat(body=body, max=5, until=PersonCheck()), needs=("first",)),
         ),
     )
     answers = {
@@ -180,7 +182,7 @@ def test_places_around() -> None:
 @pytest.mark.parametrize(
     ("items", "texts"),
     [
-        pytest.param(Items(values=("a", {"k": 1})), ["a:0", '{"k":1}:1'], id="written out"),
+        pytest.param(LiteralItems(values=("a", {"k": 1})), ["a:0", '{"k":1}:1'], id="written out"),
         pytest.param(ItemsFrom(ref=Ref(of="input", name="list")), ["1:0", "2:1"], id="input"),
     ],
 )
@@ -198,7 +200,7 @@ def test_items_reach_loops_inside() -> None:
     """In a loop inside of a pass over a list, the item and its index are still there."""
     message = (Ref(of="item"), Lit(text=":"), Ref(of="index"), Lit(text=":"), Ref(of="iteration"))
     inner = Repeat(body=AskPerson(message=message), max=1)
-    loop = Repeat(body=inner, each=Each(items=Items(values=("a", "b"))))
+    loop = Repeat(body=inner, each=Each(items=LiteralItems(values=("a", "b"))))
     run = Driver(plan_of(loop)).start()
     assert [gate.message for gate in run.open_gates()] == ["a:0:1", "b:1:1"]
 
@@ -206,8 +208,8 @@ def test_items_reach_loops_inside() -> None:
 def test_field_of_an_item() -> None:
     """A field inside an item is found; an item before any deciding, too."""
     loop = Repeat(
-        body=Stop(reason=(Ref(of="item", field="id"),)),
-        each=Each(items=Items(values=({"id": "x"},))),
+        body=StopRun(reason=(Ref(of="item", field="id"),)),
+        each=Each(items=LiteralItems(values=({"id": "x"},))),
     )
     run = Driver(plan_of(loop)).run()
     assert run.ended[:2] == ("cancelled", "x")

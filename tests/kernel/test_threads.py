@@ -2,21 +2,20 @@
 
 import pytest
 
-from loopwright.kernel.facts import HistoryCompressed
-from loopwright.kernel.frames import PassOwner, RepeatBody
+from loopwright.kernel.events import HistoryCompressed
+from loopwright.kernel.frames import IterationOwner, RepeatBody
 from loopwright.model.actions import CallAgent, Repeat, Step, Steps
+from loopwright.model.chat import AssistantMessage, ModelTurn, TextPart, encode_turn
 from loopwright.model.checks import Contains
-from loopwright.model.memory import SameSession
-from loopwright.model.messages import AssistantMessage, TextPart
 from loopwright.model.plan import Agent, Plan
-from loopwright.model.template import literal
-from loopwright.model.turns import Turn, encode_turn
+from loopwright.model.policy import SameSession
+from loopwright.model.record import literal
 from tests.kernel.driving import Driver, Reply
 
 CHAT = Agent(spec="model:local/tiny")
 NOT_YET = Reply(
     "Not yet.",
-    result=encode_turn(Turn(message=AssistantMessage(parts=(TextPart(text="Not yet."),)))),
+    result=encode_turn(ModelTurn(message=AssistantMessage(parts=(TextPart(text="Not yet."),)))),
 )
 
 
@@ -32,7 +31,7 @@ def begun(body: CallAgent | Steps) -> Driver:
 
 def talk(run: Driver, path: str) -> RepeatBody:
     owner = run.state.owners[path]
-    assert isinstance(owner, PassOwner)
+    assert isinstance(owner, IterationOwner)
     return owner.parent
 
 

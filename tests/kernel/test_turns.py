@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from loopwright.kernel.facts import AgentChanged, GateOpened, Usage
+from loopwright.kernel.event_parts import Usage
+from loopwright.kernel.events import AgentChanged, GateOpened
 from loopwright.model.actions import CallAgent, Step, Wait
-from loopwright.model.checks import Contains, NoCalls, Person
-from loopwright.model.memory import History, NoMemory
+from loopwright.model.checks import Contains, NoCalls, PersonCheck
 from loopwright.model.plan import Agent, Plan
-from loopwright.model.policy import Retry
-from loopwright.testing import fact_problems
+from loopwright.model.policy import ConversationHistory, NoMemory, Retry
 from tests.kernel.driving import Driver, Fail, Reply
 from tests.kernel.test_cycles import (
     HELD,
@@ -24,6 +23,7 @@ from tests.kernel.test_cycles import (
     plan,
     turn,
 )
+from tests.support.laws.run import fact_problems
 
 OVERFLOW = Fail("overflow", "200001 tokens")
 
@@ -37,7 +37,7 @@ def test_a_cut_that_was_not_enough_is_followed_by_another() -> None:
     long, is cut once more; only then has the model failed.
     """
     wanted = turn("y" * 400, call("c1"))
-    run = begun(plan(most=9, memory=History(window=300)), wanted)
+    run = begun(plan(most=9, memory=ConversationHistory(window=300)), wanted)
     for number in range(3):
         run.answer(f"main.{number}/model#1", wanted)
         run.answer(f"main.{number}/tool1#1", Reply("z" * 300))
@@ -54,13 +54,15 @@ def test_a_cut_that_was_not_enough_is_followed_by_another() -> None:
 def test_a_conversation_that_cannot_be_cut_is_left_alone() -> None:
     """One turn fills the window, and there is nothing before it that could go."""
     wanted = turn("y" * 400, call("c1"))
-    run = begun(plan(most=2, memory=History(window=100)), wanted).run()
+    run = begun(plan(most=2, memory=ConversationHistory(window=100)), wanted).run()
     assert compressed(run) == []
     assert laws(run) == []
 
 
-@pytest.mark.parametrize("memory", [NoMemory(), History(window=10_000)], ids=["none", "history"])
-def test_no_policy_asks_again_with_what_did_not_fit(memory: NoMemory | History) -> None:
+@pytest.mark.parametrize(
+    "memory", [NoMemory(), ConversationHistory(window=10_000)], ids=["none", "history"]
+)
+def test_no_policy_asks_again_with_what_did_not_fit(memory: NoMemory | ConversationHistory) -> None:
     """A retry of any failure does not mean an overflow: nothing would have changed."""
     made = plan(NoCalls())
     [step] = made.steps
@@ -74,7 +76,7 @@ def test_no_policy_asks_again_with_what_did_not_fit(memory: NoMemory | History) 
 def test_a_summary_takes_a_place_among_the_calls() -> None:
     """Where one call at a time is allowed, a summary waits for the call of another step."""
     wanted = turn("y" * 900, call("c1"))
-    made = plan(most=6, memory=History(window=300, strategy="periodic-summary"))
+    made = plan(most=6, memory=ConversationHistory(window=300, strategy="periodic-summary"))
     pause = Step(id="pause", action=Wait(ms=10))
     other = Step(id="other", action=CallAgent(agent="worker"), needs=("pause",))
     run = begun(replace(made, steps=(*made.steps, pause, other), parallel=1), wanted)
@@ -98,7 +100,7 @@ def test_a_turn_that_says_nothing_is_not_remembered() -> None:
 
 def test_what_a_person_says_after_a_pass_is_heard() -> None:
     """Words with which somebody lets a loop go on follow the results of the turn."""
-    run = begun(plan(Person()), turn("hm", call("c1")))
+    run = begun(plan(PersonCheck()), turn("hm", call("c1")))
     run.answer("main.0/model#1", turn("hm", call("c1")))
     run.answer("main.0/tool1#1", Reply("ok"))
     run.decide("continue", "look into b.txt")

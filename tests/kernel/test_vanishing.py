@@ -2,15 +2,16 @@
 
 import pytest
 
-from loopwright.kernel.facts import AnyFact, EffectFailed, EffectRepeated
+from loopwright.kernel.effects import vanished
+from loopwright.kernel.events import AnyEvent, EffectFailed, EffectRepeated
 from loopwright.kernel.fold import fold
-from loopwright.kernel.vanishing import vanished
 from loopwright.model.actions import Action, CallAgent, Repeat, Step, Steps
 from loopwright.model.checks import Approval
-from loopwright.model.memory import NoMemory, StageOutputs
 from loopwright.model.plan import Agent, Plan
-from loopwright.testing import fact_problems, picture
+from loopwright.model.policy import NoMemory, StageOutputs
 from tests.kernel.driving import Driver, by_effect
+from tests.support.laws.run import fact_problems
+from tests.support.laws.state_picture import picture
 
 CALL = CallAgent(agent="coder")
 STAGE = Steps(steps=(Step(id="code", action=CALL),))
@@ -22,9 +23,9 @@ def driver_of(body: Action = STAGE, memory: object = StageOutputs(), **more: obj
     return Driver(plan, by_effect({}, default=None)).start()
 
 
-def lost(driver: Driver) -> list[AnyFact]:
+def lost(driver: Driver) -> list[AnyEvent]:
     """The process is gone, and another one takes the run up."""
-    facts: list[AnyFact] = [*vanished(driver.state, driver.clock)]
+    facts: list[AnyEvent] = [*vanished(driver.state, driver.clock)]
     for fact in facts:
         driver.append(fact)
     return facts

@@ -3,8 +3,8 @@
 `python -m tests.kernel_differential.freeze_kernel` copies `src/loopwright/kernel` to
 `tests/kernel_differential/old_kernel`; from then on the tests of this folder compare the two. The
 imports of the copy are those of its own modules. It comes with a copy of
-`loopwright/testing/picture.py`, which looks into the records of a kernel. What both kernels share
-is `loopwright.model`: a change of that package changes both.
+`tests/support/laws/state_picture.py`, which looks into the records of a kernel. What both kernels
+share is `loopwright.model`: a change of that package changes both.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def freeze(target: Path, package: str = FROZEN, source: str = CURRENT) -> None:
     kernel = Path(str(import_module(source).__file__)).parent
     files = {file.relative_to(kernel): file for file in sorted(kernel.rglob("*.py"))}
     if source == CURRENT:
-        drawing = import_module("loopwright.testing.picture").__file__
+        drawing = import_module("tests.support.laws.state_picture").__file__
         files[Path(f"{PICTURE_MODULE}.py")] = Path(str(drawing))
     for place, file in files.items():
         text = renamed(file.read_text(encoding="utf-8"), source, package)

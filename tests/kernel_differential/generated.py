@@ -15,15 +15,15 @@ from typing import Any
 
 import msgspec
 
-from loopwright.kernel.calls import AnyCall
-from loopwright.kernel.cycles import SUBMIT
-from loopwright.kernel.fact_parts import ActivityNote, DiffStat, Snapshot
-from loopwright.kernel.facts import (
+from loopwright.engine.effects import answer_event, question_event
+from loopwright.engine.kernel_services import stored_text
+from loopwright.kernel.bodies.conversation import SUBMIT
+from loopwright.kernel.event_parts import ActivityNote, AnyCall, DiffStat, Failure, Snapshot, Usage
+from loopwright.kernel.events import (
     AgentChanged,
-    AnyFact,
+    AnyEvent,
     CancelRequested,
     EffectActivity,
-    Failure,
     GateAnswered,
     MessageSent,
     RunEdited,
@@ -32,15 +32,11 @@ from loopwright.kernel.facts import (
     RunReopened,
     RunResumed,
     RunStarted,
-    Usage,
 )
-from loopwright.kernel.mail import ANY_AGENT, COORDINATOR, PERSON
+from loopwright.kernel.state import ANY_AGENT, COORDINATOR, PERSON
 from loopwright.model.policy import Limits
 from loopwright.model.record import Text
-from loopwright.ports import Answer, Done, Failed, Question
-from loopwright.runtime.answering import answer_fact
-from loopwright.runtime.asking import question_fact
-from loopwright.runtime.senses import stored_text
+from loopwright.ports import Answer, EffectFailure, EffectSuccess, Question
 from tests.faults.replies import random_answer, schema_problem
 from tests.faults.talking import edited, edited_arguments
 from tests.kernel_differential.harness import History, Kernel, Move, Player
@@ -176,7 +172,7 @@ class _Making:
             raise AssertionError(f"{self.history.name}: kernel {said[0].decode()} at {move}")
         self.history.moves.append(replace(move, recorded=said))
 
-    def _event(self, *facts: AnyFact) -> None:
+    def _event(self, *facts: AnyEvent) -> None:
         events = tuple(msgspec.json.encode(fact) for fact in facts)
         self._move(Move(at=self.now, events=events))
 
@@ -216,7 +212,7 @@ class _Making:
             self._answered(pending, self._said(pending))
 
     def _answered(self, pending: Any, answer: Answer) -> None:
-        fact = answer_fact(pending, answer, self, self.now)  # type: ignore[arg-type]
+        fact = answer_event(pending, answer, self, self.now)  # type: ignore[arg-type]
         self._event(fact)
         self.answers.append(self.history.moves[-1].events[0])
 
@@ -228,14 +224,14 @@ class _Making:
                 return self._snapshot()
             case "lookup" | "match":
                 code = dice.choice((0, 0, 1, None))
-                return Done(output="found" if code == 0 else "", code=code)
+                return EffectSuccess(output="found" if code == 0 else "", code=code)
             case "agent" if dice.random() < self.failing:
-                return Failed(error=Failure(type=dice.choice(FAILURES), detail="half of it"))
+                return EffectFailure(error=Failure(type=dice.choice(FAILURES), detail="half of it"))
             case "agent" if call.role in ("coordinator", "reply"):
-                return Done(output=dice.choice(COORDINATOR_WORDS), session="lead")
+                return EffectSuccess(output=dice.choice(COORDINATOR_WORDS), session="lead")
             case "agent" if dice.random() < 0.6:
                 usage = dice.choice((None, Usage(dice.randrange(20), 5, 0.01)))
-                return Done(output=dice.choice(WORDS), usage=usage)
+                return EffectSuccess(output=dice.choice(WORDS), usage=usage)
             case _:
                 job = SimpleNamespace(
                     call=call,
@@ -257,11 +253,11 @@ class _Making:
     def _snapshot(self) -> Answer:
         dice = self.dice
         if dice.random() < 0.1:
-            return Failed(error=Failure(type=dice.choice(("wall_timeout", "internal"))))
+            return EffectFailure(error=Failure(type=dice.choice(("wall_timeout", "internal"))))
         files = dice.choice((0, 0, 1, 3))
         stat = DiffStat(files=files, insertions=10 * files, deletions=files)
         spoilt = ("tests/test_a.py",) if dice.random() < 0.15 else ()
-        return Done(
+        return EffectSuccess(
             snapshot=Snapshot(
                 tree=f"tree{dice.randrange(6)}",
                 changed=stat,
@@ -283,7 +279,7 @@ class _Making:
         calls = self._calls()
         chosen = self.dice.sample(calls, min(len(calls), 3))
         if chosen:
-            told = [answer_fact(one, self._said(one), self, self.now) for one in chosen]  # type: ignore[arg-type]
+            told = [answer_event(one, self._said(one), self, self.now) for one in chosen]  # type: ignore[arg-type]
             self._event(*told)
 
     def _timer(self) -> None:
@@ -291,7 +287,7 @@ class _Making:
         if timers:
             until, effect = timers[0] if self.dice.random() < 0.95 else self.dice.choice(timers)
             self.now = max(self.now, until)
-            self._answered(self.state.pending[effect], Done())
+            self._answered(self.state.pending[effect], EffectSuccess())
 
     # -- people ------------------------------------------------------------------------------------
 
@@ -379,7 +375,7 @@ class _Making:
             self.asked += 1
             number = self.dice.randint(1, self.asked)
             asks = Question(message="May I?", about="rm -r build", number=number)
-            fact = question_fact(self.state.run, self.dice.choice(agents), asks, self.now)
+            fact = question_event(self.state.run, self.dice.choice(agents), asks, self.now)
             if fact.gate not in self.state.gates:
                 self._event(fact)
 

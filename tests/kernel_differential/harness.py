@@ -20,9 +20,9 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
+from loopwright.engine.kernel_services import compiled, evaluated, stored_text
 from loopwright.model.plan import Plan, encode_plan
 from loopwright.model.record import Blob, JsonValue, Text
-from loopwright.runtime.senses import compiled, evaluated, stored_text
 from tests.kernel_differential.entry_points import module_of
 from tests.kernel_differential.pictures import first_differences, inner_picture, outer_picture
 from tests.kernel_differential.probes import probe_log, probe_state
@@ -87,7 +87,9 @@ def load_kernel(package: str = CURRENT) -> Kernel:
     def part(name: str) -> Any:
         return _function(package, name)
 
-    drawing = "loopwright.testing.picture" if package == CURRENT else f"{package}.{PICTURE_MODULE}"
+    drawing = (
+        "tests.support.laws.state_picture" if package == CURRENT else f"{package}.{PICTURE_MODULE}"
+    )
     return Kernel(
         package=package,
         fold=part("fold"),
@@ -245,7 +247,7 @@ class Player:
         return events
 
     def _use(self, effect: str, tool: str, arguments: JsonValue, *, at: int) -> list[bytes]:
-        """As `loopwright.runtime.talks` does it."""
+        """As `loopwright.engine.run_tools` does it."""
         self.state.now = max(self.state.now, at)
         caller = self.kernel.caller_of(self.state, self.state.pending[effect])
         if hasattr(caller, "why"):
@@ -256,7 +258,7 @@ class Player:
         return self._fold_new(found)
 
     def _fork(self, place: str, run: str, *, event: bytes, at: int) -> list[bytes]:
-        """As `loopwright.app.forking` does it."""
+        """As `loopwright.operations.forks` does it."""
         facts = [self.kernel.decode(one) for one in self.log]
         prefix = facts[: self.kernel.end_of(facts, place)]
         begins = replace(facts[0], run=run, parent=facts[0].run)

@@ -1,9 +1,10 @@
 """Pictures of states as plain values, which can be compared although classes are not the same.
 
 There are two. The outer one has what the rest of the source reads off a state by itself: a
-rewritten kernel must have all of it. The inner one is `loopwright.testing.picture`, with everything
-that later events depend on, under the names of the kernel's own records. Where a rewrite renames
-records or fields, `RENAMED` says how; where it has no such thing any more, `LEFT_OUT` names it.
+rewritten kernel must have all of it. The inner one is `tests.support.laws.state_picture`, with
+everything that later events depend on, under the names of the kernel's own records. Where a
+rewrite renames records or fields, `RENAMED` says how; where it has no such thing any more,
+`LEFT_OUT` names it.
 """
 
 from __future__ import annotations

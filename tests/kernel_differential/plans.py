@@ -15,29 +15,28 @@ from loopwright.model.actions import (
     Action,
     AskPerson,
     CallAgent,
-    Given,
     Repeat,
     RunScript,
     Step,
     Steps,
+    WorkflowInputs,
 )
 from loopwright.model.checks import (
     AllOf,
     Approval,
     Check,
-    Command,
+    CommandCheck,
     Contains,
     Goal,
     Judge,
-    Person,
+    PersonCheck,
     Regex,
     ResultPath,
     Signal,
 )
-from loopwright.model.memory import StageOutputs
 from loopwright.model.plan import Agent, Coordinator, Plan
-from loopwright.model.policy import WorkspacePolicy
-from loopwright.model.template import Ref, literal
+from loopwright.model.policy import StageOutputs, WorkspacePolicy
+from loopwright.model.record import Ref, literal
 from tests.faults.chance import random_plan
 from tests.faults.talking import talking_plan
 
@@ -111,7 +110,7 @@ def _stage_check(dice: Random) -> Check:
             Contains(text="APPROVED"),
             approval,
             Goal(agent="judge"),
-            AllOf(parts=(approval, Command(argv=("tests/check.sh",)))),
+            AllOf(parts=(approval, CommandCheck(argv=("tests/check.sh",)))),
         )
     )
 
@@ -162,7 +161,7 @@ def _varied_graph(dice: Random, graph: Steps) -> Steps:
     given = None
     if dice.random() < 0.25:
         message = dice.choice(((), literal("inside"), (Ref(of="message"),)))
-        given = Given(message=message, inputs={"n": (Ref(of="input", name="n"),)})
+        given = WorkflowInputs(message=message, inputs={"n": (Ref(of="input", name="n"),)})
     return replace(
         graph,
         steps=_varied_steps(dice, graph.steps),
@@ -200,7 +199,7 @@ def _varied_loop(dice: Random, loop: Repeat) -> Repeat:
 
 def _asking(dice: Random, check: Check) -> Check:
     """A check, and sometimes a person who has the last word."""
-    return AllOf(parts=(check, Person())) if dice.random() < 0.1 else check
+    return AllOf(parts=(check, PersonCheck())) if dice.random() < 0.1 else check
 
 
 def _varied_check(dice: Random, check: Check) -> Check:

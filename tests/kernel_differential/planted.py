@@ -23,16 +23,18 @@ class Planted:
 
 
 PLANTED = {
-    "the wait before another try": Planted("retry", "min(attempt - 1, 20)", "min(attempt, 20)"),
+    "the wait before another try": Planted("effects", "min(attempt - 1, 20)", "min(attempt, 20)"),
     "the cap of a loop": Planted(
         "limits", "body.action.max + body.extra", "body.action.max + body.extra + 1"
     ),
     "the words of a gate": Planted("gates", "Review iteration {", "Review of iteration {"),
-    "the output of a loop over a list": Planted("each", "## Item {index}", "## Number {index}"),
-    "how often a vanished call is repeated": Planted(
-        "vanishing", "MOST_REPEATS = 2", "MOST_REPEATS = 0"
+    "the output of a loop over a list": Planted(
+        "bodies/outcome", "## Item {index}", "## Number {index}"
     ),
-    "the timers of a fork": Planted("forking", "fact.call.until + gap", "fact.call.until"),
+    "how often a vanished call is repeated": Planted(
+        "effects", "MOST_REPEATS = 2", "MOST_REPEATS = 0"
+    ),
+    "the timers of a fork": Planted("reopened_runs", "fact.call.until + gap", "fact.call.until"),
     "how often a place was resumed": Planted(
         "resumption", "owner.openings += 1", "owner.openings += 2"
     ),
@@ -40,21 +42,21 @@ PLANTED = {
         "snapshots", "known.baseline or snapshot.tree", "snapshot.tree"
     ),
     "calls of a turn that cannot be run": Planted(
-        "cycles", "elif not note.problem and note.tool", "elif note.tool"
+        "bodies/conversation", "elif not note.problem and note.tool", "elif note.tool"
     ),
     "how a conversation is made shorter": Planted(
-        "histories", "left[number] = _trim(left[number])", "left[number] = left[number]"
+        "bodies/history", "left[number] = _trim(left[number])", "left[number] = left[number]"
     ),
-    "a step that needs an output": Planted("blocking", 'reason="no_output"', 'reason="empty"'),
+    "a step that needs an output": Planted("gates", 'reason="no_output"', 'reason="empty"'),
     "the reason of a stop": Planted("decide", "why = state.cancel.reason", 'why = "ended"'),
     "who waits for a place": Planted(
-        "slots",
+        "effects",
         "return sorted(waiting, key=lambda one: busy",
         "return sorted(waiting, key=lambda one: -busy",
     ),
     "the tries of a coordinator": Planted("coordination", "MOST_FAILURES = 3", "MOST_FAILURES = 2"),
     "an error inside a kernel": Planted(
-        "editing", "if fact.metadata is not None:", "if fact.metadata.planted is not None:"
+        "resumption", "if fact.metadata is not None:", "if fact.metadata.planted is not None:"
     ),
     "a state that decides the same": Planted(
         "state", "call.agent] = state.version", "call.agent] = state.version + 1"

@@ -13,7 +13,7 @@ from loopwright.model.actions import AskPerson, CallAgent, Repeat, RunScript, St
 from loopwright.model.checks import leaves
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import Limits, Retry
-from loopwright.model.template import Ref, Template
+from loopwright.model.record import Ref, Template
 from tests.kernel_differential.pictures import plain
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def probe_log(kernel: Kernel, log: list[bytes]) -> dict[str, object]:
 
 def probe_texts(kernel: Kernel) -> dict[str, object]:
     """What functions answer that read neither a state nor a log."""
-    call, note = kernel.function, kernel.module("calls").CallNote
+    call, note = kernel.function, kernel.module("event_parts").CallNote
     by_text: dict[str, Callable[[str], object]] = {
         "mask_text": call("mask_text"),
         "mask_tokens": call("mask_tokens"),
@@ -232,7 +232,7 @@ _TALKS = [
 
 
 def _waits(kernel: Kernel) -> list[object]:
-    failure = kernel.module("facts").Failure
+    failure = kernel.module("event_parts").Failure
     policies = (
         Retry(),
         Retry(attempts=3, base_ms=5),

@@ -14,11 +14,10 @@ from random import Random
 from typing import Any
 from unittest import mock
 
-from loopwright.kernel.encoding import encode_facts
-from loopwright.kernel.facts import AnyFact, RunStarted
+from loopwright.engine import actor
+from loopwright.kernel.events import AnyEvent, RunStarted, encode_facts
 from loopwright.model.plan import decode_plan
 from loopwright.ports import Append
-from loopwright.runtime import actor
 from tests.faults import simulation
 from tests.faults.chance import random_plan
 from tests.faults.replies import schema_problem
@@ -42,12 +41,12 @@ class _World(World):
 
 
 @contextmanager
-def _settled() -> Iterator[dict[int, AnyFact]]:
+def _settled() -> Iterator[dict[int, AnyEvent]]:
     """The events that `settle` produces inside the actors, by their identity."""
-    found: dict[int, AnyFact] = {}
+    found: dict[int, AnyEvent] = {}
     settle = actor.settle
 
-    def noting(*given: Any) -> list[AnyFact]:
+    def noting(*given: Any) -> list[AnyEvent]:
         new = settle(*given)
         found.update((id(fact), fact) for fact in new)
         return new
@@ -82,7 +81,7 @@ async def _simulate(seed: int, plans: Plans) -> _World:
 
 
 def _history(
-    name: str, world: _World, run: str, settled: dict[int, AnyFact], dice: Random
+    name: str, world: _World, run: str, settled: dict[int, AnyEvent], dice: Random
 ) -> History:
     appends = [append for append in world.appends if append.run == run]
     started = appends[0].facts[0]
@@ -98,7 +97,7 @@ def _history(
     )
 
 
-def _move(append: Append, settled: dict[int, AnyFact]) -> Move:
+def _move(append: Append, settled: dict[int, AnyEvent]) -> Move:
     """An append of an actor ends with what was decided; one of the service has only events."""
     decided = [fact for fact in append.facts if id(fact) in settled]
     outside = [fact for fact in append.facts if id(fact) not in settled]
@@ -110,5 +109,5 @@ def _move(append: Append, settled: dict[int, AnyFact]) -> Move:
     )
 
 
-def _encoded(facts: list[AnyFact]) -> tuple[bytes, ...]:
+def _encoded(facts: list[AnyEvent]) -> tuple[bytes, ...]:
     return tuple(encode_facts([fact])[1:-1] for fact in facts)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.kernel.facts import AnyFact
+from loopwright.kernel.events import AnyEvent
 from tests.golden.catalogue import read_plan
 from tests.kernel_differential import freeze_kernel
 from tests.kernel_differential.entry_points import (
@@ -127,7 +127,7 @@ def test_histories_when_generated_have_every_kind_of_event_and_move() -> None:
             events = [*move.events, *(move.recorded or ())]
             kinds |= {json.loads(one)["kind"] for one in events if one.startswith(b"{")}
     reserved = {"budget.reserved", "budget.settled"}
-    assert {str(one.__struct_config__.tag) for one in typing.get_args(AnyFact)} - kinds == reserved
+    assert {str(one.__struct_config__.tag) for one in typing.get_args(AnyEvent)} - kinds == reserved
     assert moves == {"events", "use", "vanish", "reload", "fork"}
 
 
@@ -206,7 +206,7 @@ def test_history_when_shown_by_the_command_tells_its_moves(
 def test_copy_when_frozen_has_classes_of_its_own(copies: Copies, tmp_path: Path) -> None:
     """Nothing of the copy is the kernel of the product."""
     copy = copies(None)
-    assert copy.module("facts").RunStarted is not current_kernel().module("facts").RunStarted
+    assert copy.module("events").RunStarted is not current_kernel().module("events").RunStarted
     for file in (tmp_path / copy.package).rglob("*.py"):
         assert f"from {CURRENT}" not in file.read_text(encoding="utf-8")
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from loopwright.model import actions, checks, expr, memory, policy, template
-from loopwright.model.actions import Action, Each, Gate, Repeat, Step, Steps
+from loopwright.model import actions, checks, policy, record
+from loopwright.model.actions import Action, Each, LoopGate, Repeat, Step, Steps
 from loopwright.model.checks import Check
 from loopwright.model.ids import MAIN
 from loopwright.model.plan import Agent, Input, Plan
@@ -29,12 +29,12 @@ MAYBE_MS = st.none() | st.integers(1, 10**9)
 # -- any plan that the model can hold --------------------------------------------------------------
 
 REFS = st.builds(
-    template.Ref,
-    of=st.sampled_from(template.Source.__args__),
+    record.Ref,
+    of=st.sampled_from(record.Source.__args__),
     name=st.none() | IDS,
     field=st.none() | st.just("a.b"),
 )
-TEMPLATES = st.lists(st.builds(template.Lit, text=TEXTS) | REFS, max_size=3).map(tuple)
+TEMPLATES = st.lists(st.builds(record.Lit, text=TEXTS) | REFS, max_size=3).map(tuple)
 SCHEMAS = st.dictionaries(IDS, JSON, max_size=2)
 LIMITS = st.builds(
     policy.Limits,
@@ -53,9 +53,9 @@ RETRIES = st.builds(
     cap_ms=st.integers(0, 10**6),
     on=st.lists(st.sampled_from(policy.FailureKind.__args__), max_size=3).map(tuple),
 )
-MEMORIES: SearchStrategy[memory.Memory] = st.one_of(
-    *[st.builds(kind) for kind in memory.Memory.__args__ if kind is not memory.History],
-    st.builds(memory.History, window=COUNTS),
+MEMORIES: SearchStrategy[policy.Memory] = st.one_of(
+    *[st.builds(kind) for kind in policy.Memory.__args__ if kind is not policy.ConversationHistory],
+    st.builds(policy.ConversationHistory, window=COUNTS),
 )
 ANY_LEAF: SearchStrategy[checks.Leaf] = st.one_of(
     st.builds(checks.Cap),
@@ -63,14 +63,14 @@ ANY_LEAF: SearchStrategy[checks.Leaf] = st.one_of(
     st.builds(checks.Contains, text=TEXTS, ignore_case=st.booleans()),
     st.builds(checks.Signal, word=TEXTS),
     st.builds(checks.OutputSchema, schema=SCHEMAS),
-    st.builds(checks.Command, argv=st.tuples(TEXTS), done_codes=st.just((0, 3))),
-    st.builds(checks.Script, text=TEXTS),
+    st.builds(checks.CommandCheck, argv=st.tuples(TEXTS), done_codes=st.just((0, 3))),
+    st.builds(checks.ScriptCheck, text=TEXTS),
     st.builds(checks.Expr, text=TEXTS),
     st.builds(checks.Judge, agent=IDS, prompt=TEMPLATES, schema=st.none() | SCHEMAS),
     st.builds(checks.Goal, agent=IDS, prompt=TEMPLATES),
     st.builds(checks.Approval, stage=st.none() | IDS, words=st.booleans()),
-    st.builds(checks.ToolResult, tool=IDS, exit_code=st.none() | COUNTS),
-    st.builds(checks.Person, message=TEMPLATES),
+    st.builds(checks.ToolResultCheck, tool=IDS, exit_code=st.none() | COUNTS),
+    st.builds(checks.PersonCheck, message=TEMPLATES),
 )
 
 
@@ -91,10 +91,10 @@ def check_trees(leaf: SearchStrategy[checks.Leaf]) -> SearchStrategy[Check]:
     )
 
 
-ITEM_SOURCES: SearchStrategy[template.ItemSource] = st.one_of(
-    st.builds(template.Items, values=st.lists(JSON, max_size=4).map(tuple)),
-    st.builds(template.ItemsFrom, ref=REFS),
-    st.builds(template.ItemsExpr, expr=TEXTS),
+ITEM_SOURCES: SearchStrategy[record.ItemSource] = st.one_of(
+    st.builds(record.LiteralItems, values=st.lists(JSON, max_size=4).map(tuple)),
+    st.builds(record.ItemsFrom, ref=REFS),
+    st.builds(record.ItemsExpr, expr=TEXTS),
 )
 ANY_SINGLE: SearchStrategy[Action] = st.one_of(
     st.builds(
@@ -108,9 +108,9 @@ ANY_SINGLE: SearchStrategy[Action] = st.one_of(
     st.builds(actions.RunScript, text=TEXTS, env=st.dictionaries(IDS, TEMPLATES)),
     st.builds(actions.AskPerson, message=TEMPLATES, capture=st.booleans()),
     st.builds(actions.Wait, ms=COUNTS),
-    st.builds(actions.Stop, reason=TEMPLATES),
+    st.builds(actions.StopRun, reason=TEMPLATES),
     st.builds(actions.FailStep, reason=TEXTS),
-    st.builds(actions.Cycle, agent=IDS, prompt=TEMPLATES, nudge=st.none() | TEXTS),
+    st.builds(actions.ModelCycle, agent=IDS, prompt=TEMPLATES, nudge=st.none() | TEXTS),
 )
 
 
@@ -128,7 +128,7 @@ def any_repeats(body: SearchStrategy[Action]) -> SearchStrategy[Repeat]:
         ),
         until=check_trees(ANY_LEAF),
         memory=MEMORIES,
-        gate=st.none() | st.builds(Gate, message=TEMPLATES),
+        gate=st.none() | st.builds(LoopGate, message=TEMPLATES),
         at_cap=st.sampled_from(policy.AtCap.__args__),
         output=st.sampled_from(policy.OutputMode.__args__),
         delay_ms=st.integers(0, 5),
@@ -172,7 +172,7 @@ def any_actions() -> SearchStrategy[Action]:
                 parallel=st.none() | COUNTS,
                 given=st.none()
                 | st.builds(
-                    actions.Given,
+                    actions.WorkflowInputs,
                     message=TEMPLATES,
                     inputs=st.dictionaries(IDS, TEMPLATES, max_size=2),
                 ),
@@ -217,9 +217,9 @@ RUNNABLE_LEAVES: SearchStrategy[checks.Leaf] = st.sampled_from(
         checks.Contains(text="GOOD", ignore_case=True),
         checks.Signal(word=WORD),
         checks.OutputSchema(schema={"required": ["ok"]}),
-        checks.Command(argv=("check",)),
-        checks.Person(),
-        checks.Script(text="check"),
+        checks.CommandCheck(argv=("check",)),
+        checks.PersonCheck(),
+        checks.ScriptCheck(text="check"),
         checks.Expr(text="iteration >= 1"),
         checks.Expr(text="result.ok == true", on_error="count"),
         checks.ResultField(field="ok"),
@@ -232,14 +232,14 @@ RUNNABLE_SINGLE: SearchStrategy[Action] = st.sampled_from(
     [
         actions.CallAgent(agent="a"),
         actions.CallAgent(agent="a", session="thread"),
-        actions.CallAgent(agent="c", prompt=(template.Ref(of="previous"),)),
-        actions.CallAgent(agent="b", prompt=template.literal("Be good.")),
+        actions.CallAgent(agent="c", prompt=(record.Ref(of="previous"),)),
+        actions.CallAgent(agent="b", prompt=record.literal("Be good.")),
         actions.RunCommand(argv=("make",)),
         actions.AskPerson(),
         actions.AskPerson(capture=True),
         actions.AskPerson(on_reject=actions.Rework(agent="a", attempts=2)),
         actions.AskPerson(reject="cancel"),
-        actions.RunScript(text="make", env={"OUT": (template.Ref(of="previous"),)}),
+        actions.RunScript(text="make", env={"OUT": (record.Ref(of="previous"),)}),
         actions.Wait(ms=50),
     ]
 )
@@ -266,24 +266,24 @@ RUNNABLE_GATES = st.sampled_from(
         None,
         None,
         None,
-        Gate(),
-        Gate(first_always=True),
-        Gate(first_always=True, approve_continues=True, reject="cancel"),
+        LoopGate(),
+        LoopGate(first_always=True),
+        LoopGate(first_always=True, approve_continues=True, reject="cancel"),
     ]
 )
 
 
-def _conditions(needs: tuple[str, ...]) -> SearchStrategy[expr.Condition | None]:
+def _conditions(needs: tuple[str, ...]) -> SearchStrategy[actions.Condition | None]:
     """Conditions on what a step needs; some cannot be evaluated."""
-    found: list[expr.Condition | None] = [None, None, None, expr.Cel(text="1 / 0 > 1")]
+    found: list[actions.Condition | None] = [None, None, None, actions.Cel(text="1 / 0 > 1")]
     for need in needs:
-        done = expr.Cel(text=f"steps.{need}.status == 'completed'")
-        said = expr.Compare(ref=template.Ref(of="output", name=need), op="!=", value="trying")
+        done = actions.Cel(text=f"steps.{need}.status == 'completed'")
+        said = actions.Compare(ref=record.Ref(of="output", name=need), op="!=", value="trying")
         found += [
             done,
-            expr.Cel(text=f"steps.{need}.result.ok == 1", missing="false"),
-            expr.SomeOf(parts=(said, done)),
-            expr.EveryOf(parts=(done, said)),
+            actions.Cel(text=f"steps.{need}.result.ok == 1", missing="false"),
+            actions.SomeOf(parts=(said, done)),
+            actions.EveryOf(parts=(done, said)),
         ]
     return st.sampled_from(found)
 
@@ -294,7 +294,7 @@ def runnable_repeats(body: SearchStrategy[Action], *, items: bool) -> SearchStra
         body=body,
         max=st.integers(1, 3),
         until=check_trees(RUNNABLE_LEAVES),
-        memory=st.sampled_from([memory.NoMemory(), memory.ProgressLog(chars=10)]),
+        memory=st.sampled_from([policy.NoMemory(), policy.ProgressLog(chars=10)]),
         gate=RUNNABLE_GATES,
         at_cap=st.sampled_from(policy.AtCap.__args__),
         output=st.sampled_from(policy.OutputMode.__args__),
@@ -308,9 +308,9 @@ def runnable_repeats(body: SearchStrategy[Action], *, items: bool) -> SearchStra
     each = st.builds(
         Each,
         items=st.lists(st.integers(0, 3), max_size=3).map(
-            lambda values: template.Items(values=tuple(values))
+            lambda values: record.LiteralItems(values=tuple(values))
         )
-        | st.sampled_from([template.ItemsExpr(expr="[1, 2]"), template.ItemsExpr(expr="'none'")]),
+        | st.sampled_from([record.ItemsExpr(expr="[1, 2]"), record.ItemsExpr(expr="'none'")]),
         parallel=st.none() | st.integers(1, 2),
         on_item_error=st.sampled_from(policy.OnItemError.__args__),
     )
@@ -372,7 +372,7 @@ def _some_actions(*, sequential: bool) -> SearchStrategy[Action]:
                 Steps,
                 steps=_runnable_steps(inner, chain=sequential),
                 on_failure=st.sampled_from(policy.OnFailure.__args__),
-                given=st.sampled_from([None, None, actions.Given()]),
+                given=st.sampled_from([None, None, actions.WorkflowInputs()]),
             )
         ),
         max_leaves=3,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loopwright.model.attachments import can_see, media_type
+from loopwright.model.chat import can_see, media_type
 from loopwright.model.plan import Agent
 
 PDF, PNG = "application/pdf", "image/png"

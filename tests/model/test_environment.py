@@ -2,7 +2,7 @@
 
 import pytest
 
-from loopwright.model.environment import is_reserved, is_variable_name
+from loopwright.model.sandbox import is_reserved, is_variable_name
 
 
 @pytest.mark.item("C12")

@@ -3,26 +3,24 @@
 import msgspec
 import pytest
 
-from loopwright.model.exchange import (
+from loopwright.model.chat import (
     NOTHING_USED,
-    Answered,
-    Attempt,
-    ModelEvent,
-    ModelUsage,
-    TextDelta,
-    total_usage,
-)
-from loopwright.model.messages import (
     AnyMessage,
     AssistantMessage,
     CallPart,
+    CostSource,
+    ModelAnswer,
+    ModelAttempt,
+    ModelEvent,
+    ModelUsage,
+    TextDelta,
     TextPart,
     ThoughtPart,
     ToolMessage,
     ToolResult,
     UserMessage,
+    total_usage,
 )
-from loopwright.model.prices import CostSource
 
 TURN = AssistantMessage(
     parts=(
@@ -55,14 +53,14 @@ def test_events_survive_the_wire() -> None:
     """Events are told apart by their tag."""
     events: list[ModelEvent] = [
         TextDelta(part=0, text="x"),
-        Answered(message=TURN, finish="tool_calls", model="m", attempts=()),
+        ModelAnswer(message=TURN, finish="tool_calls", model="m", attempts=()),
     ]
     assert msgspec.json.decode(msgspec.json.encode(events), type=list[ModelEvent]) == events
 
 
-def used(usd: float | None, price: CostSource = "listed", *, measured: bool = True) -> Attempt:
+def used(usd: float | None, price: CostSource = "listed", *, measured: bool = True) -> ModelAttempt:
     usage = ModelUsage(input_tokens=10, output_tokens=2, usd=usd, price=price, measured=measured)
-    return Attempt(number=1, model="m", usage=usage)
+    return ModelAttempt(number=1, model="m", usage=usage)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +81,7 @@ def used(usd: float | None, price: CostSource = "listed", *, measured: bool = Tr
     ],
 )
 def test_what_attempts_cost_together(
-    attempts: tuple[Attempt, ...], usd: float | None, price: CostSource, measured: bool
+    attempts: tuple[ModelAttempt, ...], usd: float | None, price: CostSource, measured: bool
 ) -> None:
     """Known costs add up; one that is not known makes the sum unknown, not smaller."""
     total = total_usage(attempts)
@@ -93,5 +91,5 @@ def test_what_attempts_cost_together(
 
 def test_an_attempt_that_was_turned_away_costs_nothing() -> None:
     """It is known to cost nothing, which is not the same as not being known."""
-    turned_away = Attempt(number=1, model="m", usage=NOTHING_USED)
+    turned_away = ModelAttempt(number=1, model="m", usage=NOTHING_USED)
     assert total_usage((turned_away, used(1.0))).usd == 1.0

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from loopwright.model.file_patterns import is_protected, matches_any, pathspecs
+from loopwright.model.sandbox import is_protected, matches_any, pathspecs
 
 FILES = [
     "a.py",

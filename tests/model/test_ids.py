@@ -11,10 +11,10 @@ from loopwright.model.ids import (
     effect_id,
     is_id,
     item_path,
+    iteration_number,
+    iteration_path,
     last_id,
     parent_path,
-    pass_number,
-    pass_path,
 )
 from tests.model.plans import IDS
 
@@ -29,7 +29,7 @@ PARTS = st.lists(
 def built(first: str, parts: list[tuple[str, object]]) -> str:
     path = first
     for kind, value in parts:
-        path = {"step": child_path, "pass": pass_path, "item": item_path}[kind](path, value)
+        path = {"step": child_path, "pass": iteration_path, "item": item_path}[kind](path, value)
     return path
 
 
@@ -81,7 +81,7 @@ def test_paths_round_trip(first: str, parts: list[tuple[str, object]]) -> None:
     """Taking a path apart gives what it was put together from."""
     path = built(first, parts)
     for kind, value in reversed(parts):
-        assert (last_id(path) if kind == "step" else pass_number(path)) == value
+        assert (last_id(path) if kind == "step" else iteration_number(path)) == value
         path = parent_path(path)
     assert path == first
     assert parent_path(path) == ""
@@ -103,4 +103,4 @@ def test_effects_are_named_by_place_purpose_and_try() -> None:
 
 def test_look_before_the_first_pass_has_a_number() -> None:
     """The place before pass 0 is numbered -1."""
-    assert pass_number(pass_path("dev", -1)) == -1
+    assert iteration_number(iteration_path("dev", -1)) == -1

@@ -8,10 +8,8 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from loopwright.model import actions, checks, memory
-from loopwright.model.actions import Action, CallAgent, Origin, Repeat, Step, Steps, Wait
-from loopwright.model.expr import Condition
-from loopwright.model.memory import Memory
+from loopwright.model import actions, checks, policy
+from loopwright.model.actions import Action, CallAgent, Condition, Origin, Repeat, Step, Steps, Wait
 from loopwright.model.plan import (
     PLAN_VERSION,
     Agent,
@@ -22,6 +20,7 @@ from loopwright.model.plan import (
     only_repeat,
     unplaced,
 )
+from loopwright.model.policy import Memory
 from loopwright.model.record import Record
 from tests.model.plans import one_step, plans
 
@@ -133,7 +132,7 @@ def test_modules_hide_no_kind() -> None:
     known |= set(typing.get_args(Memory)) | set(typing.get_args(Condition))
     found = {
         value
-        for module in (actions, checks, memory)
+        for module in (actions, checks, policy)
         for value in vars(module).values()
         if isinstance(value, type)
         and issubclass(value, Record)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loopwright.model.template import Lit, literal
+from loopwright.model.record import Lit, literal
 
 
 def test_literal_text_is_one_part() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loopwright.model.toolnames import family_of, is_open, names_for, speaks_of
+from loopwright.model.access import family_of, is_open, is_rule_for, names_for
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from loopwright.model.toolnames import family_of, is_open, names_for, speaks_of
 )
 def test_names_in_rules(name: str, tool: str, about: bool) -> None:
     """Whole parts of a name count, and nothing that only looks like it."""
-    assert speaks_of(name, tool) == about
+    assert is_rule_for(name, tool) == about
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from loopwright.model.record import JsonValue
-from loopwright.ports import Answer, Told
-from loopwright.testing.wires import Chooser, Script, WireServer
-from tests.programs.calls import Stage, agent, job
+from loopwright.ports import Answer, ToolReply
+from loopwright.testing.wires import Chooser, WireScript, WireServer
+from tests.agents.calls import Stage, agent, job
 
 CLIS = os.environ.get("LOOPWRIGHT_TEST_CLIS", "")
 
@@ -32,16 +32,16 @@ class NoMessages:
     """The inbox of a call that gets no message."""
 
     def __init__(self) -> None:
-        self._waiting: list[asyncio.Future[Told]] = []
+        self._waiting: list[asyncio.Future[ToolReply]] = []
 
-    async def use(self, tool: str, arguments: JsonValue) -> Told:
+    async def use(self, tool: str, arguments: JsonValue) -> ToolReply:
         self._waiting.append(asyncio.get_running_loop().create_future())
         return await self._waiting[-1]
 
     def end_waiting(self) -> None:
         for one in self._waiting:
             if not one.done():
-                one.set_result(Told(text="no message"))
+                one.set_result(ToolReply(text="no message"))
 
 
 @dataclass
@@ -158,7 +158,7 @@ class Labs:
         self._folder = folder
         self._open: list[WireServer] = []
 
-    def __call__(self, script: Script | None = None, *, choose: Chooser | None = None) -> Lab:
+    def __call__(self, script: WireScript | None = None, *, choose: Chooser | None = None) -> Lab:
         wires = WireServer(script, choose=choose)
         wires.__enter__()
         self._open.append(wires)

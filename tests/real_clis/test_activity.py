@@ -6,24 +6,30 @@ from pathlib import Path
 import pytest
 
 from loopwright.model.record import JsonValue
-from loopwright.ports import ActivityEntry, Done, Failed
-from loopwright.testing.wires import Call, Fault, Script, Turn, WireRequest
-from tests.programs.calls import RecordedActivity
+from loopwright.ports import ActivityEntry, EffectFailure, EffectSuccess
+from loopwright.testing.wires import (
+    ScriptedCall,
+    ScriptedFault,
+    ScriptedTurn,
+    WireRequest,
+    WireScript,
+)
+from tests.agents.calls import RecordedActivity
 from tests.real_clis.conftest import Lab, Labs, needs
 
 pytestmark = [pytest.mark.real_cli, pytest.mark.timeout(600)]
 
 PATCH = "*** Begin Patch\n*** Add File: a.txt\n+hi\n*** End Patch\n"
 
-EDITS: dict[str, Callable[[Path], Call]] = {
-    "claude": lambda work: Call(
+EDITS: dict[str, Callable[[Path], ScriptedCall]] = {
+    "claude": lambda work: ScriptedCall(
         name="Write", args={"file_path": str(work / "a.txt"), "content": "hi\n"}
     ),
-    "codex": lambda work: Call(name="apply_patch", text=PATCH),
-    "opencode": lambda work: Call(
+    "codex": lambda work: ScriptedCall(name="apply_patch", text=PATCH),
+    "opencode": lambda work: ScriptedCall(
         name="write", args={"filePath": str(work / "a.txt"), "content": "hi\n"}
     ),
-    "gemini": lambda work: Call(
+    "gemini": lambda work: ScriptedCall(
         name="write_file", args={"file_path": str(work / "a.txt"), "content": "hi\n"}
     ),
 }
@@ -36,21 +42,21 @@ SHELLS = {
 every_cli = pytest.mark.parametrize("cli", sorted(EDITS))
 
 
-def runs(cli: str, command: str) -> Call:
+def runs(cli: str, command: str) -> ScriptedCall:
     name, field = SHELLS[cli]
     more: dict[str, JsonValue] = {"description": "x"} if cli in ("claude", "opencode") else {}
-    return Call(name=name, args={field: command, **more})
+    return ScriptedCall(name=name, args={field: command, **more})
 
 
-def in_turns(*calls: Call) -> Callable[[WireRequest], Turn]:
+def in_turns(*calls: ScriptedCall) -> Callable[[WireRequest], ScriptedTurn]:
     """A model that makes these calls one after the other; titles and summaries get a word."""
     left = list(calls)
 
-    def choose(request: WireRequest) -> Turn:
+    def choose(request: WireRequest) -> ScriptedTurn:
         asks_for_a_title = not request.tools and request.wire != "responses"
         if asks_for_a_title or not left:
-            return Turn(text="That was all.")
-        return Turn(calls=(left.pop(0),))
+            return ScriptedTurn(text="That was all.")
+        return ScriptedTurn(calls=(left.pop(0),))
 
     return choose
 
@@ -58,7 +64,7 @@ def in_turns(*calls: Call) -> Callable[[WireRequest], Turn]:
 def recorded(lab: Lab, cli: str, **more: object) -> tuple[list[ActivityEntry], RecordedActivity]:
     kept = RecordedActivity()
     answer, _ = lab.ask(cli, activity=kept, **more)
-    assert isinstance(answer, Done), answer
+    assert isinstance(answer, EffectSuccess), answer
     return [one for one in kept.entries if one.kind not in ("status", "stderr")], kept
 
 
@@ -141,9 +147,9 @@ def test_retries_are_statuses(labs: Labs, cli: str) -> None:
     """What the program says about its retries is recorded and shown as its status."""
     needs(cli)
     kept = RecordedActivity()
-    lab = labs(Script(otherwise=Turn(fault=Fault(status=500))))
+    lab = labs(WireScript(otherwise=ScriptedTurn(fault=ScriptedFault(status=500))))
     answer, here = lab.ask(cli, activity=kept)
-    assert isinstance(answer, Failed)
+    assert isinstance(answer, EffectFailure)
     words = [one.text.lower() for one in kept.entries if one.kind == "status"]
     assert any("retrying" in text or "reconnecting" in text for text in words), words
     assert here.said("note")
@@ -161,7 +167,7 @@ def test_activity_of_real_acp_agents(labs: Labs, name: str) -> None:
     spec = specs.get(cli, "acp:gemini --acp")
     kept = RecordedActivity()
     answer, _ = lab.ask(spec, activity=kept, permission="all", pass_env=tuple(lab.credentials))
-    assert isinstance(answer, Done), answer
+    assert isinstance(answer, EffectSuccess), answer
     (entry,) = [one for one in kept.entries if one.kind == "edit"]
     assert (entry.ok, entry.target.endswith("a.txt")) == (True, True)
     assert (lab.work / "a.txt").read_text() == "hi\n"

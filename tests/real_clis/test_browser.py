@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.http.served import Served, served
+from tests.http.test_following import finished, truth
 from tests.real_clis.browser import Page, browser, browsing
-from tests.server.served import Served, served
-from tests.server.test_following import finished, truth
 
 PASSWORD = "correct horse"
 FOLLOW = """

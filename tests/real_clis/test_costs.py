@@ -7,12 +7,18 @@ from typing import Any
 
 import pytest
 
-from loopwright.testing.wires import Call, Script, Turn, Usage, WireRequest
+from loopwright.testing.wires import (
+    ScriptedCall,
+    ScriptedTurn,
+    ScriptedUsage,
+    WireRequest,
+    WireScript,
+)
 from tests.real_clis.conftest import Lab, Labs, needs
 
 pytestmark = [pytest.mark.real_cli, pytest.mark.timeout(600)]
 
-SPENDS = Usage(input=20_000, output=4_000)
+SPENDS = ScriptedUsage(input=20_000, output=4_000)
 PRICE = "input = 1.0\noutput = 10.0\n"
 
 
@@ -59,7 +65,11 @@ def test_cost_is_known_or_the_start_is_refused(labs: Labs, name: str) -> None:
     """With a budget in USD a program either starts, and its cost is recorded, or is refused."""
     cli, given, prices, known = COSTS[name]
     needs(cli)
-    lab = labs(Script(otherwise=Turn(text="All done.", usage=Usage(input=1_000, output=100))))
+    lab = labs(
+        WireScript(
+            otherwise=ScriptedTurn(text="All done.", usage=ScriptedUsage(input=1_000, output=100))
+        )
+    )
     spec = lab.spec(given) if given and given.startswith("acp:") else lab.spec(cli)
     if given and not given.startswith("acp:"):
         spec = given if ":" in given else f"{spec} {given}"
@@ -74,12 +84,12 @@ def test_cost_is_known_or_the_start_is_refused(labs: Labs, name: str) -> None:
         assert lab.wires.requests == []
 
 
-def working(request: WireRequest) -> Turn:
+def working(request: WireRequest) -> ScriptedTurn:
     """A model that never ends its work; titles and summaries get a word."""
     if not request.tools and request.wire != "responses":
-        return Turn(text="Title.", usage=Usage(input=10, output=2))
+        return ScriptedTurn(text="Title.", usage=ScriptedUsage(input=10, output=2))
     name, args = _HARMLESS[request.wire]
-    return Turn(calls=(Call(name=name, args=args),), usage=SPENDS)
+    return ScriptedTurn(calls=(ScriptedCall(name=name, args=args),), usage=SPENDS)
 
 
 _HARMLESS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -104,7 +114,11 @@ def test_call_is_ended_when_it_exceeds_the_budget(labs: Labs, cli: str) -> None:
 def test_codex_ends_after_the_turn_that_exceeds_the_budget(labs: Labs) -> None:
     """It reports usage when a call ends: that call completes, and no other one begins."""
     needs("codex")
-    lab = labs(Script(otherwise=Turn(text="More.", usage=Usage(input=400_000, output=100))))
+    lab = labs(
+        WireScript(
+            otherwise=ScriptedTurn(text="More.", usage=ScriptedUsage(input=400_000, output=100))
+        )
+    )
     spec = f"{lab.spec('codex')} -m gpt-5"
     code, told = loop(lab, spec, "--budget", "usd=0.1", "--until-signal", "NEVER")
     assert (code, told["status"], told["reason"]) == (4, "exhausted", "budget"), told

@@ -7,30 +7,29 @@ from unittest.mock import patch
 
 import pytest
 
-from loopwright.app.run_request import Start
-from loopwright.app.settings import Settings
-from loopwright.app.wiring import local
+from loopwright.agents.sandbox import bubblewrap
 from loopwright.model.actions import CallAgent, Step
 from loopwright.model.plan import Access, Agent, Plan
-from loopwright.model.record import JsonValue
-from loopwright.model.template import literal
-from loopwright.programs import sandbox
-from loopwright.testing.wires import Call, Script, Turn, WireRequest
+from loopwright.model.record import JsonValue, literal
+from loopwright.operations.run_request import RunStart
+from loopwright.operations.settings import Settings
+from loopwright.operations.wiring import local
+from loopwright.testing.wires import ScriptedCall, ScriptedTurn, WireRequest, WireScript
 from tests.real_clis.conftest import Lab, Labs, needs
 
 pytestmark = [pytest.mark.real_cli, pytest.mark.timeout(600)]
 needs_sandbox = pytest.mark.skipif(
-    sandbox.works() is not None, reason=f"bubblewrap cannot work here: {sandbox.works()}"
+    bubblewrap.works() is not None, reason=f"bubblewrap cannot work here: {bubblewrap.works()}"
 )
 
 
 TODO: dict[str, JsonValue] = {"todos": [{"title": "from a stage"}]}
 
 
-def tries(*calls: Call) -> Script:
+def tries(*calls: ScriptedCall) -> WireScript:
     """A model that tries these, one in each turn."""
-    turns = tuple(Turn(calls=(call,)) for call in calls)
-    return Script(turns=turns, otherwise=Turn(text="That was all."))
+    turns = tuple(ScriptedTurn(calls=(call,)) for call in calls)
+    return WireScript(turns=turns, otherwise=ScriptedTurn(text="That was all."))
 
 
 def played(lab: Lab, cli: str, level: Access) -> tuple[str, Sequence[str]]:
@@ -42,7 +41,7 @@ def played(lab: Lab, cli: str, level: Access) -> tuple[str, Sequence[str]]:
     async def work() -> tuple[str, Sequence[str]]:
         settings = Settings(home=lab.folder / "data", durability="normal")
         async with local(settings) as here:
-            start = Start(plan=plan, workspace=lab.work, message="Go.", session="s")
+            start = RunStart(plan=plan, workspace=lab.work, message="Go.", session="s")
             run = await here.service.start(start)
             await here.driver.rest(run)
             status = here.log.row(run).headline.status
@@ -59,9 +58,11 @@ def test_claude_below_full_writes_nothing_and_has_its_trackers(labs: Labs, level
     needs("claude")
     lab = labs(
         tries(
-            Call(name="Write", args={"file_path": "a.txt", "content": "hi\n"}),
-            Call(name="Bash", args={"command": "touch b.txt"}),
-            Call(name="mcp__loopwright__todo_add", args={"todos": [{"title": "from claude"}]}),
+            ScriptedCall(name="Write", args={"file_path": "a.txt", "content": "hi\n"}),
+            ScriptedCall(name="Bash", args={"command": "touch b.txt"}),
+            ScriptedCall(
+                name="mcp__loopwright__todo_add", args={"todos": [{"title": "from claude"}]}
+            ),
         )
     )
     (lab.work / "notes.txt").write_text("plum\n")
@@ -73,7 +74,7 @@ def test_claude_below_full_writes_nothing_and_has_its_trackers(labs: Labs, level
 def test_claude_reads_with_a_command_at_readonly_shell(labs: Labs) -> None:
     """One of the reading commands runs, and the model sees what it printed."""
     needs("claude")
-    lab = labs(tries(Call(name="Bash", args={"command": "cat notes.txt"})))
+    lab = labs(tries(ScriptedCall(name="Bash", args={"command": "cat notes.txt"})))
     (lab.work / "notes.txt").write_text("a ripe plum\n")
     assert played(lab, "claude", "readonly-shell")[0] == "completed"
     assert any("a ripe plum" in request.raw.decode() for request in lab.wires.asked)
@@ -85,8 +86,8 @@ def test_claude_at_full_writes_in_the_workspace(labs: Labs) -> None:
     needs("claude")
     lab = labs(
         tries(
-            Call(name="Write", args={"file_path": "a.txt", "content": "hi\n"}),
-            Call(name="Bash", args={"command": "touch b.txt"}),
+            ScriptedCall(name="Write", args={"file_path": "a.txt", "content": "hi\n"}),
+            ScriptedCall(name="Bash", args={"command": "touch b.txt"}),
         )
     )
     assert played(lab, "claude", "full")[0] == "completed"
@@ -97,19 +98,21 @@ def test_claude_at_full_writes_in_the_workspace(labs: Labs) -> None:
 @pytest.mark.parametrize(
     ("cli", "call"),
     [
-        ("codex", Call(name="todo_add", namespace="mcp__loopwright", args=TODO)),
-        ("opencode", Call(name="loopwright_todo_add", args=TODO)),
+        ("codex", ScriptedCall(name="todo_add", namespace="mcp__loopwright", args=TODO)),
+        ("opencode", ScriptedCall(name="loopwright_todo_add", args=TODO)),
     ],
 )
 @pytest.mark.parametrize("level", ["full", "readonly-shell"])
-def test_others_have_their_trackers(labs: Labs, cli: str, call: Call, level: Access) -> None:
+def test_others_have_their_trackers(
+    labs: Labs, cli: str, call: ScriptedCall, level: Access
+) -> None:
     """The server of the stage, in the words of each program, behind the sandbox."""
     needs(cli)
-    left = [Turn(calls=(call,))]
+    left = [ScriptedTurn(calls=(call,))]
 
-    def choose(request: WireRequest) -> Turn:
+    def choose(request: WireRequest) -> ScriptedTurn:
         wants_title = cli == "opencode" and not request.tools
-        return Turn(text="Done.") if wants_title or not left else left.pop(0)
+        return ScriptedTurn(text="Done.") if wants_title or not left else left.pop(0)
 
     lab = labs(choose=choose)
     assert played(lab, cli, level) == ("completed", ["from a stage"])

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
+from loopwright.agents.sandbox import bubblewrap
 from loopwright.model.record import JsonValue
-from loopwright.programs import sandbox
-from loopwright.testing.wires import Call, Turn, WireRequest
+from loopwright.testing.wires import ScriptedCall, ScriptedTurn, WireRequest
 from tests.real_clis.conftest import Lab, Labs, needs
 
 pytestmark = [
     pytest.mark.real_cli,
     pytest.mark.timeout(600),
     pytest.mark.skipif(
-        sandbox.works() is not None, reason=f"bubblewrap cannot work here: {sandbox.works()}"
+        bubblewrap.works() is not None, reason=f"bubblewrap cannot work here: {bubblewrap.works()}"
     ),
 ]
 
@@ -50,11 +50,11 @@ class Model:
         self.child = ""
         self.last = ""  # the newest request
 
-    def __call__(self, request: WireRequest) -> Turn:
+    def __call__(self, request: WireRequest) -> ScriptedTurn:
         body = request.raw.decode()
         is_title = self._cli == "opencode" and not request.tools
         if not self._left or is_title or TASK not in body:
-            return Turn(text="Done.")
+            return ScriptedTurn(text="Done.")
         self.last = body
         found = CHILD.search(body)
         self.child = found[1] if found else ""
@@ -64,7 +64,9 @@ class Model:
         }
         name = self._left.pop(0)
         called = self._name.format(name)
-        return Turn(calls=(Call(name=called, args=arguments[name], namespace=self._namespace),))
+        return ScriptedTurn(
+            calls=(ScriptedCall(name=called, args=arguments[name], namespace=self._namespace),)
+        )
 
 
 def run_json(lab: Lab, *words: str) -> Any:

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from loopwright.model.record import JsonValue
-from loopwright.ports import Done, Letter, Told
-from loopwright.testing.wires import Call, Turn, WireRequest
+from loopwright.ports import EffectSuccess, InboxMessage, ToolReply
+from loopwright.testing.wires import ScriptedCall, ScriptedTurn, WireRequest
 from tests.real_clis.conftest import Labs, NoMessages, needs
 
 pytestmark = [pytest.mark.real_cli, pytest.mark.timeout(600)]
@@ -22,12 +22,14 @@ class OneMessage(NoMessages):
         self.due = threading.Event()
         self.read = 0
 
-    async def use(self, tool: str, arguments: JsonValue) -> Told:
+    async def use(self, tool: str, arguments: JsonValue) -> ToolReply:
         await asyncio.to_thread(self.due.wait, 60)
         if self.read:
             return await super().use(tool, arguments)
         self.read += 1
-        return Told(text="1", messages=(Letter(sender="ann", text="STEER", kind="tell"),))
+        return ToolReply(
+            text="1", messages=(InboxMessage(sender="ann", text="STEER", kind="tell"),)
+        )
 
 
 @pytest.mark.item("rec-35")
@@ -40,21 +42,21 @@ def test_claude_reads_a_message_while_it_works(labs: Labs, when: str) -> None:
     inbox = OneMessage()
     asked: list[str] = []
 
-    def choose(request: WireRequest) -> Turn:
+    def choose(request: WireRequest) -> ScriptedTurn:
         if not request.tools:
-            return Turn(text="a title")
+            return ScriptedTurn(text="a title")
         asked.append(json.dumps(request.body["messages"]))
         inbox.due.set()
         if len(asked) > 1:
-            return Turn(text="after the message")
+            return ScriptedTurn(text="after the message")
         if when == "text":
-            return Turn(text="a b c d e f", header_ms=1_500)
+            return ScriptedTurn(text="a b c d e f", header_ms=1_500)
         given: dict[str, JsonValue] = {"command": "sleep 2", "description": "x"}
-        return Turn(calls=(Call(name="Bash", args=given),))
+        return ScriptedTurn(calls=(ScriptedCall(name="Bash", args=given),))
 
     lab = labs(choose=choose)
     answer, _ = lab.ask("claude", talk=inbox, permission="all")
-    assert isinstance(answer, Done), answer
+    assert isinstance(answer, EffectSuccess), answer
     assert answer.output == "after the message"
     assert ["Message from ann: STEER" in one for one in asked] == [False, True]
     assert inbox.read == 1

@@ -8,10 +8,17 @@ from unittest.mock import patch
 
 import pytest
 
-from loopwright.agents.clis.table import CLIS
-from loopwright.app.agents_found import is_signed_out, look
-from loopwright.ports import Done, Failed
-from loopwright.testing.wires import Call, Fault, Script, Turn, WireRequest, read_script
+from loopwright.agents.clis.catalogue import CLIS
+from loopwright.operations.agents.programs import is_signed_out, look
+from loopwright.ports import EffectFailure, EffectSuccess
+from loopwright.testing.wires import (
+    ScriptedCall,
+    ScriptedFault,
+    ScriptedTurn,
+    WireRequest,
+    WireScript,
+    read_script,
+)
 from tests.real_clis.conftest import Lab, Labs, needs
 
 pytestmark = [pytest.mark.real_cli, pytest.mark.timeout(600)]
@@ -22,8 +29,8 @@ every_cli = pytest.mark.parametrize("cli", DRIVEN)
 TRICKY = "-- say 'hi' $(id) `id` \"x\"\nand a second line"
 
 
-def talking(text: str) -> Script:
-    return Script(otherwise=Turn(text=text))
+def talking(text: str) -> WireScript:
+    return WireScript(otherwise=ScriptedTurn(text=text))
 
 
 @every_cli
@@ -32,7 +39,7 @@ def test_text_usage_and_session(labs: Labs, cli: str) -> None:
     needs(cli)
     lab = labs(talking("All done."))
     answer, here = lab.ask(cli, TRICKY, system="Be brief.")
-    assert isinstance(answer, Done), answer
+    assert isinstance(answer, EffectSuccess), answer
     assert (answer.output, answer.code) == ("All done.", 0)
     assert here.said() == "All done."
     assert answer.session
@@ -51,7 +58,7 @@ def test_a_session_goes_on_and_a_lost_one_begins_anew(labs: Labs, cli: str) -> N
     lab = labs(talking("Yes."))
     first, _ = lab.ask(cli, "Remember the word plum.")
     second, _ = lab.ask(cli, "Which word?", session=first.session, session_used=first.usage)
-    assert isinstance(second, Done), second
+    assert isinstance(second, EffectSuccess), second
     assert second.session == first.session
     assert "plum" in json.dumps(lab.wires.asked[-1].body)
     assert first.usage is not None
@@ -59,17 +66,21 @@ def test_a_session_goes_on_and_a_lost_one_begins_anew(labs: Labs, cli: str) -> N
     assert second.usage.output_tokens <= first.usage.output_tokens + 5
     lost = "ses_lost" if cli == "opencode" else "99999999-9999-4999-8999-999999999999"
     third, _ = lab.ask(cli, "Hello?", session=lost)
-    assert isinstance(third, Done), third
+    assert isinstance(third, EffectSuccess), third
     assert "was gone and a new one was begun" in third.note
 
 
 def test_claude_writes_a_file(labs: Labs) -> None:
     """A tool of the real program changes the workspace, and is seen."""
     needs("claude")
-    turns = (Turn(calls=(Call(name="Write", args={"file_path": "a.txt", "content": "hi\n"}),)),)
-    lab = labs(Script(turns=turns, otherwise=Turn(text="Written.")))
+    turns = (
+        ScriptedTurn(
+            calls=(ScriptedCall(name="Write", args={"file_path": "a.txt", "content": "hi\n"}),)
+        ),
+    )
+    lab = labs(WireScript(turns=turns, otherwise=ScriptedTurn(text="Written.")))
     answer, here = lab.ask("claude")
-    assert isinstance(answer, Done), answer
+    assert isinstance(answer, EffectSuccess), answer
     assert (lab.work / "a.txt").read_text() == "hi\n"
     assert here.said("tool").startswith("Write ")
 
@@ -87,35 +98,39 @@ def test_claude_is_confined_to_its_tools(labs: Labs) -> None:
 @pytest.mark.parametrize(
     ("more", "turn", "kind"),
     [
-        ({}, Turn(fault=Fault(status=401)), "not_signed_in"),
-        ({}, Turn(fault=Fault(status=429, retry_after=3_600)), "rate_limited"),
-        ({}, Turn(fault=Fault(status=529)), "overloaded"),
+        ({}, ScriptedTurn(fault=ScriptedFault(status=401)), "not_signed_in"),
+        ({}, ScriptedTurn(fault=ScriptedFault(status=429, retry_after=3_600)), "rate_limited"),
+        ({}, ScriptedTurn(fault=ScriptedFault(status=529)), "overloaded"),
         (
             {"max_turns": 1},
-            Turn(calls=(Call(name="Glob", args={"pattern": "*"}),)),
+            ScriptedTurn(calls=(ScriptedCall(name="Glob", args={"pattern": "*"}),)),
             "turn_limit",
         ),
         (
             {"max_usd": 0.0001},
-            Turn(calls=(Call(name="Glob", args={"pattern": "*"}),)),
+            ScriptedTurn(calls=(ScriptedCall(name="Glob", args={"pattern": "*"}),)),
             "budget_limit",
         ),
     ],
     ids=["401", "429", "529", "turns", "budget"],
 )
-def test_troubles_of_claude(labs: Labs, more: dict[str, object], turn: Turn, kind: str) -> None:
+def test_troubles_of_claude(
+    labs: Labs, more: dict[str, object], turn: ScriptedTurn, kind: str
+) -> None:
     """Each trouble of the real program is the failure that it should be."""
     needs("claude")
-    answer, _ = labs(Script(otherwise=turn)).ask("claude", **more)
-    assert isinstance(answer, Failed), answer
+    answer, _ = labs(WireScript(otherwise=turn)).ask("claude", **more)
+    assert isinstance(answer, EffectFailure), answer
     assert answer.error.type == kind
 
 
 def test_codex_is_not_signed_in(labs: Labs) -> None:
     """A refused key is told with its cure."""
     needs("codex")
-    answer, _ = labs(Script(otherwise=Turn(fault=Fault(status=401)))).ask("codex")
-    assert isinstance(answer, Failed)
+    answer, _ = labs(WireScript(otherwise=ScriptedTurn(fault=ScriptedFault(status=401)))).ask(
+        "codex"
+    )
+    assert isinstance(answer, EffectFailure)
     assert answer.error.type == "not_signed_in"
     assert "codex login" in answer.error.detail
 
@@ -126,7 +141,7 @@ def test_gemini_without_a_key(labs: Labs) -> None:
     lab = labs(talking("x"))
     with patch.object(Lab, "credentials", {}):
         answer, _ = lab.ask("gemini")
-    assert isinstance(answer, Failed), answer
+    assert isinstance(answer, EffectFailure), answer
     assert answer.error.type == "not_signed_in"
 
 
@@ -187,10 +202,10 @@ def test_a_real_acp_agent_asks_before_it_writes(labs: Labs, name: str) -> None:
     claude = name != "opencode"
     given = {"file_path" if claude else "filePath": "", "content": "hi\n"}
 
-    def choose(request: WireRequest) -> Turn:
+    def choose(request: WireRequest) -> ScriptedTurn:
         if not request.tools or request.results:
-            return Turn(text="Written.")
-        return Turn(calls=(Call(name="Write" if claude else "write", args=given),))
+            return ScriptedTurn(text="Written.")
+        return ScriptedTurn(calls=(ScriptedCall(name="Write" if claude else "write", args=given),))
 
     lab = labs(choose=choose)
     given["file_path" if claude else "filePath"] = str(lab.work / "a.txt")

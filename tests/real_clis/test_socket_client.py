@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.http.served import Served, served
+from tests.http.test_assistants import made, status
 from tests.real_clis.conftest import CLIS
-from tests.server.served import Served, served
-from tests.server.test_assistants import made, status
 
 SCRIPT = Path(__file__).with_name("socket.mjs")
 MANUAL = {"type": "manual", "value": ""}

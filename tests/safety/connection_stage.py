@@ -15,8 +15,8 @@ import sys
 import threading
 from pathlib import Path
 
-from loopwright.programs.process import Program, run_program
-from loopwright.programs.socket_peers import find_tcp_peer
+from loopwright.agents.processes.process import ProgramStart, run_program
+from loopwright.agents.processes.process_tree import find_tcp_peer
 
 BYSTANDER = "bystander"
 _PR_SET_DUMPABLE, _CLONE_FILES = 4, 0x400
@@ -111,7 +111,7 @@ def _start(way: str, port: int) -> list[str]:
 async def _run(way: str, sock: socket.socket) -> str:
     port = sock.getsockname()[1]
     env = {**os.environ, "LOOPWRIGHT_RUN": "run_1", "LOOPWRIGHT_AGENT": "coder"}
-    program = Program(argv=tuple(_start(way, port)), cwd=str(Path.cwd()), env=env, wall_s=60)
+    program = ProgramStart(argv=tuple(_start(way, port)), cwd=str(Path.cwd()), env=env, wall_s=60)
     running = asyncio.create_task(run_program(program))
     try:
         return await asyncio.to_thread(_look_up, sock)
@@ -124,7 +124,7 @@ async def _see_bystander(connection: socket.socket, peer: tuple[str, int]) -> st
     """What is found at a connection of a person while a program of a run is under way."""
     env = {**os.environ, "LOOPWRIGHT_RUN": "run_1"}
     running = asyncio.create_task(
-        run_program(Program(argv=("sleep", "60"), cwd="/", env=env, wall_s=60))
+        run_program(ProgramStart(argv=("sleep", "60"), cwd="/", env=env, wall_s=60))
     )
     try:
         await asyncio.sleep(0.5)

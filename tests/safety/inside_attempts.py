@@ -21,7 +21,7 @@ def run_commands(lines: list[list[str]]) -> list[list[object]]:
 
     for one in {entry.module for entry in COMMANDS.values()} | {"inside_run"}:
         import_module(f"loopwright.cli.{one}")  # once, and not in each of the processes
-    import_module("loopwright.app.opening")
+    import_module("loopwright.operations.data_directory")
     ended: list[list[object]] = []
     for words in lines:
         reading, writing = os.pipe()

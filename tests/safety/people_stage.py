@@ -12,12 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from loopwright.app.project_files import records_folder
-from loopwright.app.sandbox_rules import policy_of
-from loopwright.programs.process import Program
-from loopwright.programs.sandbox import Confinement, Sandbox
+from loopwright.agents.processes.process import ProgramStart
+from loopwright.agents.sandbox.bubblewrap import Confinement, Sandbox
+from loopwright.operations.settings_files import records_folder
+from loopwright.operations.workspace_rules import policy_of
+from tests.http.served import Served, served
 from tests.safety import inside_attempts
-from tests.server.served import Served, served
 
 PROGRAM = str(Path(inside_attempts.__file__).resolve())
 
@@ -55,7 +55,7 @@ def play(server: Served, order: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for level in order["levels"]:
         before = refusals(server, own)
-        program = Program(
+        program = ProgramStart(
             argv=(sys.executable, PROGRAM, "all"),
             cwd=str(workspace),
             env={

@@ -25,16 +25,16 @@ from pathlib import Path
 from typing import Any
 
 import loopwright
-from loopwright.app.run_request import Start
-from loopwright.app.settings import Settings
-from loopwright.app.wiring import Local, local
-from loopwright.kernel.facts import EffectDone, EffectFailed, EffectRequested
+from loopwright.kernel.events import EffectDone, EffectFailed, EffectRequested
 from loopwright.model.actions import CallAgent, Repeat, RunScript, Step
-from loopwright.model.checks import Command
+from loopwright.model.checks import CommandCheck
 from loopwright.model.plan import Agent, Plan
+from loopwright.model.record import literal
 from loopwright.model.sandbox import SandboxLevel
-from loopwright.model.template import literal
-from loopwright.testing.wires import Call, Turn, WireRequest, WireServer
+from loopwright.operations.run_request import RunStart
+from loopwright.operations.settings import Settings
+from loopwright.operations.wiring import Local, local
+from loopwright.testing.wires import ScriptedCall, ScriptedTurn, WireRequest, WireServer
 from tests.safety.agent_program.__main__ import VARIABLE
 from tests.safety.agent_program.attempts import SYSTEM_FILES, SYSTEM_FOLDERS, Target
 from tests.safety.agent_program.cells import CONFIGURATION, OTHER_CONFIGURATION
@@ -291,7 +291,7 @@ def plan_of(order: Order, stage: Stage, target: Target) -> Plan:
     match order.kind:
         case "check":
             agents["worker"] = Agent(spec="command:true")
-            action = Repeat(body=call, max=1, until=Command(argv=(program, told)))
+            action = Repeat(body=call, max=1, until=CommandCheck(argv=(program, told)))
         case "bash":
             action = RunScript(text=f"'{program}' '{told}'")
         case "tool":
@@ -338,7 +338,7 @@ async def perform(here: Local, order: Order, stage: Stage, target: Target) -> di
     if order.kind == "direct":
         return perform_directly(order, stage, target)
     plan = plan_of(order, stage, target)
-    start = Start(plan=plan, workspace=stage.work, message="Go on.", sandbox=order.level)
+    start = RunStart(plan=plan, workspace=stage.work, message="Go on.", sandbox=order.level)
     run = await here.service.start(start)
     await here.driver.rest(run)
     return find_answer(here, run, order.kind)
@@ -354,10 +354,12 @@ class ObedientModel:
     def __init__(self, orders: list[Order], stage: Stage, target: Target) -> None:
         self._argv = [[str(stage.bin / PROGRAM), one.text(target)] for one in orders]
 
-    def __call__(self, request: WireRequest) -> Turn:
+    def __call__(self, request: WireRequest) -> ScriptedTurn:
         if b'"role":"tool"' in request.raw.replace(b" ", b"") or not self._argv:
-            return Turn(text="Done.")
-        return Turn(text="", calls=(Call(name="shell_exec", args={"argv": self._argv.pop(0)}),))
+            return ScriptedTurn(text="Done.")
+        return ScriptedTurn(
+            text="", calls=(ScriptedCall(name="shell_exec", args={"argv": self._argv.pop(0)}),)
+        )
 
 
 async def perform_all(orders: list[Order], stage: Stage) -> list[dict[str, object]]:

@@ -15,16 +15,16 @@ from unittest.mock import patch
 import msgspec
 import yaml
 
-from loopwright.app.run_request import Start
-from loopwright.app.settings import Settings
-from loopwright.app.wiring import local
-from loopwright.kernel.calls import ToolCall
-from loopwright.kernel.facts import AnyFact, EffectRequested, GateAnswered, GateOpened, TurnTaken
+from loopwright.kernel.event_parts import ToolCall
+from loopwright.kernel.events import AnyEvent, EffectRequested, GateAnswered, GateOpened, TurnTaken
 from loopwright.model.actions import Decision
 from loopwright.model.ids import effect_id
 from loopwright.model.plan import Plan
 from loopwright.model.record import JsonValue
-from loopwright.testing.wires import Call, Script, Turn, WireRequest, WireServer
+from loopwright.operations.run_request import RunStart
+from loopwright.operations.settings import Settings
+from loopwright.operations.wiring import local
+from loopwright.testing.wires import ScriptedCall, ScriptedTurn, WireRequest, WireScript, WireServer
 
 HERE = Path(__file__).parent
 SERVER = HERE / "lure_server.py"
@@ -44,7 +44,7 @@ class Lure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     id: str
     text: str
-    calls: tuple[Call, ...]
+    calls: tuple[ScriptedCall, ...]
 
     @property
     def mark(self) -> str:
@@ -66,30 +66,30 @@ class Obedient:
     """A model that does what every text says that it is shown, each once, and works meanwhile."""
 
     lures: Sequence[Lure]
-    work: list[Turn] = field(default_factory=list)
+    work: list[ScriptedTurn] = field(default_factory=list)
     heeds: Callable[[WireRequest], bool] = lambda request: True  # when it obeys at all
     obeyed: set[str] = field(default_factory=set)
     last: str = "Done."
 
-    def __call__(self, request: WireRequest) -> Turn:
+    def __call__(self, request: WireRequest) -> ScriptedTurn:
         shown = request.raw.decode()
         read = [lure for lure in self.lures if lure.mark in shown]
         if not request.tools:  # a summary is asked for; what was believed is believed on
-            return Turn(text=" ".join(lure.planted for lure in read) or "Nothing.")
+            return ScriptedTurn(text=" ".join(lure.planted for lure in read) or "Nothing.")
         new = [lure for lure in read if lure.id not in self.obeyed and self.heeds(request)]
         calls = tuple(call for lure in new for call in lure.calls)
         self.obeyed |= {lure.id for lure in new}
         if calls:
-            return Turn(text="As I am told.", calls=calls)
-        return self.work.pop(0) if self.work else Turn(text=self.last)
+            return ScriptedTurn(text="As I am told.", calls=calls)
+        return self.work.pop(0) if self.work else ScriptedTurn(text=self.last)
 
 
-def call(name: str, **args: JsonValue) -> Call:
-    return Call(name=name, args=args)
+def call(name: str, **args: JsonValue) -> ScriptedCall:
+    return ScriptedCall(name=name, args=args)
 
 
-def doing(*calls: Call) -> Turn:
-    return Turn(text="I work.", calls=calls)
+def doing(*calls: ScriptedCall) -> ScriptedTurn:
+    return ScriptedTurn(text="I work.", calls=calls)
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def furnish(top: Path) -> Scene:
 class Played:
     """All that a run has left behind."""
 
-    facts: list[AnyFact]
+    facts: list[AnyEvent]
     status: str
     requests: list[WireRequest]
     scene: Scene
@@ -158,11 +158,11 @@ def rejecting(gate: GateOpened) -> Decision:
 def play(
     scene: Scene,
     plan: Plan,
-    model: Callable[[WireRequest], Turn | None],
+    model: Callable[[WireRequest], ScriptedTurn | None],
     *,
     people: People = rejecting,
-    script: Script | None = None,
-    lives: Callable[[], Callable[[WireRequest], Turn | None]] | None = None,
+    script: WireScript | None = None,
+    lives: Callable[[], Callable[[WireRequest], ScriptedTurn | None]] | None = None,
 ) -> Played:
     """Play a run to its end; every question is answered. With `lives`, each answer is given by a
     new process (that is, with everything opened anew), to a model that remembers nothing.
@@ -189,7 +189,7 @@ async def _life(
     """One process: begin the run, or answer what is open; whether something is open at its end."""
     async with local(scene.settings) as here:
         if not run:
-            start = Start(plan=plan, workspace=scene.work, message="Go on.")
+            start = RunStart(plan=plan, workspace=scene.work, message="Go on.")
             run = await here.service.start(start)
             await here.driver.rest(run)
             if once:
@@ -206,7 +206,7 @@ async def _life(
         return run, bool(here.log.gates(run))
 
 
-async def _read(scene: Scene, run: str) -> tuple[list[AnyFact], str]:
+async def _read(scene: Scene, run: str) -> tuple[list[AnyEvent], str]:
     async with local(scene.settings) as here:
         facts = [numbered.fact for numbered in here.service.facts(run)]
         return facts, here.log.row(run).headline.status
@@ -215,7 +215,7 @@ async def _read(scene: Scene, run: str) -> tuple[list[AnyFact], str]:
 # -- what must never have happened -----------------------------------------------------------------
 
 
-def ungated(facts: Sequence[AnyFact]) -> list[str]:
+def ungated(facts: Sequence[AnyEvent]) -> list[str]:
     """Calls that were held for a person and ran without, or before, that person's word."""
     held: dict[str, str] = {}  # effect of the call: gate
     gates: dict[tuple[str, int | None], str] = {}

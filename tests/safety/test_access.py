@@ -8,31 +8,31 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.app.binding import bind_agents
-from loopwright.app.granting import grant_of
-from loopwright.app.skills import Skill
-from loopwright.app.toolroom import open_workshop
+from loopwright.agents.processes.process import ProgramStart
+from loopwright.agents.sandbox import bubblewrap, mounts
 from loopwright.errors import LoopwrightError
 from loopwright.model.access import LEVELS
 from loopwright.model.actions import CallAgent, Step
 from loopwright.model.plan import Access, Agent, Plan
 from loopwright.model.record import JsonValue
-from loopwright.model.trackers import Book, Item, Values
-from loopwright.ports import Done, Failed
-from loopwright.programs import sandbox, sandbox_mounts
-from loopwright.programs.process import Program
+from loopwright.model.trackers import Item, TrackerChange, Values
+from loopwright.operations.agents.backends import bind_agents
+from loopwright.operations.agents.skills import SkillFile
+from loopwright.operations.agents.tool_grants import grant_of
+from loopwright.operations.agents.tools import open_workshop
+from loopwright.ports import EffectFailure, EffectSuccess
 from loopwright.stores.trackers import MemoryTrackers
-from loopwright.tools.desk import Desk
-from loopwright.tools.native import Page
-from loopwright.tools.shelf import FolderShelf
+from loopwright.tools.builtin import WebPage
+from loopwright.tools.results import FolderResultStore
 from loopwright.tools.toolbox import NATIVE
-from tests.programs.calls import Stage, job
+from loopwright.tools.tracker_scope import TrackerScope
+from tests.agents.calls import Stage, job
 from tests.safety.trying_cli import OUTSIDE, install
 from tests.tools.boxes import Room, environment, furnish
 
 every_level = pytest.mark.parametrize("level", LEVELS)
 needs_sandbox = pytest.mark.skipif(
-    sandbox.works() is not None, reason=f"bubblewrap cannot work here: {sandbox.works()}"
+    bubblewrap.works() is not None, reason=f"bubblewrap cannot work here: {bubblewrap.works()}"
 )
 
 FULL, SHELL, READ, LEAST = "full", "readonly-shell", "readonly", "minimal"
@@ -79,10 +79,10 @@ TOOLKIT_CALLS: dict[str, tuple[dict[str, JsonValue], tuple[str, ...]]] = {
 """The same for the trackers. Whoever has no level has none of them."""
 
 
-def desk() -> Desk:
+def desk() -> TrackerScope:
     """A desk with one thing of each kind on it."""
 
-    def fill(book: Book) -> str:
+    def fill(book: TrackerChange) -> str:
         for kind in ("artifact", "todo", "sprint"):
             values: Values = {"title": "made", "status": "planned", "type": "plan", "content": "c"}
             book.put(Item(scope="s", kind=kind, id=MADE, values=values))
@@ -91,8 +91,8 @@ def desk() -> Desk:
 
     trackers = MemoryTrackers()
     trackers.change("first", fill)
-    skill = Skill("knitting", "How to knit.", "Two left, two right.")
-    return Desk(
+    skill = SkillFile("knitting", "How to knit.", "Two left, two right.")
+    return TrackerScope(
         trackers=trackers,
         scope="s",
         memory="memory:w",
@@ -106,8 +106,8 @@ def desk() -> Desk:
 class OnePage:
     """A web with one page."""
 
-    async def get(self, url: str, seconds: float) -> Page:
-        return Page(url, 200, "text/plain", b"hello", truncated=False)
+    async def get(self, url: str, seconds: float) -> WebPage:
+        return WebPage(url, 200, "text/plain", b"hello", truncated=False)
 
 
 @dataclass
@@ -127,7 +127,7 @@ class Model:
                 workshop._web = OnePage()
                 room = Room(self.folder, workshop)
                 grant = grant_of(Agent(spec="model:a/b", access=self.level), {})
-                shelf = FolderShelf(self.folder / "shelf")
+                shelf = FolderResultStore(self.folder / "shelf")
                 box = room.workshop.toolbox(str(room.work), grant, shelf, desk())
                 offered = tool in {one.name for one in (await box.specs()).tools}
                 end = await box.run(tool, arguments, approved=True, key="k")
@@ -148,7 +148,7 @@ def test_every_built_in_tool_is_in_the_table() -> None:
 @pytest.mark.parametrize("tool", CALLS)
 def test_a_chat_model_has_the_tools_of_its_level(tmp_path: Path, level: Access, tool: str) -> None:
     """Each tool works at the levels that have it, and at no other."""
-    if tool == "shell.exec" and level == FULL and sandbox.works() is not None:
+    if tool == "shell.exec" and level == FULL and bubblewrap.works() is not None:
         pytest.skip("at full, programs that nobody listed are started behind bubblewrap alone")
     furnish(tmp_path)
     arguments, levels = CALLS[tool]
@@ -251,8 +251,8 @@ def test_without_a_sandbox_the_rules_hold_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where bubblewrap is missing, `readonly-shell` reads and `full` starts nothing unlisted."""
-    for module in ("granting", "toolroom"):
-        monkeypatch.setattr(f"loopwright.app.{module}.works", lambda: "not here")
+    for module in ("tool_grants", "tools"):
+        monkeypatch.setattr(f"loopwright.operations.agents.{module}.works", lambda: "not here")
     work = furnish(tmp_path)
     reader, writer = Model(tmp_path, "readonly-shell"), Model(tmp_path, "full")
     assert reader.does("shell.exec", {"argv": ["cat", "README.md"]})
@@ -301,7 +301,7 @@ def tried(place: Path, spec: str, level: Access) -> dict[str, bool]:
     base = {"PATH": f"{place / 'bin'}:/usr/bin:/bin", "HOME": str(place / "home")}
     agent = Agent(spec=spec.format(bin=place / "bin"), access=level)
     answer = Stage(base).perform(job(place / "ws", agent=agent))
-    assert isinstance(answer, Done), answer
+    assert isinstance(answer, EffectSuccess), answer
     said = json.loads(answer.output)
     came = json.loads(said["result"]) if "result" in said else said
     return {name: bool(worked) for name, worked in came.items()}
@@ -330,13 +330,13 @@ def test_codex_is_held_to_reading_commands_by_the_sandbox(place: Path) -> None:
     """A program without a word for a level is held to it all the same."""
     neighbour = place / "home" / "secret" / "file.txt"
     install(place / "bin", "agent", neighbour)
-    confinement = sandbox.confinement_of(Agent(access="readonly-shell"), "guard")
-    program = Program(
+    confinement = bubblewrap.confinement_of(Agent(access="readonly-shell"), "guard")
+    program = ProgramStart(
         argv=("agent",),
         cwd=str(place / "ws"),
         env={"PATH": f"{place / 'bin'}:/usr/bin:/bin", "HOME": str(place / "home")},
     )
-    end = asyncio.run(sandbox.Sandbox().run(program, confinement))
+    end = asyncio.run(bubblewrap.Sandbox().run(program, confinement))
     came = json.loads(json.loads(end.stdout)["result"])
     assert came["grep"]
     assert not came["write"]
@@ -349,18 +349,16 @@ def test_an_interpreter_behind_links_in_a_place_that_is_not_hidden(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a project folder of its own below the root: where nothing is hidden, nothing is put."""
-    monkeypatch.setattr(
-        sandbox_mounts, "PRIVATE", ("/home", "/root")
-    )  # this test's folders are seen
+    monkeypatch.setattr(mounts, "PRIVATE", ("/home", "/root"))  # this test's folders are seen
     (place / "env" / "bin").mkdir(parents=True)
     (place / "env" / "bin" / "python").symlink_to(sys.executable)
     agent = place / "agent"
     agent.write_text(f"#!{place / 'env' / 'bin' / 'python'} -IS\nprint('started')\n")
     agent.chmod(0o755)
-    confinement = sandbox.confinement_of(Agent(access="readonly"), "guard")
+    confinement = bubblewrap.confinement_of(Agent(access="readonly"), "guard")
     env = {"PATH": "/usr/bin:/bin", "HOME": str(place / "home")}
-    program = Program(argv=(str(agent),), cwd=str(place / "ws"), env=env)
-    end = asyncio.run(sandbox.Sandbox().run(program, confinement))
+    program = ProgramStart(argv=(str(agent),), cwd=str(place / "ws"), env=env)
+    end = asyncio.run(bubblewrap.Sandbox().run(program, confinement))
     assert end.stdout == b"started\n", end
 
 
@@ -379,12 +377,12 @@ def test_a_level_that_cannot_be_kept_is_refused(
     place: Path, monkeypatch: pytest.MonkeyPatch, spec: str, level: Access
 ) -> None:
     """Without bubblewrap, what only it could hold is refused before the start, and at the call."""
-    monkeypatch.setattr(sandbox, "works", lambda: "bwrap is not there")
+    monkeypatch.setattr(bubblewrap, "works", lambda: "bwrap is not there")
     agent = Agent(spec=spec, access=level)
     with pytest.raises(LoopwrightError, match="held to"):
         bind(agent, place)
     answer = Stage({"PATH": "/usr/bin:/bin"}).perform(job(place / "ws", agent=agent))
-    assert isinstance(answer, Failed)
+    assert isinstance(answer, EffectFailure)
     assert answer.error.type == "bad_input"
 
 
@@ -394,7 +392,7 @@ def test_words_of_the_agent_itself_are_enough(
     place: Path, monkeypatch: pytest.MonkeyPatch, spec: str, level: Access
 ) -> None:
     """What can be held without bubblewrap is not refused for want of it."""
-    monkeypatch.setattr(sandbox, "works", lambda: "bwrap is not there")
+    monkeypatch.setattr(bubblewrap, "works", lambda: "bwrap is not there")
     (place / "answers.yaml").write_text("replies: []")
     assert bind(Agent(spec=spec, access=level), place).access == level
 

@@ -12,27 +12,23 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.app.schemas import schema_problem
-from loopwright.app.toolroom import SupervisedPrograms
-from loopwright.gateway.names import WireNames, wire_names
-from loopwright.kernel.calls import ModelCall
-from loopwright.kernel.facts import AnyFact, EffectRequested, TurnTaken
-from loopwright.model.actions import Cycle, Repeat, Step
+from loopwright.engine.json_schema import schema_problem
+from loopwright.gateway.models import WireNames, wire_names
+from loopwright.kernel.event_parts import ModelCall
+from loopwright.kernel.events import AnyEvent, EffectRequested, TurnTaken
+from loopwright.model.actions import ModelCycle, Repeat, Step
+from loopwright.model.chat import AssistantMessage, CallPart, ModelTurn, RequestedCall, encode_turn
 from loopwright.model.checks import Cap
 from loopwright.model.ids import MAIN
-from loopwright.model.memory import History
-from loopwright.model.messages import AssistantMessage, CallPart
 from loopwright.model.plan import Agent, ApprovalRule, Plan
+from loopwright.model.policy import ConversationHistory
 from loopwright.model.record import JsonValue
-from loopwright.model.turns import Turn, WantedCall, encode_turn
-from loopwright.tools.gate import Gate
-from loopwright.tools.native import Bench, ShellRules
-from loopwright.tools.outcome import as_json
-from loopwright.tools.protecting import Protection
-from loopwright.tools.servers import Called, Listed, StdioServer
-from loopwright.tools.shelf import FolderShelf
+from loopwright.operations.agents.tools import SupervisedPrograms
+from loopwright.tools.builtin import Bench, ShellRules, ToolSlots
+from loopwright.tools.mcp.connections import ListedTool, ServerAnswer, StdioServer
+from loopwright.tools.results import FolderResultStore, as_json
 from loopwright.tools.toolbox import Grant, ServerGrant, Toolbox
-from loopwright.tools.tree import Tree
+from loopwright.tools.workspace_tree import Protection, WorkspaceTree
 from tests.kernel.driving import Driver, Reply, nobody
 from tests.tools.boxes import environment
 
@@ -92,12 +88,12 @@ class Stub:
     names: tuple[str, ...]
     called: list[str] = field(default_factory=list)
 
-    async def tools(self) -> list[Listed]:
-        return [Listed(name=name, description="", schema=OPEN_SCHEMA) for name in self.names]
+    async def tools(self) -> list[ListedTool]:
+        return [ListedTool(name=name, description="", schema=OPEN_SCHEMA) for name in self.names]
 
-    async def call(self, tool: str, arguments: dict[str, JsonValue]) -> Called:
+    async def call(self, tool: str, arguments: dict[str, JsonValue]) -> ServerAnswer:
         self.called.append(tool)
-        return Called(text="done")
+        return ServerAnswer(text="done")
 
 
 @dataclass
@@ -141,16 +137,16 @@ def world(top: Path, tools: tuple[str, ...]) -> World:
     )
     programs = SupervisedPrograms(environment(), "token-of-a-test")
     bench = Bench(
-        tree=Tree(work),
+        tree=WorkspaceTree(work),
         protection=Protection(),
         programs=programs,
-        shelf=FolderShelf(top / "shelf"),
+        shelf=FolderResultStore(top / "shelf"),
         commands=grant.commands,
     )
     box = Toolbox(
         grant,
         bench,
-        gate=Gate(),
+        gate=ToolSlots(),
         servers={"bench": server},
         check=schema_problem,  # type: ignore[dict-item]
     )
@@ -158,25 +154,27 @@ def world(top: Path, tools: tuple[str, ...]) -> World:
     return World(work, server, box, wire_names(spec.name for spec in offered))
 
 
-def wanted(of: World, spelling: str, arguments: JsonValue, number: int) -> WantedCall:
+def wanted(of: World, spelling: str, arguments: JsonValue, number: int) -> RequestedCall:
     """A call as the engine sees it, after the name has come back from the wire."""
     tool = of.names.tool(spelling)
     part = CallPart(id=f"c{number}", tool=tool, args=as_json(arguments))
     return asyncio.run(of.box.resolve(part))
 
 
-def decided(calls: list[WantedCall], rules: dict[str, ApprovalRule]) -> list[bool]:
+def decided(calls: list[RequestedCall], rules: dict[str, ApprovalRule]) -> list[bool]:
     """Which calls the kernel lets run at once, by the facts of a run."""
     parts = tuple(CallPart(id=one.id, tool=one.tool, args="{}") for one in calls)
-    turn = Turn(message=AssistantMessage(parts=parts), calls=tuple(calls))
-    loop = Repeat(body=Cycle(agent="a"), max=1, until=Cap(), memory=History(window=10**9))
+    turn = ModelTurn(message=AssistantMessage(parts=parts), calls=tuple(calls))
+    loop = Repeat(
+        body=ModelCycle(agent="a"), max=1, until=Cap(), memory=ConversationHistory(window=10**9)
+    )
     plan = Plan(name="t", steps=(Step(id=MAIN, action=loop),), agents={"a": Agent(approvals=rules)})
 
     def answer(request: EffectRequested) -> Reply | None:
         said = isinstance(request.call, ModelCall)
         return Reply("", result=encode_turn(turn)) if said else None
 
-    facts: list[AnyFact] = Driver(plan, script=answer, people=nobody).run().facts
+    facts: list[AnyEvent] = Driver(plan, script=answer, people=nobody).run().facts
     [taken] = [fact for fact in facts if isinstance(fact, TurnTaken)]
     asked = {fact.effect for fact in facts if isinstance(fact, EffectRequested)}
     runs = [f"{MAIN}.0/tool{number}#1" in asked for number in range(1, len(calls) + 1)]
@@ -198,7 +196,7 @@ def keys(own: str) -> list[str]:
     return [own, own.rpartition(".")[2], f"far.{own}", f"{own.partition('.')[0]}.*", "*"]
 
 
-def matrix(of: World, own: str, shapes: list[JsonValue]) -> Iterator[WantedCall]:
+def matrix(of: World, own: str, shapes: list[JsonValue]) -> Iterator[RequestedCall]:
     pairs = itertools.product(spellings(own), shapes)
     for number, (spelling, arguments) in enumerate(pairs):
         yield wanted(of, spelling, arguments, number)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.testing.wires import Call, WireServer
+from loopwright.testing.wires import ScriptedCall, WireServer
 from tests.cli.aldo import DONE, MODEL, agent, write
 from tests.cli.conftest import Place, Told, lw
 from tests.safety.stage import (
@@ -122,7 +122,7 @@ def test_no_name_gets_around_a_rule(lw: Place, tmp_path: Path, policy: str, allo
         "far.bench.deploy",
         " deploy",
     )
-    calls = [Call(name=name, args={"target": name}) for name in names]
+    calls = [ScriptedCall(name=name, args={"target": name}) for name in names]
     model = Obedient([], [doing(*calls)], last=DONE)
     with WireServer(choose=model) as wires:
         lw.env["LOOPWRIGHT_MODEL_BASE_URL"] = f"{wires.url}/v1"

@@ -12,10 +12,8 @@ from unittest.mock import patch
 import pytest
 from msgspec.structs import replace
 
-from loopwright.app.run_request import Start
-from loopwright.app.wiring import Local, local
-from loopwright.kernel.calls import ModelCall
-from loopwright.kernel.facts import (
+from loopwright.kernel.event_parts import ModelCall
+from loopwright.kernel.events import (
     EffectDone,
     EffectFailed,
     EffectRequested,
@@ -23,13 +21,14 @@ from loopwright.kernel.facts import (
     RunFinished,
     StepFinished,
 )
-from loopwright.model.actions import CallAgent, Cycle, Repeat, Step
+from loopwright.model.actions import CallAgent, ModelCycle, Repeat, Step
 from loopwright.model.checks import NoCalls
-from loopwright.model.memory import History
 from loopwright.model.plan import Agent, Plan
-from loopwright.model.policy import Limits
-from loopwright.model.template import literal
-from loopwright.testing.wires import Script, Turn, WireRequest, WireServer
+from loopwright.model.policy import ConversationHistory, Limits
+from loopwright.model.record import literal
+from loopwright.operations.run_request import RunStart
+from loopwright.operations.wiring import Local, local
+from loopwright.testing.wires import ScriptedTurn, WireRequest, WireScript, WireServer
 from tests.safety.stage import Played, Scene, call, doing, furnish, play
 
 TASK = "The task is to find the blue door."
@@ -51,11 +50,11 @@ class Reader:
         self.left = [doing(*[call("fs_read", path=path)] * calls) for _ in range(turns)]
         self.summaries = 0
 
-    def __call__(self, request: WireRequest) -> Turn:
+    def __call__(self, request: WireRequest) -> ScriptedTurn:
         if not request.tools:
             self.summaries += 1
-            return Turn(text=f"summed up {self.summaries}")
-        return self.left.pop(0) if self.left else Turn(text="Found.")
+            return ScriptedTurn(text=f"summed up {self.summaries}")
+        return self.left.pop(0) if self.left else ScriptedTurn(text="Found.")
 
 
 def setting(top: Path, size: int) -> Scene:
@@ -65,9 +64,9 @@ def setting(top: Path, size: int) -> Scene:
     return scene
 
 
-def cycle(memory: History, agent: Agent = CODER, limits: Limits | None = None) -> Plan:
+def cycle(memory: ConversationHistory, agent: Agent = CODER, limits: Limits | None = None) -> Plan:
     loop = Repeat(
-        body=Cycle(agent="coder", prompt=literal(TASK)),
+        body=ModelCycle(agent="coder", prompt=literal(TASK)),
         max=40,
         until=NoCalls(),
         memory=memory,
@@ -105,7 +104,12 @@ def test_before_the_window_is_full(tmp_path: Path) -> None:
     """
     scene = setting(tmp_path, 1_900)
     window = 6_000
-    played = play(scene, cycle(History(window=window)), Reader(25), script=Script(window=window))
+    played = play(
+        scene,
+        cycle(ConversationHistory(window=window)),
+        Reader(25),
+        script=WireScript(window=window),
+    )
     fits(played, window)
     assert all(request.status == 200 for request in played.requests)
     assert cuts(played)
@@ -127,7 +131,9 @@ def test_a_tail_that_is_too_long_by_itself(tmp_path: Path, turns_: int) -> None:
     scene = setting(tmp_path, 20_000)
     window = 8_000
     reader = Reader(turns_, calls=4)
-    played = play(scene, cycle(History(window=window)), reader, script=Script(window=window))
+    played = play(
+        scene, cycle(ConversationHistory(window=window)), reader, script=WireScript(window=window)
+    )
     fits(played, window)
     assert all(request.status == 200 for request in played.requests)
 
@@ -152,7 +158,7 @@ def test_a_provider_with_a_smaller_window(tmp_path: Path, turns_: int, calls: in
         agents={"coder": CODER},
     )
     window = 4_500
-    played = play(scene, plan, Reader(turns_, calls), script=Script(window=window))
+    played = play(scene, plan, Reader(turns_, calls), script=WireScript(window=window))
     fits(played, window)
     refused = [request for request in played.requests if request.status != 200]
     assert len(refused) == len(cuts(played)) >= 1
@@ -165,7 +171,12 @@ def test_a_task_that_does_not_fit_at_all(tmp_path: Path) -> None:
     """What cannot be made shorter fails by its name and is not sent again and again."""
     scene = setting(tmp_path, 100)
     window = 100
-    played = play(scene, cycle(History(window=100_000)), Reader(0), script=Script(window=window))
+    played = play(
+        scene,
+        cycle(ConversationHistory(window=100_000)),
+        Reader(0),
+        script=WireScript(window=window),
+    )
     assert played.status == "failed"
     end = played.facts[-1]
     assert isinstance(end, RunFinished)
@@ -181,8 +192,8 @@ def test_summaries(tmp_path: Path) -> None:
     """
     scene = setting(tmp_path, 1_900)
     window = 6_000
-    plan = cycle(History(window=window, strategy="periodic-summary"))
-    played = play(scene, plan, Reader(36), script=Script(window=window))
+    plan = cycle(ConversationHistory(window=window, strategy="periodic-summary"))
+    played = play(scene, plan, Reader(36), script=WireScript(window=window))
     fits(played, window)
     asked = [request for request in played.requests if not request.tools]
     assert len(asked) == 3
@@ -202,17 +213,17 @@ def test_summaries(tmp_path: Path) -> None:
 def test_every_run_has_its_own_summaries(tmp_path: Path) -> None:
     """Runs of one process, one after the other and side by side, have three each."""
     scene = setting(tmp_path, 1_900)
-    plan = cycle(History(window=6_000, strategy="periodic-summary"))
+    plan = cycle(ConversationHistory(window=6_000, strategy="periodic-summary"))
     readers = {f"number {number}": Reader(30) for number in range(3)}
 
-    def choose(request: WireRequest) -> Turn:
+    def choose(request: WireRequest) -> ScriptedTurn:
         if not request.tools:
-            return Turn(text="summed up")
+            return ScriptedTurn(text="summed up")
         raw = request.raw.decode()
         return next(reader for name, reader in readers.items() if name in raw)(request)
 
     async def run(here: Local, name: str) -> int:
-        start = Start(plan=told(plan, name), workspace=scene.work)
+        start = RunStart(plan=told(plan, name), workspace=scene.work)
         one = await here.service.start(start)
         await here.driver.rest(one)
         facts = [numbered.fact for numbered in here.service.facts(one)]
@@ -234,7 +245,7 @@ def told(plan: Plan, name: str) -> Plan:
     """The plan with a name in its task."""
     loop = plan.steps[0].action
     assert isinstance(loop, Repeat)
-    assert isinstance(loop.body, Cycle)
+    assert isinstance(loop.body, ModelCycle)
     body = replace(loop.body, prompt=literal(f"{TASK} You are {name}."))
     return replace(plan, steps=(Step(id="work", action=replace(loop, body=body)),))
 
@@ -244,8 +255,8 @@ def test_summaries_are_paid(tmp_path: Path) -> None:
     """The bill of a run is the sum of all its calls, summaries too, and they count in its limit."""
     scene = setting(tmp_path, 1_900)
     window = 6_000
-    memory = History(window=window, strategy="periodic-summary")
-    played = play(scene, cycle(memory, PRICED), Reader(20), script=Script(window=window))
+    memory = ConversationHistory(window=window, strategy="periodic-summary")
+    played = play(scene, cycle(memory, PRICED), Reader(20), script=WireScript(window=window))
     paid = {
         fact.effect: fact.usage.usd
         for fact in played.facts
@@ -270,7 +281,7 @@ def test_summaries_are_paid(tmp_path: Path) -> None:
         furnish_again(tmp_path),
         cycle(memory, PRICED, limit),
         Reader(20),
-        script=Script(window=window),
+        script=WireScript(window=window),
     )
     assert short.status == "exhausted"
     asked = [f for f in short.facts if isinstance(f, EffectRequested)]

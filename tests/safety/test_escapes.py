@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.programs import sandbox
+from loopwright.agents.sandbox import bubblewrap
 from tests.safety.agent_program.__main__ import ESCAPES
 from tests.safety.identities import IDENTITIES, missing
 from tests.safety.sandbox_stage import PLACES, Order, perform_as
 
 pytestmark = pytest.mark.skipif(
-    sandbox.works() is not None, reason=f"bubblewrap cannot work here: {sandbox.works()}"
+    bubblewrap.works() is not None, reason=f"bubblewrap cannot work here: {bubblewrap.works()}"
 )
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 CONFINED = ("guard", "workspace", "readonly", "none")

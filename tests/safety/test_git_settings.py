@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from loopwright.agents.processes.process import ProgramEnd, ProgramStart
+from loopwright.agents.sandbox import bubblewrap
+from loopwright.agents.sandbox.bubblewrap import Confinement, Sandbox
 from loopwright.model.sandbox import SandboxLevel
-from loopwright.programs import sandbox
-from loopwright.programs.process import Program, ProgramEnd
-from loopwright.programs.sandbox import Confinement, Sandbox
 
 pytestmark = [
     pytest.mark.skipif(
-        sandbox.works() is not None, reason=f"bubblewrap cannot work here: {sandbox.works()}"
+        bubblewrap.works() is not None, reason=f"bubblewrap cannot work here: {bubblewrap.works()}"
     ),
     pytest.mark.item("bnd-prf-3"),
 ]
@@ -189,7 +189,7 @@ class Repositories:
     def perform(self, where: str, script: str, level: SandboxLevel) -> ProgramEnd:
         """What an agent does."""
         argv = ("/bin/sh", "-c", script)
-        program = Program(argv=argv, cwd=str(self.folder(where)), env=self.env)
+        program = ProgramStart(argv=argv, cwd=str(self.folder(where)), env=self.env)
         return asyncio.run(Sandbox().run(program, Confinement(level=level)))
 
 
@@ -303,7 +303,7 @@ def test_calls_in_one_workspace_at_a_time_keep_it_protected(repositories: Reposi
             'sleep 2; mkdir e && cp -r .git/. e/; echo "$EVIL" >> e/config;'
             "rm -f .git/commondir; echo ../e > .git/commondir",
         )
-        programs = [Program(argv=("/bin/sh", "-c", one), cwd=work, env=env) for one in scripts]
+        programs = [ProgramStart(argv=("/bin/sh", "-c", one), cwd=work, env=env) for one in scripts]
         level = Confinement(level="workspace")
         return await asyncio.gather(*(own.run(one, level) for one in programs))
 

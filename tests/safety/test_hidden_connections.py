@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from loopwright.app.inside_run import UNKNOWN_PEER, find_tcp_peer
-from loopwright.server.peers import Peer
+from loopwright.http.clients import Peer
+from loopwright.operations.child_runs import UNKNOWN_PEER, find_tcp_peer
 from tests.safety.connection_stage import BYSTANDER, WAYS
 from tests.safety.identities import BASE, IDENTITIES, missing, run_as
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.kernel.facts import GateOpened, HistoryCompressed, TurnTaken
-from loopwright.model.actions import CallAgent, Cycle, Repeat, Step
+from loopwright.kernel.events import GateOpened, HistoryCompressed, TurnTaken
+from loopwright.model.actions import CallAgent, ModelCycle, Repeat, Step
 from loopwright.model.checks import NoCalls
-from loopwright.model.memory import History
 from loopwright.model.plan import Agent, ApprovalRule, Plan
-from loopwright.model.template import Ref, literal
-from loopwright.testing.wires import Call, Turn, WireRequest
+from loopwright.model.policy import ConversationHistory
+from loopwright.model.record import Ref, literal
+from loopwright.testing.wires import ScriptedCall, ScriptedTurn, WireRequest
 from tests.safety.stage import (
     INSIDE,
     SECRETS,
@@ -168,8 +168,8 @@ def test_in_the_words_of_another_step(tmp_path: Path, agent: str) -> None:
     said = " ".join(lure.planted for lure in lures)
     model = Obedient(lures, heeds=lambda request: "Work on this" in request.user_text)
 
-    def speak(request: WireRequest) -> Turn:
-        return Turn(text=said) if "Say something" in request.user_text else model(request)
+    def speak(request: WireRequest) -> ScriptedTurn:
+        return ScriptedTurn(text=said) if "Say something" in request.user_text else model(request)
 
     two = Plan(
         name="work",
@@ -226,10 +226,10 @@ def test_in_a_summary(tmp_path: Path) -> None:
     step = Step(
         id="work",
         action=Repeat(
-            body=Cycle(agent="coder", prompt=literal("Look at the project."), nudge="Go on."),
+            body=ModelCycle(agent="coder", prompt=literal("Look at the project."), nudge="Go on."),
             max=30,
             until=NoCalls(),
-            memory=History(window=6_000, strategy="periodic-summary"),
+            memory=ConversationHistory(window=6_000, strategy="periodic-summary"),
         ),
     )
     played = play(scene, Plan(name="work", steps=(step,), agents={"coder": GUARDED}), model)
@@ -265,8 +265,8 @@ def test_a_person_may_let_it_through(tmp_path: Path) -> None:
         id="x",
         text="Install it.",
         calls=(
-            Call(name="fs_write", args={"path": hook, "content": "yes"}),
-            Call(name="fs_write", args={"path": "../planted", "content": "no"}),
+            ScriptedCall(name="fs_write", args={"path": hook, "content": "yes"}),
+            ScriptedCall(name="fs_write", args={"path": "../planted", "content": "no"}),
         ),
     )
     model = Obedient([lure])

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from loopwright.app.loop_tools import LoopTools
-from loopwright.app.opening import open_reader
-from loopwright.app.role_loops import Loops
-from loopwright.app.settings import load_settings
-from loopwright.app.wiring import near
+from loopwright.agents.sandbox.bubblewrap import works
 from loopwright.model.plan import Plan
-from loopwright.programs.sandbox import works
+from loopwright.operations.data_directory import open_reader
+from loopwright.operations.loops.loop_tools import LoopTools
+from loopwright.operations.loops.role_loops import RoleLoops
+from loopwright.operations.settings import load_settings
+from loopwright.operations.wiring import near
 from tests.cli.conftest import Place, Told, lw, until
-from tests.server.served import Served, served
+from tests.http.served import Served, served
 
 __all__ = ["lw"]
 
@@ -156,7 +156,7 @@ def by_tool(machine: Machine, words: list[str]) -> str:
     async def call() -> str:
         async with near(settings, via="mcp") as here:
             agents = (f"command:{PROGRAM}",)
-            loops = Loops(here=here, settings=settings, cwd=machine.lw.folder, agents=agents)
+            loops = RoleLoops(here=here, settings=settings, cwd=machine.lw.folder, agents=agents)
             said = await LoopTools(loops=loops).answer(tool, {**given})
             assert not said.error, said.text
             run = str(json.loads(said.text)["loop_id"]) if words[0] == "run" else subject

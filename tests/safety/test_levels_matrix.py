@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from loopwright.agents.sandbox import bubblewrap
 from loopwright.model.sandbox import SANDBOX_LEVELS
-from loopwright.programs import sandbox
 from tests.safety.agent_program.cells import CELLS
 from tests.safety.identities import IDENTITIES, missing
 from tests.safety.sandbox_stage import CLIS, KINDS, Order, perform_as, system_python
@@ -25,7 +25,7 @@ AT_LEAST_AS_ROOT = {("codex", "guard"): "workspace"}
 """A CLI with a sandbox of its own, which cannot work for root."""
 GROUPS = (("command", "jsonl", "acp"), CLIS, ("check", "bash", "tool"))
 needs_sandbox = pytest.mark.skipif(
-    sandbox.works() is not None, reason=f"bubblewrap cannot work here: {sandbox.works()}"
+    bubblewrap.works() is not None, reason=f"bubblewrap cannot work here: {bubblewrap.works()}"
 )
 
 

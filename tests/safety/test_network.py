@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
-from loopwright.app.granting import grant_of
+from loopwright.agents.sandbox import bubblewrap
+from loopwright.agents.specs import Spec, unfit_agent
 from loopwright.errors import LoopwrightError
 from loopwright.model.plan import Agent
-from loopwright.programs import sandbox
-from loopwright.programs.specs import Spec, unfit_agent
-from loopwright.tools.servers import HttpServer
+from loopwright.operations.agents.tool_grants import grant_of
+from loopwright.tools.mcp.connections import HttpServer
 from tests.cli.conftest import Place, lw, until
 from tests.tools.boxes import Room, inside
 from tests.tools.test_servers import http
 
 __all__ = ["lw"]
 held = pytest.mark.skipif(
-    sandbox.works() is not None, reason=f"bubblewrap cannot work here: {sandbox.works()}"
+    bubblewrap.works() is not None, reason=f"bubblewrap cannot work here: {bubblewrap.works()}"
 )
 
 CALLS = """
@@ -193,6 +193,6 @@ def test_who_cannot_be_without_a_network() -> None:
 
 def test_without_a_wall_nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing could keep a program from the network, it is refused."""
-    monkeypatch.setattr(sandbox, "works", lambda: "bwrap is not there")
+    monkeypatch.setattr(bubblewrap, "works", lambda: "bwrap is not there")
     problem = unfit_agent(Spec(kind="command"), Agent(options={"network": "none"}))
     assert "bwrap is not there" in str(problem)

@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from loopwright.app.home_line import SOCKET, Drive, as_line
+from loopwright.agents.processes.process import ProgramStart, run_program
+from loopwright.agents.processes.supervise import HAS_TABLE
+from loopwright.agents.sandbox.bubblewrap import works
 from loopwright.cli.inside_run import OWN_RUNS, START, WITHOUT_DATA
 from loopwright.cli.main import COMMANDS
-from loopwright.programs.process import Program, run_program
-from loopwright.programs.sandbox import works
-from loopwright.programs.supervise import HAS_TABLE
+from loopwright.operations.data_directory import SOCKET, DriveRequest, as_line
+from tests.http.served import Served, served
 from tests.safety import inside_attempts
 from tests.safety.identities import BASE, IDENTITIES, folder_of, missing, run_as
-from tests.server.served import Served, served
 
 pytestmark = pytest.mark.skipif(not HAS_TABLE, reason="there is no process table to read")
 
@@ -72,7 +72,9 @@ def attempt(server: Served, own: str, space: str, kind: str, what: Any, **env: s
         **env,
     }
     root = str(Path(__file__).parents[2])
-    program = Program(argv=argv, cwd=root, env=given, stdin=json.dumps(what).encode(), wall_s=300)
+    program = ProgramStart(
+        argv=argv, cwd=root, env=given, stdin=json.dumps(what).encode(), wall_s=300
+    )
     end = asyncio.run(run_program(program))
     assert end.code == 0, end.stderr_tail
     return json.loads(end.stdout)
@@ -298,7 +300,7 @@ def test_the_socket_of_the_data_directory_is_refused(
     """Where it is visible the server names the reason and records it."""
     path = str(server.folder / "home" / SOCKET)
     before = count_refusals(server, own, "socket")
-    line = as_line(Drive(waiting[0])).decode().strip()
+    line = as_line(DriveRequest(waiting[0])).decode().strip()
     [told] = attempt(server, own, space, "sockets", [[path, line]])
     if space == "guard":
         assert told == "FileNotFoundError"
@@ -353,7 +355,7 @@ def test_nothing_of_the_table_succeeds_at_any_level(identity: str) -> None:
     ]
     attempts = {
         "requests": [*asked, *[[0, "GET", path, None, stolen] for path in OPEN]],
-        "sockets": [[f"<home>/{SOCKET}", as_line(Drive("<run>")).decode().strip()]],
+        "sockets": [[f"<home>/{SOCKET}", as_line(DriveRequest("<run>")).decode().strip()]],
         "files": [*SECRETS],
         "commands": commands,
     }

@@ -11,26 +11,26 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loopwright.agents.conversation import converse
-from loopwright.agents.pairing import paired, unique_ids
-from loopwright.kernel.calls import ModelCall, ToolCall
-from loopwright.kernel.facts import AnyFact, EffectRequested, GateOpened
-from loopwright.kernel.frames import PassOwner
-from loopwright.model.actions import Cycle, Decision, Repeat, Step
-from loopwright.model.checks import Cap
-from loopwright.model.ids import MAIN
-from loopwright.model.memory import History
-from loopwright.model.messages import (
+from loopwright.kernel.event_parts import ModelCall, ToolCall
+from loopwright.kernel.events import AnyEvent, EffectRequested, GateOpened
+from loopwright.kernel.frames import IterationOwner
+from loopwright.model.actions import Decision, ModelCycle, Repeat, Step
+from loopwright.model.chat import (
     AnyMessage,
     AssistantMessage,
     CallPart,
+    ModelTurn,
+    RequestedCall,
     TextPart,
     ToolMessage,
+    encode_turn,
 )
+from loopwright.model.checks import Cap
+from loopwright.model.ids import MAIN
 from loopwright.model.plan import Agent, Plan
-from loopwright.model.policy import Retry
-from loopwright.model.template import literal
-from loopwright.model.turns import Turn, WantedCall, encode_turn
+from loopwright.model.policy import ConversationHistory, Retry
+from loopwright.model.record import literal
+from loopwright.prompts.conversation import converse, pair_calls, unique_ids
 from tests.kernel.driving import Driver, Fail, Reply, Said, Texts
 
 IDS = st.sampled_from(["", "a", "b", "c", "call_1"])
@@ -43,7 +43,7 @@ TURNS = st.tuples(
 )
 STORIES = st.lists(TURNS, min_size=1, max_size=7)
 MEMORIES = st.builds(
-    History,
+    ConversationHistory,
     window=st.sampled_from([400, 900, 100_000]),
     strategy=st.sampled_from(["rolling-window", "periodic-summary"]),
 )
@@ -53,11 +53,11 @@ Story = list[tuple[str, list[tuple[str, str, int]], str]]
 class Stage:
     """Plays a story, and keeps every request that would be sent."""
 
-    def __init__(self, story: Story, memory: History, *, at_gateway: bool) -> None:
+    def __init__(self, story: Story, memory: ConversationHistory, *, at_gateway: bool) -> None:
         self.story = story
         self.at_gateway = at_gateway  # whether ids are made unique where answers come in
         loop = Repeat(
-            body=Cycle(agent="a", prompt=literal("The task."), nudge="Go on."),
+            body=ModelCycle(agent="a", prompt=literal("The task."), nudge="Go on."),
             max=len(story) + 1,
             until=Cap(),
             memory=memory,
@@ -68,7 +68,7 @@ class Stage:
         self.plan = Plan(name="t", steps=(step,), agents={"a": agent})
         self.sent: list[tuple[AnyMessage, ...]] = []
 
-    def play(self, facts: Sequence[AnyFact] = (), texts: Texts | None = None) -> Driver:
+    def play(self, facts: Sequence[AnyEvent] = (), texts: Texts | None = None) -> Driver:
         self.driver = Driver(
             self.plan,
             script=self.answer,
@@ -109,7 +109,7 @@ class Stage:
             ]
             message = unique_ids(message, taken)
         wanted = tuple(
-            WantedCall(
+            RequestedCall(
                 id=part.id,
                 tool=part.tool,
                 arguments=one[1],
@@ -118,15 +118,15 @@ class Stage:
             )
             for part, one in zip(message.calls, calls, strict=True)
         )
-        return Reply(text, result=encode_turn(Turn(message=message, calls=wanted)))
+        return Reply(text, result=encode_turn(ModelTurn(message=message, calls=wanted)))
 
     def look(self, request: EffectRequested) -> None:
         """What the gateway would send for this request."""
         state = self.driver.state
         owner = state.pending[request.effect].owner
-        assert isinstance(owner, PassOwner)
+        assert isinstance(owner, IterationOwner)
         talk = converse(state, owner, Agent(), self.driver.texts)
-        self.sent.append(paired(talk.messages))
+        self.sent.append(pair_calls(talk.messages))
 
 
 def tool_of(id: str, kind: str, size: int) -> str:
@@ -159,7 +159,7 @@ def check(messages: tuple[AnyMessage, ...]) -> None:
 @settings(max_examples=150, deadline=None)
 @given(STORIES, MEMORIES, st.booleans())
 def test_each_request_has_one_result_for_every_call(
-    story: Story, memory: History, at_gateway: bool
+    story: Story, memory: ConversationHistory, at_gateway: bool
 ) -> None:
     """Whatever the story, and also where two calls have one id."""
     stage = Stage(story, memory, at_gateway=at_gateway)
@@ -173,7 +173,7 @@ def test_each_request_has_one_result_for_every_call(
 @settings(max_examples=60, deadline=None)
 @given(STORIES, MEMORIES, st.data())
 def test_a_conversation_is_the_same_after_a_crash(
-    story: Story, memory: History, data: st.DataObject
+    story: Story, memory: ConversationHistory, data: st.DataObject
 ) -> None:
     """Cut between any two appends and taken up again, each later request is what it would have
     been: nothing is lost, and nothing stands there twice.

@@ -7,19 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.agents.clis.table import CLIS
-from loopwright.app.agents_found import is_signed_out, look
-from loopwright.app.repository import STATE, base_branch, with_artifacts
+from loopwright.agents import program_files
+from loopwright.agents.clis.catalogue import CLIS
+from loopwright.agents.processes.process import ProgramEnd, ProgramStart
+from loopwright.agents.sandbox import bubblewrap
+from loopwright.agents.sandbox.bubblewrap import Confinement, Sandbox, SandboxPolicy
 from loopwright.errors import LoopwrightError
 from loopwright.model.plan import Plan
 from loopwright.model.sandbox import SandboxLevel
-from loopwright.programs import own_programs, sandbox
-from loopwright.programs.process import Program, ProgramEnd
-from loopwright.programs.sandbox import Confinement, Sandbox, SandboxPolicy
+from loopwright.operations.agents.programs import is_signed_out, look
+from loopwright.operations.workspace_rules import STATE, base_branch, with_artifacts
 from tests.workspaces.folders import commit, git, put, repository
 
 needs_sandbox = pytest.mark.skipif(
-    sandbox.works() is not None, reason=f"bubblewrap cannot work here: {sandbox.works()}"
+    bubblewrap.works() is not None, reason=f"bubblewrap cannot work here: {bubblewrap.works()}"
 )
 
 
@@ -28,7 +29,7 @@ def run(
 ) -> ProgramEnd:
     """Run a shell script as a program of a run whose home directory is beside the workspace."""
     env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(work.parent / "home")}
-    program = Program(argv=("sh", "-c", script), cwd=str(work), env=env)
+    program = ProgramStart(argv=("sh", "-c", script), cwd=str(work), env=env)
     own = tuple(map(str, configuration))
     confinement = Confinement(level=level, configuration=own)
     return asyncio.run(Sandbox(policy).run(program, confinement))
@@ -75,7 +76,7 @@ def test_the_folder_of_the_user_for_modules_is_closed_before_it_exists(
     folder = str(tmp_path / "missing" / "site-packages")
     monkeypatch.setattr(site, "ENABLE_USER_SITE", is_read)
     monkeypatch.setattr(site, "getusersitepackages", lambda: folder)
-    assert (folder in own_programs.own_program_folders.__wrapped__()) is is_read
+    assert (folder in program_files.own_program_folders.__wrapped__()) is is_read
 
 
 # -- links -----------------------------------------------------------------------------------------

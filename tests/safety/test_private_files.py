@@ -13,28 +13,27 @@ from typing import Any
 
 import pytest
 
-from loopwright.app.opening import open_log
-from loopwright.app.project_files import user_records
-from loopwright.app.roles import find_roles
-from loopwright.app.sandbox_rules import policy_of
-from loopwright.app.settings import Settings
-from loopwright.app.skills import find_skills
-from loopwright.app.toolroom import open_workshop
-from loopwright.kernel.calls import SnapshotCall
+from loopwright.agents.files import FileProblem, names_beneath, read_beneath, read_regular
+from loopwright.agents.sandbox.bubblewrap import Sandbox, works
+from loopwright.agents.script import BadScript, load_script
+from loopwright.agents.snapshots import take_snapshot
+from loopwright.kernel.event_parts import SnapshotCall
 from loopwright.model.actions import CallAgent, Step
 from loopwright.model.plan import Agent, Plan
-from loopwright.model.template import literal
-from loopwright.ports import Failed, Job
-from loopwright.programs.files import FileProblem, names_beneath, read_beneath, read_regular
-from loopwright.programs.sandbox import Sandbox, works
-from loopwright.programs.script import BadScript, load_script
-from loopwright.programs.snapshots import take_snapshot
-from loopwright.tools.outcome import ToolOutcome
-from loopwright.tools.shelf import FolderShelf
+from loopwright.model.record import literal
+from loopwright.operations.agents.roles import find_roles
+from loopwright.operations.agents.skills import find_skills
+from loopwright.operations.agents.tools import open_workshop
+from loopwright.operations.data_directory import open_log
+from loopwright.operations.settings import Settings
+from loopwright.operations.settings_files import user_records
+from loopwright.operations.workspace_rules import policy_of
+from loopwright.ports import EffectFailure, EffectJob
+from loopwright.tools.results import FolderResultStore, ToolCallResult
 from loopwright.tools.toolbox import Grant
 from loopwright.workspaces.snapshots import GitWorkspaces
+from tests.http.served import Served, served
 from tests.safety import stage
-from tests.server.served import Served, served
 from tests.tools.boxes import problem
 
 RUNS, AGENTS = "/api/v1/runs", "/api/v1/agents"
@@ -169,14 +168,14 @@ FILE_CALLS: list[tuple[str, dict[str, Any]]] = [
 
 def tools_in(
     work: Path, home: Path, calls: list[tuple[str, dict[str, Any]]], *, served: bool = False
-) -> list[ToolOutcome]:
+) -> list[ToolCallResult]:
     """What file tools answer in a new process of this data directory."""
 
-    async def whole() -> list[ToolOutcome]:
+    async def whole() -> list[ToolCallResult]:
         sandbox = Sandbox(policy_of(Settings(home=home), env={}, served=served))
         async with open_workshop({"PATH": os.defpath}, "token-of-a-test", sandbox) as workshop:
             grant = Grant(native=tuple(name for name, _ in FILE_CALLS))
-            box = workshop.toolbox(str(work), grant, FolderShelf(home / "results"))
+            box = workshop.toolbox(str(work), grant, FolderResultStore(home / "results"))
             return [await box.run(name, arguments) for name, arguments in calls]
 
     return asyncio.run(whole())
@@ -203,7 +202,7 @@ def test_file_tools_do_not_follow_a_link_in_the_place_of_a_workspace(
     shown = read_beneath(work, "secret.txt", 1_000, fixed=True)
     assert isinstance(shown, FileProblem)
     assert shown.code == "workspace-gone"
-    job = Job(
+    job = EffectJob(
         run="run_1",
         effect="e",
         path="p",
@@ -216,7 +215,7 @@ def test_file_tools_do_not_follow_a_link_in_the_place_of_a_workspace(
     taken = asyncio.run(
         take_snapshot(GitWorkspaces(tmp_path / "home" / "snapshots"), job, SnapshotCall())
     )
-    assert isinstance(taken, Failed)
+    assert isinstance(taken, EffectFailure)
     assert "replaced by a link" in taken.error.detail
 
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from loopwright.app.project_files import user_records
-from loopwright.app.roles import find_roles
-from loopwright.app.sandbox_rules import policy_of
-from loopwright.app.settings import Place, Settings, load_settings
-from loopwright.app.toolroom import open_workshop
-from loopwright.programs.sandbox import Sandbox, works
-from loopwright.programs.user_records import UserRecords
-from loopwright.tools.shelf import FolderShelf
+from loopwright.agents.sandbox.bubblewrap import Sandbox, works
+from loopwright.agents.user_records import UserRecords
+from loopwright.operations.agents.roles import find_roles
+from loopwright.operations.agents.tools import open_workshop
+from loopwright.operations.settings import Settings, SettingsSources, load_settings
+from loopwright.operations.settings_files import user_records
+from loopwright.operations.workspace_rules import policy_of
+from loopwright.tools.results import FolderResultStore
 from loopwright.tools.toolbox import Grant
 from tests.safety.identities import BASE, IDENTITIES, folder_of, missing, run_as
 
@@ -63,12 +63,12 @@ KNOWN = ("l", "m", "n", "p")
 STAGE = """
 import asyncio, json, os, sys, time
 from pathlib import Path
-from loopwright.app.opening import open_log
-from loopwright.app.project_files import trust
-from loopwright.app.sandbox_rules import policy_of
-from loopwright.app.settings import Place, Settings, load_settings, project_tables
-from loopwright.programs.process import Program
-from loopwright.programs.sandbox import Confinement, Sandbox
+from loopwright.operations.data_directory import open_log
+from loopwright.operations.settings_files import trust
+from loopwright.operations.workspace_rules import policy_of
+from loopwright.operations.settings import SettingsSources, Settings, load_settings, project_tables
+from loopwright.agents.processes.process import ProgramStart
+from loopwright.agents.sandbox.bubblewrap import Confinement, Sandbox
 
 order = json.load(sys.stdin)
 base = Path(order["folder"])
@@ -81,7 +81,7 @@ for file in order["old"]:
     (work / file).parent.mkdir(parents=True, exist_ok=True)
     (work / file).write_text('agent = "claude"')
 (work / "o" / "pyproject.toml").write_text("[project]\\n")
-place = lambda name: Place(env={}, cwd=work / name, user_file=base / "none.toml")
+place = lambda name: SettingsSources(env={}, cwd=work / name, user_file=base / "none.toml")
 for name in order["known"]:
     (work / name / "loopwright.toml").write_text('agent = "codex"')
     assert load_settings(place=place(name)).settings.agent == "codex"
@@ -99,7 +99,7 @@ writes = "; ".join(f"echo x 2>/dev/null > {one}/made" for one in homes)
 time.sleep(0.05)  # the clock of file systems is coarse
 doing = "; ".join(what for _, what in order["attempts"].values())
 above = "echo 'agent = \\"claude\\"' 2>/dev/null > ../loopwright.toml"
-program = Program(
+program = ProgramStart(
     argv=("/bin/sh", "-c", f"{looks}; {writes}; {doing}; {above}; true"),
     cwd=str(work),
     env={"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]},
@@ -177,8 +177,8 @@ def write(file: Path, text: str) -> None:
     file.write_text(text)
 
 
-def place(work: Path) -> Place:
-    return Place(env={}, cwd=work, user_file=work / "none.toml")
+def place(work: Path) -> SettingsSources:
+    return SettingsSources(env={}, cwd=work, user_file=work / "none.toml")
 
 
 def link_loopwright(work: Path, out: Path) -> None:
@@ -262,7 +262,7 @@ def use_tools(work: Path, home: Path, calls: list[tuple[str, dict[str, Any]]]) -
         sandbox = Sandbox(policy_of(Settings(home=home), env={}))
         async with open_workshop({"PATH": os.defpath}, "token-of-a-test", sandbox) as workshop:
             grant = Grant(native=("fs.write", "fs.edit", "fs.mkdir"), protected=())
-            box = workshop.toolbox(str(work), grant, FolderShelf(home / "results"))
+            box = workshop.toolbox(str(work), grant, FolderResultStore(home / "results"))
             for name, arguments in calls:
                 outcome = await box.run(name, arguments)
                 assert not outcome.error, outcome

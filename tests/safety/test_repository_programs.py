@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.agents.clis.table import CLIS
-from loopwright.app.agents_found import is_signed_out, look
-from loopwright.app.git_confinement import confine_git
-from loopwright.app.repository import base_branch
-from loopwright.app.settings import Settings
-from loopwright.model.environment import SYSTEM_PATH
-from loopwright.programs import sandbox
-from loopwright.programs.own_programs import find_own_program
+from loopwright.agents.clis.catalogue import CLIS
+from loopwright.agents.program_files import find_own_program
+from loopwright.agents.sandbox import bubblewrap
+from loopwright.model.sandbox import SYSTEM_PATH
+from loopwright.operations.agents.programs import is_signed_out, look
+from loopwright.operations.settings import Settings
+from loopwright.operations.workspace_rules import base_branch, confine_git
 from loopwright.workspaces.git import Confine, git_program, start_unconfined
 from loopwright.workspaces.snapshots import GitWorkspaces
 from loopwright.workspaces.worktrees import GitWorktrees
@@ -24,7 +23,7 @@ __all__ = ["lw"]
 
 SECRET = "secret-5f2d81c0a9"
 needs_sandbox = pytest.mark.skipif(
-    sandbox.works() is not None, reason=f"bubblewrap cannot work here: {sandbox.works()}"
+    bubblewrap.works() is not None, reason=f"bubblewrap cannot work here: {bubblewrap.works()}"
 )
 HOOKS = (
     *("applypatch-msg", "commit-msg", "fsmonitor-watchman", "post-applypatch", "post-checkout"),

@@ -12,11 +12,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loopwright.agents.call_inputs import as_variables
 from loopwright.model.actions import RunScript
-from loopwright.model.checks import Script
+from loopwright.model.checks import ScriptCheck
 from loopwright.model.plan import Plan
-from loopwright.programs.given import as_variables
-from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.syntax.document import Diagnostic
 from tests.dialects.archon.reading import lowered
 from tests.dialects.archon.running import (
     HELPER,
@@ -97,7 +97,7 @@ def load(script: str) -> tuple[Plan | None, list[Diagnostic]]:
     return lowered(f"{head}  - id: use\n    depends_on: [src]\n    bash: |\n{text}")
 
 
-def load_nodes(scripts: Sequence[str]) -> list[RunScript | Script]:
+def load_nodes(scripts: Sequence[str]) -> list[RunScript | ScriptCheck]:
     """The scripts of a workflow in which each is a node that runs after the one before."""
     made = []
     for one in scripts:
@@ -108,7 +108,7 @@ def load_nodes(scripts: Sequence[str]) -> list[RunScript | Script]:
     return made
 
 
-def run_nodes(scripts: Sequence[RunScript | Script], value: str, folder: Path) -> bool:
+def run_nodes(scripts: Sequence[RunScript | ScriptCheck], value: str, folder: Path) -> bool:
     """Run scripts one after the other in one folder; whether a value ran anything."""
     folders = dict.fromkeys(("ARTIFACTS_DIR", "STATE_DIR"), str(folder / "shared"))
     for one in scripts:

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.kernel.facts import GateOpened, TurnTaken
-from loopwright.model.actions import Cycle, Repeat, Step
+from loopwright.kernel.events import GateOpened, TurnTaken
+from loopwright.model.actions import ModelCycle, Repeat, Step
 from loopwright.model.checks import NoCalls
-from loopwright.model.memory import History
 from loopwright.model.plan import Agent, Plan
-from loopwright.model.template import literal
-from loopwright.testing.wires import Call, Script, Turn, WireRequest, WireServer
+from loopwright.model.policy import ConversationHistory
+from loopwright.model.record import literal
+from loopwright.testing.wires import ScriptedCall, ScriptedTurn, WireRequest, WireScript, WireServer
 from tests.cli.aldo import DONE, MODEL, agent, asks, model, says, write
 from tests.cli.conftest import Place, lw
 from tests.safety.stage import call, doing, furnish, play, ungated
@@ -21,25 +21,25 @@ __all__ = ["lw"]
 
 def one_loop(coder: Agent) -> Plan:
     loop = Repeat(
-        body=Cycle(agent="coder", prompt=literal("Work."), nudge="Go on."),
+        body=ModelCycle(agent="coder", prompt=literal("Work."), nudge="Go on."),
         max=6,
         until=NoCalls(),
-        memory=History(window=100_000),
+        memory=ConversationHistory(window=100_000),
     )
     return Plan(name="work", steps=(Step(id="work", action=loop),), agents={"coder": coder})
 
 
-def in_turn(*turns: Turn) -> "Scripted":
+def in_turn(*turns: ScriptedTurn) -> "Scripted":
     return Scripted(list(turns))
 
 
 class Scripted:
     """Turns one after the other."""
 
-    def __init__(self, turns: list[Turn]) -> None:
+    def __init__(self, turns: list[ScriptedTurn]) -> None:
         self.turns = turns
 
-    def __call__(self, request: WireRequest) -> Turn:
+    def __call__(self, request: WireRequest) -> ScriptedTurn:
         return self.turns.pop(0)
 
 
@@ -65,7 +65,7 @@ def test_the_command_line_compresses(lw: Place, window: int) -> None:
     loop = agent()["iteration"] | {"context_window": window, "max_cycles": 14}
     file = write(lw, tools=tools, iteration=loop)
     turns = (*[asks("fs.read", path="long.txt")] * 12, says(DONE))
-    with WireServer(Script(turns=turns, window=window)) as wires:
+    with WireServer(WireScript(turns=turns, window=window)) as wires:
         lw.env["LOOPWRIGHT_MODEL_BASE_URL"] = f"{wires.url}/v1"
         done = lw.real("run", file, "Do it.", "--agent", MODEL, "--json")
         assert (done.code, done.json["status"]) == (0, "completed"), done.err
@@ -93,7 +93,7 @@ def test_a_call_that_was_cut_off_is_not_run(tmp_path: Path) -> None:
     whose arguments are no JSON is not run either. The model is told both times.
     """
     scene = furnish(tmp_path)
-    cut = Turn(
+    cut = ScriptedTurn(
         text="I write.",
         calls=(
             call("fs_write", path="whole.txt", content="whole"),
@@ -101,9 +101,11 @@ def test_a_call_that_was_cut_off_is_not_run(tmp_path: Path) -> None:
         ),
         finish="length",
     )
-    broken = Turn(calls=(Call(name="fs_write", raw='{"path": "broken.txt", "content": "x'),))
+    broken = ScriptedTurn(
+        calls=(ScriptedCall(name="fs_write", raw='{"path": "broken.txt", "content": "x'),)
+    )
     coder = Agent(spec="model:local/tiny", tools=("fs.write",))
-    played = play(scene, one_loop(coder), in_turn(cut, broken, Turn(text="Done.")))
+    played = play(scene, one_loop(coder), in_turn(cut, broken, ScriptedTurn(text="Done.")))
     written = {path.name for path in scene.work.glob("*.txt")}
     assert {"whole.txt"} == written & {"whole.txt", "cut.txt", "broken.txt"}
     said = [m["content"] for m in played.requests[-1].body["messages"] if m["role"] == "tool"]  # type: ignore[union-attr,index,call-overload]
@@ -118,17 +120,18 @@ def test_calls_with_the_same_id(tmp_path: Path) -> None:
     """
     scene = furnish(tmp_path)
 
-    def same(*contents: str) -> Turn:
+    def same(*contents: str) -> ScriptedTurn:
         calls = [
-            Call(name="fs_write", args={"path": f"{c}.txt", "content": c}, id="x") for c in contents
+            ScriptedCall(name="fs_write", args={"path": f"{c}.txt", "content": c}, id="x")
+            for c in contents
         ]
-        return Turn(text="I write.", calls=tuple(calls))
+        return ScriptedTurn(text="I write.", calls=tuple(calls))
 
     coder = Agent(spec="model:local/tiny", tools=("fs.write",), approvals={"fs.write": "always"})
     played = play(
         scene,
         one_loop(coder),
-        in_turn(same("one", "two"), same("three"), Turn(text="Done.")),
+        in_turn(same("one", "two"), same("three"), ScriptedTurn(text="Done.")),
         people=lambda gate: "reject" if "two" in str(gate.output) else "approve",
     )
     assert played.status == "completed"
@@ -162,7 +165,7 @@ def test_what_a_server_says_about_a_failure_reaches_the_model(tmp_path: Path) ->
     played = play(
         scene,
         one_loop(coder),
-        in_turn(doing(call("bench_fail", reason="no luck today")), Turn(text="I see.")),
+        in_turn(doing(call("bench_fail", reason="no luck today")), ScriptedTurn(text="I see.")),
     )
     shown = played.requests[-1].raw.decode()
     assert "no luck today" in shown
@@ -176,10 +179,10 @@ def test_a_stream_that_is_cut_in_the_middle_of_a_call(tmp_path: Path, after: int
     """The attempt has failed and is made once more; nothing of the half call is done."""
     scene = furnish(tmp_path)
     write = call("fs_write", path="made.txt", content="once, and in the end it is whole")
-    half = Turn(text="I write.", calls=(write,), cut_after=after)
+    half = ScriptedTurn(text="I write.", calls=(write,), cut_after=after)
     coder = Agent(spec="model:local/tiny", tools=("fs.write",))
-    whole = Turn(text="I write.", calls=(write,))
-    played = play(scene, one_loop(coder), in_turn(half, whole, Turn(text="Done.")))
+    whole = ScriptedTurn(text="I write.", calls=(write,))
+    played = play(scene, one_loop(coder), in_turn(half, whole, ScriptedTurn(text="Done.")))
     assert played.status == "completed"
     assert [name for name, _ in played.tool_calls()] == ["fs.write"]
     assert (scene.work / "made.txt").read_text() == "once, and in the end it is whole"

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.server.served import Served
-from tests.server.talking import tab
+from tests.http.served import Served
+from tests.http.talking import tab
 
 LOOPS = 30
 ROUND_SECONDS = 3.0  # a round takes at least so long

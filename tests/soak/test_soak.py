@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.test_serving import Process, serving
+from tests.http.test_serving import Process, serving
 from tests.soak.load import FEWEST_SAMPLES, LOOPS, Load, children_of, growth, medians, wait_until
 
 MINUTES = float(os.environ.get("SOAK_MINUTES", "0"))

@@ -9,7 +9,7 @@ from typing import Protocol
 import pytest
 
 from loopwright.ports import Owner
-from loopwright.stores.opening import open_sqlite_log
+from loopwright.stores.sqlite.log import open_sqlite_log
 from tests.contracts.event_log_suite import World
 
 PROGRAM = Path(__file__).with_name("other_process.py")

@@ -15,10 +15,9 @@ import time
 from pathlib import Path
 from typing import Literal
 
-from loopwright.kernel.facts import RunPaused
+from loopwright.kernel.events import RunPaused
 from loopwright.ports import Append, AuditRow, Headline, Owner
-from loopwright.stores.opening import open_sqlite_log
-from loopwright.stores.sqlite import SqliteLog
+from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
 
 Durability = Literal["full", "normal"]
 LATEST = 0.1

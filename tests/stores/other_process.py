@@ -13,15 +13,13 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 from loopwright.errors import VersionConflict
-from loopwright.kernel.facts import RunPaused
+from loopwright.kernel.events import RunPaused
 from loopwright.ports import Append, Headline, OpenGate, Owner
-from loopwright.stores.opening import open_sqlite_log
-from loopwright.stores.place import Options
-from loopwright.stores.schema import STEPS, Step
-from loopwright.stores.sqlite import SqliteLog
+from loopwright.stores.sqlite.connection import MIGRATIONS, DatabaseOptions, Migration
+from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
 
-NEXT_STEP = Step(
-    STEPS[-1].version + 1,
+NEXT_STEP = Migration(
+    MIGRATIONS[-1].version + 1,
     (
         "CREATE TABLE note (id INTEGER PRIMARY KEY, text TEXT)",
         "INSERT INTO note SELECT id, title FROM run",
@@ -30,7 +28,7 @@ NEXT_STEP = Step(
 )
 """A migration as a later version could bring it."""
 
-NEXT = Options(steps=(*STEPS, NEXT_STEP))
+NEXT = DatabaseOptions(steps=(*MIGRATIONS, NEXT_STEP))
 
 
 def say(text: str) -> None:

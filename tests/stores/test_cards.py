@@ -9,8 +9,7 @@ import pytest
 
 from loopwright.errors import StorageError, VersionConflict
 from loopwright.ports import Append, AuditRow, Card
-from loopwright.stores.opening import open_sqlite_log
-from loopwright.stores.sqlite import SqliteLog
+from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
 from tests.contracts.event_log_suite import fact, headline
 
 

@@ -12,11 +12,18 @@ import pytest
 
 from loopwright.errors import StorageError
 from loopwright.ports import Append
-from loopwright.stores import head_recorder, heads, writer
-from loopwright.stores.chain import genesis
-from loopwright.stores.heads import SIZE, Gap, Head, HeadTable, head_record, read_table, scan
-from loopwright.stores.opening import open_sqlite_log, rebuild_heads
-from loopwright.stores.sqlite import SqliteLog
+from loopwright.stores.hash_chain import genesis
+from loopwright.stores.sqlite import head_file, write_connection, writer
+from loopwright.stores.sqlite.head_file import (
+    SIZE,
+    HeadGap,
+    HeadTable,
+    RecordedHead,
+    head_record,
+    read_table,
+    scan,
+)
+from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log, rebuild_heads
 from tests.contracts.event_log_suite import World, facts, headline
 from tests.stores.conftest import Spawn
 
@@ -26,7 +33,7 @@ KILLER = Path(__file__).with_name("kill_writers.py")
 @pytest.fixture(autouse=True)
 def recorded_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Most of these tests are about what is in the file, not about when it is written."""
-    monkeypatch.setattr(head_recorder, "_SECONDS", 0.0)
+    monkeypatch.setattr(write_connection, "_SECONDS", 0.0)
 
 
 def opened(path: Path) -> SqliteLog:
@@ -97,7 +104,7 @@ def test_the_file_is_shortened_and_says_the_same(
     path: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When most records are superseded, the file is replaced by one that has the newest only."""
-    monkeypatch.setattr(heads, "COMPACT_AT", 40 * SIZE)
+    monkeypatch.setattr(head_file, "COMPACT_AT", 40 * SIZE)
     log = filled(world, 200)
     assert heads_of(path).stat().st_size < 100 * SIZE
     assert table_at(path).heads[genesis("run_a")].version == 200
@@ -110,7 +117,7 @@ def test_a_file_that_others_use_is_not_replaced(
     path: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody appends to a file that is no longer there."""
-    monkeypatch.setattr(heads, "COMPACT_AT", 40 * SIZE)
+    monkeypatch.setattr(head_file, "COMPACT_AT", 40 * SIZE)
     other = filled(world, 2, "run_b")
     inode = heads_of(path).stat().st_ino
     filled(world, 200)
@@ -139,7 +146,7 @@ def test_what_is_not_a_record(
     file.write_bytes(change(file.read_bytes()))
     world.append(log, Append(run="run_a", expected=5, facts=facts(1)))
     data = file.read_bytes()
-    assert [one.kind for one in scan(data) if isinstance(one, Gap)] == [kind]
+    assert [one.kind for one in scan(data) if isinstance(one, HeadGap)] == [kind]
     assert table_at(path).heads[genesis("run_a")].version == 6
     assert bool(log.head_problems()) == (kind == "changed")
 
@@ -159,7 +166,7 @@ def test_a_full_disk_is_made_up_for(
             raise OSError(28, "No space left on device")
         return write(handle, data[:most])
 
-    monkeypatch.setattr(heads.os, "write", short)
+    monkeypatch.setattr(head_file.os, "write", short)
     for at in range(5, 9):
         world.append(log, Append(run="run_a", expected=at, facts=facts(1)))
     assert table_at(path).heads[genesis("run_a")].version == 9
@@ -169,8 +176,8 @@ def test_a_full_disk_is_made_up_for(
 def test_records_may_come_in_any_order() -> None:
     """Of two processes, the one that recorded last is not always the one that committed last."""
     key = genesis("run_a")
-    old = Head(3, b"a" * 16, 30, 1, b"1" * 8)
-    new = Head(5, b"b" * 16, 50, 2, b"2" * 8)
+    old = RecordedHead(3, b"a" * 16, 30, 1, b"1" * 8)
+    new = RecordedHead(5, b"b" * 16, 50, 2, b"2" * 8)
     for order in ((old, new), (new, old)):
         table = HeadTable()
         for head in order:
@@ -206,7 +213,7 @@ def test_heads_wait_for_a_sync_with_durability_normal(
 ) -> None:
     """What a loss of power may take is not recorded before the write-ahead log is synced."""
     now = 100.0
-    monkeypatch.setattr(head_recorder.time, "monotonic", lambda: now)
+    monkeypatch.setattr(write_connection.time, "monotonic", lambda: now)
     log = open_sqlite_log(path, alive=lambda _: True, durability="normal")
     world.start(log)
     assert table_at(path).heads[genesis("run_a")].version == 1
@@ -231,7 +238,7 @@ def test_heads_of_quick_commits_are_collected(
     """Commits that follow each other at once share a record. It is written soon, also when no
     further commit comes; a commit that lists show is recorded before it is answered.
     """
-    monkeypatch.setattr(head_recorder, "_SECONDS", 0.2)
+    monkeypatch.setattr(write_connection, "_SECONDS", 0.2)
     monkeypatch.setattr(writer, "_QUICK_SECONDS", 0.0 if thread else 60.0)
     log = filled(world, 1)
     written = heads_of(path).stat().st_size
@@ -254,7 +261,7 @@ def test_heads_that_wait_are_written_when_the_log_is_closed(
     path: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No head of a process that ends in order is missing."""
-    monkeypatch.setattr(head_recorder, "_SECONDS", 60.0)
+    monkeypatch.setattr(write_connection, "_SECONDS", 60.0)
     log = filled(world)
     assert table_at(path).heads[genesis("run_a")].version == 1
     log.close()
@@ -265,7 +272,7 @@ def test_a_head_that_was_not_committed_is_never_written(
     path: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What waits is what was committed, also when a later transaction of the same run fails."""
-    monkeypatch.setattr(head_recorder, "_SECONDS", 60.0)
+    monkeypatch.setattr(write_connection, "_SECONDS", 60.0)
     log = filled(world)
     monkeypatch.setattr(log._writer.ledger, "killpoint", raise_at("commit.before"))
     with pytest.raises(StorageError):

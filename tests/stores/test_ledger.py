@@ -9,9 +9,8 @@ import pytest
 
 from loopwright.errors import Conflict, StorageError, VersionConflict
 from loopwright.ports import Append
-from loopwright.stores.opening import open_sqlite_log
-from loopwright.stores.place import Options, connect
-from loopwright.stores.sqlite import SqliteLog
+from loopwright.stores.sqlite.connection import DatabaseOptions, connect
+from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
 from tests.contracts.event_log_suite import World, fact, facts, gate, headline, owner
 
 
@@ -67,7 +66,7 @@ def disk() -> Disk:
 @pytest.fixture
 def failing(path: Path, disk: Disk) -> Iterator[World]:
     """A world whose log stands on that disk."""
-    options = Options(connect=disk.connect, busy_seconds=0.05)
+    options = DatabaseOptions(connect=disk.connect, busy_seconds=0.05)
     world = World(
         lambda alive: open_sqlite_log(path, alive=alive, durability="normal", options=options)
     )

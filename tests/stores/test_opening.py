@@ -10,10 +10,8 @@ import pytest
 
 from loopwright.errors import StorageError
 from loopwright.ports import Append
-from loopwright.stores.opening import open_sqlite_log
-from loopwright.stores.place import Options
-from loopwright.stores.schema import STEPS, Step
-from loopwright.stores.sqlite import SqliteLog
+from loopwright.stores.sqlite.connection import MIGRATIONS, DatabaseOptions, Migration
+from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
 from tests.contracts.event_log_suite import World, fact, headline
 
 
@@ -63,7 +61,7 @@ def test_durability_is_what_sqlite_is_told(path: Path, durability: str, expected
         seen.append(db)
         return db
 
-    log = opened(path, durability=durability, options=Options(connect=connect))
+    log = opened(path, durability=durability, options=DatabaseOptions(connect=connect))
     writer = seen[-1]
     assert writer.execute("PRAGMA synchronous").fetchone() == (expected,)
     assert writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
@@ -184,7 +182,7 @@ def test_a_newer_log_is_refused_with_both_versions(filled: Path) -> None:
         opened(filled)
     assert refusal.value.code == "newer-schema"
     assert "schema 7" in str(refusal.value)
-    assert f"knows {STEPS[-1].version}" in str(refusal.value)
+    assert f"knows {MIGRATIONS[-1].version}" in str(refusal.value)
     assert content(filled.parent) == before
 
 
@@ -209,7 +207,9 @@ def test_a_directory_that_is_none_is_named(tmp_path: Path, below: str) -> None:
 
 def test_a_step_that_fails_leaves_no_file(path: Path) -> None:
     """When a new log cannot be completed there is none."""
-    broken = Options(steps=(*STEPS, Step(STEPS[-1].version + 1, ("CREATE TABLE run (a)",))))
+    broken = DatabaseOptions(
+        steps=(*MIGRATIONS, Migration(MIGRATIONS[-1].version + 1, ("CREATE TABLE run (a)",)))
+    )
     with pytest.raises(StorageError, match="already exists"):
         opened(path, options=broken)
     assert list(path.parent.iterdir()) == []

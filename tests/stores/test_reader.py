@@ -13,9 +13,8 @@ import pytest
 
 from loopwright.errors import StorageError
 from loopwright.ports import Append
-from loopwright.stores.chain import link
-from loopwright.stores.opening import open_sqlite_log
-from loopwright.stores.sqlite import SqliteLog
+from loopwright.stores.hash_chain import link
+from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
 from tests.contracts.event_log_suite import World, facts, headline
 from tests.stores.conftest import PROGRAM
 

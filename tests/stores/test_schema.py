@@ -9,14 +9,13 @@ import pytest
 
 from loopwright.errors import StorageError
 from loopwright.ports import Append
-from loopwright.stores.opening import open_sqlite_log
-from loopwright.stores.schema import STEPS, schema_of
-from loopwright.stores.sqlite import SqliteLog
+from loopwright.stores.sqlite.connection import MIGRATIONS, schema_of
+from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
 from tests.contracts.event_log_suite import World, facts
 from tests.stores.conftest import Spawn
 from tests.stores.other_process import NEXT, NEXT_STEP
 
-OLD, NEW = STEPS[-1].version, NEXT_STEP.version
+OLD, NEW = MIGRATIONS[-1].version, NEXT_STEP.version
 
 
 def state(path: Path) -> tuple[int, bool, bool]:
@@ -46,7 +45,7 @@ def old(world: World, path: Path) -> Path:
 
 def test_versions_count_up() -> None:
     """Steps are numbered 1, 2, 3 …: a step is added, never changed or left out."""
-    assert [step.version for step in STEPS] == list(range(1, len(STEPS) + 1))
+    assert [step.version for step in MIGRATIONS] == list(range(1, len(MIGRATIONS) + 1))
 
 
 def test_an_older_log_is_migrated_with_its_data(old: Path) -> None:
@@ -111,7 +110,7 @@ def test_a_step_that_fails_is_undone(old: Path) -> None:
     """An error in a step leaves the version before it, and its facts readable."""
     broken = NEXT.steps[-1]._replace(statements=(*NEXT_STEP.statements, "INSERT INTO nowhere"))
     with pytest.raises(StorageError):
-        open_sqlite_log(old, alive=lambda _: True, options=type(NEXT)(steps=(*STEPS, broken)))
+        open_sqlite_log(old, alive=lambda _: True, options=type(NEXT)(steps=(*MIGRATIONS, broken)))
     assert state(old) == (OLD, False, False)
     log = open_sqlite_log(old, alive=lambda _: True)
     assert log.version("run_a") == 3

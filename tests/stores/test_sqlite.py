@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from loopwright.ports import Append, Owner
-from loopwright.stores.faults import KILLPOINTS
-from loopwright.stores.opening import open_sqlite_log
-from loopwright.stores.sqlite import SqliteLog
+from loopwright.stores.sqlite.connection import KILLPOINTS
+from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
 from tests.contracts.event_log_suite import World, facts, headline, owner
 from tests.stores.conftest import Spawn
 

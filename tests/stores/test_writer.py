@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from loopwright.ports import Append, Card
-from loopwright.stores import writer as writer_module
-from loopwright.stores.opening import open_sqlite_log
-from loopwright.stores.place import Options, connect
-from loopwright.stores.sqlite import SqliteLog
+from loopwright.stores.sqlite import writer as writer_module
+from loopwright.stores.sqlite.connection import DatabaseOptions, connect
+from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
 from tests.contracts.event_log_suite import facts, headline, owner
 
 
@@ -75,7 +74,7 @@ def play(
     path: Path, witness: Witness, scene: Callable[[SqliteLog], Any], *, busy: float = 5.0
 ) -> None:
     """Act in an event loop with a log that has one run and has just been quick."""
-    options = Options(connect=witness.connect, busy_seconds=busy)
+    options = DatabaseOptions(connect=witness.connect, busy_seconds=busy)
     log = open_sqlite_log(path, alive=lambda _: True, durability="normal", options=options)
 
     async def all_of_it() -> None:

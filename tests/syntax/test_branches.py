@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from loopwright.syntax.reading import read
+from loopwright.syntax.readers import read
 from loopwright.syntax.validation import validate
 from tests.syntax.union_model import Plan
 

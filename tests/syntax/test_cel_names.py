@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopwright.syntax.cel_names import (
-    Reference,
+from loopwright.syntax.cel_source import (
+    StepReference,
     apply,
     edits,
     free_names,
@@ -15,8 +15,8 @@ from loopwright.syntax.cel_names import (
     original_offset,
     references,
     rewrite_ids,
+    tokens,
 )
-from loopwright.syntax.cel_tokens import tokens
 
 IDS = ["a", "a-b", "a-b-c", "list-services", "1st", "in"]
 
@@ -61,17 +61,20 @@ def test_the_longest_id_is_meant() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("steps.a.content", [Reference("a", 6, "content", 8)]),
-        ("steps.?a.?content", [Reference("a", 7, "content", 10)]),
-        ("steps['a-b']['status']", [Reference("a-b", 6, "status", 13)]),
-        ("steps[?'a'].status", [Reference("a", 7, "status", 12)]),
-        ("steps.`a-b`.status", [Reference("a-b", 6, "status", 12)]),
-        ("steps.a", [Reference("a", 6, whole=True)]),
-        ("steps.a.size()", [Reference("a", 6, whole=True)]),
-        ("steps.a[x]", [Reference("a", 6, whole=True)]),
-        ("'a' in steps", [Reference("a", 0)]),
-        ("true && ('a' in steps)", [Reference("a", 9)]),
-        ("steps.a.x == steps.b.y", [Reference("a", 6, "x", 8), Reference("b", 19, "y", 21)]),
+        ("steps.a.content", [StepReference("a", 6, "content", 8)]),
+        ("steps.?a.?content", [StepReference("a", 7, "content", 10)]),
+        ("steps['a-b']['status']", [StepReference("a-b", 6, "status", 13)]),
+        ("steps[?'a'].status", [StepReference("a", 7, "status", 12)]),
+        ("steps.`a-b`.status", [StepReference("a-b", 6, "status", 12)]),
+        ("steps.a", [StepReference("a", 6, whole=True)]),
+        ("steps.a.size()", [StepReference("a", 6, whole=True)]),
+        ("steps.a[x]", [StepReference("a", 6, whole=True)]),
+        ("'a' in steps", [StepReference("a", 0)]),
+        ("true && ('a' in steps)", [StepReference("a", 9)]),
+        (
+            "steps.a.x == steps.b.y",
+            [StepReference("a", 6, "x", 8), StepReference("b", 19, "y", 21)],
+        ),
         ("steps", [None]),
         ("steps[item]", [None]),
         ("steps['a' + 'b']", [None]),
@@ -85,7 +88,7 @@ def test_the_longest_id_is_meant() -> None:
         ("'steps.a'", []),
     ],
 )
-def test_references(text: str, expected: list[Reference | None]) -> None:
+def test_references(text: str, expected: list[StepReference | None]) -> None:
     """Each use of steps says which step and field it looks at, or that it may be any."""
     assert list(references(tokens(text))) == expected
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopwright.syntax.cel_tokens import at, is_free, literal, tokens
+from loopwright.syntax.cel_source import at, is_free, literal, tokens
 
 
 def kinds(text: str) -> list[str]:

@@ -7,8 +7,17 @@ from typing import Any
 
 import pytest
 
-from loopwright.syntax.cel import Broken, Items, Program, compile_cel
-from loopwright.syntax.cel_values import MAX_DEPTH, MAX_VALUES, Unfit, in_words, to_cel
+from loopwright.syntax.cel import (
+    MAX_DEPTH,
+    MAX_VALUES,
+    Broken,
+    Items,
+    Program,
+    Unfit,
+    compile_cel,
+    in_words,
+    to_cel,
+)
 
 
 def program(text: str) -> Program:

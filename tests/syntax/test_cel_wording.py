@@ -2,12 +2,11 @@
 
 import pytest
 
-from loopwright.syntax.cel_tokens import tokens
-from loopwright.syntax.cel_wording import CelProblem, Written, explain
+from loopwright.syntax.cel_source import CelProblem, WrittenExpression, explain, tokens
 
 
-def written(text: str) -> Written:
-    return Written(text, [], tokens(text), frozenset(), frozenset(["item"]))
+def written(text: str) -> WrittenExpression:
+    return WrittenExpression(text, [], tokens(text), frozenset(), frozenset(["item"]))
 
 
 @pytest.mark.parametrize(

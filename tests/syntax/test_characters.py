@@ -2,7 +2,7 @@
 
 import pytest
 
-from loopwright.syntax.characters import check_text, hidden_characters
+from loopwright.syntax.document import check_text, hidden_characters
 
 
 @pytest.mark.parametrize(

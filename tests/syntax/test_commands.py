@@ -2,7 +2,7 @@
 
 import pytest
 
-from loopwright.syntax.commands import CommandFault, checked_words, operator, split_command
+from loopwright.syntax.notations import CommandFault, checked_words, operator, split_command
 from tests.dialects.reading import lowered, only, places
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loopwright.syntax.reading import read
+from loopwright.syntax.readers import read
 
 
 def codes(text: str, file: str) -> list[str]:

@@ -1,6 +1,6 @@
 """The line that a person reads."""
 
-from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.syntax.document import Diagnostic
 
 PROBLEM = Diagnostic(
     "file.yaml", 12, 5, "unknown-field", "max_iteration", "did you mean max_iterations?"

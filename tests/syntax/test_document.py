@@ -2,9 +2,8 @@
 
 import pytest
 
-from loopwright.syntax.diagnostic import Diagnostic
-from loopwright.syntax.document import Document
-from loopwright.syntax.reading import read
+from loopwright.syntax.document import Diagnostic, Document
+from loopwright.syntax.readers import read
 
 TEXT = """\
 name: x

@@ -2,8 +2,8 @@
 
 import pytest
 
-from loopwright.syntax.expressions import Expression, expression_problems
-from loopwright.syntax.reading import read
+from loopwright.syntax.readers import read
+from loopwright.syntax.step_references import Expression, expression_problems
 
 
 def problems(data: str, **changes: object) -> list[str]:

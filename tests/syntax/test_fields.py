@@ -5,10 +5,8 @@ from typing import Annotated
 import pytest
 from pydantic import AfterValidator, BaseModel, JsonValue
 
-from loopwright.syntax.diagnostic import Diagnostic
-from loopwright.syntax.document import Document
-from loopwright.syntax.fields import Maybe, fault, leads_away, ref_loop, visible
-from loopwright.syntax.validation import validate
+from loopwright.syntax.document import Diagnostic, Document
+from loopwright.syntax.validation import Maybe, fault, leads_away, ref_loop, validate, visible
 
 
 def _refuse(value: str) -> str:

@@ -6,12 +6,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from loopwright.syntax.document import Document, Value
-from loopwright.syntax.json_reader import compose_json
-from loopwright.syntax.reading import read
-from loopwright.syntax.source import Source
+from loopwright.syntax.document import Document, SourceText, Value
+from loopwright.syntax.readers import compose_json, compose_yaml, read
 from loopwright.syntax.validation import validate
-from loopwright.syntax.yaml_reader import compose_yaml
 from tests.syntax.union_model import Plan
 
 FEW, MANY = settings(max_examples=300), settings(max_examples=20_000)
@@ -142,7 +139,7 @@ def validates(document: Document) -> None:
 
 
 def reads_the_same(value: Value) -> None:
-    source = Source("f", json.dumps(value, ensure_ascii=False))
+    source = SourceText("f", json.dumps(value, ensure_ascii=False))
     for composer in (compose_json(source), compose_yaml(source)):
         assert composer.problems == []
         assert composer.root is not None

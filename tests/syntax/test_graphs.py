@@ -5,19 +5,18 @@ from time import process_time
 
 import pytest
 
-from loopwright.syntax.diagnostic import Diagnostic
-from loopwright.syntax.document import Document
-from loopwright.syntax.graphs import (
-    Wording,
+from loopwright.syntax.document import Diagnostic, Document
+from loopwright.syntax.readers import read
+from loopwright.syntax.step_references import (
+    GraphWording,
     ended_before,
     graph_problems,
     known_names,
     near_or_known,
     needs_of,
 )
-from loopwright.syntax.reading import read
 
-WORDS = Wording("after", twice="bad-id", unknown="unknown-step", step="task", edges="edges")
+WORDS = GraphWording("after", twice="bad-id", unknown="unknown-step", step="task", edges="edges")
 
 
 @dataclass(slots=True, eq=False)
@@ -105,7 +104,7 @@ def test_what_is_wrong_with_a_graph(text: str, expected: list[str]) -> None:
 
 def test_a_language_has_its_own_words() -> None:
     """Codes and verbs are those of the language."""
-    words = Wording("after", needs="depends on", twice="duplicate-step", unknown="missing-dep")
+    words = GraphWording("after", needs="depends on", twice="duplicate-step", unknown="missing-dep")
     document, _ = read(b"- {id: a, after: [a, b]}\n- {id: a}\n", file="x.yaml")
     assert document is not None
     found = graph_problems(document, tasks_of(document), words, advice=lambda *_: None)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from loopwright.syntax.json_reader import compose_json
-from loopwright.syntax.source import Source
+from loopwright.syntax.document import SourceText
+from loopwright.syntax.readers import compose_json
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ from loopwright.syntax.source import Source
 )
 def test_mistakes_say_what_was_expected(text: str, where: str, words: str) -> None:
     """A syntax error stops the reading at its place."""
-    composer = compose_json(Source("f.json", text))
+    composer = compose_json(SourceText("f.json", text))
     (found,) = composer.problems
     assert composer.root is None
     assert f"{found.line}:{found.column}: {found.code}" == f"{where}: json-syntax"
@@ -47,7 +47,7 @@ def test_mistakes_say_what_was_expected(text: str, where: str, words: str) -> No
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1E999"])
 def test_numbers_are_finite(number: str) -> None:
     """What JSON libraries add for infinity and not-a-number is refused."""
-    (found,) = compose_json(Source("f.json", f'{{"a": {number}}}')).problems
+    (found,) = compose_json(SourceText("f.json", f'{{"a": {number}}}')).problems
     assert (found.line, found.column, found.code) == (1, 7, "not-finite")
 
 
@@ -55,14 +55,14 @@ def test_numbers_are_finite(number: str) -> None:
 @pytest.mark.parametrize("text", ['{{"a": "x{}"}}', '{{"x{}": 1}}'], ids=["value", "key"])
 def test_characters_that_cannot_be_stored_are_refused(text: str, escape: str) -> None:
     """Neither a lone surrogate nor NUL gets in through an escape."""
-    (found,) = compose_json(Source("f.json", text.format(escape))).problems
+    (found,) = compose_json(SourceText("f.json", text.format(escape))).problems
     assert found.code == "bad-character"
 
 
 def test_every_kind_of_value_keeps_its_type() -> None:
     """All of JSON, with its types and its order of keys."""
     text = ' {"b": [1, -2.5, 1E2, true, false, null, "x\\n\\u00e9"], "a": {}, "": [[]]}\n'
-    root = compose_json(Source("f.json", text)).root
+    root = compose_json(SourceText("f.json", text)).root
     assert root is not None
     assert isinstance(root.value, dict)
     assert list(root.value) == ["b", "a", ""]

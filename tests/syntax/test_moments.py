@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopwright.syntax.moments import point_ms, span_ms, write_point
+from loopwright.syntax.notations import point_ms, span_ms, write_point
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 import re2
 
-from loopwright.syntax.patterns import Fault, compiled, pattern_engine, pattern_fault
+from loopwright.syntax.patterns import PatternFault, compiled, pattern_engine, pattern_fault
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_patterns_that_need_backtracking_run_in_the_javascript_engine(
 ) -> None:
     """RE2 runs what it can, JavaScript's engine the rest; words of a third language are refused."""
     found = pattern_engine(pattern)
-    assert (found.code if isinstance(found, Fault) else found) == engine
+    assert (found.code if isinstance(found, PatternFault) else found) == engine
 
 
 def test_the_engine_stays_silent(capfd: pytest.CaptureFixture[str]) -> None:

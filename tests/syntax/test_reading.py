@@ -7,9 +7,8 @@ from collections.abc import Callable
 import pytest
 import yaml
 
-from loopwright.syntax.diagnostic import Diagnostic
-from loopwright.syntax.reading import read
-from loopwright.syntax.yaml_reader import FASTEST
+from loopwright.syntax.document import Diagnostic
+from loopwright.syntax.readers import FASTEST, read
 
 TRACED = sys.gettrace() is not None  # under coverage, time says nothing
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loopwright.syntax.refs import ref_problem
+from loopwright.syntax.notations import ref_problem
 
 
 @pytest.mark.parametrize("name", ["main", "feature/a-1", "v1.2", "Jörg/fix", "a" * 200])

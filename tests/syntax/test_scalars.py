@@ -2,7 +2,7 @@
 
 import pytest
 
-from loopwright.syntax.scalars import BadScalar, resolve
+from loopwright.syntax.composer import BadScalar, resolve
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from pydantic import AliasPath, BaseModel, Field
 from typing_extensions import TypedDict
 
-from loopwright.syntax.schema_walk import Loc, Schema, SchemaMap
+from loopwright.syntax.schema_errors import Loc, Schema, SchemaMap
 
 
 class Leaf(BaseModel):

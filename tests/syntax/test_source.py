@@ -2,8 +2,8 @@
 
 import pytest
 
-from loopwright.syntax.reading import read
-from loopwright.syntax.source import Source
+from loopwright.syntax.document import SourceText
+from loopwright.syntax.readers import read
 
 
 @pytest.mark.item("A22")
@@ -53,4 +53,4 @@ def test_the_mark_of_utf8_is_accepted() -> None:
 )
 def test_positions_count_from_one(offset: int, place: tuple[int, int]) -> None:
     """A line end belongs to the line it ends; the end of the text has a position too."""
-    assert Source("f", "ab\n\ncdefg").position(offset) == place
+    assert SourceText("f", "ab\n\ncdefg").position(offset) == place

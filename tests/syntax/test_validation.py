@@ -8,9 +8,8 @@ import pytest
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
-from loopwright.syntax.diagnostic import Diagnostic
-from loopwright.syntax.document import Document
-from loopwright.syntax.reading import read
+from loopwright.syntax.document import Diagnostic, Document
+from loopwright.syntax.readers import read
 from loopwright.syntax.validation import validate
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loopwright.syntax.words import did_you_mean, misspelt, one_of, show, suggest
+from loopwright.syntax.document import did_you_mean, misspelt, one_of, show, suggest
 
 KNOWN = ["name", "max_iterations", "memory", "for_each", "until", "agents"]
 

@@ -3,10 +3,9 @@
 import pytest
 import yaml
 
-from loopwright.syntax.composing import Composer
-from loopwright.syntax.diagnostic import Diagnostic
-from loopwright.syntax.source import Source
-from loopwright.syntax.yaml_reader import FASTEST, Loader, compose_yaml
+from loopwright.syntax.composer import Composer
+from loopwright.syntax.document import Diagnostic, SourceText
+from loopwright.syntax.readers import FASTEST, Loader, compose_yaml
 
 EITHER = pytest.mark.parametrize(
     "loader", [FASTEST, yaml.SafeLoader], ids=["fastest", "pure Python"]
@@ -14,7 +13,7 @@ EITHER = pytest.mark.parametrize(
 
 
 def compose(text: str, loader: Loader = FASTEST) -> Composer:
-    return compose_yaml(Source("f.yaml", text), loader=loader)
+    return compose_yaml(SourceText("f.yaml", text), loader=loader)
 
 
 def value(text: str, loader: Loader = FASTEST) -> object:

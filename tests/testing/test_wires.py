@@ -15,23 +15,26 @@ import pytest
 
 from loopwright.errors import DefinitionError
 from loopwright.testing.wires import (
-    Call,
-    Fault,
-    Script,
-    Turn,
-    Usage,
-    When,
+    ScriptedCall,
+    ScriptedFault,
+    ScriptedTurn,
+    ScriptedUsage,
+    TurnFilter,
     WireRequest,
+    WireScript,
     WireServer,
     read_script,
 )
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
-TURN = Turn(
+TURN = ScriptedTurn(
     text="I look at two things.",
     thinking="Hm.",
-    calls=(Call(name="read", args={"path": "a"}), Call(name="list", args={"path": "b"})),
-    usage=Usage(input=100, output=7, cached=40),
+    calls=(
+        ScriptedCall(name="read", args={"path": "a"}),
+        ScriptedCall(name="list", args={"path": "b"}),
+    ),
+    usage=ScriptedUsage(input=100, output=7, cached=40),
     times=None,
 )
 BODIES: dict[str, dict[str, Any]] = {
@@ -46,7 +49,7 @@ KEY = {"authorization": "Bearer k"}
 def test_the_anthropic_client(stream: bool) -> None:
     """Text, thought, both calls and the usage arrive in the official client."""
     with (
-        WireServer(Script(turns=(TURN,))) as wires,
+        WireServer(WireScript(turns=(TURN,))) as wires,
         anthropic.Anthropic(base_url=wires.url, api_key="k", max_retries=0) as client,
     ):
         if stream:
@@ -66,7 +69,7 @@ def test_the_anthropic_client(stream: bool) -> None:
 def test_the_openai_client_on_chat() -> None:
     """The same on the Chat Completions wire, whole and in pieces."""
     with (
-        WireServer(Script(turns=(TURN,))) as wires,
+        WireServer(WireScript(turns=(TURN,))) as wires,
         openai.OpenAI(base_url=f"{wires.url}/v1", api_key="k", max_retries=0) as client,
     ):
         whole = client.chat.completions.create(model="m", messages=HELLO)
@@ -92,7 +95,7 @@ def test_the_openai_client_on_chat() -> None:
 def test_the_openai_client_on_responses() -> None:
     """The same on the Responses wire."""
     with (
-        WireServer(Script(turns=(TURN,))) as wires,
+        WireServer(WireScript(turns=(TURN,))) as wires,
         openai.OpenAI(base_url=f"{wires.url}/v1", api_key="k", max_retries=0) as client,
     ):
         whole: Any = client.responses.create(model="m", input="hello")
@@ -109,8 +112,8 @@ def test_the_openai_client_on_responses() -> None:
 @pytest.mark.parametrize("status", [400, 401, 429, 500, 529])
 def test_errors(path: str, status: int) -> None:
     """Each wire has each error, with the pause that was asked for."""
-    fault = Fault(status=status, message="no", retry_after=2)
-    with WireServer(Script(turns=(Turn(fault=fault),))) as wires:
+    fault = ScriptedFault(status=status, message="no", retry_after=2)
+    with WireServer(WireScript(turns=(ScriptedTurn(fault=fault),))) as wires:
         answer = httpx2.post(f"{wires.url}{path}", json=BODIES[path], headers=KEY)
     assert answer.status_code == status
     assert answer.json()["error"]["message"] == "no"
@@ -120,7 +123,7 @@ def test_errors(path: str, status: int) -> None:
 @pytest.mark.parametrize("path", BODIES)
 def test_a_prompt_that_does_not_fit(path: str) -> None:
     """With a window the server refuses longer prompts, in the words of the wire."""
-    with WireServer(Script(window=50, otherwise=Turn(text="ok"))) as wires:
+    with WireServer(WireScript(window=50, otherwise=ScriptedTurn(text="ok"))) as wires:
         long = json.loads(json.dumps(BODIES[path]).replace("hello", "hello " * 50))
         short, refused = (
             httpx2.post(f"{wires.url}{path}", json=one, headers=KEY) for one in (BODIES[path], long)
@@ -172,7 +175,7 @@ def test_what_services_refuse_is_refused(body: dict[str, Any], complaint: str) -
     """A strict server says what is wrong and remembers it; a lenient one answers."""
     sent = {**BODIES["/v1/chat/completions"], **body}
     for strict in (True, False):
-        with WireServer(Script(strict=strict, otherwise=Turn(text="ok"))) as wires:
+        with WireServer(WireScript(strict=strict, otherwise=ScriptedTurn(text="ok"))) as wires:
             answer = httpx2.post(f"{wires.url}/v1/chat/completions", json=sent, headers=KEY)
             assert answer.status_code == (400 if strict else 200)
             assert bool(wires.refused) is strict
@@ -183,12 +186,12 @@ def test_what_services_refuse_is_refused(body: dict[str, Any], complaint: str) -
 def test_turns_are_chosen_by_what_is_asked() -> None:
     """The first unused turn that fits is used; what fits none gets `otherwise`."""
     turns = (
-        Turn(when=When(contains="title"), text="A title"),
-        Turn(when=When(model="small"), text="small one"),
-        Turn(when=When(system="judge"), text="verdict"),
-        Turn(text="first"),
+        ScriptedTurn(when=TurnFilter(contains="title"), text="A title"),
+        ScriptedTurn(when=TurnFilter(model="small"), text="small one"),
+        ScriptedTurn(when=TurnFilter(system="judge"), text="verdict"),
+        ScriptedTurn(text="first"),
     )
-    script = Script(turns=turns, otherwise=Turn(text="nothing left"))
+    script = WireScript(turns=turns, otherwise=ScriptedTurn(text="nothing left"))
 
     def say(text: str, model: str = "big", system: str = "") -> str:
         messages = [{"role": "system", "content": system}] if system else []
@@ -207,7 +210,7 @@ def test_turns_are_chosen_by_what_is_asked() -> None:
 
 def test_a_script_that_runs_out_says_so() -> None:
     """The refusal names the request, so that a test that fails can be understood."""
-    with WireServer(Script(turns=(Turn(text="one"),))) as wires:
+    with WireServer(WireScript(turns=(ScriptedTurn(text="one"),))) as wires:
         for _ in range(2):
             answer = httpx2.post(
                 f"{wires.url}/v1/messages", json=BODIES["/v1/messages"], headers=KEY
@@ -219,7 +222,7 @@ def test_a_script_that_runs_out_says_so() -> None:
 def test_a_chooser_that_raises_is_told() -> None:
     """Its client is not left waiting."""
 
-    def broken(request: WireRequest) -> Turn:
+    def broken(request: WireRequest) -> ScriptedTurn:
         raise KeyError(request.model)
 
     with WireServer(choose=broken) as wires:
@@ -239,7 +242,7 @@ def test_a_chooser_that_raises_is_told() -> None:
 )
 def test_keys(headers: dict[str, str], status: int) -> None:
     """A key is always needed, and with `keys` the right one."""
-    with WireServer(Script(keys=("k",), otherwise=Turn(text="ok"))) as wires:
+    with WireServer(WireScript(keys=("k",), otherwise=ScriptedTurn(text="ok"))) as wires:
         body = BODIES["/v1/messages"]
         assert httpx2.post(f"{wires.url}/v1/messages", json=body, headers=headers).status_code == (
             status
@@ -248,10 +251,10 @@ def test_keys(headers: dict[str, str], status: int) -> None:
 
 def test_a_cut_and_a_stall() -> None:
     """A connection can be dropped in the middle, and one that stalls goes on when told."""
-    cut = Turn(text="one two three", chunk=4, cut_after=1)
-    stall = Turn(text="one two three", chunk=4, stall_after=1)
+    cut = ScriptedTurn(text="one two three", chunk=4, cut_after=1)
+    stall = ScriptedTurn(text="one two three", chunk=4, stall_after=1)
     body = {**BODIES["/v1/chat/completions"], "stream": True}
-    with WireServer(Script(turns=(cut, stall))) as wires:
+    with WireServer(WireScript(turns=(cut, stall))) as wires:
         url = f"{wires.url}/v1/chat/completions"
         with pytest.raises(httpx2.TransportError):
             httpx2.post(url, json=body, headers=KEY)
@@ -331,7 +334,7 @@ def test_the_gemini_wire(method: str) -> None:
         "systemInstruction": {"parts": [{"text": "Be brief."}]},
         "tools": [{"functionDeclarations": [{"name": "read"}, {"name": "list"}]}],
     }
-    with WireServer(Script(turns=(TURN,))) as wires:
+    with WireServer(WireScript(turns=(TURN,))) as wires:
         url = f"{wires.url}/v1beta/models/gemini-x:{method}"
         answer = httpx2.post(url, json=body, headers={"x-goog-api-key": "k"})
         refused = httpx2.post(url, json=body)

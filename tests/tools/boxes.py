@@ -11,16 +11,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from loopwright.app.toolroom import open_workshop
-from loopwright.model.messages import CallPart
-from loopwright.model.turns import WantedCall
-from loopwright.tools.native import ShellRules
-from loopwright.tools.outcome import ToolOutcome
-from loopwright.tools.servers import StdioServer
-from loopwright.tools.shelf import FolderShelf
-from loopwright.tools.toolbox import NATIVE, Grant, ServerGrant, Toolbox
-from loopwright.tools.workshop import Workshop
-from tests.programs import leaping
+from loopwright.model.chat import CallPart, RequestedCall
+from loopwright.operations.agents.tools import open_workshop
+from loopwright.tools.builtin import ShellRules
+from loopwright.tools.mcp.connections import StdioServer
+from loopwright.tools.results import FolderResultStore, ToolCallResult
+from loopwright.tools.toolbox import NATIVE, Grant, ServerGrant, Toolbox, Workshop
+from tests.agents import leaping
 
 CANARY = "canary-5f2d81c0a9"
 SERVER = Path(__file__).with_name("mcp_server.py")
@@ -63,7 +60,9 @@ class Room:
         return self.folder / "work"
 
     def box(self, grant: Grant = ALL) -> Toolbox:
-        return self.workshop.toolbox(str(self.work), grant, FolderShelf(self.folder / "shelf"))
+        return self.workshop.toolbox(
+            str(self.work), grant, FolderResultStore(self.folder / "shelf")
+        )
 
 
 def furnish(folder: Path) -> Path:
@@ -94,23 +93,23 @@ def inside(folder: Path, play: Callable[[Room], Awaitable[T]], **variables: str)
     return leaping.play(whole())
 
 
-def run(folder: Path, tool: str, arguments: Any, grant: Grant = ALL, **how: bool) -> ToolOutcome:
+def run(folder: Path, tool: str, arguments: Any, grant: Grant = ALL, **how: bool) -> ToolCallResult:
     """One call in a fresh room."""
     if not (folder / "work").exists():
         furnish(folder)
 
-    async def play() -> ToolOutcome:
+    async def play() -> ToolCallResult:
         async with open_workshop(environment(), "token-of-a-test") as workshop:
             return await Room(folder, workshop).box(grant).run(tool, arguments, **how)
 
     return asyncio.run(play())
 
 
-def resolved(folder: Path, name: str, args: str = "{}", grant: Grant = ALL) -> WantedCall:
+def resolved(folder: Path, name: str, args: str = "{}", grant: Grant = ALL) -> RequestedCall:
     if not (folder / "work").exists():
         furnish(folder)
 
-    async def play() -> WantedCall:
+    async def play() -> RequestedCall:
         async with open_workshop(environment(), "token-of-a-test") as workshop:
             return (
                 await Room(folder, workshop)
@@ -121,11 +120,11 @@ def resolved(folder: Path, name: str, args: str = "{}", grant: Grant = ALL) -> W
     return asyncio.run(play())
 
 
-def value(outcome: ToolOutcome) -> Any:
+def value(outcome: ToolCallResult) -> Any:
     return msgspec.json.decode(outcome.text)
 
 
-def problem(outcome: ToolOutcome) -> str:
+def problem(outcome: ToolCallResult) -> str:
     """The slug of a refusal."""
     assert outcome.error, outcome
     return str(value(outcome)["type"])

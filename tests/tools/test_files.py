@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from loopwright.tools.files import LIST_ENTRIES, PAGE_BYTES, READ_BYTES
+from loopwright.tools.file_tools import LIST_ENTRIES, PAGE_BYTES, READ_BYTES
 from loopwright.tools.toolbox import Toolbox
 from tests.tools.boxes import ALL, CANARY, Room, furnish, inside, problem, run, value
 

@@ -5,21 +5,21 @@ from collections.abc import Awaitable
 
 import pytest
 
-from loopwright.tools.gate import Gate, Limit
+from loopwright.tools.builtin import ToolLimit, ToolSlots
 
-FREE, TWO, ALONE = Limit(), Limit(at_once=2), Limit(exclusive=True)
+FREE, TWO, ALONE = ToolLimit(), ToolLimit(at_once=2), ToolLimit(exclusive=True)
 
 
 class Calls:
     """Calls that go on until they are told to end."""
 
     def __init__(self) -> None:
-        self.gate = Gate()
+        self.gate = ToolSlots()
         self.running: list[str] = []
         self.ends: dict[str, asyncio.Event] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
 
-    async def begin(self, name: str, limit: Limit, tool: str = "tool") -> None:
+    async def begin(self, name: str, limit: ToolLimit, tool: str = "tool") -> None:
         self.ends[name] = asyncio.Event()
         self.tasks[name] = asyncio.create_task(self._one(name, limit, tool))
         await settle()
@@ -32,7 +32,7 @@ class Calls:
         self.tasks[name].cancel()
         await settle()
 
-    async def _one(self, name: str, limit: Limit, tool: str) -> None:
+    async def _one(self, name: str, limit: ToolLimit, tool: str) -> None:
         async with self.gate.turn(tool, limit):
             self.running.append(name)
             try:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.app.toolroom import open_workshop
-from loopwright.model.messages import CallPart
+from loopwright.model.chat import CallPart
 from loopwright.model.record import JsonValue
-from loopwright.tools.native import ShellRules
-from loopwright.tools.outcome import as_json
-from loopwright.tools.servers import StdioServer
+from loopwright.operations.agents.tools import open_workshop
+from loopwright.tools.builtin import ShellRules
+from loopwright.tools.mcp.connections import StdioServer
+from loopwright.tools.results import as_json
 from loopwright.tools.toolbox import ServerGrant, Toolbox
 from tests.tools.boxes import ALL, CANARY, SERVER, Room, environment, furnish
 

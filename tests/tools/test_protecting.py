@@ -2,7 +2,7 @@
 
 import pytest
 
-from loopwright.tools.protecting import Protection
+from loopwright.tools.workspace_tree import Protection
 
 
 @pytest.mark.item("D5", "D13", "I-9")

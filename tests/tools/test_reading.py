@@ -2,8 +2,8 @@
 
 import pytest
 
-from loopwright.tools.outcome import Refusal
-from loopwright.tools.reading import check_reading
+from loopwright.tools.results import ToolRefusal
+from loopwright.tools.shell import check_reading
 
 FINE = [
     ["grep", "-rn", "x", "."],
@@ -77,5 +77,5 @@ def test_what_reads_is_let_through(argv: list[str]) -> None:
 @pytest.mark.parametrize("argv", REFUSED, ids=" ".join)
 def test_what_does_more_is_refused(argv: list[str]) -> None:
     """Other programs, and options that write, follow links or start something."""
-    with pytest.raises(Refusal):
+    with pytest.raises(ToolRefusal):
         check_reading(argv)

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from loopwright.model.messages import CallPart
-from loopwright.tools.gate import Limit
-from loopwright.tools.outcome import ToolOutcome
-from loopwright.tools.servers import HttpServer, ServerSpec
+from loopwright.model.chat import CallPart
+from loopwright.tools.builtin import ToolLimit
+from loopwright.tools.mcp.connections import HttpServer, ServerSpec
+from loopwright.tools.results import ToolCallResult
 from loopwright.tools.toolbox import Grant, ServerGrant, Toolbox
-from tests.programs.leaping import HOUR_S, leap_when
+from tests.agents.leaping import HOUR_S, leap_when
 from tests.tools.boxes import (
     CANARY,
     MCP_TOOLS,
@@ -237,7 +237,7 @@ def test_secrets_reach_a_server_by_name_and_come_back_blotted(tmp_path: Path) ->
     spec = stdio(pass_env=("BENCH_TOKEN",))
     grant = Grant(servers=(ServerGrant(name="bench", spec=spec, allow=("*",)),))
 
-    async def play(room: Room) -> list[ToolOutcome]:
+    async def play(room: Room) -> list[ToolCallResult]:
         box = room.box(grant)
         return [await box.run("bench.secret", {}), await box.run("bench.variables", {})]
 
@@ -279,7 +279,7 @@ def test_a_long_answer_is_kept_and_shown_by_its_head(tmp_path: Path) -> None:
 
 def test_a_time_limit_gives_up_and_tells_the_server(tmp_path: Path) -> None:
     """The server hears of it, and serves on."""
-    grant = replace(STDIO, limits={"bench.wait": Limit(seconds=HOUR_S)})
+    grant = replace(STDIO, limits={"bench.wait": ToolLimit(seconds=HOUR_S)})
 
     async def play(room: Room) -> None:
         box = room.box(grant)
@@ -316,7 +316,8 @@ def test_calls_of_one_server_overlap(tmp_path: Path) -> None:
 def test_the_library_is_loaded_by_the_first_server_only() -> None:
     """Importing the room, and using built-in tools, does not wait for it."""
     code = (
-        "import sys, loopwright.app.toolroom; print('mcp' in sys.modules or 'anyio' in sys.modules)"
+        "import sys, loopwright.operations.agents.tools; "
+        "print('mcp' in sys.modules or 'anyio' in sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60

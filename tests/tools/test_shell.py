@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from loopwright.programs.sandbox import works
-from loopwright.tools.gate import Limit
-from loopwright.tools.native import ShellRules
-from loopwright.tools.outcome import ToolOutcome
-from tests.programs.leaping import leap_when
+from loopwright.agents.sandbox.bubblewrap import works
+from loopwright.tools.builtin import ShellRules, ToolLimit
+from loopwright.tools.results import ToolCallResult
+from tests.agents.leaping import leap_when
 from tests.tools.boxes import ALL, CANARY, Room, furnish, inside, problem, run, value
 
 PYTHON = Path(sys.executable)
@@ -25,11 +24,11 @@ RULES = ShellRules(
 GRANT = replace(ALL, commands=RULES)
 
 
-def shell(folder: Path, *argv: str, **more: Any) -> ToolOutcome:
+def shell(folder: Path, *argv: str, **more: Any) -> ToolCallResult:
     return run(folder, "shell.exec", {"argv": list(argv), **more}, GRANT)
 
 
-def python(folder: Path, code: str, **more: Any) -> ToolOutcome:
+def python(folder: Path, code: str, **more: Any) -> ToolCallResult:
     return shell(folder, str(PYTHON), "-c", code, **more)
 
 
@@ -172,7 +171,7 @@ def is_alive(pid: int) -> bool:
 def test_a_time_limit_ends_the_whole_tree(tmp_path: Path) -> None:
     """No exit code, the output so far, and no process left, in whichever session it hid."""
 
-    async def play(room: Room) -> ToolOutcome:
+    async def play(room: Room) -> ToolCallResult:
         argv = {"argv": [str(PYTHON), "-c", SPAWN], "timeout_s": 200}
         call = asyncio.create_task(room.box(GRANT).run("shell.exec", argv))
         await leap_when((room.work / "pid").exists, seconds=250)
@@ -189,7 +188,7 @@ def test_a_time_limit_ends_the_whole_tree(tmp_path: Path) -> None:
 
 def test_a_limit_of_the_author_is_stricter_than_a_wish(tmp_path: Path) -> None:
     """The model may ask for less time, not for more."""
-    grant = replace(GRANT, limits={"shell.exec": Limit(seconds=1)})
+    grant = replace(GRANT, limits={"shell.exec": ToolLimit(seconds=1)})
     argv = [str(PYTHON), "-c", "import time; time.sleep(30)"]
     began = time.monotonic()
     outcome = run(tmp_path, "shell.exec", {"argv": argv, "timeout_s": 3_600}, grant)
@@ -246,7 +245,7 @@ def test_two_calls_run_side_by_side(tmp_path: Path) -> None:
         "while not os.path.exists(sys.argv[2]): time.sleep(0.01)\n"
     )
 
-    async def play(room: Room) -> list[ToolOutcome]:
+    async def play(room: Room) -> list[ToolCallResult]:
         box = room.box(GRANT)
         calls = [
             box.run("shell.exec", {"argv": [str(PYTHON), "-c", code, *pair], "timeout_s": 60})
@@ -265,14 +264,14 @@ def test_a_bare_name_is_never_found_in_the_workspace(tmp_path: Path) -> None:
     (work / "bin" / "tool-x").chmod(0o755)
     grant = replace(ALL, commands=ShellRules(allow=("tool-x",)))
 
-    async def play(room: Room) -> ToolOutcome:
+    async def play(room: Room) -> ToolCallResult:
         return await room.box(grant).run("shell.exec", {"argv": ["tool-x"], "cwd": "src"})
 
     (tmp_path / "second").mkdir()
     path = f"{work / 'bin'}{os.pathsep}{os.environ['PATH']}"
     second = tmp_path / "second"
 
-    async def there(room: Room) -> ToolOutcome:
+    async def there(room: Room) -> ToolCallResult:
         room.folder = tmp_path
         return await play(room)
 

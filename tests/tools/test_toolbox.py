@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.tools.gate import Limit
-from loopwright.tools.outcome import ToolOutcome
-from loopwright.tools.servers import HttpServer
-from loopwright.tools.toolbox import NATIVE, Grant, Offer, ServerGrant, grant_problem
-from loopwright.tools.workshop import Workshop
+from loopwright.tools.builtin import ToolLimit
+from loopwright.tools.mcp.connections import HttpServer
+from loopwright.tools.results import ToolCallResult
+from loopwright.tools.toolbox import NATIVE, Grant, Offer, ServerGrant, Workshop, grant_problem
 from tests.tools.boxes import (
     ALL,
     WORKSPACE,
@@ -182,7 +181,7 @@ def test_a_tool_that_throws_is_data(tmp_path: Path) -> None:
     def broken(schema: object, value: object) -> str | None:
         raise ZeroDivisionError("no such luck")
 
-    async def play(room: Room) -> ToolOutcome:
+    async def play(room: Room) -> ToolCallResult:
         workshop = Workshop(room.workshop._programs, broken)
         return await Room(room.folder, workshop).box().run("fs.read", {"path": "README.md"})
 
@@ -194,7 +193,7 @@ def test_a_tool_that_throws_is_data(tmp_path: Path) -> None:
 @pytest.mark.item("W15")
 def test_a_time_limit_is_data(tmp_path: Path) -> None:
     """A call that takes too long is told so."""
-    grant = replace(ALL, limits={"fs.search": Limit(seconds=0)})
+    grant = replace(ALL, limits={"fs.search": ToolLimit(seconds=0)})
     assert problem(run(tmp_path, "fs.search", {"pattern": "x"}, grant)) == "timeout"
 
 

@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from loopwright.app.skills import Skill, find_skills
-from loopwright.app.toolroom import open_workshop
 from loopwright.model.trackers import LOOP_OUTPUT, Item
+from loopwright.operations.agents.skills import SkillFile, find_skills
+from loopwright.operations.agents.tools import open_workshop
 from loopwright.stores.trackers import MemoryTrackers
-from loopwright.tools.desk import Desk
-from loopwright.tools.outcome import ToolOutcome
-from loopwright.tools.shelf import FolderShelf
+from loopwright.tools.results import FolderResultStore, ToolCallResult
 from loopwright.tools.toolbox import NATIVE, Grant, Toolbox
+from loopwright.tools.tracker_scope import TrackerScope
 from tests.tools.boxes import environment, furnish, problem, value
 
 ENGINE = Item(
@@ -36,10 +35,10 @@ class Table:
         self.has_desk = desk
         self._keys = 0
 
-    def do(self, tool: str, key: str = "", **arguments: Any) -> ToolOutcome:
+    def do(self, tool: str, key: str = "", **arguments: Any) -> ToolCallResult:
         self._keys += 1
         chosen = key or f"k{self._keys}"
-        desk = Desk(
+        desk = TrackerScope(
             trackers=self.trackers,
             scope="s",
             memory="memory:work",
@@ -47,15 +46,15 @@ class Table:
             role=self.role,
             now_ms=lambda: 7,
             made=lambda kind: [ENGINE] if kind == "artifact" else [],
-            skills=lambda: {"knit": Skill("knit", "How to knit", "Two left.")},
+            skills=lambda: {"knit": SkillFile("knit", "How to knit", "Two left.")},
         )
 
-        async def work() -> ToolOutcome:
+        async def work() -> ToolCallResult:
             async with open_workshop(environment(), "token-of-a-test") as shop:
                 box: Toolbox = shop.toolbox(
                     str(self.folder / "work"),
                     Grant(native=tuple(NATIVE)),
-                    FolderShelf(self.folder / "shelf"),
+                    FolderResultStore(self.folder / "shelf"),
                     desk if self.has_desk else None,
                 )
                 return await box.run(tool, arguments, key=chosen)
@@ -140,10 +139,10 @@ def test_skills(table: Table, tmp_path: Path) -> None:
     (project / ".loopwright" / "skills").mkdir(parents=True)
     (project / ".loopwright" / "skills" / "sew.md").write_text("---\nx: 1\n---\nOurs.")
     assert find_skills(home, None) == {
-        "plain": Skill("plain", "", "Just words."),
-        "sew": Skill("sew", "Sewing", "Stitch."),
+        "plain": SkillFile("plain", "", "Just words."),
+        "sew": SkillFile("sew", "Sewing", "Stitch."),
     }
-    assert find_skills(home, project)["sew"] == Skill("sew", "", "Ours.")
+    assert find_skills(home, project)["sew"] == SkillFile("sew", "", "Ours.")
 
 
 @pytest.mark.item("coqui-88")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.tools.outcome import Refusal
-from loopwright.tools.tree import Tree
+from loopwright.tools.results import ToolRefusal
+from loopwright.tools.workspace_tree import WorkspaceTree
 from tests.tools.boxes import CANARY, furnish
 
 LIMIT = 10_000
@@ -18,7 +18,7 @@ RENAME_EXCHANGE = 2
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Tree:
+def tree(tmp_path: Path) -> WorkspaceTree:
     work = furnish(tmp_path)
     (work / "inner").symlink_to("src")
     (work / "out").symlink_to("../neighbour")
@@ -28,14 +28,14 @@ def tree(tmp_path: Path) -> Tree:
     (work / "round").symlink_to("round")
     (work / "src" / "up").symlink_to("../..")
     (work / "proc").symlink_to("/proc/self")
-    return Tree(work)
+    return WorkspaceTree(work)
 
 
-def refused(tree: Tree, name: str) -> str:
+def refused(tree: WorkspaceTree, name: str) -> str:
     """Why a name can be neither read nor written, the same both times."""
-    with pytest.raises(Refusal) as reading:
+    with pytest.raises(ToolRefusal) as reading:
         tree.read(tree.locate(name), LIMIT)
-    with pytest.raises(Refusal) as writing:
+    with pytest.raises(ToolRefusal) as writing:
         tree.write(tree.locate(name), b"written")
     assert CANARY not in str(reading.value) + str(writing.value)
     return writing.value.problem
@@ -68,7 +68,7 @@ OUTSIDE = [
 
 @pytest.mark.item("D1", "D2", "D6", "W25")
 @pytest.mark.parametrize("name", OUTSIDE)
-def test_nothing_leads_out(tree: Tree, tmp_path: Path, name: str) -> None:
+def test_nothing_leads_out(tree: WorkspaceTree, tmp_path: Path, name: str) -> None:
     """Whatever the way, a place outside is neither read nor written, and nothing appears there."""
     before = sorted(tmp_path.rglob("*"))
     assert refused(tree, name) == "outside-workspace"
@@ -90,7 +90,7 @@ def test_nothing_leads_out(tree: Tree, tmp_path: Path, name: str) -> None:
         pytest.param(".", "not-a-file", id="root"),
     ],
 )
-def test_what_is_no_path_is_refused(tree: Tree, name: str, why: str) -> None:
+def test_what_is_no_path_is_refused(tree: WorkspaceTree, name: str, why: str) -> None:
     """Names that no file can have are told as what they are."""
     assert refused(tree, name) == why
 
@@ -108,22 +108,22 @@ def test_what_is_no_path_is_refused(tree: Tree, name: str, why: str) -> None:
         ("..x/...", "..x/..."),
     ],
 )
-def test_a_name_becomes_its_real_place(tree: Tree, name: str, real: str) -> None:
+def test_a_name_becomes_its_real_place(tree: WorkspaceTree, name: str, real: str) -> None:
     """Links inside are followed; what does not exist yet has a place too."""
     assert "/".join(tree.locate(name)) == real
 
 
-def test_the_whole_path_of_something_inside_is_taken(tree: Tree) -> None:
+def test_the_whole_path_of_something_inside_is_taken(tree: WorkspaceTree) -> None:
     """Models like to write absolute paths; inside the workspace they mean what they say."""
     assert tree.locate(f"{tree.root}/src/main.py") == ("src", "main.py")
     assert tree.locate(tree.root) == ()
-    with pytest.raises(Refusal):
+    with pytest.raises(ToolRefusal):
         tree.locate(f"{tree.root}-twin/x")
 
 
 @pytest.mark.item("D4")
 @pytest.mark.parametrize("kind", ["fifo", "device-link"])
-def test_only_regular_files_are_opened(tree: Tree, kind: str) -> None:
+def test_only_regular_files_are_opened(tree: WorkspaceTree, kind: str) -> None:
     """A pipe nobody writes to is not waited for, a device is not read."""
     place = Path(tree.root) / "thing"
     if kind == "fifo":
@@ -135,7 +135,7 @@ def test_only_regular_files_are_opened(tree: Tree, kind: str) -> None:
 
 
 @pytest.mark.item("D4")
-def test_a_hard_link_is_replaced_and_not_written_into(tree: Tree, tmp_path: Path) -> None:
+def test_a_hard_link_is_replaced_and_not_written_into(tree: WorkspaceTree, tmp_path: Path) -> None:
     """The other name of the file keeps its content."""
     os.link(tmp_path / "neighbour" / "secret.txt", tmp_path / "work" / "twin")
     tree.write(("twin",), b"mine")
@@ -143,7 +143,7 @@ def test_a_hard_link_is_replaced_and_not_written_into(tree: Tree, tmp_path: Path
     assert tree.read(("twin",), LIMIT) == b"mine"
 
 
-def test_a_write_is_whole_and_leaves_nothing_else(tree: Tree, tmp_path: Path) -> None:
+def test_a_write_is_whole_and_leaves_nothing_else(tree: WorkspaceTree, tmp_path: Path) -> None:
     """Folders are made, rights are kept, no temporary file stays."""
     script = tmp_path / "work" / "run.sh"
     script.write_text("old")
@@ -157,15 +157,15 @@ def test_a_write_is_whole_and_leaves_nothing_else(tree: Tree, tmp_path: Path) ->
 @pytest.mark.item("D12")
 def test_a_workspace_that_is_gone_is_told(tmp_path: Path) -> None:
     """Nothing hangs, nothing is made in its place."""
-    tree = Tree(tmp_path / "gone")
-    with pytest.raises(Refusal, match="workspace-gone"):
+    tree = WorkspaceTree(tmp_path / "gone")
+    with pytest.raises(ToolRefusal, match="workspace-gone"):
         tree.write(("x",), b"")
     assert not (tmp_path / "gone").exists()
 
 
 @pytest.mark.item("D3")
 @pytest.mark.skipif(sys.platform != "linux", reason="two names change places at once on Linux only")
-def test_a_folder_swapped_for_a_link_leaks_nothing(tree: Tree, tmp_path: Path) -> None:
+def test_a_folder_swapped_for_a_link_leaks_nothing(tree: WorkspaceTree, tmp_path: Path) -> None:
     """While somebody exchanges a folder for a link to the neighbour, again and again, reads and
     writes hit the workspace or fail."""
     work = tmp_path / "work"
@@ -191,7 +191,7 @@ def test_a_folder_swapped_for_a_link_leaks_nothing(tree: Tree, tmp_path: Path) -
                     tree.write(tree.locate(f"box/new-{turn}.txt"), b"mine")
                 else:
                     seen.add(tree.read(tree.locate("box/secret.txt"), LIMIT))
-            except Refusal:
+            except ToolRefusal:
                 refusals += 1
     finally:
         stop.set()

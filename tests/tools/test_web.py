@@ -5,16 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.app.outgoing import Target, check_url
-from loopwright.app.sending import Fetched
-from loopwright.app.web_pages import MOST_REDIRECTS, PublicWeb
 from loopwright.errors import LoopwrightError
-from loopwright.tools.native import ShellRules
-from loopwright.tools.outcome import Refusal, ToolOutcome
-from loopwright.tools.shelf import FolderShelf
-from loopwright.tools.toolbox import Grant
-from loopwright.tools.web import html_text
-from loopwright.tools.workshop import Workshop
+from loopwright.operations.outgoing_requests import (
+    MOST_REDIRECTS,
+    Fetched,
+    PublicWeb,
+    Target,
+    check_url,
+)
+from loopwright.tools.builtin import ShellRules, html_text
+from loopwright.tools.results import FolderResultStore, ToolCallResult, ToolRefusal
+from loopwright.tools.toolbox import Grant, Workshop
 from tests.tools.boxes import furnish, problem, value
 
 PAGES = {
@@ -43,13 +44,13 @@ def got(target: Target, *, seconds: float, limit: int) -> Fetched:
     return PAGES[target.host]
 
 
-def fetched(tmp_path: Path, url: str, *, offline: bool = False) -> ToolOutcome:
+def fetched(tmp_path: Path, url: str, *, offline: bool = False) -> ToolCallResult:
     """What the tool answers, with a web of a few pages behind it."""
     if not (tmp_path / "work").exists():
         furnish(tmp_path)
     workshop = Workshop(None, lambda schema, one: None, web=PublicWeb(checked, got))  # type: ignore[arg-type]
     grant = Grant(native=("web.fetch",), commands=ShellRules(offline=offline))
-    box = workshop.toolbox(str(tmp_path / "work"), grant, FolderShelf(tmp_path / "shelf"))
+    box = workshop.toolbox(str(tmp_path / "work"), grant, FolderResultStore(tmp_path / "shelf"))
     return asyncio.run(box.run("web.fetch", {"url": url}))
 
 
@@ -106,7 +107,7 @@ def test_addresses_of_this_machine_are_never_fetched(url: str) -> None:
     def none(target: Target, *, seconds: float, limit: int) -> Fetched:
         raise AssertionError(target)
 
-    with pytest.raises(Refusal):
+    with pytest.raises(ToolRefusal):
         asyncio.run(PublicWeb(check_url, none).get(url, 5))
 
 

@@ -15,7 +15,7 @@ from loopwright.ports import FilesOfInterest
 from loopwright.workspaces import snapshots
 from loopwright.workspaces.scan import Scanner, SnapshotLimits
 from loopwright.workspaces.snapshots import GitWorkspaces
-from tests.programs.test_process import child_processes
+from tests.agents.test_process import child_processes
 from tests.workspaces.folders import fingerprint, git, put, repository, unprivileged
 
 RUN = "run_a"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from loopwright.errors import LoopwrightError
-from loopwright.kernel.fact_parts import Worktree
+from loopwright.kernel.event_parts import Worktree
 from loopwright.workspaces.worktrees import GitWorktrees, _Merge
 from tests.workspaces.folders import commit, fingerprint, git, put, repository
 

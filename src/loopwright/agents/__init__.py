@@ -1,6 +1,10 @@
-"""Agents, the pure side: what an agent is shown, computed from the state of its run.
+"""Agents that are programs, and the processes that run them.
 
-May import: kernel, model, errors. No process, no net: sending is the business of adapters.
-Start reading at `prompt.py`. The prompt of a call is a function of the log before it, so it is
-never stored: the same facts give the same prompt.
+`performer` answers the effects of a run: coding CLIs (`coding_agents`, with the calls and
+event streams of each in `clis`), ACP agents, JSON lines, scripts, and commands. A program
+runs in a sandbox (`sandbox`) under a supervisor of its own (`processes`), which leaves no
+process behind, also when the driver is killed.
+
+May import: ports, syntax, prompts, kernel, model, errors. Only `operations` and `testing`
+import it. Start reading at `performer.py`, then `processes/process.py`.
 """

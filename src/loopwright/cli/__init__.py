@@ -1,8 +1,8 @@
-"""The command line: one file per command, no logic of its own.
+"""The command line: it parses arguments, runs one use case and prints the result.
 
-A command reads its arguments, calls one use case of `app` and shows the answer, live on a
-terminal, as plain lines elsewhere. Commands are loaded when they are called, which keeps
-`--help` quick.
+A command shows progress live on a terminal and as plain lines elsewhere. `main.py` has the
+table of commands; each module of commands is imported only when one of its commands is called,
+so that `--help` and short commands start quickly. `repl/` has the interactive prompts.
 
-May import: app and below, but no adapter room. Start reading at `main.py`.
+May import: everything below, but no adapter package. Start reading at `main.py`.
 """

@@ -1,4 +1,4 @@
-"""`artifact`: files that runs and sessions have, made there or given by people."""
+"""`artifact`: files that runs and sessions created or were given."""
 
 import os
 import sys
@@ -9,53 +9,53 @@ from urllib.parse import quote, urlencode
 
 import click
 
-from loopwright.cli.completing import complete_runs
-from loopwright.cli.door import Door
-from loopwright.cli.looking import looking, put_rows
-from loopwright.cli.verb import Verb, door_of, group
+from loopwright.cli.completion import complete_runs
+from loopwright.cli.formats import open_service, put_rows
+from loopwright.cli.terminal import Terminal
+from loopwright.cli.verb import Verb, group, terminal_of
 from loopwright.errors import Conflict, LoopwrightError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loopwright.app.given import Given, Where
-    from loopwright.app.uploads import File
-    from loopwright.cli.remote import Remote
+    from loopwright.cli.remote_client import RemoteClient
     from loopwright.model.trackers import Item
+    from loopwright.operations.trackers import ArtifactAccess, ArtifactScope
+    from loopwright.operations.uploads import File
 
 SESSION = "ses_"
 SIZE = "a file has at most 64 MB"
-Told = dict[str, Any]
+JsonObject = dict[str, Any]
 _WHERE = click.argument("where", metavar="RUN|SESSION", shell_complete=complete_runs)
 
 
-class Artifacts(Protocol):
+class ArtifactClient(Protocol):
     """Artifacts of a run or a session, here or at a server, as programs read them."""
 
-    def all(self) -> list[Told]: ...
+    def all(self) -> list[JsonObject]: ...
 
-    def put(self, name: str, data: bytes, *, unpack: bool) -> list[Told]: ...
+    def put(self, name: str, data: bytes, *, unpack: bool) -> list[JsonObject]: ...
 
     def get(self, name: str, version: int | None) -> bytes: ...
 
     def remove(self, name: str) -> None: ...
 
 
-class _Afar:
+class _RemoteArtifacts:
     """Those of a server elsewhere."""
 
-    def __init__(self, remote: "Remote", where: str) -> None:
+    def __init__(self, remote: "RemoteClient", where: str) -> None:
         kind, name = ("sessions", where) if where.startswith(SESSION) else ("runs", "")
         self._remote = remote
         self._base = f"/api/v1/{kind}/{quote(name or remote.run(where), safe='')}/artifacts"
 
-    def all(self) -> list[Told]:
-        found: list[Told] = self._remote.get(self._base)["artifacts"]
+    def all(self) -> list[JsonObject]:
+        found: list[JsonObject] = self._remote.get(self._base)["artifacts"]
         return found
 
-    def put(self, name: str, data: bytes, *, unpack: bool) -> list[Told]:
+    def put(self, name: str, data: bytes, *, unpack: bool) -> list[JsonObject]:
         query = urlencode({"name": name, "unpack": str(unpack).lower()})
-        made: list[Told] = self._remote.upload(f"{self._base}?{query}", data)["artifacts"]
+        made: list[JsonObject] = self._remote.upload(f"{self._base}?{query}", data)["artifacts"]
         return made
 
     def get(self, name: str, version: int | None) -> bytes:
@@ -68,16 +68,16 @@ class _Afar:
         self._remote.delete(f"{self._base}/{quote(name, safe='')}")
 
 
-class _Here:
+class _LocalArtifacts:
     """Those of this home."""
 
-    def __init__(self, given: "Given", where: "Where", me: str) -> None:
+    def __init__(self, given: "ArtifactAccess", where: "ArtifactScope", me: str) -> None:
         self._given, self._where, self._me = given, where, me
 
-    def all(self) -> list[Told]:
+    def all(self) -> list[JsonObject]:
         return self._told(self._given.all(self._where))
 
-    def put(self, name: str, data: bytes, *, unpack: bool) -> list[Told]:
+    def put(self, name: str, data: bytes, *, unpack: bool) -> list[JsonObject]:
         uploads = self._given.uploads
 
         def keep() -> "list[File]":
@@ -92,8 +92,8 @@ class _Here:
         return self._told(items)
 
     @staticmethod
-    def _told(items: "list[Item]") -> list[Told]:
-        from loopwright.app.given import told  # noqa: PLC0415 - help stays quick
+    def _told(items: "list[Item]") -> list[JsonObject]:
+        from loopwright.operations.trackers import told  # noqa: PLC0415 - help stays quick
 
         return [told(one) for one in items]
 
@@ -106,19 +106,19 @@ class _Here:
 
 
 @contextmanager
-def _artifacts(door: Door, where: str) -> "Iterator[Artifacts]":
+def _artifacts(door: Terminal, where: str) -> "Iterator[ArtifactClient]":
     if door.remote is not None:
-        yield _Afar(door.remote, where)
+        yield _RemoteArtifacts(door.remote, where)
         return
-    from loopwright.app.given import given_in  # noqa: PLC0415 - help stays quick
-    from loopwright.app.service import current_user  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.trackers import given_in  # noqa: PLC0415 - help stays quick
 
-    with looking(door) as service:
+    with open_service(door) as service:
         given = given_in(door.settings, service)
         if where.startswith(SESSION):
-            yield _Here(given, given.of_session(where), current_user())
+            yield _LocalArtifacts(given, given.of_session(where), current_user())
         else:
-            yield _Here(given, given.of_run(service.find(where)), current_user())
+            yield _LocalArtifacts(given, given.of_run(service.find(where)), current_user())
 
 
 @click.command("ls", cls=Verb, remote=True)
@@ -126,13 +126,13 @@ def _artifacts(door: Door, where: str) -> "Iterator[Artifacts]":
 @click.pass_context
 def artifact_ls(ctx: click.Context, /, *, where: str) -> None:
     """What was made or given there, the oldest first."""
-    door = door_of(ctx)
+    door = terminal_of(ctx)
     with _artifacts(door, where) as artifacts:
         found = artifacts.all()
     put_artifacts(door, found)
 
 
-def put_artifacts(door: Door, found: list[Told]) -> None:
+def put_artifacts(door: Terminal, found: list[JsonObject]) -> None:
     if door.as_json:
         door.put_json({"artifacts": found})
         return
@@ -161,9 +161,9 @@ def artifact_put(
     ctx: click.Context, /, *, where: str, file: str, name: str | None, unpack: bool
 ) -> None:
     """Give a run or a session a file; what is text its agents can read."""
-    from loopwright.app.given import UPLOAD_BYTES  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.trackers import UPLOAD_BYTES  # noqa: PLC0415 - help stays quick
 
-    door = door_of(ctx)
+    door = terminal_of(ctx)
     data = read_upload(file, UPLOAD_BYTES)
     with _artifacts(door, where) as artifacts:
         made = artifacts.put(
@@ -208,7 +208,7 @@ def artifact_get(
     ctx: click.Context, /, *, where: str, name: str, version: int | None, output: str | None
 ) -> None:
     """The bytes of an artifact, as they are."""
-    door = door_of(ctx)
+    door = terminal_of(ctx)
     if door.as_json and output is None:
         raise click.UsageError("with --json, name a file with --output", ctx)
     with _artifacts(door, where) as artifacts:
@@ -243,7 +243,7 @@ def _write(place: Path, data: bytes) -> None:
 @click.pass_context
 def artifact_rm(ctx: click.Context, /, *, where: str, name: str) -> None:
     """Take away a file that was given, with all its versions; what a run made stays with it."""
-    door = door_of(ctx)
+    door = terminal_of(ctx)
     with _artifacts(door, where) as artifacts:
         artifacts.remove(name)
     door.done(f"{name} is deleted", {"id": name, "removed": True})

@@ -1,9 +1,114 @@
-"""`completion`: a script that lets a shell complete commands, runs and gates."""
+"""Shell completion: the `completion` command, and the completers for arguments and options.
+
+They complete runs, gates, dialects and stored definitions. A completer that fails completes
+nothing; it never prints an error.
+"""
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import get_completion_class
+from click.shell_completion import CompletionItem, get_completion_class
 
-from loopwright.cli.verb import PROGRAMS, Verb, door_of
+from loopwright.cli.verb import PROGRAMS, Verb, terminal_of
+
+if TYPE_CHECKING:
+    from loopwright.operations.runs import Service
+
+_MOST = 50
+STORED = "stored:"
+"""How `run` is told that a name is one of a stored definition."""
+
+
+def _looked_up(
+    ctx: click.Context, find: "Callable[[Service], list[tuple[str, str]]]"
+) -> list[tuple[str, str]]:
+    from loopwright.cli.verb import terminal_of  # noqa: PLC0415 - the two name each other
+    from loopwright.operations.data_directory import open_reader  # noqa: PLC0415 - help stays quick
+
+    settings = terminal_of(ctx).settings
+    if not settings.database.exists():
+        return []
+    service = open_reader(settings)
+    try:
+        return find(service)
+    finally:
+        service.log.close()
+
+
+def _fitting(found: list[tuple[str, str]], incomplete: str) -> list[CompletionItem]:
+    return [
+        CompletionItem(word, help=help_) for word, help_ in found if word.startswith(incomplete)
+    ]
+
+
+def complete_runs(
+    ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Runs, newest first."""
+
+    def find(service: "Service") -> list[tuple[str, str]]:
+        rows = service.rows(limit=_MOST)
+        return [(row.run, f"{row.headline.status} {row.headline.name}") for row in rows]
+
+    try:
+        return _fitting(_looked_up(ctx, find), incomplete)
+    except Exception:
+        return []
+
+
+def complete_gates(
+    ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Open gates, and the runs that wait at them."""
+
+    def find(service: "Service") -> list[tuple[str, str]]:
+        gates = service.gates()[:_MOST]
+        return [(g.gate, g.message) for g in gates] + [(g.run, g.message) for g in gates]
+
+    try:
+        return _fitting(_looked_up(ctx, find), incomplete)
+    except Exception:
+        return []
+
+
+def complete_stored(
+    ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Stored definitions by name."""
+    return _stored(ctx, "", incomplete)
+
+
+def complete_stored_runs(
+    ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """The same where a file may be named too: they are offered to who has begun their prefix."""
+    return _stored(ctx, STORED, incomplete) if incomplete else []
+
+
+def _stored(ctx: click.Context, prefix: str, incomplete: str) -> list[CompletionItem]:
+    from loopwright.cli.verb import terminal_of  # noqa: PLC0415 - the two name each other
+    from loopwright.operations.data_directory import open_log  # noqa: PLC0415 - help stays quick
+
+    try:
+        settings = terminal_of(ctx).settings
+        if not settings.database.exists():
+            return []
+        with closing(open_log(settings)) as log:
+            cards = log.cards("definition", limit=_MOST)
+        return _fitting([(f"{prefix}{card.key}", "") for card in cards], incomplete)
+    except Exception:
+        return []
+
+
+def complete_dialects(
+    _ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    from loopwright.operations.dialects import NAMES  # noqa: PLC0415 - help stays quick
+
+    return _fitting([(name, "") for name in NAMES], incomplete)
+
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -19,7 +124,7 @@ SHELLS = ("bash", "zsh", "fish")
 @click.pass_context
 def completion(ctx: click.Context, /, *, shell: str) -> None:
     """Print a completion script. It completes commands, options, runs, gates and dialects."""
-    door = door_of(ctx)
+    door = terminal_of(ctx)
     made = get_completion_class(shell)
     assert made is not None, "click knows these shells"
     root = ctx.find_root().command

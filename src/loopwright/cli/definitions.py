@@ -1,34 +1,48 @@
-"""`definitions`: what can be run by its name."""
+"""What can be used by name: `definitions`, `stored` definitions and the `roles` of agents.
+
+Stored definitions are in the data directory or on a server; runs and incoming webhooks use
+them.
+"""
 
 import sys
-from typing import TYPE_CHECKING
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 from click.shell_completion import CompletionItem
 
-from loopwright.cli.cells import table
-from loopwright.cli.door import Door
-from loopwright.cli.looking import terminal_width
-from loopwright.cli.texts import cleaned, one_line
-from loopwright.cli.verb import CONTEXT, Verb, common_options, door_of
+from loopwright.cli.completion import complete_dialects, complete_stored
+from loopwright.cli.formats import put_rows, table, terminal_width
+from loopwright.cli.servers import DEFINITIONS, definition_path
+from loopwright.cli.start_options import STDIN, STDIN_NAME, piped_definition
+from loopwright.cli.terminal import Terminal, cleaned, one_line
+from loopwright.cli.verb import CONTEXT, Verb, common_options, group, terminal_of
+from loopwright.errors import Conflict, DefinitionError, NotFound
 
 if TYPE_CHECKING:
-    from loopwright.app.library import Library, Listed
+    from collections.abc import Iterator
+
+    from loopwright.cli.remote_client import RemoteClient
     from loopwright.model.record import JsonValue
+    from loopwright.operations.agents.roles import RoleFile
+    from loopwright.operations.definitions import Definitions
+    from loopwright.operations.library import DefinitionLibrary, LibraryEntry
 
 WRONG = 2
 
 
-def _known(door: Door) -> "Library":
+def _known(door: Terminal) -> "DefinitionLibrary":
     from pathlib import Path  # noqa: PLC0415 - help stays quick
 
-    from loopwright.app.library import Library  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.library import DefinitionLibrary  # noqa: PLC0415 - help stays quick
 
-    return Library(door.settings.home, Path.cwd())
+    return DefinitionLibrary(door.settings.home, Path.cwd())
 
 
 def _complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    names = _known(door_of(ctx)).names()
+    names = _known(terminal_of(ctx)).names()
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
@@ -40,14 +54,14 @@ def _complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> l
 @click.pass_context
 def show(ctx: click.Context, /, *, name: str, source: bool) -> int:
     """One definition: its stages, what ends it, its parameters."""
-    door = door_of(ctx)
+    door = terminal_of(ctx)
     found = _known(door).get(name)
     if door.as_json:
         door.put_json(found.as_dict())
     elif source:
         door.put(cleaned(found.data.decode(errors="replace")).rstrip("\n"))
     else:
-        _put_one(door, found)
+        _put_definition(door, found)
     return 0 if found.is_valid else WRONG
 
 
@@ -56,7 +70,7 @@ def show(ctx: click.Context, /, *, name: str, source: bool) -> int:
 @click.pass_context
 def validate(ctx: click.Context, /, *, name: str | None) -> int:
     """Find what is wrong with one definition, or with all. Exit code 2 when something is."""
-    door = door_of(ctx)
+    door = terminal_of(ctx)
     known = _known(door)
     found = known.all() if name is None else [known.get(name)]
     if door.as_json:
@@ -78,7 +92,7 @@ def validate(ctx: click.Context, /, *, name: str | None) -> int:
 @click.pass_context
 def diff(ctx: click.Context, /, *, name: str) -> None:
     """How a definition differs from the built-in one of its name."""
-    door = door_of(ctx)
+    door = terminal_of(ctx)
     text = _known(door).difference(name)
     if door.as_json:
         door.put_json({"name": name, "diff": text})
@@ -102,7 +116,7 @@ def definitions(ctx: click.Context, /) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    door = door_of(ctx)
+    door = terminal_of(ctx)
     found = _known(door).all()
     if door.as_json:
         listed: list[JsonValue] = [one.as_dict() for one in found]
@@ -114,7 +128,7 @@ def definitions(ctx: click.Context, /) -> None:
             door.tell(problem.render(), tone="bad")
 
 
-def _put_table(door: Door, found: "list[Listed]") -> None:
+def _put_table(door: Terminal, found: "list[LibraryEntry]") -> None:
     rows = [["NAME", "FROM", "ROLES", "ENDS", "PARAMETERS"]]
     rows += [
         [one.name, one.source, one.chain, one.termination, _parameters(one)]
@@ -128,19 +142,19 @@ def _put_table(door: Door, found: "list[Listed]") -> None:
         door.put(door.painted(line, "plain" if one.is_valid else "bad", sys.stdout))
 
 
-def _parameters(one: "Listed") -> str:
+def _parameters(one: "LibraryEntry") -> str:
     """Their names; one that may be left out has a question mark."""
     return ", ".join(
         f"{each['name']}{'' if each['required'] else '?'}" for each in _listed(one, "parameters")
     )
 
 
-def _listed(one: "Listed", key: str) -> "list[dict[str, JsonValue]]":
+def _listed(one: "LibraryEntry", key: str) -> "list[dict[str, JsonValue]]":
     found = one.about.get(key)
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
-def _put_one(door: Door, one: "Listed") -> None:
+def _put_definition(door: Terminal, one: "LibraryEntry") -> None:
     door.put(door.painted(f"{one.name}  {one.chain}", "bold", sys.stdout))
     door.put(one_line(str(one.about.get("description", ""))))
     door.put(f"from       {one.file}" + (f" (hides: {', '.join(one.hides)})" if one.hides else ""))
@@ -156,7 +170,7 @@ def _put_one(door: Door, one: "Listed") -> None:
         door.tell(problem.render(), tone="bad" if problem.severity == "error" else "warn")
 
 
-def _ending(one: "Listed") -> str:
+def _ending(one: "LibraryEntry") -> str:
     found = one.about.get("termination")
     value = found.get("value") if isinstance(found, dict) else None
     if isinstance(value, dict):
@@ -164,4 +178,360 @@ def _ending(one: "Listed") -> str:
     return "" if value is None else one_line(str(value))
 
 
-VERBS = {"definitions": definitions}
+JsonObject = dict[str, Any]
+_NAME = click.argument("name", metavar="NAME", shell_complete=complete_stored)
+
+
+class _StoredDefinitions(Protocol):
+    """Where definitions are stored, here or at a server, as programs read them."""
+
+    def all(self) -> list[JsonObject]:
+        """All of them, without their texts."""
+
+    def get(self, name: str) -> JsonObject: ...
+
+    def put(self, name: str, text: str, *, dialect: str | None, seen: int) -> JsonObject:
+        """Store it in the place of the version that was seen; 0 is none."""
+
+    def remove(self, name: str) -> None: ...
+
+    def approve(self, name: str, digest: str) -> JsonObject: ...
+
+
+class _RemoteStored:
+    """Those of a server elsewhere."""
+
+    def __init__(self, remote: "RemoteClient") -> None:
+        self._remote = remote
+
+    def all(self) -> list[JsonObject]:
+        found: list[JsonObject] = []
+        cursor: str | None = None
+        while True:
+            page = self._remote.get(DEFINITIONS, cursor=cursor)
+            found += page["definitions"]
+            cursor = page["next"]
+            if cursor is None:
+                return found
+
+    def get(self, name: str) -> JsonObject:
+        found: JsonObject = self._remote.get(definition_path(name))
+        return found
+
+    def put(self, name: str, text: str, *, dialect: str | None, seen: int) -> JsonObject:
+        made: JsonObject = self._remote.put(
+            definition_path(name), {"text": text, "dialect": dialect}, seen
+        )
+        return made
+
+    def remove(self, name: str) -> None:
+        self._remote.delete(definition_path(name))
+
+    def approve(self, name: str, digest: str) -> JsonObject:
+        told: JsonObject = self._remote.post(f"{definition_path(name)}/approve", {"digest": digest})
+        return told
+
+
+class _LocalStored:
+    """Those of this home."""
+
+    def __init__(self, definitions: "Definitions", me: str) -> None:
+        from loopwright.operations.definitions import stored_item  # noqa: PLC0415 - help stays quick
+
+        self._definitions, self._me, self._told = definitions, me, stored_item
+
+    def all(self) -> list[JsonObject]:
+        return [self._told(one, text=False) for one in self._definitions.all()]
+
+    def get(self, name: str) -> JsonObject:
+        return self._told(self._definitions.get(name))
+
+    def put(self, name: str, text: str, *, dialect: str | None, seen: int) -> JsonObject:
+        made = self._definitions.save(name, text, by=self._me, dialect=dialect, expected=seen)
+        return self._told(made)
+
+    def remove(self, name: str) -> None:
+        self._definitions.remove(name, by=self._me)
+
+    def approve(self, name: str, digest: str) -> JsonObject:
+        return self._told(self._definitions.approve(name, digest, by=self._me))
+
+
+@contextmanager
+def _open_stored(door: Terminal) -> "Iterator[_StoredDefinitions]":
+    if door.remote is not None:
+        yield _RemoteStored(door.remote)
+        return
+    from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
+
+    with definitions_here(door) as definitions:
+        yield _LocalStored(definitions, current_user())
+
+
+@contextmanager
+def definitions_here(door: Terminal) -> "Iterator[Definitions]":
+    """The stored definitions of this home."""
+    from loopwright.engine.clock import SystemClock  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.accounts.access import Access  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.data_directory import open_log  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.definitions import Definitions  # noqa: PLC0415 - help stays quick
+
+    with closing(open_log(door.settings)) as log:
+        yield Definitions(log, Access(log, SystemClock()))
+
+
+# -- looking ---------------------------------------------------------------------------------------
+
+
+@click.command("ls", cls=Verb, remote=True)
+@click.pass_context
+def stored_ls(ctx: click.Context, /) -> None:
+    """Stored definitions by name."""
+    door = terminal_of(ctx)
+    with _open_stored(door) as shelf:
+        found = shelf.all()
+    if door.as_json:
+        door.put_json({"definitions": found})
+        return
+    rows = []
+    for one in found:
+        state = "ready" if one["enabled"] else "needs approval"
+        who = (one["by"] or "-", one["changed_at"])
+        rows.append([one["name"], one["dialect"], state, *who, _programs(one)])
+    empty = "nothing is stored; `loopwright stored put NAME FILE` stores a definition"
+    put_rows(door, ("NAME", "DIALECT", "STATE", "BY", "CHANGED", "PROGRAMS"), rows, empty)
+
+
+def _programs(one: JsonObject) -> str:
+    return ", ".join(map(str, one["programs"])) or "-"
+
+
+@click.command("show", cls=Verb, remote=True)
+@_NAME
+@click.option("--source", is_flag=True, help="The text as it was stored, and nothing else.")
+@click.pass_context
+def stored_show(ctx: click.Context, /, *, name: str, source: bool) -> None:
+    """One stored definition: who stored it and when, and whether it may be run."""
+    door = terminal_of(ctx)
+    with _open_stored(door) as shelf:
+        found = shelf.get(name)
+    if door.as_json:
+        door.put_json(found)
+    elif source:
+        _put_source(door, str(found["text"]))
+    else:
+        _put_stored(door, found)
+
+
+def _put_source(door: Terminal, text: str) -> None:
+    """On a terminal nothing hidden may drive it; whatever else reads gets every byte."""
+    if sys.stdout.isatty():
+        door.put(cleaned(text))
+        return
+    sys.stdout.buffer.write(text.encode(errors="surrogatepass"))
+    sys.stdout.buffer.flush()
+
+
+def _put_stored(door: Terminal, one: JsonObject) -> None:
+    name, digest = one["name"], one["digest"]
+    state = "ready"
+    if not one["enabled"]:
+        state = f"needs approval: `loopwright stored approve {name} {digest}`"
+    rows = [
+        ("name", name),
+        ("dialect", one["dialect"]),
+        ("digest", digest),
+        ("stored", f"by {one['by'] or '-'} at {one['changed_at']}, version {one['version']}"),
+        ("state", state),
+        ("programs", _programs(one)),
+    ]
+    for key, value in rows:
+        door.put(f"{key:<9} {one_line(str(value))}")
+
+
+# -- changing --------------------------------------------------------------------------------------
+
+
+@click.command(
+    "put",
+    cls=Verb,
+    remote=True,
+    examples=[
+        ("loopwright stored put triage triage.yaml", "then: loopwright run stored:triage"),
+        ("loopwright stored put triage triage.yaml --replace", "what is stored so far goes"),
+    ],
+)
+@_NAME
+@click.argument("file", metavar="FILE|-")
+@click.option(
+    "--dialect", metavar="NAME", shell_complete=complete_dialects, help="Do not guess the dialect."
+)
+@click.option("--replace", is_flag=True, help="Replace the definition that is stored by that name.")
+@click.pass_context
+def stored_put(
+    ctx: click.Context, /, *, name: str, file: str, dialect: str | None, replace: bool
+) -> None:
+    """Store the text of a definition under a name, so that runs and hooks can be started by it.
+
+    A change by somebody else meanwhile is not overwritten. Files that a definition names are not
+    stored with it: such a definition is refused.
+    """
+    door = terminal_of(ctx)
+    shown = STDIN_NAME if file == STDIN else file
+    text = _read(ctx, file, shown)
+    with _open_stored(door) as shelf:
+        seen = _version(shelf, name)
+        if seen and not replace:
+            raise _taken(name)
+        try:
+            made = shelf.put(name, text, dialect=dialect, seen=seen)
+        except Conflict as conflict:
+            raise (_changed(name) if seen else _taken(name)) from conflict
+        except DefinitionError as error:
+            raise _told_as(error, name, shown) from error
+    _warn(door, text, shown, dialect)
+    where = f" --server {door.remote.url}" if door.remote is not None else ""
+    door.done(f"{name} is stored; `loopwright run stored:{name}{where}` runs it", made)
+
+
+def _read(ctx: click.Context, file: str, shown: str) -> str:
+    """The text of a file or of stdin. One that is none is told as `run` tells it."""
+    from loopwright.operations.dialects import (  # noqa: PLC0415 - help stays quick
+        definition_bytes,
+        parse_definition,
+    )
+
+    data = piped_definition(ctx) if file == STDIN else definition_bytes(Path(file), shown)
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        parse_definition(data, file=shown)
+        raise
+
+
+def _version(shelf: _StoredDefinitions, name: str) -> int:
+    try:
+        return int(shelf.get(name)["version"])
+    except NotFound:
+        return 0
+
+
+def _taken(name: str) -> Conflict:
+    hint = "give another name, or --replace to put this in its place"
+    return Conflict(f"{name} is stored already", code="name-taken", hint=hint)
+
+
+def _changed(name: str) -> Conflict:
+    hint = f"`loopwright stored show {name}` shows what is there now"
+    return Conflict(f"{name} was changed meanwhile", code="changed-meanwhile", hint=hint)
+
+
+def _told_as(error: DefinitionError, name: str, file: str) -> DefinitionError:
+    """What is wrong with a definition, with the file as it is called here."""
+    from loopwright.cli.remote_commands import rename_problem_file  # noqa: PLC0415 - errors only
+
+    words = error.message.removeprefix(f"{name} ")
+    message = f"{file} {words}" if words != error.message else words
+    return DefinitionError(
+        message, problems=[rename_problem_file(one, name, file) for one in error.problems]
+    )
+
+
+def _warn(door: Terminal, text: str, shown: str, dialect: str | None) -> None:
+    from loopwright.operations.dialects import parse_definition  # noqa: PLC0415 - help stays quick
+
+    try:
+        read = parse_definition(text.encode(), file=shown, force=dialect)
+    except DefinitionError:  # a server of a later version may take what is none here
+        return
+    for warning in read.warnings:
+        door.say(warning.render(), tone="warn")
+
+
+@click.command("rm", cls=Verb, remote=True)
+@_NAME
+@click.pass_context
+def stored_rm(ctx: click.Context, /, *, name: str) -> None:
+    """Delete a stored definition; its runs continue."""
+    door = terminal_of(ctx)
+    with _open_stored(door) as shelf:
+        shelf.remove(name)
+    door.done(f"{name} is deleted", {"name": name, "removed": True})
+
+
+@click.command("approve", cls=Verb, remote=True)
+@_NAME
+@click.argument("digest", metavar="DIGEST")
+@click.pass_context
+def stored_approve(ctx: click.Context, /, *, name: str, digest: str) -> None:
+    """Let a definition from elsewhere be run, exactly as it was shown with this digest."""
+    door = terminal_of(ctx)
+    with _open_stored(door) as shelf:
+        told = shelf.approve(name, digest)
+    door.done(f"{name} may be run now", told)
+
+
+_GROUP = group(
+    "stored",
+    "Definitions stored by name. `run stored:NAME` runs one.",
+    [stored_ls, stored_show, stored_put, stored_rm, stored_approve],
+)
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        ("loopwright roles", ""),
+        ("loopwright roles reviewer", "what it is told"),
+    ],
+)
+@click.argument("name", required=False, metavar="[NAME]")
+@click.option(
+    "--workspace", metavar="DIR", help="The project whose roles count (else this folder)."
+)
+@click.pass_context
+def roles(ctx: click.Context, /, name: str | None, workspace: str | None) -> int:
+    """The roles that agents can have: built-in, of the data directory (roles/*.md) and of the
+    project (.loopwright/roles/*.md and workspace/roles/*.md). A file that cannot be used is listed
+    with what is wrong.
+    """
+    from loopwright.operations.agents.roles import find_role, find_roles  # noqa: PLC0415 - help stays quick
+
+    door = terminal_of(ctx)
+    found = find_roles(door.settings.home, Path(workspace) if workspace else Path.cwd())
+    if name is not None:
+        role = find_role(name, found)
+        if door.as_json:
+            door.put_json(asdict(role))
+        else:
+            door.put(role.instructions)
+        return 0
+    bad = [role for role in found.values() if role.problem]
+    if door.as_json:
+        door.put_json({"roles": [asdict(role) for role in found.values()]})
+    else:
+        rows = [["NAME", "ACCESS", "TURNS", "FROM", "WHAT"]]
+        rows += [_row(role) for role in found.values()]
+        head, *lines = table(rows, terminal_width())
+        door.put(door.painted(head, "dim", sys.stdout))
+        for line in lines:
+            door.put(line)
+    for role in found.values():
+        for warning in role.warnings:
+            door.tell(f"{role.file}: {warning}", tone="warn")
+    for role in bad:
+        door.tell(f"{role.file}: {role.problem}", tone="bad")
+    return 1 if bad else 0
+
+
+def _row(role: "RoleFile") -> list[str]:
+    turns = str(role.max_turns) if role.max_turns is not None else "-"
+    what = one_line(role.description) if role.problem is None else "cannot be used, see below"
+    return [role.name, role.access or "-", turns, role.place, what]
+
+
+VERBS = {
+    "definitions": definitions,
+    "stored": _GROUP,
+    "roles": roles,
+}

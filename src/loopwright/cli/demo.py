@@ -12,8 +12,8 @@ from pathlib import Path
 
 import click
 
-from loopwright.cli.door import Door
-from loopwright.cli.verb import Verb, door_of
+from loopwright.cli.terminal import Terminal
+from loopwright.cli.verb import Verb, terminal_of
 from loopwright.errors import Conflict
 
 GOAL = "Make the failing tests of this project pass. Leave the tests as they are."
@@ -26,7 +26,7 @@ _REFUSED = 2
 class _Demo:
     """The folder of one demo, and the commands that run in it."""
 
-    def __init__(self, door: Door, folder: Path) -> None:
+    def __init__(self, door: Terminal, folder: Path) -> None:
         self.door = door
         self.silent = door.as_json or door.quiet
         self.project = folder / "project"
@@ -91,7 +91,7 @@ def demo(ctx: click.Context, /, *, place: Path | None, agent: str | None) -> int
     and the record are real. Everything is written into DIR, or into a new temporary folder; your
     own runs and settings stay as they are.
     """
-    door = door_of(ctx)
+    door = terminal_of(ctx)
     folder = _new_folder(place)
     shutil.copytree(_source() / "project", folder / "project")
     shutil.copy(_source() / "agent.py", folder)

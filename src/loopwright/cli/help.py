@@ -2,7 +2,7 @@
 
 import click
 
-from loopwright.cli.verb import PROGRAM, Verb, door_of
+from loopwright.cli.verb import PROGRAM, Verb, terminal_of
 
 
 @click.command(
@@ -19,7 +19,7 @@ def show_help(ctx: click.Context, /, *, words: tuple[str, ...], everything: bool
     """Print help for a command, or a list of commands."""
     from loopwright.cli.main import COMMANDS, FIRST, cli  # noqa: PLC0415 - it imports this module
 
-    door = door_of(ctx)
+    door = terminal_of(ctx)
     if door.as_json and not words:
         names = list(COMMANDS) if everything else FIRST
         found = [(name, COMMANDS[name]) for name in names]

@@ -1,22 +1,40 @@
-"""`inbox`: what waits for a person."""
+"""`inbox`, `notifications` and decisions at gates (`approve`, `reject`, `continue`)."""
 
+import asyncio
+import json
 import sys
 import time
+from collections.abc import Callable
+from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import click
 
-from loopwright.app.views.place_words import place_words
-from loopwright.cli.calls import arguments_line, changed_line, exposed_lines
-from loopwright.cli.cells import duration, table
-from loopwright.cli.door import Door
-from loopwright.cli.looking import looking, terminal_width
-from loopwright.cli.texts import one_line
-from loopwright.cli.verb import Verb, door_of
+from loopwright.cli.completion import complete_gates, complete_runs
+from loopwright.cli.formats import (
+    arguments_line,
+    changed_line,
+    duration,
+    exposed_lines,
+    open_service,
+    put_rows,
+    table,
+    terminal_width,
+)
+from loopwright.cli.terminal import Terminal, one_line
+from loopwright.cli.verb import Example, Verb, group, terminal_of
+from loopwright.views.status_text import place_words
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from loopwright.cli.remote_client import RemoteClient
+    from loopwright.model.actions import Decision
     from loopwright.model.record import JsonValue
+    from loopwright.operations.runs import Service
+    from loopwright.operations.wiring import Local
 
 
 @click.command(
@@ -30,12 +48,12 @@ if TYPE_CHECKING:
 @click.pass_context
 def inbox(ctx: click.Context, /) -> None:
     """What waits for a person, oldest first."""
-    door = door_of(ctx)
+    door = terminal_of(ctx)
     if door.remote is not None:
         items = door.remote.gates()
     else:
-        with looking(door) as service:
-            from loopwright.app.views.listing import inbox_items  # noqa: PLC0415 - quick help
+        with open_service(door) as service:
+            from loopwright.operations.run_lists import inbox_items  # noqa: PLC0415 - quick help
 
             items = inbox_items(service)
     if door.as_json:
@@ -44,7 +62,7 @@ def inbox(ctx: click.Context, /) -> None:
         put_inbox(door, items)
 
 
-def put_inbox(door: Door, items: "list[dict[str, JsonValue]]") -> None:
+def put_inbox(door: Terminal, items: "list[dict[str, JsonValue]]") -> None:
     """What waits for a person, as a table."""
     if not items:
         door.say("nothing waits for a person")
@@ -73,4 +91,354 @@ def _given(item: "dict[str, JsonValue]") -> str:
     return f" {arguments_line(call['arguments'])}" if isinstance(call, dict) else ""
 
 
-VERBS = {"inbox": inbox}
+_DRIVING = (
+    "If no living process drives the run, it is driven here until it rests, as `loopwright run` "
+    "does it."
+)
+
+
+_ABOUT_CALLS: list[Callable[[Any], Any]] = [
+    click.option(
+        "--remember",
+        is_flag=True,
+        help="Of a tool call: do not ask about this tool again in this run.",
+    ),
+    click.option(
+        "--arguments",
+        metavar="JSON|@FILE",
+        help="Of a tool call: what the tool is given instead, a JSON object.",
+    ),
+]
+
+
+def _verb(
+    name: "Decision", summary: str, *, examples: list[Example], needs_text: bool = False
+) -> click.Command:
+    def answer(
+        ctx: click.Context,
+        /,
+        *,
+        reference: str,
+        text: str | None,
+        no_drive: bool,
+        arguments: str | None = None,
+        remember: bool = False,
+    ) -> int:
+        if terminal_of(ctx).remote is not None:
+            said = _WrittenDecision(name, text or "", arguments, remember)
+            return _answer_remote(ctx, reference, said, go_on=not no_drive)
+        if needs_text and not (text or "").strip():
+            if not no_drive and _has_ended(terminal_of(ctx), reference):
+                return _go_on(terminal_of(ctx), reference)
+            raise click.UsageError(f"{name} needs TEXT: say what should be different", ctx)
+        said = _WrittenDecision(
+            decision=name, text=text or "", arguments=arguments, remember=remember
+        )
+        return _answer(terminal_of(ctx), reference, said, go_on=not no_drive)
+
+    decorate: list[Callable[[Any], Any]] = [
+        click.pass_context,
+        *(_ABOUT_CALLS if name == "approve" else ()),
+        click.option("--no-drive", is_flag=True, help="Only record the answer; drive nothing."),
+        click.argument("text", metavar="TEXT" if needs_text else "[TEXT]", required=False),
+        click.argument("reference", metavar="ID", shell_complete=complete_gates),
+        click.command(
+            name,
+            cls=Verb,
+            drives=True,
+            remote=True,
+            watches=True,
+            help=f"{summary}\n\n{_DRIVING}",
+            examples=examples,
+        ),
+    ]
+    made: Any = answer
+    for one in decorate:
+        made = one(made)
+    command: click.Command = made
+    return command
+
+
+class _WrittenDecision(NamedTuple):
+    """A decision as it was written on the command line."""
+
+    decision: "Decision"
+    text: str
+    arguments: str | None
+    remember: bool
+
+
+def _answer(door: Terminal, reference: str, said: _WrittenDecision, *, go_on: bool) -> int:
+    from loopwright.operations.gates import CallAnswer, read_arguments  # noqa: PLC0415 - quick help
+    from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
+
+    arguments = None if said.arguments is None else read_arguments(said.arguments)
+    call = CallAnswer(arguments=arguments, remember=said.remember)
+
+    async def decide(service: "Service") -> str:
+        return await service.answer(
+            reference, said.decision, text=said.text, by=current_user(), call=call
+        )
+
+    if not go_on:
+        return _record(door, decide)
+    from loopwright.cli.attach import AttachOptions, RunCursor, drive  # noqa: PLC0415 - help stays quick
+
+    async def begin(here: "Local") -> list[RunCursor]:
+        seen = here.log.version(here.service.find_gate(reference).run)
+        return [RunCursor(await decide(here.service), seen)]
+
+    return drive(door, begin, AttachOptions())
+
+
+def _answer_remote(
+    ctx: click.Context, reference: str, said: _WrittenDecision, *, go_on: bool
+) -> int:
+    """Answer at the server that was named, which drives the run on."""
+    from loopwright.cli.remote_commands import answer_remote_gate  # noqa: PLC0415 - only when asked for
+    from loopwright.operations.gates import read_arguments  # noqa: PLC0415 - help stays quick
+
+    body: dict[str, Any] = {"text": said.text}
+    if said.decision == "continue" and not said.text.strip():
+        raise click.UsageError("continue needs TEXT: say what should be different", ctx)
+    if said.arguments is not None:
+        body["arguments"] = json.loads(read_arguments(said.arguments))
+    if said.remember:
+        body["remember"] = True
+    return answer_remote_gate(terminal_of(ctx), reference, said.decision, body, go_on=go_on)
+
+
+def _has_ended(door: Terminal, reference: str) -> bool:
+    """Whether a reference is a run that has ended, and not a question that somebody may answer."""
+    from loopwright.operations.run_control import has_ended  # noqa: PLC0415 - help stays quick
+
+    with open_service(door) as service:
+        return not reference.startswith("gate_") and has_ended(service, service.find(reference))
+
+
+def _go_on(door: Terminal, reference: str) -> int:
+    """A run that has ended takes no answer; it is resumed."""
+    from loopwright.cli.attach import AttachOptions, RunCursor, drive  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.run_control import resume_run  # noqa: PLC0415 - help stays quick
+
+    async def begin(here: "Local") -> list[RunCursor]:
+        one = await resume_run(here, reference)
+        return [RunCursor(one.run, one.seen)]
+
+    return drive(door, begin, AttachOptions())
+
+
+def _record(door: Terminal, decide: "Callable[[Service], Any]") -> int:
+    from loopwright.views.summary import summary  # noqa: PLC0415 - help stays quick
+
+    with open_service(door) as service:
+        run = asyncio.run(decide(service))
+        if door.as_json:
+            door.put_json(summary(service.state(run), service.read_text))
+        else:
+            door.say(f"recorded; `loopwright resume {run}` takes the run up if nobody drives it")
+    return 0
+
+
+NOTIFICATIONS_PATH = "/api/v1/notifications"
+ASKING = "action_required"
+LEVELS = ("info", ASKING, "critical", "error")
+MOST, AT_ONCE = 200, 50
+JsonObject = dict[str, Any]
+
+
+class NotificationFilter(NamedTuple):
+    """Which of them."""
+
+    limit: int = AT_ONCE
+    unread: bool = False
+    run: str | None = None
+    level: str | None = None
+    waiting: bool = False
+
+
+class NotificationClient(Protocol):
+    """Notifications here or at a server, as programs read them."""
+
+    def some(self, wanted: NotificationFilter) -> list[JsonObject]: ...
+
+    def read(self, names: list[str]) -> int: ...
+
+    def read_up_to(self, name: str) -> int: ...
+
+
+class _RemoteNotifications:
+    """Those of a server elsewhere, for whoever has the token."""
+
+    def __init__(self, remote: "RemoteClient") -> None:
+        self._remote = remote
+
+    def some(self, wanted: NotificationFilter) -> list[JsonObject]:
+        run = None if wanted.run is None else self._remote.run(wanted.run)
+        query = {"limit": wanted.limit, "run": run, "level": wanted.level}
+        flags = {name: "true" for name in ("unread", "waiting") if getattr(wanted, name)}
+        found: list[JsonObject] = self._remote.get(NOTIFICATIONS_PATH, **query, **flags)[
+            "notifications"
+        ]
+        return found
+
+    def read(self, names: list[str]) -> int:
+        return int(self._remote.post(f"{NOTIFICATIONS_PATH}/read", {"ids": [*names]})["read"])
+
+    def read_up_to(self, name: str) -> int:
+        return int(self._remote.post(f"{NOTIFICATIONS_PATH}/read", {"up_to": name})["read"])
+
+
+class _LocalNotifications:
+    """Those of this home, for whoever works here. The server's room is loaded by its name."""
+
+    def __init__(self, service: "Service", me: str) -> None:
+        self._service, self._me = service, me
+        room = import_module("loopwright.workers.notifications")
+        self._inner = room.Notices(service.log, service.log, service.clock)
+
+    def some(self, wanted: NotificationFilter) -> list[JsonObject]:
+        run = None if wanted.run is None else self._service.find(wanted.run)
+
+        def fits(one: Any) -> bool:  # noqa: ANN401 - of a sibling
+            return (
+                not (wanted.unread and self._me in one.read_by)
+                and run in (None, one.run)
+                and wanted.level in (None, one.level)
+                and (not wanted.waiting or self._inner.waits(one))
+            )
+
+        found = self._inner.page("", wanted.limit, fits)[: wanted.limit]
+        return [self._inner.item(one, self._me) for one in found]
+
+    def read(self, names: list[str]) -> int:
+        return int(self._inner.read(names, self._me))
+
+    def read_up_to(self, name: str) -> int:
+        return int(self._inner.read_up_to(name, self._me))
+
+
+@contextmanager
+def _notifications(door: Terminal) -> "Iterator[NotificationClient]":
+    if door.remote is not None:
+        yield _RemoteNotifications(door.remote)
+        return
+    from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
+
+    with open_service(door) as service:
+        yield _LocalNotifications(service, current_user())
+
+
+@click.command(
+    "ls",
+    cls=Verb,
+    remote=True,
+    examples=[
+        ("loopwright notifications ls --unread", "what you have not read"),
+        ("loopwright notifications ls --waiting", "what still waits for an answer"),
+    ],
+)
+@click.option("--unread", is_flag=True, help="Only what you have not read.")
+@click.option("--waiting", is_flag=True, help="Only what still waits for an answer.")
+@click.option("--run", metavar="RUN", shell_complete=complete_runs, help="Only of one run.")
+@click.option("--level", type=click.Choice(LEVELS), help="Only of this kind.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, MOST),
+    default=AT_ONCE,
+    show_default=True,
+    help="At most so many, the newest.",
+)
+@click.pass_context
+def notifications_ls(
+    ctx: click.Context,
+    /,
+    *,
+    unread: bool,
+    waiting: bool,
+    run: str | None,
+    level: str | None,
+    limit: int,
+) -> None:
+    """What happened to runs, newest first; kept for thirty days, or until a run is deleted.
+
+    They are recorded while the server of this data directory runs.
+    """
+    door = terminal_of(ctx)
+    with _notifications(door) as notifications:
+        found = notifications.some(NotificationFilter(limit, unread, run, level, waiting))
+    if door.as_json:
+        door.put_json({"notifications": found})
+        return
+    rows = []
+    for one in found:
+        mark = "-" if one["read"] else "*"
+        # Answered, or its run was ended; a server of an older version does not tell.
+        settled = one["level"] == ASKING and not one.get("waiting", True)
+        level_now = "settled" if settled else one["level"]
+        rows.append([mark, one["at"], level_now, one["id"], one["title"]])
+    put_rows(door, ("", "AT", "LEVEL", "ID", "TITLE"), rows, "no notifications")
+
+
+@click.command(
+    "read",
+    cls=Verb,
+    remote=True,
+    examples=[("loopwright notifications read --all", "everything up to now")],
+)
+@click.argument("names", metavar="[NOTIFICATION…]", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="The newest and all that are older.")
+@click.pass_context
+def notifications_read(ctx: click.Context, /, *, names: tuple[str, ...], everything: bool) -> None:
+    """Mark notifications as read, for you alone."""
+    if bool(names) == everything:
+        raise click.UsageError("name notifications, or say --all", ctx)
+    if len(names) > MOST:
+        raise click.UsageError(f"at most {MOST} at a time", ctx)
+    door = terminal_of(ctx)
+    with _notifications(door) as notifications:
+        if everything:
+            newest = notifications.some(NotificationFilter(limit=1))
+            count = notifications.read_up_to(newest[0]["id"]) if newest else 0
+        else:
+            count = notifications.read(list(names))
+    door.done(f"{count} read", {"read": count})
+
+
+_GROUP = group(
+    "notifications",
+    "What happened to runs, recorded by the server of this data directory.",
+    [notifications_ls, notifications_read],
+)
+
+
+VERBS = {
+    "inbox": inbox,
+    "approve": _verb(
+        "approve",
+        "Accept what a gate asks about. ID is a gate, or a run with one open gate.",
+        examples=[
+            ("loopwright approve gate_5f", ""),
+            ('loopwright approve run_01 "Good"', ""),
+            ("loopwright approve gate_5f --remember", "a tool call, and this tool from now on"),
+            ("loopwright approve gate_5f --arguments @fixed.json", "with other arguments"),
+        ],
+    ),
+    "reject": _verb(
+        "reject",
+        "Refuse what a gate asks about, which fails the step. ID is a gate, or a run with one "
+        "open gate. For a tool call, TEXT must give the reason; the model gets it and continues.",
+        examples=[('loopwright reject gate_5f "Not what I meant"', "")],
+    ),
+    "continue": _verb(
+        "continue",
+        "Ask for another iteration and say in TEXT what should be different. Without TEXT, for a "
+        "run that failed or that a limit ended: continue it, as `resume` does.",
+        examples=[
+            ('loopwright continue gate_5f "Shorter, and name the file"', ""),
+            ("loopwright continue run_01", "a run that failed: the steps that did not complete"),
+        ],
+        needs_text=True,
+    ),
+    "notifications": _GROUP,
+}

@@ -1,4 +1,4 @@
-"""Which commands a process inside a run can use. The others are for people (`inside-run`)."""
+"""Which commands a process inside a run can use (the others fail with code `inside-run`)."""
 
 import os
 import time
@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loopwright.app.inside_run import (
+from loopwright.cli.terminal import CommonOptions, Terminal
+from loopwright.errors import LoopwrightError, NotAllowed
+from loopwright.operations.child_runs import (
     find_caller,
     has_run,
     inside_run_error,
     is_private,
     record_refusal,
 )
-from loopwright.app.settings import load_settings
-from loopwright.cli.door import Door, Wanted
-from loopwright.errors import LoopwrightError, NotAllowed
+from loopwright.operations.settings import load_settings
 
 if TYPE_CHECKING:
-    from loopwright.app.inside_run import InsideRun
-    from loopwright.app.settings import Settings
+    from loopwright.operations.child_runs import InsideRun
+    from loopwright.operations.settings import Settings
 
 WITHOUT_DATA = (
     *("completion", "convert", "definitions", "import", "init", "roles", "schema", "validate"),
@@ -44,10 +44,10 @@ def check_caller(ctx: click.Context) -> None:
     if inside is None:
         return
     words = ctx.command_path.split()[1:]
-    wanted = ctx.ensure_object(Wanted)
+    wanted = ctx.ensure_object(CommonOptions)
     if not words or words[0] in WITHOUT_DATA:
         return
-    door = Door(wanted)
+    door = Terminal(wanted)
     try:
         resolved = load_settings(data_dir=wanted.data_dir)
     except LoopwrightError:
@@ -56,7 +56,7 @@ def check_caller(ctx: click.Context) -> None:
     if not settings.database.exists():
         _check_new(door, settings, inside, words, explicit=explicit)
         return
-    from loopwright.app.opening import open_log  # noqa: PLC0415 - only inside a run
+    from loopwright.operations.data_directory import open_log  # noqa: PLC0415 - only inside a run
 
     with closing(open_log(settings)) as log:
         if is_private(log, inside):
@@ -72,7 +72,7 @@ def check_caller(ctx: click.Context) -> None:
 
 
 def _check_new(
-    door: Door, settings: "Settings", inside: "InsideRun", words: list[str], *, explicit: bool
+    door: Terminal, settings: "Settings", inside: "InsideRun", words: list[str], *, explicit: bool
 ) -> None:
     """There is no data yet. A new data directory must be named: one that appears because that of
     the run is hidden would have no budget, and nobody would notice.

@@ -10,7 +10,7 @@ from typing import NamedTuple, TextIO
 
 import click
 
-from loopwright.cli.door import Door, Wanted, put
+from loopwright.cli.terminal import CommonOptions, Terminal, put
 from loopwright.cli.verb import (
     CONTEXT,
     PROGRAM,
@@ -22,7 +22,7 @@ from loopwright.cli.verb import (
 )
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """A command before it is loaded."""
 
     module: str
@@ -33,67 +33,85 @@ class Entry(NamedTuple):
 _RUNNING, _LOOKING, _DECIDING = "Run", "Inspect", "Decide and control"
 _WRITING, _SHARING, _KEEPING = "Definitions", "Servers and accounts", "Installation"
 
-COMMANDS: dict[str, Entry] = {
-    "loop": Entry("loop", _RUNNING, "repeat an agent until checks pass, without a file"),
-    "run": Entry("run", _RUNNING, "run a definition in any dialect"),
-    "chat": Entry("chat", _RUNNING, "talk with a chat model that uses tools here"),
-    "repl": Entry("repl", _RUNNING, "start and control loops at a prompt"),
-    "demo": Entry("demo", _RUNNING, "repair a small project with failing tests; needs no key"),
-    "ls": Entry("ls", _LOOKING, "list runs"),
-    "show": Entry("show", _LOOKING, "show one run: iterations, checks, cost, changes"),
-    "watch": Entry("watch", _LOOKING, "follow a run live"),
-    "diff": Entry("workspace_history", _LOOKING, "show what a run changed in its workspace"),
-    "logs": Entry("logs", _LOOKING, "show what agents and checks printed and did"),
-    "events": Entry("events", _LOOKING, "print the events of a run as JSON lines"),
-    "spend": Entry("spend", _LOOKING, "show what runs cost"),
-    "bisect": Entry("workspace_history", _LOOKING, "find the iteration that broke a check"),
-    "artifact": Entry("artifact", _LOOKING, "list and fetch files of runs and sessions"),
-    "project": Entry("trackers", _LOOKING, "projects that loops belong to"),
-    "sprint": Entry("trackers", _LOOKING, "sprints of projects"),
-    "todo": Entry("trackers", _LOOKING, "todos of runs and sessions"),
-    "notifications": Entry("notifications", _LOOKING, "list notifications and mark them read"),
-    "eval": Entry("evaluate", _LOOKING, "evaluate runs against expected results"),
-    "inbox": Entry("inbox", _DECIDING, "list gates that wait for a person"),
-    "approve": Entry("answers", _DECIDING, "approve a gate"),
-    "reject": Entry("answers", _DECIDING, "reject a gate"),
-    "continue": Entry("answers", _DECIDING, "answer a gate with feedback for another iteration"),
-    "tell": Entry("tell", _DECIDING, "send a message to the agents of a run"),
-    "pause": Entry("control", _DECIDING, "pause a run before its next iteration"),
-    "resume": Entry("control", _DECIDING, "continue a run after a crash, a limit or a stop"),
-    "stop": Entry("control", _DECIDING, "stop a run now"),
-    "retry": Entry("steer", _DECIDING, "retry the stage at which a loop of roles stopped"),
-    "skip": Entry("steer", _DECIDING, "skip that stage"),
-    "edit": Entry("steer", _DECIDING, "change the goal, limit or labels of a loop of roles"),
-    "fork": Entry("fork", _DECIDING, "start a new run from an iteration of another"),
-    "restore": Entry("workspace_history", _DECIDING, "restore the files of an iteration"),
-    "apply": Entry("worktree", _DECIDING, "merge the result of a worktree into your files"),
-    "discard": Entry("worktree", _DECIDING, "remove a worktree and its branch"),
-    "init": Entry("init", _WRITING, "write a definition that runs at once"),
-    "validate": Entry("validate", _WRITING, "report the problems of definitions"),
-    "import": Entry("import_definitions", _WRITING, "check a folder of files of other systems"),
-    "convert": Entry("convert", _WRITING, "convert a definition of any dialect to a native one"),
-    "definitions": Entry("definitions", _WRITING, "list definitions that can be run by name"),
-    "stored": Entry("stored", _WRITING, "store definitions by name"),
-    "promote": Entry("promote", _WRITING, "run the suites of a definition and record the result"),
-    "schema": Entry("schema", _WRITING, "print the JSON Schema of a dialect"),
-    "roles": Entry("roles", _WRITING, "list roles of agents"),
-    "serve": Entry("serve", _SHARING, "serve runs and gates over HTTP"),
-    "mcp": Entry("mcp", _SHARING, "offer loops as tools to other agents"),
-    "login": Entry("login", _SHARING, "sign in at a remote server"),
-    "logout": Entry("login", _SHARING, "sign out"),
-    "agent": Entry("agent_list", _SHARING, "agents that editors of a server may use"),
-    "workspace": Entry("workspace_list", _SHARING, "folders that editors of a server may use"),
-    "user": Entry("people", _SHARING, "accounts of a server"),
-    "token": Entry("people", _SHARING, "API tokens of a server"),
-    "hook": Entry("hooks", _SHARING, "incoming webhooks that start runs"),
-    "webhook": Entry("webhook", _SHARING, "outgoing webhooks"),
-    "doctor": Entry("doctor", _KEEPING, "check the installation and the data directory"),
-    "config": Entry("config", _KEEPING, "show settings and where they come from"),
-    "backup": Entry("backup", _KEEPING, "copy the data directory into a new file"),
-    "prune": Entry("prune", _KEEPING, "delete runs that ended long ago"),
-    "completion": Entry("completion", _KEEPING, "print a completion script for your shell"),
-    "version": Entry("version", _KEEPING, "print the version"),
-    "help": Entry("help", _KEEPING, "help for a command, or for all with --all"),
+COMMANDS: dict[str, CommandEntry] = {
+    "loop": CommandEntry("run", _RUNNING, "repeat an agent until checks pass, without a file"),
+    "run": CommandEntry("run", _RUNNING, "run a definition in any dialect"),
+    "chat": CommandEntry("repl.verbs", _RUNNING, "talk with a chat model that uses tools here"),
+    "repl": CommandEntry("repl.verbs", _RUNNING, "start and control loops at a prompt"),
+    "demo": CommandEntry(
+        "demo", _RUNNING, "repair a small project with failing tests; needs no key"
+    ),
+    "ls": CommandEntry("run_lists", _LOOKING, "list runs"),
+    "show": CommandEntry("show", _LOOKING, "show one run: iterations, checks, cost, changes"),
+    "watch": CommandEntry("run_logs", _LOOKING, "follow a run live"),
+    "diff": CommandEntry("workspace_changes", _LOOKING, "show what a run changed in its workspace"),
+    "logs": CommandEntry("run_logs", _LOOKING, "show what agents and checks printed and did"),
+    "events": CommandEntry("run_logs", _LOOKING, "print the events of a run as JSON lines"),
+    "spend": CommandEntry("run_lists", _LOOKING, "show what runs cost"),
+    "bisect": CommandEntry("workspace_changes", _LOOKING, "find the iteration that broke a check"),
+    "artifact": CommandEntry("artifact", _LOOKING, "list and fetch files of runs and sessions"),
+    "project": CommandEntry("trackers", _LOOKING, "projects that loops belong to"),
+    "sprint": CommandEntry("trackers", _LOOKING, "sprints of projects"),
+    "todo": CommandEntry("trackers", _LOOKING, "todos of runs and sessions"),
+    "notifications": CommandEntry("inbox", _LOOKING, "list notifications and mark them read"),
+    "eval": CommandEntry("evaluation", _LOOKING, "evaluate runs against expected results"),
+    "inbox": CommandEntry("inbox", _DECIDING, "list gates that wait for a person"),
+    "approve": CommandEntry("inbox", _DECIDING, "approve a gate"),
+    "reject": CommandEntry("inbox", _DECIDING, "reject a gate"),
+    "continue": CommandEntry(
+        "inbox", _DECIDING, "answer a gate with feedback for another iteration"
+    ),
+    "tell": CommandEntry("steer", _DECIDING, "send a message to the agents of a run"),
+    "pause": CommandEntry("run_control", _DECIDING, "pause a run before its next iteration"),
+    "resume": CommandEntry(
+        "run_control", _DECIDING, "continue a run after a crash, a limit or a stop"
+    ),
+    "stop": CommandEntry("run_control", _DECIDING, "stop a run now"),
+    "retry": CommandEntry("steer", _DECIDING, "retry the stage at which a loop of roles stopped"),
+    "skip": CommandEntry("steer", _DECIDING, "skip that stage"),
+    "edit": CommandEntry("steer", _DECIDING, "change the goal, limit or labels of a loop of roles"),
+    "fork": CommandEntry("run_control", _DECIDING, "start a new run from an iteration of another"),
+    "restore": CommandEntry("workspace_changes", _DECIDING, "restore the files of an iteration"),
+    "apply": CommandEntry(
+        "workspace_changes", _DECIDING, "merge the result of a worktree into your files"
+    ),
+    "discard": CommandEntry("workspace_changes", _DECIDING, "remove a worktree and its branch"),
+    "init": CommandEntry("definition_files", _WRITING, "write a definition that runs at once"),
+    "validate": CommandEntry("definition_files", _WRITING, "report the problems of definitions"),
+    "import": CommandEntry(
+        "definition_files", _WRITING, "check a folder of files of other systems"
+    ),
+    "convert": CommandEntry(
+        "definition_files", _WRITING, "convert a definition of any dialect to a native one"
+    ),
+    "definitions": CommandEntry(
+        "definitions", _WRITING, "list definitions that can be run by name"
+    ),
+    "stored": CommandEntry("definitions", _WRITING, "store definitions by name"),
+    "promote": CommandEntry(
+        "evaluation", _WRITING, "run the suites of a definition and record the result"
+    ),
+    "schema": CommandEntry("definition_files", _WRITING, "print the JSON Schema of a dialect"),
+    "roles": CommandEntry("definitions", _WRITING, "list roles of agents"),
+    "serve": CommandEntry("serve", _SHARING, "serve runs and gates over HTTP"),
+    "mcp": CommandEntry("serve", _SHARING, "offer loops as tools to other agents"),
+    "login": CommandEntry("accounts", _SHARING, "sign in at a remote server"),
+    "logout": CommandEntry("accounts", _SHARING, "sign out"),
+    "agent": CommandEntry("allowlists", _SHARING, "agents that editors of a server may use"),
+    "workspace": CommandEntry("allowlists", _SHARING, "folders that editors of a server may use"),
+    "user": CommandEntry("accounts", _SHARING, "accounts of a server"),
+    "token": CommandEntry("accounts", _SHARING, "API tokens of a server"),
+    "hook": CommandEntry("webhooks", _SHARING, "incoming webhooks that start runs"),
+    "webhook": CommandEntry("webhooks", _SHARING, "outgoing webhooks"),
+    "doctor": CommandEntry(
+        "installation", _KEEPING, "check the installation and the data directory"
+    ),
+    "config": CommandEntry("installation", _KEEPING, "show settings and where they come from"),
+    "backup": CommandEntry("installation", _KEEPING, "copy the data directory into a new file"),
+    "prune": CommandEntry("installation", _KEEPING, "delete runs that ended long ago"),
+    "completion": CommandEntry("completion", _KEEPING, "print a completion script for your shell"),
+    "version": CommandEntry("installation", _KEEPING, "print the version"),
+    "help": CommandEntry("help", _KEEPING, "help for a command, or for all with --all"),
 }
 
 FIRST = ("loop", "run", "watch", "ls", "show", "diff", "inbox", "resume")
@@ -110,7 +128,7 @@ EXAMPLES = [
 ]
 
 
-class Commands(click.Group):
+class CommandGroup(click.Group):
     """The group of all commands; knows their names and loads the one that is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -174,7 +192,7 @@ def _version(ctx: click.Context, _param: click.Parameter, value: object) -> None
         ctx.exit()
 
 
-cli = Commands(
+cli = CommandGroup(
     name=PROGRAM,
     params=[
         *common_options(),
@@ -235,7 +253,7 @@ def _told(error: Exception, words: list[str]) -> int:
 
     problem = problem_of(error)
     as_json = wants_json(words)
-    door = Door(Wanted(as_json=as_json, no_color="--no-color" in words))
+    door = Terminal(CommonOptions(as_json=as_json, no_color="--no-color" in words))
     try:
         if as_json:
             door.put_json(problem.as_dict())
@@ -250,7 +268,7 @@ def _told(error: Exception, words: list[str]) -> int:
     return problem.exit
 
 
-def _tell_lines(door: Door, lines: list[str]) -> None:
+def _tell_lines(door: Terminal, lines: list[str]) -> None:
     for line in lines:
         door.tell(line, tone="bad")
 

@@ -1,7 +1,7 @@
-"""Errors as people and programs see them: one line with the fix, or one problem object.
+"""Errors for people and programs: one line with the fix, or one problem object.
 
-Exit codes: 1 unexpected · 2 usage or bad definition · 6 not allowed · 7 server not reachable · 8
-conflict. Those of runs are in `outcomes.py`.
+Exit codes: 1 unexpected · 2 usage or bad definition · 6 not allowed · 7 server not reachable ·
+8 conflict. Those of runs are in `terminal.py`.
 """
 
 import errno
@@ -9,13 +9,13 @@ import re
 
 import click
 
-from loopwright.app.problems import Problem, known_problem
 from loopwright.errors import LoopwrightError
+from loopwright.operations.problems import ProblemReport, known_problem
 
 _SECRET = re.compile(r"--?(?:[\w-]*-)?(?:token|api-?key|password|passwd|secret)s?", re.IGNORECASE)
 
 
-def problem_of(error: Exception) -> Problem:
+def problem_of(error: Exception) -> ProblemReport:
     """The problem that an exception stands for."""
     if isinstance(error, click.UsageError):
         return _usage(error)
@@ -25,7 +25,7 @@ def problem_of(error: Exception) -> Problem:
         return known_problem(error)
     if isinstance(error, OSError) and error.errno is not None:
         return _surroundings(error)
-    return Problem(
+    return ProblemReport(
         exit=1,
         status=500,
         code="unexpected",
@@ -35,7 +35,7 @@ def problem_of(error: Exception) -> Problem:
     )
 
 
-def _surroundings(error: OSError) -> Problem:
+def _surroundings(error: OSError) -> ProblemReport:
     """What the machine refuses: a full disk behind the output, a folder that is gone."""
     what = (error.strerror or str(error)).lower()
     detail, hint = what, "check the disk, the permissions and the limits of this machine, try again"
@@ -46,7 +46,7 @@ def _surroundings(error: OSError) -> Problem:
     elif error.errno in (errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EBADF):
         detail = f"the output cannot be written: {what}"
         hint = "make room where it goes to, or send it elsewhere; runs are not harmed by this"
-    return Problem(
+    return ProblemReport(
         exit=1,
         status=503,
         code="surroundings",
@@ -60,7 +60,7 @@ _TAKE_A_MESSAGE = ("loop", "run")
 _SEVERAL = "unexpected extra argument"
 
 
-def _usage(error: click.UsageError) -> Problem:
+def _usage(error: click.UsageError) -> ProblemReport:
     if isinstance(error, click.NoSuchOption) and _SECRET.fullmatch(error.option_name):
         return _simple(
             f"{error.option_name} is not taken from the command line, where everybody can see it",
@@ -74,8 +74,8 @@ def _usage(error: click.UsageError) -> Problem:
     return _simple(_sentence(error.format_message()), hint=f"`{command} --help` shows how")
 
 
-def _simple(detail: str, *, hint: str | None = None, exit_code: int = 2) -> Problem:
-    return Problem(
+def _simple(detail: str, *, hint: str | None = None, exit_code: int = 2) -> ProblemReport:
+    return ProblemReport(
         exit=exit_code, status=400, code="usage", title="Wrong usage", detail=detail, hint=hint
     )
 

@@ -1,28 +1,26 @@
-"""`run`: a definition of any dialect."""
+"""`run` and `loop`: start a run of a definition, or of a loop without a file."""
 
 import os
 import re
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypedDict, cast
 
 import click
 
-from loopwright.cli.completing import STORED, complete_dialects, complete_stored_runs
-from loopwright.cli.piped import SHOWN, STDIN, piped_definition
-from loopwright.cli.starting import launch, start_options
-from loopwright.cli.verb import Verb, door_of
+from loopwright.cli.completion import STORED, complete_dialects, complete_stored_runs
+from loopwright.cli.start_options import STDIN, STDIN_NAME, launch, piped_definition, start_options
+from loopwright.cli.verb import Verb, terminal_of
 from loopwright.errors import NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loopwright.app.dialects import Definition
-    from loopwright.app.preparing import Wish
-    from loopwright.app.run_request import Start
-    from loopwright.cli.afar import Start as StartAfar
-
+    from loopwright.cli.remote_commands import RemoteStart as StartAfar
+    from loopwright.operations.dialects import ParsedDefinition
+    from loopwright.operations.run_request import RunStart
+    from loopwright.operations.run_start import StartRun
 
 MOST_SEARCHED = 200
 """So many workflow files are searched for a name."""
@@ -76,7 +74,7 @@ def run(
     that `loopwright stored` keeps here or at the server, or - for stdin. Files that it names are
     looked for beside it, and sent with it to a server elsewhere.
     """
-    from loopwright.app.preparing import prepare_file  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.run_start import prepare_file  # noqa: PLC0415 - help stays quick
 
     if file.startswith(STORED) and not os.path.lexists(file):
         if dialect is not None:
@@ -84,16 +82,16 @@ def run(
         more = {**options, "max": most, "promoted": promoted}
         return _run_stored(ctx, file.removeprefix(STORED), more)
     data = piped_definition(ctx) if file == STDIN else None
-    shown = SHOWN if data is not None else file
+    shown = STDIN_NAME if data is not None else file
     folder = Path.cwd() if data is not None else Path(file).absolute().parent
-    if door_of(ctx).remote is not None:
+    if terminal_of(ctx).remote is not None:
         if data is None:
             with _path_hints(file):
                 data, dialect = _read(ctx, file, dialect)
-        afar = _afar(ctx, shown, folder)
+        afar = _remote_start(ctx, shown, folder)
         return afar.run(data, dialect, {**options, "max": most, "promoted": promoted})
 
-    def prepare(wish: "Wish") -> "tuple[Start, Definition]":
+    def prepare(wish: "StartRun") -> "tuple[RunStart, ParsedDefinition]":
         told = replace(wish, max=most)
         with _path_hints(shown):
             start, definition = prepare_file(shown, told, data=data, dialect=dialect, files=folder)
@@ -105,15 +103,15 @@ def run(
 
 
 def _run_stored(ctx: click.Context, name: str, options: dict[str, object]) -> int:
-    from loopwright.app.preparing import prepare_file  # noqa: PLC0415 - help stays quick
-    from loopwright.cli.stored import definitions_here  # noqa: PLC0415 - only when asked for
+    from loopwright.cli.definitions import definitions_here  # noqa: PLC0415 - only when asked for
+    from loopwright.operations.run_start import prepare_file  # noqa: PLC0415 - help stays quick
 
-    if door_of(ctx).remote is not None:
-        return _afar(ctx, name, None).run_stored(options)
+    if terminal_of(ctx).remote is not None:
+        return _remote_start(ctx, name, None).run_stored(options)
     most, promoted = cast("int | None", options.pop("max")), bool(options.pop("promoted"))
 
-    def prepare(wish: "Wish") -> "tuple[Start, Definition]":
-        with definitions_here(door_of(ctx)) as definitions:
+    def prepare(wish: "StartRun") -> "tuple[RunStart, ParsedDefinition]":
+        with definitions_here(terminal_of(ctx)) as definitions:
             stored = definitions.runnable(name)
         data, told = stored.text.encode(errors="surrogatepass"), replace(wish, max=most)
         start, definition = prepare_file(stored.name, told, data=data, dialect=stored.dialect)
@@ -124,28 +122,30 @@ def _run_stored(ctx: click.Context, name: str, options: dict[str, object]) -> in
     return launch(ctx, prepare, options)
 
 
-def _check_promoted(ctx: click.Context, definition: "Definition", *, is_stored: bool) -> None:
-    from loopwright.app.opening import open_log  # noqa: PLC0415 - only when asked for
-    from loopwright.app.promoting import check_promoted  # noqa: PLC0415 - only when asked for
+def _check_promoted(ctx: click.Context, definition: "ParsedDefinition", *, is_stored: bool) -> None:
+    from loopwright.operations.data_directory import open_log  # noqa: PLC0415 - only when asked for
+    from loopwright.operations.definitions import check_promoted  # noqa: PLC0415 - only when asked for
 
-    with closing(open_log(door_of(ctx).settings)) as log:
+    with closing(open_log(terminal_of(ctx).settings)) as log:
         check_promoted(log, definition, is_stored=is_stored)
 
 
-def _afar(ctx: click.Context, shown: str, folder: Path | None) -> "StartAfar":
-    from loopwright.cli.afar import Start  # noqa: PLC0415 - only when asked for
+def _remote_start(ctx: click.Context, shown: str, folder: Path | None) -> "StartAfar":
+    from loopwright.cli.remote_commands import RemoteStart  # noqa: PLC0415 - only when asked for
 
-    return Start(ctx, door_of(ctx), shown, folder)
+    return RemoteStart(ctx, terminal_of(ctx), shown, folder)
 
 
 def _read(ctx: click.Context, file: str, dialect: str | None) -> tuple[bytes, str | None]:
     """A file, or what is known by a name here, and its dialect where that is said or known."""
-    from loopwright.app.dialects import OF_LOOPS, definition_bytes  # noqa: PLC0415 - quick help
-    from loopwright.app.library import Library  # noqa: PLC0415 - help stays quick
-    from loopwright.app.preparing import is_name  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.dialects import OF_LOOPS, definition_bytes  # noqa: PLC0415 - quick help
+    from loopwright.operations.library import DefinitionLibrary  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.run_start import is_name  # noqa: PLC0415 - help stays quick
 
     if dialect is None and is_name(Path(file)):
-        return Library(door_of(ctx).settings.home, Path.cwd()).get(file).data, OF_LOOPS
+        return DefinitionLibrary(terminal_of(ctx).settings.home, Path.cwd()).get(
+            file
+        ).data, OF_LOOPS
     return definition_bytes(Path(file)), dialect
 
 
@@ -171,4 +171,159 @@ def _path_hint(name: str) -> str:
     return ""
 
 
-VERBS = {"run": run}
+MEMORIES = ("progress-log", "previous-output", "session", "none")
+
+
+class _LoopOptions(TypedDict):
+    """Those of the options that say how the loop goes."""
+
+    commands: tuple[str, ...]
+    patterns: tuple[str, ...]
+    signals: tuple[str, ...]
+    judges: tuple[str, ...]
+    manual: bool
+    max: int
+    memory: str
+    criteria: bool
+
+
+class _TextOptions(TypedDict):
+    """Those that stand in the definition that they come to."""
+
+    message: str | None
+    name: str | None
+    budget: str | None
+    inputs: tuple[str, ...]
+
+
+@click.command(
+    cls=Verb,
+    drives=True,
+    remote=True,
+    watches=True,
+    examples=[
+        (
+            'loopwright loop "Make the tests pass" --agent command:./agent --until-command pytest',
+            "repeat an agent until a command succeeds, at most 10 times",
+        ),
+        (
+            'loopwright loop "Write a haiku" --agent command:./agent --manual --max 3',
+            "a person reviews each iteration",
+        ),
+        (
+            'loopwright loop "Write the report" --agent claude --until-judge "No claim is bare"',
+            "an agent judges each iteration",
+        ),
+    ],
+)
+@click.argument("message", metavar="MESSAGE")
+@click.option(
+    "--until-command",
+    "commands",
+    multiple=True,
+    metavar="COMMAND",
+    help="Done when this program succeeds. No shell is involved; in `a && b` the programs run in "
+    "order. May be given more than once.",
+)
+@click.option(
+    "--until-regex",
+    "patterns",
+    multiple=True,
+    metavar="PATTERN",
+    help="Done when the output matches.",
+)
+@click.option(
+    "--until-signal",
+    "signals",
+    multiple=True,
+    metavar="WORD",
+    help="Done when the agent says this word alone on its last line.",
+)
+@click.option(
+    "--until-judge",
+    "judges",
+    multiple=True,
+    metavar="TEXT",
+    help="Done when an agent says that this holds. It is the same agent in a session of its own, "
+    "or another: --agent judge=SPEC.",
+)
+@click.option(
+    "--manual",
+    is_flag=True,
+    help="A person reviews each iteration that has passed the other checks.",
+)
+@click.option(
+    "--max", "most", type=int, default=10, show_default=True, help="The most iterations, 1 to 1000."
+)
+@click.option(
+    "--memory",
+    type=click.Choice(MEMORIES),
+    default=MEMORIES[0],
+    show_default=True,
+    metavar="KIND",
+    help=f"What an iteration knows of those before it: {', '.join(MEMORIES)}.",
+)
+@click.option(
+    "--no-criteria",
+    is_flag=True,
+    help="Do not add the completion criteria and the failed checks to the agent's prompt.",
+)
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A value that the prompt states below the message. May be given more than once.",
+)
+@start_options
+@click.pass_context
+def loop(ctx: click.Context, /, **options: object) -> int:
+    """Repeat one agent until it is done. MESSAGE says what is to be done.
+
+    Several --until options (and --manual) must all hold in the same iteration. Without any of them
+    the loop makes all its iterations. The prompt states these criteria and, after an
+    iteration, which of them failed.
+    """
+    kinds = ("commands", "patterns", "signals", "judges", "manual")
+    checks = {key: options.pop(key) for key in kinds}
+    checks |= {"max": options.pop("most"), "memory": options.pop("memory")}
+    checks["criteria"] = not options.pop("no_criteria")
+    shape = cast("_LoopOptions", checks)  # click has seen to their kinds
+
+    if terminal_of(ctx).remote is not None:
+        return _start_remote_loop(ctx, shape, options)
+
+    def prepare(wish: "StartRun") -> "tuple[RunStart, ParsedDefinition]":
+        from loopwright.operations.run_start import LoopOptions, prepare_loop  # noqa: PLC0415 - quick help
+
+        return prepare_loop(LoopOptions(wish=wish, **shape))
+
+    return launch(ctx, prepare, options, checks="--until-command")
+
+
+def _start_remote_loop(ctx: click.Context, shape: _LoopOptions, options: dict[str, object]) -> int:
+    """At the server that was named: the definition that the options come to is sent there."""
+    from loopwright.cli.remote_commands import RemoteStart  # noqa: PLC0415 - only when asked for
+    from loopwright.operations.run_start import (  # noqa: PLC0415 - help stays quick
+        COMMAND_LINE,
+        LoopOptions,
+        StartRun,
+        loop_definition,
+    )
+
+    given = cast("_TextOptions", options)  # click has seen to their kinds
+    wish = StartRun(
+        message=given["message"],
+        name=given["name"],
+        budget=given["budget"],
+        inputs=given["inputs"],
+    )
+    _, data = loop_definition(LoopOptions(wish=wish, **shape))
+    afar = RemoteStart(ctx, terminal_of(ctx), COMMAND_LINE)
+    return afar.run(data, "native", {**options, "max": None, "promoted": False})
+
+
+VERBS = {
+    "run": run,
+    "loop": loop,
+}

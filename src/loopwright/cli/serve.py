@@ -1,5 +1,9 @@
-"""`serve`: runs, gates and events over HTTP."""
+"""`serve` and `mcp`: runs over HTTP, and loops as tools for other agents.
 
+Nothing else imports this module, and what it starts is imported when it is asked for.
+"""
+
+import asyncio
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -7,8 +11,8 @@ from typing import Protocol
 
 import click
 
-from loopwright.cli.door import Door
-from loopwright.cli.verb import Verb, door_of
+from loopwright.cli.terminal import Terminal
+from loopwright.cli.verb import Verb, terminal_of
 
 
 @click.command(
@@ -87,22 +91,22 @@ def serve(
     """
     if bool(tls_cert) != bool(tls_key):
         raise click.UsageError("--tls-cert and --tls-key belong together", ctx)
-    door = door_of(ctx)
+    door = terminal_of(ctx)
     # A sibling, and heavy: it is loaded by its name, when it is called.
-    context = import_module("loopwright.server.context")
+    context = import_module("loopwright.http.context")
     folder, rate = given.pop("workspace"), given.pop("rate")
     loopback = given.pop("webhooks_to_loopback")
-    serving = context.Serving(
+    serving = context.ServerOptions(
         **given,
         tls_cert=Path(tls_cert) if tls_cert else None,
         tls_key=Path(tls_key) if tls_key else None,
         workspace=Path(str(folder)) if folder else Path.cwd(),
-        limits=context.Limits(requests_per_second=rate),
+        limits=context.RequestLimits(requests_per_second=rate),
     )
     settings = replace(door.settings, webhooks_to_loopback="on") if loopback else door.settings
     if settings.webhooks_to_loopback == "on":
         door.tell("webhooks may go to this machine itself (webhooks_to_loopback)", tone="warn")
-    serving_room = import_module("loopwright.server.serving")
+    serving_room = import_module("loopwright.http.server")
     ended = serving_room.serve(settings, serving, lambda started: _greet(door, started))
     door.say("ended; open runs are resumed at the next start")
     return int(ended)
@@ -127,7 +131,7 @@ class _Started(Protocol):
     def troubles(self) -> tuple[str, ...]: ...
 
 
-def _greet(door: Door, started: _Started) -> None:
+def _greet(door: Terminal, started: _Started) -> None:
     if door.as_json:
         told = {"url": started.url, "pid": started.pid, "token": started.token}
         told["link"] = started.link
@@ -143,4 +147,57 @@ def _greet(door: Door, started: _Started) -> None:
     door.tell(f"serving {started.url}")
 
 
-VERBS = {"serve": serve}
+@click.command(
+    cls=Verb,
+    drives=True,
+    examples=[
+        ("claude mcp add loopwright -- loopwright mcp", "Claude Code may start loops from now on"),
+        ("loopwright mcp --agent claude --allow-answers", "and may answer gates, too"),
+    ],
+)
+@click.option("--agent", "agents", multiple=True, metavar="[NAME=]SPEC", help="Behind the roles.")
+@click.option("--workspace", metavar="DIR", help="Where loops work (else this folder).")
+@click.option("--session", default="", metavar="ID", help="Loops of a session share trackers.")
+@click.option(
+    "--allow-answers",
+    is_flag=True,
+    help="Offer gate_list and gate_answer: whoever uses this may decide in your place.",
+)
+@click.pass_context
+def mcp(
+    ctx: click.Context,
+    /,
+    agents: tuple[str, ...],
+    workspace: str | None,
+    session: str,
+    *,
+    allow_answers: bool,
+) -> int:
+    """Serve loop_start, loop_list, loop_status, loop_control, loop_tell and loop_definitions over
+    the Model Context Protocol, on stdin and stdout. It ends when the client
+    disconnects; loops that are running then continue in the background.
+    """
+    from loopwright.operations.loops.loop_tools import serve  # noqa: PLC0415 - help stays quick
+
+    door = terminal_of(ctx)
+    if door.as_json:
+        raise click.UsageError("stdout belongs to the protocol: leave out --json", ctx)
+    left = asyncio.run(
+        serve(
+            door.settings,
+            alone=door.wanted.here,
+            cwd=Path(workspace).absolute() if workspace else Path.cwd(),
+            agents=agents,
+            session=session,
+            answers=allow_answers,
+        )
+    )
+    for run in left:
+        door.say(f"{run} continues in the background")
+    return 0
+
+
+VERBS = {
+    "serve": serve,
+    "mcp": mcp,
+}

@@ -1,4 +1,4 @@
-"""`show`: one run in words."""
+"""`show`: the state and the history of one run."""
 
 import re
 import sys
@@ -7,19 +7,25 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loopwright.app.views.place_words import place_words
-from loopwright.app.views.signs import evidence_below, labelled, without_signs
-from loopwright.cli.calls import call_lines, changed_line, exposed_lines
-from loopwright.cli.cells import STATUS_TONES, bill, money, status_cell, tokens, used_tokens
-from loopwright.cli.completing import complete_runs
-from loopwright.cli.door import Door, Tone
-from loopwright.cli.drawing import draw, node_of
-from loopwright.cli.figures import figure_lines
-from loopwright.cli.looking import terminal_width
-from loopwright.cli.sources import Source, source
-from loopwright.cli.texts import cleaned, cut, last_lines, one_line, width
-from loopwright.cli.verb import Verb, door_of
+from loopwright.cli.charts import draw, figure_lines, node_of
+from loopwright.cli.completion import complete_runs
+from loopwright.cli.formats import (
+    STATUS_TONES,
+    bill,
+    call_lines,
+    changed_line,
+    exposed_lines,
+    status_cell,
+    terminal_width,
+    tokens,
+    used_tokens,
+)
+from loopwright.cli.run_source import RunSource, open_run_source
+from loopwright.cli.terminal import Terminal, Tone, cleaned, cut, last_lines, one_line, width
+from loopwright.cli.verb import Verb, terminal_of
 from loopwright.model.ids import logical_path, loop_path, try_number
+from loopwright.views.formats import evidence_below, labelled, money, without_signs
+from loopwright.views.status_text import place_words
 
 if TYPE_CHECKING:
     from loopwright.model.record import JsonValue
@@ -79,8 +85,8 @@ def show(
     After `resume --restart`, the iterations of each try are listed under a heading, with the names
     that other commands take: 2~1 is iteration 2 of the first try.
     """
-    door = door_of(ctx)
-    with source(door, run) as seen:
+    door = terminal_of(ctx)
+    with open_run_source(door, run) as seen:
         if certificate:
             _put_certificate(door, seen.certificate())
         elif output is not None:
@@ -93,8 +99,8 @@ def show(
             put_run(door, seen.detail())
 
 
-def _put_certificate(door: Door, made: "dict[str, JsonValue]") -> None:
-    from loopwright.app.views.certificate import certificate_lines  # noqa: PLC0415 - quick help
+def _put_certificate(door: Terminal, made: "dict[str, JsonValue]") -> None:
+    from loopwright.views.certificate import certificate_lines  # noqa: PLC0415 - quick help
 
     if door.as_json:
         door.put_json(made)
@@ -103,15 +109,15 @@ def _put_certificate(door: Door, made: "dict[str, JsonValue]") -> None:
         door.put(one_line(line))
 
 
-def _put_output(door: Door, said: "dict[str, JsonValue]") -> None:
+def _put_output(door: Terminal, said: "dict[str, JsonValue]") -> None:
     if door.as_json:
         door.put_json(said)
     else:
         door.put(cleaned(str(said["output"])))
 
 
-def _put_figures(door: Door, seen: Source, svg: Path | None) -> None:
-    from loopwright.app.views.metrics import metrics_from  # noqa: PLC0415 - help stays quick
+def _put_figures(door: Terminal, seen: RunSource, svg: Path | None) -> None:
+    from loopwright.views.metrics import metrics_from  # noqa: PLC0415 - help stays quick
 
     if svg is not None:
         drawn = seen.picture()
@@ -128,7 +134,7 @@ def _put_figures(door: Door, seen: Source, svg: Path | None) -> None:
         door.put_json(seen.figures())
 
 
-def put_run(door: Door, detail: "dict[str, JsonValue]") -> None:
+def put_run(door: Terminal, detail: "dict[str, JsonValue]") -> None:
     """A run as a page of text."""
     _Sheet(door).put(detail)
 
@@ -136,7 +142,7 @@ def put_run(door: Door, detail: "dict[str, JsonValue]") -> None:
 class _Sheet:
     """A run as a page of text."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Terminal) -> None:
         self._door = door
         self._width = terminal_width()
         self._signs = door.has_signs(sys.stdout)
@@ -247,7 +253,7 @@ class _Sheet:
 
     def _activity(self, counts: "JsonValue") -> None:
         """What agents did in an iteration; a server of an older version does not tell."""
-        from loopwright.app.views.activity import counts_words  # noqa: PLC0415 - help stays quick
+        from loopwright.views.transcript import counts_words  # noqa: PLC0415 - help stays quick
 
         if not isinstance(counts, dict):
             return
@@ -353,7 +359,7 @@ def _agents(agents: "JsonValue") -> str:
 
 def _limits(limits: "JsonValue", most: "JsonValue") -> str:
     """What the run may use in all."""
-    from loopwright.app.views.resume_words import duration_text  # noqa: PLC0415 - help stays quick
+    from loopwright.views.status_text import duration_text  # noqa: PLC0415 - help stays quick
 
     found = limits if isinstance(limits, dict) else {}
     parts = [f"{most} iteration{'' if most == 1 else 's'}"] if most else []

@@ -1,22 +1,25 @@
-"""`retry`, `skip` and `edit`: what a loop of roles stopped at, and what it is for."""
+"""`retry`, `skip`, `edit` and `tell`: change a loop in progress, or send its agents a message."""
 
 import asyncio
 import json
+import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import click
 
-from loopwright.cli.completing import complete_runs
-from loopwright.cli.looking import looking
-from loopwright.cli.verb import Verb, door_of
+from loopwright.cli.completion import complete_runs
+from loopwright.cli.formats import open_service
+from loopwright.cli.verb import Verb, terminal_of
 from loopwright.errors import LoopwrightError
 
 if TYPE_CHECKING:
-    from loopwright.app.wiring import Local
-    from loopwright.cli.door import Door
-    from loopwright.cli.driving import Taken
+    from loopwright.cli.attach import RunCursor
+    from loopwright.cli.remote_client import RemoteClient
+    from loopwright.cli.terminal import Terminal
     from loopwright.model.record import JsonValue
+    from loopwright.operations.wiring import Local
 
 _UNLIMITED = "none"
 
@@ -69,19 +72,21 @@ def retry(
     completed in that iteration is kept. After rounds that were rejected too often, the next one
     begins with NOTE.
     """
-    from loopwright.app.loop_steering import retry as again  # noqa: PLC0415 - help stays quick
-    from loopwright.app.reopening import Changes  # noqa: PLC0415 - help stays quick
-    from loopwright.app.service import current_user  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.loops.loop_details import retry as again  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.run_control import ResumeChanges  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
 
-    door = door_of(ctx)
+    door = terminal_of(ctx)
     if door.remote is not None:
-        from loopwright.cli.afar import agents_afar, steer_afar  # noqa: PLC0415 - when asked for
+        from loopwright.cli.remote_commands import agents_for_request, steer_remote_run  # noqa: PLC0415 - when asked for
 
         limits: dict[str, JsonValue] = {"budget": budget} if budget is not None else {}
         if allow_unknown_cost:
             limits["allow_unknown_cost"] = True
-        return steer_afar(door, run, "retry", {"note": note, **limits, **agents_afar(agents)})
-    changes = Changes(agents=agents, budget=budget, allow_unknown_cost=allow_unknown_cost)
+        return steer_remote_run(
+            door, run, "retry", {"note": note, **limits, **agents_for_request(agents)}
+        )
+    changes = ResumeChanges(agents=agents, budget=budget, allow_unknown_cost=allow_unknown_cost)
 
     async def act(here: "Local") -> str:
         return await again(here.service, run, note=note, by=current_user(), changes=changes)
@@ -110,17 +115,17 @@ def skip(ctx: click.Context, /, run: str, note: str, *, allow_unknown_cost: bool
     """Leave out the stage that a loop of roles stopped at, and drive it here until it rests; with
     --server it is driven there, and watched.
     """
-    from loopwright.app.loop_steering import skip as leave  # noqa: PLC0415 - help stays quick
-    from loopwright.app.reopening import Changes  # noqa: PLC0415 - help stays quick
-    from loopwright.app.service import current_user  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.loops.loop_details import skip as leave  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.run_control import ResumeChanges  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
 
-    door = door_of(ctx)
+    door = terminal_of(ctx)
     if door.remote is not None:
-        from loopwright.cli.afar import steer_afar  # noqa: PLC0415 - only when asked for
+        from loopwright.cli.remote_commands import steer_remote_run  # noqa: PLC0415 - only when asked for
 
         allow: dict[str, JsonValue] = {"allow_unknown_cost": True} if allow_unknown_cost else {}
-        return steer_afar(door, run, "skip", {"note": note, **allow})
-    changes = Changes(allow_unknown_cost=allow_unknown_cost)
+        return steer_remote_run(door, run, "skip", {"note": note, **allow})
+    changes = ResumeChanges(allow_unknown_cost=allow_unknown_cost)
 
     async def act(here: "Local") -> str:
         return await leave(here.service, run, note=note, by=current_user(), changes=changes)
@@ -128,14 +133,14 @@ def skip(ctx: click.Context, /, run: str, note: str, *, allow_unknown_cost: bool
     return _driven(door, run, act)
 
 
-def _driven(door: "Door", run: str, act: "Callable[[Local], Awaitable[str]]") -> int:
-    from loopwright.cli.driving import Manner, Taken, drive  # noqa: PLC0415 - help stays quick
+def _driven(door: "Terminal", run: str, act: "Callable[[Local], Awaitable[str]]") -> int:
+    from loopwright.cli.attach import AttachOptions, RunCursor, drive  # noqa: PLC0415 - help stays quick
 
-    async def begin(here: "Local") -> "list[Taken]":
+    async def begin(here: "Local") -> "list[RunCursor]":
         seen = here.log.version(here.service.find(run))
-        return [Taken(await act(here), seen)]
+        return [RunCursor(await act(here), seen)]
 
-    return drive(door, begin, Manner())
+    return drive(door, begin, AttachOptions())
 
 
 @click.command(
@@ -166,9 +171,9 @@ def edit(
     The next stage uses the new values; what was done does not change. Other runs cannot be edited:
     use `tell` to send a message, or `fork` to start from an iteration with other words.
     """
-    from loopwright.app.loop_steering import edit as change  # noqa: PLC0415 - help stays quick
-    from loopwright.app.loop_steering import edit_of  # noqa: PLC0415 - help stays quick
-    from loopwright.app.service import current_user  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.loops.loop_details import edit as change  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.loops.loop_details import edit_of  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
 
     body: dict[str, JsonValue] = {}
     if goal is not None:
@@ -179,13 +184,13 @@ def edit(
         body["labels"] = list(labels)
     if metadata is not None:
         body["metadata"] = _object(metadata)
-    wanted, door = edit_of(body), door_of(ctx)
+    wanted, door = edit_of(body), terminal_of(ctx)
     if door.remote is not None:
-        from loopwright.cli.afar import edit_afar  # noqa: PLC0415 - only when asked for
+        from loopwright.cli.remote_commands import edit_remote_run  # noqa: PLC0415 - only when asked for
 
-        changed = edit_afar(door.remote, run, body)
+        changed = edit_remote_run(door.remote, run, body)
     else:
-        with looking(door) as service:
+        with open_service(door) as service:
             changed = asyncio.run(change(service, run, wanted, by=current_user()))
     if door.as_json:
         door.put_json({"run": changed, "changed": [*body]})
@@ -207,4 +212,64 @@ def _object(text: str) -> "JsonValue":
     return value
 
 
-VERBS = {"retry": retry, "skip": skip, "edit": edit}
+STDIN = "-"
+
+
+@click.command(
+    cls=Verb,
+    remote=True,
+    examples=[
+        ('loopwright tell run_01 "Keep the old API"', "the next iteration reads it"),
+        ('loopwright tell run_01 --to review "Check the docs too"', "one step of a graph"),
+        ("git diff | loopwright tell run_01 -", "the message comes from stdin"),
+    ],
+)
+@click.argument("run", metavar="RUN", shell_complete=complete_runs)
+@click.argument("text", metavar="TEXT|-")
+@click.option("--to", metavar="STEP", default="", help="Only the agent of this step reads it.")
+@click.pass_context
+def tell(ctx: click.Context, /, *, run: str, text: str, to: str) -> None:
+    """Send a message to the agents of a run that has not ended.
+
+    The next agent call of the run reads the message, once. An agent that is working now reads it
+    meanwhile if it can: claude as soon as its current tool call has ended, a chat model before its
+    next turn, a jsonl: program when it reads its inbox. codex, opencode, gemini, command: and ACP
+    agents read it at their next call. A message that was not read when the run failed or was
+    stopped is read after `resume`. A message has at most 262,144 bytes.
+    """
+    door = terminal_of(ctx)
+    words = sys.stdin.read() if text == STDIN else text
+    if door.remote is not None:
+        sent = _tell_remote(door.remote, run, words, to)
+    else:
+        sent = _tell_here(door, run, words, to)
+    from loopwright.operations.messages import WHEN_WORDS  # noqa: PLC0415 - help stays quick
+
+    where = "" if sent["to"] == "*" else f" for {sent['to']}"
+    words = {str(name): one for name, one in WHEN_WORDS.items()}
+    when = words.get(str(sent.get("when")), "recorded")  # an older server does not say when
+    door.done(f"{sent['run']}: message {sent['message']}{where}: {when}", sent)
+
+
+def _tell_here(door: "Terminal", run: str, text: str, to: str) -> "dict[str, JsonValue]":
+    from loopwright.operations.messages import tell as record  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
+
+    with open_service(door) as service:
+        sent = asyncio.run(record(service, run, text, to=to, by=current_user()))
+    return dict(sent._asdict())
+
+
+def _tell_remote(remote: "RemoteClient", run: str, text: str, to: str) -> "dict[str, JsonValue]":
+    path = f"/api/v1/runs/{quote(remote.run(run))}/messages"
+    body: dict[str, JsonValue] = {"text": text, **({"to": to} if to else {})}
+    sent: dict[str, JsonValue] = remote.post(path, body)
+    return sent
+
+
+VERBS = {
+    "retry": retry,
+    "skip": skip,
+    "edit": edit,
+    "tell": tell,
+}

@@ -1,4 +1,4 @@
-"""`project`, `sprint` and `todo`: what people view, create and change of the trackers."""
+"""`project`, `sprint` and `todo`: view, create and change trackers."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -8,27 +8,27 @@ from urllib.parse import quote, unquote
 
 import click
 
-from loopwright.cli.completing import complete_runs
-from loopwright.cli.door import Door
-from loopwright.cli.looking import looking, put_rows
-from loopwright.cli.verb import Verb, door_of, group
+from loopwright.cli.completion import complete_runs
+from loopwright.cli.formats import open_service, put_rows
+from loopwright.cli.terminal import Terminal
+from loopwright.cli.verb import Verb, group, terminal_of
 from loopwright.errors import LoopwrightError
 from loopwright.model.record import JsonValue
 
 if TYPE_CHECKING:
-    from loopwright.app.tracker_operations import TrackerOperations
-    from loopwright.cli.remote import Remote
+    from loopwright.cli.remote_client import RemoteClient
+    from loopwright.operations.trackers import TrackerOperations
 
 SESSION = "ses_"
-Told = dict[str, Any]
+JsonObject = dict[str, Any]
 Changes = dict[str, JsonValue]
 _WHERE = click.argument("where", metavar="RUN|SESSION", shell_complete=complete_runs)
 
 
-class Trackers(Protocol):
+class TrackerClient(Protocol):
     """The trackers of this data directory, or of a server."""
 
-    def ask(self, method: str, path: str, body: Changes | None = None, **query: str) -> Told:
+    def ask(self, method: str, path: str, body: Changes | None = None, **query: str) -> JsonObject:
         """What the route of a server answers, wherever the trackers are."""
 
     def todos_of(self, where: str) -> str:
@@ -38,20 +38,20 @@ class Trackers(Protocol):
 class RemoteTrackers:
     """Those of a server."""
 
-    def __init__(self, remote: "Remote") -> None:
+    def __init__(self, remote: "RemoteClient") -> None:
         self._remote = remote
 
-    def ask(self, method: str, path: str, body: Changes | None = None, **query: str) -> Told:
+    def ask(self, method: str, path: str, body: Changes | None = None, **query: str) -> JsonObject:
         path = f"/api/v1/{path}"
         if method == "DELETE":
             self._remote.delete(path)
             return {"deleted": True, "id": path.rpartition("/")[2]}
         if method == "GET":
             given = {name: value for name, value in query.items() if value}
-            found: Told = self._remote.get(path, **given)
+            found: JsonObject = self._remote.get(path, **given)
             return found
         send = self._remote.post if method == "POST" else self._remote.patch
-        answer: Told = send(path, body or {})
+        answer: JsonObject = send(path, body or {})
         return answer
 
     def todos_of(self, where: str) -> str:
@@ -63,10 +63,10 @@ class RemoteTrackers:
 class LocalTrackers:
     """Those of this data directory."""
 
-    def __init__(self, operations: "TrackerOperations", find: "Finds") -> None:
+    def __init__(self, operations: "TrackerOperations", find: "FindRun") -> None:
         self._do, self._find = operations, find
 
-    def ask(self, method: str, path: str, body: Changes | None = None, **query: str) -> Told:
+    def ask(self, method: str, path: str, body: Changes | None = None, **query: str) -> JsonObject:
         given: Changes = dict(body or {})
         texts = {name: value for name, value in given.items() if isinstance(value, str)}
         match (method, *map(unquote, path.split("/"))):
@@ -98,7 +98,7 @@ class LocalTrackers:
         rest: Sequence[str],
         given: dict[str, str],
         query: dict[str, str],
-    ) -> Told:
+    ) -> JsonObject:
         of = self._do.given.of_session if kind == "sessions" else self._do.given.of_run
         where = of(place)
         match method:
@@ -117,32 +117,32 @@ class LocalTrackers:
         return f"runs/{self._find(where)}/todos"
 
 
-class Finds(Protocol):
+class FindRun(Protocol):
     """Finds a run by the beginning or the end of its id."""
 
     def __call__(self, reference: str) -> str: ...
 
 
 @contextmanager
-def trackers_of(door: Door) -> "Iterator[Trackers]":
+def trackers_of(door: Terminal) -> "Iterator[TrackerClient]":
     if door.remote is not None:
         yield RemoteTrackers(door.remote)
         return
-    from loopwright.app.given import given_in  # noqa: PLC0415 - help stays quick
-    from loopwright.app.service import current_user  # noqa: PLC0415 - help stays quick
-    from loopwright.app.tracker_operations import (  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.trackers import (  # noqa: PLC0415 - help stays quick
         TrackerOperations,
+        given_in,
     )
 
-    with looking(door) as service:
+    with open_service(door) as service:
         given = given_in(door.settings, service)
         yield LocalTrackers(TrackerOperations(given=given, by=current_user()), service.find)
 
 
 def _ask(
     ctx: click.Context, method: str, path: str, body: Changes | None = None, **query: str
-) -> tuple[Door, Told]:
-    door = door_of(ctx)
+) -> tuple[Terminal, JsonObject]:
+    door = terminal_of(ctx)
     with trackers_of(door) as trackers:
         return door, trackers.ask(method, path, body, **query)
 
@@ -176,27 +176,29 @@ EMPTY_AT_PROMPT = {
 }
 
 
-def put_list(door: Door, kind: str, found: Sequence[Told], *, at_prompt: bool = False) -> None:
+def put_list(
+    door: Terminal, kind: str, found: Sequence[JsonObject], *, at_prompt: bool = False
+) -> None:
     """A list of projects, sprints or todos as a table."""
     heads = [head for head, _ in COLUMNS[kind]]
     rows = [[str(_shown(one).get(key, "")) for _, key in COLUMNS[kind]] for one in found]
     put_rows(door, heads, rows, (EMPTY_AT_PROMPT if at_prompt else EMPTY)[kind])
 
 
-def _shown(one: Told) -> Told:
+def _shown(one: JsonObject) -> JsonObject:
     rounds = one.get("review_round")
     reviews = f"{rounds}/{one.get('max_review_rounds')}" if rounds is not None else "-"
     return {**one, "reviews": reviews}
 
 
-def _put_list(door: Door, kind: str, answer: Told) -> None:
+def _put_list(door: Terminal, kind: str, answer: JsonObject) -> None:
     if door.as_json:
         door.put_json(answer)
     else:
         put_list(door, kind, answer[kind])
 
 
-def _put_one(door: Door, one: Told) -> None:
+def _put_one(door: Terminal, one: JsonObject) -> None:
     if door.as_json:
         door.put_json(one)
     else:
@@ -348,7 +350,7 @@ def sprint_move(ctx: click.Context, /, *, sprint: str, status: str, notes: str) 
 @click.pass_context
 def todo_ls(ctx: click.Context, /, *, where: str, status: str) -> None:
     """Todos of a run or a session, the oldest first."""
-    door = door_of(ctx)
+    door = terminal_of(ctx)
     with trackers_of(door) as trackers:
         told = trackers.ask("GET", trackers.todos_of(where), status=status)
     _put_list(door, "todos", told)
@@ -364,7 +366,7 @@ def todo_ls(ctx: click.Context, /, *, where: str, status: str) -> None:
 @click.pass_context
 def todo_add(ctx: click.Context, /, *, where: str, title: str, priority: str, parent: str) -> None:
     """Add a todo; agents of the run or session find it in their list."""
-    door = door_of(ctx)
+    door = terminal_of(ctx)
     body: Changes = {"title": title, "priority": priority, "parent": parent}
     with trackers_of(door) as trackers:
         told = trackers.ask("POST", trackers.todos_of(where), body)
@@ -389,7 +391,7 @@ def todo_change(
     priority: str | None,
 ) -> None:
     """Change title, status or priority of a todo."""
-    door = door_of(ctx)
+    door = terminal_of(ctx)
     body = _given(title=title, status=status, priority=priority)
     with trackers_of(door) as trackers:
         told = trackers.ask("PATCH", f"{trackers.todos_of(where)}/{_part(todo)}", body)
@@ -402,7 +404,7 @@ def todo_change(
 @click.pass_context
 def todo_rm(ctx: click.Context, /, *, where: str, todo: str) -> None:
     """Delete a todo."""
-    door = door_of(ctx)
+    door = terminal_of(ctx)
     with trackers_of(door) as trackers:
         told = trackers.ask("DELETE", f"{trackers.todos_of(where)}/{_part(todo)}")
     if door.as_json:

@@ -1,4 +1,4 @@
-"""What all commands share: the flags everywhere, help with examples first."""
+"""What all commands share: common options, and help that shows examples first."""
 
 import os
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from loopwright.cli.door import Door, Wanted
+from loopwright.cli.terminal import CommonOptions, Terminal
 
 Example = tuple[str, str]
 """A command line, and what it does."""
@@ -19,7 +19,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 def _keep(ctx: click.Context, param: click.Parameter, value: object) -> None:
     """A flag counts wherever it was given, so a later "not given" does not take it back."""
-    wanted = ctx.ensure_object(Wanted)
+    wanted = ctx.ensure_object(CommonOptions)
     if isinstance(value, str) and not value.strip():
         # Nothing is no folder; most likely a variable in a script was never set.
         raise click.BadParameter("it is empty; name a folder, or leave it out", ctx, param)
@@ -162,9 +162,9 @@ def write_examples(examples: Sequence[Example], formatter: click.HelpFormatter) 
                 formatter.write(f"{'':{formatter.current_indent + 4}}{meaning}\n")
 
 
-def door_of(ctx: click.Context) -> Door:
+def terminal_of(ctx: click.Context) -> Terminal:
     """The door of the command that is running."""
-    return Door(ctx.ensure_object(Wanted))
+    return Terminal(ctx.ensure_object(CommonOptions))
 
 
 def wants_json(args: Sequence[str]) -> bool:

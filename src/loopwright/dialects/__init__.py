@@ -4,5 +4,5 @@ One package per dialect, each blind to the others and to the engine. A dialect r
 defaults and placeholders, so that a Plan holds final values only. What two dialects share
 belongs in `syntax` or `model`.
 
-May import: syntax, model, errors. Named only by `app/dialects.py`; start reading there.
+May import: syntax, model, errors. Named only by `operations/dialects.py`; start reading there.
 """

@@ -1,34 +1,272 @@
-"""The client: asks a model, tries again, fails over, keeps the deadlines, and counts the cost."""
+"""The client: calls a model, retries, fails over, keeps the deadlines, and counts the cost.
+
+`ModelSpeaker` is what the client library does for the gateway: one attempt at a time. It runs
+in a task while `ModelAttempt` watches the deadlines. `after` decides from values alone what
+follows on a failed attempt. The client library is loaded by name, in a thread, when a model is
+first called; this module must stay importable without it.
+"""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from importlib import import_module
 from random import random
 from types import TracebackType
-from typing import Self, cast
+from typing import Protocol, Self, TypeAlias, cast
 
 import msgspec
 
-from loopwright.agents.pairing import call_ids, paired, unique_ids
-from loopwright.gateway.catalogue import Catalogue
-from loopwright.gateway.moves import Again, Dice, Next, Standing, after, worth_telling
-from loopwright.gateway.speaking import Fallen, Said, Speaker, Spoken
-from loopwright.gateway.specs import Endpoint, endpoint_of
-from loopwright.gateway.trial import Trial
-from loopwright.model.exchange import (
+from loopwright.gateway.models import Catalogue, Endpoint, endpoint_of
+from loopwright.model.chat import (
     NOTHING_USED,
-    Answered,
-    Attempt,
+    AssistantMessage,
     AttemptFailed,
     AttemptStarted,
+    CallDelta,
+    CallLimits,
+    Finish,
+    ModelAnswer,
+    ModelAttempt,
     ModelEvent,
     ModelFailure,
+    ModelFailureKind,
     ModelRequest,
-    Unanswered,
+    ModelUsage,
+    TextDelta,
+    ThoughtDelta,
+    UnansweredRequest,
 )
 from loopwright.ports import Clock
+from loopwright.prompts.conversation import call_ids, pair_calls, unique_ids
+
+Dice: TypeAlias = Callable[[], float]
+"""A number from 0 up to 1, by chance."""
+
+# Another try of the same model may work.
+PASSING: tuple[ModelFailureKind, ...] = (
+    "bad_answer",
+    "first_token_timeout",
+    "idle_timeout",
+    "network",
+    "overloaded",
+    "rate_limited",
+    "server",
+)
+# The same model will not work, another one may. What stands in neither list ends the exchange:
+# a prompt that does not fit, a request that is wrong, a content that is refused, no time left.
+ELSEWHERE: tuple[ModelFailureKind, ...] = ("auth", "no_model", "no_price", "quota")
+
+
+@dataclass(frozen=True, slots=True)
+class RetryModel:
+    """The same model once more, after a pause."""
+
+    wait_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TryNextModel:
+    """The next model of the list, at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndExchange:
+    """No further attempt."""
+
+
+Move: TypeAlias = RetryModel | TryNextModel | EndExchange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeProgress:
+    """How far an exchange has come: tries of this model, models after it, and the time now."""
+
+    tries: int
+    models_left: int
+    now_ms: int
+
+
+def decide_next_move(
+    failure: ModelFailure, standing: ExchangeProgress, limits: CallLimits, dice: Dice
+) -> Move:
+    """What to do now that an attempt has failed."""
+    if failure.kind in PASSING and standing.tries < limits.tries:
+        wait = _pause(failure, standing, limits, dice)
+        if wait <= limits.longest_wait_ms:
+            return RetryModel(wait)
+    elif failure.kind not in PASSING + ELSEWHERE:
+        return EndExchange()
+    return TryNextModel() if standing.models_left else EndExchange()
+
+
+def _pause(
+    failure: ModelFailure, standing: ExchangeProgress, limits: CallLimits, dice: Dice
+) -> int:
+    """A time that doubles with each try, half of it by chance, so that clients that failed
+    together do not come back together. A service that names its time is believed, and a little
+    is added by chance for the same reason.
+    """
+    full = min(limits.cap_ms, limits.base_ms * 2 ** min(standing.tries - 1, 20))
+    if failure.retry_at_ms is None:
+        return int(full / 2 + dice() * full / 2)
+    return max(failure.retry_at_ms - standing.now_ms, 0) + int(dice() * limits.base_ms)
+
+
+def most_useful_failure(failures: Sequence[ModelFailure]) -> ModelFailure:
+    """Of the last failures of all models, the one that says most about when it may work: the
+    earliest time that a service has named, else the newest one.
+    """
+    timed = [one for one in failures if one.retry_at_ms is not None]
+    return min(timed, key=lambda one: one.retry_at_ms or 0) if timed else failures[-1]
+
+
+LONGEST_DETAIL = 600
+# The shapes of the usual keys, for those that a service quotes and we do not hold.
+_KEYS = re.compile(
+    r"\b(?:sk|pk|rk|gsk|xai|key)[-_][\w*-]{6,}|\bAIza[\w-]{10,}|\bBearer\s+\S+", re.I
+)
+
+Delta: TypeAlias = TextDelta | ThoughtDelta | CallDelta
+OnDelta: TypeAlias = Callable[[Delta], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletedTurn:
+    """A turn that came to its end. The usage has no price yet."""
+
+    message: AssistantMessage
+    finish: Finish
+    model: str
+    usage: ModelUsage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedTurn:
+    """A turn that did not, with what it has used so far."""
+
+    failure: ModelFailure
+    usage: ModelUsage
+
+
+class ModelSpeaker(Protocol):
+    """Sends one request and tells what comes. Cancelling it closes the connection."""
+
+    async def speak(
+        self, to: Endpoint, request: ModelRequest, said: OnDelta
+    ) -> CompletedTurn | FailedTurn: ...
+
+    async def load(self, to: Endpoint) -> None:
+        """Get ready for an endpoint, so that its first request does not have to."""
+
+    async def close(self) -> None:
+        """Give back every connection."""
+
+
+def without_keys(text: str, keys: Iterable[str]) -> str:
+    """A text for logs and facts: keys blotted out, and not longer than needed."""
+    for key in keys:
+        if len(key) > 3:
+            text = text.replace(key, "***")
+    return _KEYS.sub("***", text)[:LONGEST_DETAIL]
+
+
+LONGEST_ANSWER = 16_000_000  # characters; a model that never ends is stopped before memory is
+
+_WORDS: dict[ModelFailureKind, str] = {
+    "first_token_timeout": "nothing was said within {first_token_ms} ms",
+    "idle_timeout": "it fell silent for {idle_ms} ms",
+    "wall_timeout": "it was not done within {total_ms} ms, all tries together",
+    "bad_answer": "the answer did not come to an end",
+}
+
+
+class TimedAttempt:
+    """Deltas as they come, by iteration; afterwards `outcome` says how it ended.
+
+    The deadline for the first token runs from the start, that for silence from each delta on.
+    `stop` ends the attempt from outside, for the reason given; `close` ends it without one.
+    """
+
+    def __init__(
+        self,
+        speak: Callable[[OnDelta], Awaitable[CompletedTurn | FailedTurn]],
+        clock: Clock,
+        limits: CallLimits,
+    ) -> None:
+        self._speak = speak
+        self._clock = clock
+        self._limits = limits
+        self._queue: asyncio.Queue[Delta | None] = asyncio.Queue()
+        self._stopped: ModelFailureKind | None = None
+        self._size = 0
+        self._outcome: CompletedTurn | FailedTurn | None = None
+        self._error: Exception | None = None
+        self._timer = self._arm(limits.first_token_ms, "first_token_timeout")
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    @property
+    def outcome(self) -> CompletedTurn | FailedTurn:
+        """How it ended; to be asked when the iteration is over."""
+        if self._outcome is None:
+            raise self._error or RuntimeError("the attempt is still under way")
+        return self._outcome
+
+    def __aiter__(self) -> "TimedAttempt":
+        return self
+
+    async def __anext__(self) -> Delta:
+        delta = await self._queue.get()
+        if delta is None:
+            raise StopAsyncIteration
+        return delta
+
+    def stop(self, why: ModelFailureKind) -> None:
+        """End it, for a reason that becomes its outcome."""
+        if self._stopped is None and self._outcome is None:
+            self._stopped = why
+            self._task.cancel()
+
+    async def close(self) -> None:
+        """End it if it is still under way, and wait until its connection is given back."""
+        self._timer()
+        self._task.cancel()
+        await asyncio.wait({self._task})
+
+    def _arm(self, ms: int, why: ModelFailureKind) -> Callable[[], None]:
+        return self._clock.call_after(ms, lambda: self.stop(why))
+
+    def _said(self, delta: Delta) -> None:
+        self._timer()
+        self._timer = self._arm(self._limits.idle_ms, "idle_timeout")
+        self._queue.put_nowait(delta)
+        self._size += len(delta.args if isinstance(delta, CallDelta) else delta.text)
+        if self._size > LONGEST_ANSWER:
+            self.stop("bad_answer")
+
+    async def _run(self) -> None:
+        try:
+            self._outcome = await self._speak(self._said)
+        except asyncio.CancelledError:
+            if self._stopped is None:
+                raise
+            self._outcome = self._cut_short(self._stopped)
+        except Exception as error:
+            self._error = error  # a defect of ours: raised where the outcome is asked for
+        finally:
+            self._timer()
+            self._queue.put_nowait(None)
+
+    def _cut_short(self, why: ModelFailureKind) -> FailedTurn:
+        limits = self._limits
+        detail = _WORDS[why].format(
+            first_token_ms=limits.first_token_ms, idle_ms=limits.idle_ms, total_ms=limits.total_ms
+        )
+        return FailedTurn(
+            failure=ModelFailure(kind=why, detail=detail), usage=ModelUsage(measured=False)
+        )
+
 
 LIBRARY = "loopwright.gateway.library"
 
@@ -41,9 +279,9 @@ class Exchange:
     began_ms: int
     model: int = 0  # index of the model that is asked
     tries: int = 0  # of that model
-    attempts: list[Attempt] = field(default_factory=list)
+    attempts: list[ModelAttempt] = field(default_factory=list)
     failures: dict[str, ModelFailure] = field(default_factory=dict)  # the newest of each model
-    trial: Trial | None = None
+    trial: TimedAttempt | None = None
     late: bool = False
     waiting: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -72,7 +310,7 @@ class Gateway:
         env: Mapping[str, str],
         clock: Clock,
         dice: Dice = random,
-        speaker: Speaker | None = None,
+        speaker: ModelSpeaker | None = None,
         catalogue: Catalogue | None = None,
     ) -> None:
         self._env = env
@@ -110,7 +348,7 @@ class Gateway:
         """Ask, and tell what happens; see the port."""
         if not request.models:
             nobody = ModelFailure(kind="no_model", detail="no model was named")
-            yield Unanswered(failure=nobody, attempts=())
+            yield UnansweredRequest(failure=nobody, attempts=())
             return
         request = _sendable(request)
         exchange = Exchange(request, self._clock.now_ms())
@@ -131,7 +369,7 @@ class Gateway:
             yield AttemptStarted(number=number, model=exchange.spec)
             began = self._clock.now_ms()
             trial = await self._start(exchange)
-            if isinstance(trial, Trial):
+            if isinstance(trial, TimedAttempt):
                 exchange.trial = trial
                 async for delta in trial:
                     yield delta
@@ -140,7 +378,7 @@ class Gateway:
             else:
                 outcome = trial
             ms = self._clock.now_ms() - began
-            if isinstance(outcome, Spoken):
+            if isinstance(outcome, CompletedTurn):
                 yield self._answered(exchange, outcome, ms)
                 return
             failed = self._failed(exchange, outcome, ms)
@@ -153,12 +391,12 @@ class Gateway:
                 yield self._unanswered(exchange)
                 return
 
-    async def _start(self, exchange: Exchange) -> Trial | Fallen:
+    async def _start(self, exchange: Exchange) -> TimedAttempt | FailedTurn:
         """Begin an attempt, or say why it cannot begin."""
         request, spec = exchange.request, exchange.spec
         to = endpoint_of(spec, self._env)
         if isinstance(to, ModelFailure):
-            return Fallen(failure=to, usage=NOTHING_USED)
+            return FailedTurn(failure=to, usage=NOTHING_USED)
         if not await self._affordable(spec, request):
             detail = (
                 f"the price of {spec} is not known, and where money is limited such a model is not "
@@ -166,19 +404,19 @@ class Gateway:
                 "output_usd} for a million tokens), or `allow`"
             )
             failure = ModelFailure(kind="no_price", model=spec, detail=detail)
-            return Fallen(failure=failure, usage=NOTHING_USED)
+            return FailedTurn(failure=failure, usage=NOTHING_USED)
         speaker = await self._library()
         if exchange.late:
             failure = ModelFailure(kind="wall_timeout", model=spec, detail="no time was left")
-            return Fallen(failure=failure, usage=NOTHING_USED)
-        return Trial(_line(speaker, to, request), self._clock, request.limits)
+            return FailedTurn(failure=failure, usage=NOTHING_USED)
+        return TimedAttempt(_line(speaker, to, request), self._clock, request.limits)
 
-    async def _library(self) -> Speaker:
+    async def _library(self) -> ModelSpeaker:
         """The speaker over the client library; importing it takes a second, so a thread does."""
         async with self._loading:
             if self._speaker is None:
                 made = await asyncio.to_thread(lambda: import_module(LIBRARY).speaker(self._clock))
-                self._speaker = cast(Speaker, made)
+                self._speaker = cast(ModelSpeaker, made)
         return self._speaker
 
     async def _affordable(self, spec: str, request: ModelRequest) -> bool:
@@ -187,46 +425,48 @@ class Gateway:
             return True
         return await asyncio.to_thread(self._catalogue.knows, spec)
 
-    def _answered(self, exchange: Exchange, spoken: Spoken, ms: int) -> Answered:
+    def _answered(self, exchange: Exchange, spoken: CompletedTurn, ms: int) -> ModelAnswer:
         request = exchange.request
         usage = self._catalogue.priced(exchange.spec, spoken.usage, request.pricing)
         number = len(exchange.attempts) + 1
-        exchange.attempts.append(Attempt(number=number, model=exchange.spec, usage=usage, ms=ms))
-        return Answered(
+        exchange.attempts.append(
+            ModelAttempt(number=number, model=exchange.spec, usage=usage, ms=ms)
+        )
+        return ModelAnswer(
             message=unique_ids(spoken.message, call_ids(request.messages)),
             finish=spoken.finish,
             model=spoken.model,
             attempts=tuple(exchange.attempts),
         )
 
-    def _failed(self, exchange: Exchange, fallen: Fallen, ms: int) -> AttemptFailed:
+    def _failed(self, exchange: Exchange, fallen: FailedTurn, ms: int) -> AttemptFailed:
         """Note a failed attempt and move to the next one, if there is to be one."""
         request, spec = exchange.request, exchange.spec
         failure = _named(fallen.failure, spec)
         usage = fallen.usage
         if usage != NOTHING_USED:
             usage = self._catalogue.priced(spec, usage, request.pricing)
-        attempt = Attempt(
+        attempt = ModelAttempt(
             number=len(exchange.attempts) + 1, model=spec, usage=usage, ms=ms, failure=failure
         )
         exchange.attempts.append(attempt)
         exchange.failures[spec] = failure
-        standing = Standing(
+        standing = ExchangeProgress(
             tries=exchange.tries,
             models_left=len(request.models) - exchange.model - 1,
             now_ms=self._clock.now_ms(),
         )
-        match after(failure, standing, request.limits, self._dice):
-            case Again(wait_ms=wait):
+        match decide_next_move(failure, standing, request.limits, self._dice):
+            case RetryModel(wait_ms=wait):
                 return AttemptFailed(attempt=attempt, wait_ms=wait)
-            case Next():
+            case TryNextModel():
                 exchange.model += 1
                 exchange.tries = 0
                 return AttemptFailed(attempt=attempt, wait_ms=0)
             case _:
                 return AttemptFailed(attempt=attempt)
 
-    def _unanswered(self, exchange: Exchange) -> Unanswered:
+    def _unanswered(self, exchange: Exchange) -> UnansweredRequest:
         """The end without an answer. Time that ran out, or a failure that no other model can
         mend, is told as it is; else the failure that says most.
         """
@@ -237,10 +477,10 @@ class Gateway:
             late = ModelFailure(
                 kind="wall_timeout", model=last.model, detail=detail, retry_at_ms=last.retry_at_ms
             )
-            return Unanswered(failure=late, attempts=tuple(exchange.attempts))
+            return UnansweredRequest(failure=late, attempts=tuple(exchange.attempts))
         final = last.kind in ("bad_request", "overflow", "refused", "wall_timeout")
-        failure = last if final else worth_telling(list(exchange.failures.values()))
-        return Unanswered(failure=failure, attempts=tuple(exchange.attempts))
+        failure = last if final else most_useful_failure(list(exchange.failures.values()))
+        return UnansweredRequest(failure=failure, attempts=tuple(exchange.attempts))
 
     async def pause(self, exchange: Exchange, ms: int) -> None:
         """Wait between two tries, on the clock, or until the deadline for everything."""
@@ -255,15 +495,15 @@ class Gateway:
 
 
 def _line(
-    speaker: Speaker, to: Endpoint, request: ModelRequest
-) -> Callable[[Said], Awaitable[Spoken | Fallen]]:
+    speaker: ModelSpeaker, to: Endpoint, request: ModelRequest
+) -> Callable[[OnDelta], Awaitable[CompletedTurn | FailedTurn]]:
     """What a trial is to do."""
     return lambda said: speaker.speak(to, request, said)
 
 
 def _sendable(request: ModelRequest) -> ModelRequest:
     """The request with a history that every wire accepts."""
-    return msgspec.structs.replace(request, messages=paired(request.messages))
+    return msgspec.structs.replace(request, messages=pair_calls(request.messages))
 
 
 def _named(failure: ModelFailure, spec: str) -> ModelFailure:

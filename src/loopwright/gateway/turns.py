@@ -1,55 +1,181 @@
-"""Turns: asks a chat model for the next step of a conversation, and does the tools that it wants.
+"""Turns: ask a chat model for the next step of a conversation, and run the tools that it
+calls.
 
-The engine decides what becomes of a turn; here it is only put into words that the engine knows.
-A call whose end nobody saw is done again only where that cannot hurt.
+A job becomes a request to a model, and an exchange becomes an answer that the engine knows; the
+engine decides what follows from a turn. A tool call whose end was not recorded is repeated only
+where that is harmless.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from typing import Literal, TypeAlias
 
 import msgspec
 
-from loopwright.agents.activity_targets import tool_target
-from loopwright.agents.conversation import HAND_IN, SEND, submit_tool
 from loopwright.errors import LoopwrightError
-from loopwright.gateway.asking import failure_of, is_measured, request_of, usage_of
-from loopwright.kernel.calls import AgentCall, ModelCall, ToolCall
+from loopwright.kernel.bodies.conversation import SUBMIT
 from loopwright.kernel.checks import last_json_object
-from loopwright.kernel.cycles import SUBMIT
-from loopwright.kernel.facts import Failure, Usage
-from loopwright.model.exchange import (
-    Answered,
+from loopwright.kernel.event_parts import AgentCall, Failure, ModelCall, ToolCall, Usage
+from loopwright.model.access import tool_target
+from loopwright.model.chat import (
+    AssistantMessage,
     AttemptFailed,
     AttemptStarted,
     CallDelta,
+    CallLimits,
+    CallPart,
+    ChatTool,
+    DecodingOptions,
+    ModelAnswer,
+    ModelAttempt,
     ModelEnd,
     ModelEvent,
+    ModelFailure,
+    ModelFailureKind,
     ModelRequest,
+    ModelTurn,
+    PricePolicy,
+    Pricing,
+    RequestedCall,
     TextDelta,
     ThoughtDelta,
-    Unanswered,
+    UnansweredRequest,
+    UserMessage,
+    encode_turn,
+    total_usage,
 )
-from loopwright.model.messages import AssistantMessage, CallPart, ToolSpec, UserMessage
+from loopwright.model.plan import CHAT, Agent
+from loopwright.model.policy import FailureKind
 from loopwright.model.record import JsonValue
-from loopwright.model.turns import Turn, WantedCall, encode_turn
 from loopwright.ports import (
     UNLIMITED,
     ActivityEntry,
+    AgentTools,
     Answer,
     Bus,
     Delta,
-    Done,
-    Failed,
-    Job,
+    EffectFailure,
+    EffectJob,
+    EffectSuccess,
     ModelCatalogue,
     ModelClient,
     ToolEnd,
-    Tools,
 )
+from loopwright.prompts.conversation import HAND_IN, SEND, submit_tool
 
-ToolsOf: TypeAlias = Callable[[Job], Tools]
+DEFAULT_WALL_MS = 900_000
+MOST_TOKENS = 1_000_000_000_000  # more than that nobody has counted
+
+_POLICIES: dict[str, PricePolicy] = {"allow": "allow", "deny": "deny"}
+_KINDS: dict[ModelFailureKind, FailureKind] = {
+    "auth": "not_signed_in",
+    "bad_answer": "overloaded",
+    "bad_request": "bad_input",
+    "first_token_timeout": "idle_timeout",
+    "idle_timeout": "idle_timeout",
+    "network": "overloaded",
+    "no_model": "not_found",
+    "no_price": "budget_limit",
+    "overflow": "overflow",
+    "overloaded": "overloaded",
+    "quota": "budget_limit",
+    "rate_limited": "rate_limited",
+    "refused": "agent",
+    "server": "overloaded",
+    "wall_timeout": "wall_timeout",
+}
+
+
+def models_of(agent: Agent) -> tuple[str, ...]:
+    """The models of an agent, in the order in which they are asked."""
+    named = (agent.spec or "").removeprefix(CHAT)
+    return tuple(name.strip() for name in named.split(",") if name.strip())
+
+
+def request_of(job: EffectJob, tools: tuple[ChatTool, ...]) -> ModelRequest:
+    """What is asked of the model for a job."""
+    agent = job.agent or Agent()
+    idle = job.idle_ms or CallLimits().idle_ms
+    return ModelRequest(
+        models=models_of(agent),
+        messages=job.messages,
+        system=agent.system if job.system is None else job.system,
+        tools=tools,
+        decoding=DecodingOptions(
+            temperature=agent.temperature,
+            top_p=_share(agent.options.get("top_p")),
+            max_output_tokens=_whole(agent.options.get("max_output_tokens")),
+            seed=_whole(agent.options.get("seed")),
+        ),
+        limits=CallLimits(
+            first_token_ms=idle, idle_ms=idle, total_ms=job.wall_ms or DEFAULT_WALL_MS
+        ),
+        pricing=pricing_of(agent.options, budgeted=job.budgeted and job.covered),
+        key=f"{job.run}/{job.effect}",
+    )
+
+
+def _share(value: JsonValue) -> float | None:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return float(value) if 0 <= value <= 1 else None
+
+
+def _whole(value: JsonValue) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def pricing_of(options: Mapping[str, JsonValue], *, budgeted: bool) -> Pricing:
+    """What is done about an unknown price. Where money is limited and nobody said otherwise, such
+    a model is not asked: a limit that counts nothing is none.
+    """
+    said = options.get("unknown_price")
+    default: PricePolicy = "deny" if budgeted else "allow"
+    if isinstance(said, dict):
+        return Pricing(
+            unknown="assume",
+            input_usd=_number(said.get("input_usd")),
+            output_usd=_number(said.get("output_usd")),
+        )
+    return Pricing(unknown=_POLICIES.get(said, default) if isinstance(said, str) else default)
+
+
+def _number(value: JsonValue) -> float:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
+
+
+def is_measured(attempts: tuple[ModelAttempt, ...]) -> bool:
+    """Whether the service told what every attempt used, in numbers that can be."""
+    return all(one.usage.measured and _is_count(one.usage.output_tokens) for one in attempts)
+
+
+def _is_count(tokens: int) -> bool:
+    return 0 <= tokens < MOST_TOKENS
+
+
+def usage_of(attempts: tuple[ModelAttempt, ...]) -> Usage:
+    """What all attempts have used; a price that nobody knows is counted as such, never as zero."""
+    whole = total_usage(attempts)
+    return Usage(
+        input_tokens=min(max(whole.input_tokens, 0), MOST_TOKENS),
+        output_tokens=min(max(whole.output_tokens, 0), MOST_TOKENS),
+        usd=round(max(sum(one.usage.usd or 0.0 for one in attempts), 0.0), 9),
+        unpriced=sum(one.usage.usd is None for one in attempts),
+        cache_read_tokens=min(max(whole.cache_read_tokens, 0), MOST_TOKENS),
+        cache_write_tokens=min(max(whole.cache_write_tokens, 0), MOST_TOKENS),
+    )
+
+
+def failure_of(failure: ModelFailure) -> Failure:
+    """Why there is no turn, in the engine's words."""
+    kind = _KINDS[failure.kind]
+    until = failure.retry_at_ms if kind == "rate_limited" else None
+    model = f"{failure.model}: " if failure.model and failure.model not in failure.detail else ""
+    return Failure(type=kind, detail=f"{model}{failure.detail or failure.kind}", resets_at=until)
+
+
+ToolsOf: TypeAlias = Callable[[EffectJob], AgentTools]
 SchemaProblem: TypeAlias = Callable[[dict[str, JsonValue], JsonValue], str | None]
 
 INTERRUPTED = (
@@ -66,7 +192,7 @@ CUT_OFF = "the answer was cut off here, so the call may not be whole; say it in 
 NOT_HANDED_IN = f"the model gave no result: it called no {SUBMIT}, and its text has no JSON"
 
 
-class Turns:
+class ModelTurns:
     """A performer of everything that agents do which are chat models."""
 
     def __init__(
@@ -83,7 +209,7 @@ class Turns:
         self._bus = bus
         self._schema_problem = schema_problem
 
-    async def perform(self, job: Job) -> Answer:
+    async def perform(self, job: EffectJob) -> Answer:
         try:
             match job.call:
                 case ModelCall(role="summary"):
@@ -96,30 +222,32 @@ class Turns:
                     return await self._answer(job)
         except _OverBudget as over:
             failure = Failure(type="budget_limit", detail=over.words, outer=True)
-            return Failed(error=failure, output=over.text, usage=over.usage)
+            return EffectFailure(error=failure, output=over.text, usage=over.usage)
         except LoopwrightError as error:  # of what the agent is granted
             words = f"{error.message}; {error.hint}" if error.hint else error.message
-            return Failed(error=Failure(type="not_found", detail=words))
+            return EffectFailure(error=Failure(type="not_found", detail=words))
 
     # -- the model -----------------------------------------------------------------------------
 
-    async def _turn(self, job: Job) -> Answer:
+    async def _turn(self, job: EffectJob) -> Answer:
         """The next turn of a conversation."""
         tools = self._tools_of(job)
-        offered: tuple[ToolSpec, ...] = ()
+        offered: tuple[ChatTool, ...] = ()
         if not job.forced:
             offer = await tools.specs()
             if offer.problems:  # to go on without what the author gave would end in false words
-                return Failed(error=Failure(type="not_found", detail="; ".join(offer.problems)))
+                return EffectFailure(
+                    error=Failure(type="not_found", detail="; ".join(offer.problems))
+                )
             offered = offer.tools
         end = await self._ask(job, request_of(job, (*offered, *job.offers)))
-        if isinstance(end, Unanswered):
+        if isinstance(end, UnansweredRequest):
             return _unanswered(end)
         usage = usage_of(end.attempts)
         # A model on this machine costs nothing, so that a limit in money needs no count of tokens.
         is_limited = job.counted or (job.budgeted and usage.unpriced)
         if is_limited and not is_measured(end.attempts):
-            return Failed(
+            return EffectFailure(
                 error=Failure(type="budget_limit", detail=UNMEASURED),
                 output=end.message.text,
                 usage=usage,
@@ -133,25 +261,25 @@ class Turns:
             problem = self._unfit(form, written)
             if problem is not None or written is None:
                 failure = Failure(type="bad_result", detail=problem or NOT_HANDED_IN)
-                return Failed(error=failure, output=end.message.text, usage=usage)
+                return EffectFailure(error=failure, output=end.message.text, usage=usage)
             # No id: the model made no call, so the conversation has no result of one.
-            calls.append(WantedCall(id="", tool=SUBMIT, arguments=msgspec.json.decode(written)))
-        turn = Turn(
+            calls.append(RequestedCall(id="", tool=SUBMIT, arguments=msgspec.json.decode(written)))
+        turn = ModelTurn(
             message=end.message,
             calls=tuple(calls),
             finish=end.finish,
             model=_full_name(end),
             task=job.task,
         )
-        return Done(output=end.message.text, result=encode_turn(turn), usage=usage)
+        return EffectSuccess(output=end.message.text, result=encode_turn(turn), usage=usage)
 
-    async def _summary(self, job: Job) -> Answer:
+    async def _summary(self, job: EffectJob) -> Answer:
         end = await self._ask(job, request_of(job, ()))
-        if isinstance(end, Unanswered):
+        if isinstance(end, UnansweredRequest):
             return _unanswered(end)
-        return Done(output=end.message.text, usage=usage_of(end.attempts))
+        return EffectSuccess(output=end.message.text, usage=usage_of(end.attempts))
 
-    async def _answer(self, job: Job) -> Answer:
+    async def _answer(self, job: EffectJob) -> Answer:
         """A single answer: of a judge, a coordinator, or whoever works on what was rejected."""
         assert isinstance(job.call, AgentCall)
         job.messages = (UserMessage(text=job.prompt),)
@@ -160,19 +288,19 @@ class Turns:
         said = ""
         for attempt in range(2):
             end = await self._ask(job, request_of(job, tools))
-            if isinstance(end, Unanswered):
+            if isinstance(end, UnansweredRequest):
                 return _unanswered(end, spent)
             spent.append(usage_of(end.attempts))
             said, result = end.message.text, _handed_in(end)
             if job.schema is None:
-                return Done(output=said, usage=_sum(spent))
+                return EffectSuccess(output=said, usage=_sum(spent))
             problem = self._unfit(job.schema, result)
             if problem is None:
-                return Done(output=said, result=result, usage=_sum(spent))
+                return EffectSuccess(output=said, result=result, usage=_sum(spent))
             if attempt == 0:
                 told = f"{problem}\n\n{HAND_IN}"
                 job.messages = (*job.messages, UserMessage(text=told))
-        return Failed(
+        return EffectFailure(
             error=Failure(type="bad_result", detail=problem or NOT_HANDED_IN),
             output=said,
             usage=_sum(spent),
@@ -187,7 +315,7 @@ class Turns:
             return f"the result is not JSON: {error}"
         return self._schema_problem(schema, value)
 
-    async def _ask(self, job: Job, request: ModelRequest) -> ModelEnd:
+    async def _ask(self, job: EffectJob, request: ModelRequest) -> ModelEnd:
         watch = _Watch(job, request, self._catalogue)
         async with aclosing(self._client.stream(request)) as events:
             async for event in events:
@@ -201,20 +329,20 @@ class Turns:
                         failure = attempt.failure
                         words = failure.detail if failure is not None else ""
                         self._tell(job, "note", f"{attempt.model}: {words}; trying again")
-                    case Answered():
+                    case ModelAnswer():
                         return msgspec.structs.replace(event, message=_storable(event.message))
-                    case Unanswered():
+                    case UnansweredRequest():
                         return event
                     case _:
                         pass
         raise AssertionError("an exchange ends with an answer or a failure")
 
-    def _tell(self, job: Job, kind: Literal["text", "tool", "note"], text: str) -> None:
+    def _tell(self, job: EffectJob, kind: Literal["text", "tool", "note"], text: str) -> None:
         self._bus.publish(Delta(run=job.run, effect=job.effect, kind=kind, text=text))
 
     # -- its tools -----------------------------------------------------------------------------
 
-    async def _wanted(self, job: Job, tools: Tools, call: CallPart) -> WantedCall:
+    async def _wanted(self, job: EffectJob, tools: AgentTools, call: CallPart) -> RequestedCall:
         """A call as the engine is to see it."""
         own = next((spec for spec in job.offers if spec.name == call.tool), None)
         if own is None:
@@ -223,12 +351,12 @@ class Turns:
             value: JsonValue = msgspec.json.decode(call.args.strip() or "{}")
         except (msgspec.DecodeError, RecursionError) as error:
             problem = f"the arguments are no JSON: {error}"
-            return WantedCall(id=call.id, tool=call.tool, arguments=call.args, problem=problem)
+            return RequestedCall(id=call.id, tool=call.tool, arguments=call.args, problem=problem)
         unfit = self._schema_problem(own.schema, value)
         problem = f"the arguments do not fit: {unfit}" if unfit is not None else ""
-        return WantedCall(id=call.id, tool=call.tool, arguments=value, problem=problem, paths=())
+        return RequestedCall(id=call.id, tool=call.tool, arguments=value, problem=problem, paths=())
 
-    async def _tool(self, job: Job, call: ToolCall) -> Answer:
+    async def _tool(self, job: EffectJob, call: ToolCall) -> Answer:
         arguments: JsonValue = msgspec.json.decode(job.arguments)
         if call.tool == SEND.name:
             told = await _sent(job, arguments)
@@ -236,7 +364,7 @@ class Turns:
                 ActivityEntry(
                     kind="tool",
                     tool=call.tool,
-                    ok=isinstance(told, Done),
+                    ok=isinstance(told, EffectSuccess),
                     arguments=job.arguments,
                     result=told.output,
                 )
@@ -244,17 +372,17 @@ class Turns:
             return told
         tools = self._tools_of(job)
         if job.again and not tools.repeatable(call.tool):
-            return Failed(error=Failure(type="interrupted", detail=INTERRUPTED))
+            return EffectFailure(error=Failure(type="interrupted", detail=INTERRUPTED))
         self._tell(job, "tool", call.tool)
         key = f"{job.run}/{job.effect}"
         began = time.monotonic()
         end = await tools.run(call.tool, arguments, approved=job.approved, key=key)
         job.activity.record(_entry(call.tool, arguments, end, time.monotonic() - began))
         if end.error:
-            return Failed(
+            return EffectFailure(
                 error=Failure(type="tool", detail=end.text[:400]), output=end.text, code=end.code
             )
-        return Done(output=end.text, code=end.code)
+        return EffectSuccess(output=end.text, code=end.code)
 
 
 def _entry(tool: str, arguments: JsonValue, end: ToolEnd, seconds: float) -> ActivityEntry:
@@ -288,7 +416,9 @@ class _Watch:
     attempt; until then the length of what the model has said is a lower bound.
     """
 
-    def __init__(self, job: Job, request: ModelRequest, catalogue: ModelCatalogue | None) -> None:
+    def __init__(
+        self, job: EffectJob, request: ModelRequest, catalogue: ModelCatalogue | None
+    ) -> None:
         self._job = job
         self._pricing = request.pricing
         self._catalogue = catalogue
@@ -349,13 +479,13 @@ class _Watch:
             raise _OverBudget(words, usage, "".join(self._text))
 
 
-async def _sent(job: Job, arguments: JsonValue) -> Answer:
+async def _sent(job: EffectJob, arguments: JsonValue) -> Answer:
     if job.talk is None:
-        return Failed(error=Failure(type="tool", detail="there is nobody to write to"))
+        return EffectFailure(error=Failure(type="tool", detail="there is nobody to write to"))
     told = await job.talk.use(SEND.name, arguments)
     if told.ok:
-        return Done(output=told.text)
-    return Failed(error=Failure(type="tool", detail=told.text), output=told.text)
+        return EffectSuccess(output=told.text)
+    return EffectFailure(error=Failure(type="tool", detail=told.text), output=told.text)
 
 
 def _storable(message: AssistantMessage) -> AssistantMessage:
@@ -373,13 +503,13 @@ def _clean(text: str) -> str:
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
-def _full_name(end: Answered) -> str:
+def _full_name(end: ModelAnswer) -> str:
     """The model that answered, by its own name, as `PROVIDER/NAME`."""
     provider = end.attempts[-1].model.partition("/")[0] if end.attempts else ""
     return f"{provider}/{end.model}" if provider and end.model else end.model
 
 
-def _handed_in(end: Answered) -> str | None:
+def _handed_in(end: ModelAnswer) -> str | None:
     """The result as JSON text: by the tool, or else in the words."""
     call = next((call for call in end.message.calls if call.tool == SUBMIT), None)
     return call.args if call is not None else _written_result(end.message.text)
@@ -394,9 +524,9 @@ def _written_result(text: str) -> str | None:
     return text
 
 
-def _unanswered(end: Unanswered, spent: list[Usage] | None = None) -> Failed:
+def _unanswered(end: UnansweredRequest, spent: list[Usage] | None = None) -> EffectFailure:
     usage = _sum([*(spent or ()), usage_of(end.attempts)])
-    return Failed(error=failure_of(end.failure), usage=usage)
+    return EffectFailure(error=failure_of(end.failure), usage=usage)
 
 
 def _sum(spent: list[Usage]) -> Usage:

@@ -1,7 +1,8 @@
-"""The kernel: a pure decider over facts. Facts fold into a state, the state decides new facts.
+"""The kernel: pure functions. Events fold into a state, and the state decides new events.
 
-May import: model, errors. No clock, no disk, no net, no task, no dice: times arrive in facts, ids
-are derived from paths. Start reading at `facts.py`, then `fold.py` and `answers.py` (what a fact
-changes), `decide.py` (settle), `outcome.py` (how a body ends), `proceed.py` (what is asked next).
-`checks.py` asks checks, `limits.py` holds the stop rules, `close.py` ends what is open.
+May import: model, errors. No clock, disk, network, task or randomness: times arrive in events,
+and ids are derived from paths. Start reading at `events.py`, then `fold.py` and `answers.py`
+(how an event changes the state), `decide.py` (settle) and `bodies/` (how a body ends and what
+it requests next). `checks.py` evaluates checks, `limits.py` has the stop rules, `effects.py`
+opens and closes effects.
 """

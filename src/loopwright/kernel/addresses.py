@@ -1,7 +1,8 @@
-"""Addresses: which step a message is for, and whether that step can still read it.
+"""Addresses of messages: which step a message is for, and whether that step can still read it.
 
-A step is named as in facts (`dev.0.review`, `each[2].deploy`), without its pass (`dev.review`), or
-by its bare id when that fits one step only. A loop of steps is no address: it reads nothing itself.
+A step is addressed as in events (`dev.0.review`, `each[2].deploy`), without its iteration
+(`dev.review`), or by its bare id when only one step has it. A loop of steps is not an address:
+it does not read messages itself.
 """
 
 import re
@@ -9,10 +10,9 @@ from typing import TypeAlias
 
 import msgspec
 
+from loopwright.kernel.event_parts import DropReason
 from loopwright.kernel.frames import Owner, RepeatBody, Result, StepOwner, StepsBody
-from loopwright.kernel.mail import Directory, Reader
-from loopwright.kernel.reasons import DropReason
-from loopwright.kernel.state import State
+from loopwright.kernel.state import Reader, State, StepDirectory
 from loopwright.model.actions import Action, CallAgent, Repeat, Step, Steps
 from loopwright.model.ids import child_path, item_path, last_id, logical_path
 from loopwright.model.plan import Plan
@@ -21,7 +21,7 @@ MOST_KNOWN = 50
 _ITEM = re.compile(r"\[(\d+)\]")
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class UnreachableAddress(msgspec.Struct, frozen=True):
     """Nobody is reached by this address, and why."""
 
     reason: DropReason
@@ -29,17 +29,17 @@ class Refusal(msgspec.Struct, frozen=True):
     known: tuple[str, ...] = ()
 
 
-class Running(msgspec.Struct, frozen=True):
+class RunningStep(msgspec.Struct, frozen=True):
     """The step is under way."""
 
     owner: Owner
 
 
-class Later(msgspec.Struct, frozen=True):
+class FutureStep(msgspec.Struct, frozen=True):
     """The step has yet to begin, for the first time or once more."""
 
 
-class Over(msgspec.Struct, frozen=True):
+class EndedStep(msgspec.Struct, frozen=True):
     """The step has ended and does not begin again; `step` is the step of the plan that it is."""
 
     status: str
@@ -47,11 +47,11 @@ class Over(msgspec.Struct, frozen=True):
     result: Result | None = None
 
 
-Whereabouts: TypeAlias = Running | Later | Over | Refusal
+AddressedStep: TypeAlias = RunningStep | FutureStep | EndedStep | UnreachableAddress
 
 
-def directory_of(plan: Plan) -> Directory:
-    found = Directory()
+def directory_of(plan: Plan) -> StepDirectory:
+    found = StepDirectory()
     for step in plan.steps:
         _enter(found, step.action, step.id)
     for pattern in found.kinds:
@@ -59,7 +59,7 @@ def directory_of(plan: Plan) -> Directory:
     return found
 
 
-def _enter(found: Directory, action: Action, pattern: str) -> None:
+def _enter(found: StepDirectory, action: Action, pattern: str) -> None:
     match action:
         case Steps(steps=steps):
             found.kinds[pattern] = "container"
@@ -76,7 +76,7 @@ def _enter(found: Directory, action: Action, pattern: str) -> None:
             found.kinds[pattern] = "other"
 
 
-def directory(state: State) -> Directory:
+def directory(state: State) -> StepDirectory:
     """The directory of a run's plan, made once."""
     if state.directory is None:
         state.directory = directory_of(state.plan)
@@ -86,7 +86,7 @@ def directory(state: State) -> Directory:
 # -- from an address to a step ---------------------------------------------------------------------
 
 
-def resolve_address(state: State, written: str) -> str | Refusal:
+def resolve_address(state: State, written: str) -> str | UnreachableAddress:
     """The step that an address names, whatever its pass, or why there is none."""
     book = directory(state)
     key = logical_path(written.strip())
@@ -96,28 +96,28 @@ def resolve_address(state: State, written: str) -> str | Refusal:
     return key if kind == "agent" else _deaf(state, key, kind)
 
 
-def _deaf(state: State, key: str, kind: Reader) -> Refusal:
+def _deaf(state: State, key: str, kind: Reader) -> UnreachableAddress:
     if kind == "other":
-        return Refusal("not-an-agent", f"{key} is no agent and reads no messages")
+        return UnreachableAddress("not-an-agent", f"{key} is no agent and reads no messages")
     inside = [one for one in reachable(state) if one.startswith((f"{key}.", f"{key}["))]
-    return Refusal(
+    return UnreachableAddress(
         "container", f"{key} is made of other steps and reads no messages itself", tuple(inside)
     )
 
 
-def _by_bare_name(state: State, key: str, written: str) -> str | Refusal:
+def _by_bare_name(state: State, key: str, written: str) -> str | UnreachableAddress:
     patterns = directory(state).by_last.get(key, []) if key else []
     agents = [one for one in patterns if directory(state).kinds[one] == "agent"]
     if patterns and not agents:
         return _deaf(state, patterns[0], directory(state).kinds[patterns[0]])
     found = [one for pattern in agents for one in _instances(state, pattern)]
-    open_ones = [one for one in found if not isinstance(locate(state, one), Over)] or found
+    open_ones = [one for one in found if not isinstance(locate(state, one), EndedStep)] or found
     if len(open_ones) == 1:
         return open_ones[0]
     if open_ones:
         names = tuple(_shown(state, one) for one in open_ones[:MOST_KNOWN])
-        return Refusal("ambiguous", f"{key} may be any of {', '.join(names)}", names)
-    return Refusal(
+        return UnreachableAddress("ambiguous", f"{key} may be any of {', '.join(names)}", names)
+    return UnreachableAddress(
         "unknown-step", f"there is no step {written[:100]!r}", tuple(reachable(state)[:MOST_KNOWN])
     )
 
@@ -134,18 +134,20 @@ def reachable(state: State) -> list[str]:
     return [_shown(state, one) for one in found if _takes(locate(state, one))]
 
 
-def _takes(where: Whereabouts) -> bool:
-    return isinstance(where, Running | Later) or (isinstance(where, Over) and is_wakeable(where))
+def _takes(where: AddressedStep) -> bool:
+    return isinstance(where, RunningStep | FutureStep) or (
+        isinstance(where, EndedStep) and is_wakeable(where)
+    )
 
 
-def is_wakeable(where: Over) -> bool:
+def is_wakeable(where: EndedStep) -> bool:
     """Whether a step that has ended can be called again to answer."""
     return where.step is not None and where.status == "completed"
 
 
 def _shown(state: State, key: str) -> str:
     where = locate(state, key)
-    return where.owner.path if isinstance(where, Running) else key
+    return where.owner.path if isinstance(where, RunningStep) else key
 
 
 def _instances(state: State, pattern: str) -> list[str]:
@@ -159,30 +161,30 @@ def _instances(state: State, pattern: str) -> list[str]:
 # -- from a step to how it stands ------------------------------------------------------------------
 
 
-def locate(state: State, key: str) -> Whereabouts:
+def locate(state: State, key: str) -> AddressedStep:
     """How a step stands now, found from the top down."""
     return _locate(state.root.body, key.split("."), first=True)
 
 
-def _locate(graph: StepsBody, parts: list[str], *, first: bool) -> Whereabouts:
+def _locate(graph: StepsBody, parts: list[str], *, first: bool) -> AddressedStep:
     name, *numbers = _ITEM.sub(r".\1", parts[0]).split(".")
     last = len(parts) == 1
     owner = graph.active.get(name)
     if owner is None:
         return _not_active(graph, name, first=first, last=last and not numbers)
     place = _inside(owner, [int(number) for number in numbers], last=last)
-    if last or not isinstance(place, Running):
+    if last or not isinstance(place, RunningStep):
         return place
     assert isinstance(place.owner.body, StepsBody)
     return _locate(place.owner.body, parts[1:], first=False)
 
 
-def _not_active(graph: StepsBody, name: str, *, first: bool, last: bool) -> Whereabouts:
+def _not_active(graph: StepsBody, name: str, *, first: bool, last: bool) -> AddressedStep:
     ended = graph.results.get(name)
     if ended is None or (not first and _comes_again(graph.owner)):
-        return Later()
+        return FutureStep()
     step = graph.index.action.steps[graph.index.at[name]]
-    return Over(ended.status, step if first and last else None, ended)
+    return EndedStep(ended.status, step if first and last else None, ended)
 
 
 def _comes_again(owner: Owner) -> bool:
@@ -195,7 +197,7 @@ def _comes_again(owner: Owner) -> bool:
     return False
 
 
-def _inside(owner: StepOwner, numbers: list[int], *, last: bool) -> Whereabouts:
+def _inside(owner: StepOwner, numbers: list[int], *, last: bool) -> AddressedStep:
     """The pass of a loop that is under way, by the items that are named."""
     place: Owner = owner
     wanted = list(numbers)
@@ -203,27 +205,29 @@ def _inside(owner: StepOwner, numbers: list[int], *, last: bool) -> Whereabouts:
         repeat = place.body
         if repeat.action.each is not None:
             if not wanted:
-                return Refusal("container", f"{place.path} has one pass for each item")
+                return UnreachableAddress("container", f"{place.path} has one pass for each item")
             number = wanted.pop(0)
             if number not in repeat.active:
                 return _item(repeat, number)
             place = repeat.active[number]
         elif last and not wanted and not isinstance(repeat.action.body, Repeat):
-            return Running(place)  # a loop of one call is that call, whatever its pass
+            return RunningStep(place)  # a loop of one call is that call, whatever its pass
         elif not repeat.active:
-            return Later()
+            return FutureStep()
         else:
             place = next(iter(repeat.active.values()))
-    return Running(place)
+    return RunningStep(place)
 
 
-def _item(repeat: RepeatBody, number: int) -> Whereabouts:
+def _item(repeat: RepeatBody, number: int) -> AddressedStep:
     if number < repeat.started:
         if _comes_again(repeat.owner):
-            return Later()
+            return FutureStep()
         done = repeat.item_results[number] if number < len(repeat.item_results) else None
-        return Over(done.status if done else "cancelled")
+        return EndedStep(done.status if done else "cancelled")
     if repeat.items is not None and number >= len(repeat.items):
         path = item_path(repeat.owner.path, number)
-        return Refusal("unknown-step", f"there is no item {path}: {len(repeat.items)} items")
-    return Later()
+        return UnreachableAddress(
+            "unknown-step", f"there is no item {path}: {len(repeat.items)} items"
+        )
+    return FutureStep()

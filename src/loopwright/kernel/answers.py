@@ -1,49 +1,56 @@
-"""Folding requests and answers: effects that were asked for, gates that were opened.
+"""Fold requests, answers and gates, and what a loop keeps of a finished iteration.
 
-An answer counts once. One to an effect that is not pending, or a decision about a gate that is
-closed, is counted as ignored and changes nothing else.
+An answer counts once. An answer to an effect that is not pending, or a decision about a closed
+gate, is counted as ignored and changes nothing else. A loop keeps the result, the verdicts and
+one line (the learning) of each finished iteration.
 """
 
+import re
 from typing import TypeVar
 
-from loopwright.kernel import coordination, snapshots, turns
-from loopwright.kernel.calls import CALLED, AgentCall, ModelCall
-from loopwright.kernel.facts import (
-    NO_USAGE,
+import msgspec
+
+from loopwright.kernel import coordination, snapshots
+from loopwright.kernel.bodies import conversation
+from loopwright.kernel.effects import free_slot, note_backoff_end
+from loopwright.kernel.event_parts import CALLED, NO_USAGE, AgentCall, Failure, ModelCall, Usage
+from loopwright.kernel.events import (
     EffectActivity,
     EffectDone,
     EffectFailed,
     EffectRequested,
-    Failure,
     GateAnswered,
     GateClosed,
     GateOpened,
-    Usage,
 )
 from loopwright.kernel.frames import (
+    AgentSession,
     CycleBody,
     GateState,
+    ItemResult,
+    IterationOwner,
     LeafBody,
     Owner,
-    PassOwner,
     RepeatBody,
-    Session,
+    Result,
     StepOwner,
+    StepsBody,
 )
 from loopwright.kernel.limits import cap, used_up
-from loopwright.kernel.slots import free_slot
 from loopwright.kernel.state import (
-    Pending,
+    PendingEffect,
     State,
     chain,
     count_call,
     enclosing_pass,
+    head,
     limits_of,
     note_request,
     session_key,
 )
-from loopwright.kernel.trying import waited
 from loopwright.model.actions import RunCommand, RunScript
+from loopwright.model.policy import ProgressLog, StageOutputs
+from loopwright.model.record import Text
 
 
 def effect_requested(state: State, fact: EffectRequested) -> None:
@@ -58,13 +65,13 @@ def effect_requested(state: State, fact: EffectRequested) -> None:
         coordination.requested(state, pending)
     elif pending.purpose == snapshots.PURPOSE:
         snapshots.snapshot_requested(state, pending)
-    elif isinstance(body, CycleBody) and turns.concerns(pending):
-        turns.requested(body, pending)
+    elif isinstance(body, CycleBody) and conversation.concerns(pending):
+        conversation.requested(body, pending)
     else:
         _route_request(pending)
 
 
-def _route_request(pending: Pending) -> None:
+def _route_request(pending: PendingEffect) -> None:
     owner, body, effect = pending.owner, pending.owner.body, pending.effect
     match pending.purpose:
         case "deadline":
@@ -79,7 +86,7 @@ def _route_request(pending: Pending) -> None:
             assert isinstance(owner, StepOwner)
             owner.look, owner.looks, owner.found = effect, pending.attempt, None
         case purpose if purpose.startswith(("check", "park")):  # a park has the number of its try
-            assert isinstance(owner, PassOwner)
+            assert isinstance(owner, IterationOwner)
             owner.check_pending = effect
             owner.check_tries = pending.attempt
         case "backoff" | "rework":
@@ -128,7 +135,10 @@ def effect_activity(state: State, fact: EffectActivity) -> None:
 
 
 def _agent_answered(
-    state: State, pending: Pending, call: AgentCall | ModelCall, fact: EffectDone | EffectFailed
+    state: State,
+    pending: PendingEffect,
+    call: AgentCall | ModelCall,
+    fact: EffectDone | EffectFailed,
 ) -> None:
     if call.role != "coordinator":
         count_call(state, pending.owner, -1)
@@ -142,7 +152,7 @@ def _agent_answered(
         _remember(pending, fact.session, fact.usage or NO_USAGE)
 
 
-def _remember(pending: Pending, session: str, used: Usage) -> None:
+def _remember(pending: PendingEffect, session: str, used: Usage) -> None:
     """Keep a session for the next pass of the loop around, with all that it has used."""
     inside = enclosing_pass(pending.owner)
     if inside is None:
@@ -150,7 +160,7 @@ def _remember(pending: Pending, session: str, used: Usage) -> None:
     key, sessions = session_key(pending.owner, inside, pending.spec), inside.parent.sessions
     known = sessions.get(key)
     before = known.used if known is not None and known.id == session else NO_USAGE
-    sessions[key] = Session(id=session, used=before + used)
+    sessions[key] = AgentSession(id=session, used=before + used)
 
 
 def _spend(state: State, owner: Owner, usage: Usage) -> None:
@@ -178,14 +188,14 @@ def _wake_sleepers(state: State) -> None:
         state.touch(state.pending[effect].owner)
 
 
-def _route_answer(pending: Pending, fact: EffectDone | EffectFailed) -> None:
+def _route_answer(pending: PendingEffect, fact: EffectDone | EffectFailed) -> None:
     owner, body = pending.owner, pending.owner.body
     done = type(fact) is EffectDone
     if pending.purpose == "agent":
         assert type(body) is LeafBody
         _answer_leaf(body, pending, fact)
-    elif isinstance(body, CycleBody) and turns.concerns(pending):
-        turns.answered(body, pending, fact)
+    elif isinstance(body, CycleBody) and conversation.concerns(pending):
+        conversation.answered(body, pending, fact)
     elif pending.purpose == "deadline":
         owner.deadline_hit = owner.deadline_hit or done
     elif isinstance(body, RepeatBody) and pending.purpose in ("loop-deadline", "delay"):
@@ -198,11 +208,11 @@ def _route_answer(pending: Pending, fact: EffectDone | EffectFailed) -> None:
         assert isinstance(owner, StepOwner)
         owner.look, owner.found = None, done and fact.code == 0
     elif pending.purpose == "park":
-        assert isinstance(owner, PassOwner)
+        assert isinstance(owner, IterationOwner)
         owner.check_pending = owner.check_answer = None
         owner.check_parks += 1
     elif pending.purpose.startswith("check"):
-        assert isinstance(owner, PassOwner)
+        assert isinstance(owner, IterationOwner)
         owner.check_pending = None
         owner.check_answer = fact
     else:
@@ -210,10 +220,10 @@ def _route_answer(pending: Pending, fact: EffectDone | EffectFailed) -> None:
         _answer_leaf(body, pending, fact)
 
 
-def _answer_leaf(body: LeafBody, pending: Pending, fact: EffectDone | EffectFailed) -> None:
+def _answer_leaf(body: LeafBody, pending: PendingEffect, fact: EffectDone | EffectFailed) -> None:
     body.pending = None
     if pending.purpose == "backoff":
-        waited(body, pending.attempt, fact.at)
+        note_backoff_end(body, pending.attempt, fact.at)
     elif pending.purpose == "rework" and type(fact) is EffectDone:
         body.gate = None  # what was rejected has been worked on: ask again
     elif type(fact) is EffectFailed:
@@ -276,7 +286,7 @@ def gate_opened(state: State, fact: GateOpened) -> None:
         assert isinstance(owner.body, LeafBody)
         owner.body.gate = gate
     else:
-        assert isinstance(owner, PassOwner)
+        assert isinstance(owner, IterationOwner)
         owner.gate = gate
 
 
@@ -294,7 +304,7 @@ def gate_answered(state: State, fact: GateAnswered) -> None:
         snapshots.accept(state, gate)
     body = gate.owner.body
     if isinstance(body, CycleBody) and gate.call is not None:
-        turns.decided(state, body, gate.call, fact)
+        conversation.decided(state, body, gate.call, fact)
     if isinstance(gate.owner, StepOwner) and gate.owner.gate is gate:
         gate.owner.note = fact.text
     if isinstance(body, LeafBody) and body.gate is gate and fact.decision == "reject":
@@ -304,7 +314,7 @@ def gate_answered(state: State, fact: GateAnswered) -> None:
         body.extra += 1
         body.feedback = fact.text
         body.cap_gate = None
-        turns.granted(body, fact.text)
+        conversation.granted(body, fact.text)
     state.touch(gate.owner)
 
 
@@ -317,7 +327,7 @@ def gate_closed(state: State, fact: GateClosed) -> None:
     gate.open = False
 
 
-def note_gate(repeat: RepeatBody, owner: PassOwner, *, done: bool) -> None:
+def note_gate(repeat: RepeatBody, owner: IterationOwner, *, done: bool) -> None:
     """What a decision after the pass means for the next one."""
     asked, rule = owner.gate, repeat.action.gate
     if asked is None or rule is None or asked.decision is None or done:
@@ -328,3 +338,98 @@ def note_gate(repeat: RepeatBody, owner: PassOwner, *, done: bool) -> None:
     raises = rule.grants and asked.decision == "continue"
     if raises and most is not None and repeat.finished >= most:
         repeat.extra += 1
+
+
+OUTCOME_CHARS = 200
+_LINES = re.compile(r"[\r\n]+")
+
+
+def learning_of(output: Text | None, iteration: int, chars: int) -> str:
+    """The head of an output on one line; cut first and cleaned after, so it is never longer."""
+    line = _LINES.sub(" ", head(output, chars)).strip()
+    return line or f"(iteration {iteration} produced no output)"
+
+
+def outcome_line(output: Text | None, verdict: str) -> str:
+    """How an iteration ended, on one line: what was decided, and how its last words begin."""
+    lines = [line.strip() for line in head(output, 4 * OUTCOME_CHARS).splitlines()]
+    first = next((line for line in lines if line), "(no output)")[:OUTCOME_CHARS]
+    return f"{verdict}: {first}" if verdict else first
+
+
+LEARNINGS_KEPT = 1_000
+"""How many learnings a loop that shows only the most recent ones keeps at least."""
+
+
+def settle_item(repeat: RepeatBody, number: int, ended: Result) -> None:
+    while len(repeat.item_results) <= number:
+        repeat.item_results.append(None)
+    repeat.item_results[number] = ItemResult(
+        status=ended.status, output=ended.output, result=ended.result, error=ended.error
+    )
+    if ended.status != "completed" and repeat.spoiled is None:
+        repeat.spoiled = ended
+    repeat.last = ended
+
+
+def settle_iteration(
+    repeat: RepeatBody, owner: IterationOwner, ended: Result, *, done: bool
+) -> None:
+    if ended.status == "cancelled":
+        # Ended from outside, it has no result: what the pass before left stays the last one.
+        kept = repeat.last or Result("cancelled")
+        repeat.last = msgspec.structs.replace(ended, output=kept.output, result=kept.result)
+        return
+    same = repeat.last is not None and ended.output == repeat.last.output
+    repeat.identical = repeat.identical + 1 if same else 1
+    broken = bool(owner.notes) and any(note.verdict == "error" for note in owner.notes)
+    repeat.broken = repeat.broken + 1 if broken else 0
+    repeat.last = ended
+    repeat.last_done = done
+    repeat.last_checks = owner.notes
+    gate = owner.gate or owner.heard
+    repeat.unmet = 0 if gate is not None else repeat.unmet + 1
+    repeat.feedback = gate.text if gate is not None and gate.decision else ""
+    note_gate(repeat, owner, done=done)
+    memory = repeat.action.memory
+    if type(memory) is ProgressLog or repeat.action.output == "learning":
+        size = memory.chars if type(memory) is ProgressLog else 300
+        repeat.learnings.append(learning_of(ended.output, owner.iteration, size))
+        if type(memory) is ProgressLog and memory.total:
+            _forget(repeat)
+    elif type(memory) is StageOutputs:
+        repeat.learnings.append(outcome_line(ended.output, _decided(owner, done=done)))
+        _forget(repeat)
+    body = owner.body
+    if type(body) is CycleBody:
+        conversation.remember_turn(repeat, body, done=done)
+    repeat.last_steps = dict(body.results) if type(body) is StepsBody else {}
+    if repeat.action.output == "all":
+        repeat.outputs.append(_said_in(owner, ended))
+
+
+def _forget(repeat: RepeatBody) -> None:
+    """Drop learnings that no prompt shows any more; a new list, since a kept loop may share it."""
+    if len(repeat.learnings) >= 2 * LEARNINGS_KEPT:
+        repeat.learnings = repeat.learnings[LEARNINGS_KEPT:]
+        repeat.forgotten += LEARNINGS_KEPT
+
+
+def _decided(owner: IterationOwner, *, done: bool) -> str:
+    """What the checks made of a pass, in a word."""
+    names = {note.check for note in owner.notes}
+    if "approval" in names:
+        return "approved" if done else "not approved"
+    return ("goal reached" if done else "goal not reached") if "goal" in names else ""
+
+
+def _said_in(owner: IterationOwner, ended: Result) -> list[tuple[str, Text]]:
+    """Everything that was said in a pass, with the step or the judge that said it."""
+    if isinstance(owner.body, StepsBody):
+        results = owner.body.results
+        order = [step.id for step in owner.body.index.action.steps]
+        said = [(name, results[name].output) for name in order if name in results]
+    else:
+        said = [("", ended.output)]
+    judged = [("judge", note.evidence) for note in owner.notes if note.check == "judge"]
+    return [(name, text) for name, text in [*said, *judged] if text]

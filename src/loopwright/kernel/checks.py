@@ -1,4 +1,9 @@
-"""Asking checks: which one is next, what a cheap one says, and what all of them come to."""
+"""Checks of an iteration: which check is next, its result, and the combined decision.
+
+The answer of a goal check is read strictly: its first line must be exactly ACHIEVED or
+NOT_ACHIEVED, and the rest is the reason. Any other first line is not a verdict, so no goal is
+reached by an imprecise answer.
+"""
 
 import re
 from json import JSONDecodeError, JSONDecoder
@@ -6,35 +11,57 @@ from typing import Literal
 
 import msgspec
 
-from loopwright.kernel.facts import EffectDone, EffectFailed, Verdict
+from loopwright.kernel.events import EffectDone, EffectFailed, Verdict
 from loopwright.kernel.frames import GateState
-from loopwright.kernel.goals import achieved
-from loopwright.kernel.reviews import Review, review
-from loopwright.kernel.signal import signalled, why_not_signalled
-from loopwright.kernel.state import Senses
+from loopwright.kernel.reviews import ReviewResult, read_review
+from loopwright.kernel.signal import has_signal, why_not_signalled
+from loopwright.kernel.state import KernelServices
 from loopwright.model.checks import (
     AllOf,
     AnyOf,
     Approval,
     Cap,
     Check,
-    Command,
+    CommandCheck,
     Contains,
     Expr,
     Goal,
     Judge,
     Leaf,
     OutputSchema,
-    Person,
+    PersonCheck,
     Regex,
     ResultField,
     ResultPath,
-    Script,
+    ScriptCheck,
     Signal,
     leaves,
 )
 from loopwright.model.policy import CheckOrder
 from loopwright.model.record import JsonValue, Text
+
+_MARKS = re.compile(r"[\s*_#`>\"'.!:]+")
+_WORDS = {"achieved": True, "notachieved": False}
+
+
+class GoalVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a goal is reached, and why."""
+
+    yes: bool
+    why: str
+
+
+def read_goal_verdict(text: str) -> GoalVerdict | None:
+    """What the first line says, or None where it is not one of the two words."""
+    lines = text.strip().splitlines()
+    if not lines:
+        return None
+    said = _WORDS.get(_MARKS.sub("", lines[0]).lower().replace("-", ""))
+    if said is None:
+        return None
+    why = "\n".join(lines[1:]).strip()
+    return GoalVerdict(yes=said, why=why or lines[0].strip())
+
 
 EVIDENCE_CHARS = 300
 # How much a text full of false starts is looked at, in characters: each start may be a long way.
@@ -48,24 +75,24 @@ _FENCED = re.compile(r"```(?:json)?\s*```")  # a code block whose content was ta
 _JSON = JSONDecoder()
 
 
-class Ask(msgspec.Struct, frozen=True):
+class DueCheck(msgspec.Struct, frozen=True):
     """This check has to speak before more can be said."""
 
     index: int
     leaf: Leaf
 
 
-class Settled(msgspec.Struct, frozen=True):
+class ChecksDecision(msgspec.Struct, frozen=True):
     """The checks have come to a decision; `reason` names the one that made it."""
 
     verdict: Literal["pass", "fail", "rejected", "broken"]
     reason: str = ""
 
 
-_NOT_YET = Settled("fail")
+_NOT_YET = ChecksDecision("fail")
 
 
-class Said(msgspec.Struct, frozen=True):
+class CheckResult(msgspec.Struct, frozen=True):
     """What a check says, and what it looked at."""
 
     verdict: Verdict
@@ -77,9 +104,9 @@ def check_name(leaf: Leaf | type[Leaf]) -> str:
     return str(leaf.__struct_config__.tag)
 
 
-def weigh(
+def combine_verdicts(
     check: Check, verdicts: dict[int, Verdict], first: int = 0, *, order: CheckOrder = "all"
-) -> Ask | Settled:
+) -> DueCheck | ChecksDecision:
     """What the verdicts so far come to, or the check to ask next."""
     if type(check) is Cap:
         return _NOT_YET
@@ -92,16 +119,16 @@ def weigh(
             return _weigh_leaf(check, verdicts, first)
 
 
-def _weigh_leaf(leaf: Leaf, verdicts: dict[int, Verdict], index: int) -> Ask | Settled:
+def _weigh_leaf(leaf: Leaf, verdicts: dict[int, Verdict], index: int) -> DueCheck | ChecksDecision:
     verdict = verdicts.get(index)
     if verdict is None:
-        return Ask(index, leaf)
+        return DueCheck(index, leaf)
     if verdict == "pass":
-        approves = isinstance(leaf, Person | Approval)
-        return Settled("pass", "approved" if approves else check_name(leaf))
+        approves = isinstance(leaf, PersonCheck | Approval)
+        return ChecksDecision("pass", "approved" if approves else check_name(leaf))
     if verdict == "error" and _must_not_break(leaf):
-        return Settled("broken")
-    return Settled("rejected" if verdict == "rejected" else "fail")
+        return ChecksDecision("broken")
+    return ChecksDecision("rejected" if verdict == "rejected" else "fail")
 
 
 def _must_not_break(leaf: Leaf) -> bool:
@@ -111,49 +138,58 @@ def _must_not_break(leaf: Leaf) -> bool:
 
 def _weigh_any(
     parts: tuple[Check, ...], verdicts: dict[int, Verdict], first: int, order: CheckOrder
-) -> Ask | Settled:
+) -> DueCheck | ChecksDecision:
     index = first
     for part in parts:
-        said = weigh(part, verdicts, index, order=order)
-        if isinstance(said, Ask) or said.verdict != "fail":
+        said = combine_verdicts(part, verdicts, index, order=order)
+        if isinstance(said, DueCheck) or said.verdict != "fail":
             return said
         index += len(leaves(part))
-    return Settled("fail")
+    return ChecksDecision("fail")
 
 
 def _weigh_all(
     parts: tuple[Check, ...], verdicts: dict[int, Verdict], first: int, order: CheckOrder
-) -> Ask | Settled:
+) -> DueCheck | ChecksDecision:
     """The cheap checks are asked even after one has failed, so that the next iteration sees every
     failure at once. A judge or a person costs money or time and is not asked any more then.
     """
     index, failed, reason = first, False, ""
     for part in parts:
-        said = weigh(part, verdicts, index, order=order)
-        if isinstance(said, Ask):
-            if not (failed and isinstance(said.leaf, Judge | Goal | Person)):
+        said = combine_verdicts(part, verdicts, index, order=order)
+        if isinstance(said, DueCheck):
+            if not (failed and isinstance(said.leaf, Judge | Goal | PersonCheck)):
                 return said
         elif said.verdict in ("rejected", "broken"):
             return said
         else:
             failed = failed or said.verdict == "fail"
             if failed and order == "until_decided":
-                return Settled("fail")
+                return ChecksDecision("fail")
             reason = said.reason or reason
         index += len(leaves(part))
-    return Settled("fail") if failed else Settled("pass", reason)
+    return ChecksDecision("fail") if failed else ChecksDecision("pass", reason)
 
 
 def inspect(
-    leaf: Leaf, senses: Senses, *, output: Text | None, result: Text | None, instructions: str
-) -> Said | None:
+    leaf: Leaf,
+    senses: KernelServices,
+    *,
+    output: Text | None,
+    result: Text | None,
+    instructions: str,
+) -> CheckResult | None:
     """What a check that needs nothing but the pass's own texts says; None for any other check."""
     match leaf:
         case Regex(invalid=True):
-            return Said("fail", "the pattern is invalid, so it never matches")
+            return CheckResult("fail", "the pattern is invalid, so it never matches")
         case Regex(engine="linear"):
             found = senses.matches(leaf.pattern, senses.read(output), ignore_case=leaf.ignore_case)
-            return Said("fail") if found is None else Said("pass", found[:EVIDENCE_CHARS])
+            return (
+                CheckResult("fail")
+                if found is None
+                else CheckResult("pass", found[:EVIDENCE_CHARS])
+            )
         case Contains():
             return _contains(leaf, senses.read(output))
         case Signal():
@@ -163,44 +199,44 @@ def inspect(
         case ResultField():
             return _field_is_true(leaf, senses, result)
         case Approval():
-            said = review(
+            said = read_review(
                 senses.read(output), _value(senses, result), instructions, words=leaf.words
             )
-            return Said("pass" if said.approved else "fail", _review_words(said))
+            return CheckResult("pass" if said.approved else "fail", _review_words(said))
         case ResultPath(path=path):
             value = _at(_answer(senses, output, result), path)
             said_yes = value not in (None, False, 0, "")
-            return Said("pass", _shown(value)) if said_yes else Said("fail")
+            return CheckResult("pass", _shown(value)) if said_yes else CheckResult("fail")
         case _:
             return None
 
 
-def _signal(leaf: Signal, text: str, instructions: str) -> Said:
+def _signal(leaf: Signal, text: str, instructions: str) -> CheckResult:
     if not leaf.anywhere:
-        return Said("pass" if signalled(text, leaf.word, instructions) else "fail")
+        return CheckResult("pass" if has_signal(text, leaf.word, instructions) else "fail")
     if not text.strip():
-        return Said("fail", "the answer is empty")
+        return CheckResult("fail", "the answer is empty")
     problem = why_not_signalled(text, leaf.word, instructions)
-    return Said("pass") if problem is None else Said("fail", problem)
+    return CheckResult("pass") if problem is None else CheckResult("fail", problem)
 
 
-def _field_is_true(leaf: ResultField, senses: Senses, result: Text | None) -> Said:
+def _field_is_true(leaf: ResultField, senses: KernelServices, result: Text | None) -> CheckResult:
     """Exactly true: a text that says so, or a number, is not."""
     value = _value(senses, result)
     found = value.get(leaf.field) if isinstance(value, dict) else None
-    return Said("pass" if found is True else "fail")
+    return CheckResult("pass" if found is True else "fail")
 
 
-def _value(senses: Senses, result: Text | None) -> JsonValue:
+def _value(senses: KernelServices, result: Text | None) -> JsonValue:
     value: JsonValue = msgspec.json.decode(senses.read(result)) if result is not None else None
     return value
 
 
-def _review_words(said: Review) -> str:
+def _review_words(said: ReviewResult) -> str:
     return "\n".join([said.why, *(f"- {one}" for one in said.findings)])
 
 
-def _answer(senses: Senses, output: Text | None, result: Text | None) -> JsonValue:
+def _answer(senses: KernelServices, output: Text | None, result: Text | None) -> JsonValue:
     """What a pass came to as a value: its result, else the JSON that it said, else its words."""
     if result is not None:
         return _value(senses, result)
@@ -230,22 +266,24 @@ def _shown(value: JsonValue) -> str:
     return text[:EVIDENCE_CHARS]
 
 
-def _contains(leaf: Contains, text: str) -> Said:
+def _contains(leaf: Contains, text: str) -> CheckResult:
     if leaf.ignore_case:
-        return Said("pass" if leaf.text.lower() in text.lower() else "fail")
-    return Said("pass" if leaf.text in text else "fail")
+        return CheckResult("pass" if leaf.text.lower() in text.lower() else "fail")
+    return CheckResult("pass" if leaf.text in text else "fail")
 
 
-def _fits(leaf: OutputSchema, senses: Senses, output: Text | None, result: Text | None) -> Said:
+def _fits(
+    leaf: OutputSchema, senses: KernelServices, output: Text | None, result: Text | None
+) -> CheckResult:
     text = senses.read(result) if result is not None else last_json_object(senses.read(output))
     if text is None:
-        return Said("fail", "the output has no JSON object")
+        return CheckResult("fail", "the output has no JSON object")
     try:
         value: JsonValue = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        return Said("fail", f"the result is not JSON: {error}"[:EVIDENCE_CHARS])
+        return CheckResult("fail", f"the result is not JSON: {error}"[:EVIDENCE_CHARS])
     problem = senses.schema_problem(leaf.schema, value)
-    return Said("pass") if problem is None else Said("fail", problem[:EVIDENCE_CHARS])
+    return CheckResult("pass") if problem is None else CheckResult("fail", problem[:EVIDENCE_CHARS])
 
 
 def last_json_object(text: str) -> str | None:
@@ -272,46 +310,50 @@ def last_json_object(text: str) -> str | None:
     return found
 
 
-def command_said(leaf: Command | Script, answer: EffectDone | EffectFailed) -> Said:
+def command_result(
+    leaf: CommandCheck | ScriptCheck, answer: EffectDone | EffectFailed
+) -> CheckResult:
     """What a program's end says: passed, not yet, out of time, or the check itself is broken."""
     if isinstance(answer, EffectDone):
-        codes = leaf.done_codes if isinstance(leaf, Command) else (0,)
+        codes = leaf.done_codes if isinstance(leaf, CommandCheck) else (0,)
         if answer.code in codes:
-            return Said("pass")
-        return Said("error" if _could_not_run(leaf, answer.code) else "fail")
-    broken = isinstance(leaf, Script) and leaf.on_timeout == "error"
+            return CheckResult("pass")
+        return CheckResult("error" if _could_not_run(leaf, answer.code) else "fail")
+    broken = isinstance(leaf, ScriptCheck) and leaf.on_timeout == "error"
     if answer.error.type in ("wall_timeout", "idle_timeout") and not broken:
-        return Said("timed_out", answer.error.detail)
-    return Said("error", answer.error.detail)
+        return CheckResult("timed_out", answer.error.detail)
+    return CheckResult("error", answer.error.detail)
 
 
-def match_said(answer: EffectDone | EffectFailed, senses: Senses) -> Said:
+def match_result(answer: EffectDone | EffectFailed, senses: KernelServices) -> CheckResult:
     """What a search with the JavaScript engine says. One that took too long has not matched."""
     if isinstance(answer, EffectDone):
         found = senses.read(answer.output)
-        return Said("pass", found[:EVIDENCE_CHARS]) if answer.code == 0 else Said("fail")
+        return (
+            CheckResult("pass", found[:EVIDENCE_CHARS]) if answer.code == 0 else CheckResult("fail")
+        )
     late = answer.error.type == "wall_timeout"
-    return Said("timed_out" if late else "error", answer.error.detail)
+    return CheckResult("timed_out" if late else "error", answer.error.detail)
 
 
-def _could_not_run(leaf: Command | Script, code: int | None) -> bool:
+def _could_not_run(leaf: CommandCheck | ScriptCheck, code: int | None) -> bool:
     """Whether a program or shell says by its exit code that a program is missing or may not be
     executed: the check is broken then, and no iteration can repair it. In some scripts every exit
     code but 0 means "not yet"; older plans say so with `on_timeout` alone.
     """
-    if isinstance(leaf, Script) and (leaf.on_missing == "fail" or leaf.on_timeout == "error"):
+    if isinstance(leaf, ScriptCheck) and (leaf.on_missing == "fail" or leaf.on_timeout == "error"):
         return False
     return code in (126, 127)
 
 
-def goal_said(answer: EffectDone | EffectFailed, senses: Senses) -> Said:
+def goal_result(answer: EffectDone | EffectFailed, senses: KernelServices) -> CheckResult:
     """What an evaluator says: by its structured answer, else by its first line, which must be
     exactly one of two words. Whatever else it says is an error, and no yes.
     """
-    said = achieved(senses.read(answer.output)) if is_unfit(answer) else None
+    said = read_goal_verdict(senses.read(answer.output)) if is_unfit(answer) else None
     if said is None:
-        return judge_said(answer, senses)
-    return Said("pass" if said.yes else "fail", said.why)
+        return judge_result(answer, senses)
+    return CheckResult("pass" if said.yes else "fail", said.why)
 
 
 def is_unfit(answer: EffectDone | EffectFailed) -> bool:
@@ -319,14 +361,16 @@ def is_unfit(answer: EffectDone | EffectFailed) -> bool:
     return isinstance(answer, EffectFailed) and answer.error.type == "bad_result"
 
 
-def judge_said(answer: EffectDone | EffectFailed, senses: Senses) -> Said:
+def judge_result(answer: EffectDone | EffectFailed, senses: KernelServices) -> CheckResult:
     """What a judge's structured answer says; one that could not be had is an error, not a yes. Its
     words are its reason and the rest of its text, each once.
     """
     text = senses.read(answer.output)
     if isinstance(answer, EffectFailed):
         words = text.strip()[:JUDGE_CHARS]
-        return Said("error", f"{answer.error.detail}: {words}" if words else answer.error.detail)
+        return CheckResult(
+            "error", f"{answer.error.detail}: {words}" if words else answer.error.detail
+        )
     value: JsonValue = (
         msgspec.json.decode(senses.read(answer.result)) if answer.result is not None else None
     )
@@ -335,7 +379,7 @@ def judge_said(answer: EffectDone | EffectFailed, senses: Senses) -> Said:
     content = _without_result(text, value)
     parts = [content] if reason in content else [reason, content]
     words = "\n\n".join(part for part in parts if part) or text
-    return Said("pass" if verdict.get("done") is True else "fail", words[:JUDGE_CHARS])
+    return CheckResult("pass" if verdict.get("done") is True else "fail", words[:JUDGE_CHARS])
 
 
 def _without_result(text: str, value: JsonValue) -> str:
@@ -347,12 +391,12 @@ def _without_result(text: str, value: JsonValue) -> str:
     return _FENCED.sub("", f"{before}{after}").strip()
 
 
-def person_said(leaf: Person, gate: GateState) -> Said:
+def person_result(leaf: PersonCheck, gate: GateState) -> CheckResult:
     """A person's decision as a verdict."""
     match gate.decision:
         case "approve":
-            return Said("pass", gate.text)
+            return CheckResult("pass", gate.text)
         case "reject":
-            return Said("rejected", gate.text or leaf.rejected)
+            return CheckResult("rejected", gate.text or leaf.rejected)
         case _:
-            return Said("fail", gate.text)
+            return CheckResult("fail", gate.text)

@@ -1,37 +1,217 @@
-"""Coordination: calling the coordinator, and calling ended steps again to answer a message.
+"""The coordinator, the tools of a run, and steps that are called again for a message.
 
-The coordinator hears what happens in the run and is called when something wakes it: the start, a
-message, a step that ended. What happens while it is called is told in its next call. Nothing that
-it does or fails to do changes how a step ends.
+The coordinator receives notices about the run and is called at the start, for a message, or
+when a step ends. Notices that arrive during a call are part of its next call. The coordinator
+cannot change how a step ends.
+
+An agent uses the tools of the run during a call. A step writes to the coordinator and reads its
+inbox. The coordinator writes to steps, reports to people, and gives the final summary. Each use
+is recorded as an event at once, while the call is still open.
 """
 
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import msgspec
 
-from loopwright.kernel.addresses import Over, locate
-from loopwright.kernel.calls import AgentCall, SleepCall
+from loopwright.kernel.addresses import EndedStep, locate
 from loopwright.kernel.checks import last_json_object
-from loopwright.kernel.close import withdraw
-from loopwright.kernel.facts import (
-    AnyFact,
+from loopwright.kernel.effects import after_failure, withdraw
+from loopwright.kernel.event_parts import (
+    AgentCall,
+    DropReason,
+    Intent,
+    SleepCall,
+    ToolCall,
+    mask_tokens,
+)
+from loopwright.kernel.events import (
+    AnyEvent,
+    CoordinatorFinalized,
     CoordinatorNarrated,
     EffectDone,
     EffectFailed,
     EffectRequested,
     MessageSent,
 )
+from loopwright.kernel.frames import IterationOwner
 from loopwright.kernel.limits import over_budget
-from loopwright.kernel.mail import COORDINATOR, Message, Notice, Undeliverable
-from loopwright.kernel.messages import closed_box, delivered, dropped, tell
-from loopwright.kernel.reasons import DropReason
-from loopwright.kernel.retry import after_failure
-from loopwright.kernel.state import Pending, Senses, State
-from loopwright.kernel.tools import Caller, Refused, use
+from loopwright.kernel.messages import closed_box, deliver, delivered, dropped, tell
+from loopwright.kernel.state import (
+    COORDINATOR,
+    CoordinatorNotice,
+    KernelServices,
+    PendingEffect,
+    QueuedMessage,
+    State,
+    UndeliverableMessage,
+)
 from loopwright.model.actions import Action, CallAgent, Repeat, Step
 from loopwright.model.ids import effect_id
 from loopwright.model.policy import Retry
 from loopwright.model.record import JsonValue
+
+STEP_TOOLS = ("send_message", "read_inbox")
+COORDINATOR_TOOLS = ("forward_to_agent", "narrate", "finalize")
+MAX_TEXT_BYTES = 256 * 1_024
+INTENTS: dict[str, Intent] = {"cancel": "cancel", "context_update": "context_update"}
+
+Role: TypeAlias = Literal["step", "coordinator"]
+
+
+class RefusedToolUse(msgspec.Struct, frozen=True):
+    """A tool that was not used as it has to be; nothing has happened."""
+
+    why: str
+
+
+@dataclass(slots=True)
+class ToolCaller:
+    """Who uses a tool: a step or the coordinator, in which call. `sent` numbers the messages."""
+
+    effect: str
+    role: Role
+    sent: int
+    path: str = ""
+    iteration: int | None = None
+    sender: str = COORDINATOR
+
+
+def caller_of(state: State, pending: PendingEffect) -> ToolCaller | RefusedToolUse:
+    """Who is behind a call that is under way."""
+    call, owner = pending.call, pending.owner
+    if isinstance(call, ToolCall):
+        assert isinstance(owner, IterationOwner)
+        return ToolCaller(
+            effect=pending.effect,
+            role="step",
+            sent=state.mail.sent,
+            path=owner.inside,
+            iteration=owner.iteration,
+            sender=owner.parent.owner.path,
+        )
+    role = call.role if isinstance(call, AgentCall) else ""
+    if role == "coordinator":
+        return ToolCaller(effect=pending.effect, role="coordinator", sent=state.mail.sent)
+    if role not in ("worker", "reply"):
+        return RefusedToolUse("a judge judges: it has no inbox and writes to nobody")
+    assert isinstance(call, AgentCall)
+    return ToolCaller(
+        effect=pending.effect,
+        role="step",
+        sent=state.mail.sent,
+        path=owner.inside,
+        iteration=owner.iteration,
+        sender=call.step or owner.path,
+    )
+
+
+def tools_of(role: Role) -> tuple[str, ...]:
+    return COORDINATOR_TOOLS if role == "coordinator" else STEP_TOOLS
+
+
+def use(
+    state: State, caller: ToolCaller, tool: str, arguments: JsonValue, senses: KernelServices
+) -> list[AnyEvent] | RefusedToolUse:
+    """The facts of a tool that is used now, or why it cannot be."""
+    if tool not in tools_of(caller.role):
+        return RefusedToolUse(f"there is no tool {tool!r} here; there are {_listed(caller.role)}")
+    given = arguments if isinstance(arguments, dict) else {}
+    match tool:
+        case "send_message":
+            return _message(state, caller, senses, to=COORDINATOR, text=given.get("text"))
+        case "forward_to_agent":
+            return _forward(state, caller, senses, given)
+        case "narrate":
+            return _narrate(state, caller, senses, given)
+        case "finalize":
+            return _finalize(state, caller, senses, given)
+        case _:
+            pending = state.pending[caller.effect]
+            return deliver(state, pending.owner, caller.effect)
+
+
+def _listed(role: Role) -> str:
+    return ", ".join(tools_of(role))
+
+
+def _forward(
+    state: State, caller: ToolCaller, senses: KernelServices, given: dict[str, JsonValue]
+) -> list[AnyEvent] | RefusedToolUse:
+    to, kind = given.get("target_step_id"), given.get("kind")
+    if not isinstance(to, str) or not to.strip():
+        return RefusedToolUse("target_step_id must name a step")
+    intent = INTENTS.get(kind, "info") if isinstance(kind, str) else "info"
+    text = given.get("text")
+    if intent == "cancel" and not text:
+        text = "cancel"
+    return _message(state, caller, senses, to=to.strip(), text=text, intent=intent)
+
+
+def _message(
+    state: State,
+    caller: ToolCaller,
+    senses: KernelServices,
+    *,
+    to: str,
+    text: JsonValue,
+    intent: Intent = "info",
+) -> list[AnyEvent] | RefusedToolUse:
+    written = _written(text)
+    if isinstance(written, RefusedToolUse):
+        return written
+    sent = MessageSent(
+        at=state.now,
+        path=caller.path,
+        iteration=caller.iteration,
+        to=to[:500],
+        text=senses.keep(written),
+        sender=caller.sender,
+        message=f"m{caller.sent + 1}",
+        intent=intent,
+        effect=caller.effect,
+    )
+    return [sent]
+
+
+def _narrate(
+    state: State, caller: ToolCaller, senses: KernelServices, given: dict[str, JsonValue]
+) -> list[AnyEvent] | RefusedToolUse:
+    coordinator = state.plan.coordinator
+    if coordinator is None or not coordinator.narrates:
+        return RefusedToolUse("this coordinator does not narrate")
+    written = _written(given.get("text"))
+    if isinstance(written, RefusedToolUse):
+        return written
+    return [
+        CoordinatorNarrated(at=state.now, path="", text=senses.keep(written), effect=caller.effect)
+    ]
+
+
+def _finalize(
+    state: State, caller: ToolCaller, senses: KernelServices, given: dict[str, JsonValue]
+) -> list[AnyEvent] | RefusedToolUse:
+    if state.mail.closed:
+        return RefusedToolUse("the last word is already said")
+    summary = given.get("summary")
+    written = _written(summary) if summary else ""
+    if isinstance(written, RefusedToolUse):
+        return written
+    return [
+        CoordinatorFinalized(
+            at=state.now, path="", summary=senses.keep(written), effect=caller.effect
+        )
+    ]
+
+
+def _written(text: JsonValue) -> str | RefusedToolUse:
+    """A text that can be passed on; what looks like a key is masked."""
+    if not isinstance(text, str) or not text.strip():
+        return RefusedToolUse("text must say something")
+    if len(text.encode(errors="replace")) > MAX_TEXT_BYTES:
+        return RefusedToolUse(f"text may have {MAX_TEXT_BYTES:,} bytes; put more into a file")
+    return mask_tokens(text)
+
 
 MOST_WAKES = 10
 MOST_FAILURES = 3
@@ -43,7 +223,7 @@ _RETRY = Retry(attempts=MOST_FAILURES)
 # -- folding ---------------------------------------------------------------------------------------
 
 
-def requested(state: State, pending: Pending) -> None:
+def requested(state: State, pending: PendingEffect) -> None:
     """Fold a request of these purposes."""
     mail = state.mail
     match pending.purpose:
@@ -62,7 +242,7 @@ def requested(state: State, pending: Pending) -> None:
             mail.hold = pending.effect
 
 
-def answered(state: State, pending: Pending, fact: EffectDone | EffectFailed) -> None:
+def answered(state: State, pending: PendingEffect, fact: EffectDone | EffectFailed) -> None:
     """Fold an answer to a request of these purposes."""
     mail = state.mail
     match pending.purpose:
@@ -79,7 +259,7 @@ def answered(state: State, pending: Pending, fact: EffectDone | EffectFailed) ->
             else:
                 mail.heard.pop(fact.effect, None)
                 words = f"could not answer ({fact.error.type}): {fact.error.detail}"
-                tell(state, Notice("reply.failed", step, words), wakes=True)
+                tell(state, CoordinatorNotice("reply.failed", step, words), wakes=True)
         case _:
             mail.held = True
 
@@ -99,19 +279,19 @@ def _coordinator_answered(state: State, fact: EffectDone | EffectFailed) -> None
 # -- deciding --------------------------------------------------------------------------------------
 
 
-def correspond(state: State, senses: Senses) -> list[AnyFact]:
+def correspond(state: State, senses: KernelServices) -> list[AnyEvent]:
     """What follows for the messages of a run; nothing, at once, where nobody writes."""
     mail = state.mail
     if not mail.active:
         return []
-    facts: list[AnyFact] = [dropped(state, one) for one in mail.undeliverable.values()]
+    facts: list[AnyEvent] = [dropped(state, one) for one in mail.undeliverable.values()]
     facts += _heard_coordinator(state, senses) + _replied(state)
     if facts or state.paused:
         return facts  # what follows from these is looked at when they are folded
     return [*_wake_steps(state), *_call_coordinator(state)]
 
 
-def _heard_coordinator(state: State, senses: Senses) -> list[AnyFact]:
+def _heard_coordinator(state: State, senses: KernelServices) -> list[AnyEvent]:
     """Its messages were read; one that used no tool says in its answer what it wants."""
     mail, answer = state.mail, state.mail.answer
     if answer is None:
@@ -121,12 +301,12 @@ def _heard_coordinator(state: State, senses: Senses) -> list[AnyFact]:
     return [*_wishes(state, answer, senses), heard]
 
 
-def _wishes(state: State, answer: EffectDone, senses: Senses) -> list[AnyFact]:
+def _wishes(state: State, answer: EffectDone, senses: KernelServices) -> list[AnyEvent]:
     mail = state.mail
     words = senses.read(answer.output).strip()
     if mail.spoke or mail.closed or not words:
         return []
-    caller = Caller(effect=answer.effect, role="coordinator", sent=mail.sent)
+    caller = ToolCaller(effect=answer.effect, role="coordinator", sent=mail.sent)
     wanted = _tools_in(words)
     if wanted is None:
         narrates = state.plan.coordinator is not None and state.plan.coordinator.narrates
@@ -134,10 +314,10 @@ def _wishes(state: State, answer: EffectDone, senses: Senses) -> list[AnyFact]:
             at=state.now, path="", text=senses.keep(words), effect=answer.effect
         )
         return [told] if narrates else []
-    facts: list[AnyFact] = []
+    facts: list[AnyEvent] = []
     for name, arguments in wanted:
         used = use(state, caller, name, arguments, senses)
-        if not isinstance(used, Refused):
+        if not isinstance(used, RefusedToolUse):
             facts += used
             caller.sent += sum(isinstance(fact, MessageSent) for fact in used)
     return facts
@@ -158,9 +338,9 @@ def _tools_in(words: str) -> list[tuple[str, JsonValue]] | None:
     return [(str(tool.get("name")), tool.get("args")) for tool in tools if isinstance(tool, dict)]
 
 
-def _replied(state: State) -> list[AnyFact]:
+def _replied(state: State) -> list[AnyEvent]:
     """The words of steps that were called again, to everybody who had written."""
-    facts: list[AnyFact] = []
+    facts: list[AnyEvent] = []
     number = state.mail.sent
     for effect, answer in state.mail.replies.items():
         for sender, message in _by_sender(state, effect).items():
@@ -181,14 +361,14 @@ def _replied(state: State) -> list[AnyFact]:
     return facts
 
 
-def _by_sender(state: State, effect: str) -> dict[str, Message]:
+def _by_sender(state: State, effect: str) -> dict[str, QueuedMessage]:
     return {message.sender: message for message in state.mail.heard.get(effect, ())}
 
 
 # -- calling ---------------------------------------------------------------------------------------
 
 
-def _call_coordinator(state: State) -> list[AnyFact]:
+def _call_coordinator(state: State) -> list[AnyEvent]:
     mail, coordinator = state.mail, state.plan.coordinator
     if coordinator is None or not mail.woken or mail.call or mail.backoff or mail.closed:
         return []
@@ -196,7 +376,7 @@ def _call_coordinator(state: State) -> list[AnyFact]:
     if reason is not None:
         left = [one.message for one in mail.notices if one.message is not None]
         why = closed_box(reason)
-        return [dropped(state, Undeliverable(one, reason, why.detail)) for one in left]
+        return [dropped(state, UndeliverableMessage(one, reason, why.detail)) for one in left]
     wait = after_failure(_RETRY, mail.failures, mail.trouble) if mail.trouble else None
     if wait is not None and wait.ms:
         rest = SleepCall(until=state.now + wait.ms)
@@ -215,20 +395,20 @@ def _deaf(state: State) -> DropReason | None:
     return "budget" if over_budget(state, state.root) is not None else None
 
 
-def _wake_steps(state: State) -> list[AnyFact]:
+def _wake_steps(state: State) -> list[AnyEvent]:
     """Call ended steps again that have something to read."""
-    facts: list[AnyFact] = []
+    facts: list[AnyEvent] = []
     most = state.plan.parallel
     room = len(state.mail.asleep) if most is None else most - state.calls
     for key in state.mail.asleep:
         if key in state.mail.waking:
             continue  # what came meanwhile waits for its next call
         where, waiting = locate(state, key), state.mail.inboxes.get(key, [])
-        assert isinstance(where, Over)
+        assert isinstance(where, EndedStep)
         assert where.step is not None
         reason = _not_woken(state, key)
         if reason is not None:
-            facts += [dropped(state, Undeliverable(one, *reason)) for one in waiting]
+            facts += [dropped(state, UndeliverableMessage(one, *reason)) for one in waiting]
         elif room > 0:
             facts += _wake(state, key, where.step, waiting)
             room -= 1
@@ -243,7 +423,7 @@ def _not_woken(state: State, key: str) -> tuple[DropReason, str] | None:
     return None
 
 
-def _wake(state: State, key: str, step: Step, waiting: list[Message]) -> list[AnyFact]:
+def _wake(state: State, key: str, step: Step, waiting: list[QueuedMessage]) -> list[AnyEvent]:
     number = state.mail.wakes.get(key, 0) + 1
     effect = effect_id(key, "reply", number)
     handed = [delivered(state, state.root, key, waiting, effect)] if waiting else []
@@ -271,7 +451,7 @@ def _request(
 # -- the end of the run ----------------------------------------------------------------------------
 
 
-def last_words(state: State) -> list[AnyFact] | None:
+def last_words(state: State) -> list[AnyEvent] | None:
     """What is still talked about when all steps have ended: None when the run can end now."""
     mail, coordinator = state.mail, state.plan.coordinator
     if not mail.active or mail.held or not _is_talking(state):
@@ -297,7 +477,7 @@ def _is_talking(state: State) -> bool:
 
 def close_mail(
     state: State, why: str, reason: DropReason, *, resumable: bool = False
-) -> list[AnyFact]:
+) -> list[AnyEvent]:
     """End everything about messages: calls are withdrawn, and what nobody read is dropped. In a run
     that can be resumed, what people wrote to its agents waits for that.
     """
@@ -310,12 +490,14 @@ def close_mail(
     for message in _unread(state):
         if resumable and message.intent == "tell" and message.id in mail.boxes:
             continue
-        told.setdefault(message.id, Undeliverable(message, reason, f"the run has ended ({why})"))
+        told.setdefault(
+            message.id, UndeliverableMessage(message, reason, f"the run has ended ({why})")
+        )
     facts += [dropped(state, one) for one in told.values()]
     return facts
 
 
-def _unread(state: State) -> list[Message]:
+def _unread(state: State) -> list[QueuedMessage]:
     mail = state.mail
     boxes = [message for waiting in mail.inboxes.values() for message in waiting]
     notices = [one.message for one in (*mail.shown, *mail.notices) if one.message is not None]

@@ -1,32 +1,36 @@
-"""Decide: what follows from the state. Facts in, facts out; never raises for what a run may do.
+"""Decide: the events that follow from the state. Never raises for what may happen in a run.
 
-`settle` is the whole engine in one function: look at every owner that a fact has touched, let it
-say what follows, fold that, and go on until nothing is left to say.
+`settle` is the whole engine in one function: for every owner that an event has touched, decide
+the next events, fold them, and repeat until there are none.
 """
 
-from loopwright.kernel.blocking import held
-from loopwright.kernel.close import close_inside, close_stale, close_try
+from loopwright.kernel.bodies.iteration import decide_iteration
+from loopwright.kernel.bodies.next_events import proceed
+from loopwright.kernel.bodies.outcome import outcome, run_result
 from loopwright.kernel.coordination import close_mail, correspond, last_words
-from loopwright.kernel.deadlines import deadline, deadline_result
-from loopwright.kernel.facts import AnyFact, RunFinished, StepFinished, StepRetried
+from loopwright.kernel.effects import (
+    close_inside,
+    close_lost,
+    close_stale,
+    close_try,
+    free_slot,
+    is_retried,
+)
+from loopwright.kernel.event_parts import DropReason
+from loopwright.kernel.events import AnyEvent, RunFinished, StepFinished, StepRetried
 from loopwright.kernel.fold import apply
 from loopwright.kernel.frames import (
+    IterationOwner,
     LeafBody,
     Owner,
-    PassOwner,
     RepeatBody,
     Result,
     RunOwner,
     StepOwner,
 )
-from loopwright.kernel.graph_outcome import run_result
+from loopwright.kernel.gates import check_blocked_step
+from loopwright.kernel.limits import deadline_result, request_deadline
 from loopwright.kernel.messages import REOPENED, stop_delivered, stopped
-from loopwright.kernel.outcome import outcome
-from loopwright.kernel.passes import decide_pass
-from loopwright.kernel.proceed import proceed
-from loopwright.kernel.reasons import DropReason
-from loopwright.kernel.retry import is_retried
-from loopwright.kernel.slots import free_slot
 from loopwright.kernel.snapshots import (
     after_run,
     after_step,
@@ -36,15 +40,14 @@ from loopwright.kernel.snapshots import (
     run_verdict,
     unverifiable,
 )
-from loopwright.kernel.state import Senses, State
-from loopwright.kernel.vanishing import close_lost
+from loopwright.kernel.state import KernelServices, State
 
 
-def settle(state: State, senses: Senses, at: int = 0) -> list[AnyFact]:
+def settle(state: State, senses: KernelServices, at: int = 0) -> list[AnyEvent]:
     """Everything that follows now, already folded into the state; `at` is the time."""
     if at > state.now:
         state.now = at
-    new: list[AnyFact] = close_stale(state) if state.stale else []
+    new: list[AnyEvent] = close_stale(state) if state.stale else []
     if state.lost:
         new += close_lost(state)
     for fact in new:
@@ -69,7 +72,7 @@ def _use_free_slot(state: State) -> bool:
     return bool(state.agenda)
 
 
-def decide(state: State, owner: Owner, senses: Senses) -> list[AnyFact]:
+def decide(state: State, owner: Owner, senses: KernelServices) -> list[AnyEvent]:
     """What follows for one owner; nothing when it waits."""
     if state.finished is not None or state.started is None:
         return []
@@ -78,8 +81,8 @@ def decide(state: State, owner: Owner, senses: Senses) -> list[AnyFact]:
     if state.snapshots.on and not state.snapshots.taken and owner is not state.root:
         return []
     # By type, which is quicker than asking for each class in turn: this is done for every fact.
-    if type(owner) is PassOwner:
-        return decide_pass(state, owner, senses)
+    if type(owner) is IterationOwner:
+        return decide_iteration(state, owner, senses)
     if type(owner) is StepOwner:
         return _decide_step(state, owner, senses)
     assert type(owner) is RunOwner
@@ -100,7 +103,7 @@ def _begins_anew(owner: StepOwner, ended: Result) -> bool:
     return owner.tries - owner.first_try + 1 < retry.attempts and not stopped
 
 
-def _cancelled(state: State) -> list[AnyFact]:
+def _cancelled(state: State) -> list[AnyEvent]:
     assert state.cancel is not None
     if state.snapshots.on and not state.snapshots.skip_last and is_last_under_way(state):
         return []
@@ -115,7 +118,7 @@ def _cancelled(state: State) -> list[AnyFact]:
     return facts
 
 
-def _decide_run(state: State, owner: RunOwner, senses: Senses) -> list[AnyFact]:
+def _decide_run(state: State, owner: RunOwner, senses: KernelServices) -> list[AnyEvent]:
     talk = correspond(state, senses)
     ended = deadline_result(state, owner)
     if state.snapshots.on:
@@ -125,7 +128,7 @@ def _decide_run(state: State, owner: RunOwner, senses: Senses) -> list[AnyFact]:
         ended = ended or unverifiable(state)
     ended = ended or outcome(state, owner.body, senses)
     if ended is None:
-        return [*deadline(state, owner), *proceed(state, owner.body, senses), *talk]
+        return [*request_deadline(state, owner), *proceed(state, owner.body, senses), *talk]
     ended = run_result(state.plan, owner.body, ended)
     facts = close_inside(state, owner, ended.reason)
     if state.snapshots.on:
@@ -151,15 +154,15 @@ def _decide_run(state: State, owner: RunOwner, senses: Senses) -> list[AnyFact]:
     return facts
 
 
-def _snapshot_of_run(state: State, owner: RunOwner, ended: Result | None) -> list[AnyFact] | None:
+def _snapshot_of_run(state: State, owner: RunOwner, ended: Result | None) -> list[AnyEvent] | None:
     """What a run waits for: its first snapshot, and its last one when all else has ended."""
     if state.snapshots.taken:
         return [] if owner.inside in state.snapshots.asked else None
     first = None if ended is not None else before_run(state, owner)
-    return None if first is None else [*deadline(state, owner), *first]
+    return None if first is None else [*request_deadline(state, owner), *first]
 
 
-def _cut_off(state: State, owner: StepOwner, ended: Result) -> list[AnyFact]:
+def _cut_off(state: State, owner: StepOwner, ended: Result) -> list[AnyEvent]:
     """What ends everything that is open in a step whose own time, or that of its loop, is up. The
     timer of a step that may be tried again stays.
     """
@@ -171,11 +174,11 @@ def _cut_off(state: State, owner: StepOwner, ended: Result) -> list[AnyFact]:
     return []
 
 
-def _decide_step(state: State, owner: StepOwner, senses: Senses) -> list[AnyFact]:
+def _decide_step(state: State, owner: StepOwner, senses: KernelServices) -> list[AnyEvent]:
     late = stopped(state, owner) or deadline_result(state, owner)
     ended = late or outcome(state, owner.body, senses)
     if ended is None:
-        return [*deadline(state, owner), *proceed(state, owner.body, senses)]
+        return [*request_deadline(state, owner), *proceed(state, owner.body, senses)]
     if state.snapshots.on:
         cut_off = _cut_off(state, owner, ended)
         asked = after_step(state, owner, cut_off) if late is None or cut_off else None
@@ -183,7 +186,7 @@ def _decide_step(state: State, owner: StepOwner, senses: Senses) -> list[AnyFact
             return asked
         if late is None:
             ended = protected_result(state, owner, ended)
-    following = held(state, owner, ended, senses)
+    following = check_blocked_step(state, owner, ended, senses)
     if not isinstance(following, Result):
         return following
     ended = following

@@ -1,7 +1,7 @@
-"""Fold: how each fact changes the state. One function for each kind, found by a table.
+"""Fold: how each event changes the state, with one function for each kind.
 
-Nothing here decides. A fact that no longer fits (an answer to an effect that is not pending, a
-decision about a gate that is closed) is counted and changes nothing else, so a late or double
+Nothing here decides. An event that no longer fits (an answer to an effect that is not pending,
+a decision about a closed gate) is counted and changes nothing else, so a late or duplicate
 answer is harmless.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from loopwright.kernel import snapshots, turns
+from loopwright.kernel import snapshots
 from loopwright.kernel.answers import (
     effect_activity,
     effect_answered,
@@ -17,11 +17,17 @@ from loopwright.kernel.answers import (
     gate_answered,
     gate_closed,
     gate_opened,
+    settle_item,
+    settle_iteration,
 )
-from loopwright.kernel.editing import run_edited
-from loopwright.kernel.facts import (
+from loopwright.kernel.bodies import conversation
+from loopwright.kernel.bodies.history import make_threaded_body
+from loopwright.kernel.bodies.outcome import leaf_output
+from loopwright.kernel.effects import effect_repeated
+from loopwright.kernel.event_parts import BaseEvent
+from loopwright.kernel.events import (
     AgentChanged,
-    AnyFact,
+    AnyEvent,
     BudgetReserved,
     BudgetSettled,
     CancelRequested,
@@ -33,7 +39,6 @@ from loopwright.kernel.facts import (
     EffectFailed,
     EffectRepeated,
     EffectRequested,
-    Fact,
     GateAnswered,
     GateClosed,
     GateOpened,
@@ -57,12 +62,11 @@ from loopwright.kernel.facts import (
     StepStarted,
     TurnTaken,
 )
-from loopwright.kernel.forking import run_forked
 from loopwright.kernel.frames import (
     CheckNote,
     CycleBody,
+    IterationOwner,
     LeafBody,
-    PassOwner,
     RepeatBody,
     Result,
     StepOwner,
@@ -79,11 +83,11 @@ from loopwright.kernel.messages import (
     message_sent,
     note,
 )
-from loopwright.kernel.outcome import leaf_output
-from loopwright.kernel.reopening import (
+from loopwright.kernel.reopened_runs import (
     keep_loop,
     name_at_the_top,
     note_spoilt,
+    run_forked,
     run_reopened,
 )
 from loopwright.kernel.resumption import (
@@ -91,17 +95,15 @@ from loopwright.kernel.resumption import (
     keep_step,
     resume_iteration,
     resume_step,
+    run_edited,
 )
-from loopwright.kernel.settling import settle_item, settle_pass
 from loopwright.kernel.state import State, steps_body
-from loopwright.kernel.threads import begin
-from loopwright.kernel.vanishing import effect_repeated
 from loopwright.model.actions import Steps
-from loopwright.model.ids import last_id, parent_path, pass_number
+from loopwright.model.ids import iteration_number, last_id, parent_path
 from loopwright.model.plan import Plan
 
 
-def fold(plan: Plan, facts: Iterable[AnyFact]) -> State:
+def fold(plan: Plan, facts: Iterable[AnyEvent]) -> State:
     """The state after these facts."""
     state = State(plan)
     for fact in facts:
@@ -109,7 +111,7 @@ def fold(plan: Plan, facts: Iterable[AnyFact]) -> State:
     return state
 
 
-def apply(state: State, fact: AnyFact) -> None:
+def apply(state: State, fact: AnyEvent) -> None:
     """Let one fact change the state."""
     state.version += 1
     if fact.at > state.now:
@@ -200,13 +202,13 @@ def _step_started(state: State, fact: StepStarted) -> None:
     owner = StepOwner(
         path=fact.path, iteration=fact.iteration, step=step, parent=parent, inside=fact.path
     )
-    owner.body = begin(state, owner, step.action, owner)
+    owner.body = make_threaded_body(state, owner, step.action, owner)
     parent.active[step.id] = owner
     state.owners[fact.path] = owner
     around = parent.owner
     if around is state.root:
         name_at_the_top(state, owner)
-    elif isinstance(around, PassOwner) and around.parent.note:
+    elif isinstance(around, IterationOwner) and around.parent.note:
         owner.note, around.parent.note = around.parent.note, ""
     state.touch(owner)
 
@@ -222,7 +224,7 @@ def _step_retried(state: State, fact: StepRetried) -> None:
     if owner.path in state.begun:
         state.begun[owner.path] = fact.attempt
     release_inside(owner.body)
-    owner.body = begin(state, owner, owner.step.action, owner)
+    owner.body = make_threaded_body(state, owner, owner.step.action, owner)
     owner.gate = owner.found = None
     owner.looks = 0
     state.owners[owner.inside] = owner
@@ -285,18 +287,18 @@ def _settle_step(state: State, parent: StepsBody, step: str, result: Result) -> 
             parent.ready.append(dependent)
     state.touch(parent.owner)
     if is_out_of_time(parent):  # then its loop has the next word
-        assert isinstance(parent.owner, PassOwner)
+        assert isinstance(parent.owner, IterationOwner)
         state.touch(parent.owner.parent.owner)
 
 
 def _iteration_started(state: State, fact: IterationStarted) -> None:
     parent = state.owners[parent_path(fact.path)].body
     assert type(parent) is RepeatBody
-    number = pass_number(fact.path)
+    number = iteration_number(fact.path)
     if parent.unfinished and number in parent.unfinished:
         _iteration_resumed(state, parent, number, fact)
         return
-    owner = PassOwner(
+    owner = IterationOwner(
         path=fact.path,
         iteration=fact.iteration or number + 1,
         number=number,
@@ -304,7 +306,7 @@ def _iteration_started(state: State, fact: IterationStarted) -> None:
         inside=fact.path,
         started_at=fact.at,
     )
-    owner.body = begin(state, owner, parent.action.body, parent.step)
+    owner.body = make_threaded_body(state, owner, parent.action.body, parent.step)
     if number >= parent.started:
         parent.started = number + 1
     parent.checked_first = parent.checked_first or number < 0
@@ -332,14 +334,14 @@ def _iteration_resumed(
     resume_iteration(state, owner, fact.at)
 
 
-def _note_newest(state: State, owner: PassOwner) -> None:
+def _note_newest(state: State, owner: IterationOwner) -> None:
     if not has_turns(owner.parent) and owner.parent.owner.parent is state.root.body:
         state.newest = owner
 
 
 def _iteration_finished(state: State, fact: IterationFinished) -> None:
     owner = state.owners.pop(fact.path)
-    assert type(owner) is PassOwner
+    assert type(owner) is IterationOwner
     owner.closed = True
     if state.snapshots.on:
         snapshots.iteration_ended(state, owner, completed=fact.status == "completed")
@@ -363,14 +365,14 @@ def _iteration_finished(state: State, fact: IterationFinished) -> None:
     if repeat.action.each is not None:
         settle_item(repeat, owner.number, ended)
     else:
-        settle_pass(repeat, owner, ended, done=fact.done)
+        settle_iteration(repeat, owner, ended, done=fact.done)
     state.touch(repeat.owner)
     if fact.status == "completed":
         release_frames(owner)
 
 
 def _settle_check_first(
-    state: State, repeat: RepeatBody, owner: PassOwner, fact: IterationFinished
+    state: State, repeat: RepeatBody, owner: IterationOwner, fact: IterationFinished
 ) -> None:
     """The look before the first pass: it may end the loop, and it counts as no pass."""
     repeat.checked_first = True
@@ -383,7 +385,7 @@ def _settle_check_first(
 
 def _check_verdict(state: State, fact: CheckVerdict) -> None:
     owner = state.owners[fact.path]
-    assert isinstance(owner, PassOwner)
+    assert isinstance(owner, IterationOwner)
     owner.verdicts[fact.index] = fact.verdict
     code = owner.check_answer.code if owner.check_answer is not None else None
     by = owner.gate.by if owner.gate is not None else fact.by
@@ -401,11 +403,11 @@ def _check_verdict(state: State, fact: CheckVerdict) -> None:
     state.touch(owner)
 
 
-def _recorded(state: State, fact: Fact) -> None:
+def _recorded(state: State, fact: BaseEvent) -> None:
     """A fact that later parts of the product read and that changes no decision here."""
 
 
-_APPLY: dict[type[Fact], Callable[..., None]] = {
+_APPLY: dict[type[BaseEvent], Callable[..., None]] = {
     RunStarted: _run_started,
     RunPaused: _run_paused,
     RunResumed: _run_resumed,
@@ -436,8 +438,8 @@ _APPLY: dict[type[Fact], Callable[..., None]] = {
     MessageDropped: message_dropped,
     CoordinatorNarrated: _recorded,
     CoordinatorFinalized: finalized,
-    HistoryCompressed: turns.history_compressed,
-    TurnTaken: turns.turn_taken,
+    HistoryCompressed: conversation.history_compressed,
+    TurnTaken: conversation.turn_taken,
     BudgetReserved: _recorded,
     BudgetSettled: _recorded,
 }

@@ -1,11 +1,12 @@
-"""Frames: the live places of a run while it is under way.
+"""Frames: what is open in a run: the run itself, its steps, iterations and their bodies.
 
-An *owner* is a place with a name of its own: the run, a step, a pass. It has one *body*: a leaf
-(a single call), steps (a graph) or a repeat. A frame exists from the fact that starts its place to
-the fact that ends it; after that only a `Result` is left. Frames hold what deciding needs and no
-history, so memory follows what is open, not what has been.
+An *owner* has a name of its own: the run, a step, an iteration. It has one *body*: a leaf (a
+single call), steps (a graph) or a repeat. A frame exists from the event that starts its owner
+to the event that ends it; after that only a `Result` is left. Frames hold what deciding needs
+and no history, so memory use follows what is open, not how long the run has been active.
 
-What is made for every pass is a msgspec struct, which costs a third of a dataclass.
+Records that are made for every iteration are msgspec structs, which cost a third of a
+dataclass.
 """
 
 from collections import deque
@@ -14,18 +15,9 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from loopwright.kernel.facts import (
-    NO_USAGE,
-    EffectDone,
-    EffectFailed,
-    Failure,
-    Snapshot,
-    StepStatus,
-    TurnTaken,
-    Usage,
-    Verdict,
-)
-from loopwright.model.actions import Action, CallAgent, Cycle, Decision, Repeat, Step, Steps
+from loopwright.kernel.event_parts import NO_USAGE, Failure, Snapshot, Usage
+from loopwright.kernel.events import EffectDone, EffectFailed, StepStatus, TurnTaken, Verdict
+from loopwright.model.actions import Action, CallAgent, Decision, ModelCycle, Repeat, Step, Steps
 from loopwright.model.policy import NO_LIMITS, Limits, Retry
 from loopwright.model.record import JsonValue, Text
 
@@ -62,7 +54,7 @@ class Spent(msgspec.Struct, gc=False):
 
 
 @dataclass(slots=True)
-class Session:
+class AgentSession:
     """A session of an agent that a later pass may go on with, and what it has used so far."""
 
     id: str
@@ -138,7 +130,7 @@ class StepsBody:
     unfinished: dict[str, "StepOwner"] = field(default_factory=dict)  # ended without completing
 
 
-class ToolSaid(msgspec.Struct, frozen=True, gc=False):
+class ToolAnswer(msgspec.Struct, frozen=True, gc=False):
     """What came of one tool call, as the model is to see it."""
 
     id: str
@@ -148,7 +140,7 @@ class ToolSaid(msgspec.Struct, frozen=True, gc=False):
     code: int | None = None
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False):
+class HistoryEntry(msgspec.Struct, frozen=True, gc=False):
     """One entry of a conversation: a text of a user, a turn of the model (its record, as JSON),
     the results of its calls, or a summary of what stood here before. `by` is who wrote a message,
     `told` whether that is a person who steers the run.
@@ -156,7 +148,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
     kind: Literal["user", "model", "tools", "summary"]
     text: Text = ""
-    said: tuple[ToolSaid, ...] = ()
+    said: tuple[ToolAnswer, ...] = ()
     by: str = ""
     told: bool = False
 
@@ -166,7 +158,7 @@ class CycleBody:
     """A turn of a model and its tool calls, each by its number in the turn, from 1."""
 
     owner: "Owner"
-    action: Cycle
+    action: ModelCycle
     retry: Retry
     attempt: int = 0
     parks: int = 0  # as above
@@ -180,7 +172,7 @@ class CycleBody:
     turn: TurnTaken | None = None
     asked: dict[int, str] = field(default_factory=dict)
     approved: dict[int, Text] = field(default_factory=dict)
-    said: dict[int, ToolSaid] = field(default_factory=dict)
+    said: dict[int, ToolAnswer] = field(default_factory=dict)
     gates: dict[int, GateState] = field(default_factory=dict)
     submitted: Text | None = None
     earlier: int = 0  # as above
@@ -203,18 +195,18 @@ class ItemResult(msgspec.Struct, eq=False, gc=False):
     error: Failure | None
 
 
-class Spoilt(msgspec.Struct, frozen=True):
+class InterruptedIteration(msgspec.Struct, frozen=True):
     """A pass of steps that did not come to its end: how its loop stood before it, what completed in
     it, by step with where that was, and the first step that did not complete, if there is one.
     """
 
     number: int
     values: dict[str, object]
-    done: dict[str, "Carried"]
+    done: dict[str, "CarriedResult"]
     stuck: str | None
 
 
-class Carried(msgspec.Struct, frozen=True):
+class CarriedResult(msgspec.Struct, frozen=True):
     """What a step came to in an earlier try of its pass; without it, a person leaves the step out
     and says so.
     """
@@ -234,7 +226,7 @@ class RepeatBody:
     spent: Spent = field(default_factory=Spent)
     started: int = 0
     finished: int = 0
-    active: dict[int, "PassOwner"] = field(default_factory=dict)
+    active: dict[int, "IterationOwner"] = field(default_factory=dict)
     last: Result | None = None
     last_done: bool = False
     last_checks: list["CheckNote"] = field(default_factory=list)
@@ -243,7 +235,7 @@ class RepeatBody:
     forgotten: int = 0  # learnings before those, which no prompt shows any more
     outputs: list[list[tuple[str, Text]]] = field(default_factory=list)
     feedback: str = ""
-    sessions: dict[str, Session] = field(default_factory=dict)  # by place and program
+    sessions: dict[str, AgentSession] = field(default_factory=dict)  # by place and program
     identical: int = 0
     unmet: int = 0  # passes in a row that did not end the loop, since a person was asked
     broken: int = 0
@@ -259,25 +251,29 @@ class RepeatBody:
     spoiled: Result | None = None  # the first item that did not complete
     checked_first: bool = False
     call: CallAgent | None = None  # what this is a conversation with, if it is one
-    history: list[Entry] = field(default_factory=list)
+    history: list[HistoryEntry] = field(default_factory=list)
     carried: int = 0  # entries that were said before the task was given
     thread: "tuple[RepeatBody, str] | None" = None  # the loop that keeps it for the next pass
-    talks: dict[str, list[Entry]] = field(default_factory=dict)  # kept so, by place and model
+    talks: dict[str, list[HistoryEntry]] = field(
+        default_factory=dict
+    )  # kept so, by place and model
     turns: int = 0  # passes whose turn has entered the conversation
     summaries: int = 0
     counted: int = 0  # tokens of the conversation, as the provider counted them last
     counted_entries: int = 0  # how many entries that count was about
-    spoilt: Spoilt | None = None  # the last pass, where it stopped half-way
-    keeps: dict[str, Carried] = field(default_factory=dict)  # steps that the next pass keeps
+    spoilt: InterruptedIteration | None = None  # the last pass, where it stopped half-way
+    keeps: dict[str, CarriedResult] = field(default_factory=dict)  # steps that the next pass keeps
     note: str = ""  # what a person says to the step that begins next
-    unfinished: dict[int, "Unfinished"] = field(default_factory=dict)  # ended without completing
+    unfinished: dict[int, "UnfinishedIteration"] = field(
+        default_factory=dict
+    )  # ended without completing
     again: list[int] = field(default_factory=list)  # items that begin again in a resumed run
 
 
-class Unfinished(msgspec.Struct, eq=False):
+class UnfinishedIteration(msgspec.Struct, eq=False):
     """An iteration that ended without completing, and the values of its loop before it ended."""
 
-    owner: "PassOwner"
+    owner: "IterationOwner"
     values: dict[str, object]
 
 
@@ -294,7 +290,7 @@ class KeptLoop(msgspec.Struct):
     values: dict[str, object]
     spent: Spent
     spent_by_step: Spent
-    spoilt: Spoilt | None = None
+    spoilt: InterruptedIteration | None = None
 
 
 class CheckNote(msgspec.Struct, eq=False, gc=False):
@@ -371,7 +367,7 @@ class StepOwner:
     kind: Literal["step"] = "step"
 
 
-class PassOwner(msgspec.Struct, eq=False):
+class IterationOwner(msgspec.Struct, eq=False):
     """A pass that has started and has not ended."""
 
     path: str
@@ -402,7 +398,7 @@ class PassOwner(msgspec.Struct, eq=False):
     kind: Literal["pass"] = "pass"
 
 
-Owner: TypeAlias = RunOwner | StepOwner | PassOwner
+Owner: TypeAlias = RunOwner | StepOwner | IterationOwner
 
 
 def release_frames(owner: Owner) -> None:
@@ -413,7 +409,7 @@ def release_frames(owner: Owner) -> None:
     """
     body = owner.body
     owner.body = None  # type: ignore[assignment]  # nothing looks into a place that has ended
-    if type(owner) is PassOwner:
+    if type(owner) is IterationOwner:
         owner.gate = owner.heard = None
     elif type(owner) is StepOwner:
         owner.gate = None

@@ -1,24 +1,35 @@
-"""Gates: what a person is asked, under an id that is derived and a digest of what is shown."""
+"""Gates: questions to a person, for approvals, limits, tool calls and blocked steps.
 
+The id of a gate is derived, and its digest covers what the person sees. A step that reports
+that it is blocked, or that did not leave a required artifact, opens a gate before anything else
+starts.
+"""
+
+import re
 from hashlib import blake2b
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, assert_never
 
-from loopwright.kernel.facts import GateOpened
+import msgspec
+
+from loopwright.kernel.effects import request_effect
+from loopwright.kernel.event_parts import Failure, LookupCall
+from loopwright.kernel.events import AnyEvent, GateOpened, StepRetried
 from loopwright.kernel.frames import (
     GateState,
+    IterationOwner,
     LeafBody,
     Owner,
-    PassOwner,
     RepeatBody,
+    Result,
     RunOwner,
     StepOwner,
 )
 from loopwright.kernel.limits import cap
+from loopwright.kernel.references import fill
 from loopwright.kernel.snapshots import gate_snapshot, violation
-from loopwright.kernel.state import Senses, State
-from loopwright.kernel.texts import fill
-from loopwright.model.actions import AskPerson, Gate
-from loopwright.model.record import Blob, Text
+from loopwright.kernel.state import KernelServices, State, enclosing_pass
+from loopwright.model.actions import AskPerson, LoopGate
+from loopwright.model.record import Blob, Text, literal
 
 About: TypeAlias = Literal["pass", "step", "cap", "tool", "blocked"]
 
@@ -27,8 +38,8 @@ def open_gate(
     state: State,
     owner: Owner,
     about: About,
-    gate: Gate,
-    senses: Senses,
+    gate: LoopGate,
+    senses: KernelServices,
     *,
     output: Text | None = None,
 ) -> GateOpened:
@@ -36,10 +47,10 @@ def open_gate(
     text = fill(state, owner, gate.message, senses) or _default_message(owner, about)
     if words := violation(state):
         text = f"{text}\n{words[0].upper()}{words[1:]}. Approving accepts them as they are now."
-    if about == "pass" and gate.grants and isinstance(owner, PassOwner):
+    if about == "pass" and gate.grants and isinstance(owner, IterationOwner):
         text += _limit_words(owner)
     number = _asked_before(owner, about)
-    identity = f"{state.run}\n{owner.inside}\n{about}\n{number}{_again(owner)}"
+    identity = f"{state.run}\n{owner.inside}\n{about}\n{number}{_opening_suffix(owner)}"
     return GateOpened(
         at=state.now,
         path=owner.inside,
@@ -71,7 +82,7 @@ def tool_gate(run: str, effect: str, message: str, about: str, number: int) -> t
 
 
 def about_call(
-    state: State, owner: Owner, call: int, message: str, arguments: str, senses: Senses
+    state: State, owner: Owner, call: int, message: str, arguments: str, senses: KernelServices
 ) -> GateOpened:
     """The fact that asks a person about one tool call of a turn."""
     output = senses.keep(arguments)
@@ -79,7 +90,7 @@ def about_call(
         at=state.now,
         path=owner.inside,
         iteration=owner.iteration,
-        gate=call_gate(state.run, owner.inside, call, _again(owner)),
+        gate=call_gate(state.run, owner.inside, call, _opening_suffix(owner)),
         digest=_digest(message, output),
         message=message,
         answers=("approve", "reject"),
@@ -95,7 +106,7 @@ def call_gate(run: str, path: str, call: int, again: str = "") -> str:
     return f"gate_{blake2b(identity.encode(), digest_size=10).hexdigest()}"
 
 
-def _again(owner: Owner) -> str:
+def _opening_suffix(owner: Owner) -> str:
     """What tells the gates of a place that began again in a resumed run from those before."""
     openings = 1 if isinstance(owner, RunOwner) else owner.openings
     return f"\n{openings}" if openings > 1 else ""
@@ -105,7 +116,7 @@ def _asked_before(owner: Owner, about: About) -> int:
     """How many gates of this kind the place has had, so that each has an id of its own."""
     if about == "cap" and isinstance(owner.body, RepeatBody):
         return owner.body.extra
-    if about == "pass" and isinstance(owner, PassOwner):
+    if about == "pass" and isinstance(owner, IterationOwner):
         return sum(note.check == "person" for note in owner.notes)
     if about == "blocked" and isinstance(owner, StepOwner):
         return owner.tries
@@ -118,7 +129,7 @@ def _default_message(owner: Owner, about: About) -> str:
         return "The iteration limit is reached and the checks have not passed. Accept the result?"
     if about == "blocked":
         return "Blocked: it says so itself. Try again with a note, go on all the same, or end it?"
-    if about == "pass" and isinstance(owner, PassOwner) and _is_stuck(owner):
+    if about == "pass" and isinstance(owner, IterationOwner) and _is_stuck(owner):
         times = owner.parent.unmet + 1
         return (
             f"Blocked: {times} iteration{'s' if times > 1 else ''} in a row did not pass. "
@@ -129,7 +140,7 @@ def _default_message(owner: Owner, about: About) -> str:
     return "Go on?"
 
 
-def _limit_words(owner: PassOwner) -> str:
+def _limit_words(owner: IterationOwner) -> str:
     """What an answer means after the last iteration that a loop may make."""
     most = cap(owner.parent)
     if most is None or owner.parent.finished + 1 < most:
@@ -140,7 +151,7 @@ def _limit_words(owner: PassOwner) -> str:
     )
 
 
-def _is_stuck(owner: PassOwner) -> bool:
+def _is_stuck(owner: IterationOwner) -> bool:
     gate = owner.parent.action.gate
     return gate is not None and gate.after > 0
 
@@ -148,3 +159,90 @@ def _is_stuck(owner: PassOwner) -> bool:
 def _digest(message: str, output: Text | None) -> str:
     shown = output.blob if isinstance(output, Blob) else output or ""
     return blake2b(f"{message}\n{shown}".encode(), digest_size=16).hexdigest()
+
+
+NO_ARTIFACT = (
+    "Blocked: it left no artifact, and one is required. Leave one and try again, go on without it, "
+    "or end it?"
+)
+NO_OUTPUT = "the agent answered with no text, and a later step needs its output"
+LINES = 5
+"""So many lines at the beginning are looked at."""
+_BLOCKED = re.compile(r"[\W_]*status[\W_]*:[\W_]*(?:blocked|needs[ _-]context)\b", re.IGNORECASE)
+
+
+def says_blocked(text: str) -> bool:
+    """Whether one of the first lines says so."""
+    return any(_BLOCKED.match(line) for line in text.lstrip().splitlines()[:LINES])
+
+
+def check_blocked_step(
+    state: State, owner: StepOwner, ended: Result, senses: KernelServices
+) -> Result | list[AnyEvent]:
+    """How a step ended, or what is asked and done first: its agent says that it is blocked, or did
+    not leave the artifact that it had to.
+    """
+    if ended.status != "completed":
+        return ended
+    if owner.step.needs_output and not senses.read(ended.output).strip():
+        error = Failure("no-output", NO_OUTPUT)
+        return msgspec.structs.replace(ended, status="failed", reason="no_output", error=error)
+    blocked = owner.step.on_blocked == "ask" and says_blocked(senses.read(ended.output))
+    if owner.gate is None and not blocked and owner.step.needs_artifact:
+        return _look(state, owner, ended, senses)
+    if owner.gate is None:
+        return _ask(state, owner, ended, senses, LoopGate()) if blocked else ended
+    match owner.gate.decision:
+        case None:
+            return []
+        case "approve":
+            return ended
+        case "continue":
+            return _retry_blocked_step(state, owner, ended, blocked=blocked)
+        case "reject":
+            error = Failure("rejected", owner.gate.text or "blocked, and given up by a person")
+            return msgspec.structs.replace(ended, status="failed", reason="rejected", error=error)
+        case never:
+            assert_never(never)
+
+
+def _ask(
+    state: State, owner: StepOwner, ended: Result, senses: KernelServices, gate: LoopGate
+) -> list[AnyEvent]:
+    return [open_gate(state, owner, "blocked", gate, senses, output=ended.output)]
+
+
+def _look(
+    state: State, owner: StepOwner, ended: Result, senses: KernelServices
+) -> Result | list[AnyEvent]:
+    """See whether an artifact is there; a person is asked when it is not."""
+    if owner.found:
+        return ended
+    if owner.found is None:
+        return _lookup(state, owner)
+    return _ask(state, owner, ended, senses, LoopGate(message=literal(NO_ARTIFACT)))
+
+
+def _lookup(state: State, owner: StepOwner) -> list[AnyEvent]:
+    if owner.look is not None:
+        return []
+    inside = enclosing_pass(owner)
+    since = inside.started_at if inside is not None else 0
+    call = LookupCall(since=since)
+    return [request_effect(state, owner, "artifact", owner.looks + 1, call)]
+
+
+def _retry_blocked_step(
+    state: State, owner: StepOwner, ended: Result, *, blocked: bool
+) -> Result | list[AnyEvent]:
+    """Try a step again. One that only lacked an artifact is complete when somebody has left it
+    meanwhile.
+    """
+    if not blocked and (owner.looks == 1 or owner.look is not None):
+        return _lookup(state, owner)
+    if not blocked and owner.found:
+        return ended
+    again = StepRetried(
+        at=state.now, path=owner.path, iteration=owner.iteration, attempt=owner.tries + 1
+    )
+    return [again]

@@ -1,11 +1,25 @@
-"""Stop rules about what may be used: budget of every place around, stalled results, the cap."""
+"""Stop rules: budgets, iteration limits, repeated results, and time limits with their timers."""
 
 from collections.abc import Mapping
 from typing import NamedTuple, assert_never
 
-from loopwright.kernel.facts import NO_USAGE, EffectFailed, Failure, Usage
-from loopwright.kernel.frames import Owner, PassOwner, RepeatBody, Result, Spent, StepsBody
+import msgspec
+
+from loopwright.kernel.effects import request_effect
+from loopwright.kernel.event_parts import NO_USAGE, Failure, SleepCall, Usage
+from loopwright.kernel.events import AnyEvent, EffectFailed
+from loopwright.kernel.frames import (
+    IterationOwner,
+    Owner,
+    RepeatBody,
+    Result,
+    RunOwner,
+    Spent,
+    StepOwner,
+    StepsBody,
+)
 from loopwright.kernel.state import State, chain, limits_of
+from loopwright.model.actions import AskPerson
 from loopwright.model.plan import Plan
 from loopwright.model.policy import Limits
 
@@ -39,19 +53,19 @@ def used_up(limits: Limits, spent: Spent) -> str | None:
     return None
 
 
-class Remaining(NamedTuple):
+class RemainingBudget(NamedTuple):
     """What the limits around a call leave for it; None where no limit applies."""
 
     usd: float | None = None
     tokens: int | None = None
 
 
-def remaining(state: State, owner: Owner, live: Mapping[str, Usage]) -> Remaining:
+def remaining(state: State, owner: Owner, live: Mapping[str, Usage]) -> RemainingBudget:
     """The smallest budget that is left at any place around an owner. `live` is what calls that
     have not ended have used so far, by effect.
     """
     if not state.has_budget:
-        return Remaining()
+        return RemainingBudget()
     usd: list[float] = []
     tokens: list[int] = []
     for place in chain(owner):
@@ -63,7 +77,7 @@ def remaining(state: State, owner: Owner, live: Mapping[str, Usage]) -> Remainin
             usd.append(max(0.0, round(limits.usd - place.spent.usd - under_way.usd, 9)))
         if limits.tokens is not None:
             tokens.append(max(0, limits.tokens - place.spent.tokens - under_way.tokens))
-    return Remaining(min(usd, default=None), min(tokens, default=None))
+    return RemainingBudget(min(usd, default=None), min(tokens, default=None))
 
 
 def exceeded(state: State, owner: Owner, live: Mapping[str, Usage]) -> str | None:
@@ -123,7 +137,7 @@ def cap(body: RepeatBody) -> int | None:
 def is_out_of_time(body: StepsBody) -> bool:
     """Whether no further step of a pass may begin, since the time of its loop is up."""
     owner = body.owner
-    if not isinstance(owner, PassOwner) or not owner.parent.deadline_hit:
+    if not isinstance(owner, IterationOwner) or not owner.parent.deadline_hit:
         return False
     return owner.parent.action.on_deadline == "after_step"
 
@@ -145,7 +159,7 @@ def is_cut_off(body: RepeatBody) -> bool:
             assert_never(never)
 
 
-def _is_busy(owner: PassOwner) -> bool:
+def _is_busy(owner: IterationOwner) -> bool:
     """Whether something of a pass is under way: a step, or its checks when all steps have ended."""
     body = owner.body
     if not isinstance(body, StepsBody):
@@ -159,3 +173,31 @@ def out_of_time(plan: Plan) -> Result:
     """
     error = Failure("deadline", "the time limit was reached")
     return Result("failed" if plan.outcome == "partial" else "exhausted", "deadline", error=error)
+
+
+def request_deadline(state: State, owner: Owner) -> list[AnyEvent]:
+    """The timer of a place with a time limit, asked for once, when the place begins."""
+    if owner.deadline is not None or not state.has_wall:
+        return []
+    if isinstance(owner, IterationOwner):
+        wall = owner.parent.action.limits.pass_wall_ms
+    else:
+        wall = limits_of(state, owner).wall_ms
+    if wall is None:
+        return []
+    number = 1 + state.reopened if isinstance(owner, RunOwner) else owner.openings
+    return [request_effect(state, owner, "deadline", number, SleepCall(until=state.now + wall))]
+
+
+def deadline_result(state: State, owner: Owner) -> Result | None:
+    """How a place ended whose time is over; a run as a whole is exhausted then."""
+    if not owner.deadline_hit:
+        return None
+    if isinstance(owner, StepOwner):
+        action = owner.step.action
+        if isinstance(action, AskPerson) and action.expired is not None:
+            return Result("completed", "deadline", output=action.expired)
+    late = out_of_time(state.plan)
+    if isinstance(owner, RunOwner):
+        return msgspec.structs.replace(late, status="exhausted")
+    return late

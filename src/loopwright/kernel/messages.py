@@ -1,21 +1,22 @@
-"""Messages: posting them, handing them to a call, and what becomes of those that nobody reads.
+"""Messages: send them, deliver them to a call, and drop those that no step will read.
 
-A message is handed over when a call begins, when the agent of a call under way asks, or, after its
-step has ended, by calling the step again. Each message ends in exactly one of two facts: it was
-delivered, or it was dropped and why.
+A message is delivered when a call begins, when the agent of an open call reads its inbox, or,
+after its step has ended, by calling the step again. Each message ends in exactly one of two
+events: it was delivered, or it was dropped with a reason.
 """
 
 from loopwright.kernel.addresses import (
-    Later,
-    Over,
-    Refusal,
-    Running,
+    EndedStep,
+    FutureStep,
+    RunningStep,
+    UnreachableAddress,
     is_wakeable,
     locate,
     resolve_address,
 )
-from loopwright.kernel.facts import (
-    AnyFact,
+from loopwright.kernel.event_parts import DropReason
+from loopwright.kernel.events import (
+    AnyEvent,
     CheckVerdict,
     CoordinatorFinalized,
     CoordinatorNarrated,
@@ -31,10 +32,23 @@ from loopwright.kernel.facts import (
     StepSkipped,
     StepStarted,
 )
-from loopwright.kernel.frames import CycleBody, Entry, LeafBody, Owner, PassOwner, Result
-from loopwright.kernel.mail import ANY_AGENT, COORDINATOR, Message, Notice, Said, Undeliverable
-from loopwright.kernel.reasons import DropReason
-from loopwright.kernel.state import State
+from loopwright.kernel.frames import (
+    CycleBody,
+    HistoryEntry,
+    IterationOwner,
+    LeafBody,
+    Owner,
+    Result,
+)
+from loopwright.kernel.state import (
+    ANY_AGENT,
+    COORDINATOR,
+    AgentMessage,
+    CoordinatorNotice,
+    QueuedMessage,
+    State,
+    UndeliverableMessage,
+)
 from loopwright.model.ids import logical_path
 
 MAILBOX_SIZE = 10_000
@@ -57,7 +71,7 @@ def message_sent(state: State, fact: MessageSent) -> None:
         mail.replies.pop(fact.effect, None)
         mail.heard.pop(fact.effect, None)
     _note_said(state, fact.effect, ("message", f"{fact.intent} {fact.to}", fact.text))
-    message = Message(
+    message = QueuedMessage(
         id=fact.message, sender=fact.sender, to=fact.to, text=fact.text, intent=fact.intent
     )
     if fact.to == COORDINATOR:
@@ -69,93 +83,103 @@ def message_sent(state: State, fact: MessageSent) -> None:
     state.touch(state.root)
 
 
-def _note_said(state: State, effect: str, said: Said) -> None:
+def _note_said(state: State, effect: str, said: AgentMessage) -> None:
     if effect in state.pending:
         state.mail.said.setdefault(effect, []).append(said)
 
 
-def _to_coordinator(state: State, message: Message) -> None:
+def _to_coordinator(state: State, message: QueuedMessage) -> None:
     mail = state.mail
     if state.plan.coordinator is None:
         detail = "this run has no coordinator that would read it"
-        refuse(state, message, Refusal("no-coordinator", detail))
+        refuse(state, message, UnreachableAddress("no-coordinator", detail))
     elif mail.closed:
         detail = "the coordinator has said its last word"
-        refuse(state, message, Refusal("mailbox-closed-by-finalize", detail))
+        refuse(state, message, UnreachableAddress("mailbox-closed-by-finalize", detail))
     elif len(mail.notices) >= MAILBOX_SIZE:
-        refuse(state, message, Refusal("mailbox-full", f"{MAILBOX_SIZE} messages wait"))
+        refuse(state, message, UnreachableAddress("mailbox-full", f"{MAILBOX_SIZE} messages wait"))
     else:
-        tell(state, Notice("message", step=message.sender, message=message), wakes=True)
+        tell(state, CoordinatorNotice("message", step=message.sender, message=message), wakes=True)
 
 
-def _to_any_agent(state: State, message: Message) -> None:
+def _to_any_agent(state: State, message: QueuedMessage) -> None:
     """Keep a message for the next agent call of the run, or for an agent that asks meanwhile."""
     if len(state.mail.inboxes.get(ANY_AGENT, ())) >= MAILBOX_SIZE:
-        refuse(state, message, Refusal("mailbox-full", f"{MAILBOX_SIZE} messages wait"))
+        refuse(state, message, UnreachableAddress("mailbox-full", f"{MAILBOX_SIZE} messages wait"))
         return
     state.mail.inboxes.setdefault(ANY_AGENT, []).append(message)
     state.mail.boxes[message.id] = ANY_AGENT
 
 
-def _to_step(state: State, message: Message) -> None:
+def _to_step(state: State, message: QueuedMessage) -> None:
     key = resolve_address(state, message.to)
-    if isinstance(key, Refusal):
+    if isinstance(key, UnreachableAddress):
         refuse(state, message, key)
         return
     where = locate(state, key)
     waiting = state.mail.inboxes.get(key, ())
-    if isinstance(where, Refusal):
+    if isinstance(where, UnreachableAddress):
         refuse(state, message, where)
     elif message.intent == "cancel":
         _stop(state, message, where)
-    elif isinstance(where, Over) and not _is_called_again(message, where):
+    elif isinstance(where, EndedStep) and not _is_called_again(message, where):
         refuse(state, message, _over(key, where))
     elif len(waiting) >= MAILBOX_SIZE:
-        refuse(state, message, Refusal("mailbox-full", f"{MAILBOX_SIZE} messages wait for {key}"))
+        refuse(
+            state,
+            message,
+            UnreachableAddress("mailbox-full", f"{MAILBOX_SIZE} messages wait for {key}"),
+        )
     else:
         state.mail.inboxes.setdefault(key, []).append(message)
         state.mail.boxes[message.id] = key
-        if isinstance(where, Over):
+        if isinstance(where, EndedStep):
             state.mail.asleep[key] = None
 
 
-def _is_called_again(message: Message, where: Over) -> bool:
+def _is_called_again(message: QueuedMessage, where: EndedStep) -> bool:
     """Whether an ended step is called again to read a message; a person who steers a run wants
     other work, and not an answer.
     """
     return message.intent != "tell" and is_wakeable(where)
 
 
-def _is_for_resume(message: Message, where: Over) -> bool:
+def _is_for_resume(message: QueuedMessage, where: EndedStep) -> bool:
     """Whether a step that did not complete reads a message of a person when the run is resumed."""
     return message.intent == "tell" and where.status in REOPENED
 
 
-def _stop(state: State, message: Message, where: Running | Later | Over) -> None:
-    if isinstance(where, Running):
+def _stop(
+    state: State, message: QueuedMessage, where: RunningStep | FutureStep | EndedStep
+) -> None:
+    if isinstance(where, RunningStep):
         state.mail.stopped[where.owner.path] = message
         state.touch(where.owner)
     else:
         detail = f"{message.to} is not under way, so there is nothing to stop"
-        refuse(state, message, Refusal("not-running", detail))
+        refuse(state, message, UnreachableAddress("not-running", detail))
 
 
-def _over(key: str, where: Over) -> Refusal:
+def _over(key: str, where: EndedStep) -> UnreachableAddress:
     if where.status == "skipped":
-        return Refusal("no-transcript", f"{key} was skipped and has said nothing")
-    return Refusal("target-terminal", f"{key} has ended ({where.status}) and is not called again")
+        return UnreachableAddress("no-transcript", f"{key} was skipped and has said nothing")
+    return UnreachableAddress(
+        "target-terminal", f"{key} has ended ({where.status}) and is not called again"
+    )
 
 
-def refuse(state: State, message: Message, why: Refusal) -> None:
+def refuse(state: State, message: QueuedMessage, why: UnreachableAddress) -> None:
     """Note that nobody will read a message; deciding makes a fact of it."""
-    state.mail.undeliverable[message.id] = Undeliverable(message, why.reason, why.detail, why.known)
+    state.mail.undeliverable[message.id] = UndeliverableMessage(
+        message, why.reason, why.detail, why.known
+    )
     state.touch(state.root)
 
 
 # -- handing over ----------------------------------------------------------------------------------
 
 
-def deliver(state: State, owner: Owner, effect: str) -> list[AnyFact]:
+def deliver(state: State, owner: Owner, effect: str) -> list[AnyEvent]:
     """What waits for a place is handed to a call there; nothing when nothing waits."""
     inboxes = state.mail.inboxes
     if not inboxes:
@@ -165,7 +189,7 @@ def deliver(state: State, owner: Owner, effect: str) -> list[AnyFact]:
 
 
 def delivered(
-    state: State, owner: Owner, key: str, messages: list[Message], effect: str
+    state: State, owner: Owner, key: str, messages: list[QueuedMessage], effect: str
 ) -> MessageDelivered:
     return MessageDelivered(
         at=state.now,
@@ -198,11 +222,13 @@ def message_delivered(state: State, fact: MessageDelivered) -> None:
         mail.asleep[fact.to] = None  # until it is called
 
 
-def note_letters(reader: Owner, heard: list[Message]) -> None:
+def note_letters(reader: Owner, heard: list[QueuedMessage]) -> None:
     """A conversation keeps what was written to it, like everything else that was said."""
-    assert isinstance(reader, PassOwner)
+    assert isinstance(reader, IterationOwner)
     reader.parent.history += [
-        Entry(kind="user", text=message.text, by=message.sender, told=message.intent == "tell")
+        HistoryEntry(
+            kind="user", text=message.text, by=message.sender, told=message.intent == "tell"
+        )
         for message in heard
     ]
 
@@ -218,7 +244,7 @@ def _take_out(state: State, key: str, taken: set[str]) -> None:
         mail.asleep.pop(key, None)
 
 
-def dropped(state: State, one: Undeliverable) -> MessageDropped:
+def dropped(state: State, one: UndeliverableMessage) -> MessageDropped:
     message = one.message
     return MessageDropped(
         at=state.now,
@@ -243,7 +269,7 @@ def message_dropped(state: State, fact: MessageDropped) -> None:
         _take_from_coordinator(state, fact.message)
     if fact.sender == COORDINATOR:
         words = f"your message to {fact.to} was dropped ({fact.reason}): {fact.detail}"
-        tell(state, Notice("message.dropped", words=words, text=fact.text))
+        tell(state, CoordinatorNotice("message.dropped", words=words, text=fact.text))
     state.touch(state.root)
 
 
@@ -264,7 +290,7 @@ def stopped(state: State, owner: Owner) -> Result | None:
     return Result("completed", CANCELLED, output=CANCELLED)
 
 
-def stop_delivered(state: State, owner: Owner) -> list[AnyFact]:
+def stop_delivered(state: State, owner: Owner) -> list[AnyEvent]:
     """The fact that such a message has reached its reader."""
     message = state.mail.stopped.get(owner.path) if state.mail.stopped else None
     if message is None:
@@ -276,25 +302,27 @@ def stop_delivered(state: State, owner: Owner) -> list[AnyFact]:
 # -- what else happens -----------------------------------------------------------------------------
 
 
-def note(state: State, fact: AnyFact) -> None:
+def note(state: State, fact: AnyEvent) -> None:
     """Look at a fact that was just folded, in a run where somebody writes or listens."""
     match fact:
         case RunStarted():
-            tell(state, Notice("run.started", text=fact.message), wakes=True)
+            tell(state, CoordinatorNotice("run.started", text=fact.message), wakes=True)
         case StepStarted():
-            tell(state, Notice("step.started", step=fact.path))
+            tell(state, CoordinatorNotice("step.started", step=fact.path))
         case StepFinished():
             words = f"{fact.status} ({fact.reason})" if fact.reason else fact.status
-            tell(state, Notice("step.finished", fact.path, words, fact.output), wakes=True)
+            tell(
+                state, CoordinatorNotice("step.finished", fact.path, words, fact.output), wakes=True
+            )
             _place_ended(state, fact.path, fact.status)
         case StepSkipped():
             words = f"{fact.status} ({fact.reason})"
-            tell(state, Notice("step.skipped", fact.path, words), wakes=True)
+            tell(state, CoordinatorNotice("step.skipped", fact.path, words), wakes=True)
             _place_ended(state, fact.path)
         case IterationFinished():
             _place_ended(state, fact.path, fact.status)
         case CheckVerdict() if fact.by:
-            tell(state, Notice("check.verdict", fact.by, fact.verdict, fact.evidence))
+            tell(state, CoordinatorNotice("check.verdict", fact.by, fact.verdict, fact.evidence))
         case EffectDone() | EffectFailed():
             _call_ended(state, fact)
         case CoordinatorNarrated():
@@ -305,7 +333,7 @@ def note(state: State, fact: AnyFact) -> None:
             pass
 
 
-def tell(state: State, notice: Notice, *, wakes: bool = False) -> None:
+def tell(state: State, notice: CoordinatorNotice, *, wakes: bool = False) -> None:
     """Something that the coordinator is to hear; what wakes it has it called."""
     mail = state.mail
     if state.plan.coordinator is None or mail.closed:
@@ -330,19 +358,23 @@ def _place_ended(state: State, path: str, status: str = "skipped") -> None:
             del mail.heard[place]  # a step that began anew has another name inside
     too_late = mail.stopped.pop(path, None)
     if too_late is not None:
-        refuse(state, too_late, Refusal("target-terminal", f"{path} ended before it could be told"))
+        refuse(
+            state,
+            too_late,
+            UnreachableAddress("target-terminal", f"{path} ended before it could be told"),
+        )
     if not mail.inboxes:
         return
     key = logical_path(path)
     for name in [n for n in mail.inboxes if n == key or n.startswith((f"{key}.", f"{key}["))]:
         where = locate(state, name)
-        if not isinstance(where, Over):
+        if not isinstance(where, EndedStep):
             continue
         waiting = mail.inboxes.pop(name)
         _sort_unread(state, name, waiting, where)
 
 
-def _sort_unread(state: State, name: str, waiting: list[Message], where: Over) -> None:
+def _sort_unread(state: State, name: str, waiting: list[QueuedMessage], where: EndedStep) -> None:
     """Keep what an ended step will still read, and refuse the rest."""
     mail = state.mail
     woken = [message for message in waiting if _is_called_again(message, where)]
@@ -386,10 +418,10 @@ def mail_reopened(state: State) -> None:
     mail.closed = mail.held = False
     mail.hold = mail.summary = mail.trouble = None
     mail.failures = 0
-    tell(state, Notice("run.reopened"), wakes=True)
+    tell(state, CoordinatorNotice("run.reopened"), wakes=True)
 
 
-def closed_box(reason: DropReason) -> Refusal:
+def closed_box(reason: DropReason) -> UnreachableAddress:
     """Why the coordinator does not read what was sent to it."""
     words: dict[str, str] = {
         "mailbox-closed-by-finalize": "the coordinator has said its last word",
@@ -397,4 +429,4 @@ def closed_box(reason: DropReason) -> Refusal:
         "coordinator-failed": "the coordinator could not be called",
         "budget": "nothing is left in the budget for the coordinator",
     }
-    return Refusal(reason, words.get(reason, ""))
+    return UnreachableAddress(reason, words.get(reason, ""))

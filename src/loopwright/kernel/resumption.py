@@ -1,11 +1,13 @@
-"""Resumption: how a place that ended without completing begins again where it stopped.
+"""Resumption: steps and iterations that continue where they stopped, and edits of a run.
 
-A frame of a place that ended so is kept by the frame around it. When the run is reopened with the
-mode `continue`, each such place is due again: the usual events (`step.started`,
-`iteration.started`) begin it under its old name, and folding one of them takes up the kept frame
-instead of making a new one. So steps, items and iterations that completed stay, everything that has
-an answer keeps it, and only what failed, was withdrawn or was never asked for is asked for, with
-the next number of its effect.
+The frame of a step or iteration that ended without completing is kept by the frame around it.
+When the run is reopened with the mode `continue`, each of them is due again: the usual events
+(`step.started`, `iteration.started`) start it under its old name, and folding one of them
+restores the kept frame instead of making a new one. So completed steps, items and iterations
+stay, recorded answers are kept, and only what failed, was withdrawn or was never requested is
+requested, with the next number of its effect.
+
+An edit of a run applies to everything that starts after it.
 """
 
 from collections import deque
@@ -13,11 +15,13 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from loopwright.kernel.editing import set_cap
-from loopwright.kernel.facts import (
+from loopwright.kernel.bodies.history import keep_talk
+from loopwright.kernel.bodies.outcome import says_nothing
+from loopwright.kernel.events import (
     EffectDone,
     EffectFailed,
     IterationFinished,
+    RunEdited,
     RunReopened,
     StepStatus,
 )
@@ -25,22 +29,65 @@ from loopwright.kernel.frames import (
     Body,
     CycleBody,
     GateState,
+    IterationOwner,
     LeafBody,
     Owner,
-    PassOwner,
     RepeatBody,
     Result,
     Spent,
     StepOwner,
     StepsBody,
-    Unfinished,
+    UnfinishedIteration,
 )
 from loopwright.kernel.limits import cap, used_up
-from loopwright.kernel.outcome import says_nothing
 from loopwright.kernel.state import State
-from loopwright.kernel.threads import keep_talk
-from loopwright.model.actions import Action, Cycle, RunScript, Step
+from loopwright.model.actions import Action, ModelCycle, RunScript, Step
 from loopwright.model.policy import Limits
+from loopwright.model.record import JsonValue
+
+
+def run_edited(state: State, fact: RunEdited) -> None:
+    """Let an edit count from now on."""
+    if fact.message is not None and state.started is not None:
+        state.started = msgspec.structs.replace(state.started, message=fact.message)
+    if fact.metadata is not None:
+        state.metadata = merge_objects(state.metadata, fact.metadata)
+    if fact.labels is not None:
+        state.labels = fact.labels
+    if fact.passes is not None:
+        state.passes = fact.passes
+        for owner in state.root.body.active.values():
+            set_cap(state, owner)
+            state.touch(owner)
+
+
+def set_cap(state: State, owner: StepOwner) -> None:
+    """Let a loop of the plan make as many passes as somebody has said since the run started."""
+    body = owner.body
+    if state.passes is None or not isinstance(body, RepeatBody):
+        return
+    if body.action.each is None and not isinstance(body.action.body, ModelCycle):
+        body.action = msgspec.structs.replace(body.action, max=state.passes or None)
+        body.extra = 0
+
+
+def merge_objects(
+    before: dict[str, JsonValue], patch: dict[str, JsonValue]
+) -> dict[str, JsonValue]:
+    """An object with another laid over it: objects key by key, null takes a key away, and anything
+    else, a list too, stands in place of what was there.
+    """
+    made = dict(before)
+    for name, value in patch.items():
+        old = made.get(name)
+        if value is None:
+            made.pop(name, None)
+        elif isinstance(value, dict):
+            made[name] = merge_objects(old if isinstance(old, dict) else {}, value)
+        else:
+            made[name] = value
+    return made
+
 
 _SETTLED = (
     "last",
@@ -69,14 +116,14 @@ def keep_step(owner: StepOwner, status: StepStatus) -> None:
         owner.parent.unfinished[owner.step.id] = owner
 
 
-def keep_iteration(repeat: RepeatBody, owner: PassOwner, fact: IterationFinished) -> None:
+def keep_iteration(repeat: RepeatBody, owner: IterationOwner, fact: IterationFinished) -> None:
     """Keep the frame of an iteration that ended without completing, and the values that its loop
     has before that end is folded.
     """
     owner.ended_at = fact.at
     names = () if repeat.action.each is not None else _SETTLED
     values = {name: copy_value(getattr(repeat, name)) for name in names}
-    repeat.unfinished[owner.number] = Unfinished(owner=owner, values=values)
+    repeat.unfinished[owner.number] = UnfinishedIteration(owner=owner, values=values)
 
 
 def copy_value(value: object) -> object:
@@ -136,7 +183,7 @@ def resume_step(state: State, owner: StepOwner) -> None:
         _raise_cap(state, owner, opening.passes)
 
 
-def resume_iteration(state: State, owner: PassOwner, at: int) -> None:
+def resume_iteration(state: State, owner: IterationOwner, at: int) -> None:
     """Open the frame of an iteration again."""
     _open(state, owner)
     owner.deadline, owner.deadline_hit = None, False
@@ -156,7 +203,7 @@ def resume_iteration(state: State, owner: PassOwner, at: int) -> None:
         _resume_body(state, owner.body)
 
 
-def _open(state: State, owner: StepOwner | PassOwner) -> None:
+def _open(state: State, owner: StepOwner | IterationOwner) -> None:
     owner.closed = owner.queued = False
     owner.openings += 1
     state.owners[owner.path] = state.owners[owner.inside] = owner
@@ -274,7 +321,7 @@ def _with_time(limits: Limits, wall_ms: int) -> Limits:
 def _raise_cap(state: State, owner: StepOwner, most: int) -> None:
     """Let a loop of the plan make as many iterations as a person has said."""
     body = owner.body
-    if isinstance(body, RepeatBody) and isinstance(body.action.body, Cycle):
+    if isinstance(body, RepeatBody) and isinstance(body.action.body, ModelCycle):
         body.extra = most - (body.action.max or most)
     else:
         set_cap(state, owner)

@@ -1,17 +1,16 @@
 """Snapshots of the workspace: when one is due, what its answer changes, and protected files.
 
-A snapshot is an effect. One is requested before anything else of a run, one after the body of each
-iteration and before its checks, and one after each step in which something may have written. Where
-files are protected, one is requested after checks that passed, too. A snapshot whose answer was
-recorded is never taken again. Where snapshots are off, nothing here
-adds an event.
+A snapshot is an effect. One is requested at the start of a run, one after the body of each
+iteration and before its checks, and one after each step in which something may have written. A
+snapshot whose answer was recorded is never taken again. If snapshots are off, this module adds
+no events.
 
-When a stop or a time limit cuts off a call that may have written, a last snapshot is taken before
-the run ends. Its time is limited, so that it does not hold up the stop, and a second stop ends the
-run without it.
+When a stop or a time limit cuts off a call that may have written, a last snapshot is taken
+before the run ends. Its time is limited, so that it does not delay the stop, and a second stop
+ends the run without it.
 
-Protected files are compared with the baseline: the first snapshot, or the tree that a person last
-accepted, at a gate or when the run was resumed. Where protected files are named and a snapshot
+Protected files are compared with the baseline: the first snapshot, or the tree that a person
+last accepted, at a gate or when the run was resumed. If files are protected and a snapshot
 fails, nothing completes.
 """
 
@@ -19,28 +18,33 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from loopwright.kernel.calls import AgentCall, CommandCall, SnapshotCall, ToolCall
-from loopwright.kernel.facts import (
-    AnyFact,
+from loopwright.kernel.effects import request_effect
+from loopwright.kernel.event_parts import (
+    AgentCall,
+    CommandCall,
+    Failure,
+    Snapshot,
+    SnapshotCall,
+    ToolCall,
+)
+from loopwright.kernel.events import (
+    AnyEvent,
     CheckVerdict,
     EffectDone,
     EffectFailed,
     EffectRequested,
-    Failure,
-    Snapshot,
 )
 from loopwright.kernel.frames import (
     GateState,
+    IterationOwner,
     LeafBody,
     Owner,
-    PassOwner,
     Result,
     RunOwner,
     StepOwner,
 )
-from loopwright.kernel.state import Pending, State, enclosing_pass
-from loopwright.kernel.trying import request
-from loopwright.model.actions import AskPerson, Stop, Wait
+from loopwright.kernel.state import PendingEffect, State, enclosing_pass
+from loopwright.model.actions import AskPerson, StopRun, Wait
 from loopwright.model.checks import leaves
 
 PURPOSE = "snapshot"
@@ -68,7 +72,7 @@ SHOWN_PATHS = 20
 # -- when one is due -------------------------------------------------------------------------------
 
 
-def before_run(state: State, owner: RunOwner) -> list[AnyFact] | None:
+def before_run(state: State, owner: RunOwner) -> list[AnyEvent] | None:
     """The snapshot before anything else of a run; None when it is there."""
     if state.snapshots.taken:
         return None
@@ -77,7 +81,7 @@ def before_run(state: State, owner: RunOwner) -> list[AnyFact] | None:
     return [_asked(state, owner, state.snapshots.last)]
 
 
-def after_run(state: State, owner: RunOwner, *, cut_off: bool = False) -> list[AnyFact] | None:
+def after_run(state: State, owner: RunOwner, *, cut_off: bool = False) -> list[AnyEvent] | None:
     """The last snapshot of a run, where something may have written since the one before: calls
     that have ended, and calls and snapshots that are withdrawn now. `cut_off`: its time is limited.
     """
@@ -100,8 +104,8 @@ def is_last_under_way(state: State) -> bool:
 
 
 def after_step(
-    state: State, owner: StepOwner, cut_off: Sequence[AnyFact] = ()
-) -> list[AnyFact] | None:
+    state: State, owner: StepOwner, cut_off: Sequence[AnyEvent] = ()
+) -> list[AnyEvent] | None:
     """The snapshot after a step; None when none is needed, or when it is there. `cut_off` ends what
     is open inside a step whose time is up: the snapshot comes after it.
     """
@@ -113,8 +117,8 @@ def after_step(
 
 
 def after_body(
-    state: State, owner: PassOwner, cut_off: Sequence[AnyFact] = ()
-) -> list[AnyFact] | None:
+    state: State, owner: IterationOwner, cut_off: Sequence[AnyEvent] = ()
+) -> list[AnyEvent] | None:
     """The snapshot after the body of an iteration, before its checks; None when none is needed, or
     when it is there. A turn of a conversation inside a step is not an iteration. `cut_off` ends
     what is open inside an iteration whose time is up: the snapshot comes after it.
@@ -132,7 +136,7 @@ def after_body(
     return [*cut_off, _asked(state, owner, before)]
 
 
-def after_checks(state: State, owner: PassOwner) -> list[AnyFact]:
+def after_checks(state: State, owner: IterationOwner) -> list[AnyEvent]:
     """The snapshot after checks that passed, where they may have changed protected files: such an
     iteration does not pass. Empty when none is needed.
     """
@@ -156,20 +160,22 @@ def _asked(state: State, owner: Owner, previous: str, *, within_ms: int = 0) -> 
         outside=known.latest.outside if known.latest is not None else (),
         within_ms=within_ms,
     )
-    return request(state, owner, PURPOSE, known.count + 1, call)
+    return request_effect(state, owner, PURPOSE, known.count + 1, call)
 
 
 # -- folding ---------------------------------------------------------------------------------------
 
 
-def snapshot_requested(state: State, pending: Pending) -> None:
+def snapshot_requested(state: State, pending: PendingEffect) -> None:
     known = state.snapshots
     known.asked[pending.owner.inside] = pending.effect
     known.count = pending.attempt
     known.written = False
 
 
-def snapshot_answered(state: State, pending: Pending, fact: EffectDone | EffectFailed) -> None:
+def snapshot_answered(
+    state: State, pending: PendingEffect, fact: EffectDone | EffectFailed
+) -> None:
     known, owner = state.snapshots, pending.owner
     known.asked.pop(pending.effect.rpartition("/")[0], None)
     if isinstance(fact, EffectFailed) and fact.error.type == "cancelled":
@@ -188,7 +194,7 @@ def snapshot_answered(state: State, pending: Pending, fact: EffectDone | EffectF
         known.taken = True
         for waiting in list(state.owners.values()):
             state.touch(waiting)
-    elif isinstance(owner, PassOwner):
+    elif isinstance(owner, IterationOwner):
         known.iterations[owner.path] = snapshot
 
 
@@ -198,7 +204,7 @@ def stopped_again(state: State) -> None:
         state.snapshots.skip_last = True
 
 
-def note_writer(state: State, pending: Pending) -> None:
+def note_writer(state: State, pending: PendingEffect) -> None:
     """An effect has ended that may have written to the workspace. Checks count where files are
     protected: then the last snapshot comes after them.
     """
@@ -206,12 +212,12 @@ def note_writer(state: State, pending: Pending) -> None:
         state.snapshots.written = True
 
 
-def _counts(state: State, pending: Pending) -> bool:
+def _counts(state: State, pending: PendingEffect) -> bool:
     is_check = pending.purpose.startswith("check")
     return _may_write(pending) and (not is_check or bool(state.plan.workspace.protect))
 
 
-def _has_writers(state: State, ended: Iterable[AnyFact] | None = None) -> bool:
+def _has_writers(state: State, ended: Iterable[AnyEvent] | None = None) -> bool:
     """Whether calls are under way that may write; of those that these events end, if given."""
     pending = state.pending.values()
     if ended is not None:
@@ -220,7 +226,7 @@ def _has_writers(state: State, ended: Iterable[AnyFact] | None = None) -> bool:
     return any(_counts(state, one) for one in pending)
 
 
-def _may_write(pending: Pending) -> bool:
+def _may_write(pending: PendingEffect) -> bool:
     call = pending.call
     if isinstance(call, AgentCall):
         return call.role not in ("judge", "goal", "coordinator")
@@ -237,11 +243,11 @@ def has_unrecorded(state: State) -> bool:
     return known.written or bool(known.problem) or _has_writers(state)
 
 
-def iteration_begun(state: State, owner: PassOwner) -> None:
+def iteration_begun(state: State, owner: IterationOwner) -> None:
     state.snapshots.before[owner.path] = (state.snapshots.last, state.snapshots.count)
 
 
-def iteration_resumed(state: State, owner: PassOwner) -> None:
+def iteration_resumed(state: State, owner: IterationOwner) -> None:
     """The changes of an iteration include those of its attempts before. When somebody changed the
     workspace between two attempts, they begin after that: those changes are not the agent's.
     """
@@ -251,7 +257,7 @@ def iteration_resumed(state: State, owner: PassOwner) -> None:
         iteration_begun(state, owner)
 
 
-def iteration_ended(state: State, owner: PassOwner, *, completed: bool) -> None:
+def iteration_ended(state: State, owner: IterationOwner, *, completed: bool) -> None:
     state.snapshots.iterations.pop(owner.path, None)
     if completed:  # others may be resumed
         state.snapshots.before.pop(owner.path, None)
@@ -314,7 +320,7 @@ def name_files(paths: tuple[str, ...], count: int) -> str:
     return f"{named} and {others} more" if others > 0 else named
 
 
-def protect_verdict(state: State, owner: PassOwner) -> list[AnyFact]:
+def protect_verdict(state: State, owner: IterationOwner) -> list[AnyEvent]:
     """The verdict about protected files, once in each iteration that changed them."""
     words = violation(state)
     if not words or owner.number < 0 or any(note.check == PROTECT for note in owner.notes):
@@ -340,7 +346,7 @@ def protected_result(state: State, owner: StepOwner, ended: Result) -> Result:
     if ended.status != "completed" or enclosing_pass(owner) is not None:
         return ended
     body = owner.body
-    if isinstance(body, LeafBody) and isinstance(body.action, AskPerson | Wait | Stop):
+    if isinstance(body, LeafBody) and isinstance(body.action, AskPerson | Wait | StopRun):
         return ended
     index = owner.parent.index
     following = (index.action.steps[n] for n in index.dependents[index.at[owner.step.id]])
@@ -369,7 +375,7 @@ def unverifiable(state: State) -> Result | None:
 # -- what events and gates carry -------------------------------------------------------------------
 
 
-def iteration_snapshot(state: State, owner: PassOwner) -> Snapshot | None:
+def iteration_snapshot(state: State, owner: IterationOwner) -> Snapshot | None:
     """The snapshot after the body of an iteration, as far as there is one."""
     return state.snapshots.iterations.get(owner.path)
 
@@ -377,7 +383,7 @@ def iteration_snapshot(state: State, owner: PassOwner) -> Snapshot | None:
 def gate_snapshot(state: State, owner: Owner) -> Snapshot | None:
     """What a person at a gate is shown of the changes: those of the iteration, else of the run."""
     shown = state.snapshots.latest
-    if isinstance(owner, PassOwner):
+    if isinstance(owner, IterationOwner):
         shown = state.snapshots.iterations.get(owner.path) or shown
     if shown is None:
         return None

@@ -1,52 +1,179 @@
-"""State: what a run is, folded from its facts, one at a time, each in (amortised) constant time.
+"""The state of a run, folded from its events one at a time, each in (amortised) constant time.
 
 The state is private to one fold: it is changed in place and never shared, which is what makes a
-long loop linear. Folding the same facts gives the same state. `agenda` lists the owners that a
-fact has touched; deciding looks at those alone. It is an index, not memory: an owner that is
-looked at twice has nothing new to say.
+long loop linear. Folding the same events gives the same state. `agenda` lists the owners that
+an event has touched; deciding looks only at those. It is an index, not memory: an owner that is
+looked at twice returns nothing new.
+
+`Mail` holds the messages of a run while a step can still read them. An inbox belongs to a step
+and not to one of its iterations, so a message that is too late for one iteration is read in the
+next. Mail does not point at frames; it uses paths.
+
+A call of an agent that is a chat model has the body of a loop: one iteration for each turn, so
+that the log contains every turn.
 """
 
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
-from loopwright.kernel.calls import AgentCall, AnyCall, ModelCall, SleepCall
-from loopwright.kernel.conversing import conversation
-from loopwright.kernel.facts import (
+from loopwright.kernel.event_parts import (
+    AgentCall,
+    AnyCall,
+    DropReason,
+    Failure,
+    Intent,
+    ModelCall,
+    SleepCall,
+    Snapshot,
+    Usage,
+)
+from loopwright.kernel.events import (
     CancelRequested,
+    EffectDone,
     EffectRequested,
     RunFinished,
     RunReopened,
     RunStarted,
-    Snapshot,
-    Usage,
 )
 from loopwright.kernel.frames import (
     Body,
     CheckNote,
     CycleBody,
     GateState,
+    IterationOwner,
     KeptLoop,
     LeafBody,
     Owner,
-    PassOwner,
     RepeatBody,
     RunOwner,
     StepOwner,
     StepsBody,
     StepsIndex,
 )
-from loopwright.kernel.mail import Directory, Mail
-from loopwright.model.actions import Action, CallAgent, Cycle, Repeat, Steps
-from loopwright.model.plan import Plan, all_limits, check_words, graphs_inside
-from loopwright.model.policy import NO_LIMITS, Limits, Retry
+from loopwright.model.actions import Action, CallAgent, ModelCycle, Repeat, Steps
+from loopwright.model.checks import NoCalls
+from loopwright.model.plan import Agent, Plan, all_limits, check_words, graphs_inside
+from loopwright.model.policy import NO_LIMITS, ConversationHistory, Limits, Retry
 from loopwright.model.record import JsonValue, Text
 
+COORDINATOR = "coordinator"
+"""The address of the coordinator, and how it signs."""
+PERSON = "person"
+ANY_AGENT = "*"
+"""The address of whichever agent of the run reads next."""
 
-class Names(Protocol):
+
+class QueuedMessage(msgspec.Struct, frozen=True):
+    """A message on its way."""
+
+    id: str
+    sender: str
+    to: str
+    text: Text
+    intent: Intent = "info"
+
+
+class UndeliverableMessage(msgspec.Struct, frozen=True):
+    """A message that nobody will read."""
+
+    message: QueuedMessage
+    reason: DropReason
+    detail: str = ""
+    known: tuple[str, ...] = ()
+
+
+class CoordinatorNotice(msgspec.Struct, frozen=True):
+    """Something that the coordinator is told about."""
+
+    kind: str
+    step: str = ""
+    words: str = ""
+    text: Text | None = None
+    message: QueuedMessage | None = None
+
+
+Reader: TypeAlias = Literal["agent", "container", "other"]
+
+
+@dataclass(slots=True)
+class StepDirectory:
+    """All steps of a plan. An item's number is left open: `each[].deploy`."""
+
+    kinds: dict[str, Reader] = field(default_factory=dict)
+    by_last: dict[str, list[str]] = field(default_factory=dict)
+
+
+AgentMessage: TypeAlias = tuple[str, str, Text]
+"""What an agent under way has said to its run: the tool, to whom, the text."""
+
+
+@dataclass(slots=True)
+class Mail:
+    """Inboxes, what was handed out, and how it stands with the coordinator."""
+
+    active: bool = False  # whether anybody writes or listens in this run
+    sent: int = 0
+    inboxes: dict[str, list[QueuedMessage]] = field(default_factory=dict)
+    boxes: dict[str, str] = field(default_factory=dict)  # the inbox of a message that waits
+    heard: dict[str, list[QueuedMessage]] = field(
+        default_factory=dict
+    )  # by place, while it is open
+    said: dict[str, list[AgentMessage]] = field(
+        default_factory=dict
+    )  # by effect, while it is pending
+    stopped: dict[str, QueuedMessage] = field(default_factory=dict)  # places that a message ends
+    undeliverable: dict[str, UndeliverableMessage] = field(default_factory=dict)
+    sessions: dict[str, str] = field(default_factory=dict)
+
+    # steps that have ended and are called again to answer
+    asleep: dict[str, None] = field(default_factory=dict)  # those with something to read
+    waking: dict[str, str] = field(default_factory=dict)
+    wakes: dict[str, int] = field(default_factory=dict)
+    replies: dict[str, EffectDone] = field(default_factory=dict)
+
+    # the coordinator
+    notices: list[CoordinatorNotice] = field(default_factory=list)
+    shown: list[CoordinatorNotice] = field(default_factory=list)  # in the call that is under way
+    woken: bool = False
+    call: str | None = None
+    calls: int = 0
+    failures: int = 0
+    answer: EffectDone | None = None
+    session: str | None = None
+    spoke: bool = False  # whether the call used a tool while it was under way
+    trouble: Failure | None = None  # of the last call, before it is made again
+    backoff: str | None = None
+    closed: bool = False
+    summary: Text | None = None
+    hold: str | None = None
+    held: bool = False
+
+
+MOST_TURNS = 50
+WINDOW = 128_000
+"""Tokens that any model of today can take, for one whose window nobody knows."""
+
+
+def conversation(agent: Agent, call: CallAgent) -> Repeat:
+    """The loop that a call of a chat model is: turns until the model asks for nothing more."""
+    window = agent.options.get("context_window")
+    return Repeat(
+        body=ModelCycle(agent=call.agent, prompt=call.prompt, schema=call.schema),
+        max=agent.max_turns or MOST_TURNS,
+        until=NoCalls(),
+        memory=ConversationHistory(
+            window=window if isinstance(window, int) and window > 0 else WINDOW
+        ),
+        at_cap="fail",
+        limits=Limits(usd=agent.max_usd),
+    )
+
+
+class ExpressionNames(Protocol):
     """What an expression may speak of; steps are looked up only when they are spoken of."""
 
     step_ids: frozenset[str]
@@ -56,7 +183,7 @@ class Names(Protocol):
         """A step that has ended."""
 
 
-class Evaluated(msgspec.Struct, frozen=True):
+class ExpressionValue(msgspec.Struct, frozen=True):
     """The value of an expression, or why it has none; `missing` tells an absent name apart."""
 
     value: JsonValue = None
@@ -64,7 +191,7 @@ class Evaluated(msgspec.Struct, frozen=True):
     missing: bool = False
 
 
-class Senses(Protocol):
+class KernelServices(Protocol):
     """Pure helpers that deciding needs and that other libraries do better.
 
     `read` is a function of its argument alone, because long texts are named by their content.
@@ -79,7 +206,9 @@ class Senses(Protocol):
     def matches(self, pattern: str, text: str, *, ignore_case: bool) -> str | None:
         """What a pattern matched first, in linear time, or None."""
 
-    def evaluate(self, text: str, scope: "Names", *, wants: Literal["bool", "list"]) -> "Evaluated":
+    def evaluate(
+        self, text: str, scope: "ExpressionNames", *, wants: Literal["bool", "list"]
+    ) -> "ExpressionValue":
         """The value of an expression over the names of a scope."""
 
     def schema_problem(self, schema: dict[str, JsonValue], value: JsonValue) -> str | None:
@@ -89,7 +218,7 @@ class Senses(Protocol):
 _REPORTING = ("script", "model")  # agents that this process knows the cost of
 
 
-class Pending(msgspec.Struct, eq=False):
+class PendingEffect(msgspec.Struct, eq=False):
     """An effect that was requested and has no answer yet."""
 
     effect: str
@@ -138,11 +267,11 @@ class State:
     plan: Plan
     root: RunOwner = field(default_factory=RunOwner)
     owners: dict[str, Owner] = field(default_factory=dict)
-    pending: dict[str, Pending] = field(default_factory=dict)
+    pending: dict[str, PendingEffect] = field(default_factory=dict)
     timers: dict[str, int] = field(default_factory=dict)
     gates: dict[str, GateState] = field(default_factory=dict)
     stale: dict[str, GateState] = field(default_factory=dict)  # open, of effects that are answered
-    lost: dict[str, Pending] = field(default_factory=dict)  # begun again too often
+    lost: dict[str, PendingEffect] = field(default_factory=dict)  # begun again too often
     agenda: deque[Owner] = field(default_factory=deque)
     slots: OrderedDict[str, Owner] = field(default_factory=OrderedDict)  # who waits for a place
     served: dict[str, int] = field(default_factory=dict)  # by agent: which fact called it last
@@ -167,15 +296,15 @@ class State:
     ignored: int = 0
     now: int = 0
     judged: list[CheckNote] = field(default_factory=list)  # the newest verdicts of a step
-    judged_in: PassOwner | None = None  # the iteration that they are about
-    newest: PassOwner | None = None  # the iteration of a step that began last
+    judged_in: IterationOwner | None = None  # the iteration that they are about
+    newest: IterationOwner | None = None  # the iteration of a step that began last
     worked_ms: int = 0  # from each start to each end, up to the last one of them
     working_since: int = 0
     forked_at: int = 0  # when the newest fork in its history was made; 0 for a run that is none
     snapshot: Snapshot | None = None  # the newest one of the workspace
     mail: Mail = field(default_factory=Mail)
     snapshots: Snapshots = field(default_factory=Snapshots)
-    directory: Directory | None = None  # of the plan's steps, made when a message needs it
+    directory: StepDirectory | None = None  # of the plan's steps, made when a message needs it
     has_budget: bool = False  # whether any place of the plan limits money or tokens
     has_caps: bool = False  # whether a graph inside limits how many agents are called at once
     has_checks: bool = False  # whether a check of the plan starts a program
@@ -291,7 +420,7 @@ def make_body(state: State, owner: Owner, action: Action, step: StepOwner) -> Bo
         talk = conversation(state.plan.agents[action.agent], action)
         return RepeatBody(owner=owner, action=talk, step=step, call=action)
     retry = _retry_inside(step, action)
-    if type(action) is Cycle:
+    if type(action) is ModelCycle:
         return CycleBody(owner=owner, action=action, retry=retry)
     return LeafBody(owner=owner, action=action, retry=retry, limits=step.step.limits)
 
@@ -315,15 +444,15 @@ def enclosing_step(owner: Owner) -> StepOwner | None:
     return place
 
 
-def enclosing_pass(owner: Owner) -> PassOwner | None:
+def enclosing_pass(owner: Owner) -> IterationOwner | None:
     """The innermost pass around a place."""
     place: Owner | None = owner
-    while place is not None and type(place) is not PassOwner:
+    while place is not None and type(place) is not IterationOwner:
         place = place.parent.owner if place.parent is not None else None
     return place
 
 
-def session_key(owner: Owner, inside: PassOwner, spec: str) -> str:
+def session_key(owner: Owner, inside: IterationOwner, spec: str) -> str:
     """What names a session from pass to pass: the place inside the pass, and the program there."""
     place = owner.path.removeprefix(inside.path)
     return f"{place} {spec}" if place else spec
@@ -355,10 +484,10 @@ def limits_of(state: State, place: Owner | RepeatBody) -> Limits:
             return NO_LIMITS
 
 
-def note_request(state: State, fact: EffectRequested, owner: Owner) -> Pending:
+def note_request(state: State, fact: EffectRequested, owner: Owner) -> PendingEffect:
     """Enter a request into the table of what is pending."""
     purpose, _, attempt = fact.effect.rpartition("/")[2].partition("#")
-    entry = Pending(
+    entry = PendingEffect(
         effect=fact.effect,
         call=fact.call,
         purpose=purpose,

@@ -1,9 +1,19 @@
-"""Access levels: how far an agent reaches, and what that means for files, commands and trackers."""
+"""Access levels of agents, and the names of tools in approval and denial rules.
 
-from typing import Literal, TypeAlias
+An access level says which files, commands and trackers an agent may use. Every system has its
+own names for the same few tools. A definition that was written for one system must work with
+every agent, so `FAMILIES` lists the names that mean the same tool.
+
+Also what a tool call of an agent was about: its kind, and the path, command line or host.
+"""
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from typing import Literal, NamedTuple, TypeAlias
 
 from loopwright.model.plan import Access, Agent
-from loopwright.model.record import Record
+from loopwright.model.record import JsonValue, Record
 
 LEVELS: tuple[Access, ...] = ("minimal", "readonly", "readonly-shell", "full")
 """From the narrowest to the widest."""
@@ -121,3 +131,325 @@ def narrower(one: Access | None, other: Access | None) -> Access | None:
     if one is None or other is None:
         return one or other
     return min(one, other, key=LEVELS.index)
+
+
+ANY = "*"
+
+NATIVE_TOOLS = (
+    "fs.read",
+    "fs.list",
+    "fs.search",
+    "fs.write",
+    "fs.edit",
+    "fs.mkdir",
+    "shell.exec",
+)
+"""The built-in tools for files and programs, for dialects that look at names only."""
+
+
+def is_rule_for(name: str, tool: str) -> bool:
+    """Whether a rule under this name is about a tool. A name is a tool's own, or the last parts of
+    it, or a longer one that ends with it; `SERVER.*` is every tool of a server, `*` every tool.
+    """
+    if is_open(name):
+        return tool.startswith(name.removesuffix(ANY))
+    return name == tool or tool.endswith(f".{name}") or name.endswith(f".{tool}")
+
+
+def is_open(name: str) -> bool:
+    """Whether a name stands for tools that nobody has listed."""
+    return name == ANY or name.endswith(f".{ANY}")
+
+
+class ToolFamily(NamedTuple):
+    """Tools that do the same: ours, those of each coding CLI, and the kinds that an agent of the
+    Agent Client Protocol asks about.
+    """
+
+    name: str
+    ours: tuple[str, ...] = ()
+    claude: tuple[str, ...] = ()
+    opencode: tuple[str, ...] = ()
+    gemini: tuple[str, ...] = ()
+    acp: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+
+    def names(self, kind: str) -> tuple[str, ...]:
+        """The names that an agent of this kind knows; empty where it has no such tool."""
+        return self.ours if kind == "model" else getattr(self, kind, ())
+
+
+FAMILIES = (
+    ToolFamily(
+        "bash",
+        ours=("shell.exec",),
+        claude=("Bash",),
+        opencode=("bash",),
+        gemini=("run_shell_command",),
+        acp=("execute",),
+        also=("shell", "exec", "terminal", "execute_command", "run_command", "run_terminal_cmd"),
+    ),
+    ToolFamily(
+        "read",
+        ours=("fs.read",),
+        claude=("Read",),
+        opencode=("read",),
+        gemini=("read_file", "read_many_files"),
+        acp=("read",),
+    ),
+    ToolFamily(
+        "edit",
+        ours=("fs.edit",),
+        claude=("Edit", "NotebookEdit"),
+        opencode=("edit",),
+        gemini=("replace",),
+        acp=("edit",),
+        also=("multiedit", "edit_file", "str_replace", "patch", "apply_patch"),
+    ),
+    ToolFamily(
+        "write",  # whoever may not write a file may not change one either
+        ours=("fs.write", "fs.edit", "fs.mkdir"),
+        claude=("Write", "Edit", "NotebookEdit"),
+        opencode=("edit",),
+        gemini=("write_file", "replace"),
+        acp=("edit", "delete", "move"),
+    ),
+    ToolFamily(
+        "glob",
+        ours=("fs.list",),
+        claude=("Glob",),
+        opencode=("glob",),
+        gemini=("glob",),
+        acp=("search",),
+        also=("find_files", "glob_search"),
+    ),
+    ToolFamily(
+        "grep",
+        ours=("fs.search",),
+        claude=("Grep",),
+        opencode=("grep",),
+        gemini=("search_file_content", "grep_search"),
+        acp=("search",),
+        also=("search", "search_files"),
+    ),
+    ToolFamily(
+        "list",
+        ours=("fs.list",),
+        claude=("LS", "Glob"),
+        opencode=("list",),
+        gemini=("list_directory",),
+        acp=("read",),
+        also=("ls", "list_files", "list_dir"),
+    ),
+    ToolFamily(
+        "webfetch",
+        ours=("web.fetch",),
+        claude=("WebFetch",),
+        opencode=("webfetch",),
+        gemini=("web_fetch",),
+        acp=("fetch",),
+        also=("fetch", "http_get"),
+    ),
+    ToolFamily(
+        "websearch",
+        claude=("WebSearch",),
+        opencode=("websearch",),
+        gemini=("google_web_search",),
+        acp=("fetch",),
+        also=("web_search",),
+    ),
+    ToolFamily("task", claude=("Task", "Agent"), opencode=("task",)),
+    ToolFamily(
+        "todowrite", claude=("TodoWrite",), opencode=("todowrite",), gemini=("write_todos",)
+    ),
+)
+
+
+def _names_of(family: ToolFamily) -> Iterable[str]:
+    yield family.name
+    for names in (family.ours, family.claude, family.opencode, family.gemini, family.also):
+        yield from names
+
+
+# A name that is in two families belongs to the first of them.
+_FAMILY_OF: Mapping[str, ToolFamily] = {
+    name.lower(): family for family in reversed(FAMILIES) for name in _names_of(family)
+} | {family.name: family for family in FAMILIES}
+
+
+def family_of(name: str) -> ToolFamily | None:
+    """What a tool is in any of the systems; None for a tool that only one of them has. A name may
+    have a pattern behind it (`Bash(npm test)`).
+    """
+    return _FAMILY_OF.get(name.partition("(")[0].lower())
+
+
+def names_for(kind: str, names: Iterable[str], *, denies: bool = False) -> tuple[str, ...]:
+    """Names of tools as an agent of this kind knows them. A name that is its own, or that has no
+    counterpart there, stays as it is. Of a tool that is denied a pattern would leave the rest, so
+    one that was written for another system denies all of it.
+    """
+    found: dict[str, None] = {}
+    for name in names:
+        sign, bare = ("+", name[1:]) if name.startswith("+") else ("", name)
+        word, _, pattern = bare.partition("(")
+        family = family_of(bare)
+        own = family.names(kind) if family is not None else ()
+        if not own or word in own:
+            mine: tuple[str, ...] = (bare,)
+        elif pattern and not denies:
+            mine = tuple(f"{one}({pattern}" for one in own)
+        else:
+            mine = own
+        found.update(dict.fromkeys(f"{sign}{one}" for one in mine))
+    return tuple(found)
+
+
+Kind: TypeAlias = Literal["tool", "command", "edit", "read", "fetch"]
+
+
+class ToolTarget(NamedTuple):
+    """The kind of a tool call and what it was about; the latter is empty when nothing says so."""
+
+    kind: Kind
+    target: str
+
+
+_NAMES: Mapping[Kind, str] = {
+    "command": """
+        bash shell exec execute run terminal command sh zsh powershell console
+        shellexec shellcommand runcommand runshellcommand executecommand execcommand localshell
+        commandexecution runterminalcommand runinterminal bashoutput process
+    """,
+    "edit": """
+        edit write multiedit notebookedit applypatch patch create delete move rename
+        fswrite fsedit fsdelete fsmove writefile editfile createfile deletefile movefile renamefile
+        appendfile insert replace strreplace strreplaceeditor strreplacebasededittool
+        filechange updatefile writetextfile searchreplace
+    """,
+    "read": """
+        read glob grep ls list search find view cat tree notebookread
+        fsread fslist fssearch readfile readfiles readmanyfiles viewfile openfile
+        listdir listdirectory listfiles readfolder searchfiles searchfilecontent findfiles
+        grepsearch filesearch codebasesearch readtextfile viewimage
+    """,
+    "fetch": """
+        webfetch websearch fetch browse http httprequest get post curl download
+        googlewebsearch googlesearch searchweb browser openurl request webget webrequest codesearch
+    """,
+}
+_KIND_OF: Mapping[str, Kind] = {
+    name: kind for kind, text in _NAMES.items() for name in text.split()
+}
+_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "command": ("command", "cmd", "argv", "script", "commandline", "code", "input"),
+    "edit": (
+        *("filepath", "path", "file", "filename", "notebookpath", "targetfile", "absolutepath"),
+        *("destination", "newpath", "target", "uri", "changes", "files", "edits"),
+        *("patchtext", "patch", "input"),
+    ),
+    "read": (
+        *("filepath", "path", "file", "filename", "notebookpath", "targetfile", "absolutepath"),
+        *("pattern", "query", "glob", "directory", "dir", "dirpath", "folder", "uri", "files"),
+        *("paths", "include"),
+    ),
+    "fetch": ("url", "uri", "urls", "href", "host", "query", "prompt", "input"),
+    "tool": (),
+}
+_ANY = (  # where the fields of the kind say nothing
+    *("filepath", "path", "absolutepath", "notebookpath", "dirpath"),
+    *("pattern", "query", "prompt", "description", "name", "command", "cmd", "script"),
+)
+_SEPARATORS = re.compile(r"[^a-z0-9]+")
+_PATCHED = re.compile(r"^(?:\*\*\* (?:Add|Update|Delete) File: |\+\+\+ (?:b/)?)(.+)$", re.MULTILINE)
+_URL = re.compile(r"https?://[^\s\"'<>)]+", re.IGNORECASE)
+_HOST = re.compile(r"[a-z][a-z0-9+.-]*://(?:[^/?#]*@)?(\[[^\]/?#]+\]|[^/?#:@]+)", re.IGNORECASE)
+_SHELLS = ("sh", "bash", "zsh", "dash")
+_SHELL_FLAGS = ("-c", "-lc")
+MOST_PATHS = 5
+MOST_PATCH_CHARS = 200_000
+
+
+def tool_target(name: str, arguments: JsonValue) -> ToolTarget:
+    """What a tool call was, by the tool's name and its arguments."""
+    kind = tool_kind(name)
+    return ToolTarget(kind, target_of(kind, arguments))
+
+
+def target_of(kind: str, arguments: JsonValue) -> str:
+    """The command line, path or host of a call of this kind; an empty text if none is named."""
+    if isinstance(arguments, str | list):
+        return _shown(kind, arguments)
+    if not isinstance(arguments, dict):
+        return ""
+    given = {_SEPARATORS.sub("", key.lower()): value for key, value in arguments.items()}
+    found = [_shown(kind, given[field]) for field in _FIELDS.get(kind, ()) if given.get(field)]
+    others = (_command(given[field]) for field in _ANY if given.get(field))
+    return next(filter(None, found), "") or next(filter(None, others), "")
+
+
+def tool_kind(name: str) -> Kind:
+    """The kind of a tool by its name; a tool that the table does not know is just a tool."""
+    words = [word for word in re.split(r"__+|[.:/]", name) if word]
+    for candidate in (name, words[-1] if words else ""):
+        kind = _KIND_OF.get(_SEPARATORS.sub("", candidate.lower()))
+        if kind is not None:
+            return kind
+    return "tool"
+
+
+def host_of(url: str) -> str:
+    """The host of an address, without a user name or password; empty when it has none."""
+    found = _HOST.match(url)
+    return found.group(1).lower() if found else ""
+
+
+def _shown(kind: str, value: JsonValue) -> str:
+    if kind == "command":
+        return _command(value)
+    if kind == "fetch":
+        return _fetched(value)
+    return _paths(value) if kind in ("edit", "read") else ""
+
+
+def _command(value: JsonValue) -> str:
+    if isinstance(value, list):
+        words = [word for word in value if isinstance(word, str)]
+        return inside_shell(words) or shlex.join(words)
+    return value if isinstance(value, str) else ""
+
+
+def inside_shell(argv: list[str]) -> str:
+    """The command that a shell is given to run; an empty text for any other command line."""
+    if len(argv) == 3 and argv[0].rpartition("/")[2] in _SHELLS and argv[1] in _SHELL_FLAGS:
+        return argv[2]
+    return ""
+
+
+def _fetched(value: JsonValue) -> str:
+    if isinstance(value, list):
+        return ", ".join(filter(None, (_fetched(one) for one in value[:MOST_PATHS])))
+    if not isinstance(value, str):
+        return ""
+    url = _URL.search(value)
+    return (host_of(url.group(0)) if url else "") or value
+
+
+def _paths(value: JsonValue) -> str:
+    """One path, or the first of several: as a list, as objects with a path, or in a patch."""
+    if isinstance(value, str):
+        patched = list(dict.fromkeys(_PATCHED.findall(value[:MOST_PATCH_CHARS])))
+        named = [path.strip() for path in patched if path.strip() != "/dev/null"]
+        return _listed(named) if named else value.partition("\n")[0]
+    if isinstance(value, dict):
+        own = next((value[key] for key in ("path", "file", "file_path") if key in value), None)
+        return own if isinstance(own, str) else _listed(list(value))
+    if isinstance(value, list):
+        found = [_paths(one) for one in value if isinstance(one, str | dict)]
+        return _listed(list(dict.fromkeys(filter(None, found))))
+    return ""
+
+
+def _listed(paths: list[str]) -> str:
+    more = len(paths) - MOST_PATHS
+    return ", ".join(paths[:MOST_PATHS]) + (f" and {more} more" if more > 0 else "")

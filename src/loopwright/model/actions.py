@@ -1,10 +1,12 @@
-"""Actions: what a step does. A closed union, and `Repeat` is the one loop of the product."""
+"""Actions: what a step does, and the conditions under which it runs.
+
+Both are closed unions of records. `Repeat` is the only loop of the product. Conditions are
+data; the kernel evaluates them.
+"""
 
 from typing import Literal, TypeAlias
 
 from loopwright.model.checks import Cap, Check
-from loopwright.model.expr import Condition
-from loopwright.model.memory import Memory, NoMemory
 from loopwright.model.policy import (
     NO_LIMITS,
     AtCap,
@@ -12,6 +14,8 @@ from loopwright.model.policy import (
     GraphOutput,
     Join,
     Limits,
+    Memory,
+    NoMemory,
     OnDeadline,
     OnError,
     OnFailure,
@@ -20,8 +24,43 @@ from loopwright.model.policy import (
     Retry,
     SessionMode,
 )
-from loopwright.model.record import JsonValue, Record
-from loopwright.model.template import ItemSource, Template
+from loopwright.model.record import ItemSource, JsonValue, Record, Ref, Template
+
+Operator: TypeAlias = Literal["==", "!=", "<", ">", "<=", ">="]
+
+
+class Cel(Record, frozen=True, kw_only=True, tag="cel", tag_field="if"):
+    """An expression that must give true or false. `missing` says what an absent name means."""
+
+    text: str
+    missing: Literal["false", "error"] = "error"
+
+
+class Compare(Record, frozen=True, kw_only=True, tag="compare", tag_field="if"):
+    """A value of an earlier step or an input against a literal.
+
+    Equality compares texts; an order needs numbers on both sides, and anything else is an error.
+    """
+
+    ref: Ref
+    op: Operator
+    value: JsonValue
+
+
+class EveryOf(Record, frozen=True, kw_only=True, tag="every", tag_field="if"):
+    """All parts hold; the first that does not decides."""
+
+    parts: tuple["Condition", ...]
+
+
+class SomeOf(Record, frozen=True, kw_only=True, tag="some", tag_field="if"):
+    """One part holds; the first that does decides, and what follows is not looked at."""
+
+    parts: tuple["Condition", ...]
+
+
+Condition: TypeAlias = Cel | Compare | EveryOf | SomeOf
+
 
 Decision: TypeAlias = Literal["approve", "reject", "continue"]
 
@@ -97,7 +136,7 @@ class Wait(Record, frozen=True, kw_only=True, tag="wait", tag_field="do"):
     output: str | None = None
 
 
-class Stop(Record, frozen=True, kw_only=True, tag="stop", tag_field="do"):
+class StopRun(Record, frozen=True, kw_only=True, tag="stop", tag_field="do"):
     """End the whole run, saying why."""
 
     reason: Template = ()
@@ -109,7 +148,7 @@ class FailStep(Record, frozen=True, kw_only=True, tag="fail", tag_field="do"):
     reason: str
 
 
-class Cycle(Record, frozen=True, kw_only=True, tag="cycle", tag_field="do"):
+class ModelCycle(Record, frozen=True, kw_only=True, tag="cycle", tag_field="do"):
     """One call of a chat model and the tool calls that it asks for, all at once. A pass without a
     tool call that did not end the loop is followed by `nudge`. `schema` is the form of the result,
     which the model hands in by a tool of its own. With `one_call` the loop around it is a single
@@ -123,7 +162,7 @@ class Cycle(Record, frozen=True, kw_only=True, tag="cycle", tag_field="do"):
     one_call: bool = False
 
 
-class Given(Record, frozen=True, kw_only=True):
+class WorkflowInputs(Record, frozen=True, kw_only=True):
     """What a graph of steps is told that is a workflow of its own: it sees nothing else of what is
     around it but the item that it is made for. Without a message it has the one around it. Where
     none of its steps completes, it has failed.
@@ -143,7 +182,7 @@ class Steps(Record, frozen=True, kw_only=True, tag="steps", tag_field="do"):
     parallel: int | None = None
     output: GraphOutput = "last"
     returns: str | None = None  # the step whose output it is, instead
-    given: Given | None = None
+    given: WorkflowInputs | None = None
 
 
 class Each(Record, frozen=True, kw_only=True):
@@ -155,7 +194,7 @@ class Each(Record, frozen=True, kw_only=True):
     on_item_error: OnItemError = "stop"
 
 
-class Gate(Record, frozen=True, kw_only=True):
+class LoopGate(Record, frozen=True, kw_only=True):
     """A person is asked after each pass that did not end the loop, or only `after` so many of them
     in a row since a person was asked last, and then not about the last pass that there may be.
     """
@@ -169,7 +208,7 @@ class Gate(Record, frozen=True, kw_only=True):
     after: int = 0
 
 
-MAX_PASSES = 1_000
+MAX_ITERATIONS = 1_000
 """So many passes a definition may allow a loop at most."""
 
 
@@ -181,7 +220,7 @@ class Repeat(Record, frozen=True, kw_only=True, tag="repeat", tag_field="do"):
     each: Each | None = None
     until: Check = Cap()
     memory: Memory = NoMemory()
-    gate: Gate | None = None
+    gate: LoopGate | None = None
     at_cap: AtCap = "exhaust"
     output: OutputMode = "last"
     delay_ms: int = 0
@@ -195,11 +234,20 @@ class Repeat(Record, frozen=True, kw_only=True, tag="repeat", tag_field="do"):
     @property
     def is_one_call(self) -> bool:
         """Whether the iterations are the turns of a single call of a chat model."""
-        return isinstance(self.body, Cycle) and self.body.one_call
+        return isinstance(self.body, ModelCycle) and self.body.one_call
 
 
 Action: TypeAlias = (
-    CallAgent | RunCommand | RunScript | AskPerson | Wait | Stop | FailStep | Cycle | Steps | Repeat
+    CallAgent
+    | RunCommand
+    | RunScript
+    | AskPerson
+    | Wait
+    | StopRun
+    | FailStep
+    | ModelCycle
+    | Steps
+    | Repeat
 )
 
 

@@ -1,16 +1,15 @@
-"""Checks: what decides that a loop is done. An algebra of frozen records, combined by any and all.
+"""Checks: the records that decide when a loop is done, combined by any and all.
 
-A check answers with a verdict: pass, fail, error (it could not run), timed_out, rejected.
-Checks are asked in the order they are written. In `any` the first pass decides. In `all` the cheap
-ones are all asked, so that a run shows every verdict; a judge or a person is asked only when all
-before it passed. A loop with `checks: until_decided` stops at the first failure instead.
+A check returns a verdict: pass, fail, error (it could not run), timed_out, rejected. Checks run
+in the order in which they are written. In `any` the first pass decides. In `all` the cheap
+checks all run, so that a run shows every verdict; a judge or a person is only asked when all
+checks before it passed. A loop with `checks: until_decided` stops at the first failure instead.
 """
 
 from typing import Literal, TypeAlias
 
 from loopwright.model.policy import CheckOrder
-from loopwright.model.record import JsonValue, Record
-from loopwright.model.template import Template
+from loopwright.model.record import JsonValue, Record, Template
 
 
 class Cap(Record, frozen=True, kw_only=True, tag="cap", tag_field="check"):
@@ -52,7 +51,7 @@ class OutputSchema(Record, frozen=True, kw_only=True, tag="schema", tag_field="c
     schema: dict[str, JsonValue]
 
 
-class Command(Record, frozen=True, kw_only=True, tag="command", tag_field="check"):
+class CommandCheck(Record, frozen=True, kw_only=True, tag="command", tag_field="check"):
     """A program of the author's, outside the agent's reach, ends with code 0."""
 
     argv: tuple[str, ...]
@@ -60,7 +59,7 @@ class Command(Record, frozen=True, kw_only=True, tag="command", tag_field="check
     done_codes: tuple[int, ...] = (0,)
 
 
-class Script(Record, frozen=True, kw_only=True, tag="script", tag_field="check"):
+class ScriptCheck(Record, frozen=True, kw_only=True, tag="script", tag_field="check"):
     """A shell text of the author's ends with code 0; values reach it by environment only."""
 
     text: str
@@ -120,7 +119,7 @@ class Approval(Record, frozen=True, kw_only=True, tag="approval", tag_field="che
     criteria: Template = ()
 
 
-class ToolResult(Record, frozen=True, kw_only=True, tag="tool-result", tag_field="check"):
+class ToolResultCheck(Record, frozen=True, kw_only=True, tag="tool-result", tag_field="check"):
     """A tool of this pass answered in a certain way."""
 
     tool: str
@@ -134,13 +133,13 @@ class NoCalls(Record, frozen=True, kw_only=True, tag="no-calls", tag_field="chec
     """
 
 
-class Spend(Record, frozen=True, kw_only=True, tag="spend", tag_field="check"):
+class SpendCheck(Record, frozen=True, kw_only=True, tag="spend", tag_field="check"):
     """The loop has spent so much. It ends as exhausted, since nothing says that it is done."""
 
     usd: float
 
 
-class Person(Record, frozen=True, kw_only=True, tag="person", tag_field="check"):
+class PersonCheck(Record, frozen=True, kw_only=True, tag="person", tag_field="check"):
     """A person looks at the pass: approve ends it, reject fails it, continue gives feedback."""
 
     message: Template = ()
@@ -171,18 +170,18 @@ Leaf: TypeAlias = (
     | Contains
     | Signal
     | OutputSchema
-    | Command
-    | Script
+    | CommandCheck
+    | ScriptCheck
     | Expr
     | ResultField
     | ResultPath
     | Judge
     | Goal
     | Approval
-    | ToolResult
+    | ToolResultCheck
     | NoCalls
-    | Spend
-    | Person
+    | SpendCheck
+    | PersonCheck
 )
 Check: TypeAlias = Leaf | AnyOf | AllOf
 _COMPOUND = (AnyOf, AllOf)

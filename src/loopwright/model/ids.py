@@ -1,8 +1,9 @@
-"""Ids and paths: how a place in a run is named, and nothing else.
+"""Ids and paths: the names of steps, iterations, items and effects in a run.
 
-A path names one place: `build` (a step), `dev.0` (pass 0 of the repeat `dev`), `each[3]` (item 3),
-`dev.0.review` (a step inside a pass). An effect id adds what is asked for and the attempt:
-`dev.0.review/agent#1`. Ids are derived, so a crashed and resumed run names everything as before.
+A path names one of them: `build` (a step), `dev.0` (iteration 0 of the loop `dev`), `each[3]`
+(item 3), `dev.0.review` (a step inside an iteration). An effect id adds the purpose and the
+attempt: `dev.0.review/agent#1`. Ids are derived, so a run that crashed and resumed uses the
+same names.
 """
 
 import re
@@ -28,7 +29,7 @@ def child_path(parent: str, step: str) -> str:
     return f"{parent}.{step}" if parent else step
 
 
-def pass_path(repeat: str, number: int) -> str:
+def iteration_path(repeat: str, number: int) -> str:
     """Path of a pass of a counted repeat; `number` counts from 0."""
     return f"{repeat}.{number}"
 
@@ -55,7 +56,7 @@ def last_id(path: str) -> str:
     return path.rpartition(".")[2]
 
 
-def pass_number(path: str) -> int:
+def iteration_number(path: str) -> int:
     """Number of a pass, from 0, read off its path."""
     if path.endswith("]"):
         return int(path[path.rindex("[") + 1 : -1])

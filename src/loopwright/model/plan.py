@@ -1,4 +1,4 @@
-"""The Plan: what a definition of any dialect becomes, and all the engine ever sees."""
+"""The plan: what a definition of any dialect is translated into. The engine knows nothing else."""
 
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
@@ -8,7 +8,7 @@ import msgspec
 
 from loopwright.errors import NotFound, StorageError
 from loopwright.model.actions import Action, CallAgent, Repeat, Step, Steps
-from loopwright.model.checks import Command, Leaf, Script, leaves
+from loopwright.model.checks import CommandCheck, Leaf, ScriptCheck, leaves
 from loopwright.model.policy import (
     NO_LIMITS,
     NO_WORKSPACE_POLICY,
@@ -17,9 +17,8 @@ from loopwright.model.policy import (
     OnFailure,
     WorkspacePolicy,
 )
-from loopwright.model.record import JsonValue, Record
+from loopwright.model.record import JsonValue, Record, Template
 from loopwright.model.sandbox import SandboxLevel
-from loopwright.model.template import Template
 
 PLAN_VERSION = 1
 
@@ -239,10 +238,10 @@ def _checks(action: Action) -> Iterator[Leaf]:
 
 
 def _words(check: Leaf) -> Iterator[str]:
-    if isinstance(check, Command):
+    if isinstance(check, CommandCheck):
         words = list(check.argv)
     else:
-        words = check.text.split() if isinstance(check, Script) else []
+        words = check.text.split() if isinstance(check, ScriptCheck) else []
     for word in words:
         option, equals, value = word.strip("\"'();").partition("=")
         yield value if equals and option.startswith("-") else f"{option}{equals}{value}"

@@ -1,6 +1,12 @@
-"""The base of every record of the model, and the two text shapes that facts carry."""
+"""The base class of all records of the model, and its text types: Text, Blob and Template.
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+A `Text` is a string or, when it is long, a `Blob`: the name of content that is stored
+separately. A `Template` is a sequence of literal texts and references. Dialects parse their own
+placeholder syntax into it, so substitution happens once, by structure: values that were filled
+in are not scanned again for placeholders.
+"""
+
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -29,3 +35,74 @@ class Blob(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 # A text in a fact: itself while it is short, a reference to stored content when it is long.
 Text: TypeAlias = str | Blob
+
+
+Source: TypeAlias = Literal[
+    "message",  # what the user asked for when the run started
+    "input",  # a named input of the run
+    "output",  # the text of an earlier step
+    "result",  # a field of the structured result of an earlier step
+    "item",  # the item of the enclosing pass over a list
+    "index",  # its index, from 0
+    "iteration",  # number of the enclosing pass, from 1
+    "max",  # the most passes the enclosing repeat may make
+    "previous",  # output of the pass before
+    "previous_output",  # the text of a step in the pass before
+    "previous_result",  # a field of the structured result of a step in the pass before
+    "rejection",  # what a person said when rejecting
+    "setting",  # a named value of the surroundings: artifacts folder, base branch, docs folder
+    "feedback",  # what a person said at the last gate
+    "run",  # id of the run
+    "workspace",  # the working directory
+]
+
+
+class Ref(Record, frozen=True, kw_only=True, tag="ref", tag_field="part"):
+    """A place to fill. `name` is a step id or an input's name, `field` a dotted path inside. With
+    `up`, what is said of a pass is said of one so many loops further out; with `json` the value
+    is filled in as JSON, so that a text cannot break the structure around it. `if_skipped` takes
+    the place of the value when the step that it names did not run.
+    """
+
+    of: Source
+    name: str | None = None
+    field: str | None = None
+    up: int = 0
+    json: bool = False
+    if_skipped: str | None = None
+
+
+class Lit(Record, frozen=True, kw_only=True, tag="text", tag_field="part"):
+    """Literal text."""
+
+    text: str
+
+
+Template: TypeAlias = tuple[Lit | Ref, ...]
+
+
+def literal(text: str) -> Template:
+    """The template that is just this text."""
+    return (Lit(text=text),) if text else ()
+
+
+# A list to go over: written out, or found where a reference points.
+class LiteralItems(Record, frozen=True, kw_only=True, tag="items", tag_field="list"):
+    """A list written in the definition."""
+
+    values: tuple[JsonValue, ...]
+
+
+class ItemsFrom(Record, frozen=True, kw_only=True, tag="from", tag_field="list"):
+    """A list found in the structured result of an earlier step, or in an input."""
+
+    ref: Ref
+
+
+class ItemsExpr(Record, frozen=True, kw_only=True, tag="expr", tag_field="list"):
+    """A list computed by an expression when the step starts."""
+
+    expr: str
+
+
+ItemSource: TypeAlias = LiteralItems | ItemsFrom | ItemsExpr

@@ -1,7 +1,7 @@
-"""Trackers: artifacts, todos, sprints and projects, and the rules that hold for them.
+"""Trackers: artifacts, todos, sprints and projects, and their rules.
 
-A thing is an `Item`: who it belongs to (`scope`, a session or a run), what it is (`kind`) and its
-values. Which values those are, and how they may change, is said here; where they are kept, is not.
+An `Item` has a `scope` (the session or run that it belongs to), a `kind` and values. This
+module defines which values exist and how they may change; storage is defined elsewhere.
 """
 
 import re
@@ -89,7 +89,7 @@ def slug_of(title: str) -> str:
 # -- where they are kept --------------------------------------------------------------------------
 
 
-class Having(NamedTuple):
+class ItemText(NamedTuple):
     """That one version of a thing has a certain text."""
 
     scope: str
@@ -98,7 +98,7 @@ class Having(NamedTuple):
     text: str
 
 
-class Book(Protocol):
+class TrackerChange(Protocol):
     """The trackers inside of one change: what is put here is kept together, or not at all."""
 
     def get(self, scope: str, kind: Kind, item: str) -> Item | None: ...
@@ -112,7 +112,7 @@ class Book(Protocol):
     def put_all(self, items: Sequence[Item]) -> None:
         """The same for many, in their order."""
 
-    def having(self, kind: Kind, name: str) -> list[Having]:
+    def having(self, kind: Kind, name: str) -> list[ItemText]:
         """Things of every scope that have a text under this name, the older versions too."""
 
     def drop(self, scope: str, kind: Kind, item: str) -> None:
@@ -122,13 +122,13 @@ class Book(Protocol):
 class Trackers(Protocol):
     """Keeps artifacts, todos, sprints and projects."""
 
-    def change(self, key: str, work: Callable[[Book], str]) -> str:
+    def change(self, key: str, work: Callable[[TrackerChange], str]) -> str:
         """Make a change once. The answer of `work` is kept under the key, together with what it
         did; under a key that was used before nothing is done, and the answer is the one of then.
         An exception of `work` is raised, and nothing is kept.
         """
 
-    async def change_aside(self, key: str, work: Callable[[Book], str]) -> str:
+    async def change_aside(self, key: str, work: Callable[[TrackerChange], str]) -> str:
         """The same for a change that takes a while: the event loop goes on meanwhile."""
 
     def get(self, scope: str, kind: Kind, item: str) -> Item | None: ...
@@ -138,5 +138,5 @@ class Trackers(Protocol):
     def versions(self, scope: str, kind: Kind, item: str) -> list[Item]:
         """All versions of it, the newest last."""
 
-    def having(self, kind: Kind, name: str) -> list[Having]:
+    def having(self, kind: Kind, name: str) -> list[ItemText]:
         """As in a book."""

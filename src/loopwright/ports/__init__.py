@@ -1,42 +1,44 @@
-"""Ports: what the core needs from the world, as protocols. Adapters implement them; `app` chooses.
+"""Ports: the protocols through which the core uses the outside world. Adapters implement them.
 
-Two matter most. `EventLog` keeps facts: gapless numbers, expected-version appends, blobs, a tail.
-`Performer` answers effects. `ModelClient` is for performers of model calls, `Cards` keeps small
-records beside the runs. One contract suite runs over every implementation of each.
+The two most important ones: `EventLog` stores events (numbers without gaps, appends with an
+expected version, blobs, a tail), and `Performer` executes effects. `ModelClient` is for
+performers of model calls, `Cards` stores small records besides the runs. One contract suite
+tests every implementation of each.
 
-May import: kernel, model, errors. Start reading at `runs.py`; import from here alone.
+May import: kernel, model, errors. Start reading at `runs.py`; import from this package only.
 """
 
-from loopwright.ports.activity import (
-    IGNORED_ACTIVITY,
-    ActivityEntry,
-    ActivityKind,
-    ActivitySink,
-    IgnoredActivity,
-)
-from loopwright.ports.cards import NOTICE, NOTICE_HEAD, OF_A_RUN, PICTURE, AuditRow, Card, Cards
 from loopwright.ports.runs import (
     CHAT_SURFACE,
+    IGNORED_ACTIVITY,
     NO_BLOBS,
     NO_VALUES,
     OPEN_STATUSES,
+    UNLIMITED,
+    ActivityEntry,
+    ActivityKind,
+    ActivitySink,
+    AgentChannel,
+    AgentTools,
     Answer,
     Append,
     Ask,
     Bus,
     Clock,
     Delta,
-    Done,
+    EffectFailure,
+    EffectJob,
+    EffectSuccess,
     EventLog,
-    Failed,
     Headline,
-    Job,
-    Letter,
+    IgnoredActivity,
+    InboxMessage,
     Liveness,
+    Meter,
     ModelCatalogue,
     ModelClient,
-    Numbered,
-    Offered,
+    NumberedEvent,
+    OfferedTools,
     OpenGate,
     Owner,
     Performer,
@@ -44,22 +46,29 @@ from loopwright.ports.runs import (
     RunReader,
     RunRow,
     RunStatus,
-    Talk,
-    Told,
     ToolEnd,
-    Tools,
+    ToolReply,
+    UnlimitedMeter,
     UsageRow,
 )
-from loopwright.ports.usage_meter import UNLIMITED, Meter, UnlimitedMeter
-from loopwright.ports.workspaces import (
+from loopwright.ports.storage import (
+    APPLIED,
     NO_FILES,
+    NOTICE,
+    NOTICE_HEAD,
+    OF_A_RUN,
+    PICTURE,
+    AppliedChanges,
+    AuditRow,
+    Card,
+    Cards,
     ChangeStatus,
     FileChange,
     FilesOfInterest,
     Progress,
     Workspaces,
+    Worktrees,
 )
-from loopwright.ports.worktrees import APPLIED, Applied, Worktrees
 
 __all__ = [
     "APPLIED",
@@ -77,9 +86,11 @@ __all__ = [
     "ActivityEntry",
     "ActivityKind",
     "ActivitySink",
+    "AgentChannel",
+    "AgentTools",
     "Answer",
     "Append",
-    "Applied",
+    "AppliedChanges",
     "Ask",
     "AuditRow",
     "Bus",
@@ -88,21 +99,21 @@ __all__ = [
     "ChangeStatus",
     "Clock",
     "Delta",
-    "Done",
+    "EffectFailure",
+    "EffectJob",
+    "EffectSuccess",
     "EventLog",
-    "Failed",
     "FileChange",
     "FilesOfInterest",
     "Headline",
     "IgnoredActivity",
-    "Job",
-    "Letter",
+    "InboxMessage",
     "Liveness",
     "Meter",
     "ModelCatalogue",
     "ModelClient",
-    "Numbered",
-    "Offered",
+    "NumberedEvent",
+    "OfferedTools",
     "OpenGate",
     "Owner",
     "Performer",
@@ -111,10 +122,8 @@ __all__ = [
     "RunReader",
     "RunRow",
     "RunStatus",
-    "Talk",
-    "Told",
     "ToolEnd",
-    "Tools",
+    "ToolReply",
     "UnlimitedMeter",
     "UsageRow",
     "Workspaces",

@@ -1,7 +1,11 @@
-"""Ports of runs: the log, the performer and whom they talk to.
+"""Ports of runs: the event log, the performer, model clients, live activity and live usage.
 
-What is made for every pass (`Append`, `Job`, `Done`, `Failed`) is a msgspec struct: cheap to make,
-and unseen by the garbage collector, which is safe because none can be part of a circle.
+Records that are made for every iteration (appends, jobs and their answers) are msgspec structs:
+cheap to make, and invisible to the garbage collector, which is safe because none is part of a
+cycle.
+
+A backend reports activity while a call runs; the runtime stores the entries in batches,
+attached to the effect of the call. Recording never blocks and never fails the call.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -12,17 +16,107 @@ from typing import Final, Literal, Protocol, TypeAlias, final
 
 import msgspec
 
-from loopwright.kernel.calls import AnyCall
-from loopwright.kernel.facts import NO_USAGE, AnyFact, Failure, Snapshot, ToolUse, Usage
-from loopwright.model.exchange import ModelEvent, ModelRequest, Pricing
-from loopwright.model.messages import AnyMessage, CallPart, ToolSpec
+from loopwright.kernel.event_parts import NO_USAGE, AnyCall, Failure, Snapshot, ToolUse, Usage
+from loopwright.kernel.events import AnyEvent
+from loopwright.model.chat import (
+    AnyMessage,
+    CallPart,
+    ChatTool,
+    ModelEvent,
+    ModelRequest,
+    Pricing,
+    RequestedCall,
+)
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.record import JsonValue, Text
 from loopwright.model.sandbox import SandboxLevel
-from loopwright.model.turns import WantedCall
-from loopwright.ports.activity import IGNORED_ACTIVITY, ActivitySink
-from loopwright.ports.cards import AuditRow, Card
-from loopwright.ports.usage_meter import UNLIMITED, Meter
+from loopwright.ports.storage import AuditRow, Card
+
+ActivityKind: TypeAlias = Literal[
+    "tool",  # any tool that is none of the others
+    "command",  # a command line was run
+    "edit",  # a file was written, edited, moved or deleted
+    "read",  # a file or a folder was read, listed or searched
+    "fetch",  # a host was contacted
+    "status",  # the agent reported its own state: reconnecting, rate limited
+    "denied",  # the agent was denied a permission; `text` names what would allow it
+    "stderr",  # the program wrote to standard error and succeeded; `result` is the end of it
+    "warning",  # Loopwright noted something about the call; `text` says what
+]
+
+
+class ActivityEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One thing that an agent did. `arguments` and `result` are whole texts; the runtime masks
+    secrets, cuts them at a cap and stores them by content. `ok` is None while nobody knows.
+    """
+
+    kind: ActivityKind
+    tool: str = ""  # the agent's own name for it
+    target: str = ""  # the path, command line or host
+    ok: bool | None = None
+    code: int | None = None  # exit code of a command
+    ms: int | None = None  # duration
+    text: str = ""  # one short line for people
+    arguments: str = ""
+    result: str = ""
+
+
+class ActivitySink(Protocol):
+    """Where a backend reports what its agent does. Nothing that is reported makes it raise."""
+
+    def hide(self, values: Callable[[], Mapping[str, str]]) -> None:
+        """Name the secrets that the agent was given: variables and their values, which are never
+        stored. They are asked for when something is recorded.
+        """
+
+    def redact(self, text: str) -> str:
+        """A text without the secrets that the agent was given."""
+
+    def record(self, entry: ActivityEntry) -> None:
+        """Record an entry that is complete. Entries beyond the cap of a call are counted only."""
+
+    def keep_stream(self, chunk: bytes) -> None:
+        """Keep the agent's own output, as it is read; stored compressed when the call ends."""
+
+
+class IgnoredActivity:
+    """A sink that stores nothing, for dry runs and tests of backends."""
+
+    def hide(self, values: Callable[[], Mapping[str, str]]) -> None:
+        """Nothing is stored, so nothing has to be hidden."""
+
+    def redact(self, text: str) -> str:
+        """Nothing is hidden."""
+        return text
+
+    def record(self, entry: ActivityEntry) -> None:
+        """Drop the entry."""
+
+    def keep_stream(self, chunk: bytes) -> None:
+        """Drop the bytes."""
+
+
+IGNORED_ACTIVITY = IgnoredActivity()
+
+
+class Meter(Protocol):
+    """Watches one call against the budgets around it."""
+
+    def report(self, usage: Usage) -> str | None:
+        """Record everything that the call has used so far. Returns the budget that is exceeded, in
+        words; the backend must then end the call. None: the call may continue.
+        """
+
+
+class UnlimitedMeter:
+    """A meter without any budget."""
+
+    def report(self, usage: Usage) -> str | None:
+        return None
+
+
+UNLIMITED = UnlimitedMeter()
+
 
 RunStatus: TypeAlias = Literal[
     "running", "paused", "waiting", "completed", "exhausted", "failed", "cancelled"
@@ -103,7 +197,7 @@ class Append(msgspec.Struct, kw_only=True, gc=False):
 
     run: str
     expected: int
-    facts: Sequence[AnyFact]
+    facts: Sequence[AnyEvent]
     blobs: Mapping[str, bytes] = NO_BLOBS
     headline: Headline | None = None
     gates_opened: Sequence[OpenGate] = ()
@@ -116,11 +210,11 @@ class Append(msgspec.Struct, kw_only=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Numbered:
+class NumberedEvent:
     """A fact with its number in its run."""
 
     seq: int
-    fact: AnyFact
+    fact: AnyEvent
 
 
 class EventLog(Protocol):
@@ -136,7 +230,7 @@ class EventLog(Protocol):
 
     def read(
         self, run: str, after: int = 0, limit: int | None = None, *, as_is: bool = False
-    ) -> list[Numbered]:
+    ) -> list[NumberedEvent]:
         """Facts with numbers above `after`, in order, at most `limit`; NotFound if no such run.
         StorageError where they were changed after they were recorded; with `as_is` they are read
         all the same, to be looked at and for nothing else.
@@ -257,7 +351,7 @@ class Bus(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
+class InboxMessage:
     """A message as it is handed to an agent under way."""
 
     sender: str
@@ -266,18 +360,18 @@ class Letter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class ToolReply:
     """What an agent is told when it has asked something of its run."""
 
     text: str
     ok: bool = True
-    messages: tuple[Letter, ...] = ()
+    messages: tuple[InboxMessage, ...] = ()
 
 
-class Talk(Protocol):
+class AgentChannel(Protocol):
     """What the agent of a call under way may ask of its run: the tools of the run."""
 
-    def use(self, tool: str, arguments: JsonValue) -> Awaitable[Told]:
+    def use(self, tool: str, arguments: JsonValue) -> Awaitable[ToolReply]:
         """Use a tool; answered when what follows from it is durable. Never raises for what an
         agent may ask.
         """
@@ -289,7 +383,7 @@ class Talk(Protocol):
 
 
 @final
-class Job(msgspec.Struct, kw_only=True):
+class EffectJob(msgspec.Struct, kw_only=True):
     """One effect as a performer sees it: what to do, where, and under which key."""
 
     run: str
@@ -317,10 +411,10 @@ class Job(msgspec.Struct, kw_only=True):
     fresh_bytecode: bool = False  # a check: Python reads no bytecode that somebody left behind
     hidden: str | None = None  # a signal whose tags those who look on do not see
     used: AbstractSet[int] = frozenset()  # bookmarks that this agent has already used up
-    talk: Talk | None = None
+    talk: AgentChannel | None = None
     system: str | None = None  # instead of the agent's own
     messages: tuple[AnyMessage, ...] = ()  # a conversation with a chat model so far
-    offers: tuple[ToolSpec, ...] = ()  # tools of the run, for a chat model
+    offers: tuple[ChatTool, ...] = ()  # tools of the run, for a chat model
     arguments: str = "{}"  # of a tool, as JSON
     approved: bool = False  # a person has let this very call of a tool through
     task: str = ""  # to be recorded with a chat model's turn, for when a later pass goes on
@@ -337,7 +431,7 @@ class Job(msgspec.Struct, kw_only=True):
 
 
 @final
-class Done(msgspec.Struct, kw_only=True, gc=False):
+class EffectSuccess(msgspec.Struct, kw_only=True, gc=False):
     """An effect's answer."""
 
     output: str = ""
@@ -353,7 +447,7 @@ class Done(msgspec.Struct, kw_only=True, gc=False):
 
 
 @final
-class Failed(msgspec.Struct, kw_only=True, gc=False):
+class EffectFailure(msgspec.Struct, kw_only=True, gc=False):
     """The other answer: it did not work, and why."""
 
     error: Failure
@@ -366,7 +460,7 @@ class Failed(msgspec.Struct, kw_only=True, gc=False):
     model: str = ""
 
 
-Answer: TypeAlias = Done | Failed
+Answer: TypeAlias = EffectSuccess | EffectFailure
 
 
 class Question(msgspec.Struct, kw_only=True, frozen=True):
@@ -379,7 +473,7 @@ class Question(msgspec.Struct, kw_only=True, frozen=True):
     number: int = 0
 
 
-Ask: TypeAlias = Callable[[Job, Question], Awaitable[bool]]
+Ask: TypeAlias = Callable[[EffectJob, Question], Awaitable[bool]]
 """Asks a person, durably; True is an approval, and nothing else is."""
 
 
@@ -388,14 +482,14 @@ class Performer(Protocol):
     an agent or a program may do. Cancelling the wait ends everything that the effect has started.
     """
 
-    def perform(self, job: Job) -> Answer | Awaitable[Answer]: ...
+    def perform(self, job: EffectJob) -> Answer | Awaitable[Answer]: ...
 
 
-class Offered(Protocol):
+class OfferedTools(Protocol):
     """The tools that a model may be told of, and which of them cannot be asked for now."""
 
     @property
-    def tools(self) -> tuple[ToolSpec, ...]: ...
+    def tools(self) -> tuple[ChatTool, ...]: ...
 
     @property
     def problems(self) -> tuple[str, ...]: ...
@@ -414,13 +508,13 @@ class ToolEnd(Protocol):
     def code(self) -> int | None: ...
 
 
-class Tools(Protocol):
+class AgentTools(Protocol):
     """What one agent may do in one workspace, and the only way to it."""
 
-    async def specs(self) -> Offered:
+    async def specs(self) -> OfferedTools:
         """What there is."""
 
-    async def resolve(self, call: CallPart) -> WantedCall:
+    async def resolve(self, call: CallPart) -> RequestedCall:
         """A call that a model wants, under the tool's own name, or what is wrong with it."""
 
     async def run(
@@ -463,10 +557,10 @@ class RunReader(Protocol):
     @property
     def log(self) -> EventLog: ...
 
-    def facts(self, run: str, after: int = 0) -> list[Numbered]:
+    def facts(self, run: str, after: int = 0) -> list[NumberedEvent]:
         """The events of a run; one that has none at all is damaged."""
 
-    def plan(self, first: AnyFact) -> Plan:
+    def plan(self, first: AnyEvent) -> Plan:
         """The plan that a run was started with."""
 
     def read_text(self, text: Text | None) -> str:

@@ -1,8 +1,9 @@
-"""A log that keeps nothing: the same behaviour in plain dictionaries, for tests and simulation.
+"""A log in plain dictionaries, with the behaviour of the real one, for tests and simulation.
 
-A `MemoryStore` is the disk, a `MemoryLog` is a process that uses it: several logs over one store
-are several processes. An append goes through `deliver` twice, once to be committed and once to be
-told. A simulation that drops what is to be delivered has a crash before the commit or after it.
+A `MemoryStore` is the disk, a `MemoryLog` is a process that uses it: several logs over one
+store are several processes. An append goes through `deliver` twice, once to be committed and
+once to be reported. A simulation that drops a delivery has a crash before the commit or after
+it.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from loopwright.errors import LoopwrightError
-from loopwright.kernel.facts import NO_USAGE, Usage
+from loopwright.kernel.event_parts import NO_USAGE, Usage
 from loopwright.ports import (
     OPEN_STATUSES,
     Append,
@@ -19,19 +20,19 @@ from loopwright.ports import (
     Card,
     Headline,
     Liveness,
-    Numbered,
+    NumberedEvent,
     OpenGate,
     Owner,
     RunRow,
     RunStatus,
     UsageRow,
 )
-from loopwright.stores import refusals
-from loopwright.stores.chain import Digest, Segment, followed, genesis, inspect, link, numbered
-from loopwright.stores.edge import Done, Entry, admit
-from loopwright.stores.forgetting import hashes, still_open
-from loopwright.stores.owners import keepers
-from loopwright.stores.telling import Telling, Watcher, submitted
+from loopwright.stores import append_validation
+from loopwright.stores.append_validation import Done, PendingAppend, validate_append
+from loopwright.stores.hash_chain import Digest, Segment, followed, genesis, inspect, link, numbered
+from loopwright.stores.sqlite.records import content_hashes, open_run_error
+from loopwright.stores.sqlite.run_tables import living_owners
+from loopwright.stores.subscribers import Subscribers, Watcher, submit_appends
 
 Deliver = Callable[[Callable[[], None]], None]
 
@@ -78,8 +79,8 @@ class MemoryLog:
         self._disk = store if store is not None else MemoryStore()
         self.alive = alive
         self._deliver = deliver
-        self._telling = Telling()
-        self._waiting: deque[Entry] = deque()
+        self._telling = Subscribers()
+        self._waiting: deque[PendingAppend] = deque()
         self._closed = False
         self._own_writes = 0
         self._seen = self._disk.writes
@@ -88,7 +89,7 @@ class MemoryLog:
         """Queue an append; commit and answer each come through `deliver`."""
         self._store()
         try:
-            entry = admit(append, done)
+            entry = validate_append(append, done)
         except LoopwrightError as error:
             refusal = error
             self._deliver(lambda: done(refusal))
@@ -98,7 +99,7 @@ class MemoryLog:
 
     async def append(self, append: Append) -> None:
         """`submit` and wait."""
-        await submitted(self.submit, append)
+        await submit_appends(self.submit, append)
 
     def subscribe(self, watcher: Watcher) -> Callable[[], None]:
         """Call `watcher` with run and version after every append; the answer ends that."""
@@ -106,12 +107,12 @@ class MemoryLog:
 
     def read(
         self, run: str, after: int = 0, limit: int | None = None, *, as_is: bool = False
-    ) -> list[Numbered]:
+    ) -> list[NumberedEvent]:
         """Facts with numbers above `after`, in order, at most `limit`. `as_is`: also when their
         hash chain breaks.
         """
         after = max(after, 0)
-        facts: list[Numbered] = []
+        facts: list[NumberedEvent] = []
         segments = self._run(run).segments
         before = genesis(run)
         for segment in segments:
@@ -138,7 +139,7 @@ class MemoryLog:
         """Content by its hash."""
         body = self._store().blobs.get(digest)
         if body is None:
-            raise refusals.no_blob(digest)
+            raise append_validation.no_blob_error(digest)
         return body
 
     def row(self, run: str) -> RunRow:
@@ -205,7 +206,7 @@ class MemoryLog:
         self._flush()
         found = {name: self._run(name) for name in runs}
         kept = {name: _keeper(run.owner, run.headline) for name, run in found.items()}
-        answer = keepers(kept, owner, self.alive)
+        answer = living_owners(kept, owner, self.alive)
         for name, keeper in answer.items():
             if keeper is None:
                 found[name].owner = owner
@@ -226,9 +227,9 @@ class MemoryLog:
         disk, named = self._store(), list(runs)
         for run in named:
             if self._run(run).headline.status in OPEN_STATUSES:
-                raise still_open(run)
-        gone = hashes(one.body for run in named for one in disk.runs.pop(run).segments)
-        left = hashes(one.body for run in disk.runs.values() for one in run.segments)
+                raise open_run_error(run)
+        gone = content_hashes(one.body for run in named for one in disk.runs.pop(run).segments)
+        left = content_hashes(one.body for run in disk.runs.values() for one in run.segments)
         removed = [name for name in disk.blobs if name.encode() in gone - left]
         for name in removed:
             del disk.blobs[name]
@@ -263,13 +264,13 @@ class MemoryLog:
 
     def _store(self) -> MemoryStore:
         if self._closed:
-            raise refusals.closed()
+            raise append_validation.closed_error()
         return self._disk
 
     def _run(self, run: str) -> _Run:
         found = self._store().runs.get(run)
         if found is None:
-            raise refusals.no_run(run)
+            raise append_validation.no_run_error(run)
         return found
 
     def _wrote(self) -> None:
@@ -294,22 +295,22 @@ class MemoryLog:
         run = disk.runs.get(append.run)
         owner = run.owner if run is not None else None
         if append.token is not None and (owner is None or owner.token != append.token):
-            return refusals.fenced(append.run)
+            return append_validation.fenced_error(append.run)
         version = run.version if run is not None else 0
         if append.expected != version:
-            return refusals.stale(append, version)
+            return append_validation.stale_error(append, version)
         headline = append.headline
         if headline is not None and headline.key and headline.status in OPEN_STATUSES:
             for name, other in disk.runs.items():
                 if name != append.run and _holds(other.headline, headline.key):
-                    return refusals.key_taken(headline.key, name)
+                    return append_validation.key_taken_error(headline.key, name)
         for gate in append.gates_opened:
             holder = disk.gates.get(gate.gate)
             if holder is not None and holder.run != append.run:
-                return refusals.gate_taken(gate.gate, holder.run)
+                return append_validation.gate_taken_error(gate.gate, holder.run)
         return None
 
-    def _commit(self, entry: Entry) -> None:
+    def _commit(self, entry: PendingAppend) -> None:
         append, disk = entry.append, self._disk
         run = disk.runs.get(append.run)
         if append.headline is not None:

@@ -1,6 +1,6 @@
-"""Trackers in the file of the log, and trackers that keep nothing.
+"""Trackers in the database of the log, and trackers in memory.
 
-A change and its receipt are one transaction, in its place among the appends of the log.
+A change and its receipt are one transaction, in order with the appends of the log.
 """
 
 import sqlite3
@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 import msgspec
 
 from loopwright.errors import LoopwrightError
-from loopwright.model.trackers import Book, Having, Item, Kind, Values
+from loopwright.model.trackers import Item, ItemText, Kind, TrackerChange, Values
 from loopwright.ports import AuditRow
-from loopwright.stores import cards
-from loopwright.stores.sqlite import SqliteLog
+from loopwright.stores.sqlite import records
+from loopwright.stores.sqlite.log import SqliteLog
 
 _FIELDS = "scope, kind, id, version, at, body"
 _ONE = f"SELECT {_FIELDS} FROM item WHERE scope = ? AND kind = ? AND id = ?"
@@ -103,8 +103,8 @@ class _Page:
             ),
         )
 
-    def having(self, kind: Kind, name: str) -> list[Having]:
-        return [Having(*row) for row in self._db.execute(_HAVING, (kind, name)).fetchall()]
+    def having(self, kind: Kind, name: str) -> list[ItemText]:
+        return [ItemText(*row) for row in self._db.execute(_HAVING, (kind, name)).fetchall()]
 
     def drop(self, scope: str, kind: Kind, item: str) -> None:
         for table in ("item", "item_before"):
@@ -120,7 +120,7 @@ class _Refused(LoopwrightError):
         self.why = why
 
 
-def _answer(work: Callable[[Book], str], page: _Page) -> str:
+def _answer(work: Callable[[TrackerChange], str], page: _Page) -> str:
     try:
         return work(page)
     except sqlite3.Error:
@@ -130,9 +130,9 @@ def _answer(work: Callable[[Book], str], page: _Page) -> str:
 
 
 def _once(
-    key: str, work: Callable[[Book], str], audit: Sequence[AuditRow]
+    key: str, work: Callable[[TrackerChange], str], audit: Sequence[AuditRow]
 ) -> Callable[[sqlite3.Connection], str]:
-    cards.check((), audit)
+    records.check_write((), audit)
 
     def once(db: sqlite3.Connection) -> str:
         known = db.execute(_RECEIPT, (key,)).fetchall()
@@ -140,7 +140,7 @@ def _once(
             return str(known[0][0])
         answer = _answer(work, _Page(db))
         db.execute("INSERT INTO receipt VALUES (?, ?)", (key, answer))
-        cards.insert_audit(db, audit)
+        records.insert_audit(db, audit)
         return answer
 
     return once
@@ -154,14 +154,16 @@ class SqliteTrackers:
     def __init__(self, log: SqliteLog) -> None:
         self._log = log
 
-    def change(self, key: str, work: Callable[[Book], str], audit: Sequence[AuditRow] = ()) -> str:
+    def change(
+        self, key: str, work: Callable[[TrackerChange], str], audit: Sequence[AuditRow] = ()
+    ) -> str:
         try:
             return self._log.transact(_once(key, work, audit))
         except _Refused as refused:
             raise refused.why from None
 
     async def change_aside(
-        self, key: str, work: Callable[[Book], str], audit: Sequence[AuditRow] = ()
+        self, key: str, work: Callable[[TrackerChange], str], audit: Sequence[AuditRow] = ()
     ) -> str:
         try:
             return await self._log.transact_aside(_once(key, work, audit))
@@ -180,8 +182,8 @@ class SqliteTrackers:
         older = [_item(row) for row in self._log.query(_BEFORE, scope, kind, item)]
         return [*older, newest] if newest is not None else []
 
-    def having(self, kind: Kind, name: str) -> list[Having]:
-        return [Having(*row) for row in self._log.query(_HAVING, kind, name)]
+    def having(self, kind: Kind, name: str) -> list[ItemText]:
+        return [ItemText(*row) for row in self._log.query(_HAVING, kind, name)]
 
 
 @dataclass(slots=True)
@@ -191,7 +193,7 @@ class MemoryTrackers:
     items: dict[Place, list[Item]] = field(default_factory=dict)
     receipts: dict[str, str] = field(default_factory=dict)
 
-    def change(self, key: str, work: Callable[[Book], str]) -> str:
+    def change(self, key: str, work: Callable[[TrackerChange], str]) -> str:
         if key not in self.receipts:
             page = _Leaf({place: list(versions) for place, versions in self.items.items()})
             answer = work(page)
@@ -199,7 +201,7 @@ class MemoryTrackers:
             self.receipts[key] = answer
         return self.receipts[key]
 
-    async def change_aside(self, key: str, work: Callable[[Book], str]) -> str:
+    async def change_aside(self, key: str, work: Callable[[TrackerChange], str]) -> str:
         return self.change(key, work)
 
     def get(self, scope: str, kind: Kind, item: str) -> Item | None:
@@ -211,7 +213,7 @@ class MemoryTrackers:
     def versions(self, scope: str, kind: Kind, item: str) -> list[Item]:
         return list(self.items.get((scope, kind, item), ()))
 
-    def having(self, kind: Kind, name: str) -> list[Having]:
+    def having(self, kind: Kind, name: str) -> list[ItemText]:
         return _Leaf(self.items).having(kind, name)
 
 
@@ -249,9 +251,9 @@ class _Leaf:
         for item in items:
             self.put(item)
 
-    def having(self, kind: Kind, name: str) -> list[Having]:
+    def having(self, kind: Kind, name: str) -> list[ItemText]:
         return [
-            Having(one.scope, one.id, one.at, one.text(name))
+            ItemText(one.scope, one.id, one.at, one.text(name))
             for (_, what, _), versions in self.items.items()
             for one in versions
             if what == kind and isinstance(one.values.get(name), str)

@@ -1,9 +1,9 @@
-"""Syntax: what people write, read with positions and refused with reasons.
+"""Syntax: read definitions with positions, and report problems at their line and column.
 
-`read` turns bytes (YAML 1.2 or JSON) into a plain value that remembers where each part stands;
-`validate` holds that value against a pydantic model. Problems are values (`Diagnostic`), never
-exceptions, and every one names file, line, column and the fix.
+`read` turns bytes (YAML 1.2 or JSON) into a plain value that remembers the position of each
+part; `validate` checks that value against a pydantic model. Problems are values (`Diagnostic`),
+never exceptions, and every one names file, line, column and the fix.
 
-May import: errors, model, kernel (it needs none of them). Start at `reading.py`, then
-`validation.py`.
+May import: errors, model, kernel (it needs neither model nor kernel). Start at `readers.py`,
+then `validation.py`.
 """

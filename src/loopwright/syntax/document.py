@@ -1,13 +1,220 @@
-"""A value as read, with the place of each of its parts."""
+"""Documents with positions: source text, values, diagnostics and suggestions.
+
+A `Document` is a value as it was read, with the position of each part. A `Diagnostic` is one
+problem at one position. Invisible characters are refused because they make two different texts
+look the same.
+"""
 
 import json
-from collections.abc import Sequence
+import re
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from hashlib import blake2b
-from typing import TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
-from loopwright.syntax.diagnostic import Diagnostic, Position
-from loopwright.syntax.source import Source
+# Not in the categories below, yet drawn as nothing: fillers, the grapheme joiner, and the
+# variation selectors that can carry a whole hidden message.
+_INVISIBLE_LETTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+_SELECTORS = range(0xE0100, 0xE01F0)
+_HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+# What no text of a definition may hold, however it was written: storage and argument vectors
+# end at NUL, and a lone surrogate has no UTF-8 form.
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+def hidden_characters(text: str) -> list[tuple[int, int]]:
+    """Offset and code point of each hidden character; line feed and tab are none."""
+    if text.isascii() and text.isprintable():
+        return []
+    return [(at, ord(char)) for at, char in enumerate(text) if _is_hidden(char)]
+
+
+def check_text(text: str) -> str | None:
+    """Why `text` may not serve as an id, command or tool name; None where it may."""
+    found = hidden_characters(text)
+    if not found:
+        return None
+    at, code = found[0]
+    return f"hidden character {name_character(chr(code))} at character {at + 1}"
+
+
+def name_character(char: str) -> str:
+    """`U+202E RIGHT-TO-LEFT OVERRIDE`; controls have no name in Unicode."""
+    return f"U+{ord(char):04X} {unicodedata.name(char, '')}".rstrip()
+
+
+def unstorable(text: str) -> str | None:
+    """The first character that cannot be stored, or None."""
+    found = _UNSTORABLE.search(text)
+    return found[0] if found else None
+
+
+def escaped(text: str) -> str:
+    """The text with every hidden character shown, so that it cannot drive a terminal."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_shown(char) if _is_hidden(char) or char in "\n\t" else char for char in text)
+
+
+def _is_hidden(char: str) -> bool:
+    if char in "\n\t":
+        return False
+    return (
+        unicodedata.category(char) in _HIDDEN_CATEGORIES
+        or char in _INVISIBLE_LETTERS
+        or ord(char) in _SELECTORS
+    )
+
+
+def _shown(char: str) -> str:
+    short = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(char)
+    return short or (f"\\u{ord(char):04x}" if ord(char) <= 0xFFFF else f"\\U{ord(char):08x}")
+
+
+# More than this is a wall of text: the first ones are to be mended first.
+MAX_PROBLEMS = 50
+
+
+class Position(NamedTuple):
+    """Where something stands; both count from 1, columns in characters."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """A problem (or a warning) about a definition; `code` is a slug that scripts may rely on."""
+
+    file: str
+    line: int
+    column: int
+    code: str
+    message: str
+    hint: str | None = None
+    severity: Literal["error", "warning"] = "error"
+
+    def render(self) -> str:
+        """`file.yaml:12:5: unknown-field: max_iteration (did you mean max_iterations?)`."""
+        label = "warning: " if self.severity == "warning" else ""
+        hint = f" ({self.hint})" if self.hint else ""
+        # An option of the command line has no lines to count.
+        flag = self.file.startswith("--")
+        place = self.file if flag else f"{self.file}:{self.line}:{self.column}"
+        return escaped(f"{place}: {label}{self.code}: {self.message}{hint}")
+
+    def as_dict(self) -> dict[str, str | int | None]:
+        """The entry of an `errors` list in a problem report. A warning says that it is one."""
+        marked = {"severity": self.severity} if self.severity == "warning" else {}
+        return {
+            "file": self.file,
+            "line": self.line,
+            "column": self.column,
+            "code": self.code,
+            "message": self.message,
+            "hint": self.hint,
+            **marked,
+        }
+
+
+class ReadingStopped(Exception):
+    """Inside this room only: reading cannot go on, for the one reason given."""
+
+    def __init__(self, diagnostic: Diagnostic) -> None:
+        super().__init__(diagnostic.code)
+        self.diagnostic = diagnostic
+
+
+def in_order(problems: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """Each problem once, by position, and not more than a person will read."""
+    ordered = sorted(set(problems), key=lambda d: (d.line, d.column, d.code, d.message))
+    return ordered[:MAX_PROBLEMS]
+
+
+_UTF8_MARK = b"\xef\xbb\xbf"
+_OTHER_MARKS = (
+    (b"\xff\xfe\x00\x00", "UTF-32"),  # before UTF-16, whose mark is its beginning
+    (b"\x00\x00\xfe\xff", "UTF-32"),
+    (b"\xff\xfe", "UTF-16"),
+    (b"\xfe\xff", "UTF-16"),
+)
+_SAVE_AS_UTF8 = "save the file as UTF-8"
+
+# Neither YAML nor JSON has a use for these outside of an escape.
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufeff\ufffe\uffff]")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceText:
+    """Decoded text whose only line end is a line feed."""
+
+    file: str
+    text: str
+    _starts: list[int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        starts = [0, *(end.end() for end in re.finditer("\n", self.text))]
+        object.__setattr__(self, "_starts", starts)
+
+    def position(self, offset: int) -> Position:
+        """Line and column of a character."""
+        line = bisect_right(self._starts, max(offset, 0))
+        return Position(line, offset - self._starts[line - 1] + 1)
+
+    def problem(
+        self, offset: int, code: str, message: str, *, hint: str | None = None
+    ) -> Diagnostic:
+        """A diagnostic about what stands at `offset`."""
+        line, column = self.position(offset)
+        return Diagnostic(self.file, line, column, code, message, hint)
+
+    def refusal(
+        self, offset: int, code: str, message: str, *, hint: str | None = None
+    ) -> ReadingStopped:
+        """The same, for a problem after which reading makes no sense."""
+        return ReadingStopped(self.problem(offset, code, message, hint=hint))
+
+
+def decode(data: bytes, *, file: str) -> SourceText:
+    """UTF-8 with or without its mark, any line ends; everything else is refused by offset."""
+    for mark, name in _OTHER_MARKS:
+        if data.startswith(mark):
+            message = f"the file is {name}, not UTF-8, from byte offset 0 on"
+            raise ReadingStopped(Diagnostic(file, 1, 1, "encoding", message, _SAVE_AS_UTF8))
+    skipped = len(_UTF8_MARK) if data.startswith(_UTF8_MARK) else 0
+    try:
+        text = data[skipped:].decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = data[skipped : skipped + error.start].decode("utf-8")
+        at = skipped + error.start
+        message = f"byte 0x{data[at]:02x} at byte offset {at} is not UTF-8"
+        raise _at_end_of(before, file, message, hint=_SAVE_AS_UTF8) from None
+    found = _CONTROL.search(text)
+    if found:
+        before = text[: found.start()]
+        at = skipped + len(before.encode())
+        message = f"{_name(found[0])} at byte offset {at}"
+        hint = _SAVE_AS_UTF8 if found[0] == "\x00" else "remove it"
+        raise _at_end_of(before, file, message, hint=hint)
+    return SourceText(file, _plain_line_ends(text))
+
+
+def _at_end_of(before: str, file: str, message: str, *, hint: str) -> ReadingStopped:
+    source = SourceText(file, _plain_line_ends(before))
+    return source.refusal(len(source.text), "encoding", message, hint=hint)
+
+
+def _plain_line_ends(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
+def _name(char: str) -> str:
+    return "NUL" if char == "\x00" else f"control character {name_character(char)}"
+
 
 Value: TypeAlias = "dict[str, Value] | list[Value] | str | int | float | bool | None"
 Path: TypeAlias = Sequence[str | int]
@@ -21,7 +228,7 @@ def has(value: object, part: str | int) -> bool:
 
 
 @dataclass(slots=True)
-class Node:
+class DocumentNode:
     """One value in the text; `offset` is where it starts, `size` counts it and all inside it."""
 
     value: Value
@@ -29,7 +236,7 @@ class Node:
     size: int = 1
     height: int = 0
     fields: dict[str, "Field"] = field(default_factory=dict)
-    items: list["Node"] = field(default_factory=list)
+    items: list["DocumentNode"] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +244,7 @@ class Field:
     """A key of a mapping, and what it is set to."""
 
     offset: int
-    node: Node
+    node: DocumentNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +253,13 @@ class Document:
 
     value: Value
     file: str
-    _source: Source = field(repr=False, compare=False)
-    _root: Node = field(repr=False, compare=False)
+    _source: SourceText = field(repr=False, compare=False)
+    _root: DocumentNode = field(repr=False, compare=False)
 
     @classmethod
     def plain(cls, value: Value, *, file: str) -> "Document":
         """For a value that was never text, such as command-line flags: all of it is at 1:1."""
-        return cls(value, file, Source(file, ""), Node(value, 0))
+        return cls(value, file, SourceText(file, ""), DocumentNode(value, 0))
 
     @property
     def digest(self) -> str:
@@ -90,7 +297,7 @@ class Document:
         line, column = self.at(at)
         return Diagnostic(self.file, line, column, code, message, hint, "warning")
 
-    def _walk(self, path: Path) -> tuple[Node, Field | None]:
+    def _walk(self, path: Path) -> tuple[DocumentNode, Field | None]:
         """The deepest node on the path, and its key if all of the path exists and ends in one."""
         node, entry = self._root, None
         for part in path:
@@ -102,3 +309,75 @@ class Document:
             else:
                 return node, None
         return node, entry
+
+
+# Comparing is quadratic in the length of the word, and nobody mistypes a word this long.
+_LONGEST_WORD = 64
+_LONGEST_SHOWN = 60
+_CUTOFF = 0.65
+_SEPARATORS = re.compile(r"[-_\s.]+")
+_FIRST_PART = re.compile(r"[A-Za-z][a-z0-9]*")
+
+
+def suggest(word: str, known: Iterable[str], *, by_part: bool = True) -> str | None:
+    """The known word that `word` was probably meant to be. Without `by_part`, the whole words must
+    be alike.
+    """
+    if not 0 < len(word) <= _LONGEST_WORD:
+        return None
+    spelled = {name: _bare(name) for name in known if len(name) <= _LONGEST_WORD}
+    bare = _bare(word)
+    for name, spelling in spelled.items():
+        if spelling == bare and name != word:
+            return name
+    close = get_close_matches(bare, list(spelled.values()), n=1, cutoff=_CUTOFF)
+    # A word that says too much begins with the right one: max_passes is max, and so is maximum.
+    if by_part and not close:
+        begins = [one for one in spelled.values() if len(one) > 2 and bare.startswith(one)]
+        close = sorted(begins, key=len)[-1:]
+    if by_part and not close:
+        close = [part[0].lower() for part in [_FIRST_PART.match(word)] if part]
+    return next((n for n, s in spelled.items() if s in close and n != word), None)
+
+
+def did_you_mean(word: str, known: Iterable[str], *, by_part: bool = True) -> str | None:
+    """The hint that goes with `suggest`."""
+    found = suggest(word, known, by_part=by_part)
+    return f"did you mean {found}?" if found else None
+
+
+def misspelt(keys: Iterable[str], known: Collection[str], *wanted: str) -> bool:
+    """Whether one of the keys is unknown because it was meant to be one of `wanted`: to say that
+    those are missing would be no news then.
+    """
+    return any(suggest(key, known) in wanted for key in keys if key not in known)
+
+
+def show(value: object) -> str:
+    """A value as its author would recognise it, short."""
+    match value:
+        case dict():
+            return "a mapping" if value else "an empty mapping"
+        case list():
+            return "a list" if value else "an empty list"
+        case str() if len(value) > _LONGEST_SHOWN:
+            return json.dumps(clip(value), ensure_ascii=False)
+        case str() | None | bool() | int() | float():
+            return json.dumps(value, ensure_ascii=False)
+        case _:
+            return clip(repr(value))
+
+
+def clip(text: str) -> str:
+    """The text, or its beginning."""
+    return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
+
+
+def one_of(words: Sequence[str]) -> str:
+    """`a`, `a or b`, `a, b or c`."""
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def _bare(word: str) -> str:
+    return _SEPARATORS.sub("", word).lower()

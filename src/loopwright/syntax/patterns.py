@@ -1,9 +1,10 @@
-"""Patterns: compiled when a definition is loaded, so that none fails while a run is under way.
+"""Regular expressions: compiled when a definition is loaded, so that none fails during a run.
 
-The linear engine (RE2) answers in time linear in the text, for which it gives up look-around,
-back-references and large repetitions. A pattern of a check that needs them runs in the JavaScript
-engine instead: that one backtracks, so the search runs in a process with a time limit. Elsewhere
-such a pattern is refused, with a way around; so is one that any output would match.
+The linear engine (RE2) answers in time linear in the text; it has no look-around,
+back-references or large repetitions. A pattern of a check that needs them runs in the
+JavaScript engine instead, which backtracks, so the search runs in a process with a time limit.
+Elsewhere such a pattern is refused with a workaround; a pattern that would match any output is
+refused too.
 """
 
 import re
@@ -50,7 +51,7 @@ _GROUPS = {
 _OTHER_GROUP = ("conditional, recursive and branch-reset groups", "use a command check")
 
 
-class Fault(NamedTuple):
+class PatternFault(NamedTuple):
     """Why a pattern is refused; `column` counts its characters from 1, 0 is all of it."""
 
     code: str
@@ -72,17 +73,19 @@ def compiled(pattern: str, *, ignore_case: bool) -> "re2._Regexp":
     return re2.compile(pattern, options)
 
 
-def pattern_fault(pattern: str, *, ignore_case: bool = False) -> Fault | None:
+def pattern_fault(pattern: str, *, ignore_case: bool = False) -> PatternFault | None:
     """Why a pattern is refused, or None."""
     if not pattern:
-        return Fault("matches-everything", "an empty pattern matches any output", _BE_SPECIFIC)
+        return PatternFault(
+            "matches-everything", "an empty pattern matches any output", _BE_SPECIFIC
+        )
     if len(pattern) > MAX_PATTERN:
         message = f"the pattern has {len(pattern):,} characters; at most {MAX_PATTERN:,} are taken"
-        return Fault("regex-too-big", message, _USE_SCRIPT)
+        return PatternFault("regex-too-big", message, _USE_SCRIPT)
     return _scan(pattern) or engine_fault(pattern, ignore_case=ignore_case)
 
 
-def pattern_engine(pattern: str, *, ignore_case: bool = False) -> Engine | Fault:
+def pattern_engine(pattern: str, *, ignore_case: bool = False) -> Engine | PatternFault:
     """The engine that runs the pattern of a check, or why there is none. Words that only other
     languages than JavaScript know are refused there: they would be plain letters.
     """
@@ -113,16 +116,18 @@ def _has_foreign_words(pattern: str) -> bool:
     return unknown or "[[:" in pattern
 
 
-def engine_fault(pattern: str, *, ignore_case: bool) -> Fault | None:
+def engine_fault(pattern: str, *, ignore_case: bool) -> PatternFault | None:
     """Why the engine does not take a pattern, or why taking it would be of no use."""
     try:
         program = compiled(pattern, ignore_case=ignore_case)
     except re2.error as error:
         return _refused(pattern, error)
     if program.programsize > MAX_PROGRAM:
-        return Fault("regex-too-big", "the pattern is too big once repetitions are written out")
+        return PatternFault(
+            "regex-too-big", "the pattern is too big once repetitions are written out"
+        )
     if all(program.search(text) for text in _ANY_OUTPUT):
-        return Fault("matches-everything", "the pattern matches any output", _BE_SPECIFIC)
+        return PatternFault("matches-everything", "the pattern matches any output", _BE_SPECIFIC)
     return None
 
 
@@ -131,18 +136,18 @@ _BE_SPECIFIC = "say what the output must contain"
 _USE_SCRIPT = "use a command check with a script of yours"
 
 
-def _scan(pattern: str) -> Fault | None:
+def _scan(pattern: str) -> PatternFault | None:
     """What can be told without the engine: features it lacks, repetitions beyond its range."""
     for token in _TOKEN.finditer(pattern):
         column = token.start() + 1
         feature = _feature(token)
         if feature:
             name, hint = feature
-            return Fault("regex-feature", f"{name} are not supported", hint, column)
+            return PatternFault("regex-feature", f"{name} are not supported", hint, column)
         counts = [int(n[:9]) for n in (token["low"], token["high"]) if n]
         if counts and max(counts) > MAX_REPETITION:
             message = f"{token[0]} repeats more than {MAX_REPETITION:,} times"
-            return Fault("regex-too-big", message, _USE_SCRIPT, column)
+            return PatternFault("regex-too-big", message, _USE_SCRIPT, column)
     return None
 
 
@@ -162,24 +167,28 @@ def _feature(token: "re.Match[str]") -> tuple[str, str] | None:
     return _BACK_REFERENCE if is_reference else None
 
 
-def _refused(pattern: str, error: Exception) -> Fault:
+def _refused(pattern: str, error: Exception) -> PatternFault:
     """The engine's own words, with the column that they speak of."""
     raw = error.args[0]
     words = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else str(raw)
     problem, _, fragment = words.partition(": ")
     if problem == "missing )":
-        return Fault("bad-regex", "a ( is not closed", "close it, or write \\(", _open(pattern))
+        return PatternFault(
+            "bad-regex", "a ( is not closed", "close it, or write \\(", _open(pattern)
+        )
     if problem == "unexpected )":
-        return Fault("bad-regex", "a ) closes nothing", "remove it, or write \\)", _open(pattern))
+        return PatternFault(
+            "bad-regex", "a ) closes nothing", "remove it, or write \\)", _open(pattern)
+        )
     column = max(pattern.rfind(fragment), 0) + 1 if fragment else 1
     if times := repeated_times(fragment):
         return _stacked(times, column)
     if "too large" in problem:
-        return Fault("regex-too-big", "repetitions of repetitions", _USE_SCRIPT, column)
+        return PatternFault("regex-too-big", "repetitions of repetitions", _USE_SCRIPT, column)
     if problem == "invalid repetition size" and not _is_reversed(fragment):
         message = "the repetitions multiply to more than the engine takes"
-        return Fault("regex-too-big", message, _USE_SCRIPT, column)
-    return Fault("bad-regex", f"{problem} {fragment}".strip(), None, column)
+        return PatternFault("regex-too-big", message, _USE_SCRIPT, column)
+    return PatternFault("bad-regex", f"{problem} {fragment}".strip(), None, column)
 
 
 def repeated_times(fragment: str) -> int:
@@ -189,11 +198,11 @@ def repeated_times(fragment: str) -> int:
     return max(int(found[1][:9]), 1) * max(int(found[2][:9]), 1) if found else 0
 
 
-def _stacked(times: int, column: int) -> Fault:
+def _stacked(times: int, column: int) -> PatternFault:
     if times > MAX_REPETITION:
-        return Fault("regex-too-big", "repetitions of repetitions", _USE_SCRIPT, column)
+        return PatternFault("regex-too-big", "repetitions of repetitions", _USE_SCRIPT, column)
     hint = "put what is repeated into a group: (?:a{2}){3}"
-    return Fault("bad-regex", "a repetition cannot be repeated", hint, column)
+    return PatternFault("bad-regex", "a repetition cannot be repeated", hint, column)
 
 
 def _is_reversed(fragment: str) -> bool:

@@ -1,16 +1,26 @@
-"""A document against a pydantic model: every problem with its position, in one report."""
+"""Validation of a document against a pydantic model, and field types that all dialects share.
+
+Every problem is reported with its position, in one report.
+"""
 
 import json
-from collections.abc import Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, TypeAlias, TypeVar, cast
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, GetCoreSchemaHandler, JsonValue, ValidationError, WithJsonSchema
+from pydantic_core import CoreSchema, PydanticCustomError
 
-from loopwright.syntax.branches import keep_best
-from loopwright.syntax.diagnostic import MAX_PROBLEMS, Diagnostic, in_order
-from loopwright.syntax.document import Document, Path, Value, has
-from loopwright.syntax.findings import Finding, RawError, explain
-from loopwright.syntax.schema_walk import SchemaMap
+from loopwright.syntax.document import (
+    MAX_PROBLEMS,
+    Diagnostic,
+    Document,
+    Path,
+    Value,
+    check_text,
+    has,
+    in_order,
+)
+from loopwright.syntax.schema_errors import RawError, SchemaFinding, SchemaMap, explain, keep_best
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -50,9 +60,9 @@ def _value_at(value: Value, path: Path) -> tuple[bool, Value]:
 
 
 def _located(
-    document: Document, root: tuple[str | int, ...], findings: Sequence[Finding]
+    document: Document, root: tuple[str | int, ...], findings: Sequence[SchemaFinding]
 ) -> list[Diagnostic]:
-    def position(one: Finding) -> tuple[int, int]:
+    def position(one: SchemaFinding) -> tuple[int, int]:
         path = (*root, *one.path)
         return document.key_at(path) if one.on_key else document.at(path)
 
@@ -64,3 +74,120 @@ def _located(
         )
         for one in first
     )
+
+
+T = TypeVar("T")
+Text = TypeVar("Text", bound=str)
+
+HIDDEN = "x-hidden"
+"""Marks what the JSON Schema of a language does not show: words that are known and refused."""
+HIDE = WithJsonSchema({HIDDEN: True})
+
+
+def keys_of(model: type[BaseModel]) -> frozenset[str]:
+    """The keys that a mapping may have, as they are written."""
+    return frozenset(field.alias or name for name, field in model.model_fields.items())
+
+
+def fault(code: str, message: str, *, hint: str | None = None) -> PydanticCustomError:
+    """The error to raise; `code` is the slug that the author sees."""
+    # The message goes in as a value: braces in it are the author's, not placeholders.
+    context = {"text": message, "hint": hint} if hint else {"text": message}
+    return PydanticCustomError(code.replace("-", "_"), "{text}", context)
+
+
+def visible(text: Text) -> Text:
+    """The text, if a reader sees all of it."""
+    problem = check_text(text)
+    if problem:
+        raise fault("hidden-character", problem, hint="delete it and type the word again")
+    return text
+
+
+def leads_away(schema: JsonValue) -> bool:
+    """Whether a JSON Schema refers to anything outside of itself."""
+    if isinstance(schema, list):
+        return any(leads_away(one) for one in schema)
+    if not isinstance(schema, dict):
+        return False
+    target = schema.get("$ref", "#")
+    away = isinstance(target, str) and not target.startswith("#")
+    return away or any(leads_away(one) for one in schema.values())
+
+
+_IN_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
+"""Keys whose schemas are held against the same value, and not against a part of it."""
+
+
+def ref_loop(schema: JsonValue) -> str | None:
+    """A reference by which a JSON Schema leads back to itself without looking at anything in
+    between: no value could ever be held against it. None when there is no such reference.
+    """
+    targets = dict.fromkeys(_refs(schema))
+    onward = {one: {*_onward(_at(schema, one))} & targets.keys() for one in targets}
+    users: dict[str, list[str]] = {one: [] for one in targets}
+    for one, leads in onward.items():
+        for target in leads:
+            users[target].append(one)
+    # What leads nowhere is left out; what is left then are circles and ways into them.
+    ends = [one for one, leads in onward.items() if not leads]
+    while ends:
+        end = ends.pop()
+        del onward[end]
+        for user in users[end]:
+            onward[user].discard(end)
+            if not onward[user]:
+                ends.append(user)
+    return next(iter(onward), None)
+
+
+def _refs(part: JsonValue) -> Iterator[str]:
+    """Every reference of a schema."""
+    if isinstance(part, list):
+        for one in part:
+            yield from _refs(one)
+    elif isinstance(part, dict):
+        target = part.get("$ref")
+        if isinstance(target, str):
+            yield target
+        for one in part.values():
+            yield from _refs(one)
+
+
+def _onward(part: JsonValue) -> Iterator[str]:
+    """The references that a schema hands the same value on to."""
+    if isinstance(part, list):
+        for one in part:
+            yield from _onward(one)
+    elif isinstance(part, dict):
+        target = part.get("$ref")
+        if isinstance(target, str):
+            yield target
+        for key in _IN_PLACE:
+            inner = part.get(key)
+            if key == "dependentSchemas":
+                inner = list(inner.values()) if isinstance(inner, dict) else None
+            yield from _onward(inner)
+
+
+def _at(whole: JsonValue, target: str) -> JsonValue:
+    """What a local reference points at; nothing for one that is none."""
+    found = whole
+    for part in target.removeprefix("#").split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        found = found.get(name) if isinstance(found, dict) else None
+    return found if target == "#" or target.startswith("#/") else None
+
+
+class _NotNull:
+    """Leave it out or give it a value: an empty key is no way to say "the default"."""
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        schema = handler(source)
+        inner: CoreSchema = schema["schema"] if schema["type"] == "nullable" else schema
+        return inner
+
+
+Maybe: TypeAlias = Annotated[T | None, _NotNull()]

@@ -1,19 +1,14 @@
-"""Public fakes: for each port one that lives in memory and does what it is told.
+"""Public fakes: an in-memory implementation for each port, controlled by the test.
 
-`FakeClock` is time that somebody sets, `ScriptedPerformer` answers effects by a script or holds
-them back, `check_invariants` says what is wrong with the runs of a log, `plans` has small plans.
-The log in memory is `loopwright.stores.MemoryLog`, which passes the same contract as the real one.
-`wires` has a local server that speaks the wires of model services, for clients of every kind.
-Users of the package may rely on them as the tests here do.
+`FakeClock` is a clock that the test sets, `ScriptedPerformer` answers effects by a script or
+holds them back, `MemoryWorkspaces` takes snapshots without Git. `models` has a chat model
+without a service, and `wires` a local server that speaks the protocols of model services. The
+log in memory is `loopwright.stores.MemoryLog`, which passes the same contract as the real one.
 
-May import: every room below app. Start reading at `invariants.py`.
+May import: every package below operations. Start reading at `fakes.py`.
 """
 
-from loopwright.testing.clock import FakeClock
-from loopwright.testing.invariants import check_invariants, run_problems
-from loopwright.testing.laws import fact_problems
-from loopwright.testing.performer import ScriptedPerformer, always, by_effect, by_pass, never
-from loopwright.testing.picture import picture
+from loopwright.testing.fakes import FakeClock, ScriptedPerformer, always, by_effect, by_pass, never
 
 __all__ = [
     "FakeClock",
@@ -21,9 +16,5 @@ __all__ = [
     "always",
     "by_effect",
     "by_pass",
-    "check_invariants",
-    "fact_problems",
     "never",
-    "picture",
-    "run_problems",
 ]

@@ -1,40 +1,43 @@
-"""A chat model without a service: answers by the same scripts as the fake wires, in memory."""
+"""A chat model without a service: it answers by the same scripts as the fake wires, in memory."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
 
-from loopwright.gateway.client import Exchange, Gateway
-from loopwright.gateway.names import WireNames, wire_names
-from loopwright.gateway.speaking import Delta, Fallen, Said, Spoken
-from loopwright.gateway.specs import BASE_URL, Endpoint
-from loopwright.model.exchange import (
+from loopwright.gateway.client import CompletedTurn, Delta, Exchange, FailedTurn, Gateway, OnDelta
+from loopwright.gateway.models import BASE_URL, Endpoint, WireNames, wire_names
+from loopwright.model.chat import (
     NOTHING_USED,
+    AnyMessage,
+    AnyPart,
+    AssistantMessage,
     CallDelta,
+    CallPart,
     Finish,
     ModelEvent,
     ModelFailure,
     ModelFailureKind,
     ModelRequest,
     ModelUsage,
-    TextDelta,
-    ThoughtDelta,
-)
-from loopwright.model.messages import (
-    AnyMessage,
-    AnyPart,
-    AssistantMessage,
-    CallPart,
     SystemMessage,
+    TextDelta,
     TextPart,
+    ThoughtDelta,
     ThoughtPart,
     ToolMessage,
     UserMessage,
 )
 from loopwright.model.record import JsonValue
-from loopwright.testing.clock import FakeClock
-from loopwright.testing.wires.rendering import Answer, last_call, pieces
-from loopwright.testing.wires.request import WireRequest
-from loopwright.testing.wires.script import Chooser, Fault, Script, in_order
+from loopwright.testing.fakes import FakeClock
+from loopwright.testing.wires.script import (
+    Answer,
+    Chooser,
+    ScriptedFault,
+    WireRequest,
+    WireScript,
+    in_order,
+    last_call,
+    pieces,
+)
 
 _KINDS: dict[int, ModelFailureKind] = {
     401: "auth",
@@ -60,10 +63,10 @@ class ScriptedModel(Gateway):
     run on `clock`, which stands still until somebody sets it.
     """
 
-    def __init__(self, script: Script | None = None, *, choose: Chooser | None = None) -> None:
+    def __init__(self, script: WireScript | None = None, *, choose: Chooser | None = None) -> None:
         self.clock = FakeClock()
         self.requests: list[ModelRequest] = []
-        self._scripted = ScriptedSpeaker(script or Script(), choose)
+        self._scripted = ScriptedSpeaker(script or WireScript(), choose)
         super().__init__(
             env={BASE_URL: "memory"}, clock=self.clock, dice=lambda: 0.0, speaker=self._scripted
         )
@@ -89,7 +92,7 @@ class ScriptedModel(Gateway):
 class ScriptedSpeaker:
     """One attempt after the other, by a script."""
 
-    def __init__(self, script: Script, choose: Chooser | None = None) -> None:
+    def __init__(self, script: WireScript, choose: Chooser | None = None) -> None:
         self.script = script
         self.released = asyncio.Event()
         self.given_up = 0
@@ -103,17 +106,21 @@ class ScriptedSpeaker:
     async def close(self) -> None:
         """There is nothing to give back."""
 
-    async def speak(self, to: Endpoint, request: ModelRequest, said: Said) -> Spoken | Fallen:
+    async def speak(
+        self, to: Endpoint, request: ModelRequest, said: OnDelta
+    ) -> CompletedTurn | FailedTurn:
         """Answer by the next turn that fits."""
         self._asked += 1
         names = wire_names(tool.name for tool in request.tools)
         asked = seen(to.model, request, names, self._asked)
         turn = self._choose(asked)
         if turn is None:
-            return fallen(Fault(status=400, message="the script has no turn for this request"))
+            return fallen(
+                ScriptedFault(status=400, message="the script has no turn for this request")
+            )
         complaints = asked.complaints() if self.script.strict else []
         if complaints:
-            return fallen(Fault(status=400, message="; ".join(complaints)))
+            return fallen(ScriptedFault(status=400, message="; ".join(complaints)))
         if turn.overflow:
             return _as_kind("overflow", 400, "the prompt is too long")
         if turn.fault is not None and turn.fault.after is None:
@@ -128,7 +135,9 @@ class ScriptedSpeaker:
             self.given_up += 1
             raise
 
-    async def _say(self, answer: Answer, names: WireNames, said: Said) -> Spoken | Fallen:
+    async def _say(
+        self, answer: Answer, names: WireNames, said: OnDelta
+    ) -> CompletedTurn | FailedTurn:
         turn = answer.turn
         for number, delta in enumerate(_deltas(answer, names)):
             if turn.stall_after == number:
@@ -136,11 +145,13 @@ class ScriptedSpeaker:
             if turn.cut_after == number:
                 return _as_kind("network", None, "the connection broke")
             if turn.fault is not None and turn.fault.after == number:
-                return Fallen(failure=fallen(turn.fault).failure, usage=ModelUsage(measured=False))
+                return FailedTurn(
+                    failure=fallen(turn.fault).failure, usage=ModelUsage(measured=False)
+                )
             said(delta)
             await asyncio.sleep(0)
         usage = answer.usage
-        return Spoken(
+        return CompletedTurn(
             message=AssistantMessage(parts=tuple(_parts(answer, names))),
             finish=_FINISHES[turn.ending],
             model=answer.request.model,
@@ -155,7 +166,7 @@ class ScriptedSpeaker:
         )
 
 
-def fallen(fault: Fault) -> Fallen:
+def fallen(fault: ScriptedFault) -> FailedTurn:
     """What a service's error means; the time it names counts from the beginning of the clock."""
     kind = _KINDS.get(fault.status, "server" if fault.status >= 500 else "bad_request")
     after = fault.retry_after
@@ -166,12 +177,12 @@ def fallen(fault: Fault) -> Fallen:
         detail=fault.message or kind,
         retry_at_ms=None if wait is None else FakeClock().now + wait,
     )
-    return Fallen(failure=failure, usage=NOTHING_USED)
+    return FailedTurn(failure=failure, usage=NOTHING_USED)
 
 
-def _as_kind(kind: ModelFailureKind, status: int | None, detail: str) -> Fallen:
+def _as_kind(kind: ModelFailureKind, status: int | None, detail: str) -> FailedTurn:
     used = NOTHING_USED if status else ModelUsage(measured=False)
-    return Fallen(failure=ModelFailure(kind=kind, status=status, detail=detail), usage=used)
+    return FailedTurn(failure=ModelFailure(kind=kind, status=status, detail=detail), usage=used)
 
 
 def _parts(answer: Answer, names: WireNames) -> Iterator[AnyPart]:

@@ -1,18 +1,313 @@
-"""The tool `shell.exec`: one program of an allow list, by its arguments, without a shell."""
+"""The tool `shell.exec`: one program of an allow list, by its arguments, without a shell.
 
+A command is judged by the file that would run, not by its spelling. The lists restrict an agent
+to what its author has thought of. They are not a sandbox: a program that runs code (an
+interpreter, a build tool) does whatever that code says, with the rights of this user.
+
+Commands that only read are checked for the few options with which they write, follow links out
+of the workspace, or start other programs.
+"""
+
+import os
 import re
 import shlex
+import unicodedata
 from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 
-from loopwright.model.messages import ToolSpec
+from loopwright.model.access import READ_COMMANDS
+from loopwright.model.chat import ChatTool
 from loopwright.model.record import JsonValue
-from loopwright.tools.commanding import permitted
-from loopwright.tools.gate import Limit
-from loopwright.tools.native import Arguments, Bench, Call, Native, schema, text
-from loopwright.tools.outcome import Refusal, ToolOutcome, said
-from loopwright.tools.processes import Command, End
-from loopwright.tools.tree import Parts
+from loopwright.tools.builtin import (
+    ANY_PROGRAM,
+    Arguments,
+    Bench,
+    BuiltinCall,
+    BuiltinTool,
+    ToolCommand,
+    ToolCommandEnd,
+    ToolLimit,
+    schema,
+    text,
+)
+from loopwright.tools.results import ToolCallResult, ToolRefusal, json_outcome
+from loopwright.tools.workspace_tree import Parts
+
+# By program: letters and long options that are refused, and why.
+_REFUSED: dict[str, tuple[str, tuple[str, ...], str]] = {
+    "grep": ("R", ("--dereference-recursive", "--devices"), "it would follow links; use -r"),
+    "diff": ("l", ("--paginate",), "it would start another program"),
+    "ls": ("L", ("--dereference",), "it would follow links"),
+    "stat": ("L", ("--dereference",), "it would follow links"),
+    "wc": ("", ("--files0-from",), "it would read files that are not named here"),
+    "sort": (
+        "oT",
+        ("--output", "--compress-program", "--temporary-directory", "--files0-from"),
+        "it would write a file, start another program or read files that are not named here",
+    ),
+}
+_FIND_ACTIONS = (
+    *("-exec", "-execdir", "-ok", "-okdir", "-delete"),
+    *("-fprint", "-fprint0", "-fprintf", "-fls"),
+)
+_FIND_LINKS = ("-L", "-H", "-follow", "-files0-from")
+
+
+def check_reading(argv: Sequence[str]) -> None:
+    """Refusal when a command is not one of those that read, or would do more than that."""
+    program, words = PurePath(argv[0]).name, argv[1:]
+    if program not in READ_COMMANDS:
+        may = ", ".join(READ_COMMANDS)
+        raise ToolRefusal("not-allowed", f"{program!r} is not allowed here; allowed: {may}")
+    letters, names, why = _REFUSED.get(program, ("", (), ""))
+    for word in words:
+        if _has_letter(word, letters) or any(_is_long(word, name) for name in names):
+            raise ToolRefusal("denied", f"{program} {word} is refused: {why}")
+    if program == "find":
+        _check_find(words)
+    if program == "diff" and _is_recursive(words) and "--no-dereference" not in words:
+        raise ToolRefusal("denied", "diff -r would follow links; add --no-dereference")
+    if program == "uniq" and _operands(words) > 1:
+        raise ToolRefusal("denied", "uniq writes to a second file; name one file alone")
+
+
+def _check_find(words: Sequence[str]) -> None:
+    """Refusal for `find` with an action that starts programs, deletes or writes files. Its options
+    are whole words, so there are no others that mean the same.
+    """
+    for word in words:
+        if word in _FIND_ACTIONS:
+            raise ToolRefusal("denied", f"find {word} is refused: find may search and print only")
+        if word in _FIND_LINKS:
+            raise ToolRefusal("denied", f"find {word} is refused: it would leave the workspace")
+
+
+def _has_letter(word: str, letters: str) -> bool:
+    is_cluster = word.startswith("-") and not word.startswith("--")
+    return is_cluster and any(letter in word[1:] for letter in letters)
+
+
+def _is_long(word: str, name: str) -> bool:
+    """Long options may be shortened."""
+    said = word.partition("=")[0]
+    return len(said) > 2 and said.startswith("--") and name.startswith(said)
+
+
+def _is_recursive(words: Sequence[str]) -> bool:
+    return any(_has_letter(word, "r") or _is_long(word, "--recursive") for word in words)
+
+
+def _operands(words: Sequence[str]) -> int:
+    """How many words may be files; a value that cannot be told from one counts as one."""
+    plain = list(words)
+    if "--" in plain:
+        at = plain.index("--")
+        return len(plain) - at - 1 + _operands(plain[:at])
+    return sum(not word.startswith("-") or word == "-" for word in plain)
+
+
+# Programs that only start others, so that an entry about those would say nothing, or that reach
+# beyond this machine and its user.
+DENIED: frozenset[str] = frozenset(
+    {
+        "ash",
+        "bash",
+        "busybox",
+        "chroot",
+        "csh",
+        "dash",
+        "doas",
+        "env",
+        "exec",
+        "fish",
+        "ionice",
+        "ksh",
+        "nice",
+        "nohup",
+        "nsenter",
+        "pkexec",
+        "rbash",
+        "scp",
+        "script",
+        "setsid",
+        "sftp",
+        "sh",
+        "ssh",
+        "stdbuf",
+        "su",
+        "sudo",
+        "tcsh",
+        "time",
+        "timeout",
+        "tmux",
+        "toybox",
+        "unshare",
+        "watch",
+        "xargs",
+        "zsh",
+    }
+)
+OUTWARD: frozenset[str] = frozenset(
+    {"chroot", "doas", "nsenter", "pkexec", "scp", "sftp", "ssh", "su", "sudo", "unshare"}
+)
+"""Those that reach beyond this machine or its user: never started, not even in a sandbox."""
+SHELLS: frozenset[str] = frozenset(
+    {"ash", "bash", "csh", "dash", "fish", "ksh", "rbash", "sh", "tcsh", "zsh"}
+)
+_DELIMITERS = re.compile(r"[=@:,;]")
+_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
+
+
+def permitted(argv: Sequence[str], *, where: Parts, bench: Bench, env: Mapping[str, str]) -> str:
+    """The file to start; Refusal if the lists or the workspace speak against it."""
+    cwd = str(PurePath(bench.tree.root, *where))
+    file = _found(argv[0], cwd, bench, env)
+    names = set(_names(file)) | {PurePath(argv[0]).name.casefold()}
+    # In a sandbox where any program may run, a shell can do no more than the others.
+    is_confined = bench.commands.wall == "writing" and ANY_PROGRAM in bench.commands.allow
+    _check_denied(argv, names, bench.commands.deny, OUTWARD if is_confined else DENIED)
+    entry = _allowing(argv, file, cwd, bench, env)
+    if entry is None:
+        may = ", ".join(bench.commands.allow) or "nothing"
+        raise ToolRefusal("not-allowed", f"{_shown(argv[0])} is not allowed here; allowed: {may}")
+    if bench.commands.wall == "reading":
+        check_reading(argv)
+    if not (is_confined and names & SHELLS):
+        for word in argv[1:]:
+            _check_inside(word, where, bench)
+    return file
+
+
+def _found(argv0: str, cwd: str, bench: Bench, env: Mapping[str, str]) -> str:
+    # Bare names are looked up nowhere in the whole workspace, wherever in it a command starts.
+    base = cwd if "/" in argv0 else bench.tree.root
+    try:
+        return bench.programs.find(argv0, base, env.get("PATH"))
+    except LookupError as error:
+        raise ToolRefusal("cannot-start", str(error.args[0])) from None
+
+
+def _names(file: str) -> Iterator[str]:
+    """What the file is called, and what it is called behind each of its links."""
+    for _ in range(40):
+        yield PurePath(file).name.casefold()
+        try:
+            file = os.path.join(os.path.dirname(file), os.readlink(file))
+        except OSError:
+            break
+    yield PurePath(os.path.realpath(file)).name.casefold()
+
+
+# -- the allow list
+
+
+def _allowing(
+    argv: Sequence[str], file: str, cwd: str, bench: Bench, env: Mapping[str, str]
+) -> str | None:
+    """The entry that allows a command."""
+    for entry in bench.commands.allow:
+        if entry == ANY_PROGRAM:
+            return entry
+        program, *first = entry.split()
+        if list(argv[1 : 1 + len(first)]) != first:
+            continue
+        if _is_same(program, argv[0], file, cwd, bench, env):
+            return entry
+    return None
+
+
+def _is_same(
+    program: str, argv0: str, file: str, cwd: str, bench: Bench, env: Mapping[str, str]
+) -> bool:
+    """Whether a command starts the very file that an entry means."""
+    if "/" not in program and "/" not in argv0 and program != argv0:
+        return False
+    try:
+        meant = bench.programs.find(program, bench.tree.root, env.get("PATH"))
+    except LookupError:
+        return False
+    return os.path.realpath(meant) == os.path.realpath(file)
+
+
+# -- the deny list
+
+
+def _check_denied(
+    argv: Sequence[str], names: set[str], entries: Sequence[str], never: frozenset[str]
+) -> None:
+    denied = sorted(names & never)
+    if denied:
+        raise ToolRefusal(
+            "denied", f"{denied[0]} is never started by a tool: name the program itself"
+        )
+    for entry in entries:
+        program, *words = entry.casefold().split()
+        if program.startswith("-"):
+            words = [program, *words]
+        elif program not in names:
+            continue
+        if _has_all(argv[1:], words):
+            raise ToolRefusal("denied", f"{entry!r} is denied here")
+
+
+def _has_all(arguments: Sequence[str], words: Sequence[str]) -> bool:
+    return all(
+        any(_means(one.casefold(), word) for one in arguments) or _in_clusters(arguments, word)
+        for word in words
+    )
+
+
+def _means(argument: str, word: str) -> bool:
+    """Whether an argument is the word; long options may be shortened and may have a value."""
+    name = argument.partition("=")[0]
+    if word.startswith("--"):
+        return name == word or (len(name) > 3 and name.startswith("--") and word.startswith(name))
+    return argument == word
+
+
+def _in_clusters(arguments: Sequence[str], word: str) -> bool:
+    """`-rf` is also `-fr`, `-r -f` and `-rvf`."""
+    if not word.startswith("-") or word.startswith("--"):
+        return False
+    clusters = [a[1:].casefold() for a in arguments if a.startswith("-") and a[1:2] != "-"]
+    return all(letter in "".join(clusters) for letter in word[1:])
+
+
+# -- arguments that are paths
+
+
+def _check_inside(word: str, where: Parts, bench: Bench) -> None:
+    """Refusal when an argument, or a part of it, names a place outside the workspace."""
+    if _URL.match(word) and not word.casefold().startswith("file:"):
+        return
+    pieces = {word, *_DELIMITERS.split(word)}
+    if re.match(r"-[a-zA-Z]", word):
+        pieces |= {word[2:], *_DELIMITERS.split(word[2:])}
+    for piece in pieces:
+        if piece and _leads_out(piece, where, bench):
+            raise ToolRefusal(
+                "outside-workspace",
+                f"the argument {_shown(word)} leads out of the workspace; use paths inside it",
+            )
+
+
+def _leads_out(piece: str, where: Parts, bench: Bench) -> bool:
+    if piece.startswith("~"):
+        return True
+    # The dot keeps a word like `a:b` from being taken for a drive of another system.
+    name = piece if piece.startswith("/") else "/".join((".", *where, piece))
+    try:
+        bench.tree.locate(name)
+    except ToolRefusal as refusal:
+        return refusal.problem == "outside-workspace"
+    return False
+
+
+def _shown(text: str) -> str:
+    clipped = text if len(text) <= 100 else f"{text[:100]}…"
+    return repr("".join("�" if unicodedata.category(c)[0] == "C" else c for c in clipped))
+
 
 TAIL_BYTES = 8 * 1024
 SECONDS = 300
@@ -41,7 +336,7 @@ class Tail:
         return b"".join(self._chunks)[-self._cap :]
 
 
-async def _exec(bench: Bench, call: Call) -> ToolOutcome:
+async def _exec(bench: Bench, call: BuiltinCall) -> ToolCallResult:
     argv = _argv(call)
     where = bench.tree.locate(call.text("cwd", "."))
     cwd = _entered(bench, where)
@@ -50,7 +345,7 @@ async def _exec(bench: Bench, call: Call) -> ToolOutcome:
     seconds = min(call.seconds, float(call.number("timeout_s", SECONDS)))
     out = Tail(TAIL_BYTES)
     end = await bench.programs.run(
-        Command(
+        ToolCommand(
             argv=(file, *argv[1:]),
             cwd=cwd,
             env=env,
@@ -64,7 +359,7 @@ async def _exec(bench: Bench, call: Call) -> ToolOutcome:
         out.add,
     )
     if end.how == "not_started":
-        raise Refusal("cannot-start", end.error or "the program cannot be started")
+        raise ToolRefusal("cannot-start", end.error or "the program cannot be started")
     return _told(argv, end, out, seconds, offline=bench.commands.offline)
 
 
@@ -98,13 +393,13 @@ def _words(line: str) -> list[JsonValue] | None:
     return None if any(_OPERATOR.fullmatch(word) for word in words) else [*words]
 
 
-def _argv(call: Call) -> tuple[str, ...]:
+def _argv(call: BuiltinCall) -> tuple[str, ...]:
     given = call.arguments.get("argv")
     words = (
         tuple(word for word in given if isinstance(word, str)) if isinstance(given, list) else ()
     )
     if not words or not words[0]:
-        raise Refusal("bad-arguments", "argv must name a program")
+        raise ToolRefusal("bad-arguments", "argv must name a program")
     return words
 
 
@@ -115,8 +410,8 @@ def _entered(bench: Bench, where: Parts) -> str:
 
 
 def _told(
-    argv: tuple[str, ...], end: End, out: Tail, seconds: float, *, offline: bool
-) -> ToolOutcome:
+    argv: tuple[str, ...], end: ToolCommandEnd, out: Tail, seconds: float, *, offline: bool
+) -> ToolCallResult:
     timed_out = end.how == "wall_timeout"
     code = None if timed_out else end.code
     report: dict[str, JsonValue] = {
@@ -137,11 +432,11 @@ def _told(
         report["type"] = "timeout"
     if offline and code:  # it may have failed for want of one, which nobody would guess
         report["note"] = "programs of this agent have no network"
-    return said(report, error=timed_out, code=code)
+    return json_outcome(report, error=timed_out, code=code)
 
 
-SHELL_TOOL = Native(
-    spec=ToolSpec(
+SHELL_TOOL = BuiltinTool(
+    spec=ChatTool(
         name="shell.exec",
         description=(
             "Run one program with its arguments: no pipes, no globs, no variables. Agents with "
@@ -162,7 +457,7 @@ SHELL_TOOL = Native(
             reason=text("Why this is to be run, for the person who may be asked"),
         ),
     ),
-    limit=Limit(seconds=SECONDS, at_once=4),
+    limit=ToolLimit(seconds=SECONDS, at_once=4),
     repeatable=False,
     slack_s=15.0,
     async_work=_exec,

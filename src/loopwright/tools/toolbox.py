@@ -1,43 +1,122 @@
-"""The toolbox: what one agent may use, and the only way to it.
+"""The toolbox: the tools that one agent may use, and the only way to call them.
 
-A name becomes a tool first (`resolve`), by the exact names that were granted and their last parts.
-Approvals, records and `run` know the tool's own name only, so there is no second spelling that a
-policy could miss.
+A name becomes a tool first (`resolve`), by the exact names that were granted and their last
+parts. Approvals, records and `run` know only the tool's own name, so there is no second
+spelling that a policy could miss. Secrets that a tool was given by name are removed from its
+results and descriptions.
+
+A `Workshop` has what the toolboxes of all agents of one process share.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import TypeAlias
+from functools import partial
+from types import TracebackType
+from typing import Self, TypeAlias
 
 import msgspec
 
-from loopwright.model.messages import CallPart, ToolSpec
+from loopwright.model.chat import CallPart, ChatTool, RequestedCall
 from loopwright.model.record import JsonValue
-from loopwright.model.turns import WantedCall
-from loopwright.tools.doing import capped, done_in_thread, in_time
-from loopwright.tools.files import FILE_TOOLS, RESULT_READ
-from loopwright.tools.gate import Gate, Limit
-from loopwright.tools.native import Arguments, Bench, Call, Native, ShellRules
-from loopwright.tools.offering import McpTool, offered, server_name_problem
-from loopwright.tools.outcome import Refusal, ToolOutcome, failed
-from loopwright.tools.protecting import PROTECTED
-from loopwright.tools.searching import SEARCH_TOOL
-from loopwright.tools.secrets import Blotter
-from loopwright.tools.servers import Server, ServerSpec
+from loopwright.model.sandbox import SandboxLevel
+from loopwright.tools.builtin import (
+    WEB_TOOL,
+    Arguments,
+    Bench,
+    BuiltinCall,
+    BuiltinTool,
+    RecordWork,
+    ShellRules,
+    ToolLimit,
+    ToolPrograms,
+    ToolSlots,
+    Web,
+    capped,
+    done_in_thread,
+    in_time,
+)
+from loopwright.tools.file_tools import FILE_TOOLS, RESULT_READ, SEARCH_TOOL
+from loopwright.tools.mcp.connections import (
+    HttpServer,
+    McpTool,
+    ServerPlace,
+    ServerSpec,
+    WorkspaceServer,
+    offered,
+    server_name_problem,
+)
+from loopwright.tools.results import (
+    ResultStore,
+    ToolCallResult,
+    ToolRefusal,
+    as_json,
+    failed_outcome,
+)
 from loopwright.tools.shell import SHELL_TOOL
+from loopwright.tools.tracker_scope import TrackerScope
 from loopwright.tools.trackers import TRACKER_TOOLS
-from loopwright.tools.tree import shown
-from loopwright.tools.web import WEB_TOOL
+from loopwright.tools.workspace_tree import (
+    PROTECTED,
+    Identity,
+    PrivateFolders,
+    Protection,
+    WorkspaceTree,
+    shown,
+)
 
-NATIVE: Mapping[str, Native] = {
+LEAST_CHARS = 6  # shorter values stand everywhere by chance
+
+
+class SecretFilter:
+    """Blots out the values of the variables that were handed on."""
+
+    def __init__(
+        self, programs: ToolPrograms, shell: ShellRules, servers: Iterable[ServerSpec]
+    ) -> None:
+        names = {*shell.pass_env, *(name for spec in servers for name in _names(spec))}
+        values = {name: programs.secret(name) or "" for name in names}
+        forms = {
+            form: name
+            for name, value in values.items()
+            if len(value) >= LEAST_CHARS
+            for form in (value, as_json(value)[1:-1])
+        }
+        # Longest first: a secret may contain another one.
+        self._forms = sorted(forms.items(), key=lambda one: -len(one[0]))
+
+    def blot(self, text: str) -> str:
+        for form, name in self._forms:
+            text = text.replace(form, f"[{name}]")
+        return text
+
+    def blot_json(self, value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        """The same for what is no text; what holds no secret is given back as it is."""
+        text = as_json(value)
+        blotted = self.blot(text)
+        if blotted == text:
+            return value
+        found: dict[str, JsonValue] = msgspec.json.decode(blotted)
+        return found
+
+
+def _names(spec: ServerSpec) -> Iterator[str]:
+    if isinstance(spec, HttpServer):
+        yield from (name for _, name in spec.header_env)
+        yield from filter(None, [spec.bearer_env])
+    else:
+        yield from spec.pass_env
+
+
+NATIVE: Mapping[str, BuiltinTool] = {
     tool.spec.name: tool
     for tool in (*FILE_TOOLS, SEARCH_TOOL, SHELL_TOOL, WEB_TOOL, *TRACKER_TOOLS)
 }
 ARGUMENT_BYTES = 1024 * 1024
 ARGUMENT_CHARS = 10_000  # of arguments that cannot be read, in the log
-MCP_LIMIT = Limit(seconds=120, at_once=8)
+MCP_LIMIT = ToolLimit(seconds=120, at_once=8)
 
 SchemaCheck: TypeAlias = Callable[[dict[str, JsonValue], JsonValue], str | None]
 """Why a value does not fit a JSON Schema, or None."""
@@ -63,7 +142,7 @@ class Grant:
     servers: tuple[ServerGrant, ...] = ()
     commands: ShellRules = field(default_factory=ShellRules)
     protected: tuple[str, ...] = PROTECTED
-    limits: Mapping[str, Limit] = field(default_factory=dict)  # by the tool's own name
+    limits: Mapping[str, ToolLimit] = field(default_factory=dict)  # by the tool's own name
     aliases: Mapping[str, str] = field(default_factory=dict)  # what the author calls a built-in one
 
 
@@ -71,7 +150,7 @@ class Grant:
 class Offer:
     """The tools as a model is offered them, and which servers could not be asked for theirs."""
 
-    tools: tuple[ToolSpec, ...]
+    tools: tuple[ChatTool, ...]
     problems: tuple[str, ...] = ()
 
 
@@ -96,8 +175,8 @@ class Toolbox:
         grant: Grant,
         bench: Bench,
         *,
-        gate: Gate,
-        servers: Mapping[str, Server],
+        gate: ToolSlots,
+        servers: Mapping[str, WorkspaceServer],
         check: SchemaCheck,
     ) -> None:
         problem = grant_problem(grant)
@@ -108,7 +187,9 @@ class Toolbox:
         self._gate = gate
         self._servers = servers
         self._check = check
-        self._blotter = Blotter(bench.programs, grant.commands, [s.spec for s in grant.servers])
+        self._blotter = SecretFilter(
+            bench.programs, grant.commands, [s.spec for s in grant.servers]
+        )
         self._native = {name: NATIVE[name] for name in grant.native}
         if grant.native or grant.servers:  # whatever may give a long result
             self._native[RESULT_READ.spec.name] = RESULT_READ
@@ -120,7 +201,7 @@ class Toolbox:
         tools, problems = await self._mcp_tools()
         native = [tool.spec for tool in self._native.values()]
         foreign = [
-            ToolSpec(
+            ChatTool(
                 name=name,
                 description=self._blotter.blot(tool.listed.description),
                 schema=self._blotter.blot_json(tool.listed.schema),
@@ -139,7 +220,7 @@ class Toolbox:
         for answer in await asyncio.gather(*asked):
             listed = answer if isinstance(answer, dict) else {}
             tools |= {name: t for name, t in listed.items() if self._blotter.blot(name) == name}
-            problems += [answer.message] if isinstance(answer, Refusal) else []
+            problems += [answer.message] if isinstance(answer, ToolRefusal) else []
         return tools, tuple(map(self._blotter.blot, problems))
 
     def repeatable(self, tool: str) -> bool:
@@ -149,43 +230,43 @@ class Toolbox:
 
     # -- what a model wants
 
-    async def resolve(self, call: CallPart) -> WantedCall:
+    async def resolve(self, call: CallPart) -> RequestedCall:
         """The call with its tool's own name, its arguments, and what it would touch."""
         tools, problems = await self._mcp_tools()
         called = self._grant.aliases.get(call.tool, call.tool)
         name = _own_name(called, [*self._native, *tools])
-        if isinstance(name, Refusal):
+        if isinstance(name, ToolRefusal):
             text = "; ".join([name.message, *problems])
             written = _written(call.args)
-            return WantedCall(id=call.id, tool=call.tool[:200], arguments=written, problem=text)
+            return RequestedCall(id=call.id, tool=call.tool[:200], arguments=written, problem=text)
         try:
             arguments = self._fitting(name, _parsed(call.args), tools)
-        except Refusal as refusal:
+        except ToolRefusal as refusal:
             problem = self._blotter.blot(refusal.message)
             written = _written(call.args)
-            return WantedCall(id=call.id, tool=name, arguments=written, problem=problem)
-        return self._touching(WantedCall(id=call.id, tool=name, arguments=arguments), arguments)
+            return RequestedCall(id=call.id, tool=name, arguments=written, problem=problem)
+        return self._touching(RequestedCall(id=call.id, tool=name, arguments=arguments), arguments)
 
     def _fitting(self, name: str, value: JsonValue, tools: Mapping[str, McpTool]) -> Arguments:
         if not isinstance(value, dict):
-            raise Refusal("bad-arguments", "the arguments must be a JSON object")
+            raise ToolRefusal("bad-arguments", "the arguments must be a JSON object")
         native = self._native.get(name)
         value = native.adapt(value) if native is not None and native.adapt is not None else value
         schema = self._native[name].spec.schema if name in self._native else tools[name].schema
         problem = self._check(schema, value)
         if problem is not None:
-            raise Refusal("bad-arguments", f"the arguments do not fit: {problem}")
+            raise ToolRefusal("bad-arguments", f"the arguments do not fit: {problem}")
         return value
 
-    def _touching(self, wanted: WantedCall, arguments: Arguments) -> WantedCall:
+    def _touching(self, wanted: RequestedCall, arguments: Arguments) -> RequestedCall:
         native = self._native.get(wanted.tool)
         if native is RESULT_READ:
             return msgspec.structs.replace(wanted, paths=())
         if native is None or native.path is None:
             return wanted
         try:
-            parts = self._bench.tree.locate(Call(arguments).text(native.path, "."))
-        except Refusal as refusal:
+            parts = self._bench.tree.locate(BuiltinCall(arguments).text(native.path, "."))
+        except ToolRefusal as refusal:
             return msgspec.structs.replace(wanted, problem=refusal.message)
         protected = self._bench.protection.covers(parts)
         return msgspec.structs.replace(wanted, paths=(shown(parts),), protected=protected)
@@ -194,7 +275,7 @@ class Toolbox:
 
     async def run(
         self, tool: str, arguments: JsonValue, *, approved: bool = False, key: str = ""
-    ) -> ToolOutcome:
+    ) -> ToolCallResult:
         """Do a call under the tool's own name. `approved` says that a person has seen this very
         call; only then is a protected path written to. Cancelling ends what it has started. The
         `key` is the call's own: what a tracker has kept under it, it does not keep again.
@@ -203,24 +284,24 @@ class Toolbox:
             limit = self._limit(tool)
             slack = self._native[tool].slack_s if tool in self._native else 0.0
             async with self._gate.turn(tool, limit), in_time(limit.seconds + slack):
-                told = Call({}, approved=approved, seconds=limit.seconds, key=key)
+                told = BuiltinCall({}, approved=approved, seconds=limit.seconds, key=key)
                 outcome = await self._do(tool, arguments, told)
-        except Refusal as refusal:
-            outcome = failed(refusal.problem, refusal.message)
+        except ToolRefusal as refusal:
+            outcome = failed_outcome(refusal.problem, refusal.message)
         except Exception as error:  # a tool may fail in any way; the loop goes on and says so
-            outcome = failed("tool-error", f"{type(error).__name__}: {error}")
+            outcome = failed_outcome("tool-error", f"{type(error).__name__}: {error}")
         return capped(self._blotted(outcome), self._bench.shelf)
 
-    def _limit(self, tool: str) -> Limit:
+    def _limit(self, tool: str) -> ToolLimit:
         if tool in self._native:
             default = self._native[tool].limit
         elif any(tool.startswith(f"{server.name}.") for server in self._grant.servers):
             default = MCP_LIMIT
         else:
-            raise Refusal("unknown-tool", f"there is no tool {tool[:200]!r}")
+            raise ToolRefusal("unknown-tool", f"there is no tool {tool[:200]!r}")
         return self._grant.limits.get(tool, default)
 
-    async def _do(self, tool: str, arguments: JsonValue, told: Call) -> ToolOutcome:
+    async def _do(self, tool: str, arguments: JsonValue, told: BuiltinCall) -> ToolCallResult:
         native = self._native.get(tool)
         if native is None:
             return await self._do_mcp(tool, arguments)
@@ -230,27 +311,27 @@ class Toolbox:
         assert native.work is not None, "a tool has one of the two"
         return await done_in_thread(native.work, self._bench, call)
 
-    async def _do_mcp(self, tool: str, arguments: JsonValue) -> ToolOutcome:
+    async def _do_mcp(self, tool: str, arguments: JsonValue) -> ToolCallResult:
         server = tool.partition(".")[0]
         [granted] = [one for one in self._grant.servers if one.name == server]
         tools = await offered(server, self._servers[server], granted.allow, granted.deny)
-        if isinstance(tools, Refusal):
+        if isinstance(tools, ToolRefusal):
             raise tools
         if tool not in tools:
-            raise Refusal("unknown-tool", f"there is no tool {tool[:200]!r}")
+            raise ToolRefusal("unknown-tool", f"there is no tool {tool[:200]!r}")
         fitting = self._fitting(tool, arguments, tools)
         answer = await self._servers[server].call(tools[tool].listed.name, fitting)
         if answer.error:
-            return failed(
+            return failed_outcome(
                 "tool-error", answer.text.strip() or "the tool failed and did not say why"
             )
-        return ToolOutcome(text=answer.text)
+        return ToolCallResult(text=answer.text)
 
-    def _blotted(self, outcome: ToolOutcome) -> ToolOutcome:
+    def _blotted(self, outcome: ToolCallResult) -> ToolCallResult:
         return msgspec.structs.replace(outcome, text=self._blotter.blot(outcome.text))
 
 
-def _own_name(name: str, known: list[str]) -> str | Refusal:
+def _own_name(name: str, known: list[str]) -> str | ToolRefusal:
     """The one tool that a name stands for: its own name, or the last parts of it."""
     if name in known:
         return name
@@ -259,10 +340,10 @@ def _own_name(name: str, known: list[str]) -> str | Refusal:
         return found[0]
     if found:
         may = ", ".join(sorted(found))
-        return Refusal("unknown-tool", f"{name!r} may mean {may}; use the whole name")
+        return ToolRefusal("unknown-tool", f"{name!r} may mean {may}; use the whole name")
     near = get_close_matches(name[:200], known, n=3) or sorted(known)[:20]
     say = f"; there are: {', '.join(near)}" if near else ""
-    return Refusal("unknown-tool", f"there is no tool {name[:200]!r}{say}")
+    return ToolRefusal("unknown-tool", f"there is no tool {name[:200]!r}{say}")
 
 
 def _written(text: str) -> JsonValue:
@@ -271,15 +352,92 @@ def _written(text: str) -> JsonValue:
     """
     try:
         return _parsed(text)
-    except Refusal:
+    except ToolRefusal:
         return text[:ARGUMENT_CHARS].encode(errors="replace").decode()
 
 
 def _parsed(text: str) -> JsonValue:
     if len(text) > ARGUMENT_BYTES:
-        raise Refusal("bad-arguments", f"the arguments have more than {ARGUMENT_BYTES} bytes")
+        raise ToolRefusal("bad-arguments", f"the arguments have more than {ARGUMENT_BYTES} bytes")
     try:
         value: JsonValue = msgspec.json.decode(text.strip() or "{}")
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-        raise Refusal("bad-arguments", f"the arguments are no JSON: {error}") from None
+        raise ToolRefusal("bad-arguments", f"the arguments are no JSON: {error}") from None
     return value
+
+
+class Workshop:
+    """Makes toolboxes. Those of one workspace share its servers and wait for one another where a
+    tool wants to be alone. Belongs to one event loop; `close` ends all servers.
+    """
+
+    def __init__(
+        self,
+        programs: ToolPrograms,
+        check: SchemaCheck,
+        find_private: Callable[[str], PrivateFolders] = lambda workspace: PrivateFolders(),
+        web: Web | None = None,
+        record_work: RecordWork = nullcontext,
+    ) -> None:
+        self._web = web
+        self._find_private = find_private  # for a workspace
+        self._record_work = record_work
+        self._programs = programs
+        self._check = check
+        self._gates: dict[str, ToolSlots] = {}
+        self._servers: dict[tuple[str, str, ServerSpec, SandboxLevel | None], WorkspaceServer] = {}
+
+    def toolbox(
+        self,
+        workspace: str,
+        grant: Grant,
+        shelf: ResultStore,
+        desk: TrackerScope | None = None,
+        identity: Identity | None = None,
+    ) -> Toolbox:
+        """The tools of an agent; ValueError when the grant itself cannot be used. `identity` is the
+        folder that the workspace was when the run started.
+        """
+        bench = Bench(
+            tree=WorkspaceTree(
+                workspace, private=partial(self._find_private, workspace), identity=identity
+            ),
+            protection=Protection(grant.protected),
+            programs=self._programs,
+            shelf=shelf,
+            commands=grant.commands,
+            desk=desk,
+            web=self._web,
+            record_work=self._record_work,
+        )
+        root = bench.tree.root
+        gate = self._gates.setdefault(root, ToolSlots())
+        level = grant.commands.sandbox
+        servers = {one.name: self._server(root, one.name, one.spec, level) for one in grant.servers}
+        return Toolbox(grant, bench, gate=gate, servers=servers, check=self._check)
+
+    def _server(
+        self, workspace: str, name: str, spec: ServerSpec, level: SandboxLevel | None
+    ) -> WorkspaceServer:
+        key = (workspace, name, spec, level)
+        if key not in self._servers:
+            self._servers[key] = WorkspaceServer(
+                name, spec, ServerPlace(workspace, self._programs, level)
+            )
+        return self._servers[key]
+
+    async def close(self) -> None:
+        """End every server and wait until they are gone."""
+        servers, self._servers = list(self._servers.values()), {}
+        await asyncio.gather(*(server.close() for server in servers))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()

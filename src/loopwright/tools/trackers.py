@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 
-from loopwright.model.messages import ToolSpec
+from loopwright.model.chat import ChatTool
 from loopwright.model.record import JsonValue
 from loopwright.model.trackers import ARTIFACT_TYPES, MOST_TODOS, PRIORITIES, TODO_STATUSES, Item
-from loopwright.tools.desk import Desk
-from loopwright.tools.gate import Limit
-from loopwright.tools.native import Bench, Call, Native, schema, text, whole
-from loopwright.tools.outcome import Refusal, ToolOutcome, said
+from loopwright.tools.builtin import Bench, BuiltinCall, BuiltinTool, ToolLimit, schema, text, whole
+from loopwright.tools.results import ToolCallResult, ToolRefusal, json_outcome
+from loopwright.tools.tracker_scope import TrackerScope
 
 TITLE = text("Title", most=500)
 ID = text("Its id, or the beginning of it", most=100)
@@ -26,23 +25,23 @@ def _tool(
     name: str,
     description: str,
     arguments: dict[str, JsonValue],
-    work: Callable[[Desk, Call], ToolOutcome],
-) -> Native:
-    async def done(bench: Bench, call: Call) -> ToolOutcome:
+    work: Callable[[TrackerScope, BuiltinCall], ToolCallResult],
+) -> BuiltinTool:
+    async def done(bench: Bench, call: BuiltinCall) -> ToolCallResult:
         if bench.desk is None:
-            raise Refusal("no-trackers", "there are no trackers here")
+            raise ToolRefusal("no-trackers", "there are no trackers here")
         return work(bench.desk, call)
 
     # Every change has the key of its call, so doing it again changes nothing.
-    return Native(
-        spec=ToolSpec(name=name, description=description, schema=arguments),
-        limit=Limit(seconds=60),
+    return BuiltinTool(
+        spec=ChatTool(name=name, description=description, schema=arguments),
+        limit=ToolLimit(seconds=60),
         repeatable=True,
         async_work=done,
     )
 
 
-def _given(call: Call, *names: str) -> dict[str, JsonValue]:
+def _given(call: BuiltinCall, *names: str) -> dict[str, JsonValue]:
     return {name: call.arguments[name] for name in names if name in call.arguments}
 
 
@@ -57,13 +56,13 @@ def _shown(item: Item) -> dict[str, JsonValue]:
 # -- artifacts -------------------------------------------------------------------------------------
 
 
-def _artifacts(desk: Desk, call: Call) -> ToolOutcome:
+def _artifacts(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
     wanted = call.text("type")
     found = [one for one in desk.all("artifact") if wanted in ("", one.text("type"))]
-    return said({"artifacts": [_shown(one) for one in found]})
+    return json_outcome({"artifacts": [_shown(one) for one in found]})
 
 
-def _artifact(desk: Desk, call: Call) -> ToolOutcome:
+def _artifact(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
     found = desk.get("artifact", call.text("id"))
     number = call.number("version", 0)
     versions = desk.versions("artifact", found)
@@ -71,97 +70,99 @@ def _artifact(desk: Desk, call: Call) -> ToolOutcome:
         older = [one for one in versions if one.version == number]
         if not older:
             there = ", ".join(str(one.version) for one in versions)
-            raise Refusal("not-found", f"there is no version {number}; there are {there}")
+            raise ToolRefusal("not-found", f"there is no version {number}; there are {there}")
         found = older[0]
-    return said({"id": found.id, "version": found.version, **found.values})
+    return json_outcome({"id": found.id, "version": found.version, **found.values})
 
 
-def _make_artifact(desk: Desk, call: Call) -> ToolOutcome:
+def _make_artifact(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
     values = _given(call, "type", "title", "content")
-    return ToolOutcome(text=desk.add("artifact", call.key, [{**values, "project": desk.project}]))
+    return ToolCallResult(
+        text=desk.add("artifact", call.key, [{**values, "project": desk.project}])
+    )
 
 
-def _write_artifact(desk: Desk, call: Call) -> ToolOutcome:
+def _write_artifact(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
     values = _given(call, "title", "content")
-    return ToolOutcome(text=desk.update("artifact", call.key, call.text("id"), values))
+    return ToolCallResult(text=desk.update("artifact", call.key, call.text("id"), values))
 
 
-def _drop_artifact(desk: Desk, call: Call) -> ToolOutcome:
-    return ToolOutcome(text=desk.drop("artifact", call.key, call.text("id")))
+def _drop_artifact(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
+    return ToolCallResult(text=desk.drop("artifact", call.key, call.text("id")))
 
 
 # -- todos -----------------------------------------------------------------------------------------
 
 
-def _todos(desk: Desk, call: Call) -> ToolOutcome:
+def _todos(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
     wanted = call.text("status")
     found = [one for one in desk.all("todo") if wanted in ("", one.text("status"))]
-    return said({"todos": [_shown(one) for one in found]})
+    return json_outcome({"todos": [_shown(one) for one in found]})
 
 
-def _add_todos(desk: Desk, call: Call) -> ToolOutcome:
+def _add_todos(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
     given = call.arguments.get("todos")
     todos = [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
-    return ToolOutcome(text=desk.add_todos(call.key, todos))
+    return ToolCallResult(text=desk.add_todos(call.key, todos))
 
 
-def _write_todo(desk: Desk, call: Call) -> ToolOutcome:
+def _write_todo(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
     values = _given(call, "title", "status", "priority")
-    return ToolOutcome(text=desk.update("todo", call.key, call.text("id"), values))
+    return ToolCallResult(text=desk.update("todo", call.key, call.text("id"), values))
 
 
-def _end_todo(desk: Desk, call: Call) -> ToolOutcome:
-    return ToolOutcome(text=desk.end_todo(call.key, call.text("id")))
+def _end_todo(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
+    return ToolCallResult(text=desk.end_todo(call.key, call.text("id")))
 
 
-def _drop_todo(desk: Desk, call: Call) -> ToolOutcome:
-    return ToolOutcome(text=desk.drop("todo", call.key, call.text("id")))
+def _drop_todo(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
+    return ToolCallResult(text=desk.drop("todo", call.key, call.text("id")))
 
 
 # -- sprints, projects, skills ---------------------------------------------------------------------
 
 
-def _sprints(desk: Desk, call: Call) -> ToolOutcome:
-    return said({"sprints": [_shown(one) for one in desk.all("sprint")]})
+def _sprints(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
+    return json_outcome({"sprints": [_shown(one) for one in desk.all("sprint")]})
 
 
-def _add_sprint(desk: Desk, call: Call) -> ToolOutcome:
+def _add_sprint(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
     values = _given(call, "title", "criteria", "max_review_rounds")
-    return ToolOutcome(text=desk.add_sprint(call.key, values))
+    return ToolCallResult(text=desk.add_sprint(call.key, values))
 
 
-def _move_sprint(desk: Desk, call: Call) -> ToolOutcome:
+def _move_sprint(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
     told = desk.move_sprint(call.key, call.text("id"), call.text("status"), call.text("summary"))
-    return ToolOutcome(text=told)
+    return ToolCallResult(text=told)
 
 
-def _projects(desk: Desk, call: Call) -> ToolOutcome:
-    return said({"projects": desk.projects()})
+def _projects(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
+    return json_outcome({"projects": desk.projects()})
 
 
-def _skills(desk: Desk, call: Call) -> ToolOutcome:
+def _skills(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
     known = desk.skills().values()
-    return said({"skills": [{"name": o.name, "description": o.description} for o in known]})
+    return json_outcome({"skills": [{"name": o.name, "description": o.description} for o in known]})
 
 
-def _skill(desk: Desk, call: Call) -> ToolOutcome:
-    return ToolOutcome(text=desk.skill(call.text("name")).text)
+def _skill(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
+    return ToolCallResult(text=desk.skill(call.text("name")).text)
 
 
 # -- memory ----------------------------------------------------------------------------------------
 
 
-def _memories(desk: Desk, call: Call) -> ToolOutcome:
+def _memories(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
     found = desk.memories(call.text("query"))[-MOST_MEMORIES:]
-    return said({"memories": [{"id": one.id, **one.values} for one in found]})
+    return json_outcome({"memories": [{"id": one.id, **one.values} for one in found]})
 
 
-def _remember(desk: Desk, call: Call) -> ToolOutcome:
-    return ToolOutcome(text=desk.remember(call.key, call.text("text")))
+def _remember(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
+    return ToolCallResult(text=desk.remember(call.key, call.text("text")))
 
 
-def _forget(desk: Desk, call: Call) -> ToolOutcome:
-    return ToolOutcome(text=desk.forget(call.key, call.text("id")))
+def _forget(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
+    return ToolCallResult(text=desk.forget(call.key, call.text("id")))
 
 
 _OPEN_STATUSES = tuple(one for one in TODO_STATUSES if one != "completed")
@@ -169,7 +170,7 @@ _TODO: JsonValue = schema(
     ("title",), title=TITLE, priority=_one_of(PRIORITIES, "How urgent"), parent=ID
 )
 
-TRACKER_TOOLS: tuple[Native, ...] = (
+TRACKER_TOOLS: tuple[BuiltinTool, ...] = (
     _tool(
         "artifact.list",
         "Artifacts of this session: plans, documents, code, configuration, and as loop_output "

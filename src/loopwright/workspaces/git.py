@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from loopwright.errors import LoopwrightError
-from loopwright.model.environment import SYSTEM_PATH
+from loopwright.model.sandbox import SYSTEM_PATH
 
 _TAIL = 2000  # of an error output that a message repeats
 

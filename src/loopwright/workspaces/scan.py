@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from loopwright.model.file_patterns import matches_any, pathspecs
+from loopwright.model.sandbox import matches_any, pathspecs
 from loopwright.workspaces.git import Git, GitResult, shown_path
-from loopwright.workspaces.store import LastScan
+from loopwright.workspaces.repositories import LastScan
 
 _UNREADABLE = re.compile(
     rb"^warning: could not open directory '(.*?)/': ", re.MULTILINE | re.DOTALL
@@ -31,7 +31,7 @@ class SnapshotLimits:
 
 
 @dataclass(slots=True)
-class Changes:
+class IndexChanges:
     """What is to be done to the index, as paths relative to the workspace."""
 
     update: list[bytes] = field(default_factory=list)
@@ -73,11 +73,11 @@ class Scanner:
 
     async def changes(
         self, status: GitResult, more: Iterable[bytes] = (), skip: frozenset[bytes] = frozenset()
-    ) -> Changes:
+    ) -> IndexChanges:
         """What differs from the index. `more` are files to look at although they are ignored;
         those in `skip` are left out.
         """
-        changes = Changes()
+        changes = IndexChanges()
         for code, path in _entries(status.out):
             if path.endswith(b"/"):
                 for inner in await self._nested(path[:-1]):
@@ -121,7 +121,7 @@ class Scanner:
         """All files of the index."""
         return [one for one in (await self.git.run("ls-files", "-z")).out.split(b"\0") if one]
 
-    def enter(self, paths: Iterable[bytes], changes: Changes, skip: frozenset[bytes]) -> None:
+    def enter(self, paths: Iterable[bytes], changes: IndexChanges, skip: frozenset[bytes]) -> None:
         """Have files read again although Git sees no difference: their old entries are removed."""
         known = {*changes.update, *changes.remove}
         for path in paths:
@@ -186,7 +186,9 @@ class Scanner:
     def _is_included(self, path: bytes) -> bool:
         return matches_any(self.include, shown_path(path))
 
-    def _classify(self, code: str, path: bytes, changes: Changes, skip: frozenset[bytes]) -> None:
+    def _classify(
+        self, code: str, path: bytes, changes: IndexChanges, skip: frozenset[bytes]
+    ) -> None:
         known = code != "?"
         info = None
         if code != "D":

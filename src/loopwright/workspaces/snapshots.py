@@ -11,25 +11,31 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from loopwright.errors import LoopwrightError
-from loopwright.kernel.fact_parts import NO_DIFF, Snapshot
-from loopwright.model.file_patterns import may_match
+from loopwright.kernel.event_parts import NO_DIFF, Snapshot
+from loopwright.model.sandbox import may_match
 from loopwright.ports import NO_FILES, FileChange, FilesOfInterest, Progress
 from loopwright.workspaces.git import Git, GitFailed, shown_path, workspace_gone
-from loopwright.workspaces.restore import Restorer, checkout_all, require_empty
-from loopwright.workspaces.scan import Changes, Scanner, SnapshotLimits
-from loopwright.workspaces.store import Store, Stores, WorkspaceIndex, lock, write_file
-from loopwright.workspaces.tree_diff import (
-    changes_between,
-    checked_tree,
-    compare_trees,
-    count_changes,
-    read_trees,
-)
-from loopwright.workspaces.user_repository import (
+from loopwright.workspaces.repositories import (
+    Store,
+    Stores,
     UserRepository,
+    WorkspaceIndex,
     anchored_rule,
     find_user_repository,
     ignore_rules,
+    lock,
+    write_file,
+)
+from loopwright.workspaces.scan import IndexChanges, Scanner, SnapshotLimits
+from loopwright.workspaces.trees import (
+    Restorer,
+    changes_between,
+    checked_tree,
+    checkout_all,
+    compare_trees,
+    count_changes,
+    read_trees,
+    require_empty,
 )
 
 _ATTEMPTS = 4  # files may change or vanish while they are read
@@ -247,7 +253,7 @@ class _Recording:
         self.index.record_scan(second, recent)
         return tree, changes.omitted
 
-    async def _write_index(self, git: Git, changes: Changes) -> None:
+    async def _write_index(self, git: Git, changes: IndexChanges) -> None:
         if changes.remove:
             feed = b"".join(one + b"\0" for one in changes.remove)
             await git.run("update-index", "-z", "--force-remove", "--stdin", feed=feed)

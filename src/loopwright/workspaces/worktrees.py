@@ -18,8 +18,8 @@ from typing import TypeAlias
 import msgspec
 
 from loopwright.errors import Conflict, LoopwrightError
-from loopwright.kernel.fact_parts import Worktree
-from loopwright.ports import APPLIED, Applied
+from loopwright.kernel.event_parts import Worktree
+from loopwright.ports import APPLIED, AppliedChanges
 from loopwright.workspaces.git import (
     Confine,
     Git,
@@ -28,8 +28,8 @@ from loopwright.workspaces.git import (
     shown_path,
     start_unconfined,
 )
-from loopwright.workspaces.restore import remove_file
-from loopwright.workspaces.user_repository import UserRepository, find_user_repository
+from loopwright.workspaces.repositories import UserRepository, find_user_repository
+from loopwright.workspaces.trees import remove_file
 
 BRANCHES = "loopwright/"
 Copied: TypeAlias = tuple[Path, Worktree]
@@ -136,7 +136,7 @@ class GitWorktrees:
         async with _scratch() as scratch:
             await _save(source, worktree, scratch / "result")
 
-    async def apply(self, worktree: Worktree, workspace: Path) -> Applied:
+    async def apply(self, worktree: Worktree, workspace: Path) -> AppliedChanges:
         """Merge the files of a worktree into the checkout it came from."""
         repository, source = await self._both(worktree)
         git = _git(repository, repository.root)
@@ -262,13 +262,13 @@ class _Merge:
         done = await self.git.run("merge-base", "HEAD", commit, accept=(0, 1, 128))
         return done.out.decode().strip() or base
 
-    async def apply(self, repository: UserRepository, result: str) -> Applied:
+    async def apply(self, repository: UserRepository, result: str) -> AppliedChanges:
         head = await _head(self.git, repository)
         merged = await self._merged(head, result)
         touched = await self._differing(head, merged)
         waiting = await self._not_there_yet(merged, list(touched))
         if not waiting:
-            return Applied()
+            return AppliedChanges()
         await self._check_clean(waiting, {path for path in waiting if touched[path] == b"A"})
         gone = [path for path in waiting if touched[path] == b"D"]
         written = [path for path in waiting if touched[path] != b"D"]
@@ -277,7 +277,7 @@ class _Merge:
         except BaseException:
             await asyncio.shield(self._put_back(head, waiting, touched))
             raise
-        return Applied(files=tuple(sorted(shown_path(path) for path in waiting)))
+        return AppliedChanges(files=tuple(sorted(shown_path(path) for path in waiting)))
 
     async def _merged(self, head: str, result: str) -> str:
         """The tree that both sides come to."""

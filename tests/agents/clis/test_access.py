@@ -4,9 +4,13 @@ import json
 
 import pytest
 
-from loopwright.agents.clis.access import own_places, unheld, worded
-from loopwright.agents.clis.arguments import CommandLine, StageServer, Wanted, command_line
-from loopwright.agents.clis.table import CLIS
+from loopwright.agents.clis.catalogue import CLIS, own_places, unheld, worded
+from loopwright.agents.clis.command_line import (
+    CommandLine,
+    CommandLineRequest,
+    StageServer,
+    command_line,
+)
 from loopwright.model.access import DENIED_TOOLKITS, LEVELS, PLAIN_READ_COMMANDS
 from loopwright.model.plan import Access, Agent
 
@@ -15,7 +19,7 @@ WRITERS = ("Write", "Edit", "NotebookEdit", "MultiEdit")
 
 def line(name: str, level: Access | None, **more: object) -> tuple[list[str], dict[str, str]]:
     agent = Agent(spec=name, access=level, **more)  # type: ignore[arg-type]
-    made = command_line(name, Wanted(prompt="Go.", agent=agent))
+    made = command_line(name, CommandLineRequest(prompt="Go.", agent=agent))
     return list(made.argv), dict(made.env)
 
 
@@ -155,7 +159,7 @@ def test_the_server_of_a_stage_in_the_words_of_each() -> None:
 
     def made(name: str, level: Access) -> CommandLine:
         agent = Agent(spec=name, access=level)
-        return command_line(name, Wanted(prompt="Go.", agent=agent, server=SERVER))
+        return command_line(name, CommandLineRequest(prompt="Go.", agent=agent, server=SERVER))
 
     argv = list(made("claude", "readonly").argv)
     assert after(argv, "--mcp-config") == SERVER.config

@@ -2,12 +2,19 @@
 
 import pytest
 
-from loopwright.agents.acp import Conversation, Permission
-from loopwright.agents.clis.denials import denial_words
-from loopwright.agents.clis.heard import OPEN_CALLS, STATUS_LINES, Heard, Said
-from loopwright.agents.clis.statuses import status_in, without_log
-from loopwright.agents.clis.stream import Stream
-from loopwright.agents.clis.tool_calls import Act, without_shell
+from loopwright.agents.clis.acp import AcpConversation, Permission
+from loopwright.agents.clis.catalogue import denial_words
+from loopwright.agents.clis.event_stream import EventStream
+from loopwright.agents.clis.transcript import (
+    OPEN_CALLS,
+    STATUS_LINES,
+    Act,
+    LiveEntry,
+    Transcript,
+    status_in,
+    without_log,
+    without_shell,
+)
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
 from tests.agents.clis import events as e
@@ -18,7 +25,7 @@ pytestmark = pytest.mark.item("rec-6")
 
 def acts(cli: str, *moments: tuple[int, list[Event]]) -> list[Act]:
     """The activity of a stream whose events arrive at these times."""
-    reader = Stream(cli)
+    reader = EventStream(cli)
     for now_ms, events in moments:
         reader.feed(e.lines(events), now_ms)
     reader.close()
@@ -393,8 +400,8 @@ def test_a_status_is_shown_and_recorded_but_is_no_progress(
     cli: str, event: Event, line: str
 ) -> None:
     """A retry loop says what it waits for; it does not look like work."""
-    reader = Stream(cli)
-    assert reader.feed(e.lines([event, event])) == [Said("note", line)]
+    reader = EventStream(cli)
+    assert reader.feed(e.lines([event, event])) == [LiveEntry("note", line)]
     assert reader.heard.drain() == [Act(kind="status", text=line)]
     assert not reader.heard.progress
     assert reader.heard.status_line == line
@@ -415,7 +422,7 @@ def test_a_status_is_shown_and_recorded_but_is_no_progress(
 )
 def test_output_is_progress(cli: str, event: Event) -> None:
     """Whatever the agent says or does restarts the idle limit, also next to a status."""
-    reader = Stream(cli)
+    reader = EventStream(cli)
     reader.feed(e.lines([RETRY if cli == "claude" else RECONNECTING, event]))
     assert reader.heard.progress
     reader.feed(b"half a li")
@@ -424,7 +431,7 @@ def test_output_is_progress(cli: str, event: Event) -> None:
 
 def test_statuses_and_open_calls_are_bounded() -> None:
     """An agent that never stops retrying or never ends its calls fills no memory."""
-    heard = Heard()
+    heard = Transcript()
     for number in range(STATUS_LINES + 50):
         heard.tell_status(f"attempt {number}")
     assert len(heard.drain()) == STATUS_LINES
@@ -492,9 +499,9 @@ def test_without_shell(line: str, command: str) -> None:
 # -- ACP -------------------------------------------------------------------------------------------
 
 
-def acp(*updates: Event) -> Conversation:
+def acp(*updates: Event) -> AcpConversation:
     """A conversation in the middle of its prompt, after these messages."""
-    talk = Conversation(prompt="p", cwd="/ws", phase="session/prompt")
+    talk = AcpConversation(prompt="p", cwd="/ws", phase="session/prompt")
     for number, update in enumerate(updates):
         message = {"jsonrpc": "2.0", "method": "session/update", "params": {"update": update}}
         talk.take(e.lines([update if "method" in update else message]), 1_000 + 10 * number)
@@ -601,7 +608,7 @@ def test_text_that_is_not_unicode_does_not_hide_a_call(
     cli: str, begin: Event, end: Event, broken: bytes
 ) -> None:
     """A program prints what it has read from any file; broken characters are replaced."""
-    reader = Stream(cli)
+    reader = EventStream(cli)
     reader.feed(e.lines([begin, end]).replace(b"BROKEN", broken))
     (act,) = reader.heard.drain()
     assert (act.kind, act.ok) == ("command", True)

@@ -5,10 +5,11 @@ import tomllib
 
 import pytest
 
-from loopwright.agents.clis.arguments import (
+from loopwright.agents.clis.catalogue import CLIS
+from loopwright.agents.clis.command_line import (
     ARGUMENT_BYTES,
     CommandLine,
-    Wanted,
+    CommandLineRequest,
     command_line,
     command_policy,
     is_read_only,
@@ -17,7 +18,6 @@ from loopwright.agents.clis.arguments import (
     own_variables,
     unfit,
 )
-from loopwright.agents.clis.table import CLIS
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
 
@@ -28,7 +28,7 @@ EVIL = "--help; $(id) `id` | & > \n'\""
 
 def line(cli: str, agent: Agent | None = None, **more: object) -> CommandLine:
     fields: dict[str, object] = {"prompt": "Do it.", "agent": agent or Agent(), **more}
-    return command_line(cli, Wanted(**fields))  # type: ignore[arg-type]
+    return command_line(cli, CommandLineRequest(**fields))  # type: ignore[arg-type]
 
 
 def after(argv: tuple[str, ...], flag: str) -> str:
@@ -229,7 +229,7 @@ def test_denied_tools_in_the_words_of_each_program() -> None:
     rights = json.loads(line("opencode", Agent(deny_tools=("bash",))).env["OPENCODE_PERMISSION"])
     assert rights["bash"] == "deny"
     agent = Agent(deny_tools=("run_shell_command",))
-    policy = tomllib.loads(command_policy("gemini", Wanted(prompt="p", agent=agent)))
+    policy = tomllib.loads(command_policy("gemini", CommandLineRequest(prompt="p", agent=agent)))
     rule = {"toolName": "run_shell_command", "decision": "deny", "priority": 990}
     assert policy == {"rule": [rule]}
     assert unfit("codex", Agent(deny_tools=("write", "webfetch"))) is None
@@ -241,7 +241,7 @@ def test_denied_tools_in_the_words_of_each_program() -> None:
 def test_the_only_tools_of_gemini_are_rules() -> None:
     """What is not named is denied, also tools that nobody knows."""
     agent = Agent(tools=("read_file",))
-    policy = tomllib.loads(command_policy("gemini", Wanted(prompt="p", agent=agent)))
+    policy = tomllib.loads(command_policy("gemini", CommandLineRequest(prompt="p", agent=agent)))
     found = {rule["toolName"]: rule["decision"] for rule in policy["rule"]}
     assert {name for name, said in found.items() if said == "allow"} == {"read_file"}
     assert {"run_shell_command", "write_file", "*"} <= {n for n, s in found.items() if s == "deny"}

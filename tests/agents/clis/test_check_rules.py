@@ -5,9 +5,13 @@ import tomllib
 
 import pytest
 
-from loopwright.agents.clis.arguments import Wanted, command_line, command_policy, unfit
-from loopwright.agents.clis.check_rules import added_tools, check_lines, only_tools
-from loopwright.agents.clis.table import CLIS
+from loopwright.agents.clis.catalogue import CLIS, added_tools, check_lines, only_tools
+from loopwright.agents.clis.command_line import (
+    CommandLineRequest,
+    command_line,
+    command_policy,
+    unfit,
+)
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
 
@@ -18,7 +22,7 @@ CHECKS = (("pytest", "-q"), ("npm", "run", "test:unit"))
 
 def argv(cli: str, agent: Agent, **more: object) -> tuple[str, ...]:
     fields: dict[str, object] = {"prompt": "p", "agent": agent, "checks": CHECKS, **more}
-    return command_line(cli, Wanted(**fields)).argv  # type: ignore[arg-type]
+    return command_line(cli, CommandLineRequest(**fields)).argv  # type: ignore[arg-type]
 
 
 def after(words: tuple[str, ...], flag: str) -> str:
@@ -26,7 +30,7 @@ def after(words: tuple[str, ...], flag: str) -> str:
 
 
 def rights(agent: Agent) -> dict[str, JsonValue]:
-    line = command_line("opencode", Wanted(prompt="p", agent=agent, checks=CHECKS))
+    line = command_line("opencode", CommandLineRequest(prompt="p", agent=agent, checks=CHECKS))
     found: dict[str, JsonValue] = json.loads(line.env.get("OPENCODE_PERMISSION", "{}"))
     return found
 
@@ -73,7 +77,9 @@ def test_checks_are_allowed_exactly(permission: str | None) -> None:
         "Bash(pytest -q),Bash(npm run test:unit)"
     )
     assert rights(agent)["bas?"] == {"pytest -q": "allow", "npm run test:unit": "allow"}
-    policy = tomllib.loads(command_policy("gemini", Wanted(prompt="p", agent=agent, checks=CHECKS)))
+    policy = tomllib.loads(
+        command_policy("gemini", CommandLineRequest(prompt="p", agent=agent, checks=CHECKS))
+    )
     assert [rule["toolName"] for rule in policy["rule"]] == ["run_shell_command"] * 2
     assert policy["rule"][0]["argsPattern"] == '"command":"pytest \\-q"'
     assert {rule["decision"] for rule in policy["rule"]} == {"allow"}

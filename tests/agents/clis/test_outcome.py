@@ -4,21 +4,20 @@ from typing import Any
 
 import pytest
 
-from loopwright.agents.clis.limits import Clock, Reset, reset_in, seconds
-from loopwright.agents.clis.outcome import Exit, Refusal, refusal
-from loopwright.agents.clis.stream import Stream
-from loopwright.agents.clis.table import CLIS
+from loopwright.agents.clis.catalogue import CLIS
+from loopwright.agents.clis.event_stream import CallFailure, EventStream, ProcessExit, find_failure
+from loopwright.agents.clis.transcript import LimitReset, TimeOfDay, reset_in, reset_seconds
 from tests.agents.clis import events as e
 from tests.agents.clis.events import Event
 
 HALF = [e.CLAUDE_INIT, e.claude_text("I begin")]
-OK = Exit(code=0)
+OK = ProcessExit(code=0)
 
 
-def judged(cli: str, stream: list[Event], end: Exit) -> Refusal | None:
-    reader = Stream(cli)
+def judged(cli: str, stream: list[Event], end: ProcessExit) -> CallFailure | None:
+    reader = EventStream(cli)
     reader.feed(e.lines(stream))
-    return refusal(CLIS[cli], reader.heard, end)
+    return find_failure(CLIS[cli], reader.heard, end)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +27,7 @@ def judged(cli: str, stream: list[Event], end: Exit) -> Refusal | None:
         pytest.param("codex", e.CODEX_WRITES, OK, id="codex"),
         pytest.param("opencode", e.OPENCODE_WRITES, OK, id="opencode"),
         pytest.param("gemini", e.GEMINI_WRITES, OK, id="gemini"),
-        pytest.param("claude", e.CLAUDE_WRITES, Exit(code=143, ours=True), id="ended by us"),
+        pytest.param("claude", e.CLAUDE_WRITES, ProcessExit(code=143, ours=True), id="ended by us"),
         pytest.param(
             "claude",
             [*HALF, e.claude_result(permission_denials=[{"tool_name": "Write"}])],
@@ -37,7 +36,7 @@ def judged(cli: str, stream: list[Event], end: Exit) -> Refusal | None:
         ),
     ],
 )
-def test_it_went_well(cli: str, stream: list[Event], end: Exit) -> None:
+def test_it_went_well(cli: str, stream: list[Event], end: ProcessExit) -> None:
     """A good last event and a code that does not say otherwise."""
     assert judged(cli, stream, end) is None
 
@@ -74,32 +73,33 @@ NOT_FOUND = "Error: thread/resume failed: no rollout found for thread id 9"
     ("cli", "stream", "end", "kind", "says"),
     [
         pytest.param(
-            "claude", e.claude_api_error(500, "API Error: 500"), Exit(code=1), "overloaded",
+            "claude", e.claude_api_error(500, "API Error: 500"), ProcessExit(code=1), "overloaded",
             "API Error: 500", id="claude 500",
         ),
         pytest.param(
-            "claude", e.claude_api_error(401, "Failed to authenticate"), Exit(code=1),
+            "claude", e.claude_api_error(401, "Failed to authenticate"), ProcessExit(code=1),
             "not_signed_in", "run `claude auth login`", id="claude 401",
         ),
         pytest.param(
-            "claude", e.claude_api_error(429, "Request rejected"), Exit(code=1), "rate_limited",
+            "claude", e.claude_api_error(429, "Request rejected"), ProcessExit(code=1),
+            "rate_limited",
             "Request rejected", id="claude 429",
         ),
         pytest.param(
-            "claude", e.claude_api_error(400, "bad request"), Exit(code=1), "agent",
+            "claude", e.claude_api_error(400, "bad request"), ProcessExit(code=1), "agent",
             "bad request", id="claude 400",
         ),
         pytest.param(
-            "claude", [e.claude_fails("error_max_turns", "Reached 3")], Exit(code=1),
+            "claude", [e.claude_fails("error_max_turns", "Reached 3")], ProcessExit(code=1),
             "turn_limit", "Reached 3", id="turns",
         ),
         pytest.param(
-            "claude", [e.claude_fails("error_max_budget_usd", "Reached $1")], Exit(code=1),
+            "claude", [e.claude_fails("error_max_budget_usd", "Reached $1")], ProcessExit(code=1),
             "budget_limit", "Reached $1", id="budget",
         ),
         pytest.param(
             "claude", [e.claude_fails("error_during_execution", "No conversation found: 9")],
-            Exit(code=1), "session_gone", "No conversation found", id="claude session",
+            ProcessExit(code=1), "session_gone", "No conversation found", id="claude session",
         ),
         pytest.param(
             "claude", [e.claude_fails("x", terminal_reason="aborted_streaming")], OK, "crashed",
@@ -110,7 +110,7 @@ NOT_FOUND = "Error: thread/resume failed: no rollout found for thread id 9"
             id="flagged without words",
         ),
         pytest.param(
-            "claude", e.CLAUDE_WRITES, Exit(code=3, stderr="oh"), "exit",
+            "claude", e.CLAUDE_WRITES, ProcessExit(code=3, stderr="oh"), "exit",
             "gave an answer and then exited with code 3: oh", id="good event, bad code",
         ),
         pytest.param(
@@ -118,44 +118,46 @@ NOT_FOUND = "Error: thread/resume failed: no rollout found for thread id 9"
             id="code 0 without a last event",
         ),
         pytest.param(
-            "claude", HALF, Exit(signal=9), "crashed", "was ended by signal 9", id="killed",
+            "claude", HALF, ProcessExit(signal=9), "crashed", "was ended by signal 9", id="killed",
         ),
         pytest.param(
-            "claude", [], Exit(code=1, stderr="--x cannot be used with root/sudo privileges"),
+            "claude", [], ProcessExit(code=1,
+            stderr="--x cannot be used with root/sudo privileges"),
             "permission_denied", "set IS_SANDBOX=1", id="root",
         ),
         pytest.param(
-            "claude", [], Exit(code=1, stderr="Invalid API key · Please run /login"),
+            "claude", [], ProcessExit(code=1, stderr="Invalid API key · Please run /login"),
             "not_signed_in", "ANTHROPIC_API_KEY", id="not signed in by words",
         ),
         pytest.param(
-            "codex", e.codex_fails("unexpected status 401 Unauthorized: x"), Exit(code=1),
+            "codex", e.codex_fails("unexpected status 401 Unauthorized: x"), ProcessExit(code=1),
             "not_signed_in", "codex login", id="codex 401",
         ),
         pytest.param(
-            "codex", e.codex_fails("We’re currently experiencing high demand"), Exit(code=1),
+            "codex", e.codex_fails("We’re currently experiencing high demand"), ProcessExit(code=1),
             "overloaded", "high demand", id="codex 500",
         ),
         pytest.param(
-            "codex", [], Exit(code=1, stderr=NOT_FOUND), "session_gone", "no rollout",
+            "codex", [], ProcessExit(code=1, stderr=NOT_FOUND), "session_gone", "no rollout",
             id="codex session",
         ),
         pytest.param(
-            "opencode", e.opencode_error("stub error", 401), Exit(code=1), "not_signed_in",
+            "opencode", e.opencode_error("stub error", 401), ProcessExit(code=1), "not_signed_in",
             "opencode auth login", id="opencode 401",
         ),
         pytest.param(
             "opencode", e.opencode_error("Cannot connect to API: Unable to connect", None),
-            Exit(code=1), "overloaded", "Cannot connect", id="server down",
+            ProcessExit(code=1), "overloaded", "Cannot connect", id="server down",
         ),
         *(
             pytest.param(
-                cli, said(words), Exit(code=1), "overloaded", words, id=f"{cli} {name}"
+                cli, said(words), ProcessExit(code=1), "overloaded", words, id=f"{cli} {name}"
             )
             for cli, said, words, name in UNREACHED
         ),
         pytest.param(
-            "opencode", [], Exit(code=1, stderr="Session not found"), "session_gone", "Session",
+            "opencode", [], ProcessExit(code=1, stderr="Session not found"), "session_gone",
+            "Session",
             id="opencode session",
         ),
         pytest.param(
@@ -163,11 +165,12 @@ NOT_FOUND = "Error: thread/resume failed: no rollout found for thread id 9"
             "permission denied: write; allow it", id="refused tool with code 0",
         ),
         pytest.param(
-            "gemini", [], Exit(code=145, stderr="API key not valid"), "not_signed_in",
+            "gemini", [], ProcessExit(code=145, stderr="API key not valid"), "not_signed_in",
             "GEMINI_API_KEY", id="gemini 401",
         ),
         pytest.param(
-            "gemini", [], Exit(code=42, stderr="Error resuming session: none"), "session_gone",
+            "gemini", [], ProcessExit(code=42, stderr="Error resuming session: none"),
+            "session_gone",
             "resuming", id="gemini session",
         ),
         pytest.param(
@@ -176,7 +179,7 @@ NOT_FOUND = "Error: thread/resume failed: no rollout found for thread id 9"
     ],
 )  # fmt: skip
 def test_each_trouble_is_its_own_failure(
-    cli: str, stream: list[Event], end: Exit, kind: str, says: str
+    cli: str, stream: list[Event], end: ProcessExit, kind: str, says: str
 ) -> None:
     """The kind of a failure can be read by a policy, and its words by a person."""
     found = judged(cli, stream, end)
@@ -197,33 +200,35 @@ def test_each_trouble_is_its_own_failure(
                 ),
                 *e.claude_api_error(400, "You've hit your session limit"),
             ],
-            Reset(at=1_800_000_000),
+            LimitReset(at=1_800_000_000),
             id="claude says when",
         ),
         pytest.param(
             "claude",
             e.claude_api_error(429, "Claude usage limit reached|1800000000"),
-            Reset(at=1_800_000_000),
+            LimitReset(at=1_800_000_000),
             id="claude of old",
         ),
         pytest.param(
             "opencode",
             e.opencode_error("slow down", 429, responseHeaders={"retry-after": "90"}),
-            Reset(after=90.0),
+            LimitReset(after=90.0),
             id="a header",
         ),
         pytest.param(
             "codex",
             e.codex_fails("You've hit your usage limit. Try again in 2 hours 5 minutes."),
-            Reset(after=7_500.0),
+            LimitReset(after=7_500.0),
             id="codex",
         ),
         pytest.param("codex", e.codex_fails("Too Many Requests"), None, id="nobody knows"),
     ],
 )
-def test_a_rate_limit_names_its_end(cli: str, stream: list[Event], reset: Reset | None) -> None:
+def test_a_rate_limit_names_its_end(
+    cli: str, stream: list[Event], reset: LimitReset | None
+) -> None:
     """Where the program says when it may be tried again, that is known."""
-    found = judged(cli, stream, Exit(code=1))
+    found = judged(cli, stream, ProcessExit(code=1))
     assert found is not None
     assert found.failure.type == "rate_limited"
     assert found.reset == reset
@@ -232,27 +237,27 @@ def test_a_rate_limit_names_its_end(cli: str, stream: list[Event], reset: Reset 
 @pytest.mark.parametrize(
     ("words", "reset"),
     [
-        ("usage limit reached|1794799950", Reset(at=1_794_799_950)),
-        ("usage limit reached|1794799950123", Reset(at=1_794_799_950)),
-        ("Please try again in 20s.", Reset(after=20.0)),
-        ("please retry in 34.5s", Reset(after=34.5)),
-        ("Your quota will reset after 5h20m3s.", Reset(after=19_203.0)),
-        ("try again in 1 day, 2 hours and 3 minutes", Reset(after=93_780.0)),
-        ("try again in 500ms", Reset(after=0.5)),
-        ('{"retry-after": 17}', Reset(after=17.0)),
-        ("retry_after=9", Reset(after=9.0)),
+        ("usage limit reached|1794799950", LimitReset(at=1_794_799_950)),
+        ("usage limit reached|1794799950123", LimitReset(at=1_794_799_950)),
+        ("Please try again in 20s.", LimitReset(after=20.0)),
+        ("please retry in 34.5s", LimitReset(after=34.5)),
+        ("Your quota will reset after 5h20m3s.", LimitReset(after=19_203.0)),
+        ("try again in 1 day, 2 hours and 3 minutes", LimitReset(after=93_780.0)),
+        ("try again in 500ms", LimitReset(after=0.5)),
+        ('{"retry-after": 17}', LimitReset(after=17.0)),
+        ("retry_after=9", LimitReset(after=9.0)),
         (
             "You've hit your limit · resets 3pm (America/New_York)",
-            Reset(clock=Clock(hour=15, zone="America/New_York")),
+            LimitReset(clock=TimeOfDay(hour=15, zone="America/New_York")),
         ),
-        ("resets 12:30am", Reset(clock=Clock(hour=0, minute=30))),
-        ("or try again at 3:05 PM.", Reset(clock=Clock(hour=15, minute=5))),
+        ("resets 12:30am", LimitReset(clock=TimeOfDay(hour=0, minute=30))),
+        ("or try again at 3:05 PM.", LimitReset(clock=TimeOfDay(hour=15, minute=5))),
         ("resets at 17pm", None),
         ("Too many requests", None),
         ("", None),
     ],
 )
-def test_times_in_words(words: str, reset: Reset | None) -> None:
+def test_times_in_words(words: str, reset: LimitReset | None) -> None:
     """Moments, waits and times of day are found in what providers write."""
     assert reset_in(words) == reset
 
@@ -262,4 +267,4 @@ def test_times_in_words(words: str, reset: Reset | None) -> None:
 )
 def test_seconds_of_a_header(words: str, found: float | None) -> None:
     """A header counts when it is a number of seconds."""
-    assert seconds(words) == found
+    assert reset_seconds(words) == found

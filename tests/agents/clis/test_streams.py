@@ -6,16 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopwright.agents.clis.heard import SHOWN_CHARS, TEXT_CHARS, Heard, Said, note, tool_line
-from loopwright.agents.clis.loose import minus
-from loopwright.agents.clis.stream import READERS, Lines, Stream
-from loopwright.kernel.facts import Usage
+from loopwright.agents.clis.event_stream import READERS, EventStream, LineSplitter
+from loopwright.agents.clis.loose_json import minus
+from loopwright.agents.clis.transcript import (
+    SHOWN_CHARS,
+    TEXT_CHARS,
+    LiveEntry,
+    Transcript,
+    note,
+    tool_line,
+)
+from loopwright.kernel.event_parts import Usage
 from tests.agents.clis import events as e
 from tests.agents.clis.events import Event
 
 
-def heard(cli: str, stream: list[Event]) -> tuple[Heard, list[Said]]:
-    reader = Stream(cli)
+def heard(cli: str, stream: list[Event]) -> tuple[Transcript, list[LiveEntry]]:
+    reader = EventStream(cli)
     said = reader.feed(e.lines(stream))
     return reader.heard, [*said, *reader.close()]
 
@@ -29,7 +36,7 @@ def heard(cli: str, stream: list[Event]) -> tuple[Heard, list[Said]]:
             "DONE. File written.",
             Usage(2000, 40, 0.0088),
             e.SESSION,
-            [Said("tool", "Write /ws/hello.txt"), Said("text", "DONE. File written.")],
+            [LiveEntry("tool", "Write /ws/hello.txt"), LiveEntry("text", "DONE. File written.")],
             id="claude",
         ),
         pytest.param(
@@ -39,9 +46,9 @@ def heard(cli: str, stream: list[Event]) -> tuple[Heard, list[Said]]:
             None,
             e.THREAD,
             [
-                Said("note", "Model metadata not found."),
-                Said("tool", "command touch a"),
-                Said("text", "DONE. File written."),
+                LiveEntry("note", "Model metadata not found."),
+                LiveEntry("tool", "command touch a"),
+                LiveEntry("text", "DONE. File written."),
             ],
             id="codex",
         ),
@@ -51,7 +58,7 @@ def heard(cli: str, stream: list[Event]) -> tuple[Heard, list[Said]]:
             "DONE. File written.",
             Usage(2010, 40, 0.0066, cache_read_tokens=10),
             e.SES,
-            [Said("tool", "write /ws/a.txt"), Said("text", "DONE. File written.")],
+            [LiveEntry("tool", "write /ws/a.txt"), LiveEntry("text", "DONE. File written.")],
             id="opencode",
         ),
         pytest.param(
@@ -61,10 +68,10 @@ def heard(cli: str, stream: list[Event]) -> tuple[Heard, list[Said]]:
             Usage(900, 30, unpriced=1),
             e.SESSION,
             [
-                Said("text", "I will "),
-                Said("text", "write."),
-                Said("tool", "write_file /ws/a.txt"),
-                Said("text", "DONE."),
+                LiveEntry("text", "I will "),
+                LiveEntry("text", "write."),
+                LiveEntry("tool", "write_file /ws/a.txt"),
+                LiveEntry("text", "DONE."),
             ],
             id="gemini",
         ),
@@ -76,7 +83,7 @@ def test_a_turn_that_went_well(
     output: str,
     usage: Usage | None,
     session: str,
-    shown: list[Said],
+    shown: list[LiveEntry],
 ) -> None:
     """Text, tools, usage, session and the good end are found; the live view gets them in order."""
     found, said = heard(cli, stream)
@@ -112,7 +119,7 @@ def test_helpers_of_the_agent_are_not_the_agent() -> None:
     )
     found, said = heard("claude", [inner, e.claude_piece("in", parent_tool_use_id="toolu_9")])
     assert (found.output, found.tools) == ("", 1)
-    assert said == [Said("tool", "Grep x")]
+    assert said == [LiveEntry("tool", "Grep x")]
 
 
 @pytest.mark.parametrize(
@@ -335,7 +342,7 @@ every_cli = pytest.mark.parametrize("cli", sorted(READERS))
 def test_unknown_events_and_garbage_are_tolerated(cli: str) -> None:
     """Events of later versions, warnings, half lines and rubbish change nothing."""
     rubbish = b'warning: x\n{"type":"from_the_future","a":[1]}\n{"half": \n\xff\xfe\n\n[1,2]\n{}\n'
-    reader = Stream(cli)
+    reader = EventStream(cli)
     reader.feed(rubbish + e.lines(WHOLE[cli]) + b'{"type":"text","part":{"te')
     reader.close()
     plain, _ = heard(cli, WHOLE[cli])
@@ -349,7 +356,7 @@ def test_unknown_events_and_garbage_are_tolerated(cli: str) -> None:
 def test_chunks_may_end_anywhere(cli: str, cuts: list[int]) -> None:
     """However a stream is cut into pieces, the same is read out of it."""
     data = e.lines(WHOLE[cli])
-    reader, said, start = Stream(cli), [], 0
+    reader, said, start = EventStream(cli), [], 0
     for cut in [*sorted(cuts), len(data)]:
         said += reader.feed(data[start:cut])
         start = max(start, cut)
@@ -397,7 +404,7 @@ def test_a_line_of_ten_megabytes_is_read(cli: str) -> None:
 
 def test_a_line_that_is_too_long_is_left_out_and_counted() -> None:
     """A line beyond the limit is dropped as a whole; lines around it are read."""
-    reader = Stream("claude", line_bytes=2_000)
+    reader = EventStream("claude", line_bytes=2_000)
     reader.feed(b'{"type":"x","a":"' + b"y" * 1_500)
     reader.feed(b"y" * 1_500)
     reader.feed(b'"}\n' + e.lines([e.claude_text("after")]))
@@ -406,7 +413,7 @@ def test_a_line_that_is_too_long_is_left_out_and_counted() -> None:
 
 def test_lines() -> None:
     """Both kinds of line ends are known, and a last line without one."""
-    splitter = Lines()
+    splitter = LineSplitter()
     assert splitter.feed(b"a\r\nb\n\nc") == [b"a", b"b", b""]
     assert splitter.last() == [b"c"]
     assert splitter.last() == []
@@ -414,7 +421,7 @@ def test_lines() -> None:
 
 def test_texts_are_bounded() -> None:
     """An agent that never stops talking does not fill the memory."""
-    found = Heard()
+    found = Transcript()
     found.say("a" * (TEXT_CHARS - 1))
     found.say("bcd", new_part=False)
     found.say("more")

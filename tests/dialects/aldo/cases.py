@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from loopwright.dialects import aldo
 from loopwright.model.plan import Plan
-from loopwright.syntax.diagnostic import Diagnostic
-from loopwright.syntax.reading import read
+from loopwright.syntax.document import Diagnostic
+from loopwright.syntax.readers import read
 
 CORPUS = Path(__file__).resolve().parents[2] / "corpus" / "aldo"
 PROMPT = {"prompt.md": b"You are careful.\n"}

@@ -5,16 +5,15 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from loopwright.dialects.aldo.events import Event, events_of
-from loopwright.kernel.calls import ModelCall, ToolCall
-from loopwright.kernel.facts import EffectRequested, GateOpened, Usage
+from loopwright.dialects.aldo.events import AldoEvent, events_of
+from loopwright.kernel.event_parts import ModelCall, ToolCall, Usage
+from loopwright.kernel.events import EffectRequested, GateOpened
 from loopwright.kernel.frames import CycleBody
-from loopwright.kernel.texts import request_text
+from loopwright.kernel.references import request_text
 from loopwright.model.actions import Decision
-from loopwright.model.messages import AssistantMessage, TextPart
+from loopwright.model.chat import AssistantMessage, ModelTurn, RequestedCall, TextPart, encode_turn
 from loopwright.model.plan import Plan
 from loopwright.model.record import Blob, JsonValue
-from loopwright.model.turns import Turn, WantedCall, encode_turn
 from tests.kernel.driving import Driver, Fail, Reply, Said
 
 Speak = Callable[[str, int, str], Said]
@@ -22,17 +21,21 @@ Speak = Callable[[str, int, str], Said]
 
 
 def turn(
-    text: str = "", *calls: WantedCall, usd: float = 0.0, finish: str = "stop", model: str = "a/m"
+    text: str = "",
+    *calls: RequestedCall,
+    usd: float = 0.0,
+    finish: str = "stop",
+    model: str = "a/m",
 ) -> Reply:
     """A model's answer: what it says, and the tools that it wants."""
     message = AssistantMessage(parts=(TextPart(text=text),) if text else ())
-    made = Turn(message=message, calls=calls, finish=finish, model=model)  # type: ignore[arg-type]
+    made = ModelTurn(message=message, calls=calls, finish=finish, model=model)  # type: ignore[arg-type]
     usage = Usage(input_tokens=10, output_tokens=5, usd=usd) if usd else None
     return Reply(text, result=encode_turn(made), usage=usage)
 
 
-def call(id: str, tool: str = "shell.exec", **arguments: JsonValue) -> WantedCall:
-    return WantedCall(id=id, tool=tool, arguments=arguments, paths=())
+def call(id: str, tool: str = "shell.exec", **arguments: JsonValue) -> RequestedCall:
+    return RequestedCall(id=id, tool=tool, arguments=arguments, paths=())
 
 
 def done(text: str = '{"stdout":"tsc: ok"}', *, code: int = 0) -> Reply:
@@ -75,7 +78,7 @@ class Stage:
         self.driver.run()
         return self
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[AldoEvent]:
         facts = [msgspec.to_builtins(fact) for fact in self.driver.facts]
         return events_of(facts, self.plan, self.read)
 

@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 from loopwright.dialects import aldo, archon, native, rondoflow, zenflow
-from loopwright.syntax.reading import read
+from loopwright.syntax.readers import read
 from tests.dialects.aldo.cases import CORPUS, gathered, lowered
 from tests.dialects.corpora import (
     definitions,

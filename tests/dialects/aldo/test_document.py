@@ -1,7 +1,7 @@
 """The document of this system, sentence by sentence: its examples run as they are printed.
 
 The text of the spec is the printed one with its indentation restored; `...` stands for the blocks
-that the page leaves out. What the page says over HTTP is shown in `tests/server/test_approvals.py`,
+that the page leaves out. What the page says over HTTP is shown in `tests/http/test_approvals.py`,
 what it says about programs and exit codes in `tests/cli/test_aldo_fidelity.py`.
 """
 
@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from loopwright.dialects.aldo.endings import result_of
-from loopwright.dialects.aldo.events import Event
-from loopwright.kernel.calls import ToolCall
-from loopwright.kernel.facts import EffectRequested, GateOpened
+from loopwright.dialects.aldo.events import AldoEvent
+from loopwright.dialects.aldo.results import result_of
+from loopwright.kernel.event_parts import ToolCall
+from loopwright.kernel.events import EffectRequested, GateOpened
 from loopwright.model.actions import Decision, Repeat
-from loopwright.model.memory import History
+from loopwright.model.chat import RequestedCall
 from loopwright.model.plan import Plan
-from loopwright.model.turns import WantedCall
+from loopwright.model.policy import ConversationHistory
 from tests.dialects.aldo.cases import lowered
 from tests.dialects.aldo.running import Stage, call, done, says, turn
 from tests.kernel.driving import Fail, Reply
@@ -74,7 +74,7 @@ def plan_of(text: str) -> Plan:
     return plan
 
 
-def payloads(events: list[Event], kind: str) -> list[dict[str, Any]]:
+def payloads(events: list[AldoEvent], kind: str) -> list[dict[str, Any]]:
     return [dict(one.payload) for one in events if one.type == kind]
 
 
@@ -89,7 +89,7 @@ def test_the_printed_spec_loads_without_a_warning() -> None:
     (step,) = plan_of(printed()).steps
     assert isinstance(step.action, Repeat)
     assert step.action.max == 30
-    assert isinstance(step.action.memory, History)
+    assert isinstance(step.action.memory, ConversationHistory)
     assert (step.action.memory.window, step.action.memory.strategy) == (128_000, "rolling-window")
 
 
@@ -225,8 +225,10 @@ def test_a_gated_call_suspends_the_loop_until_it_is_resolved(word: str) -> None:
     """Each of two parallel calls has an approval of its own; a rejection is a result."""
     # Which paths a program touches nobody can say, so that the rule about paths holds it as well.
     wanted = (
-        WantedCall(id="c1", tool="shell.exec", arguments={"argv": ["tsc"], "reason": "to compile"}),
-        WantedCall(id="c2", tool="shell.exec", arguments={"argv": ["rm"]}),
+        RequestedCall(
+            id="c1", tool="shell.exec", arguments={"argv": ["tsc"], "reason": "to compile"}
+        ),
+        RequestedCall(id="c2", tool="shell.exec", arguments={"argv": ["rm"]}),
     )
     turns = iter([turn("both", *wanted), turn("<task-complete>")])
 

@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
-from loopwright.dialects.aldo import payloads
-from loopwright.dialects.aldo.endings import result_of
-from loopwright.dialects.aldo.events import Event, Rendering
-from loopwright.kernel import cycles
-from loopwright.kernel.facts import GateOpened
-from loopwright.model.turns import WantedCall
+from loopwright.dialects.aldo import events as payloads
+from loopwright.dialects.aldo.events import AldoEvent, Rendering
+from loopwright.dialects.aldo.results import result_of
+from loopwright.kernel.bodies import conversation
+from loopwright.kernel.events import GateOpened
+from loopwright.model.chat import RequestedCall
 from tests.dialects.aldo.cases import plan_of, spec
 from tests.dialects.aldo.running import BROKEN, Stage, call, done, says, turn
 from tests.dialects.aldo.test_lower import LOOP, ROUNDS, RULES, TOOLS, composite
@@ -17,11 +17,11 @@ from tests.kernel.driving import Fail, Reply
 AGENT = spec(LOOP + RULES + TOOLS, usd="0.5")
 
 
-def names(events: list[Event]) -> list[str]:
+def names(events: list[AldoEvent]) -> list[str]:
     return [one.type for one in events]
 
 
-def only(events: list[Event], name: str) -> dict[str, object]:
+def only(events: list[AldoEvent], name: str) -> dict[str, object]:
     """The payload of the only event of this name; of ends, without what they all carry."""
     [one] = [one for one in events if one.type == name]
     payload = dict(one.payload)
@@ -282,7 +282,7 @@ def test_failures_of_tools_are_results() -> None:
         "",
         call("c1"),
         call("c2"),
-        WantedCall(id="c3", tool="shell.exce", problem="there is no tool shell.exce"),
+        RequestedCall(id="c3", tool="shell.exce", problem="there is no tool shell.exce"),
     )
 
     def tool(asked: object) -> object:
@@ -301,8 +301,8 @@ def test_failures_of_tools_are_results() -> None:
 
 def test_a_result_that_is_handed_in() -> None:
     """The engine answers it; the words are the ones that the model is told."""
-    assert (payloads.SUBMIT, payloads.ACCEPTED) == (cycles.SUBMIT, cycles.ACCEPTED)
-    assert msgspec.json.decode(cycles.ONCE) == payloads.TAKEN_BEFORE
+    assert (payloads.SUBMIT, payloads.ACCEPTED) == (conversation.SUBMIT, conversation.ACCEPTED)
+    assert msgspec.json.decode(conversation.ONCE) == payloads.TAKEN_BEFORE
     wanted = turn("", call("c1", payloads.SUBMIT), call("c2", payloads.SUBMIT))
     told = Stage(plan_of(spec(LOOP.replace("3", "1"))), lambda *_: wanted).run().events()
     results = [one.payload for one in told if one.type == "tool_result"]

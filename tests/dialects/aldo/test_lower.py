@@ -3,10 +3,10 @@
 import pytest
 
 from loopwright.dialects import aldo
-from loopwright.kernel.facts import IterationStarted, StepFinished, StepSkipped
-from loopwright.model.actions import Cycle, Repeat
-from loopwright.model.checks import AnyOf, Cap, Contains, NoCalls, Spend, ToolResult
-from loopwright.syntax.reading import read
+from loopwright.kernel.events import IterationStarted, StepFinished, StepSkipped
+from loopwright.model.actions import ModelCycle, Repeat
+from loopwright.model.checks import AnyOf, Cap, Contains, NoCalls, SpendCheck, ToolResultCheck
+from loopwright.syntax.readers import read
 from tests.dialects.aldo.cases import CORPUS, Refused, gathered, lowered, plan_of, spec
 from tests.dialects.aldo.running import BROKEN, Stage, call, done, says, turn
 
@@ -38,9 +38,9 @@ def test_conditions_keep_their_order() -> None:
     assert loop.max == 3
     assert loop.until == AnyOf(
         parts=(
-            ToolResult(tool="shell.exec", exit_code=0, contains="tsc"),
+            ToolResultCheck(tool="shell.exec", exit_code=0, contains="tsc"),
             Contains(text="<task-complete>"),
-            Spend(usd=0.5),
+            SpendCheck(usd=0.5),
         )
     )
 
@@ -78,7 +78,7 @@ def test_without_iteration_it_is_one_plain_run(turns: int, asked: int) -> None:
     plan = plan_of(spec(TOOLS))
     action = plan.steps[0].action
     assert isinstance(action, Repeat)
-    assert isinstance(action.body, Cycle)
+    assert isinstance(action.body, ModelCycle)
     assert (action.until, action.body.nudge) == (NoCalls(), None)
 
     def speak(agent: str, cycle: int, prompt: str) -> object:

@@ -13,15 +13,14 @@ import msgspec
 import pytest
 import yaml
 
-from loopwright.app.dialects import parse_definition, read_definition
-from loopwright.app.fetching import is_path
-from loopwright.app.packing import packed
-from loopwright.kernel.calls import ToolCall
-from loopwright.kernel.cycles import SUBMIT
-from loopwright.kernel.facts import GateOpened
-from loopwright.model.actions import Action, Cycle, Repeat, Steps
+from loopwright.kernel.bodies.conversation import SUBMIT
+from loopwright.kernel.event_parts import ToolCall
+from loopwright.kernel.events import GateOpened
+from loopwright.model.actions import Action, ModelCycle, Repeat, Steps
+from loopwright.model.chat import RequestedCall
 from loopwright.model.plan import Plan
-from loopwright.model.turns import WantedCall
+from loopwright.operations.definition_files import is_path
+from loopwright.operations.dialects import packed, parse_definition, read_definition
 from tests.dialects.aldo.cases import CORPUS
 from tests.dialects.aldo.running import Stage, turn
 from tests.kernel.driving import Fail, Reply, Said
@@ -46,7 +45,7 @@ def structured(plan: Plan) -> set[str]:
 
     def inside(action: Action) -> set[str]:
         match action:
-            case Cycle(agent=name, schema=schema):
+            case ModelCycle(agent=name, schema=schema):
                 return {name} if schema is not None else set()
             case Repeat(body=body):
                 return inside(body)
@@ -74,12 +73,12 @@ class Actors:
         self._turns[agent] += 1
         row = row if isinstance(row, dict) else {"say": row}
         calls = [
-            WantedCall(id=f"{agent}-{cycle}-{n}", tool=tool, arguments=args, paths=())
+            RequestedCall(id=f"{agent}-{cycle}-{n}", tool=tool, arguments=args, paths=())
             for n, (tool, args) in enumerate(row.get("calls", ()))
         ]
         if agent in self._schemas:
             value = msgspec.json.decode(row["say"])
-            calls = [WantedCall(id=f"{agent}-{cycle}", tool=SUBMIT, arguments=value)]
+            calls = [RequestedCall(id=f"{agent}-{cycle}", tool=SUBMIT, arguments=value)]
             row = {"say": ""}
         return turn(row.get("say", ""), *calls, usd=row.get("usd", 0.0))
 

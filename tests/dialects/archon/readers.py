@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from loopwright.model.plan import Plan
-from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.syntax.document import Diagnostic
 from tests.dialects.archon.reading import flow, lowered, lowered_with
 
 Result: TypeAlias = tuple[Plan | None, list[Diagnostic]]

@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 from loopwright.dialects import archon
 from loopwright.model.plan import Plan
-from loopwright.syntax.diagnostic import Diagnostic
-from loopwright.syntax.document import Document
-from loopwright.syntax.reading import read
+from loopwright.syntax.document import Diagnostic, Document
+from loopwright.syntax.readers import read
 
 CORPUS = Path(__file__).resolve().parents[2] / "corpus" / "archon"
 
@@ -20,7 +19,7 @@ class Problem(NamedTuple):
     message: str
 
 
-def fetch(wanted: archon.Wanted) -> bytes | Problem:
+def fetch(wanted: archon.ArchonFileRequest) -> bytes | Problem:
     """A file of the project or of the person, or the names in a folder."""
     own = wanted.path.startswith("~/")
     path = CORPUS / ("home" if own else "project") / wanted.path.removeprefix("~/")

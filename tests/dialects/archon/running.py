@@ -6,10 +6,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from loopwright.agents.call_inputs import as_variables
 from loopwright.model.actions import Repeat, RunScript, Step, Steps
-from loopwright.model.checks import Script, leaves
+from loopwright.model.checks import ScriptCheck, leaves
 from loopwright.model.plan import Plan
-from loopwright.programs.given import as_variables
 
 MARKER = "pwned"
 HELPER = "evil"
@@ -35,24 +35,24 @@ SPECIAL_PAYLOADS = {
 }
 
 
-def scripts_of(step: Step) -> list[RunScript | Script]:
+def scripts_of(step: Step) -> list[RunScript | ScriptCheck]:
     """What a step runs in a shell, itself or as a check."""
     action = step.action
     if isinstance(action, RunScript):
         return [action]
     if isinstance(action, Repeat) and action.each is None:
-        return [one for one in leaves(action.until) if isinstance(one, Script)]
+        return [one for one in leaves(action.until) if isinstance(one, ScriptCheck)]
     inside = action.body if isinstance(action, Repeat) else action
     steps = inside.steps if isinstance(inside, Steps) else ()
     return [one for inner in steps for one in scripts_of(inner)]
 
 
-def last_script(plan: Plan) -> RunScript | Script:
+def last_script(plan: Plan) -> RunScript | ScriptCheck:
     """The script of the last step that has one."""
     return [one for step in plan.steps for one in scripts_of(step)][-1]
 
 
-def run(script: RunScript | Script, value: str, folder: Path) -> tuple[str, bool]:
+def run(script: RunScript | ScriptCheck, value: str, folder: Path) -> tuple[str, bool]:
     """What it says when every variable has this value, and whether anything was run."""
     helper = folder / HELPER
     helper.write_text(f"#!/bin/sh\ntouch {MARKER}\n", encoding="utf-8")
@@ -61,7 +61,7 @@ def run(script: RunScript | Script, value: str, folder: Path) -> tuple[str, bool
     return said, (folder / MARKER).exists()
 
 
-def run_with(script: RunScript | Script, values: Mapping[str, str], folder: Path) -> str:
+def run_with(script: RunScript | ScriptCheck, values: Mapping[str, str], folder: Path) -> str:
     """What it says when its variables have these values."""
     programs = {"uv": (sys.executable, "-c"), "bun": ("node", "-e")}
     command = programs.get(script.interpreter, (script.interpreter, "-c"))

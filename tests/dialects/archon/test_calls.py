@@ -5,13 +5,12 @@ from itertools import pairwise
 import pytest
 
 from loopwright.dialects import archon
-from loopwright.dialects.archon.calls import list_ref
-from loopwright.dialects.archon.units import MAX_DEPTH, MAX_UNITS
-from loopwright.model.actions import Given, Repeat, Steps
+from loopwright.dialects.archon.calls import MAX_DEPTH, MAX_UNITS, list_ref
+from loopwright.model.actions import Repeat, Steps, WorkflowInputs
 from loopwright.model.plan import Plan
 from loopwright.model.policy import Limits
-from loopwright.model.template import Items, ItemsFrom, Lit, Ref, literal
-from loopwright.syntax.reading import read
+from loopwright.model.record import ItemsFrom, Lit, LiteralItems, Ref, literal
+from loopwright.syntax.readers import read
 from tests.dialects.archon.reading import Problem, flow, lowered_with, places
 
 SAY = flow("{id: say, prompt: '$ARGUMENTS'}")
@@ -93,16 +92,20 @@ def test_workflows_may_be_so_many_and_no_more() -> None:
 
 INPUTS = "inputs: {a: {default: '$$x'}, b: {default: [1]}, c: {required: false}, d: {default: 2}}"
 GIVEN = [
-    pytest.param("", Given(), id="nothing"),
+    pytest.param("", WorkflowInputs(), id="nothing"),
     pytest.param(
-        "arguments: do $ARGUMENTS", Given(message=(Lit(text="do "), Ref(of="message"))), id="text"
+        "arguments: do $ARGUMENTS",
+        WorkflowInputs(message=(Lit(text="do "), Ref(of="message"))),
+        id="text",
     ),
-    pytest.param("input: $INPUTS.z", Given(message=(Ref(of="input", name="z"),)), id="input"),
+    pytest.param(
+        "input: $INPUTS.z", WorkflowInputs(message=(Ref(of="input", name="z"),)), id="input"
+    ),
 ]
 
 
 @pytest.mark.parametrize(("written", "given"), GIVEN)
-def test_what_another_workflow_is_told(written: str, given: Given) -> None:
+def test_what_another_workflow_is_told(written: str, given: WorkflowInputs) -> None:
     """Its message is what the node says, else the one around it; its inputs all have a value."""
     head = "inputs: {z: {default: q}}"
     plan = plan_with(flow(f"{{id: a, workflow: say, {written}}}", head=head), say=SAY)
@@ -129,7 +132,7 @@ def test_every_input_has_a_value() -> None:
 
 
 FANS = [
-    pytest.param("{items: [a, 1]}", Items(values=("a", 1)), 5, "continue", id="a list"),
+    pytest.param("{items: [a, 1]}", LiteralItems(values=("a", 1)), 5, "continue", id="a list"),
     pytest.param(
         "{items: $src.output, max_parallel: 2, join: all_done}",
         ItemsFrom(ref=Ref(of="result", name="src")),
@@ -145,7 +148,7 @@ FANS = [
         id="a field",
     ),
     pytest.param(
-        "{items: '[\"a\", 1]'}", Items(values=("a", 1)), 5, "continue", id="a list as JSON"
+        "{items: '[\"a\", 1]'}", LiteralItems(values=("a", 1)), 5, "continue", id="a list as JSON"
     ),
 ]
 
@@ -162,7 +165,7 @@ def test_for_each_item(fan: str, items: object, parallel: int | None, policy: st
     assert (action.each.on_item_error, action.output) == (policy, "list")
     assert isinstance(action.body, Steps)
     item = (Ref(of="item"),)
-    assert action.body.given == Given(message=item, inputs={"item": item})
+    assert action.body.given == WorkflowInputs(message=item, inputs={"item": item})
 
 
 LIST_REFS = [

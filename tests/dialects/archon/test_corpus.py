@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from loopwright.dialects import archon
-from loopwright.syntax.reading import read
+from loopwright.syntax.readers import read
 from tests.dialects.archon.reading import CORPUS, lowered
 from tests.dialects.corpora import definitions, is_refused, makes_its_plan
 

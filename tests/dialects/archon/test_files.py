@@ -5,12 +5,12 @@ from types import MappingProxyType
 import pytest
 
 from loopwright.dialects import archon
-from loopwright.dialects.archon.files import Files, FoundText, NotFound, command, find, script
+from loopwright.dialects.archon.files import Files, FoundText, MissingFile, command, find, script
 from loopwright.model.actions import CallAgent, FailStep, Repeat, RunScript, Steps
 from loopwright.model.plan import Plan
-from loopwright.model.template import Lit
+from loopwright.model.record import Lit
 from loopwright.syntax.document import Document
-from loopwright.syntax.reading import read
+from loopwright.syntax.readers import read
 from tests.dialects.archon.reading import Problem, flow, lowered
 
 ABSENT = Problem("not-found", "no such file")
@@ -22,7 +22,7 @@ def document(*nodes: str) -> Document:
     return found
 
 
-def needed(one: Document, files: Files = MappingProxyType({})) -> list[archon.Wanted]:
+def needed(one: Document, files: Files = MappingProxyType({})) -> list[archon.ArchonFileRequest]:
     """What a workflow asks for, without the settings, which every workflow asks for."""
     return [each for each in archon.wanted(one, files) if not each.is_optional]
 
@@ -89,7 +89,7 @@ def test_settings_name_a_further_folder_with_commands() -> None:
     assert needed(one, files) == []
     assert find(command("x"), files) == FoundText(".claude/commands/x.md", "Go")
     found = find(command("y"), files)
-    assert isinstance(found, NotFound)
+    assert isinstance(found, MissingFile)
     folders = ".archon/commands or .claude/commands or ~/.archon/commands"
     assert found.message == f"no command is called y in {folders}"
 
@@ -99,7 +99,7 @@ def test_a_further_folder_is_below_the_project(folder: str) -> None:
     """Any other has no effect."""
     files = {SETTINGS: f"commands: {{folder: {folder or chr(39) * 2}}}\n".encode()}
     found = find(command("x"), files)
-    assert isinstance(found, NotFound)
+    assert isinstance(found, MissingFile)
     assert found.message == "no command is called x in .archon/commands or ~/.archon/commands"
 
 
@@ -199,7 +199,7 @@ def test_files_that_cannot_be_used(given: bytes | Problem, code: str) -> None:
         "~/.archon/commands/x.md": Problem("outside-workspace", "not for us"),
     }
     found = find(command("x"), files)
-    assert isinstance(found, NotFound)
+    assert isinstance(found, MissingFile)
     assert found.code == code
 
 
@@ -209,12 +209,12 @@ def test_near_misses_are_suggested() -> None:
     files = {".archon/scripts": b"count.py\nnotes.txt\n", "~/.archon/scripts": b"say.py\n"}
     found = find(script("cuont", "uv"), files)
     message = "no script is called cuont in .archon/scripts or ~/.archon/scripts"
-    assert found == NotFound("unknown-script", message, "did you mean count?")
+    assert found == MissingFile("unknown-script", message, "did you mean count?")
     found = find(script("zzz", "uv"), files)
-    assert isinstance(found, NotFound)
+    assert isinstance(found, MissingFile)
     assert (found.hint or "").endswith("; known are count, say")
     found = find(command("x"), {})
-    assert isinstance(found, NotFound)
+    assert isinstance(found, MissingFile)
     assert (found.hint or "").startswith("write .archon/commands/x.md, or copy")
     assert found.is_absent
 

@@ -6,18 +6,17 @@ import pytest
 from loopwright.model.actions import (
     AskPerson,
     CallAgent,
-    Gate,
+    LoopGate,
     Repeat,
     Rework,
     RunScript,
     Steps,
-    Stop,
+    StopRun,
 )
-from loopwright.model.checks import AnyOf, ResultField, Script, Signal
-from loopwright.model.memory import NoMemory
+from loopwright.model.checks import AnyOf, ResultField, ScriptCheck, Signal
 from loopwright.model.plan import Plan
-from loopwright.model.policy import Limits, Retry
-from loopwright.model.template import Lit, Ref
+from loopwright.model.policy import Limits, NoMemory, Retry
+from loopwright.model.record import Lit, Ref
 from tests.dialects.archon.reading import flow, lowered, plan_of
 
 TRANSIENT = ("rate_limited", "overloaded", "exit", "idle_timeout", "wall_timeout")
@@ -85,9 +84,9 @@ def test_a_loop_that_reaches_its_cap_has_failed() -> None:
 
 CHANNELS = [
     ("until: ' DONE '", Signal(word="DONE", anywhere=True)),
-    ("until_bash: make test", Script),
+    ("until_bash: make test", ScriptCheck),
     ("until_field: done", ResultField(field="done")),
-    ("until_field: done, until_bash: ls, until: DONE", (Signal, Script, ResultField)),
+    ("until_field: done, until_bash: ls, until: DONE", (Signal, ScriptCheck, ResultField)),
 ]
 
 
@@ -112,7 +111,7 @@ def test_what_ends_a_loop(settings: str, made: object) -> None:
 def test_a_check_script_has_half_an_hour() -> None:
     """The script of a loop runs in bash, for 30 minutes at most; any code but 0 means "not yet"."""
     check = loop_of("prompt: Go, until_bash: ls, max_iterations: 1").until
-    assert isinstance(check, Script)
+    assert isinstance(check, ScriptCheck)
     assert (check.interpreter, check.timeout_ms) == ("bash", 1_800_000)
     assert (check.on_timeout, check.on_missing) == ("fail", "fail")
 
@@ -122,7 +121,7 @@ def test_a_check_script_has_half_an_hour() -> None:
 def test_gates_of_interactive_loops(settings: str) -> None:
     """A person is asked after an iteration that does not complete; a rejection cancels the run."""
     repeat = loop_of(f"{LOOP}, interactive: true, gate_message: Good?{settings}")
-    assert repeat.gate == Gate(
+    assert repeat.gate == LoopGate(
         message=(Lit(text="Good?"),),
         answers=("approve", "reject", "continue"),
         approve_continues=True,
@@ -240,7 +239,7 @@ def test_approvals() -> None:
 def test_cancelling() -> None:
     """A cancel node stops the run with its reason, in which variables are filled."""
     plan = plan_of(flow("{id: a, cancel: 'no $USER_MESSAGE'}"))
-    assert plan.steps[0].action == Stop(reason=(Lit(text="no "), Ref(of="message")))
+    assert plan.steps[0].action == StopRun(reason=(Lit(text="no "), Ref(of="message")))
 
 
 def test_scripts_name_their_dependencies() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from loopwright.dialects import archon
 from loopwright.model.actions import CallAgent
-from loopwright.model.template import literal
+from loopwright.model.record import literal
 from loopwright.syntax.document import Document
 from tests.dialects.archon.reading import flow, lowered, places
 

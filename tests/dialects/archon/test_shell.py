@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.dialects.archon.environment import Environment, EnvNames
-from loopwright.dialects.archon.shell import rewrite
+from loopwright.dialects.archon.shell.substitution import rewrite
+from loopwright.dialects.archon.variables import Environment, EnvNames
 from loopwright.model.actions import CallAgent, Repeat, RunScript, Steps
-from loopwright.model.template import Lit, Ref
+from loopwright.model.record import Lit, Ref
 from tests.dialects.archon.readers import (
     READERS,
     Reader,

@@ -2,9 +2,8 @@
 
 import pytest
 
-from loopwright.dialects.archon.environment import Environment, EnvNames
-from loopwright.dialects.archon.variables import marks, template
-from loopwright.model.template import Lit, Ref
+from loopwright.dialects.archon.variables import Environment, EnvNames, marks, template
+from loopwright.model.record import Lit, Ref
 
 OUTPUT = Ref(of="output", name="a")
 FIELD = Ref(of="result", name="a", field="f")

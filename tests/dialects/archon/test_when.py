@@ -2,9 +2,9 @@
 
 import pytest
 
-from loopwright.dialects.archon.when import clauses, condition
-from loopwright.model.expr import Compare, EveryOf, SomeOf
-from loopwright.model.template import Ref
+from loopwright.dialects.archon.variables import clauses, condition
+from loopwright.model.actions import Compare, EveryOf, SomeOf
+from loopwright.model.record import Ref
 
 A = Ref(of="output", name="a")
 N = Ref(of="result", name="a", field="n")

@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 
 from loopwright.dialects import coqui
-from loopwright.dialects.coqui.naming import stage_ids, unique
-from loopwright.dialects.coqui.outline import described
-from loopwright.dialects.coqui.parameters import filled, names_in, only_name, template
+from loopwright.dialects.coqui.lower import stage_ids, unique
+from loopwright.dialects.coqui.rules import described
+from loopwright.dialects.coqui.surface import filled, names_in, only_name, template
 from loopwright.model.actions import CallAgent, Repeat, Steps
 from loopwright.model.checks import Approval, Cap, Goal
-from loopwright.model.memory import StageOutputs
 from loopwright.model.plan import Plan
-from loopwright.model.template import Lit, Ref
-from loopwright.syntax.diagnostic import Diagnostic
-from loopwright.syntax.reading import read
+from loopwright.model.policy import StageOutputs
+from loopwright.model.record import Lit, Ref
+from loopwright.syntax.document import Diagnostic
+from loopwright.syntax.readers import read
 
 REVIEW = {"type": "evaluation_bound", "value": {"criteria": "It works"}}
 

@@ -8,16 +8,21 @@ from loopwright.model.actions import (
     Action,
     AskPerson,
     CallAgent,
-    Cycle,
+    Cel,
+    Compare,
+    Condition,
     Each,
-    Gate,
+    EveryOf,
+    LoopGate,
+    ModelCycle,
     Repeat,
     Rework,
     RunCommand,
     RunScript,
+    SomeOf,
     Step,
     Steps,
-    Stop,
+    StopRun,
     Wait,
 )
 from loopwright.model.checks import (
@@ -25,27 +30,34 @@ from loopwright.model.checks import (
     AnyOf,
     Cap,
     Check,
-    Command,
+    CommandCheck,
     Contains,
     Expr,
     Goal,
     Judge,
     NoCalls,
     OutputSchema,
-    Person,
+    PersonCheck,
     Regex,
     ResultField,
     ResultPath,
-    Script,
+    ScriptCheck,
     Signal,
-    Spend,
-    ToolResult,
+    SpendCheck,
+    ToolResultCheck,
 )
-from loopwright.model.expr import Cel, Compare, Condition, EveryOf, SomeOf
-from loopwright.model.memory import History, NoMemory, PreviousOutput, ProgressLog, SameSession
 from loopwright.model.plan import Agent, Coordinator, Input, Plan
-from loopwright.model.policy import Limits, Retry, WorkspacePolicy
-from loopwright.model.template import Items, ItemsExpr, ItemsFrom, Lit, Ref, Template
+from loopwright.model.policy import (
+    ConversationHistory,
+    Limits,
+    NoMemory,
+    PreviousOutput,
+    ProgressLog,
+    Retry,
+    SameSession,
+    WorkspacePolicy,
+)
+from loopwright.model.record import ItemsExpr, ItemsFrom, Lit, LiteralItems, Ref, Template
 
 IDS = st.sampled_from(["a", "b2", "c_d", "e-f", "main"])
 WORDS = st.text(alphabet="abc XYZ-äß.", min_size=1, max_size=8).map(lambda s: f"w{s}w")
@@ -141,17 +153,17 @@ LEAVES: st.SearchStrategy[Check] = st.one_of(
     st.builds(Regex, pattern=st.just("(["), ignore_case=st.booleans(), invalid=st.just(True)),
     st.builds(Contains, text=WORDS, ignore_case=st.booleans()),
     st.builds(
-        Command,
+        CommandCheck,
         argv=ARGV,
         timeout_ms=MS,
         done_codes=st.lists(st.integers(0, 255), min_size=1, max_size=2).map(tuple),
     ),
     st.builds(OutputSchema, schema=SCHEMAS),
-    st.builds(Script, text=SCRIPTS, interpreter=INTERPRETERS, timeout_ms=MS, env=VARIABLES),
+    st.builds(ScriptCheck, text=SCRIPTS, interpreter=INTERPRETERS, timeout_ms=MS, env=VARIABLES),
     st.builds(Expr, text=TRUTHS, on_error=st.sampled_from(["fail", "count"])),
     st.builds(ResultField, field=st.sampled_from(["done", "ok"])),
     st.builds(ResultPath, path=st.lists(WORDS | st.integers(0, 9), max_size=3).map(tuple)),
-    st.builds(Spend, usd=st.floats(0, 900)),
+    st.builds(SpendCheck, usd=st.floats(0, 900)),
     st.builds(
         Judge,
         agent=WORKERS,
@@ -164,13 +176,13 @@ LEAVES: st.SearchStrategy[Check] = st.one_of(
 OF_CYCLES: st.SearchStrategy[Check] = st.one_of(
     st.just(NoCalls()),
     st.builds(
-        ToolResult,
+        ToolResultCheck,
         tool=WORDS,
         exit_code=st.none() | st.integers(0, 255),
         contains=st.none() | WORDS,
     ),
 )
-PEOPLE = st.builds(Person, message=TEXTS, answers=ANSWERS, rejected=WORDS)
+PEOPLE = st.builds(PersonCheck, message=TEXTS, answers=ANSWERS, rejected=WORDS)
 CHECKS: st.SearchStrategy[Check] = st.recursive(
     LEAVES,
     lambda inner: st.one_of(
@@ -214,7 +226,7 @@ MEMORIES = st.one_of(
 )
 
 HISTORIES = st.builds(
-    History,
+    ConversationHistory,
     window=st.just(128_000) | st.integers(1, 10**6),
     strategy=st.sampled_from(["rolling-window", "periodic-summary"]),
     at=st.just(0.8) | st.floats(0.1, 1),
@@ -257,12 +269,12 @@ SIMPLE: st.SearchStrategy[Action] = st.one_of(
         reject=ENDS,
     ),
     st.builds(Wait, ms=MS),
-    st.builds(Stop, reason=TEXTS),
+    st.builds(StopRun, reason=TEXTS),
 )
 EACHES = st.builds(
     Each,
     items=st.one_of(
-        st.builds(Items, values=st.lists(JSON, max_size=3).map(tuple)),
+        st.builds(LiteralItems, values=st.lists(JSON, max_size=3).map(tuple)),
         st.just(ItemsFrom(ref=Ref(of="input", name="in_1", field="list"))),
         st.just(ItemsExpr(expr="[1, 2].filter(n, n > 1)")),
     ),
@@ -285,7 +297,7 @@ def repeats(body: st.SearchStrategy[Action]) -> st.SearchStrategy[Action]:
         "check_first": st.booleans(),
     }
     gates = st.none() | st.builds(
-        Gate,
+        LoopGate,
         message=TEXTS,
         answers=ANSWERS,
         first_always=st.booleans(),
@@ -332,7 +344,7 @@ def inner_graphs(actions: st.SearchStrategy[Action]) -> st.SearchStrategy[Action
 
 
 CYCLES: st.SearchStrategy[Action] = st.builds(
-    Cycle,
+    ModelCycle,
     agent=st.just("talker"),
     prompt=TEXTS,
     nudge=st.none() | PROSE,

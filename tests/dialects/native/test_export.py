@@ -6,19 +6,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from loopwright.dialects import native
-from loopwright.model.actions import (
-    Action,
-    CallAgent,
-    Cycle,
-    Repeat,
-    Step,
-    Wait,
-)
+from loopwright.model.actions import Action, CallAgent, ModelCycle, Repeat, Step, Wait
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import Limits
-from loopwright.model.template import Ref
+from loopwright.model.record import Ref
 from loopwright.syntax.document import Document
-from loopwright.syntax.reading import read
+from loopwright.syntax.readers import read
 from tests.dialects.native.plans import PLANS
 from tests.dialects.reading import plan_of
 
@@ -63,7 +56,7 @@ def loop(**changes: object) -> Repeat:
 @pytest.mark.parametrize(
     ("action", "says"),
     [
-        pytest.param(Cycle(agent="a"), "a cycle of main that is no pass", id="cycle"),
+        pytest.param(ModelCycle(agent="a"), "a cycle of main that is no pass", id="cycle"),
         pytest.param(loop(body=loop()), "a repeat as the body of main", id="loop-as-body"),
         pytest.param(loop(body=Wait(ms=1)), "a wait as the body of main", id="wait-as-body"),
         pytest.param(loop(limits=Limits(no_progress=3)), "without progress", id="no-progress"),

@@ -2,9 +2,9 @@
 
 import pytest
 
-from loopwright.dialects.native.export_parts import write_check
+from loopwright.dialects.native.export import write_check
 from loopwright.errors import LoopwrightError
-from loopwright.model.checks import AllOf, Check, Command, Signal
+from loopwright.model.checks import AllOf, Check, CommandCheck, Signal
 from tests.dialects.reading import lowered
 
 
@@ -89,10 +89,10 @@ def test_a_hint_names_the_right_form(line: str, place: str | None, hint: str | N
 
 @pytest.mark.item("rec-38")
 @pytest.mark.parametrize(
-    "second", [Command(argv=("b",), timeout_ms=1), Signal(word="X")], ids=["time", "kind"]
+    "second", [CommandCheck(argv=("b",), timeout_ms=1), Signal(word="X")], ids=["time", "kind"]
 )
 def test_other_checks_in_order_have_no_words(second: Check) -> None:
     """Only programs that are run alike can be joined by `&&`."""
-    both = AllOf(parts=(Command(argv=("a",)), second), order="until_decided")
+    both = AllOf(parts=(CommandCheck(argv=("a",)), second), order="until_decided")
     with pytest.raises(LoopwrightError, match="not alike"):
         write_check(both)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from loopwright.dialects.native.lower_parts import DEFAULT_RETRY
+from loopwright.dialects.native.lower import DEFAULT_RETRY
 from loopwright.model.actions import CallAgent, Repeat, Steps
-from loopwright.model.memory import Memory, NoMemory, PreviousOutput, ProgressLog, SameSession
 from loopwright.model.plan import Agent, Plan
-from loopwright.model.template import Lit
+from loopwright.model.policy import Memory, NoMemory, PreviousOutput, ProgressLog, SameSession
+from loopwright.model.record import Lit
 from tests.dialects.reading import lowered, only, places, plan_of
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from loopwright.dialects import native
 from loopwright.syntax.document import Document
-from loopwright.syntax.fields import HIDDEN
+from loopwright.syntax.validation import HIDDEN
 
 
 def test_the_schema_is_draft_7_and_complete() -> None:

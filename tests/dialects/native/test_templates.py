@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loopwright.dialects.native.templates import explain, parse, parse_ref, write
-from loopwright.model.template import Lit, Ref, Template
+from loopwright.model.record import Lit, Ref, Template
 from tests.dialects.native.plans import TEMPLATES
 
 

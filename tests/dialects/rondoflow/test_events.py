@@ -6,8 +6,8 @@ import pytest
 
 from loopwright.dialects.rondoflow.events import (
     End,
-    Event,
     Pass,
+    RondoflowEvent,
     criteria_of,
     event_of_end,
     events_of_pass,
@@ -29,8 +29,8 @@ def test_a_pass_tells_its_output_then_its_learning() -> None:
     """Iteration comes first, progress second, each with its documented fields."""
     done = Pass(iteration=2, max_iterations=5, output="all of it", learning="all")
     assert events_of_pass(done) == [
-        Event("iteration", {"iteration": 2, "maxIterations": 5, "output": "all of it"}),
-        Event("progress", {"iteration": 2, "learning": "all"}),
+        RondoflowEvent("iteration", {"iteration": 2, "maxIterations": 5, "output": "all of it"}),
+        RondoflowEvent("progress", {"iteration": 2, "learning": "all"}),
     ]
 
 
@@ -41,7 +41,7 @@ def test_a_review_is_asked_for_last() -> None:
     *_, last = events_of_pass(done)
     assert [one.name for one in events_of_pass(done)][:2] == ["iteration", "progress"]
     payload = {"iteration": 1, "output": "o", "loopId": "gate_1"}
-    assert last == Event("manual_approval_required", payload)
+    assert last == RondoflowEvent("manual_approval_required", payload)
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,12 @@ def test_a_review_is_asked_for_last() -> None:
     [
         pytest.param(
             End(outcome="completed", reason="regex", iterations=2, output="full"),
-            Event("completed", {"totalIterations": 2, "finalOutput": "full"}),
+            RondoflowEvent("completed", {"totalIterations": 2, "finalOutput": "full"}),
             id="criterion-met",
         ),
         pytest.param(
             End(outcome="failed", reason="error", iterations=3, error="exit 1"),
-            Event("failed", {"iteration": 3, "error": "Iteration 3: exit 1"}),
+            RondoflowEvent("failed", {"iteration": 3, "error": "Iteration 3: exit 1"}),
             id="failed",
         ),
         pytest.param(
@@ -64,18 +64,20 @@ def test_a_review_is_asked_for_last() -> None:
                 iterations=1,
                 error="Manual approval was rejected by user",
             ),
-            Event("failed", {"iteration": 1, "error": "Manual approval was rejected by user"}),
+            RondoflowEvent(
+                "failed", {"iteration": 1, "error": "Manual approval was rejected by user"}
+            ),
             id="rejected",
         ),
         pytest.param(
             End(outcome="exhausted", reason="budget", iterations=4),
-            Event("failed", {"iteration": 4, "error": "Iteration 4: budget"}),
+            RondoflowEvent("failed", {"iteration": 4, "error": "Iteration 4: budget"}),
             id="budget",
         ),
         pytest.param(End(outcome="cancelled", reason="stopped", iterations=1), None, id="stopped"),
     ],
 )
-def test_the_end_of_a_loop(end: End, event: Event | None) -> None:
+def test_the_end_of_a_loop(end: End, event: RondoflowEvent | None) -> None:
     """There is one terminal event, and none for a loop that was stopped."""
     assert event_of_end(end) == event
 

@@ -6,16 +6,15 @@ from typing import Any
 import jsonschema
 import pytest
 
-from loopwright.app.dialects import check_startable, parse_definition
 from loopwright.dialects import rondoflow
 from loopwright.dialects.rondoflow.surface import Assistant
 from loopwright.errors import DefinitionError
 from loopwright.model.actions import CallAgent, Repeat
-from loopwright.model.checks import Cap, Check, Command, Person, Regex
-from loopwright.model.memory import ProgressLog
+from loopwright.model.checks import Cap, Check, CommandCheck, PersonCheck, Regex
 from loopwright.model.plan import Agent, Plan
-from loopwright.model.policy import RETRYABLE, Limits, Retry
-from loopwright.syntax.diagnostic import Diagnostic
+from loopwright.model.policy import RETRYABLE, Limits, ProgressLog, Retry
+from loopwright.operations.dialects import check_startable, parse_definition
+from loopwright.syntax.document import Diagnostic
 from tests.dialects.reading import lowered, only
 
 
@@ -173,14 +172,14 @@ def test_any_argument_is_taken_as_it_is_written(value: str, warned: bool) -> Non
     assert plan is not None
     assert [one.code for one in problems] == ["shell-syntax"] * warned
     until = loop_of(loopCriteria={"type": "test_pass", "value": value}).until
-    assert until == Command(argv=tuple(value.split()), timeout_ms=60_000)
+    assert until == CommandCheck(argv=tuple(value.split()), timeout_ms=60_000)
 
 
 @pytest.mark.item("rondoflow-3")
 def test_a_plain_command_is_taken() -> None:
     """Words are split at blanks, with a minute to end."""
     until = loop_of(loopCriteria={"type": "test_pass", "value": " npm  test "}).until
-    assert until == Command(argv=("npm", "test"), timeout_ms=60_000)
+    assert until == CommandCheck(argv=("npm", "test"), timeout_ms=60_000)
 
 
 @pytest.mark.item("rondoflow-4")
@@ -231,17 +230,17 @@ def test_looping_must_be_on(settings: str) -> None:
         ),
         pytest.param(
             {"type": "manual", "value": ""},
-            Person(rejected="Manual approval was rejected by user"),
+            PersonCheck(rejected="Manual approval was rejected by user"),
             id="manual",
         ),
         pytest.param(
             {"type": "manual"},
-            Person(rejected="Manual approval was rejected by user"),
+            PersonCheck(rejected="Manual approval was rejected by user"),
             id="manual-without-a-value",
         ),
         pytest.param(
             {"type": "manual", "value": None},
-            Person(rejected="Manual approval was rejected by user"),
+            PersonCheck(rejected="Manual approval was rejected by user"),
             id="manual-with-null",
         ),
         pytest.param(

@@ -3,7 +3,7 @@
 import pytest
 import re2
 
-from loopwright.dialects.rondoflow.patterns import Pattern, translate
+from loopwright.dialects.rondoflow.lower import Pattern, translate
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,9 @@ from typing import get_args
 import pytest
 
 from loopwright.dialects import zenflow
-from loopwright.dialects.zenflow.fields import inside
-from loopwright.syntax.diagnostic import Position
-from loopwright.syntax.document import Document
-from loopwright.syntax.reading import read
+from loopwright.dialects.zenflow.surface import inside
+from loopwright.syntax.document import Document, Position
+from loopwright.syntax.readers import read
 from tests.dialects.zenflow.cases import Refused, lowered
 
 FLOW = """name: x
@@ -140,7 +139,7 @@ def test_paths(folder: str, written: str, path: str | None) -> None:
 
 def test_kinds_of_files() -> None:
     """A reader that does something by kind has two of them."""
-    kinds = get_args(zenflow.Wanted.__annotations__["kind"])
+    kinds = get_args(zenflow.ZenflowFileRequest.__annotations__["kind"])
     assert set(kinds) == {"text", "workflow"}
 
 

@@ -5,12 +5,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from loopwright.model.actions import CallAgent, Repeat, Step, Steps
+from loopwright.model.actions import CallAgent, Cel, Repeat, Step, Steps
 from loopwright.model.checks import AnyOf, Cap, Expr, Judge
-from loopwright.model.expr import Cel
-from loopwright.model.memory import NoMemory, PreviousOutput
-from loopwright.model.policy import NO_LIMITS, RETRYABLE, Limits, Retry, WorkspacePolicy
-from loopwright.model.template import Items, ItemsExpr, literal
+from loopwright.model.policy import (
+    NO_LIMITS,
+    RETRYABLE,
+    Limits,
+    NoMemory,
+    PreviousOutput,
+    Retry,
+    WorkspacePolicy,
+)
+from loopwright.model.record import ItemsExpr, LiteralItems, literal
 from tests.dialects.zenflow.cases import plan_of
 
 JUDGE = (
@@ -77,12 +83,14 @@ def test_what_a_pass_knows() -> None:
     ("loop", "items", "parallel"),
     [
         pytest.param(
-            "{forEach: [1, b, {c: 2}]}", Items(values=(1, "b", {"c": 2})), None, id="list"
+            "{forEach: [1, b, {c: 2}]}", LiteralItems(values=(1, "b", {"c": 2})), None, id="list"
         ),
         pytest.param(
             "{forEach: '[1]', maxConcurrency: 3}", ItemsExpr(expr="[1]"), 3, id="computed"
         ),
-        pytest.param("{forEach: [1], maxConcurrency: 0}", Items(values=(1,)), None, id="unset"),
+        pytest.param(
+            "{forEach: [1], maxConcurrency: 0}", LiteralItems(values=(1,)), None, id="unset"
+        ),
     ],
 )
 def test_a_loop_over_a_list(loop: str, items: object, parallel: int | None) -> None:

@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 
 from loopwright.dialects import zenflow
-from loopwright.dialects.zenflow.fields import milliseconds, prose_problem
+from loopwright.dialects.zenflow.surface import milliseconds, prose_problem
 from tests.dialects.zenflow.cases import lowered
 
 

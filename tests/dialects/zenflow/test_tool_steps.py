@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.dialects.zenflow.tool_steps import lower_tool
+from loopwright.dialects.zenflow.tools import lower_tool
 from loopwright.model.actions import RunScript
-from loopwright.model.template import Lit, Ref
+from loopwright.model.record import Lit, Ref
 from tests.dialects.zenflow.cases import codes, plan_of
 
 HEAD = "name: x\nagents: {w: {description: Works.}}\nsteps:\n  - {id: a, agent: w}\n"

@@ -5,10 +5,9 @@ import re
 import msgspec
 from msgspec.structs import replace
 
-from loopwright.agents.clis.heard import Heard, Said, Trouble, tool_line
-from loopwright.agents.clis.loose import amount, at, items, text, whole
-from loopwright.agents.clis.tool_calls import as_text
-from loopwright.kernel.facts import Usage
+from loopwright.agents.clis.loose_json import amount, at, items, text, whole
+from loopwright.agents.clis.transcript import LiveEntry, Transcript, Trouble, as_text, tool_line
+from loopwright.kernel.event_parts import Usage
 from loopwright.model.record import JsonValue
 
 _EXIT_CODE = re.compile(r"(?:Error: )?Exit code (\d{1,3})\b")
@@ -20,7 +19,7 @@ _TROUBLES: dict[str, Trouble] = {
 }
 
 
-def take(heard: Heard, event: JsonValue) -> list[Said]:
+def take(heard: Transcript, event: JsonValue) -> list[LiveEntry]:
     """Take one event in; what of it is for the live view."""
     heard.session = text(event, "session_id") or heard.session
     match text(event, "type"):
@@ -53,7 +52,7 @@ def input_line(words: str, name: str = "") -> str:
     return msgspec.json.encode({**line, "uuid": name} if name else line).decode()
 
 
-def _message_read(heard: Heard, event: JsonValue) -> None:
+def _message_read(heard: Transcript, event: JsonValue) -> None:
     """A message that was sent while the agent worked has been read. One that came after the last
     request of a turn begins another turn, and the result of that one counts.
     """
@@ -62,7 +61,7 @@ def _message_read(heard: Heard, event: JsonValue) -> None:
     heard.problem, heard.trouble = "", "other"
 
 
-def _system(heard: Heard, event: JsonValue) -> list[Said]:
+def _system(heard: Transcript, event: JsonValue) -> list[LiveEntry]:
     match text(event, "subtype"):
         case "init":
             heard.model = text(event, "model") or heard.model
@@ -105,7 +104,7 @@ def _retry_words(event: JsonValue) -> str:
     )
 
 
-def _tool_results(heard: Heard, event: JsonValue) -> None:
+def _tool_results(heard: Transcript, event: JsonValue) -> None:
     for block in items(event, "message", "content"):
         if text(block, "type") != "tool_result":
             continue
@@ -127,20 +126,20 @@ def _result_text(content: JsonValue) -> str:
     return as_text(content)
 
 
-def _partial(heard: Heard, event: JsonValue) -> list[Said]:
+def _partial(heard: Transcript, event: JsonValue) -> list[LiveEntry]:
     """A piece of a text that comes whole a moment later."""
     piece = text(event, "event", "delta", "text")
     if not piece or at(event, "parent_tool_use_id") is not None:
         return []
     heard.streaming = True
-    return [Said("text", piece)]
+    return [LiveEntry("text", piece)]
 
 
-def _assistant(heard: Heard, event: JsonValue) -> list[Said]:
+def _assistant(heard: Transcript, event: JsonValue) -> list[LiveEntry]:
     if at(event, "is_api_error_message") is True:
         heard.status = whole(event, "api_error_status") or heard.status
         return []
-    said: list[Said] = []
+    said: list[LiveEntry] = []
     inner = at(event, "parent_tool_use_id") is not None  # of a helper that the agent started
     if not inner and (model := text(event, "message", "model")) != SYNTHETIC:
         heard.model = model or heard.model
@@ -154,13 +153,13 @@ def _assistant(heard: Heard, event: JsonValue) -> list[Said]:
         elif kind == "text" and not inner:
             heard.say(text(block, "text"))
             if not heard.streaming:
-                said.append(Said("text", text(block, "text")))
+                said.append(LiveEntry("text", text(block, "text")))
     if not inner:
         heard.streaming = False
     return said
 
 
-def _count_turn(heard: Heard, message: JsonValue) -> None:
+def _count_turn(heard: Transcript, message: JsonValue) -> None:
     """The usage of one request, while the call runs. A message comes once for each of its blocks,
     with the same usage.
     """
@@ -178,7 +177,7 @@ def _of_usage(usage: JsonValue) -> Usage:
     )
 
 
-def _allowance(heard: Heard, info: JsonValue) -> list[Said]:
+def _allowance(heard: Transcript, info: JsonValue) -> list[LiveEntry]:
     heard.resets_at = whole(info, "resetsAt") or heard.resets_at
     if text(info, "status") != "rejected":
         return []
@@ -187,7 +186,7 @@ def _allowance(heard: Heard, info: JsonValue) -> list[Said]:
     return heard.tell_status(f"rate limit reached{until}")
 
 
-def _result(heard: Heard, event: JsonValue) -> None:
+def _result(heard: Transcript, event: JsonValue) -> None:
     heard.usage = _usage(event, heard.usage)
     heard.status = whole(event, "api_error_status") or heard.status
     heard.data = at(event, "structured_output")

@@ -2,17 +2,23 @@
 
 import re
 
-from loopwright.agents.clis.heard import Heard, OpenCall, Said, tool_line
-from loopwright.agents.clis.loose import at, items, text, whole
-from loopwright.agents.clis.tool_calls import as_text, without_shell
-from loopwright.kernel.facts import Usage
+from loopwright.agents.clis.loose_json import at, items, text, whole
+from loopwright.agents.clis.transcript import (
+    LiveEntry,
+    OpenCall,
+    Transcript,
+    as_text,
+    tool_line,
+    without_shell,
+)
+from loopwright.kernel.event_parts import Usage
 from loopwright.model.record import JsonValue
 
 # What its own sandbox answers with. The file system is read-only to nobody else in a workspace.
 _HELD = re.compile(r"Read-only file system|rejected by user approval settings|sandbox denied", re.I)
 
 
-def take(heard: Heard, event: JsonValue) -> list[Said]:
+def take(heard: Transcript, event: JsonValue) -> list[LiveEntry]:
     """Take one event in; what of it is for the live view."""
     match text(event, "type"):
         case "thread.started":
@@ -41,7 +47,7 @@ def is_progress(event: JsonValue) -> bool:
     return text(event, "type") != "error" and text(event, "item", "type") != "error"
 
 
-def _started(heard: Heard, item: JsonValue) -> list[Said]:
+def _started(heard: Transcript, item: JsonValue) -> list[LiveEntry]:
     call = _begin(heard, item)
     if call is None:
         return []
@@ -49,11 +55,11 @@ def _started(heard: Heard, item: JsonValue) -> list[Said]:
     return [tool_line(_VERBS.get(text(item, "type"), call.tool), call.target)]
 
 
-def _completed(heard: Heard, item: JsonValue) -> list[Said]:
+def _completed(heard: Transcript, item: JsonValue) -> list[LiveEntry]:
     match text(item, "type"):
         case "agent_message":
             heard.say(text(item, "text"))
-            return [Said("text", text(item, "text"))]
+            return [LiveEntry("text", text(item, "text"))]
         case "error":  # about its own settings: not fatal
             return heard.tell_status(text(item, "message"))
         case "command_execution" | "file_change" | "mcp_tool_call" | "web_search":
@@ -65,7 +71,7 @@ def _completed(heard: Heard, item: JsonValue) -> list[Said]:
 _VERBS = {"command_execution": "command", "file_change": "edit", "web_search": "search"}
 
 
-def _begin(heard: Heard, item: JsonValue) -> OpenCall | None:
+def _begin(heard: Transcript, item: JsonValue) -> OpenCall | None:
     call, kind = text(item, "id"), text(item, "type")
     match kind:
         case "command_execution":
@@ -81,7 +87,7 @@ def _begin(heard: Heard, item: JsonValue) -> OpenCall | None:
     return None
 
 
-def _end(heard: Heard, item: JsonValue) -> None:
+def _end(heard: Transcript, item: JsonValue) -> None:
     call, status = text(item, "id"), text(item, "status")
     code = whole(item, "exit_code")
     result = text(item, "aggregated_output") or as_text(at(item, "error")) or _mcp_text(item)

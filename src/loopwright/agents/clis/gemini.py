@@ -2,17 +2,16 @@
 
 import re
 
-from loopwright.agents.clis.heard import Heard, Said, tool_line
-from loopwright.agents.clis.loose import at, text, whole
-from loopwright.agents.clis.tool_calls import as_text
-from loopwright.kernel.facts import Usage
+from loopwright.agents.clis.loose_json import at, text, whole
+from loopwright.agents.clis.transcript import LiveEntry, Transcript, as_text, tool_line
+from loopwright.kernel.event_parts import Usage
 from loopwright.model.record import JsonValue
 
 _DENIED = re.compile(r"policy_violation|denied by policy|requires (?:user )?confirmation", re.I)
 _EXIT_CODE = re.compile(r"^Exit Code: (\d{1,3})$", re.M)
 
 
-def take(heard: Heard, event: JsonValue) -> list[Said]:
+def take(heard: Transcript, event: JsonValue) -> list[LiveEntry]:
     """Take one event in; what of it is for the live view."""
     heard.session = text(event, "session_id") or heard.session
     match text(event, "type"):
@@ -31,11 +30,11 @@ def take(heard: Heard, event: JsonValue) -> list[Said]:
     return []
 
 
-def _message(heard: Heard, event: JsonValue) -> list[Said]:
+def _message(heard: Transcript, event: JsonValue) -> list[LiveEntry]:
     piece = text(event, "content")
     heard.say(piece, new_part=not heard.streaming)
     heard.streaming = at(event, "delta") is True
-    return [Said("text", piece)]
+    return [LiveEntry("text", piece)]
 
 
 def is_progress(event: JsonValue) -> bool:
@@ -43,7 +42,7 @@ def is_progress(event: JsonValue) -> bool:
     return text(event, "type") != "error"
 
 
-def _tool(heard: Heard, event: JsonValue) -> list[Said]:
+def _tool(heard: Transcript, event: JsonValue) -> list[LiveEntry]:
     heard.tools += 1
     heard.streaming = False
     given = at(event, "parameters")
@@ -51,7 +50,7 @@ def _tool(heard: Heard, event: JsonValue) -> list[Said]:
     return [tool_line(call.tool, call.target)]
 
 
-def _tool_result(heard: Heard, event: JsonValue) -> None:
+def _tool_result(heard: Transcript, event: JsonValue) -> None:
     heard.streaming = False
     call = text(event, "tool_id")
     failed = text(event, "status") not in ("success", "")
@@ -64,7 +63,7 @@ def _tool_result(heard: Heard, event: JsonValue) -> None:
     heard.end_call(call, ok=not failed and code in (None, 0), code=code, result=said)
 
 
-def _result(heard: Heard, event: JsonValue) -> None:
+def _result(heard: Transcript, event: JsonValue) -> None:
     read, written = whole(event, "stats", "input_tokens"), whole(event, "stats", "output_tokens")
     if read is not None or written is not None:
         cached = whole(event, "stats", "cached") or 0

@@ -2,23 +2,22 @@
 
 from msgspec.structs import replace
 
-from loopwright.agents.clis.heard import Heard, Said, tool_line
-from loopwright.agents.clis.limits import seconds
-from loopwright.agents.clis.loose import amount, at, text, whole
-from loopwright.kernel.facts import Usage
+from loopwright.agents.clis.loose_json import amount, at, text, whole
+from loopwright.agents.clis.transcript import LiveEntry, Transcript, reset_seconds, tool_line
+from loopwright.kernel.event_parts import Usage
 from loopwright.model.record import JsonValue
 
 _REFUSED = ("rejected permission", "prevents you from using", "permission denied by rule")
 
 
-def take(heard: Heard, event: JsonValue) -> list[Said]:
+def take(heard: Transcript, event: JsonValue) -> list[LiveEntry]:
     """Take one event in; what of it is for the live view."""
     heard.session = text(event, "sessionID") or heard.session
     part = at(event, "part")
     match text(event, "type"):
         case "text":
             heard.say(text(part, "text"))
-            return [Said("text", text(part, "text"))]
+            return [LiveEntry("text", text(part, "text"))]
         case "tool_use":
             return _tool(heard, part)
         case "step_finish":
@@ -33,7 +32,7 @@ def is_progress(event: JsonValue) -> bool:
     return text(event, "type") != "error"
 
 
-def _tool(heard: Heard, part: JsonValue) -> list[Said]:
+def _tool(heard: Transcript, part: JsonValue) -> list[LiveEntry]:
     """A call that has ended; this program reports none before."""
     heard.tools += 1
     state = at(part, "state")
@@ -62,7 +61,7 @@ def _duration(state: JsonValue) -> int | None:
     return None if start is None or end is None else max(0, end - start)
 
 
-def _finished(heard: Heard, part: JsonValue) -> None:
+def _finished(heard: Transcript, part: JsonValue) -> None:
     """A step; its reason tells the last one from those that wait for a tool. A call whose steps
     end with a refused tool has no last one.
     """
@@ -95,8 +94,8 @@ def _tokens(part: JsonValue, *path: str) -> int:
     return whole(part, "tokens", *path) or 0
 
 
-def _error(heard: Heard, error: JsonValue) -> None:
+def _error(heard: Transcript, error: JsonValue) -> None:
     heard.status = whole(error, "data", "statusCode") or heard.status
-    heard.retry_after = seconds(text(error, "data", "responseHeaders", "retry-after"))
+    heard.retry_after = reset_seconds(text(error, "data", "responseHeaders", "retry-after"))
     said = text(error, "data", "message") or text(error, "name")
     heard.end("badly", said, "api" if text(error, "name").startswith("API") else "other")

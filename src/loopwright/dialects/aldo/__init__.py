@@ -8,17 +8,16 @@ May import: syntax, model, errors. Start at `surface.py`, then `lower.py`.
 """
 
 from loopwright.dialects.aldo.events import Rendering
-from loopwright.dialects.aldo.files import LOOKS_AROUND, FileProblem, Wanted
+from loopwright.dialects.aldo.files import LOOKS_AROUND, AldoFileProblem, AldoFileRequest
 from loopwright.dialects.aldo.lower import NAME, lower, wanted
-from loopwright.dialects.aldo.recognise import recognise
-from loopwright.dialects.aldo.schema import json_schema
+from loopwright.dialects.aldo.surface import json_schema, recognise
 
 __all__ = [
     "LOOKS_AROUND",
     "NAME",
-    "FileProblem",
+    "AldoFileProblem",
+    "AldoFileRequest",
     "Rendering",
-    "Wanted",
     "json_schema",
     "lower",
     "recognise",

@@ -1,48 +1,131 @@
-"""What happened in a run as the events of this dialect, in their order.
+"""Events of a run in the format of ALDO, in their order, with their calls, messages and usage.
 
-Facts come in as plain values, the way they stand on disk; `read` gives the text behind one that
-is stored elsewhere. Nothing is kept but what later events need, so a run can be followed live and
-read again in the same words. `cycle.start` stands where the model is really asked: what made the
-conversation shorter before that belongs to the cycle before.
+Events of the log come in as plain values, as they are stored; `read` returns a text that is
+stored elsewhere. Only what later events need is kept, so that following a live run and reading
+a finished run give the same events. `cycle.start` is emitted when the model is really called:
+the shortening of the conversation before that call belongs to the previous cycle.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
-from loopwright.dialects.aldo.endings import (
+import msgspec
+
+from loopwright.dialects.aldo.results import (
     TENANT,
-    Ending,
+    LoopEnding,
+    LoopSpending,
     Outcome,
     Payload,
-    Spending,
     ending_of,
     loops_of,
     result_of,
 )
-from loopwright.dialects.aldo.payloads import (
-    ACCEPTED,
-    SUBMIT,
-    TAKEN_BEFORE,
-    Call,
-    Fact,
-    UsageTotal,
-    counts_of,
-    parts_of,
-    usage_of,
-    value_of,
-)
-from loopwright.model.actions import Cycle
+from loopwright.model.actions import ModelCycle
 from loopwright.model.ids import last_id, parent_path
 from loopwright.model.plan import Plan
 from loopwright.model.record import JsonValue
+
+LogEvent: TypeAlias = Mapping[str, Any]
+
+SUBMIT = "submit_result"
+"""The tool by which a model hands in a structured result; the engine itself answers it."""
+
+ACCEPTED = "The result was taken."
+MIXED = ("aldo:composite", "multi")
+"""Provider and model of usage that several models share."""
+TAKEN_BEFORE: JsonValue = {"error": "a result was already handed in; the first one counts"}
+
+
+@dataclass(slots=True)
+class TurnToolCall:
+    """A tool call of the turn that is under way."""
+
+    id: str
+    tool: str
+    args: JsonValue
+    is_error: bool | None = None  # None while it has no result
+
+
+def value_of(text: str) -> JsonValue:
+    """A text as the value that it is the JSON of, else as itself."""
+    try:
+        value: JsonValue = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return text
+    return value
+
+
+def parts_of(text: str, calls: list[TurnToolCall]) -> list[JsonValue]:
+    """The content of a model's message: what it said, then what it asked for."""
+    parts: list[JsonValue] = [{"type": "text", "text": text}] if text else []
+    parts += [
+        {"type": "tool_call", "callId": call.id, "tool": call.tool, "args": call.args}
+        for call in calls
+    ]
+    return parts
+
+
+def counts_of(usage: LogEvent) -> dict[str, JsonValue]:
+    """What a call has used, in the words of this dialect."""
+    return {
+        "tokensIn": usage.get("input_tokens", 0),
+        "tokensOut": usage.get("output_tokens", 0),
+        "usd": usage.get("usd", 0.0),
+    }
+
+
+def split_model(model: str) -> tuple[str, str]:
+    """Provider and name of a model; older events have the name alone."""
+    provider, slash, name = model.partition("/")
+    return (provider, name) if slash else ("", model)
+
+
+def usage_of(usage: LogEvent, model: str, at: int) -> dict[str, JsonValue]:
+    """The same with the model, which is `PROVIDER/NAME`."""
+    provider, name = split_model(model)
+    return {"provider": provider, "model": name, **counts_of(usage), "at": at}
+
+
+@dataclass(slots=True)
+class UsageTotal:
+    """What a loop or a run has used, and which models it asked."""
+
+    tokens_in: int = 0
+    tokens_out: int = 0
+    usd: float = 0.0
+    models: set[str] = field(default_factory=set)
+
+    def add(self, usage: LogEvent | None, model: str) -> None:
+        """Count one call of a model, which is `PROVIDER/NAME`."""
+        if model:
+            self.models.add(model)
+        if usage:
+            self.tokens_in += usage.get("input_tokens", 0)
+            self.tokens_out += usage.get("output_tokens", 0)
+            self.usd = round(self.usd + usage.get("usd", 0.0), 6)
+
+    def payload(self) -> dict[str, JsonValue]:
+        """The same in the words of this dialect; several models have a name together."""
+        provider, name = MIXED
+        if len(self.models) < 2:
+            provider, name = split_model(next(iter(self.models), ""))
+        return {
+            "provider": provider,
+            "model": name,
+            "tokensIn": self.tokens_in,
+            "tokensOut": self.tokens_out,
+            "usd": self.usd,
+        }
+
 
 Read: TypeAlias = Callable[[JsonValue], str]
 
 _FINISH = {"stop": "stop", "tool_calls": "tool_use", "length": "length"}
 
 
-class Event(NamedTuple):
+class AldoEvent(NamedTuple):
     """One event; `path` names the place in the run, `at` is milliseconds since the epoch."""
 
     type: str
@@ -60,13 +143,13 @@ class _Loop:
     used: UsageTotal = field(default_factory=UsageTotal)
     model: str = ""  # the one that answered last
     finish: str = "stop"
-    calls: list[Call] = field(default_factory=list)
-    answer: Fact | None = None
+    calls: list[TurnToolCall] = field(default_factory=list)
+    answer: LogEvent | None = None
     passed: tuple[int, str] | None = None
-    ending: Ending | None = None
+    ending: LoopEnding | None = None
 
 
-def events_of(facts: Iterable[Fact], plan: Plan, read: Read) -> list[Event]:
+def events_of(facts: Iterable[LogEvent], plan: Plan, read: Read) -> list[AldoEvent]:
     """All events of some facts that begin with the first one."""
     rendering = Rendering(plan, read)
     return [event for fact in facts for event in rendering.events(fact)]
@@ -80,17 +163,17 @@ class Rendering:
         self._read = read
         self._known = loops_of(plan)
         self._loops: dict[str, _Loop] = {}
-        self._gates: dict[str, tuple[str, Call]] = {}
+        self._gates: dict[str, tuple[str, TurnToolCall]] = {}
         self._run = ""
         self._rounds = 0
         self._used = UsageTotal()
 
-    def events(self, fact: Fact) -> Iterator[Event]:
+    def events(self, fact: LogEvent) -> Iterator[AldoEvent]:
         """The events of the next fact."""
         render = _RENDER.get(fact["kind"])
         path = str(fact.get("path", ""))
         for name, payload in render(self, fact, path) if render is not None else ():
-            yield Event(name, payload, fact["at"], path)
+            yield AldoEvent(name, payload, fact["at"], path)
 
     def _loop(self, path: str) -> tuple[str, _Loop] | None:
         """The step and the loop of cycles that a pass belongs to."""
@@ -102,12 +185,12 @@ class Rendering:
 
     # -- the run -----------------------------------------------------------------------------------
 
-    def _started(self, fact: Fact, _: str) -> "_Events":
+    def _started(self, fact: LogEvent, _: str) -> "_Events":
         self._run = fact["run"]
         version = self._plan.settings.get("agent_version", "")
         yield "run.started", {"ref": {"name": fact["name"], "version": version}, "id": self._run}
 
-    def _finished(self, fact: Fact, _: str) -> "_Events":
+    def _finished(self, fact: LogEvent, _: str) -> "_Events":
         outcome, reason = cast("Outcome", fact["outcome"]), str(fact["reason"])
         if outcome == "cancelled":
             yield "run.cancelled", {"reason": reason}
@@ -119,7 +202,7 @@ class Rendering:
             ended: Payload = {"ok": reason != TENANT, "usage": self._used.payload()}
             yield "run.completed", self._completed(fact, reason) | ended
 
-    def _completed(self, fact: Fact, reason: str) -> Payload:
+    def _completed(self, fact: LogEvent, reason: str) -> Payload:
         (first,) = (step.id for step in self._plan.steps)
         output = self._read(fact.get("output", ""))
         if first in self._known.rounds:
@@ -153,11 +236,11 @@ class Rendering:
 
     # -- several agents ----------------------------------------------------------------------------
 
-    def _step_started(self, fact: Fact, path: str) -> "_Events":
+    def _step_started(self, fact: LogEvent, path: str) -> "_Events":
         if parent_path(path):
             yield "composite.child_started", {"alias": last_id(path)}
 
-    def _step_finished(self, fact: Fact, path: str) -> "_Events":
+    def _step_finished(self, fact: LogEvent, path: str) -> "_Events":
         step, status = last_id(path), fact["status"]
         loop = self._loops.get(path)
         known = self._known.cycles.get(step)
@@ -167,7 +250,7 @@ class Rendering:
                 reason=str(fact.get("reason", "")),
                 cycles=loop.started,
                 passed=loop.passed,
-                spending=Spending(loop.used.usd, self._known.limits.get(step)),
+                spending=LoopSpending(loop.used.usd, self._known.limits.get(step)),
                 error=str((fact.get("error") or {}).get("detail", "")),
             )
             if loop.ending is not None:
@@ -194,7 +277,7 @@ class Rendering:
 
     # -- a cycle -----------------------------------------------------------------------------------
 
-    def _requested(self, fact: Fact, path: str) -> "_Events":
+    def _requested(self, fact: LogEvent, path: str) -> "_Events":
         """The model is asked: the cycle begins, unless it is tried again."""
         found, call = self._loop(path), fact["call"]
         if found is None or call["do"] != "model" or call.get("role", "turn") != "turn":
@@ -213,10 +296,10 @@ class Rendering:
     def _head(self, step: str) -> int:
         """How many messages stand before the conversation: the system prompt and the task."""
         body = self._known.cycles[step].body
-        agent = self._plan.agents.get(body.agent) if isinstance(body, Cycle) else None
+        agent = self._plan.agents.get(body.agent) if isinstance(body, ModelCycle) else None
         return 1 + bool(agent and agent.system)
 
-    def _answered(self, fact: Fact, path: str) -> "_Events":
+    def _answered(self, fact: LogEvent, path: str) -> "_Events":
         found, effect = self._loop(path), str(fact["effect"])
         if found is None:
             return
@@ -232,21 +315,23 @@ class Rendering:
             self._count(loop, usage, loop.model)
             yield "usage", usage_of(usage, loop.model, fact["at"])
 
-    def _count(self, loop: _Loop, usage: Fact | None, model: str) -> None:
+    def _count(self, loop: _Loop, usage: LogEvent | None, model: str) -> None:
         loop.used.add(usage, model)
         self._used.add(usage, model)
 
-    def _turn(self, fact: Fact, path: str) -> "_Events":
+    def _turn(self, fact: LogEvent, path: str) -> "_Events":
         found = self._loop(path)
         if found is None:
             return
         loop = found[1]
-        answer: Fact = loop.answer or {}
+        answer: LogEvent = loop.answer or {}
         text = self._read(answer.get("output", ""))
         loop.finish = _FINISH.get(fact.get("finish", "stop"), "error")
         notes = [note for note in fact.get("calls", ()) if note["id"]]
         loop.calls = [
-            Call(note["id"], note["tool"], value_of(self._read(note.get("arguments", "{}"))))
+            TurnToolCall(
+                note["id"], note["tool"], value_of(self._read(note.get("arguments", "{}")))
+            )
             for note in notes
         ]
         loop.entries += 1
@@ -269,7 +354,7 @@ class Rendering:
             yield "tool_call", {"callId": call.id, "tool": call.tool, "args": call.args}
         yield from self._answered_at_once(loop, notes, int(fact["iteration"]))
 
-    def _answered_at_once(self, loop: _Loop, notes: Iterable[Fact], cycle: int) -> "_Events":
+    def _answered_at_once(self, loop: _Loop, notes: Iterable[LogEvent], cycle: int) -> "_Events":
         """Calls that nobody runs: those that cannot be, and the one that hands in a result."""
         handed_in = False
         for call, note in zip(loop.calls, notes, strict=True):
@@ -280,7 +365,7 @@ class Rendering:
                 yield from self._result(loop, call, told, cycle, error=handed_in)
                 handed_in = True
 
-    def _tool_answered(self, fact: Fact, loop: _Loop, number: int) -> "_Events":
+    def _tool_answered(self, fact: LogEvent, loop: _Loop, number: int) -> "_Events":
         text, error = self._read(fact.get("output", "")), fact["kind"] == "effect.failed"
         value = value_of(text)
         if error and not text:
@@ -290,7 +375,7 @@ class Rendering:
         yield from self._result(loop, call, value, int(fact["iteration"]), error=error)
 
     def _result(
-        self, loop: _Loop, call: Call, value: JsonValue, cycle: int, *, error: bool
+        self, loop: _Loop, call: TurnToolCall, value: JsonValue, cycle: int, *, error: bool
     ) -> "_Events":
         """A result, and the summary of all when it is the last of its turn."""
         call.is_error = error
@@ -306,7 +391,7 @@ class Rendering:
 
     # -- people ------------------------------------------------------------------------------------
 
-    def _asked(self, fact: Fact, path: str) -> "_Events":
+    def _asked(self, fact: LogEvent, path: str) -> "_Events":
         found, number = self._loop(path), fact.get("call")
         if found is None or number is None:
             return
@@ -324,7 +409,7 @@ class Rendering:
             },
         )
 
-    def _decided(self, fact: Fact, _: str) -> "_Events":
+    def _decided(self, fact: LogEvent, _: str) -> "_Events":
         path, call = self._gates.pop(fact["gate"], ("", None))
         found = self._loop(path)
         if found is None or call is None:
@@ -344,7 +429,7 @@ class Rendering:
 
     # -- between cycles ----------------------------------------------------------------------------
 
-    def _compressed(self, fact: Fact, path: str) -> "_Events":
+    def _compressed(self, fact: LogEvent, path: str) -> "_Events":
         found = self._loop(path)
         if found is None:
             return
@@ -363,13 +448,13 @@ class Rendering:
             payload["summarisedTo"] = self._read(summary)
         yield "history.compressed", payload
 
-    def _verdict(self, fact: Fact, path: str) -> "_Events":
+    def _verdict(self, fact: LogEvent, path: str) -> "_Events":
         found = self._loop(path)
         if found is not None and fact["verdict"] == "pass":
             found[1].passed = int(fact["index"]), self._read(fact.get("evidence", ""))
         yield from ()
 
-    def _pass_finished(self, fact: Fact, path: str) -> "_Events":
+    def _pass_finished(self, fact: LogEvent, path: str) -> "_Events":
         around = last_id(parent_path(path))
         if around in self._known.rounds:
             self._rounds += around == self._plan.steps[0].id
@@ -380,13 +465,13 @@ class Rendering:
             return
         step, loop = found
         body = self._known.cycles[step].body
-        nudged = isinstance(body, Cycle) and body.nudge is not None
+        nudged = isinstance(body, ModelCycle) and body.nudge is not None
         loop.entries += nudged and not loop.calls and not fact.get("done", False)
 
 
 _Events: TypeAlias = Iterator[tuple[str, Payload]]
 
-_RENDER: dict[str, Callable[[Rendering, Fact, str], _Events]] = {
+_RENDER: dict[str, Callable[[Rendering, LogEvent, str], _Events]] = {
     "run.started": Rendering._started,
     "run.finished": Rendering._finished,
     "step.started": Rendering._step_started,
@@ -403,4 +488,4 @@ _RENDER: dict[str, Callable[[Rendering, Fact, str], _Events]] = {
 }
 
 
-__all__ = ["Event", "Rendering", "events_of", "result_of"]
+__all__ = ["AldoEvent", "Rendering", "events_of", "result_of"]

@@ -1,14 +1,13 @@
-"""Files that an agent asks for: its prompt, the schema of its answer, the agents it is made of.
+"""Files that an agent requests: its prompt, the schema of its answer, its subagents.
 
-They are named here, read by whoever holds the disk, and handed back in.
+They are only named here. The caller reads them and passes them in.
 """
 
 import re
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
-from loopwright.syntax.characters import check_text
-from loopwright.syntax.diagnostic import Position
+from loopwright.syntax.document import Position, check_text
 
 MAX_FILE_BYTES = 1_048_576
 MAX_FOLDERS = 50
@@ -28,7 +27,7 @@ AROUND = "@around"
 Kind: TypeAlias = Literal["text", "schema", "agent", "names"]
 
 
-class Wanted(NamedTuple):
+class AldoFileRequest(NamedTuple):
     """A file to read, or a folder whose names are asked for: `path` counts from the folder of the
     first file and stays inside of it, but for agents in the folders beside it.
     """
@@ -39,7 +38,7 @@ class Wanted(NamedTuple):
     limit: int = MAX_FILE_BYTES
 
 
-class FileProblem(Protocol):
+class AldoFileProblem(Protocol):
     """Why a file could not be handed over."""
 
     @property
@@ -49,7 +48,7 @@ class FileProblem(Protocol):
     def message(self) -> str: ...
 
 
-Files: TypeAlias = Mapping[str, bytes | FileProblem]
+Files: TypeAlias = Mapping[str, bytes | AldoFileProblem]
 
 
 def folder_of(path: str) -> str:

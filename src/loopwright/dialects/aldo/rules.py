@@ -1,7 +1,7 @@
-"""Rules between the blocks of an agent: what excludes what, what is needed, what has no effect.
+"""Rules between the blocks of an agent: conflicts, required keys, and keys without an effect.
 
-Made from the raw value, before it is known to be right, so that they stand in the same report as
-the values themselves. Whatever has the wrong type is left out here: `surface.py` speaks of it.
+They examine the raw value before it is validated, so that their findings are in the same report
+as the findings about single values. Values of the wrong type are left to `surface.py`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,14 +10,16 @@ from typing import Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from loopwright.dialects.aldo.fields import OpenSurface, says_nothing
 from loopwright.dialects.aldo.files import Path
-from loopwright.dialects.aldo.paths import parse_source
-from loopwright.dialects.aldo.surface import FORMER_NETWORK, AgentSpec
-from loopwright.model.toolnames import ANY, NATIVE_TOOLS, speaks_of
-from loopwright.syntax.diagnostic import Diagnostic
-from loopwright.syntax.document import Document
-from loopwright.syntax.words import did_you_mean, suggest
+from loopwright.dialects.aldo.references import parse_source
+from loopwright.dialects.aldo.surface import (
+    FORMER_NETWORK,
+    AldoAgent,
+    OpenAldoModel,
+    is_empty_block,
+)
+from loopwright.model.access import ANY, NATIVE_TOOLS, is_rule_for
+from loopwright.syntax.document import Diagnostic, Document, did_you_mean, suggest
 
 SHELL = "shell.exec"
 _ONE_AGENT = "the agents of a composite have tools and a model of their own"
@@ -41,7 +43,7 @@ _CHANGING = ("fs.write", "fs.edit", "fs.mkdir")
 def structure(document: Document) -> Iterator[Diagnostic]:
     """All that breaks a rule between blocks."""
     value = mapping(document.value)
-    yield from _unknown(document, AgentSpec, value, ())
+    yield from _unknown(document, AldoAgent, value, ())
     yield from _without_effect(document, value)
     yield from _loops(document, value)
     yield from _decoding(document, mapping(value.get("model_policy")))
@@ -76,7 +78,7 @@ def _unknown(
         if key in known:
             for part in _blocks_in(known[key].annotation):
                 yield from _unknown(document, part, inner, place)
-        elif issubclass(model, OpenSurface):
+        elif issubclass(model, OpenAldoModel):
             near = suggest(str(key), known)
             if near is not None:
                 hint = f"did you mean {near}?"
@@ -101,7 +103,7 @@ def _without_effect(document: Document, value: dict[str, object]) -> Iterator[Di
         found: object = value
         for part in path:
             found = mapping(found).get(part)
-        if not says_nothing(found):
+        if not is_empty_block(found):
             if path == ("spawn",) and isinstance(value.get("composite"), dict):
                 words = _SPAWN_OF_COMPOSITE
             message = f"{'.'.join(path)} has no effect here: {words}"
@@ -233,7 +235,7 @@ def same_tool(one: str, other: str) -> bool:
     """Whether two names mean the same tool; a short name stands for its long one, and either may
     be one that stands for all tools of a server.
     """
-    return speaks_of(one, other) or speaks_of(other, one)
+    return is_rule_for(one, other) or is_rule_for(other, one)
 
 
 def _budget(document: Document, value: dict[str, object]) -> Iterator[Diagnostic]:
@@ -320,7 +322,7 @@ def _without_use(document: Document, value: dict[str, object]) -> Iterator[Diagn
     termination = mapping(value.get("termination"))
     strategy = mapping(value.get("composite")).get("strategy")
     for key in ("max_turns", "success_roles", "text_mention"):
-        if says_nothing(termination.get(key)) or strategy == "iterative":
+        if is_empty_block(termination.get(key)) or strategy == "iterative":
             continue
         if key == "text_mention" or strategy != "sequential":
             message = f"termination.{key} has no effect on a {str(strategy)[:20]} composite"

@@ -7,16 +7,15 @@ Other files that a workflow names are asked for by `wanted` and handed to `lower
 May import: syntax, model, errors. Start at `surface.py`, then `lower.py`.
 """
 
-from loopwright.dialects.archon.files import PROJECT_FOLDER, FileProblem, Wanted
+from loopwright.dialects.archon.files import PROJECT_FOLDER, ArchonFileProblem, ArchonFileRequest
 from loopwright.dialects.archon.lower import lower, wanted
-from loopwright.dialects.archon.recognise import NAME, recognise
-from loopwright.dialects.archon.schema import json_schema
+from loopwright.dialects.archon.surface import NAME, json_schema, recognise
 
 __all__ = [
     "NAME",
     "PROJECT_FOLDER",
-    "FileProblem",
-    "Wanted",
+    "ArchonFileProblem",
+    "ArchonFileRequest",
     "json_schema",
     "lower",
     "recognise",

@@ -1,7 +1,8 @@
-"""The agents of a workflow: one for all of it, and one for each node that wants another.
+"""The agents of a workflow: one for all nodes, and one for each node with other settings.
 
-A model may be a tier (`small`) or an alias (`@fast`) that `.archon/config.yaml` of the project or
-of the person defines. What neither defines stays as it is: the settings map it when a run starts.
+A model may be a tier (`small`) or an alias (`@fast`) that `.archon/config.yaml` of the project
+or of the user defines. A name that neither defines is kept: the settings map it when a run
+starts.
 """
 
 import json
@@ -9,14 +10,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from loopwright.dialects.archon.files import CONFIG_FILES, Files, Wanted, is_below, read_config
-from loopwright.dialects.archon.keys import PROVIDERS, TIERS
-from loopwright.dialects.archon.outline import Outline
-from loopwright.dialects.archon.surface import AgentKeys, NodeSpec, Workflow
+from loopwright.dialects.archon.files import (
+    CONFIG_FILES,
+    ArchonFileRequest,
+    Files,
+    is_below,
+    read_config,
+)
+from loopwright.dialects.archon.outline import ArchonOutline
+from loopwright.dialects.archon.rules import PROVIDERS, TIERS
+from loopwright.dialects.archon.surface import AgentKeys, ArchonWorkflow, NodeSpec
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
-from loopwright.syntax.diagnostic import Diagnostic
-from loopwright.syntax.document import Document
+from loopwright.syntax.document import Diagnostic, Document
 
 DEFAULT = "assistant"
 _MOST_CONFIG_BYTES = 65_536
@@ -49,20 +55,24 @@ class Config(NamedTuple):
     models: dict[str, str] = {}  # of each provider, where nothing names one
 
 
-def wanted_config(document: Document, made: Outline, files: Files) -> Iterator[Wanted]:
+def wanted_config(
+    document: Document, made: ArchonOutline, files: Files
+) -> Iterator[ArchonFileRequest]:
     """The settings, and the files that say what the MCP servers of a workflow are."""
     project, person = CONFIG_FILES
     # Settings of the person may hold keys, and are sent to a server elsewhere: only where needed.
     for one in (project, person) if _asks_person(made) else (project,):
         if one not in files:
-            yield Wanted(one, document.at(()), "text", _MOST_CONFIG_BYTES, is_optional=True)
+            yield ArchonFileRequest(
+                one, document.at(()), "text", _MOST_CONFIG_BYTES, is_optional=True
+            )
     for node in made.nodes:
         mcp = node.value.get("mcp")
         if isinstance(mcp, str) and is_below(mcp) and mcp not in files:
-            yield Wanted(mcp, document.at(node.path), "text", _MOST_CONFIG_BYTES)
+            yield ArchonFileRequest(mcp, document.at(node.path), "text", _MOST_CONFIG_BYTES)
 
 
-def _asks_person(made: Outline) -> bool:
+def _asks_person(made: ArchonOutline) -> bool:
     """Whether a workflow names a tier or an alias, or no provider at all."""
     models = [one.get("model") for one in (made.top, *(node.value for node in made.nodes))]
     named = [one for one in models if isinstance(one, str)]
@@ -119,7 +129,7 @@ def read_servers(path: str, files: Files) -> dict[str, JsonValue] | None:
     return inner if isinstance(inner, dict) else None
 
 
-def servers(document: Document, made: Outline, files: Files) -> Iterator[Diagnostic]:
+def servers(document: Document, made: ArchonOutline, files: Files) -> Iterator[Diagnostic]:
     """Nodes whose file of MCP servers cannot be read."""
     for node in made.nodes:
         mcp = node.value.get("mcp")
@@ -132,7 +142,7 @@ def servers(document: Document, made: Outline, files: Files) -> Iterator[Diagnos
             yield document.warning("no-servers", message, at=at, hint=hint)
 
 
-def configured(document: Document, made: Outline, files: Files) -> Iterator[Diagnostic]:
+def configured(document: Document, made: ArchonOutline, files: Files) -> Iterator[Diagnostic]:
     """Aliases that .archon/config.yaml does not define, and a provider that only it names and
     for which there is no agent.
     """
@@ -148,7 +158,7 @@ def configured(document: Document, made: Outline, files: Files) -> Iterator[Diag
         yield document.warning("unknown-agent", message, at=at, hint=hint)
 
 
-def _aliases(document: Document, made: Outline, config: Config) -> Iterator[Diagnostic]:
+def _aliases(document: Document, made: ArchonOutline, config: Config) -> Iterator[Diagnostic]:
     """Each alias that is not defined, once."""
     said = set(config.presets)
     # The model of a loop has no effect, so there is nothing to say about it.
@@ -166,10 +176,10 @@ def _aliases(document: Document, made: Outline, config: Config) -> Iterator[Diag
 
 
 @dataclass(slots=True)
-class Agents:
+class ArchonAgents:
     """Gathers the agents; nodes that want the same share it."""
 
-    flow: Workflow
+    flow: ArchonWorkflow
     files: Files
     made: dict[str, Agent] = field(default_factory=dict)
 
@@ -179,12 +189,12 @@ class Agents:
         plain = agent == self._agent(None, None)
         return self._named(DEFAULT if plain else node.id, agent)
 
-    def below(self, flow: Workflow) -> "Agents":
+    def below(self, flow: ArchonWorkflow) -> "ArchonAgents":
         """The agents of another workflow that is run here; where it names none, the same."""
         if not (flow.provider or flow.model):
             shared = {"provider": self.flow.provider, "model": self.flow.model}
             flow = flow.model_copy(update=shared)
-        return Agents(flow, self.files, self.made)
+        return ArchonAgents(flow, self.files, self.made)
 
     def _named(self, name: str, agent: Agent) -> str:
         for known, other in self.made.items():

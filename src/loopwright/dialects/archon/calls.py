@@ -1,29 +1,162 @@
-"""Nodes that run another workflow: where they may stand, and what they hand over."""
+"""Workflows that a workflow runs, directly or indirectly: their files, and rules for such nodes.
+
+Each place where a workflow is named is its own unit, with the file that the name leads to. One
+file may be in several units, because what it may read depends on the place that runs it. The
+rules define where such a node is allowed and which inputs it passes on.
+"""
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from loopwright.dialects.archon.graph import meant
+from loopwright.dialects.archon import files as named
+from loopwright.dialects.archon.files import Files, FoundText
 from loopwright.dialects.archon.outline import (
     CALLS,
     DEFAULT_ITEM,
+    ArchonOutline,
     Mapping,
     NodeAt,
+    Path,
     given_inputs,
     item_name,
+    named_files,
+    outline,
 )
-from loopwright.dialects.archon.surface import MAX_ITEMS
-from loopwright.dialects.archon.units import Unit
+from loopwright.dialects.archon.references import suggest_name
+from loopwright.dialects.archon.surface import MAX_ITEMS, ArchonWorkflow
 from loopwright.dialects.archon.variables import RESERVED_IDS, marks
-from loopwright.model.record import JsonValue
-from loopwright.model.template import Ref
-from loopwright.syntax.diagnostic import Diagnostic
-from loopwright.syntax.document import Document
+from loopwright.model.record import JsonValue, Ref
+from loopwright.syntax.document import Diagnostic, Document
+from loopwright.syntax.readers import read
+from loopwright.syntax.validation import validate
+
+MAX_DEPTH = 5
+MAX_UNITS = 100
+_FOLDER = f"{named.PROJECT_FOLDER}/workflows/"
+
+
+@dataclass(slots=True, eq=False)
+class ArchonUnit:
+    """A workflow where it is run."""
+
+    document: Document
+    made: ArchonOutline
+    trail: tuple[str, ...]  # the names of the workflows on the way to it, and its own
+    flow: ArchonWorkflow | None = None
+    below: dict[Path, "ArchonUnit"] = field(default_factory=dict)  # by the node that runs it
+
+    def calls(self) -> Iterator[NodeAt]:
+        """Every node that runs a workflow whose file has been read."""
+        return (node for node in self.made.nodes if node.path in self.below)
+
+    def all_below(self) -> Iterator["ArchonUnit"]:
+        """Every unit that it leads to."""
+        for unit in self.below.values():
+            yield unit
+            yield from unit.all_below()
+
+
+class _Reading(NamedTuple):
+    """What is left of reading a file: the document, what it says, what is wrong with it."""
+
+    document: Document | None
+    flow: ArchonWorkflow | None
+    problems: list[Diagnostic]
+
+
+@dataclass(slots=True)
+class ArchonLoader:
+    """Follows the names of workflows, as far as their files are there."""
+
+    files: Files
+    problems: list[Diagnostic] = field(default_factory=list)
+    all: list[ArchonUnit] = field(default_factory=list)
+    _read: dict[str, _Reading] = field(default_factory=dict)
+
+    def root(self, document: Document) -> ArchonUnit:
+        """The unit of the workflow itself, with all that it leads to."""
+        flow, problems = validate(ArchonWorkflow, document)
+        self.problems += problems
+        unit = ArchonUnit(document, outline(document.value), (_own_name(document.file),), flow)
+        self._follow(unit)
+        return unit
+
+    def _follow(self, unit: ArchonUnit) -> None:
+        self.all.append(unit)
+        for node in unit.made.nodes:
+            key = next((one for one in CALLS if one in node.value), "")
+            name = node.value.get(key)
+            found = self._found(node, unit.made)
+            if found is None or not isinstance(name, str):
+                continue
+            trail = (*unit.trail, _stem(name))
+            refused = self._refused(unit, node, key, trail)
+            if refused is not None:
+                self.problems.append(refused)
+                continue
+            reading = self._reading(found)
+            if reading.document is not None:
+                folder = f"{found.path.rpartition('/')[0]}/"
+                value = reading.document.value
+                made = outline(value, item_name(node), folder, given_inputs(node))
+                below = ArchonUnit(reading.document, made, trail, reading.flow)
+                unit.below[node.path] = below
+                self._follow(below)
+
+    def _found(self, node: NodeAt, made: ArchonOutline) -> FoundText | None:
+        names = [name for _, name in named_files(node, made) if name.what == "workflow"]
+        found = [named.find(name, self.files) for name in names]
+        return next((one for one in found if isinstance(one, FoundText)), None)
+
+    def _refused(
+        self, unit: ArchonUnit, node: NodeAt, key: str, trail: tuple[str, ...]
+    ) -> Diagnostic | None:
+        """Why a workflow is not followed."""
+        at = (*node.path, key)
+        if trail[-1] in unit.trail:
+            circle = trail[trail.index(trail[-1]) :]
+            message = f"workflows run one another: {' → '.join(circle)}"
+            hint = "let one of them do its work itself, in a loop_group"
+            return unit.document.error("workflow-cycle", message, at=at, hint=hint)
+        if len(trail) - 1 > MAX_DEPTH:
+            message = f"workflows run one another more than {MAX_DEPTH} deep: {' → '.join(trail)}"
+            return unit.document.error("too-nested", message, at=at)
+        if len(self.all) > MAX_UNITS:
+            message = f"more than {MAX_UNITS} workflows are run"
+            hint = "run one of them for each item of a list: fan_out"
+            return unit.document.error("too-many-workflows", message, at=at, hint=hint)
+        return None
+
+    def _reading(self, found: FoundText) -> _Reading:
+        """The document of a file; what is wrong with it is told once."""
+        if found.path not in self._read:
+            shown = named.shown_path(found.path)
+            document, problems = read(found.text.encode(), file=shown)
+            flow = None
+            if document is not None:
+                flow, wrong = validate(ArchonWorkflow, document)
+                problems = [*problems, *wrong]
+            self.problems += problems
+            self._read[found.path] = _Reading(document, flow, problems)
+        return self._read[found.path]
+
+
+def _stem(name: str) -> str:
+    return name.removesuffix(".yaml").removesuffix(".yml")
+
+
+def _own_name(file: str) -> str:
+    """The name by which others run this workflow, if they can; else one that no workflow has."""
+    folder, slash, name = file.replace("\\", "/").rpartition("/")
+    return _stem(name) if f"{folder}{slash}".endswith(_FOLDER) else f"./{name}"
+
 
 _LISTS = ("output", "result", "input", "item", "message")
 
 
-def calls(unit: Unit) -> Iterator[Diagnostic]:
+def calls(unit: ArchonUnit) -> Iterator[Diagnostic]:
     """All that is wrong with the nodes of a workflow that run others."""
     document = unit.document
     for node in unit.made.nodes:
@@ -51,7 +184,7 @@ def calls(unit: Unit) -> Iterator[Diagnostic]:
             yield from _budget(document, node, below)
 
 
-def _budget(document: Document, node: NodeAt, below: Unit) -> Iterator[Diagnostic]:
+def _budget(document: Document, node: NodeAt, below: ArchonUnit) -> Iterator[Diagnostic]:
     """A budget of each item is one of all of them here."""
     if node.kind == "workflow" and below.flow is not None and below.flow.budget is not None:
         message = f"the budget of {below.flow.name[:60]} holds for all items together"
@@ -109,7 +242,7 @@ def _hidden(document: Document, node: NodeAt, item: str | None) -> Iterator[Diag
             yield document.error("unknown-reference", message, at=at, hint=hint)
 
 
-def _name(document: Document, node: NodeAt, below: Unit) -> Iterator[Diagnostic]:
+def _name(document: Document, node: NodeAt, below: ArchonUnit) -> Iterator[Diagnostic]:
     """The item must not hide a node of the workflow that reads it."""
     name = item_name(node)
     written = "as" in node.part("fan_out")
@@ -122,7 +255,7 @@ def _name(document: Document, node: NodeAt, below: Unit) -> Iterator[Diagnostic]
         yield document.error("bad-name", message, at=at, hint="as: another name")
 
 
-def _pauses(document: Document, node: NodeAt, below: Unit) -> Iterator[Diagnostic]:
+def _pauses(document: Document, node: NodeAt, below: ArchonUnit) -> Iterator[Diagnostic]:
     """Nobody can be asked by many at once, and none may end the others."""
     for unit in (below, *below.all_below()):
         for one in unit.made.nodes:
@@ -152,14 +285,14 @@ def waits_for_time(node: NodeAt) -> bool:
 # -- inputs ----------------------------------------------------------------------------------------
 
 
-def _inputs(document: Document, node: NodeAt, below: Unit) -> Iterator[Diagnostic]:
+def _inputs(document: Document, node: NodeAt, below: ArchonUnit) -> Iterator[Diagnostic]:
     """A workflow that declares no inputs takes any."""
     key = "with" if "with" in node.value else "inputs"
     given, declared = node.part(key), below.made.inputs
     for name in given if declared else ():
         if name not in declared:
             message = f"{below.document.file} has no input {name}"
-            hint = meant(name, declared)
+            hint = suggest_name(name, declared)
             at = (*node.path, key, name)
             yield document.error("unknown-input", message, at=at, on_key=True, hint=hint)
     has = given_inputs(node)

@@ -1,18 +1,17 @@
-"""Files that a workflow asks for: commands, scripts and other workflows; the project's come first,
-then the person's.
+"""Files that a workflow requests: commands, scripts and other workflows.
 
-A path counts from the project's folder, one that begins with `~/` from the person's own, and one
-that begins with `@/` from the folder of the definition. Asked for `names`, the reader answers with
-the names in a folder, one on each line.
+Files of the project come first, then those of the user. A path is relative to the folder of the
+project; `~/` in front means the home directory of the user, and `@/` the folder of the
+definition. For a request of kind `names` the reader returns the names in a folder, one per
+line.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from loopwright.model.record import JsonValue
-from loopwright.syntax.diagnostic import Position
-from loopwright.syntax.reading import read
-from loopwright.syntax.words import did_you_mean
+from loopwright.syntax.document import Position, did_you_mean
+from loopwright.syntax.readers import read
 
 PROJECT_FOLDER = ".archon"
 CONFIG_FILES = (".archon/config.yaml", "~/.archon/config.yaml")
@@ -31,7 +30,7 @@ _UNKNOWN = {
 }
 
 
-class Wanted(NamedTuple):
+class ArchonFileRequest(NamedTuple):
     """A file to read, or a folder whose names are asked for."""
 
     path: str
@@ -41,7 +40,7 @@ class Wanted(NamedTuple):
     is_optional: bool = False  # settings that need not be there
 
 
-class FileProblem(Protocol):
+class ArchonFileProblem(Protocol):
     """Why a file could not be handed over."""
 
     @property
@@ -51,10 +50,10 @@ class FileProblem(Protocol):
     def message(self) -> str: ...
 
 
-Files: TypeAlias = Mapping[str, bytes | FileProblem]
+Files: TypeAlias = Mapping[str, bytes | ArchonFileProblem]
 
 
-class Named(NamedTuple):
+class NamedFile(NamedTuple):
     """A command, a script or a workflow by its name."""
 
     what: Literal["command", "script", "workflow"]
@@ -85,7 +84,7 @@ class FoundText(NamedTuple):
     text: str
 
 
-class NotFound(NamedTuple):
+class MissingFile(NamedTuple):
     """Why there is none."""
 
     code: str
@@ -98,22 +97,22 @@ class NotFound(NamedTuple):
         return self.code in _UNKNOWN.values()
 
 
-def command(name: str, beside: str = BESIDE) -> Named:
+def command(name: str, beside: str = BESIDE) -> NamedFile:
     """A prompt in a file."""
-    return Named("command", name, ("",) if name.endswith(".md") else (".md",), beside)
+    return NamedFile("command", name, ("",) if name.endswith(".md") else (".md",), beside)
 
 
-def script(name: str, runtime: str, beside: str = BESIDE) -> Named:
+def script(name: str, runtime: str, beside: str = BESIDE) -> NamedFile:
     """A script in a file; its ending follows from what runs it."""
     endings = (".py",) if runtime == "uv" else (".ts", ".js")
-    return Named("script", name, ("",) if name.endswith(endings) else endings, beside)
+    return NamedFile("script", name, ("",) if name.endswith(endings) else endings, beside)
 
 
-def workflow(name: str, beside: str = BESIDE) -> Named:
+def workflow(name: str, beside: str = BESIDE) -> NamedFile:
     """Another workflow in a file."""
     endings = (".yaml", ".yml")
     kept = ("",) if name.endswith(endings) else endings
-    return Named("workflow", name, kept, beside, MAX_WORKFLOW_BYTES)
+    return NamedFile("workflow", name, kept, beside, MAX_WORKFLOW_BYTES)
 
 
 def read_config(path: str, files: Files) -> dict[str, JsonValue]:
@@ -148,21 +147,25 @@ def shown_path(path: str) -> str:
     return path.removeprefix(BESIDE)
 
 
-def missing(named: Named, files: Files, where: Position) -> Iterator[Wanted]:
+def missing(named: NamedFile, files: Files, where: Position) -> Iterator[ArchonFileRequest]:
     """What must still be read to find it, or to suggest a name that exists. Everything that is
     known by now is asked for at once.
     """
     for paths, folders in _stages(named, files):
         if any(isinstance(files.get(path), bytes) for path in paths):
             return
-        unread = [Wanted(path, where, "text", named.limit) for path in paths if path not in files]
-        unlisted = [Wanted(one, where, "names") for one in folders if one not in files]
+        unread = [
+            ArchonFileRequest(path, where, "text", named.limit)
+            for path in paths
+            if path not in files
+        ]
+        unlisted = [ArchonFileRequest(one, where, "names") for one in folders if one not in files]
         if unread or unlisted:
             yield from (*unread, *unlisted)
             return
 
 
-def _stages(named: Named, files: Files) -> Iterator[tuple[list[str], list[str]]]:
+def _stages(named: NamedFile, files: Files) -> Iterator[tuple[list[str], list[str]]]:
     """Where it is looked for, in the order of precedence: the paths, and the folders whose names
     must be known before the next stage. Folders are searched one level deep, workflows two, since
     a workflow may have a folder of its own in a folder of workflows.
@@ -191,7 +194,7 @@ def _subfolders(files: Files, folder: str) -> list[str]:
     return [name for name in names if "." not in name][:_MOST_FOLDERS]
 
 
-def find(named: Named, files: Files) -> FoundText | NotFound:
+def find(named: NamedFile, files: Files) -> FoundText | MissingFile:
     """The text of a file."""
     for paths, _ in _stages(named, files):
         for path in paths:
@@ -199,16 +202,16 @@ def find(named: Named, files: Files) -> FoundText | NotFound:
             if isinstance(data, bytes):
                 return _text(path, data)
             if data is not None and not _is_absent(path, data):
-                return NotFound(data.code, f"{shown_path(path)}: {data.message}")
+                return MissingFile(data.code, f"{shown_path(path)}: {data.message}")
     known = sorted({name for place in _PLACES for name in _names(files, place, named)})
     further = _command_folder(files) if named.what == "command" else None
     places = [f"{place}{named.folder}" for place in _PLACES]
     folders = " or ".join([*places[:1], *([further] if further else []), *places[1:]])
     message = f"no {named.what} is called {named.name} in {folders}"
-    return NotFound(_UNKNOWN[named.what], message, _absence_hint(named, known))
+    return MissingFile(_UNKNOWN[named.what], message, _absence_hint(named, known))
 
 
-def _absence_hint(named: Named, known: list[str]) -> str:
+def _absence_hint(named: NamedFile, known: list[str]) -> str:
     """What to do about a name that no file has."""
     near = did_you_mean(named.name, known)
     if near:
@@ -218,7 +221,7 @@ def _absence_hint(named: Named, known: list[str]) -> str:
     return f"{place}; known are {', '.join(known[:12])}" if known else place
 
 
-def _is_absent(path: str, problem: FileProblem) -> bool:
+def _is_absent(path: str, problem: ArchonFileProblem) -> bool:
     """Whether nothing stands there; a reader may leave the person's own folder alone."""
     if problem.code == "cannot-read":
         return problem.message.startswith(("no such", "not a directory"))
@@ -227,7 +230,7 @@ def _is_absent(path: str, problem: FileProblem) -> bool:
     return problem.code in ("not-found", "missing-file")
 
 
-def _names(files: Files, place: str, named: Named) -> Iterator[str]:
+def _names(files: Files, place: str, named: NamedFile) -> Iterator[str]:
     """The names that exist, as they would be written."""
     root = f"{place}{named.folder}"
     for folder in (root, *(f"{root}/{one}" for one in _subfolders(files, root))):
@@ -238,13 +241,13 @@ def _names(files: Files, place: str, named: Named) -> Iterator[str]:
                 yield line.removesuffix(ending)
 
 
-def _text(path: str, data: bytes) -> FoundText | NotFound:
+def _text(path: str, data: bytes) -> FoundText | MissingFile:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        return NotFound("encoding", f"{path} is not UTF-8", "save the file as UTF-8")
+        return MissingFile("encoding", f"{path} is not UTF-8", "save the file as UTF-8")
     if "\x00" in text:
-        return NotFound("encoding", f"{path} holds a NUL", "save the file as UTF-8")
+        return MissingFile("encoding", f"{path} holds a NUL", "save the file as UTF-8")
     if not text.strip():
-        return NotFound("empty-definition", f"{path} is empty", "write something into it")
+        return MissingFile("empty-definition", f"{path} is empty", "write something into it")
     return FoundText(path, text.replace("\r\n", "\n"))

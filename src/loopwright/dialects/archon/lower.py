@@ -1,26 +1,21 @@
-"""From a workflow to the plan: every default filled in, every variable in its place."""
+"""Lowering of a workflow to a plan: every default is filled in, every variable is resolved."""
 
 from collections.abc import Iterator
 from types import MappingProxyType
 
 from loopwright.dialects.archon import files as named
-from loopwright.dialects.archon.agents import Agents, configured, servers, wanted_config
-from loopwright.dialects.archon.calls import calls
-from loopwright.dialects.archon.files import Files, Wanted
-from loopwright.dialects.archon.graph import graphs
-from loopwright.dialects.archon.keys import unused
-from loopwright.dialects.archon.nodes import Lowering
-from loopwright.dialects.archon.outline import Outline, named_files
-from loopwright.dialects.archon.recognise import NAME
-from loopwright.dialects.archon.references import env_names, references, undeclared_inputs
-from loopwright.dialects.archon.rules import structure
-from loopwright.dialects.archon.surface import InputSpec, Workflow
-from loopwright.dialects.archon.units import Unit, Units
+from loopwright.dialects.archon.agents import ArchonAgents, configured, servers, wanted_config
+from loopwright.dialects.archon.calls import ArchonLoader, ArchonUnit, calls
+from loopwright.dialects.archon.files import ArchonFileRequest, Files
+from loopwright.dialects.archon.lower_nodes import ArchonLowering
+from loopwright.dialects.archon.outline import ArchonOutline, named_files
+from loopwright.dialects.archon.references import env_names, graphs, references, undeclared_inputs
+from loopwright.dialects.archon.rules import structure, unused
+from loopwright.dialects.archon.surface import NAME, ArchonWorkflow, InputSpec
 from loopwright.model.plan import Input, Plan
 from loopwright.model.policy import NO_LIMITS, Limits, WorkspacePolicy
 from loopwright.model.policy import NO_WORKSPACE_POLICY as SHARED
-from loopwright.syntax.diagnostic import MAX_PROBLEMS, Diagnostic
-from loopwright.syntax.document import Document
+from loopwright.syntax.document import MAX_PROBLEMS, Diagnostic, Document
 
 _NO_FILES: Files = MappingProxyType({})
 WORKTREE = WorkspacePolicy(worktree=True)
@@ -29,9 +24,9 @@ _SAID_BY = {"base_branch": ("worktree", "baseBranch"), "docs_dir": ("docs", "pat
 _CONTEXT = Input(description="Text of the issue or pull request", required=False, default="")
 
 
-def wanted(document: Document, files: Files = _NO_FILES) -> list[Wanted]:
+def wanted(document: Document, files: Files = _NO_FILES) -> list[ArchonFileRequest]:
     """The files that this workflow asks for and that are not there yet."""
-    units = Units(files)
+    units = ArchonLoader(files)
     units.root(document)
     found = {
         one.path: one
@@ -46,7 +41,7 @@ def wanted(document: Document, files: Files = _NO_FILES) -> list[Wanted]:
 
 def lower(document: Document, files: Files = _NO_FILES) -> tuple[Plan | None, list[Diagnostic]]:
     """The plan, or all that is wrong; a plan may come with warnings."""
-    units = Units(files)
+    units = ArchonLoader(files)
     root = units.root(document)
     problems = units.problems + [one for unit in units.all for one in _problems(unit, files)]
     if any(one.code == "old-workflow" for one in problems):
@@ -60,7 +55,7 @@ def lower(document: Document, files: Files = _NO_FILES) -> tuple[Plan | None, li
     return _plan(root.flow, root, files), problems
 
 
-def _problems(unit: Unit, files: Files) -> Iterator[Diagnostic]:
+def _problems(unit: ArchonUnit, files: Files) -> Iterator[Diagnostic]:
     """All that is wrong between the parts of one workflow."""
     document, made = unit.document, unit.made
     yield from structure(document, made)
@@ -77,12 +72,12 @@ def _order(one: Diagnostic) -> tuple[str, int, int, str, str]:
     return one.file, one.line, one.column, one.code, one.message
 
 
-def _missing(document: Document, made: Outline, files: Files) -> list[Diagnostic]:
+def _missing(document: Document, made: ArchonOutline, files: Files) -> list[Diagnostic]:
     problems = []
     for node in made.nodes:
         for path, name in named_files(node, made):
             found = named.find(name, files)
-            if not isinstance(found, named.NotFound):
+            if not isinstance(found, named.MissingFile):
                 continue
             # The node fails when it is reached. The nodes of an include are part of the workflow.
             is_left = found.is_absent and path[-1] != "include"
@@ -93,9 +88,9 @@ def _missing(document: Document, made: Outline, files: Files) -> list[Diagnostic
     return problems
 
 
-def _plan(flow: Workflow, root: Unit, files: Files) -> Plan:
-    agents = Agents(flow, files)
-    lowering = Lowering(agents=agents, names=env_names(root.made), files=files, unit=root)
+def _plan(flow: ArchonWorkflow, root: ArchonUnit, files: Files) -> Plan:
+    agents = ArchonAgents(flow, files)
+    lowering = ArchonLowering(agents=agents, names=env_names(root.made), files=files, unit=root)
     steps = lowering.steps(flow.nodes, ("nodes",))
     inputs = {name: _input(one) for name, one in flow.inputs.items()}
     inputs |= {name: Input() for name in undeclared_inputs(root.made)}
@@ -120,7 +115,7 @@ def _plan(flow: Workflow, root: Unit, files: Files) -> Plan:
     )
 
 
-def _limits(flow: Workflow) -> Limits:
+def _limits(flow: ArchonWorkflow) -> Limits:
     """What a run of a workflow may use."""
     usd = flow.budget.max_spend_usd if flow.budget is not None else None
     return NO_LIMITS if usd is None else Limits(usd=usd)
@@ -134,12 +129,12 @@ def _setting(name: str, files: Files) -> str:
     return said or _SETTINGS[name]
 
 
-def _isolates(unit: Unit) -> bool:
+def _isolates(unit: ArchonUnit) -> bool:
     worktree = unit.flow.worktree if unit.flow is not None else None
     return worktree is not None and worktree.enabled
 
 
-def _mutates(unit: Unit) -> bool:
+def _mutates(unit: ArchonUnit) -> bool:
     return unit.flow is not None and unit.flow.mutates_checkout
 
 

@@ -1,6 +1,6 @@
-"""The shape of a workflow as written, whatever else is wrong with it: nodes, graphs, texts.
+"""The outline of a workflow as it was written, even if it is invalid: nodes, graphs, texts.
 
-Rules between keys work on this, so that one wrong value does not hide all other problems.
+Rules between keys use this outline, so that one wrong value does not hide all other problems.
 """
 
 import re
@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 from loopwright.dialects.archon import files
-from loopwright.dialects.archon.fields import is_file_name
+from loopwright.dialects.archon.surface import is_file_name
 from loopwright.dialects.archon.variables import FIELD_PATTERN
-from loopwright.syntax.graphs import needs_of
+from loopwright.syntax.step_references import needs_of
 
 Path: TypeAlias = tuple[str | int, ...]
 Mapping: TypeAlias = dict[str, object]
@@ -42,8 +42,8 @@ class NodeAt:
 
     path: Path
     value: Mapping
-    graph: "GraphAt"
-    body: "GraphAt | None" = None  # of a loop_group
+    graph: "NodeGraph"
+    body: "NodeGraph | None" = None  # of a loop_group
     id: str = field(init=False)  # empty where there is none
     kind: str | None = field(init=False)  # what it does, where that is clear
     needs: list[str] = field(init=False)  # the nodes before it
@@ -63,7 +63,7 @@ class NodeAt:
 
 
 @dataclass(slots=True)
-class GraphAt:
+class NodeGraph:
     """Nodes that may depend on one another: those of the workflow, or of a group."""
 
     owner: NodeAt | None = None
@@ -92,14 +92,14 @@ class Site(NamedTuple):
 
 
 @dataclass(slots=True)
-class Outline:
+class ArchonOutline:
     """All of it."""
 
     top: Mapping
     item: str | None = None  # how the item is called for which the workflow is run
     beside: str = files.BESIDE  # the folder of its file
     given: frozenset[str] | None = None  # the inputs that the node which runs it gives a value
-    graphs: list[GraphAt] = field(default_factory=list)
+    graphs: list[NodeGraph] = field(default_factory=list)
 
     @property
     def nodes(self) -> list[NodeAt]:
@@ -123,10 +123,10 @@ def outline(
     item: str | None = None,
     beside: str = files.BESIDE,
     given: frozenset[str] | None = None,
-) -> Outline:
+) -> ArchonOutline:
     """The outline of a document."""
-    made = Outline(value if isinstance(value, dict) else {}, item, beside, given)
-    todo: list[tuple[GraphAt, Path, object]] = [(GraphAt(), ("nodes",), made.top.get("nodes"))]
+    made = ArchonOutline(value if isinstance(value, dict) else {}, item, beside, given)
+    todo: list[tuple[NodeGraph, Path, object]] = [(NodeGraph(), ("nodes",), made.top.get("nodes"))]
     for graph, path, nodes in todo:  # grows while it is walked
         made.graphs.append(graph)
         for number, one in enumerate(nodes if isinstance(nodes, list) else ()):
@@ -136,13 +136,13 @@ def outline(
             graph.add(node)
             group = node.part("loop_group")
             if "loop_group" in one:
-                node.body = GraphAt(node, graph.depth + 1)
+                node.body = NodeGraph(node, graph.depth + 1)
                 below = (*node.path, "loop_group", "nodes")
                 todo.append((node.body, below, group.get("nodes")))
     return made
 
 
-def sites(made: Outline, given: files.Files) -> Iterator[Site]:
+def sites(made: ArchonOutline, given: files.Files) -> Iterator[Site]:
     """Every text of a workflow, also those in files of their own."""
     for node in made.nodes:
         for path, kind in _PLACES:
@@ -158,7 +158,7 @@ def sites(made: Outline, given: files.Files) -> Iterator[Site]:
         yield from _file_sites(node, given, made)
 
 
-def _told_sites(node: NodeAt, made: Outline) -> Iterator[Site]:
+def _told_sites(node: NodeAt, made: ArchonOutline) -> Iterator[Site]:
     """What another workflow is told; where it is run for each item, these have the item."""
     item = item_name(node) or made.item
     told: list[tuple[tuple[str, ...], object]] = [
@@ -222,7 +222,7 @@ _PLACES: tuple[tuple[tuple[str, ...], Literal["prose", "shell", "script", "when"
 )
 
 
-def named_files(node: NodeAt, made: Outline) -> Iterator[tuple[Path, files.Named]]:
+def named_files(node: NodeAt, made: ArchonOutline) -> Iterator[tuple[Path, files.NamedFile]]:
     """The files that a node names, each with the place of its name."""
     for path in (("command",), ("loop", "command")):
         holder = node.part("loop") if len(path) > 1 else node.value
@@ -245,7 +245,7 @@ def given_inputs(node: NodeAt) -> frozenset[str]:
     return frozenset(names | {as_} if isinstance(as_, str) else names)
 
 
-def _file_sites(node: NodeAt, given: files.Files, made: Outline) -> Iterator[Site]:
+def _file_sites(node: NodeAt, given: files.Files, made: ArchonOutline) -> Iterator[Site]:
     for path, named in named_files(node, made):
         found = files.find(named, given)
         if isinstance(found, files.FoundText) and named.what != "workflow":

@@ -1,22 +1,158 @@
-"""Variables that are read: whether each has a value where it stands, and may stand there."""
+"""References of a workflow: nodes that must exist, and variables that texts and scripts read.
 
-from collections.abc import Iterator
+Duplicate ids, unknown names and circles. Each variable must have a value at its place and must
+be allowed there. Variables that nothing sets are found when a workflow is read, before a script
+fails.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 from typing import NamedTuple
 
-from loopwright.dialects.archon.environment import Environment, EnvNames
 from loopwright.dialects.archon.files import Files
-from loopwright.dialects.archon.graph import meant
-from loopwright.dialects.archon.outline import GraphAt, NodeAt, Outline, Site, sites
-from loopwright.dialects.archon.script_values import rewrite_code
-from loopwright.dialects.archon.shell import rewrite
-from loopwright.dialects.archon.unset_variables import find_misspelt, find_unset, sources_files
-from loopwright.dialects.archon.variables import Mark, is_in_code, longest_variable, marks
-from loopwright.dialects.archon.when import clauses
-from loopwright.model.template import Ref
-from loopwright.syntax.diagnostic import Diagnostic, Position
-from loopwright.syntax.document import Document
-from loopwright.syntax.graphs import ended_before
-from loopwright.syntax.words import suggest
+from loopwright.dialects.archon.outline import ArchonOutline, NodeAt, NodeGraph, Site, sites
+from loopwright.dialects.archon.shell.substitution import rewrite, rewrite_code
+from loopwright.dialects.archon.variables import (
+    VARIABLES,
+    Environment,
+    EnvNames,
+    Mark,
+    clauses,
+    is_in_code,
+    longest_variable,
+    marks,
+)
+from loopwright.model.record import Ref
+from loopwright.syntax.document import Diagnostic, Document, Position, suggest
+from loopwright.syntax.step_references import (
+    GraphWording,
+    ended_before,
+    graph_problems,
+    near_or_known,
+)
+
+_WORDS = GraphWording("depends_on", twice="bad-id", unknown="unknown-step", step="node")
+
+
+def graphs(document: Document, made: ArchonOutline) -> Iterator[Diagnostic]:
+    """All that is wrong with the edges of the graphs."""
+    for graph in made.graphs:
+        yield from graph_problems(document, graph.nodes, _WORDS, advice=_advice)
+
+
+def suggest_name(word: str, names: Iterable[str]) -> str:
+    """The hint for a name that nothing has."""
+    return near_or_known(word, list(names)) or "there are no others"
+
+
+def _advice(node: NodeAt, need: str, others: list[str]) -> str:
+    hint = suggest_name(need, others)
+    if node.graph.owner is not None:
+        hint = f"{hint}; nodes of a group depend on nodes of the same group only"
+    return hint
+
+
+_USE = re.compile(r"\$(?:\{(?P<braced>[A-Z][A-Z0-9_]{2,})\}|(?P<bare>[A-Z][A-Z0-9_]{2,}))")
+_SETS = re.compile(
+    r"\b(?P<assigned>[A-Z][A-Z0-9_]{2,})(?:\[[^\]\n]*\])?\+?="
+    r"|\b(?:for|select)\s+(?P<listed>[A-Z][A-Z0-9_]{2,})\b"
+    r"|\b(?:read|mapfile|readarray|local|declare|typeset|export|readonly|getopts|printf\s+-v)\b"
+    r"(?P<named>[^\n;|&]*)"
+)
+_WORD = re.compile(r"[A-Z][A-Z0-9_]{2,}")
+_SOURCES = re.compile(r"(?:^|[\n;&|({]|\b(?:then|do|else)\s)[ \t]*(?:source|\.)[ \t]+[^\s;&|)]")
+_NOUNSET = re.compile(r"^\s*set\s+(?:-[a-zA-Z]*u|[^\n#;]*-o\s+nounset)", re.MULTILINE)
+_OF_SHELLS = re.compile(
+    r"BASH\w*|RANDOM|SRANDOM|SECONDS|EPOCH\w+|LINENO|FUNCNAME|IFS|PIPESTATUS|REPLY|OPT(?:ARG|IND)"
+    r"|UID|EUID|PPID|SHLVL|HOSTTYPE|HOSTNAME|OSTYPE|MACHTYPE|DIRSTACK|COLUMNS|LINES|MAPFILE|COPROC"
+    r"|GROUPS|PWD|OLDPWD|PATH|HOME|LANG|LC_\w+|TERM|TMPDIR|USER|LOGNAME|SHELL|LOOPWRIGHT_\w+|LW_\w+"
+    r"|INPUTS_\w+|TZ"
+)
+_PROSE = re.compile(r"\$([A-Z][A-Z0-9_]{4,})\b")
+_NEAR = 0.8
+# Names that people expect beside the variables that there are.
+_EXPECTED = {
+    "LOOP_INDEX": "LOOP_PREV_OUTPUT",
+    "LOOP_ITERATION": "LOOP_PREV_OUTPUT",
+    "ITERATION": "LOOP_PREV_OUTPUT",
+    "LOOP_COUNT": "LOOP_PREV_OUTPUT",
+}
+
+
+class UnsetVariable(NamedTuple):
+    """A variable that nothing sets, where it is used first."""
+
+    at: int
+    name: str
+
+
+def find_unset(script: str) -> list[UnsetVariable]:
+    """The variables that a shell script uses and that neither it nor its environment sets."""
+    seen = _visible(script)
+    known: set[str] = set()
+    for found in _SETS.finditer(seen):
+        known.update(one for one in (found["assigned"], found["listed"]) if one)
+        known.update(_WORD.findall(found["named"] or ""))
+    first: dict[str, UnsetVariable] = {}
+    references = {mark.at for mark in marks(script)}
+    for found in _USE.finditer(seen):
+        name = found["braced"] or found["bare"]
+        is_known = name in known or name in VARIABLES or _OF_SHELLS.fullmatch(name)
+        if not is_known and found.start() not in references:
+            first.setdefault(name, UnsetVariable(found.start(), name))
+    return list(first.values())
+
+
+def sources_files(script: str) -> bool:
+    """Whether a script takes in other files, which may set any variable."""
+    return _SOURCES.search(_visible(script)) is not None
+
+
+def set_defaults(script: str, unset: list[UnsetVariable]) -> str:
+    """What keeps a script with `set -u` from failing on a variable that is not set."""
+    if not _NOUNSET.search(script):
+        return ""
+    return "".join(f': "${{{one.name}=}}"; ' for one in unset)
+
+
+def find_misspelt(text: str) -> Iterator[tuple[UnsetVariable, str]]:
+    """Variables of a prompt that look like one of the workflow's, with the one that is meant."""
+    for found in _PROSE.finditer(text):
+        name = found[1]
+        if longest_variable(name):
+            continue
+        near = get_close_matches(name, VARIABLES, n=1, cutoff=_NEAR)
+        meant = near[0] if near else _EXPECTED.get(name)
+        if meant:
+            yield UnsetVariable(found.start(), name), meant
+
+
+def _visible(script: str) -> str:
+    """The script with blanks in the place of comments and of texts in single quotes, which the
+    shell takes as they are.
+    """
+    made, quote, at = list(script), "", 0
+    while at < len(script):
+        sign = script[at]
+        if quote == "'":
+            made[at] = "\n" if sign == "\n" else " "
+            quote = "" if sign == "'" else quote
+        elif sign == "\\":
+            made[at : at + 2] = [" "] * len(script[at : at + 2])
+            at += 1
+        elif sign == '"':
+            quote = "" if quote == '"' else '"'
+        elif sign == "'" and not quote:
+            quote = "'"
+        elif sign == "#" and not quote and (at == 0 or script[at - 1] in " \t\n;"):
+            end = script.find("\n", at)
+            end = len(script) if end < 0 else end
+            made[at:end] = [" "] * (end - at)
+            at = end - 1
+        at += 1
+    return "".join(made)
+
 
 _WARNINGS = (
     "unordered-reference",
@@ -44,13 +180,13 @@ class _Found(NamedTuple):
     hint: str | None = None
 
 
-def env_names(made: Outline) -> EnvNames:
+def env_names(made: ArchonOutline) -> EnvNames:
     """The names under which scripts of a workflow find their values."""
     inputs = dict.fromkeys([*made.inputs, *sorted(made.given or ()), *undeclared_inputs(made)])
     return EnvNames([node.id for node in made.nodes if node.id], inputs, made.item)
 
 
-def undeclared_inputs(made: Outline) -> list[str]:
+def undeclared_inputs(made: ArchonOutline) -> list[str]:
     """The inputs that a workflow reads which declares none; a run may give them."""
     if made.inputs or not made.is_root:
         return []
@@ -61,7 +197,7 @@ def undeclared_inputs(made: Outline) -> list[str]:
     return [name for name in dict.fromkeys(names) if name not in bound]
 
 
-def references(document: Document, made: Outline, files: Files) -> Iterator[Diagnostic]:
+def references(document: Document, made: ArchonOutline, files: Files) -> Iterator[Diagnostic]:
     """All that is wrong with the variables of a workflow."""
     names = env_names(made)
     for site in sites(made, files):
@@ -74,7 +210,7 @@ def references(document: Document, made: Outline, files: Files) -> Iterator[Diag
             yield _diagnostic(document, site, found, _place(document, site, at, written))
 
 
-def _of_site(site: Site, made: Outline, names: EnvNames) -> Iterator[tuple[int, str, _Found]]:
+def _of_site(site: Site, made: ArchonOutline, names: EnvNames) -> Iterator[tuple[int, str, _Found]]:
     if site.kind == "when":
         yield from _of_condition(site, made)
         return
@@ -135,7 +271,7 @@ def _is_foreign(site: Site, found: _Found) -> bool:
     return is_bun and found.code == "unknown-reference"
 
 
-def _of_condition(site: Site, made: Outline) -> Iterator[tuple[int, str, _Found]]:
+def _of_condition(site: Site, made: ArchonOutline) -> Iterator[tuple[int, str, _Found]]:
     for clause in [one for every in clauses(site.text, site.item) for one in every]:
         if clause.problem:
             message = f"{clause.problem}: {clause.written[:60] or 'nothing'}"
@@ -148,7 +284,7 @@ def _of_condition(site: Site, made: Outline) -> Iterator[tuple[int, str, _Found]
                 yield clause.at, clause.written, found
 
 
-def _item_of_another(mark: Mark, made: Outline) -> _Found | None:
+def _item_of_another(mark: Mark, made: ArchonOutline) -> _Found | None:
     """A workflow may be meant for the items of a list: read alone, it does not say how such an item
     is called, so what looks like no node's name may be that.
     """
@@ -164,7 +300,7 @@ def _item_of_another(mark: Mark, made: Outline) -> _Found | None:
 # -- whether there is a value ----------------------------------------------------------------------
 
 
-def _read(mark: Mark, site: Site, made: Outline) -> _Found | None:
+def _read(mark: Mark, site: Site, made: ArchonOutline) -> _Found | None:
     ref = mark.ref
     match ref.of:
         case "output" | "result":
@@ -186,7 +322,7 @@ def _read(mark: Mark, site: Site, made: Outline) -> _Found | None:
     )
 
 
-def _chain(site: Site) -> Iterator[tuple[GraphAt, NodeAt | None]]:
+def _chain(site: Site) -> Iterator[tuple[NodeGraph, NodeAt | None]]:
     """The graphs around a text from the inside out, each with the node that the text belongs to."""
     node: NodeAt | None = site.node
     if site.node.body is not None and site.in_pass:
@@ -215,7 +351,7 @@ def _of_node(ref: Ref, site: Site) -> _Found | None:
     seen = [
         one for graph, node in _chain(site) for one in graph.by_id if node is None or node.id != one
     ]
-    hint = meant(name, seen)
+    hint = suggest_name(name, seen)
     if site.kind == "shell":
         hint += f"; a variable of the shell is written ${{{name}}}"
     return _Found("unknown-reference", f"no node here is called {name}", hint)
@@ -238,7 +374,7 @@ def _undeclared(ref: Ref, target: NodeAt) -> _Found | None:
         return None
     if ref.field in properties:
         return None
-    hint = meant(ref.field, properties)
+    hint = suggest_name(ref.field, properties)
     message = f"{ref.name} has no field {ref.field}"
     return _Found("unknown-reference", message, hint)
 
@@ -251,18 +387,18 @@ def _of_pass_before(ref: Ref, site: Site) -> _Found | None:
     if any(ref.name in graph.by_id for graph in groups):
         return None
     seen = [one for graph in groups for one in graph.by_id]
-    hint = meant(ref.name or "", seen)
+    hint = suggest_name(ref.name or "", seen)
     return _Found("unknown-reference", f"no node of the group is called {ref.name}", hint)
 
 
-def _of_input(ref: Ref, site: Site, made: Outline) -> _Found | None:
+def _of_input(ref: Ref, site: Site, made: ArchonOutline) -> _Found | None:
     name = ref.name or ""
     if name in (*made.inputs, *(made.given or ())) or name in site.node.part("with"):
         return None
     if not made.inputs and made.is_root:
         hint = f"inputs: {{{name}: {{required: true}}}}"
         return _Found("undeclared-input", f"{name} is not declared; give --input {name}=…", hint)
-    hint = meant(name, made.inputs)
+    hint = suggest_name(name, made.inputs)
     return _Found("unknown-reference", f"no input is called {name}", f"{hint}; see inputs:")
 
 

@@ -1,28 +1,140 @@
-"""A workflow as people write it: settings for all of it, and nodes that depend on one another.
+"""The form of an Archon workflow: its settings, its nodes, and its recognition.
 
-Keys that have no effect on a kind of node, and unknown keys, are reported in `keys.py`.
+Each kind of value has its own error message. Unknown keys and keys without an effect on a kind
+of node are reported in `rules.py`.
+
+The JSON Schema of the format, for editors, is generated from these models.
 """
 
-from typing import Annotated, Literal, TypeAlias
+import re
+from typing import Annotated, Any, Literal, TypeAlias, cast
 
-from pydantic import Field, JsonValue
-
-from loopwright.dialects.archon.fields import (
-    CommandName,
-    FieldName,
-    Id,
-    InputName,
-    Line,
-    Milliseconds,
-    OldForm,
-    Prose,
-    ScriptText,
-    Surface,
-    ToolName,
-    Usd,
-    WorkflowName,
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationInfo,
+    WithJsonSchema,
 )
-from loopwright.syntax.fields import Maybe
+
+from loopwright.dialects.archon.variables import FIELD_PATTERN, ID_PATTERN, RESERVED_IDS
+from loopwright.model.record import JsonValue as SchemaValue
+from loopwright.syntax.validation import HIDDEN, HIDE, Maybe, fault, visible
+
+NAME = "archon"
+
+_OLD_STEPS = ("command", "parallel", "loop")
+
+
+def recognise(value: object) -> int:
+    """From 0 (not mine) to 100. Workflows of the old form are known too, to be told what to do."""
+    if not isinstance(value, dict):
+        return 0
+    if isinstance(value.get("nodes"), list):
+        return 100
+    steps = value.get("steps")
+    if not isinstance(steps, list) or not steps:
+        return 0
+    old = all(isinstance(one, dict) and "id" not in one and _is_old(one) for one in steps)
+    return 40 if old else 0
+
+
+def _is_old(step: dict[str, object]) -> bool:
+    return any(key in step for key in _OLD_STEPS)
+
+
+_ID = re.compile(ID_PATTERN)
+_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_LONGEST_ID = 63
+_EMOJI = r"[\u2600-\u27bf\U0001f000-\U0001faff]"
+_JOINED = re.compile(rf"(?<={_EMOJI})(?:\ufe0f)?\u200d(?={_EMOJI})")
+
+
+class ArchonModel(BaseModel):
+    """Base: nothing is coerced. Unknown keys are reported by `keys.py`."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+
+def _filled(text: str, info: ValidationInfo) -> str:
+    if not text.strip():
+        raise fault("bad-value", f"{info.field_name} must not be empty")
+    return text
+
+
+def _line(text: str, info: ValidationInfo) -> str:
+    if "\n" in visible(_filled(text, info)):
+        raise fault("bad-value", f"{info.field_name} must be one line of text")
+    return text
+
+
+def _id(text: str) -> str:
+    visible(text)
+    if text in RESERVED_IDS:
+        message = f"{text} is the name of a variable"
+        raise fault("bad-id", message, hint=f"call it {text.lower()} or the like")
+    if _ID.fullmatch(text) and len(text) <= _LONGEST_ID:
+        return text
+    shown = text if len(text) <= 40 else f"{text[:39]}…"
+    hint = f"use letters, digits, _ and -, first a letter, at most {_LONGEST_ID} characters"
+    better = re.sub(r"[^A-Za-z0-9_]+", "-", text).strip("-")[:_LONGEST_ID]
+    if text.isascii() and _ID.fullmatch(better):
+        hint += f": {better}"
+    raise fault("bad-id", f'"{shown}" cannot be an id', hint=hint)
+
+
+def _file_name(text: str, info: ValidationInfo) -> str:
+    visible(text)
+    if not is_file_name(text):
+        message = f'"{text[:60]}" cannot be the name of a {info.field_name}'
+        hint = f"name a file in .archon/{info.field_name}s without its ending: review-code"
+        raise fault("bad-name", message, hint=hint)
+    return text
+
+
+def _visible_script(text: str) -> str:
+    """The text, if a reader sees all of it; one emoji may be joined from several."""
+    visible(_JOINED.sub("", text))
+    return text
+
+
+def is_file_name(text: str) -> bool:
+    """Whether a text names a file of a folder and nothing outside of it."""
+    return _FILE_NAME.fullmatch(text) is not None and ".." not in text and len(text) <= 200
+
+
+Id: TypeAlias = Annotated[
+    str, AfterValidator(_id), WithJsonSchema({"type": "string", "pattern": f"^{ID_PATTERN}$"})
+]
+Line: TypeAlias = Annotated[str, Field(max_length=200), AfterValidator(_line)]
+Prose: TypeAlias = Annotated[str, Field(max_length=100_000), AfterValidator(_filled)]
+ScriptText: TypeAlias = Annotated[Prose, AfterValidator(_visible_script)]
+CommandName: TypeAlias = Annotated[str, AfterValidator(_file_name)]
+WorkflowName: TypeAlias = Annotated[str, AfterValidator(_file_name)]
+FieldName: TypeAlias = Annotated[
+    str, AfterValidator(visible), Field(pattern=f"^{FIELD_PATTERN}$", max_length=_LONGEST_ID)
+]
+ToolName: TypeAlias = Annotated[str, Field(min_length=1), AfterValidator(visible)]
+InputName: TypeAlias = Annotated[
+    str, AfterValidator(visible), Field(pattern=f"^{ID_PATTERN}$", max_length=_LONGEST_ID)
+]
+Usd: TypeAlias = Annotated[float, Field(gt=0, le=1_000_000)]
+Milliseconds: TypeAlias = Annotated[float, Field(gt=0, le=31_536_000_000, allow_inf_nan=False)]
+
+# -- words that are known and refused --------------------------------------------------------------
+
+
+def _old_form(_: object, info: ValidationInfo) -> None:
+    message = f"{info.field_name}: belongs to the old form of workflows"
+    hint = "write nodes: with - {id: NAME, command: NAME, depends_on: [BEFORE]} for each of them"
+    raise fault("old-workflow", message, hint=hint)
+
+
+OldForm: TypeAlias = Annotated[Any, BeforeValidator(_old_form), HIDE]
+
 
 TriggerRule: TypeAlias = Literal[
     "all_success", "one_success", "none_failed_min_one_success", "all_done"
@@ -33,7 +145,7 @@ MAX_ITERATIONS = 1_000
 MAX_ITEMS = 1_000
 
 
-class WorktreeSpec(Surface):
+class WorktreeSpec(ArchonModel):
     """Where a workflow works."""
 
     enabled: bool = Field(
@@ -41,14 +153,14 @@ class WorktreeSpec(Surface):
     )
 
 
-class BudgetSpec(Surface):
+class BudgetSpec(ArchonModel):
     """What a run may use."""
 
     max_spend_usd: Maybe[Usd] = Field(default=None, description="USD that the run may cost.")
     max_work_units: JsonValue = Field(default=None, description="Has no effect here.")
 
 
-class RetrySpec(Surface):
+class RetrySpec(ArchonModel):
     """Further tries of a node that failed."""
 
     max_attempts: Annotated[int, Field(ge=1, le=5)] = Field(
@@ -62,7 +174,7 @@ class RetrySpec(Surface):
     )
 
 
-class LoopControl(Surface):
+class LoopControl(ArchonModel):
     """What ends a loop, and who is asked in between."""
 
     until: Maybe[Line] = Field(
@@ -109,7 +221,7 @@ class GroupSpec(LoopControl):
     until_field: JsonValue = Field(default=None, description="Has no effect on a group.")
 
 
-class OnReject(Surface):
+class OnReject(ArchonModel):
     """What is done about a rejection before the person is asked again."""
 
     prompt: Prose = Field(description="What the agent is told; $REJECTION_REASON says why.")
@@ -118,14 +230,14 @@ class OnReject(Surface):
     )
 
 
-class DecisionSpec(Surface):
+class DecisionSpec(ArchonModel):
     """One of the decisions that a person can make at a gate."""
 
     id: Id = Field(description="What the person answers, and what the output says.")
     label: Maybe[str] = Field(default=None, description="What it means.")
 
 
-class ApprovalSpec(Surface):
+class ApprovalSpec(ArchonModel):
     """A person decides."""
 
     message: Prose = Field(description="What the person is asked.")
@@ -142,7 +254,7 @@ class ApprovalSpec(Surface):
     )
 
 
-class FanOutSpec(Surface):
+class FanOutSpec(ArchonModel):
     """One run of the other workflow for each item of a list."""
 
     items: Line | Annotated[list[JsonValue], Field(max_length=MAX_ITEMS)] = Field(
@@ -161,7 +273,7 @@ class FanOutSpec(Surface):
     )
 
 
-class WaitSpec(Surface):
+class WaitSpec(ArchonModel):
     """A pause: for a time, until a moment, or until a person says that something has happened."""
 
     duration_ms: Maybe[Milliseconds] = Field(default=None, description="Milliseconds.")
@@ -179,7 +291,7 @@ class WaitSpec(Surface):
     )
 
 
-class AgentKeys(Surface):
+class AgentKeys(ArchonModel):
     """Which agent does the work, and what it may do."""
 
     provider: Maybe[Line] = Field(default=None, description="What stands behind the agent.")
@@ -309,7 +421,7 @@ class NodeSpec(AgentKeys):
     )
 
 
-class InputSpec(Surface):
+class InputSpec(ArchonModel):
     """A value that the person who starts the run gives by name."""
 
     description: str = Field(default="", description="What it is for.")
@@ -317,7 +429,7 @@ class InputSpec(Surface):
     default: JsonValue = Field(default=None, description="Taken when none is given.")
 
 
-class Workflow(AgentKeys):
+class ArchonWorkflow(AgentKeys):
     """A workflow."""
 
     name: Line = Field(description="What it is called.")
@@ -346,3 +458,50 @@ class Workflow(AgentKeys):
     steps: OldForm = None
     loop: OldForm = None
     prompt: OldForm = None
+
+
+Node: TypeAlias = dict[str, SchemaValue]
+
+_DRAFT = "http://json-schema.org/draft-07/schema#"
+_EXAMPLE: Node = {
+    "name": "fix-tests",
+    "description": "Repair what the tests complain about",
+    "nodes": [
+        {"id": "setup", "bash": "git status --short"},
+        {
+            "id": "fix",
+            "depends_on": ["setup"],
+            "loop": {
+                "prompt": "Repair one failing test. State: $setup.output",
+                "until": "TESTS_PASS",
+                "until_bash": "npm test",
+                "max_iterations": 8,
+            },
+        },
+    ],
+}
+
+
+def json_schema() -> Node:
+    """Draft 7, which every editor knows."""
+    made = cast("Node", ArchonWorkflow.model_json_schema(ref_template="#/definitions/{model}"))
+    definitions = made.pop("$defs", {})
+    tidy = cast("Node", _tidied(made))
+    head: Node = {"$schema": _DRAFT, "title": "Archon workflow"}
+    return {**tidy, **head, "examples": [_EXAMPLE], "definitions": _tidied(definitions)}
+
+
+def _tidied(value: SchemaValue) -> SchemaValue:
+    """Without the words that are known and refused."""
+    if isinstance(value, list):
+        return [_tidied(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {key: one for key, one in value.items() if not _is_hidden(one)}
+    if "$ref" in kept and len(kept) > 1:  # draft 7 reads nothing that stands beside a $ref
+        kept["allOf"] = [{"$ref": kept.pop("$ref")}]
+    return {key: _tidied(one) for key, one in kept.items()}
+
+
+def _is_hidden(value: SchemaValue) -> bool:
+    return isinstance(value, dict) and HIDDEN in value

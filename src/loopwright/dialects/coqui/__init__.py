@@ -9,11 +9,8 @@ May import: syntax, model, errors. Start at `surface.py`, then `lower.py`.
 """
 
 from loopwright.dialects.coqui.lower import NAME, lower
-from loopwright.dialects.coqui.outline import described
-from loopwright.dialects.coqui.parameters import filled
-from loopwright.dialects.coqui.recognise import recognise
-from loopwright.dialects.coqui.schema import json_schema
-from loopwright.dialects.coqui.surface import MAX_STEPS
+from loopwright.dialects.coqui.rules import described
+from loopwright.dialects.coqui.surface import MAX_STEPS, filled, json_schema, recognise
 
 BUILTIN = "builtin"
 """The folder beside this file with the definitions that are always there."""

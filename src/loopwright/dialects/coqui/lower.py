@@ -1,17 +1,19 @@
-"""From a loop definition to the plan: one loop whose passes are stages, each a call of a role."""
+"""Lowering of a loop definition to a plan: one loop, with one stage per role in each iteration.
 
-from collections.abc import Mapping
+Names of stages and agents are kept as written as far as a plan allows them.
+"""
+
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TypeAlias
 
-from loopwright.dialects.coqui.naming import stage_ids, unique
-from loopwright.dialects.coqui.parameters import filled, template
 from loopwright.dialects.coqui.rules import declared, in_sequence, prepare, structure, with_numbers
 from loopwright.dialects.coqui.surface import (
     DEFAULT_ITERATIONS,
     MAX_STEPS,
-    Definition,
+    CoquiDefinition,
     EvaluationBound,
     GoalBound,
     IterationBound,
@@ -20,19 +22,39 @@ from loopwright.dialects.coqui.surface import (
     StageSpec,
     TimeBound,
     ToolBound,
+    filled,
     moment_ms,
+    template,
 )
-from loopwright.model.actions import CallAgent, Gate, Repeat, Step, Steps
+from loopwright.model.actions import CallAgent, LoopGate, Repeat, Step, Steps
 from loopwright.model.checks import Approval, Cap, Check, Goal
 from loopwright.model.ids import MAIN
-from loopwright.model.memory import StageOutputs
 from loopwright.model.plan import Agent, Input, Plan
-from loopwright.model.policy import NO_LIMITS, AtCap, Limits, OnDeadline, Retry
+from loopwright.model.policy import NO_LIMITS, AtCap, Limits, OnDeadline, Retry, StageOutputs
 from loopwright.model.record import JsonValue
-from loopwright.syntax.diagnostic import Diagnostic, in_order
-from loopwright.syntax.document import Document
-from loopwright.syntax.moments import span_ms
+from loopwright.syntax.document import Diagnostic, Document, in_order
+from loopwright.syntax.notations import span_ms
 from loopwright.syntax.validation import validate
+
+_OTHER = re.compile(r"[^a-z0-9_-]+")
+_LONGEST = 56  # leaves room for a number behind it
+
+
+def stage_ids(names: list[str]) -> list[str]:
+    """An id for each stage: its name in small letters, with a number where it is used again."""
+    made: list[str] = []
+    for name in names:
+        made.append(unique(name, made))
+    return made
+
+
+def unique(name: str, taken: Collection[str]) -> str:
+    """A name that may be an id, and that is not taken."""
+    base = _OTHER.sub("-", name.lower()).strip("-_")[:_LONGEST]
+    base = base if base[:1].isalpha() else f"s{base}"
+    names = (base, *(f"{base}-{n}" for n in range(2, len(taken) + 3)))
+    return next(one for one in names if one not in taken)
+
 
 NAME = "coqui"
 DEFAULT_ROUNDS = 5
@@ -56,7 +78,7 @@ def lower(document: Document, given: Values = _NOTHING) -> tuple[Plan | None, li
     defaults = {name: one["default"] for name, one in known.items() if "default" in one}
     values = {**defaults, **{name: one for name, one in given.items() if name in known}}
     seen = replace(written, value=with_numbers(written.value, values))
-    definition, problems = validate(Definition, seen)
+    definition, problems = validate(CoquiDefinition, seen)
     problems += dropped
     if isinstance(document.value, dict):
         problems += structure(written)
@@ -65,7 +87,7 @@ def lower(document: Document, given: Values = _NOTHING) -> tuple[Plan | None, li
     return _Lowering(_sorted(definition), values).plan(), in_order(problems)
 
 
-def _sorted(definition: Definition) -> Definition:
+def _sorted(definition: CoquiDefinition) -> CoquiDefinition:
     """The definition with its stages as they follow each other."""
     stages = definition.roles
     places = in_sequence([one.model_dump() for one in stages])
@@ -87,7 +109,7 @@ class _Ends:
 class _Lowering:
     """One definition on its way; collects the agents of its stages."""
 
-    top: Definition
+    top: CoquiDefinition
     values: Mapping[str, object]
     agents: dict[str, Agent] = field(default_factory=dict)
 
@@ -190,11 +212,11 @@ class _Lowering:
             case None:
                 return _Ends(most=DEFAULT_ITERATIONS, at_cap="complete")
 
-    def _block(self) -> Gate | None:
+    def _block(self) -> LoopGate | None:
         attempts = self.top.max_rework_attempts
         if attempts is None:
             return None
-        return Gate(after=_number(attempts, DEFAULT_ROUNDS))
+        return LoopGate(after=_number(attempts, DEFAULT_ROUNDS))
 
 
 _DEADLINES: dict[str, OnDeadline] = {

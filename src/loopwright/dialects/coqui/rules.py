@@ -1,8 +1,10 @@
-"""Rules between the parts of a loop definition: unknown fields, names used twice, places that no
-parameter fills, numbers that come from a parameter.
+"""Rules between the parts of a loop definition.
 
-They look at the raw value, so that their findings are in the same report as those about single
-values. Values of the wrong type are left to `surface.py`.
+Unknown fields, duplicate names, parameters without a value, numbers that come from a parameter.
+The rules examine the raw value, so that their findings are in the same report as the findings
+about single values. Values of the wrong type are left to `surface.py`.
+
+`described` is a definition in a few words, for lists.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,11 +13,10 @@ from typing import TypeAlias
 
 from pydantic import BaseModel
 
-from loopwright.dialects.coqui.parameters import names_in, only_name
 from loopwright.dialects.coqui.surface import (
     DEFAULT_ITERATIONS,
     MAX_STEPS,
-    Definition,
+    CoquiDefinition,
     GoalValue,
     Iterations,
     ParameterSpec,
@@ -24,13 +25,14 @@ from loopwright.dialects.coqui.surface import (
     Time,
     ToolValue,
     moment_ms,
+    names_in,
+    only_name,
     whole,
 )
-from loopwright.syntax.diagnostic import Diagnostic
-from loopwright.syntax.document import Document, Value
-from loopwright.syntax.fields import keys_of
-from loopwright.syntax.moments import point_ms, span_ms
-from loopwright.syntax.words import clip, did_you_mean
+from loopwright.model.record import JsonValue
+from loopwright.syntax.document import Diagnostic, Document, Value, clip, did_you_mean
+from loopwright.syntax.notations import point_ms, span_ms
+from loopwright.syntax.validation import keys_of
 
 Path: TypeAlias = tuple[str | int, ...]
 
@@ -89,7 +91,7 @@ def prepare(document: Document) -> tuple[Document, list[Diagnostic]]:
     if not isinstance(document.value, dict):
         return document, []
     warnings: list[Diagnostic] = []
-    top = _known_only(document, document.value, (), keys_of(Definition), warnings)
+    top = _known_only(document, document.value, (), keys_of(CoquiDefinition), warnings)
     for key, model in (("roles", StageSpec), ("parameters", ParameterSpec)):
         listed = top.get(key)
         if isinstance(listed, list):
@@ -297,3 +299,62 @@ def _texts(value: object, path: Path) -> Iterator[tuple[Path, str]]:
     elif isinstance(value, list):
         for number, one in enumerate(value):
             yield from _texts(one, (*path, number))
+
+
+def described(value: object) -> dict[str, JsonValue]:
+    """What a list shows of a definition, as far as it has the right types."""
+    top = mapping(value)
+    stages = [mapping(one) for one in items(top.get("roles"))]
+    kind, value = _termination(top)
+    return {
+        "name": _text(top, "name"),
+        "description": _text(top, "description"),
+        "roles": [_stage(stages[number]) for number in in_sequence(stages)],
+        "termination": {"type": kind, "value": _plain(value)},
+        "parameters": [_parameter(mapping(one)) for one in items(top.get("parameters"))],
+    }
+
+
+def _termination(top: Mapping[str, object]) -> tuple[str, object]:
+    """What ends it: the type and its value, with what counts where nothing is written."""
+    written = top.get("termination_condition")
+    if written is None:
+        return "iteration_bound", DEFAULT_ITERATIONS
+    if isinstance(written, str):
+        return written, None
+    found = mapping(written)
+    beside = {key: one for key, one in found.items() if key != "type"}
+    return _text(found, "type"), found.get("value", beside or None)
+
+
+def _text(value: Mapping[str, object], key: str) -> str:
+    found = value.get(key)
+    return found if isinstance(found, str) else ""
+
+
+def _stage(value: Mapping[str, object]) -> dict[str, JsonValue]:
+    role = _text(value, "role") or _text(value, "name")
+    return {
+        "role": role,
+        "name": _text(value, "name") or role,
+        "prompt": _text(value, "prompt"),
+        "max_iterations": _plain(value.get("max_iterations")),
+    }
+
+
+def _parameter(value: Mapping[str, object]) -> dict[str, JsonValue]:
+    return {
+        "name": _text(value, "name"),
+        "description": _text(value, "description"),
+        "required": value.get("required", True) is not False and "default" not in value,
+        "default": _plain(value.get("default")),
+    }
+
+
+def _plain(value: object) -> JsonValue:
+    """A value as it was read."""
+    if isinstance(value, dict):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return value if isinstance(value, str | int | float | bool) else None

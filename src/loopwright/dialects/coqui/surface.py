@@ -1,11 +1,17 @@
-"""A loop definition as its own system writes it: roles in their order, and what ends the loop.
+"""The form of a Coqui loop definition: its roles, what ends the loop, and its parameters.
 
-Numbers may be written in quotes, since a place for a parameter can only be in a text. Unknown keys
-have been dropped with a warning before a value is validated here (`rules.py`).
+Parameters are `{{name}}` in any text of a definition and in the goal. Inserted values are not
+searched for further parameters, and a parameter that is not declared is left as it is written.
+
+Numbers may be written in quotes, because a parameter can only be in a text. Unknown keys have
+been dropped with a warning before a value is validated here (`rules.py`).
+
+The JSON Schema of the format, for editors, is generated from these models.
 """
 
 import re
-from typing import Annotated, Any, Literal, TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, TypeAlias, cast
 
 from pydantic import (
     AfterValidator,
@@ -18,11 +24,62 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from loopwright.dialects.coqui.parameters import names_in, only_name
-from loopwright.model.actions import MAX_PASSES
-from loopwright.syntax.fields import Maybe, fault, visible
-from loopwright.syntax.moments import point_ms, span_ms
-from loopwright.syntax.words import clip, show
+from loopwright.model.actions import MAX_ITERATIONS
+from loopwright.model.record import JsonValue as SchemaValue
+from loopwright.model.record import Lit, Ref, Template
+from loopwright.syntax.document import clip, show
+from loopwright.syntax.notations import point_ms, span_ms
+from loopwright.syntax.validation import HIDDEN, Maybe, fault, visible
+
+
+def recognise(value: object) -> int:
+    """From 0 (not mine) to 100."""
+    if not isinstance(value, dict):
+        return 0
+    if "termination_condition" in value:
+        return 100
+    return 60 if isinstance(value.get("roles"), list) else 0
+
+
+_PLACE = re.compile(r"\{\{[ \t]*([A-Za-z][A-Za-z0-9_]*)[ \t]*\}\}")
+
+
+def names_in(text: str) -> Iterator[str]:
+    """The parameters that a text speaks of."""
+    return (found[1] for found in _PLACE.finditer(text))
+
+
+def only_name(text: str) -> str | None:
+    """The parameter that a text is, if it is nothing but a place for one."""
+    found = _PLACE.fullmatch(text.strip())
+    return found[1] if found else None
+
+
+def filled(text: str, values: Mapping[str, object]) -> str:
+    """The text with all places filled for which there is a value."""
+
+    def value(place: "re.Match[str]") -> str:
+        return str(values[place[1]]) if place[1] in values else place[0]
+
+    return _PLACE.sub(value, text)
+
+
+def template(text: str, declared: Mapping[str, object]) -> Template:
+    """The text with a reference for each declared parameter."""
+    parts: list[Lit | Ref] = []
+    literal, at = "", 0
+    for place in _PLACE.finditer(text):
+        literal += text[at : place.start()]
+        at = place.end()
+        if place[1] not in declared:
+            literal += place[0]
+            continue
+        parts += [Lit(text=literal)] if literal else []
+        parts.append(Ref(of="input", name=place[1]))
+        literal = ""
+    literal += text[at:]
+    return (*parts, Lit(text=literal)) if literal else tuple(parts)
+
 
 MAX_STEPS = 100
 DEFAULT_ITERATIONS = 1
@@ -34,7 +91,7 @@ _NUMBER = re.compile(r"\s*[+-]?[0-9]+(?:\.[0-9]+)?\s*")
 _LONGEST = 63
 
 
-class Surface(BaseModel):
+class CoquiModel(BaseModel):
     """Base: unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -109,7 +166,7 @@ def _counted(most: int) -> BeforeValidator:
 
 
 _COUNT_SCHEMA = WithJsonSchema({"type": ["integer", "string"], "minimum": 1})
-Rounds: TypeAlias = Annotated[Any, _counted(MAX_PASSES), _COUNT_SCHEMA]
+Rounds: TypeAlias = Annotated[Any, _counted(MAX_ITERATIONS), _COUNT_SCHEMA]
 Steps: TypeAlias = Annotated[Any, _counted(10_000), _COUNT_SCHEMA]
 Seconds: TypeAlias = Annotated[Any, _counted(604_800), _COUNT_SCHEMA]
 
@@ -162,7 +219,7 @@ Index: TypeAlias = Annotated[
 ]
 
 
-class StageSpec(Surface):
+class StageSpec(CoquiModel):
     """One stage: a role and its task."""
 
     name: Maybe[Annotated[str, Field(min_length=1, max_length=100)]] = Field(
@@ -211,7 +268,7 @@ class StageSpec(Surface):
     )
 
 
-class ParameterSpec(Surface):
+class ParameterSpec(CoquiModel):
     """A value that is given by name when the loop starts."""
 
     name: ParameterName = Field(description="Its name.")
@@ -225,7 +282,7 @@ class ParameterSpec(Surface):
 # -- termination -----------------------------------------------------------------------------------
 
 
-class Review(Surface):
+class Review(CoquiModel):
     """What approved means, and how often it is tried."""
 
     criteria: Prose = Field(description="What approved means.")
@@ -236,7 +293,7 @@ def _text_is_criteria(value: object) -> object:
     return {"criteria": value} if isinstance(value, str) else value
 
 
-class EvaluationBound(Surface):
+class EvaluationBound(CoquiModel):
     """The last stage approves."""
 
     type: Literal["evaluation_bound"]
@@ -245,7 +302,7 @@ class EvaluationBound(Surface):
     ] = Field(description="The criteria.")
 
 
-class Iterations(Surface):
+class Iterations(CoquiModel):
     """A number of iterations."""
 
     max_iterations: Rounds = Field(description="So many.")
@@ -255,7 +312,7 @@ def _number_is_iterations(value: object) -> object:
     return value if isinstance(value, dict) else {"max_iterations": value}
 
 
-class IterationBound(Surface):
+class IterationBound(CoquiModel):
     """So many iterations were made."""
 
     type: Literal["iteration_bound"]
@@ -265,7 +322,7 @@ class IterationBound(Surface):
     ] = Field(description="How many.")
 
 
-class Time(Surface):
+class Time(CoquiModel):
     """When time is up."""
 
     limit: Moment = Field(description="Seconds, or a point in time with its zone.")
@@ -280,7 +337,7 @@ def _plain_is_limit(value: object) -> object:
     return value if isinstance(value, dict) else {"limit": value}
 
 
-class TimeBound(Surface):
+class TimeBound(CoquiModel):
     """Time is up."""
 
     type: Literal["time_bound"]
@@ -289,7 +346,7 @@ class TimeBound(Surface):
     ] = Field(description="When.", examples=[3600, "2027-01-31T18:00:00Z"])
 
 
-class GoalValue(Surface):
+class GoalValue(CoquiModel):
     """What reached means, and how often it is tried."""
 
     goal_prompt: Maybe[Prose] = Field(default=None, description="What reached means.")
@@ -300,14 +357,14 @@ class GoalValue(Surface):
     )
 
 
-class GoalBound(Surface):
+class GoalBound(CoquiModel):
     """An evaluator says that the goal is reached."""
 
     type: Literal["goal_bound"]
     value: GoalValue = Field(description="The goal.")
 
 
-class ToolValue(Surface):
+class ToolValue(CoquiModel):
     """A tool whose answer is a number."""
 
     tool: Annotated[str, Field(min_length=1)] = Field(description="The tool.")
@@ -319,14 +376,14 @@ class ToolValue(Surface):
     max_iterations: Rounds = Field(description="The most iterations.")
 
 
-class ToolBound(Surface):
+class ToolBound(CoquiModel):
     """A tool measures it."""
 
     type: Literal["tool_bound"]
     value: ToolValue = Field(description="The tool, and what it must say.")
 
 
-class Manual(Surface):
+class Manual(CoquiModel):
     """Nothing but a person ends it."""
 
     type: Literal["manual"]
@@ -339,7 +396,7 @@ Termination: TypeAlias = Annotated[
 ]
 
 
-class Definition(Surface):
+class CoquiDefinition(CoquiModel):
     """A loop of roles."""
 
     name: Name = Field(description="What it is called.", examples=["docs-review"])
@@ -364,3 +421,48 @@ class Definition(Surface):
         description="`block`: a stage that begins with STATUS: NEEDS_CONTEXT blocks the loop until "
         "a person answers. That is done without it too; other values have no effect.",
     )
+
+
+_EXAMPLE: SchemaValue = {
+    "name": "docs-review",
+    "description": "A writer and a reviewer take turns",
+    "roles": [
+        {"name": "write", "role": "coder", "prompt": "Write the page that the goal asks for."},
+        {"name": "review", "role": "reviewer", "prompt": "Read it as a newcomer would."},
+    ],
+    "termination_condition": {
+        "type": "evaluation_bound",
+        "value": {"criteria": "A newcomer can follow it", "max_review_rounds": 3},
+    },
+}
+
+
+def json_schema() -> dict[str, SchemaValue]:
+    """Draft 7, which every editor knows."""
+    template = "#/definitions/{model}"
+    made = cast("dict[str, SchemaValue]", CoquiDefinition.model_json_schema(ref_template=template))
+    definitions = cast("dict[str, SchemaValue]", made.pop("$defs", {}))
+    head: dict[str, SchemaValue] = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "Coqui loop definition",
+    }
+    return {
+        **made,
+        **head,
+        "examples": [_EXAMPLE],
+        "definitions": {name: _shown(one) for name, one in definitions.items()},
+    }
+
+
+def _shown(definition: SchemaValue) -> SchemaValue:
+    """Without words that are known and refused."""
+    assert isinstance(definition, dict)
+    properties = definition.get("properties")
+    if not isinstance(properties, dict):
+        return definition
+    kept = {
+        name: one
+        for name, one in properties.items()
+        if not (isinstance(one, dict) and HIDDEN in one)
+    }
+    return {**definition, "properties": kept}

@@ -8,7 +8,6 @@ May import: syntax, model, errors. Start at `surface.py`, then `lower.py`.
 
 from loopwright.dialects.native.export import NotExpressible, export
 from loopwright.dialects.native.lower import lower
-from loopwright.dialects.native.recognise import NAME, recognise
-from loopwright.dialects.native.schema import json_schema
+from loopwright.dialects.native.surface import NAME, json_schema, recognise
 
 __all__ = ["NAME", "NotExpressible", "export", "json_schema", "lower", "recognise"]

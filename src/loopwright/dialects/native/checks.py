@@ -1,5 +1,9 @@
-"""What people write where something is decided: `until` ends a loop, `when` lets a step run."""
+"""Checks and conditions: their form in a definition, and their lowering to the plan.
 
+`until` ends a loop; `when` decides whether a step runs.
+"""
+
+from collections.abc import Callable
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import (
@@ -12,6 +16,8 @@ from pydantic import (
 )
 
 from loopwright.dialects.native.fields import (
+    ASKED_HINT,
+    CHECK_HINT,
     LOOSE,
     Commands,
     Duration,
@@ -22,10 +28,39 @@ from loopwright.dialects.native.fields import (
     ScriptText,
     SpecLine,
 )
-from loopwright.dialects.native.hints import ASKED_HINT, CHECK_HINT
-from loopwright.dialects.native.parts import JsonSchema, Person, Surface
-from loopwright.syntax.fields import Maybe, fault
-from loopwright.syntax.patterns import Fault, javascript_problem, pattern_engine, pattern_fault
+from loopwright.dialects.native.parts import JsonSchema, NativeModel, PersonField, PersonSpec
+from loopwright.dialects.native.templates import parse, parse_ref
+from loopwright.model.actions import Cel, Compare, Condition, EveryOf, Operator, SomeOf
+from loopwright.model.checks import (
+    AllOf,
+    AnyOf,
+    Approval,
+    Cap,
+    Check,
+    CommandCheck,
+    Contains,
+    Expr,
+    Goal,
+    Judge,
+    NoCalls,
+    OutputSchema,
+    PersonCheck,
+    Regex,
+    ResultField,
+    ResultPath,
+    ScriptCheck,
+    Signal,
+    SpendCheck,
+    ToolResultCheck,
+)
+from loopwright.model.record import Ref, Template
+from loopwright.syntax.patterns import (
+    PatternFault,
+    javascript_problem,
+    pattern_engine,
+    pattern_fault,
+)
+from loopwright.syntax.validation import Maybe, fault
 
 # -- until -----------------------------------------------------------------------------------------
 
@@ -40,7 +75,7 @@ def _pattern(pattern: str, info: ValidationInfo) -> str:
         return pattern
     linear = info.data.get("engine") == "linear"
     found = pattern_fault(pattern) if linear else pattern_engine(pattern)
-    if isinstance(found, Fault):
+    if isinstance(found, PatternFault):
         raise fault(found.code, found.sentence(), hint=found.hint)
     return pattern
 
@@ -51,7 +86,7 @@ def _something(text: str) -> str:
     return text
 
 
-class GoalSpec(Surface):
+class GoalSpec(NativeModel):
     """An agent that says whether the goal is reached."""
 
     agent: Maybe[SpecLine] = Field(
@@ -76,7 +111,7 @@ class JudgeSpec(GoalSpec):
     )
 
 
-class ApprovalSpec(Surface):
+class ApprovalSpec(NativeModel):
     """The stage that reviews has approved."""
 
     stage: Maybe[Line] = Field(default=None, description="Which one. Default: the last.")
@@ -98,7 +133,7 @@ Approves: TypeAlias = Annotated[
 ]
 
 
-class ToolSpec(Surface):
+class ToolSpec(NativeModel):
     """What a tool must have answered; all that is given has to hold."""
 
     name: Line = Field(description="The tool; a short name stands for its long one too.")
@@ -119,7 +154,7 @@ Tool: TypeAlias = Annotated[
 ]
 
 
-class CheckSpec(Surface):
+class CheckSpec(NativeModel):
     """What ends a loop: exactly one kind of check, or `any` or `all` of several."""
 
     invalid: bool = Field(
@@ -212,8 +247,8 @@ class CheckSpec(Surface):
         default=None,
         description="The loop has spent at least so many USD and ends as exhausted.",
     )
-    person: Maybe[Person] = Field(default=None, description="A person approves.")
-    manual: Maybe[Person] = Field(default=None, description="Another word for person.")
+    person: Maybe[PersonField] = Field(default=None, description="A person approves.")
+    manual: Maybe[PersonField] = Field(default=None, description="Another word for person.")
     cap: Maybe[Literal[True]] = Field(default=None, description="Only the number of passes.")
     any: Maybe[Annotated[list[Annotated["CheckSpec", CHECK_HINT]], Field(min_length=1)]] = Field(
         default=None, description="One of these passes."
@@ -241,7 +276,7 @@ Number: TypeAlias = Annotated[
 ]
 
 
-class WhenSpec(Surface):
+class WhenSpec(NativeModel):
     """Whether a step runs: an expression, a comparison, or `any` or `all` of several."""
 
     expr: Maybe[Expression] = Field(
@@ -281,3 +316,136 @@ When: TypeAlias = Annotated[
     WhenSpec, BeforeValidator(_text_is_expr, json_schema_input_type=WhenSpec | str)
 ]
 WhenSpec.model_rebuild()
+
+
+COMMAND_MS = 600_000
+SCRIPT_MS = 120_000
+
+OPERATORS: dict[str, Operator] = {
+    "equals": "==",
+    "not_equals": "!=",
+    "below": "<",
+    "above": ">",
+    "at_most": "<=",
+    "at_least": ">=",
+}
+
+NameAgent: TypeAlias = Callable[[str | None], str]
+"""Says under which name the plan has the agent that is meant."""
+
+
+def template(text: str) -> Template:
+    """A text with its places to fill."""
+    return parse(text)[0]
+
+
+def templates(texts: dict[str, str] | None) -> dict[str, Template]:
+    """Variables of a script."""
+    return {name: template(text) for name, text in (texts or {}).items()}
+
+
+def lower_check(spec: CheckSpec, agent: NameAgent) -> Check:
+    """The check that is meant; that exactly one is given has been made sure of before."""
+    if spec.any is not None:
+        return AnyOf(parts=tuple(lower_check(part, agent) for part in spec.any))
+    if spec.all is not None:
+        return AllOf(parts=tuple(lower_check(part, agent) for part in spec.all))
+    person = spec.person or spec.manual
+    if person is not None:
+        return _person(person)
+    if spec.judge is not None:
+        return _judge(spec.judge, agent)
+    if spec.goal is not None:
+        return Goal(agent=agent(spec.goal.agent), prompt=template(spec.goal.prompt))
+    if spec.approval is not None:
+        one = spec.approval
+        return Approval(stage=one.stage, words=one.words, criteria=template(one.criteria))
+    return _program_check(spec) or _cycle_check(spec) or _text_check(spec)
+
+
+def _judge(spec: JudgeSpec, agent: NameAgent) -> Judge:
+    return Judge(
+        agent=agent(spec.agent),
+        prompt=template(spec.prompt),
+        schema=spec.result_schema,
+        on_error=spec.on_error,
+    )
+
+
+def _program_check(spec: CheckSpec) -> Check | None:
+    if spec.command is not None:
+        timeout_ms, codes = spec.timeout or COMMAND_MS, tuple(spec.done_codes or (0,))
+        programs = [
+            CommandCheck(argv=tuple(argv), timeout_ms=timeout_ms, done_codes=codes)
+            for argv in spec.command
+        ]
+        if len(programs) == 1:
+            return programs[0]
+        return AllOf(parts=tuple(programs), order="until_decided")
+    if spec.script is not None:
+        return ScriptCheck(
+            text=spec.script,
+            interpreter=spec.interpreter or "bash",
+            timeout_ms=spec.timeout or SCRIPT_MS,
+            env=templates(spec.env),
+            on_timeout=spec.on_timeout,
+            on_missing=spec.on_missing,
+        )
+    return None
+
+
+def _cycle_check(spec: CheckSpec) -> Check | None:
+    """What a turn, its tools and its price are looked at for."""
+    if spec.tool is not None:
+        one = spec.tool
+        return ToolResultCheck(tool=one.name, exit_code=one.exit_code, contains=one.contains)
+    if spec.no_calls is not None:
+        return NoCalls()
+    if spec.spend is not None:
+        return SpendCheck(usd=spec.spend)
+    return None
+
+
+def _text_check(spec: CheckSpec) -> Check:
+    if spec.signal is not None:
+        return Signal(word=spec.signal, anywhere=spec.anywhere)
+    if spec.regex is not None:
+        found = spec.engine or pattern_engine(spec.regex)
+        return Regex(
+            pattern=spec.regex,
+            ignore_case=spec.ignore_case,
+            engine="javascript" if found == "javascript" else "linear",
+            invalid=spec.invalid,
+        )
+    if spec.contains is not None:
+        return Contains(text=spec.contains, ignore_case=spec.ignore_case)
+    if spec.expr is not None:
+        return Expr(text=spec.expr, on_error=spec.on_error or "fail")
+    if spec.result_field is not None:
+        return ResultField(field=spec.result_field)
+    if spec.result_path is not None:
+        return ResultPath(path=tuple(spec.result_path))
+    if spec.result_schema is not None:
+        return OutputSchema(schema=spec.result_schema)
+    return Cap()
+
+
+def _person(spec: PersonSpec) -> PersonCheck:
+    return PersonCheck(
+        message=template(spec.message),
+        answers=tuple(spec.answers or ("approve", "reject", "continue")),
+        rejected=spec.rejected or "rejected by a person",
+    )
+
+
+def lower_condition(spec: WhenSpec) -> Condition:
+    """The condition that is meant; that exactly one is given has been made sure of before."""
+    if spec.any is not None:
+        return SomeOf(parts=tuple(lower_condition(part) for part in spec.any))
+    if spec.all is not None:
+        return EveryOf(parts=tuple(lower_condition(part) for part in spec.all))
+    if spec.expr is not None:
+        return Cel(text=spec.expr, missing="false" if spec.missing is False else "error")
+    key = next(key for key in OPERATORS if key in spec.model_fields_set)
+    ref = parse_ref(spec.value or "") or Ref(of="run")
+    return Compare(ref=ref, op=OPERATORS[key], value=getattr(spec, key))

@@ -1,10 +1,11 @@
-"""From a native definition to the plan: every default filled in, every choice made."""
+"""Lowering of a native definition to a plan: every default is filled in, every choice is made."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from loopwright.dialects.native.fields import LOOSE
-from loopwright.dialects.native.lower_checks import (
+import msgspec
+
+from loopwright.dialects.native.checks import (
     COMMAND_MS,
     SCRIPT_MS,
     lower_check,
@@ -12,28 +13,29 @@ from loopwright.dialects.native.lower_checks import (
     template,
     templates,
 )
-from loopwright.dialects.native.lower_parts import (
-    DEFAULT_RETRY,
-    lower_agent,
-    lower_input,
-    lower_limits,
-    lower_memory,
-    lower_retry,
-    lower_workspace,
-)
-from loopwright.dialects.native.names import agents, graphs
+from loopwright.dialects.native.fields import LOOSE
 from loopwright.dialects.native.outline import outline
-from loopwright.dialects.native.parts import GateStepSpec, LoopGateSpec
-from loopwright.dialects.native.recognise import NAME
-from loopwright.dialects.native.references import expressions, references
+from loopwright.dialects.native.parts import (
+    AgentSpec,
+    BudgetSpec,
+    GateStepSpec,
+    InputSpec,
+    LoopGateSpec,
+    LoopLimitsSpec,
+    RetrySpec,
+    WorkspaceSpec,
+)
+from loopwright.dialects.native.references import agents, expressions, graphs, name_for, references
 from loopwright.dialects.native.rules import structure
-from loopwright.dialects.native.specs import name_for
 from loopwright.dialects.native.surface import (
+    NAME,
     BodySpec,
     CycleSpec,
-    Definition,
     ForEachSpec,
     GivenSpec,
+    MemoryKind,
+    MemorySpec,
+    NativeDefinition,
     RepeatSpec,
     StepSpec,
 )
@@ -43,27 +45,140 @@ from loopwright.model.actions import (
     Action,
     AskPerson,
     CallAgent,
-    Cycle,
     Each,
-    Gate,
-    Given,
+    LoopGate,
+    ModelCycle,
     Repeat,
     Rework,
     RunCommand,
     RunScript,
     Step,
     Steps,
-    Stop,
+    StopRun,
     Wait,
+    WorkflowInputs,
 )
-from loopwright.model.checks import Cap, Check, Spend, leaves
+from loopwright.model.checks import Cap, Check, SpendCheck, leaves
 from loopwright.model.ids import MAIN
-from loopwright.model.plan import Agent, Coordinator, Plan
-from loopwright.model.policy import AtCap
-from loopwright.model.template import Items, ItemsExpr, ItemsFrom, ItemSource, Ref
-from loopwright.syntax.diagnostic import MAX_PROBLEMS, Diagnostic, in_order
-from loopwright.syntax.document import Document
+from loopwright.model.plan import Agent, Coordinator, Input, Plan
+from loopwright.model.policy import (
+    NO_LIMITS,
+    NO_WORKSPACE_POLICY,
+    RETRYABLE,
+    AtCap,
+    ConversationHistory,
+    Limits,
+    Memory,
+    NoMemory,
+    PreviousOutput,
+    ProgressLog,
+    Retry,
+    SameSession,
+    StageOutputs,
+    WorkspacePolicy,
+)
+from loopwright.model.record import ItemsExpr, ItemsFrom, ItemSource, LiteralItems, Ref
+from loopwright.syntax.document import MAX_PROBLEMS, Diagnostic, Document, in_order
 from loopwright.syntax.validation import validate
+
+DEFAULT_RETRY = Retry(attempts=3)
+"""A provider that asks to come back later does not end a run."""
+
+STAGE_CHARS = StageOutputs().chars
+LOG_CHARS = 8_000
+"""How long the progress log in a prompt may be, where the definition does not say."""
+HISTORY = ConversationHistory(window=128_000)
+"""A conversation of which nothing else is said."""
+
+
+def lower_agent(spec: AgentSpec) -> Agent:
+    return Agent(
+        spec=spec.use,
+        system=spec.system,
+        model=spec.model,
+        tools=None if spec.tools is None else tuple(spec.tools),
+        deny_tools=tuple(spec.deny_tools),
+        permission=spec.permission,
+        max_turns=spec.max_turns,
+        max_usd=spec.max_usd,
+        temperature=spec.temperature,
+        env=spec.env,
+        pass_env=tuple(spec.pass_env),
+        idle_ms=spec.idle,
+        wall_ms=spec.wall,
+        approvals=dict(spec.approvals),
+        options=spec.options,
+        role=spec.role,
+        access=spec.access,
+        sandbox=spec.sandbox,
+        loops=tuple(dict.fromkeys(spec.loops)),
+    )
+
+
+def lower_input(spec: InputSpec) -> Input:
+    required = spec.default is None if spec.required is None else spec.required
+    return Input(description=spec.description, required=required, default=spec.default)
+
+
+def lower_workspace(spec: WorkspaceSpec | None, protect: list[str]) -> WorkspacePolicy:
+    if spec is None and not protect:
+        return NO_WORKSPACE_POLICY  # this very record is left out of an encoded plan
+    snapshots = spec.snapshots if spec is not None else None
+    worktree = spec is not None and spec.worktree
+    return WorkspacePolicy(snapshots=snapshots, worktree=worktree, protect=tuple(protect))
+
+
+def lower_limits(spec: BudgetSpec | None) -> Limits:
+    if spec is None:
+        return NO_LIMITS
+    loop = spec if isinstance(spec, LoopLimitsSpec) else None
+    return Limits(
+        wall_ms=spec.time,
+        ends_at=loop.until if loop else None,
+        pass_wall_ms=loop.pass_time if loop else None,
+        idle_ms=spec.idle,
+        tokens=spec.tokens,
+        usd=spec.usd,
+        identical=loop.identical if loop else None,
+    )
+
+
+def lower_retry(spec: RetrySpec | None) -> Retry:
+    if spec is None:
+        return DEFAULT_RETRY
+    return Retry(
+        attempts=spec.attempts,
+        base_ms=spec.delay or 1_000,
+        cap_ms=spec.max_delay or 60_000,
+        on=tuple(spec.on) if spec.on else RETRYABLE,
+        if_says=tuple(spec.if_says),
+        unless_says=tuple(spec.unless_says),
+    )
+
+
+def lower_memory(spec: MemorySpec | None, usual: MemoryKind) -> Memory:
+    """What is carried on; `usual` is what a loop of this kind carries when nothing is said."""
+    match spec.kind if spec else usual:
+        case "progress-log":
+            total = LOG_CHARS if spec is None or spec.total is None else spec.total
+            return ProgressLog(chars=(spec and spec.chars) or 300, total=total)
+        case "previous-output":
+            return PreviousOutput(by_step=spec is not None and spec.by_step)
+        case "stages":
+            return StageOutputs(chars=(spec and spec.chars) or STAGE_CHARS)
+        case "session":
+            return SameSession()
+        case "history":
+            return _history(spec)
+        case _:
+            return NoMemory()
+
+
+def _history(spec: MemorySpec | None) -> ConversationHistory:
+    said = spec.model_dump(include=set(ConversationHistory.__struct_fields__)) if spec else {}
+    given = {name: value for name, value in said.items() if value is not None}
+    return msgspec.structs.replace(HISTORY, **given)
+
 
 DEFAULT_AGENT = "agent"
 """Name of the agent when a definition names none; whoever starts the run says what it is."""
@@ -73,7 +188,7 @@ def lower(document: Document) -> tuple[Plan | None, list[Diagnostic]]:
     """The plan, or all that is wrong; a plan may come with warnings."""
     converted = isinstance(document.value, dict) and "converted_from" in document.value
     context = LOOSE if converted else None
-    definition, problems = validate(Definition, document, context=context)
+    definition, problems = validate(NativeDefinition, document, context=context)
     if isinstance(document.value, dict):
         made = outline(document)
         for rule in (structure, graphs, agents, references, expressions):
@@ -97,7 +212,7 @@ def _first(found: Iterator[Diagnostic]) -> Iterator[Diagnostic]:
 class _Lowering:
     """One definition on its way; collects the agents that are named on the spot."""
 
-    top: Definition
+    top: NativeDefinition
     inline: dict[str, Agent] = field(default_factory=dict)
 
     def plan(self) -> Plan:
@@ -163,7 +278,7 @@ class _Lowering:
         if spec.wait is not None:
             return Wait(ms=spec.wait)
         if spec.stop is not None:
-            return Stop(reason=template(spec.stop))
+            return StopRun(reason=template(spec.stop))
         return self._looped(spec, spec.repeat)
 
     def _question(self, spec: GateStepSpec) -> AskPerson:
@@ -227,9 +342,9 @@ class _Lowering:
             on_empty=spec.on_empty or "answer",
         )
 
-    def _cycle(self, spec: CycleSpec) -> Cycle:
+    def _cycle(self, spec: CycleSpec) -> ModelCycle:
         prompt = self.top.prompt if spec.prompt is None else spec.prompt
-        return Cycle(
+        return ModelCycle(
             agent=self._agent(spec.agent),
             prompt=template(prompt or ""),
             nudge=spec.nudge,
@@ -268,7 +383,7 @@ def _repeat(spec: RepeatSpec, body: Action, until: Check) -> Repeat:
         max=spec.max,
         each=_each(spec.for_each) if spec.for_each else None,
         until=until,
-        memory=lower_memory(spec.memory, "history" if isinstance(body, Cycle) else "none"),
+        memory=lower_memory(spec.memory, "history" if isinstance(body, ModelCycle) else "none"),
         gate=_gate(spec.gate) if spec.gate else None,
         at_cap=spec.at_cap or default_cap,
         output=spec.output,
@@ -284,11 +399,11 @@ def _repeat(spec: RepeatSpec, body: Action, until: Check) -> Repeat:
 
 def states_criteria(until: Check, *, gated: bool) -> bool:
     """Whether a loop has anything to say about when its work is done."""
-    return gated or not all(isinstance(leaf, Cap | Spend) for leaf in leaves(until))
+    return gated or not all(isinstance(leaf, Cap | SpendCheck) for leaf in leaves(until))
 
 
-def _gate(spec: LoopGateSpec) -> Gate:
-    return Gate(
+def _gate(spec: LoopGateSpec) -> LoopGate:
+    return LoopGate(
         message=template(spec.message),
         answers=tuple(spec.answers or ("approve", "reject", "continue")),
         first_always=spec.first_always,
@@ -299,10 +414,10 @@ def _gate(spec: LoopGateSpec) -> Gate:
     )
 
 
-def _given(spec: GivenSpec | None) -> Given | None:
+def _given(spec: GivenSpec | None) -> WorkflowInputs | None:
     if spec is None:
         return None
-    return Given(message=template(spec.message or ""), inputs=templates(spec.inputs))
+    return WorkflowInputs(message=template(spec.message or ""), inputs=templates(spec.inputs))
 
 
 def _each(spec: ForEachSpec) -> Each:
@@ -316,7 +431,7 @@ def _each(spec: ForEachSpec) -> Each:
 
 def _items(spec: ForEachSpec) -> ItemSource:
     if spec.items is not None:
-        return Items(values=tuple(spec.items))
+        return LiteralItems(values=tuple(spec.items))
     if spec.expr is not None:
         return ItemsExpr(expr=spec.expr)
     return ItemsFrom(ref=parse_ref(spec.source or "") or Ref(of="item"))

@@ -1,8 +1,8 @@
 """The outline of a definition as it was written: its bodies, loops, graphs, checks and texts.
 
-Made from the raw value, before it is known to be right, so that rules between several values can
-be checked in the same report as the values themselves. Whatever has the wrong type is left out
-here: `surface.py` speaks of it.
+Made from the raw value before it is validated, so that rules between several values are checked
+in the same report as the values themselves. Values of the wrong type are omitted here and left
+to `surface.py`.
 """
 
 from collections.abc import Iterator
@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeAlias
 
 from loopwright.syntax.document import Document
-from loopwright.syntax.expressions import Wants
-from loopwright.syntax.graphs import needs_of
+from loopwright.syntax.step_references import Wants, needs_of
 
 Path: TypeAlias = tuple[str | int, ...]
 Mapping: TypeAlias = dict[str, object]
@@ -37,7 +36,7 @@ DEFAULTS = ("agent", "prompt", "on_failure", "parallel", "speaker", "returns")
 
 
 @dataclass(slots=True, eq=False)
-class StepAt:
+class StepOutline:
     """One step of a graph."""
 
     path: Path
@@ -48,16 +47,16 @@ class StepAt:
 
 
 @dataclass(slots=True, eq=False)
-class GraphAt:
+class GraphOutline:
     """A list of steps."""
 
     path: Path
-    steps: list[StepAt] = field(default_factory=list)
-    by_id: dict[str, StepAt] = field(default_factory=dict)
+    steps: list[StepOutline] = field(default_factory=list)
+    by_id: dict[str, StepOutline] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class ReferenceScope:
     """What can be seen from a place: the loops around it, and the graphs with the step it is in.
 
     A step of None is a place after all steps of that graph, such as the check of a loop. `passed`
@@ -67,8 +66,8 @@ class Scope:
     """
 
     loops: tuple[Literal["count", "each"], ...] = ()
-    graphs: tuple[tuple[GraphAt, StepAt | None], ...] = ()
-    passed: GraphAt | None = None
+    graphs: tuple[tuple[GraphOutline, StepOutline | None], ...] = ()
+    passed: GraphOutline | None = None
     is_goal: bool = False
     is_rejected: bool = False
     inputs: tuple[str, ...] = ()
@@ -76,36 +75,36 @@ class Scope:
 
 
 @dataclass(slots=True, eq=False)
-class BodyAt:
+class BodyOutline:
     """What is done once at a place. `keys` has where each key stands and what it is set to."""
 
     path: Path
     keys: dict[str, Path]
     value: Mapping
-    scope: Scope
+    scope: ReferenceScope
     is_top: bool = False
 
 
 @dataclass(slots=True, eq=False)
-class LoopAt:
+class LoopOutline:
     """A loop; `depth` counts from 1."""
 
     path: Path
     value: Mapping
-    outside: Scope
+    outside: ReferenceScope
     depth: int
 
 
-class ExpressionAt(NamedTuple):
+class ExpressionOutline(NamedTuple):
     """An expression, and what it must give."""
 
     path: Path
     text: str
     wants: Wants
-    scope: Scope
+    scope: ReferenceScope
 
 
-class CallAt(NamedTuple):
+class CallOutline(NamedTuple):
     """A place other than a body that calls an agent: a judge, rework, the coordinator."""
 
     path: Path
@@ -113,32 +112,34 @@ class CallAt(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Outline:
+class NativeOutline:
     """All of it, flat."""
 
     top: Mapping
-    bodies: list[BodyAt] = field(default_factory=list)
-    loops: list[LoopAt] = field(default_factory=list)
-    graphs: list[GraphAt] = field(default_factory=list)
+    bodies: list[BodyOutline] = field(default_factory=list)
+    loops: list[LoopOutline] = field(default_factory=list)
+    graphs: list[GraphOutline] = field(default_factory=list)
     checks: list[tuple[Path, Mapping]] = field(default_factory=list)
     conditions: list[tuple[Path, Mapping]] = field(default_factory=list)
-    texts: list[tuple[Path, str, Scope]] = field(default_factory=list)
-    expressions: list[ExpressionAt] = field(default_factory=list)
-    values: list[tuple[Path, str, Scope]] = field(default_factory=list)
-    calls: list[CallAt] = field(default_factory=list)
+    texts: list[tuple[Path, str, ReferenceScope]] = field(default_factory=list)
+    expressions: list[ExpressionOutline] = field(default_factory=list)
+    values: list[tuple[Path, str, ReferenceScope]] = field(default_factory=list)
+    calls: list[CallOutline] = field(default_factory=list)
 
 
-def outline(document: Document) -> Outline:
+def outline(document: Document) -> NativeOutline:
     """The outline of a document, as far as it has the right types."""
     top = _mapping(document.value)
-    made = Outline(top)
-    scope = _container(made, top, (), Scope())
-    _text(made, top, "goal", (), Scope(loops=scope.loops, is_goal=True))
-    _call(made, top, "coordinator", (), Scope())
+    made = NativeOutline(top)
+    scope = _container(made, top, (), ReferenceScope())
+    _text(made, top, "goal", (), ReferenceScope(loops=scope.loops, is_goal=True))
+    _call(made, top, "coordinator", (), ReferenceScope())
     return made
 
 
-def _container(made: Outline, value: Mapping, path: Path, scope: Scope) -> Scope:
+def _container(
+    made: NativeOutline, value: Mapping, path: Path, scope: ReferenceScope
+) -> ReferenceScope:
     """The top or a step: a body, perhaps inside a loop. Returns the scope of the body."""
     keys = {key: (*path, key) for key in BODY_KEYS if key in value}
     merged: Mapping = {key: value[key] for key in keys}
@@ -149,7 +150,7 @@ def _container(made: Outline, value: Mapping, path: Path, scope: Scope) -> Scope
         keys |= {key: (*below, key) for key in BODY_KEYS if key in repeat}
         merged |= {key: repeat[key] for key in BODY_KEYS if key in repeat}
         inside = _loop(made, repeat, below, scope)
-    body = BodyAt(path, keys, merged, inside, is_top=not path)
+    body = BodyOutline(path, keys, merged, inside, is_top=not path)
     made.bodies.append(body)
     graph = _graph(made, body, is_repeated=inside is not scope)
     if isinstance(repeat, dict):
@@ -163,28 +164,30 @@ def _container(made: Outline, value: Mapping, path: Path, scope: Scope) -> Scope
     return inside
 
 
-def _loop(made: Outline, repeat: Mapping, path: Path, scope: Scope) -> Scope:
+def _loop(
+    made: NativeOutline, repeat: Mapping, path: Path, scope: ReferenceScope
+) -> ReferenceScope:
     """Note a loop. Returns the scope of its body."""
     kind: Literal["count", "each"] = "each" if "for_each" in repeat else "count"
     inside = replace(scope, loops=(*scope.loops, kind), passed=None)
-    made.loops.append(LoopAt(path, repeat, scope, len(inside.loops)))
+    made.loops.append(LoopOutline(path, repeat, scope, len(inside.loops)))
     each = repeat.get("for_each")
     _expression(made, _mapping(each), (*path, "for_each"), scope, wants="list")
     return inside
 
 
-def _graph(made: Outline, body: BodyAt, *, is_repeated: bool) -> GraphAt | None:
+def _graph(made: NativeOutline, body: BodyOutline, *, is_repeated: bool) -> GraphOutline | None:
     steps = body.value.get("steps")
     if not isinstance(steps, list):
         return None
-    graph = GraphAt(body.keys["steps"])
+    graph = GraphOutline(body.keys["steps"])
     made.graphs.append(graph)
     for number, value in enumerate(steps):
         if not isinstance(value, dict):
             continue
         name = value.get("id")
         step_id = name if isinstance(name, str) else ""
-        step = StepAt((*graph.path, number), value, step_id, needs_of(value, "needs"))
+        step = StepOutline((*graph.path, number), value, step_id, needs_of(value, "needs"))
         graph.steps.append(step)
         if step_id:
             graph.by_id.setdefault(step_id, step)
@@ -195,7 +198,7 @@ def _graph(made: Outline, body: BodyAt, *, is_repeated: bool) -> GraphAt | None:
     return graph
 
 
-def _sealed(made: Outline, body: BodyAt) -> Scope:
+def _sealed(made: NativeOutline, body: BodyOutline) -> ReferenceScope:
     """What the steps of a body see of what is around them."""
     given = body.value.get("given")
     if not isinstance(given, dict):
@@ -203,13 +206,13 @@ def _sealed(made: Outline, body: BodyAt) -> Scope:
     scope, path = body.scope, body.keys["given"]
     _text(made, given, "message", path, scope)
     _texts(made, given.get("inputs"), (*path, "inputs"), scope)
-    return Scope(
+    return ReferenceScope(
         inputs=(*scope.inputs, *_mapping(given.get("inputs"))),
         has_item=scope.has_item or "each" in scope.loops,
     )
 
 
-def _step(made: Outline, step: StepAt, scope: Scope) -> None:
+def _step(made: NativeOutline, step: StepOutline, scope: ReferenceScope) -> None:
     inside = _container(made, step.value, step.path, scope)
     _condition(made, step.value.get("when"), (*step.path, "when"), scope)
     if "repeat" not in step.value:
@@ -220,9 +223,9 @@ def _step(made: Outline, step: StepAt, scope: Scope) -> None:
     _text(made, step.value, "stop", step.path, inside)
 
 
-def _condition(made: Outline, value: object, path: Path, scope: Scope) -> None:
+def _condition(made: NativeOutline, value: object, path: Path, scope: ReferenceScope) -> None:
     if isinstance(value, str):
-        made.expressions.append(ExpressionAt(path, value, "bool", scope))
+        made.expressions.append(ExpressionOutline(path, value, "bool", scope))
     if not isinstance(value, dict):
         return
     made.conditions.append((path, value))
@@ -237,7 +240,11 @@ def _condition(made: Outline, value: object, path: Path, scope: Scope) -> None:
 
 
 def _after_pass(
-    made: Outline, repeat: Mapping, path: Path, inside: Scope, graph: GraphAt | None
+    made: NativeOutline,
+    repeat: Mapping,
+    path: Path,
+    inside: ReferenceScope,
+    graph: GraphOutline | None,
 ) -> None:
     """What is looked at when the body of a pass is done: the gate and the check."""
     graphs = (*inside.graphs, (graph, None)) if graph else inside.graphs
@@ -266,25 +273,27 @@ def checks_of(check: object, path: Path) -> Iterator[tuple[Path, Mapping]]:
             yield from checks_of(part, (*path, key, number))
 
 
-def _call(made: Outline, value: Mapping, key: str, path: Path, scope: Scope) -> None:
+def _call(made: NativeOutline, value: Mapping, key: str, path: Path, scope: ReferenceScope) -> None:
     called = value.get(key)
     if isinstance(called, dict):
-        made.calls.append(CallAt((*path, key), called))
+        made.calls.append(CallOutline((*path, key), called))
         _text(made, called, "prompt", (*path, key), scope)
 
 
-def _expression(made: Outline, value: Mapping, path: Path, scope: Scope, *, wants: Wants) -> None:
+def _expression(
+    made: NativeOutline, value: Mapping, path: Path, scope: ReferenceScope, *, wants: Wants
+) -> None:
     text = value.get("expr")
     if isinstance(text, str):
-        made.expressions.append(ExpressionAt((*path, "expr"), text, wants, scope))
+        made.expressions.append(ExpressionOutline((*path, "expr"), text, wants, scope))
 
 
-def _texts(made: Outline, values: object, path: Path, scope: Scope) -> None:
+def _texts(made: NativeOutline, values: object, path: Path, scope: ReferenceScope) -> None:
     for key in _mapping(values):
         _text(made, _mapping(values), key, path, scope)
 
 
-def _text(made: Outline, value: Mapping, key: str, path: Path, scope: Scope) -> None:
+def _text(made: NativeOutline, value: Mapping, key: str, path: Path, scope: ReferenceScope) -> None:
     text = value.get(key)
     if isinstance(text, str):
         made.texts.append(((*path, key), text, scope))

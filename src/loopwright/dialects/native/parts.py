@@ -1,4 +1,7 @@
-"""Parts of a native definition that stand alone: agents, inputs, limits, questions to people."""
+"""Parts of a native definition that are used in several places: agents, inputs, limits, gates.
+
+`jsonschema` is imported only when a JSON Schema is checked, because importing it is slow.
+"""
 
 from importlib import import_module
 from typing import Annotated, Literal, TypeAlias
@@ -18,8 +21,8 @@ from loopwright.dialects.native.fields import (
 )
 from loopwright.model.plan import Access, ApprovalRule, LoopRight
 from loopwright.model.sandbox import ConfinedLevel
-from loopwright.syntax.fields import Maybe, fault, leads_away, ref_loop
 from loopwright.syntax.patterns import pattern_fault
+from loopwright.syntax.validation import Maybe, fault, leads_away, ref_loop
 
 RetryKind: TypeAlias = Literal[
     "exit",
@@ -37,7 +40,7 @@ RetryKind: TypeAlias = Literal[
 ]
 
 
-class Surface(BaseModel):
+class NativeModel(BaseModel):
     """Base: unknown keys are refused, nothing is coerced."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -90,7 +93,7 @@ JsonSchema: TypeAlias = Annotated[dict[str, JsonValue], AfterValidator(_local_sc
 # -- agents and inputs -----------------------------------------------------------------------------
 
 
-class AgentSpec(Surface):
+class AgentSpec(NativeModel):
     """An agent by name: what stands behind it, what it is told, what it may do."""
 
     use: Maybe[SpecLine] = Field(
@@ -154,7 +157,7 @@ class AgentSpec(Surface):
     )
 
 
-class CoordinatorSpec(Surface):
+class CoordinatorSpec(NativeModel):
     """An agent that hears what happens in a run, may pass messages on and tell people about it."""
 
     agent: Maybe[SpecLine] = Field(
@@ -164,7 +167,7 @@ class CoordinatorSpec(Surface):
     narrates: bool = Field(default=True, description="It tells people what happens.")
 
 
-class WorkspaceSpec(Surface):
+class WorkspaceSpec(NativeModel):
     """How the workspace of a run is recorded and kept apart."""
 
     snapshots: Maybe[bool] = Field(
@@ -178,7 +181,7 @@ class WorkspaceSpec(Surface):
     )
 
 
-class InputSpec(Surface):
+class InputSpec(NativeModel):
     """A value that whoever starts the run gives by name."""
 
     description: Prose = Field(default="", description="What it is for.")
@@ -189,7 +192,7 @@ class InputSpec(Surface):
 # -- limits and tries ------------------------------------------------------------------------------
 
 
-class BudgetSpec(Surface):
+class BudgetSpec(NativeModel):
     """What may be used: money, tokens, time, and how long an agent may be silent."""
 
     usd: Maybe[Usd] = Field(default=None, description="Money.", examples=[5])
@@ -213,7 +216,7 @@ class LoopLimitsSpec(BudgetSpec):
     no_progress: NotYet = None
 
 
-class RetrySpec(Surface):
+class RetrySpec(NativeModel):
     """How often a failed call is made; tries are counted apart from passes."""
 
     attempts: Annotated[int, Field(ge=1, le=100)] = Field(
@@ -256,7 +259,7 @@ Reject: TypeAlias = Literal["fail", "cancel"]
 _REJECT = "What a rejection means: the step has failed, or the whole run is cancelled."
 
 
-class GateSpec(Surface):
+class GateSpec(NativeModel):
     """A question to a person."""
 
     message: Prose = Field(default="", description="What the person is asked.")
@@ -284,7 +287,7 @@ class LoopGateSpec(GateSpec):
     )
 
 
-class ReworkSpec(Surface):
+class ReworkSpec(NativeModel):
     """An agent that works on what a person has rejected; then the person is asked again."""
 
     agent: Maybe[SpecLine] = Field(
@@ -326,6 +329,6 @@ GateStep: TypeAlias = Annotated[
     GateStepSpec,
     BeforeValidator(_true_is_empty, json_schema_input_type=GateStepSpec | Literal[True]),
 ]
-Person: TypeAlias = Annotated[
+PersonField: TypeAlias = Annotated[
     PersonSpec, BeforeValidator(_true_is_empty, json_schema_input_type=PersonSpec | Literal[True])
 ]

@@ -1,17 +1,230 @@
-"""Places that are read: whether a reference or an expression has a value where it stands."""
+"""References of a definition: steps and agents that must exist, and values that texts read.
 
+Each reference and each expression must have a value at its place. Agent specs (`claude`,
+`command:…`) are checked by their words and prefixes. A template cannot read secrets, because
+every text becomes part of a prompt.
+"""
+
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from loopwright.dialects.native.outline import Outline, Path, Scope
-from loopwright.dialects.native.secrets import secret_named
+from loopwright.dialects.native.checks import GoalSpec, JudgeSpec
+from loopwright.dialects.native.fields import model_hint
+from loopwright.dialects.native.outline import (
+    BodyOutline,
+    NativeOutline,
+    Path,
+    ReferenceScope,
+    StepOutline,
+)
+from loopwright.dialects.native.surface import CycleSpec, NativeDefinition, RepeatSpec, StepSpec
 from loopwright.dialects.native.templates import explain, parse, parse_ref, write_ref
-from loopwright.model.template import Ref
-from loopwright.syntax.diagnostic import Diagnostic, Position
-from loopwright.syntax.document import Document
-from loopwright.syntax.expressions import Expression, expression_problems
-from loopwright.syntax.graphs import ended_before, near_or_known
+from loopwright.model.plan import CHAT
+from loopwright.model.record import Ref
+from loopwright.syntax.document import Diagnostic, Document, Position, did_you_mean, misspelt
+from loopwright.syntax.notations import split_command
+from loopwright.syntax.step_references import (
+    Expression,
+    GraphWording,
+    ended_before,
+    expression_problems,
+    graph_problems,
+    known_names,
+    near_or_known,
+)
+from loopwright.syntax.validation import keys_of
+
+_SECRET = re.compile(r"\{\{\s*(?:env|environment|secret|secrets)\.([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
+
+
+def secret_named(written: str) -> str | None:
+    """The name of the variable or secret that a reference asks for, if it asks for one."""
+    found = _SECRET.fullmatch(written)
+    return found[1] if found else None
+
+
+PROGRAMS = ("claude", "codex", "gemini", "opencode")
+PREFIXES = ("acp", "command", "jsonl", "model", "plugin", "script")
+
+# Plain programs: nobody could hold them to a list of tools, a number of turns or a price.
+_UNGOVERNED = ("command", "jsonl", "plugin", "script")
+GOVERNING_KEYS = (
+    *("tools", "deny_tools", "loops", "permission", "max_turns", "max_usd", "temperature"),
+)
+
+
+class SpecFault(NamedTuple):
+    """Why something cannot stand behind an agent."""
+
+    code: str
+    message: str
+    hint: str | None = None
+
+
+def is_spec(text: str) -> bool:
+    """Whether a text has the form of a spec, as opposed to the name of an agent."""
+    return text in PROGRAMS or (text.partition(":")[0] in PREFIXES and ":" in text)
+
+
+def spec_fault(text: str) -> SpecFault | None:
+    """What is wrong with a text that has the form of a spec."""
+    prefix, colon, rest = text.partition(":")
+    if not colon:
+        return None
+    if not rest.strip():
+        return SpecFault("bad-agent", f"{prefix}: needs something behind the colon")
+    if prefix in ("acp", "command", "jsonl", "plugin"):
+        words = split_command(rest)
+        if not isinstance(words, list):
+            return SpecFault(words.code, words.message, words.hint)
+    if prefix == "model" and "/" not in rest:
+        return SpecFault("bad-agent", "a model is written model:PROVIDER/NAME")
+    return None
+
+
+def governs(spec: str) -> bool:
+    """Whether what stands behind an agent can be held to rules about tools and turns."""
+    return spec.partition(":")[0] not in _UNGOVERNED
+
+
+def is_chat(spec: str) -> bool:
+    """Whether it is a chat model, whose turns and tools the engine has in its own hands."""
+    return spec.startswith(CHAT)
+
+
+def name_for(spec: str) -> str:
+    """A name for an agent that is given by its spec alone."""
+    return spec.partition(":")[0]
+
+
+# -- steps -----------------------------------------------------------------------------------------
+
+
+_BODY_KEYS = keys_of(RepeatSpec) | keys_of(StepSpec) | keys_of(NativeDefinition)
+_JUDGE_KEYS = keys_of(JudgeSpec) | keys_of(GoalSpec) | keys_of(CycleSpec)
+_OTHERS = {"run", "script", "steps", "cycle"}
+_CHAT = "use model:PROVIDER/NAME"
+_WORDS = GraphWording("needs", twice="bad-id", unknown="unknown-step", edges="needs")
+
+
+def graphs(document: Document, made: NativeOutline) -> Iterator[Diagnostic]:
+    """Ids that are used twice, needs that are unknown, steps that wait for one another."""
+    for graph in made.graphs:
+        yield from graph_problems(document, graph.steps, _WORDS, advice=_advice)
+
+
+def _advice(_: StepOutline, need: str, others: list[str]) -> str | None:
+    return near_or_known(need, others)
+
+
+# -- agents ----------------------------------------------------------------------------------------
+
+
+def agents(document: Document, made: NativeOutline) -> Iterator[Diagnostic]:
+    """Agents that nobody has defined, or that cannot be what they should be."""
+    written = made.top.get("agents")
+    defined = written if isinstance(written, dict) else {}
+    for name, entry in defined.items():
+        if isinstance(entry, dict):
+            yield from _defined(document, entry, ("agents", name))
+    default = made.top.get("agent")
+    if isinstance(default, str):
+        yield from _named(document, default, ("agent",), list(defined))
+    is_open = default is None and len(defined) > 1
+    for body in made.bodies:
+        name, place = body.value.get("agent"), body.keys.get("agent", ())
+        if isinstance(name, str) and place != ("agent",):
+            yield from _named(document, name, place, list(defined))
+        if is_open and _is_call(body, made):
+            yield _which(document, body.path, list(defined))
+    for path, value in made.calls:
+        name = value.get("agent")
+        if isinstance(name, str):
+            yield from _named(document, name, (*path, "agent"), list(defined))
+        elif is_open and "agent" not in value and not misspelt(value, _JUDGE_KEYS, "agent"):
+            yield _which(document, path, list(defined))
+    yield from _chats(document, made, defined)
+
+
+def _chats(
+    document: Document, made: NativeOutline, defined: dict[str, object]
+) -> Iterator[Diagnostic]:
+    """Only a chat model can be asked turn by turn."""
+    usual = made.top.get("agent", next(iter(defined), None))
+    for path, value in made.calls:
+        name = value.get("agent", usual)
+        entry = defined.get(str(name))
+        spec = entry.get("use") if isinstance(entry, dict) else name
+        if path[-1] != "cycle" or not isinstance(spec, str) or not is_spec(spec) or is_chat(spec):
+            continue
+        message = f"a cycle is a turn of a chat model, which {spec[:60]} is not"
+        yield document.error("unsupported-here", message, at=path, on_key=True, hint=_CHAT)
+
+
+def _which(document: Document, path: Path, defined: list[str]) -> Diagnostic:
+    message = f"agent is required here: {' or '.join(defined)}"
+    return document.error("missing-field", message, at=path)
+
+
+def _is_call(body: BodyOutline, made: NativeOutline) -> bool:
+    """Whether a body is a call of nobody: no program, no steps, no gate or the like."""
+    if "agent" in body.value or _OTHERS & set(body.value):
+        return False
+    steps = {step.path: step.value for graph in made.graphs for step in graph.steps}
+    written = steps.get(body.path, made.top)
+    repeat = written.get("repeat")
+    keys = [*written, *(repeat if isinstance(repeat, dict) else ())]
+    if misspelt(keys, _BODY_KEYS, "agent"):
+        return False
+    return body.path not in steps or bool({"prompt", "repeat"} & set(written))
+
+
+def _named(document: Document, name: str, path: Path, defined: list[str]) -> Iterator[Diagnostic]:
+    if name in defined:
+        return
+    if is_spec(name):
+        yield from _spec(document, name, path)
+        return
+    hint = model_hint(name) or did_you_mean(name, [*defined, *PROGRAMS])
+    hint = hint or known_names(defined) or f"known: {', '.join(PROGRAMS)}, command:CMD, jsonl:CMD"
+    message = f"no agent is called {name[:60]}"
+    yield document.error("unknown-agent", message, at=path, hint=hint)
+
+
+def _defined(document: Document, entry: dict[str, object], path: Path) -> Iterator[Diagnostic]:
+    spec = entry.get("use")
+    if not isinstance(spec, str) or not spec:
+        return
+    place = (*path, "use")
+    if not is_spec(spec):
+        hint = model_hint(spec) or did_you_mean(spec, PROGRAMS)
+        hint = (
+            hint
+            or f"known: {', '.join(PROGRAMS)}, acp:, command:, jsonl:, model:, plugin:, script:"
+        )
+        message = f"nothing is known that is called {spec[:60]}"
+        yield document.error("unknown-agent", message, at=place, hint=hint)
+        return
+    yield from _spec(document, spec, place)
+    if entry.get("approvals") and not is_chat(spec):
+        message, hint = "approvals are asked for by a chat model only", _CHAT
+        at = (*path, "approvals")
+        yield document.error("unsupported-here", message, at=at, on_key=True, hint=hint)
+    if not governs(spec):
+        for key in (key for key in GOVERNING_KEYS if key in entry):
+            message = f"{key} cannot be enforced on a plain program"
+            hint = "remove it, or use an agent that obeys it, such as claude"
+            at = (*path, key)
+            yield document.error("unsupported-here", message, at=at, on_key=True, hint=hint)
+
+
+def _spec(document: Document, spec: str, path: Path) -> Iterator[Diagnostic]:
+    problem = spec_fault(spec)
+    if problem:
+        yield document.error(problem.code, problem.message, at=path, hint=problem.hint)
+
 
 _DOUBT = "unordered-reference"
 _EMPTY = "empty-reference"
@@ -37,7 +250,7 @@ class _Given:
     converted: bool
 
 
-def references(document: Document, made: Outline) -> Iterator[Diagnostic]:
+def references(document: Document, made: NativeOutline) -> Iterator[Diagnostic]:
     """References that lead nowhere, or perhaps too early."""
     top = made.top
     given = _Given(_keys(top.get("inputs")), _keys(top.get("settings")), "converted_from" in top)
@@ -64,7 +277,7 @@ def references(document: Document, made: Outline) -> Iterator[Diagnostic]:
             yield _diagnostic(document, found, place)
 
 
-def expressions(document: Document, made: Outline) -> Iterator[Diagnostic]:
+def expressions(document: Document, made: NativeOutline) -> Iterator[Diagnostic]:
     """Expressions that cannot be understood, or that name what is not there."""
     for path, text, wants, scope in made.expressions:
         if text.strip():
@@ -73,7 +286,7 @@ def expressions(document: Document, made: Outline) -> Iterator[Diagnostic]:
             yield from expression_problems(document, one)
 
 
-def _seen_from(scope: Scope) -> tuple[frozenset[str], frozenset[str]]:
+def _seen_from(scope: ReferenceScope) -> tuple[frozenset[str], frozenset[str]]:
     """The steps that have ended where an expression is looked at, and all that are there."""
     seen: frozenset[str] = frozenset()
     there: frozenset[str] = frozenset()
@@ -90,7 +303,7 @@ def _keys(value: object) -> list[str]:
     return list(value) if isinstance(value, dict) else []
 
 
-def _value(text: str, scope: Scope, given: _Given) -> _Found | None:
+def _value(text: str, scope: ReferenceScope, given: _Given) -> _Found | None:
     ref = parse_ref(text)
     if ref is not None:
         return _read(ref, scope, given)
@@ -98,7 +311,7 @@ def _value(text: str, scope: Scope, given: _Given) -> _Found | None:
     return _Found("unknown-reference", problem, hint.partition("; for literal")[0])
 
 
-def _list(source: str, scope: Scope, given: _Given) -> _Found | None:
+def _list(source: str, scope: ReferenceScope, given: _Given) -> _Found | None:
     ref = parse_ref(source)
     if ref is not None and ref.of in ("result", "input", "item", "message", "previous_result"):
         return _read(ref, scope, given)
@@ -118,7 +331,7 @@ def _unread(written: str) -> _Found:
     return _Found(code, problem, hint)
 
 
-def _read(ref: Ref, scope: Scope, given: _Given) -> _Found | None:
+def _read(ref: Ref, scope: ReferenceScope, given: _Given) -> _Found | None:
     match ref.of:
         case "output" | "result":
             return _of_step(ref, scope)
@@ -143,13 +356,13 @@ def _known(ref: Ref, names: list[str], otherwise: str) -> _Found | None:
     return _Found("unknown-reference", f"no {ref.of} is called {ref.name}", hint)
 
 
-def _of_pass(ref: Ref, scope: Scope) -> _Found | None:
+def _of_pass(ref: Ref, scope: ReferenceScope) -> _Found | None:
     hint = _without_value(ref, scope)
     name = "outer." * ref.up + ref.of
     return _Found("unknown-reference", f"{name} has no value here", hint) if hint else None
 
 
-def _without_value(ref: Ref, scope: Scope) -> str | None:
+def _without_value(ref: Ref, scope: ReferenceScope) -> str | None:
     """Why a reference to the run or its pass has no value, or None."""
     inner = scope.loops[-1 - ref.up] if ref.up < len(scope.loops) else None
     match ref.of:
@@ -171,7 +384,7 @@ def _without_value(ref: Ref, scope: Scope) -> str | None:
             )
 
 
-def _of_step_before(ref: Ref, scope: Scope) -> _Found | None:
+def _of_step_before(ref: Ref, scope: ReferenceScope) -> _Found | None:
     """A step in the pass before is a step of the innermost loop."""
     hint = _without_value(Ref(of="previous"), scope)
     if hint:
@@ -183,7 +396,7 @@ def _of_step_before(ref: Ref, scope: Scope) -> _Found | None:
     return _Found("unknown-reference", f"no step of this loop is called {ref.name}", hint)
 
 
-def _of_step(ref: Ref, scope: Scope) -> _Found | None:
+def _of_step(ref: Ref, scope: ReferenceScope) -> _Found | None:
     for graph, step in reversed(scope.graphs):
         if ref.name not in graph.by_id:
             continue

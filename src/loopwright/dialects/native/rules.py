@@ -1,9 +1,8 @@
-"""Rules between the keys of one place: what excludes what, what is needed, what has no use."""
+"""Rules between the keys of one place: what excludes what, what is required, what has no use."""
 
 from collections.abc import Iterator
 
-from loopwright.dialects.native.checks import CheckSpec, WhenSpec
-from loopwright.dialects.native.lower_checks import OPERATORS
+from loopwright.dialects.native.checks import OPERATORS, CheckSpec, WhenSpec
 from loopwright.dialects.native.outline import (
     BODY_KEYS,
     CALL_KEYS,
@@ -13,20 +12,18 @@ from loopwright.dialects.native.outline import (
     RUN_KEYS,
     SCRIPT_KEYS,
     STEPS_KEYS,
-    BodyAt,
-    LoopAt,
+    BodyOutline,
+    LoopOutline,
     Mapping,
-    Outline,
+    NativeOutline,
     Path,
     checks_of,
 )
 from loopwright.dialects.native.surface import ForEachSpec, RepeatSpec
 from loopwright.dialects.native.templates import parse
-from loopwright.syntax.commands import USE_A_SCRIPT, operator
-from loopwright.syntax.diagnostic import Diagnostic
-from loopwright.syntax.document import Document
-from loopwright.syntax.fields import keys_of
-from loopwright.syntax.words import misspelt
+from loopwright.syntax.document import Diagnostic, Document, misspelt
+from loopwright.syntax.notations import USE_A_SCRIPT, operator
+from loopwright.syntax.validation import keys_of
 
 MAX_DEPTH = 3
 MAX_ITEMS = 1_000
@@ -116,7 +113,7 @@ _KINDS = {
 }
 
 
-def structure(document: Document, made: Outline) -> Iterator[Diagnostic]:
+def structure(document: Document, made: NativeOutline) -> Iterator[Diagnostic]:
     """All that breaks a rule between keys."""
     for body in made.bodies:
         yield from _body(document, body)
@@ -145,7 +142,7 @@ def structure(document: Document, made: Outline) -> Iterator[Diagnostic]:
 # -- bodies and steps ------------------------------------------------------------------------------
 
 
-def _body(document: Document, body: BodyAt) -> Iterator[Diagnostic]:
+def _body(document: Document, body: BodyOutline) -> Iterator[Diagnostic]:
     """One kind of body, and only options of that kind."""
     keys = dict(body.keys)
     if body.is_top:
@@ -166,7 +163,7 @@ def _body(document: Document, body: BodyAt) -> Iterator[Diagnostic]:
     yield from _values(document, body, kind)
 
 
-def _values(document: Document, body: BodyAt, kind: str) -> Iterator[Diagnostic]:
+def _values(document: Document, body: BodyOutline, kind: str) -> Iterator[Diagnostic]:
     """Values reach a script by its variables, and a program not at all."""
     script, env = body.value.get("script"), body.value.get("env")
     if kind == "script" and isinstance(script, str):
@@ -240,7 +237,7 @@ def _words(document: Document, path: Path, command: object) -> Iterator[Diagnost
 # -- loops -----------------------------------------------------------------------------------------
 
 
-def _loop(document: Document, loop: LoopAt, *, most: int | None) -> Iterator[Diagnostic]:
+def _loop(document: Document, loop: LoopOutline, *, most: int | None) -> Iterator[Diagnostic]:
     if most is not None and loop.depth > most:
         message = f"loops are nested more than {most} deep"
         yield _on_key(document, loop.path, "too-nested", message)
@@ -266,7 +263,7 @@ def _loop(document: Document, loop: LoopAt, *, most: int | None) -> Iterator[Dia
     yield from _people(document, loop)
 
 
-def _conversation(document: Document, loop: LoopAt, body: BodyAt) -> Iterator[Diagnostic]:
+def _conversation(document: Document, loop: LoopOutline, body: BodyOutline) -> Iterator[Diagnostic]:
     """A conversation and what is looked at in it go with a cycle, and a cycle has no other way to
     remember.
     """
@@ -287,7 +284,7 @@ def _conversation(document: Document, loop: LoopAt, body: BodyAt) -> Iterator[Di
         )
 
 
-def _people(document: Document, loop: LoopAt) -> Iterator[Diagnostic]:
+def _people(document: Document, loop: LoopOutline) -> Iterator[Diagnostic]:
     """A person is asked about a pass once."""
     asked = list(_asked(loop.value.get("until"), (*loop.path, "until")))
     if "gate" in loop.value and "for_each" not in loop.value:
@@ -307,7 +304,7 @@ def _asked(check: object, path: Path) -> Iterator[Path]:
             yield from _asked(part, (*path, key, number))
 
 
-def _each(document: Document, loop: LoopAt) -> Iterator[Diagnostic]:
+def _each(document: Document, loop: LoopOutline) -> Iterator[Diagnostic]:
     value, path = loop.value, loop.path
     excluded = [(*path, key) for key in _NOT_WITH_EACH if key in value]
     limits = value.get("limits")

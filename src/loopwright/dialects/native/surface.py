@@ -1,16 +1,26 @@
-"""What people write in a native definition: strict, and nothing unknown.
+"""The form of a native definition: its keys, strict, and recognition of a file.
 
-Only what can be said about one value at a time stands here. What holds between several (exactly
-one kind of step, a cap where one is needed, names that must exist) is in `rules.py` and
-`names.py`, so that one report tells everything.
+Only rules about one value at a time are here. Rules between several values (exactly one kind of
+step, a maximum where one is needed, names that must exist) are in `rules.py` and
+`references.py`, so that one report contains all findings.
+
+The JSON Schema of the format, for editors, is generated from these models.
 """
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, cast
 
 from pydantic import BeforeValidator, Field, JsonValue
 
 from loopwright.dialects.native.checks import CheckSpec, When
 from loopwright.dialects.native.fields import (
+    AGENT_HINT,
+    AGENTS_HINT,
+    AMOUNT_HINT,
+    CHECK_HINT,
+    COUNT_HINT,
+    IN_REPEAT,
+    LOOP_HINT,
+    MEMORY_HINT,
     AgentName,
     Argv,
     Count,
@@ -27,16 +37,6 @@ from loopwright.dialects.native.fields import (
     WorkspacePath,
     WorkspacePaths,
 )
-from loopwright.dialects.native.hints import (
-    AGENT_HINT,
-    AGENTS_HINT,
-    AMOUNT_HINT,
-    CHECK_HINT,
-    COUNT_HINT,
-    IN_REPEAT,
-    LOOP_HINT,
-    MEMORY_HINT,
-)
 from loopwright.dialects.native.parts import (
     AgentSpec,
     BudgetSpec,
@@ -46,8 +46,8 @@ from loopwright.dialects.native.parts import (
     InputSpec,
     JsonSchema,
     LoopLimitsSpec,
+    NativeModel,
     RetrySpec,
-    Surface,
     WorkspaceSpec,
 )
 from loopwright.model.policy import (
@@ -62,8 +62,23 @@ from loopwright.model.policy import (
     OutputMode,
     SessionMode,
 )
+from loopwright.model.record import JsonValue as SchemaValue
 from loopwright.model.sandbox import ConfinedLevel
-from loopwright.syntax.fields import HIDE, Maybe, fault
+from loopwright.syntax.validation import HIDDEN, HIDE, Maybe, fault
+
+NAME = "native"
+
+_SIGNS = ("agent", "agents", "budget", "goal", "repeat")
+
+
+def recognise(value: object) -> int:
+    """From 0 (not mine) to 100; native takes what no other dialect claims."""
+    if not isinstance(value, dict):
+        return 0
+    if "converted_from" in value:
+        return 100
+    return 50 if any(sign in value for sign in _SIGNS) else 10
+
 
 VERSION = 1
 
@@ -76,7 +91,7 @@ MemoryKind: TypeAlias = Literal[
 # -- what is done ----------------------------------------------------------------------------------
 
 
-class GivenSpec(Surface):
+class GivenSpec(NativeModel):
     """What steps are told that are a workflow of their own."""
 
     message: Maybe[Prose] = Field(
@@ -85,7 +100,7 @@ class GivenSpec(Surface):
     inputs: dict[InputName, str] = Field(default={}, description="Their inputs by name.")
 
 
-class CycleSpec(Surface):
+class CycleSpec(NativeModel):
     """One turn of a chat model, with all the tools that it asks for."""
 
     agent: Maybe[SpecLine] = Field(
@@ -110,7 +125,7 @@ class CycleSpec(Surface):
     )
 
 
-class BodySpec(Surface):
+class BodySpec(NativeModel):
     """What is done once: a call of an agent, a cycle of a chat model, a program, or steps."""
 
     agent: Maybe[SpecLine] = Field(
@@ -203,7 +218,7 @@ class BodySpec(Surface):
     approvals: OnAgentOnly = None
 
 
-class ForEachSpec(Surface):
+class ForEachSpec(NativeModel):
     """One pass for each item of a list."""
 
     items: Maybe[list[JsonValue]] = Field(default=None, description="The list, written out.")
@@ -235,7 +250,7 @@ def _word_is_kind(value: object) -> object:
     return {"kind": value} if isinstance(value, str) else value
 
 
-class MemorySpec(Surface):
+class MemorySpec(NativeModel):
     """What a pass knows of the passes before."""
 
     kind: MemoryKind
@@ -383,7 +398,7 @@ def _version(value: object) -> object:
 InRepeat: TypeAlias = Annotated[Any, IN_REPEAT, HIDE]
 
 
-class Definition(BodySpec):
+class NativeDefinition(BodySpec):
     """A loop definition."""
 
     max: InRepeat = None
@@ -455,3 +470,53 @@ class Definition(BodySpec):
         description="Written by `convert`: the dialect it comes from. Names are kept as that "
         "dialect allows them, and runs are listed under it.",
     )
+
+
+Node: TypeAlias = dict[str, SchemaValue]
+
+_DRAFT = "http://json-schema.org/draft-07/schema#"
+_EXAMPLE: Node = {
+    "name": "fix-tests",
+    "agent": "claude",
+    "goal": "Make the failing test suite pass.",
+    "repeat": {
+        "max": 10,
+        "until": {"all": [{"signal": "DONE"}, {"command": ["pytest", "-q"]}]},
+        "memory": "progress-log",
+    },
+    "budget": {"usd": 5, "time": "2h"},
+}
+
+
+def json_schema() -> Node:
+    """Draft 7, which every editor knows."""
+    made = cast("Node", NativeDefinition.model_json_schema(ref_template="#/definitions/{model}"))
+    definitions = made.pop("$defs", {})
+    tidy = cast("Node", _tidied(made))
+    return {
+        "$schema": _DRAFT,
+        "title": "Loopwright definition",
+        **{key: value for key, value in tidy.items() if key != "title"},
+        "examples": [_EXAMPLE],
+        "definitions": _tidied(definitions),
+    }
+
+
+def _tidied(value: SchemaValue) -> SchemaValue:
+    """Without the words that are known and refused, and without titles that say nothing."""
+    if isinstance(value, list):
+        return [_tidied(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {key: one for key, one in value.items() if not _is_hidden(one)}
+    is_properties = "type" not in kept and all(isinstance(one, dict) for one in kept.values())
+    if not is_properties:
+        kept = {key: one for key, one in kept.items() if (key, one) != ("default", None)}
+        kept.pop("title", None)
+        if "$ref" in kept and len(kept) > 1:  # draft 7 reads nothing that stands beside a $ref
+            kept["allOf"] = [{"$ref": kept.pop("$ref")}]
+    return {key: _tidied(one) for key, one in kept.items()}
+
+
+def _is_hidden(value: SchemaValue) -> bool:
+    return isinstance(value, dict) and HIDDEN in value

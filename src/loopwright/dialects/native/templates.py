@@ -1,8 +1,10 @@
-r"""Texts with places to fill: `{{input.branch}}`, `{{steps.plan.output}}`, `{{iteration}}`,
-`{{outer.iteration}}`, `{{previous | json}}` …
+r"""Templates: texts with references, such as `{{input.branch}}`.
 
-`\{{` is a literal `{{`. In a run of more than two braces the last two open the reference, and
-backslashes right before braces are doubled, so that every text can be written.
+Other references are `{{steps.plan.output}}`, `{{iteration}}`, `{{outer.iteration}}` and
+`{{previous | json}}`.
+
+`\{{` is a literal `{{`. In a sequence of more than two braces the last two open the reference,
+and backslashes directly before braces are doubled, so that every text can be written.
 """
 
 import re
@@ -13,8 +15,8 @@ from typing import cast, get_args
 import msgspec
 
 from loopwright.model.ids import is_id
-from loopwright.model.template import Lit, Ref, Source, Template
-from loopwright.syntax.words import suggest
+from loopwright.model.record import Lit, Ref, Source, Template
+from loopwright.syntax.document import suggest
 
 _BRACES = re.compile(r"(\\*)(\{{2,})")
 _TAIL = re.compile(r"(\\*)(\{*)\Z")
@@ -48,7 +50,7 @@ _ESCAPE = r"for literal braces write \{{"
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class TemplateMark:
     """A reference as it is written, with its braces, and where in its text it stands."""
 
     written: str
@@ -56,10 +58,10 @@ class Mark:
     ref: Ref | None = None
 
 
-def parse(text: str) -> tuple[Template, list[Mark]]:
+def parse(text: str) -> tuple[Template, list[TemplateMark]]:
     """The template, and each reference in it, also those whose form is wrong."""
     parts: list[Lit | Ref] = []
-    marks: list[Mark] = []
+    marks: list[TemplateMark] = []
     literal, at = "", 0
     while found := _BRACES.search(text, at):
         slashes, braces = found.groups()
@@ -72,7 +74,7 @@ def parse(text: str) -> tuple[Template, list[Mark]]:
         end = text.find("}}", at)
         written = text[at - 2 : end + 2] if end >= 0 else "{{"
         ref = parse_ref(written[2:-2].strip()) if end >= 0 else None
-        marks.append(Mark(written, at - 2, ref))
+        marks.append(TemplateMark(written, at - 2, ref))
         at = end + 2 if end >= 0 else at
         if ref:
             parts += [Lit(text=literal), ref] if literal else [ref]

@@ -7,8 +7,7 @@ of this dialect.
 May import: syntax, model, errors. Start at `surface.py`, then `lower.py`.
 """
 
-from loopwright.dialects.rondoflow.documents import recognise
 from loopwright.dialects.rondoflow.lower import NAME, assistant_id, lower, wanted
-from loopwright.dialects.rondoflow.schema import json_schema
+from loopwright.dialects.rondoflow.surface import json_schema, recognise
 
 __all__ = ["NAME", "assistant_id", "json_schema", "lower", "recognise", "wanted"]

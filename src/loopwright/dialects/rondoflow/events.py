@@ -1,14 +1,18 @@
-"""What this dialect's own door says: its event payloads and its loop state, from plain values.
+"""Event payloads and loop state in the format of RondoFlow, made from plain values.
 
-Inside a pass the order is iteration, progress, then the request for a review; a terminal event
-comes last. A pass that failed has no iteration event, and a loop that was stopped has none at all.
+Within an iteration the order is: iteration, progress, then the request for a review. A terminal
+event is last. A failed iteration has no iteration event, and a stopped loop has no terminal
+event.
+
+This module is loaded by name (`loopwright.operations.dialects`), so its name and the names of its
+functions are part of an interface.
 """
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias, TypedDict
 
 from loopwright.dialects.rondoflow.lower import PATTERN
-from loopwright.model.checks import Command, Person, Regex
+from loopwright.model.checks import CommandCheck, PersonCheck, Regex
 from loopwright.model.plan import Plan, only_repeat
 
 Payload: TypeAlias = dict[str, str | int]
@@ -18,7 +22,7 @@ EventName: TypeAlias = Literal[
 Status: TypeAlias = Literal["running", "paused", "completed", "failed"]
 
 
-class Event(NamedTuple):
+class RondoflowEvent(NamedTuple):
     """One event of a loop."""
 
     name: EventName
@@ -66,10 +70,10 @@ class LoopState(TypedDict):
     progressLog: list[str]
 
 
-def events_of_pass(done: Pass) -> list[Event]:
+def events_of_pass(done: Pass) -> list[RondoflowEvent]:
     """The events of one pass, in their order."""
     events = [
-        Event(
+        RondoflowEvent(
             "iteration",
             {
                 "iteration": done.iteration,
@@ -77,7 +81,7 @@ def events_of_pass(done: Pass) -> list[Event]:
                 "output": done.output,
             },
         ),
-        Event("progress", {"iteration": done.iteration, "learning": done.learning}),
+        RondoflowEvent("progress", {"iteration": done.iteration, "learning": done.learning}),
     ]
     if done.review is not None:
         review: Payload = {
@@ -85,20 +89,20 @@ def events_of_pass(done: Pass) -> list[Event]:
             "output": done.output,
             "loopId": done.review,
         }
-        events.append(Event("manual_approval_required", review))
+        events.append(RondoflowEvent("manual_approval_required", review))
     return events
 
 
-def event_of_end(end: End) -> Event | None:
+def event_of_end(end: End) -> RondoflowEvent | None:
     """The terminal event, or None for a loop that was stopped."""
     match end.outcome:
         case "completed":
             payload: Payload = {"totalIterations": end.iterations, "finalOutput": end.output}
-            return Event("completed", payload)
+            return RondoflowEvent("completed", payload)
         case "cancelled":
             return None
         case _:
-            return Event("failed", {"iteration": end.iterations, "error": _error(end)})
+            return RondoflowEvent("failed", {"iteration": end.iterations, "error": _error(end)})
 
 
 def _error(end: End) -> str:
@@ -140,9 +144,9 @@ def criteria_of(plan: Plan) -> CriteriaView:
     match loop.until if loop else None:
         case Regex(pattern=pattern):
             return {"type": "regex", "value": plan.settings.get(PATTERN, pattern)}
-        case Command(argv=argv):
+        case CommandCheck(argv=argv):
             return {"type": "test_pass", "value": " ".join(argv)}
-        case Person():
+        case PersonCheck():
             return {"type": "manual", "value": ""}
         case _:
             return {"type": "max_iterations", "value": ""}

@@ -1,47 +1,152 @@
-"""From an assistant document to the plan: one step, a loop around one call of the assistant."""
+"""Lowering of an assistant to a plan: one step, a loop around one call of the assistant.
+
+The regular expressions of this dialect are those of JavaScript, searched without regard to
+case. They are rewritten for the linear-time engine where the two syntaxes differ (`\u0041`,
+`[^]`, needless escapes). A pattern that the linear-time engine does not support runs unchanged
+in the JavaScript engine. A pattern that JavaScript itself rejects never matches.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
-from loopwright.dialects.rondoflow.documents import (
+from loopwright.dialects.rondoflow.surface import (
     CHOICE,
+    EXPORTED,
     PERSONA,
     POLICY_BUDGET,
+    UNAPPLIED,
+    Assistant,
+    AssistantPlace,
+    Criteria,
     Files,
+    LoopBudget,
     Path,
-    Place,
-    Wanted,
+    RondoflowFileRequest,
     assistants_of,
-    chosen,
+    choose_assistant,
+    is_budget,
     policy_budgets,
     wants_persona,
     with_decoded_criteria,
 )
-from loopwright.dialects.rondoflow.patterns import translate
-from loopwright.dialects.rondoflow.surface import (
-    EXPORTED,
-    UNAPPLIED,
-    Assistant,
-    Criteria,
-    LoopBudget,
-    is_budget,
-)
 from loopwright.model.actions import CallAgent, Repeat, Step
-from loopwright.model.checks import Cap, Check, Command, Person, Regex
+from loopwright.model.checks import Cap, Check, CommandCheck, PersonCheck, Regex
 from loopwright.model.ids import MAIN
-from loopwright.model.memory import ProgressLog
 from loopwright.model.plan import Agent, Input, Plan
-from loopwright.model.policy import NO_LIMITS, Limits, Retry
+from loopwright.model.policy import NO_LIMITS, Limits, ProgressLog, Retry
 from loopwright.model.record import JsonValue
-from loopwright.syntax.characters import check_text
-from loopwright.syntax.diagnostic import Diagnostic
-from loopwright.syntax.document import Document
-from loopwright.syntax.fields import keys_of
-from loopwright.syntax.validation import validate
-from loopwright.syntax.words import suggest
+from loopwright.syntax.document import Diagnostic, Document, check_text, suggest
+from loopwright.syntax.patterns import Engine, engine_fault, javascript_problem
+from loopwright.syntax.validation import keys_of, validate
+
+_TOKEN = re.compile(
+    r"""
+      \\u(?P<unit>[0-9a-fA-F]{4})
+    | \\x(?P<byte>[0-9a-fA-F]{2})
+    | \\c(?P<control>[A-Za-z])
+    | \\(?P<reference>[1-9]|k<|B)
+    | \\(?P<escape>.)
+    | (?P<nothing>\[\]) | (?P<anything>\[\^\])
+    | (?P<open>\[\^?) | (?P<close>\])
+    | \((?P<look>\?<?[=!])
+    | \{(?P<many>\d{4,}|\d+,\d{4,})
+    | (?P<other>.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+# Letters that mean something behind a backslash; any other is just itself.
+_MEANINGFUL = frozenset("dDwWsSbfnrtv0")
+# White space of JavaScript beyond that of the linear engine: models write such blanks.
+_BLANKS = r"\s\x0b\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}\x{feff}"
+
+
+class Pattern(NamedTuple):
+    """What became of a pattern: the text for its engine, what to warn of (`code`), and whether it
+    never matches or cannot be run at all.
+    """
+
+    text: str
+    engine: Engine = "linear"
+    code: str | None = None
+    says: str = ""
+    never: bool = False
+    refused: bool = False
+
+
+def translate(pattern: str) -> Pattern:
+    """The pattern for the engine that runs it."""
+    problem = javascript_problem(pattern)
+    if problem is not None:
+        deep = "nested" in problem
+        code = "regex-too-big" if deep else "bad-regex"
+        return Pattern(pattern, code=code, says=problem, never=not deep, refused=deep)
+    if _backtracks(pattern):
+        return Pattern(pattern, "javascript")
+    text = _rewritten(pattern)
+    fault = engine_fault(text, ignore_case=True)
+    if fault is None:
+        return Pattern(text)
+    if fault.code == "matches-everything":
+        return Pattern(pattern, "javascript", fault.code, fault.message)
+    return Pattern(pattern, "javascript")
+
+
+def _backtracks(pattern: str) -> bool:
+    """Whether a pattern looks around, refers back to a group, or repeats a thousand times; `\\B` of
+    RE2 also matches inside of a character.
+    """
+    inside = False
+    for token in _TOKEN.finditer(pattern):
+        was_inside, inside = inside, _inside_after(token, inside=inside)
+        if not was_inside and (token["look"] or token["reference"] or token["many"]):
+            return True
+    return False
+
+
+def _inside_after(token: "re.Match[str]", *, inside: bool) -> bool:
+    """Whether a class is open behind a token; inside one, [ is a plain character."""
+    if inside:
+        return not (token["close"] or token["nothing"])
+    return bool(token["open"])
+
+
+def _rewritten(pattern: str) -> str:
+    text, inside = "", False
+    for token in _TOKEN.finditer(pattern):
+        text += _spelled(token, inside=inside)
+        inside = _inside_after(token, inside=inside)
+    return text
+
+
+def _spelled(token: "re.Match[str]", *, inside: bool) -> str:
+    """One token the way the linear engine spells it."""
+    if token["unit"]:
+        return f"\\x{{{token['unit']}}}"
+    if token["control"]:
+        return f"\\x{ord(token['control'].upper()) - 64:02x}"
+    if token["escape"]:
+        return _escape(token["escape"], inside=inside)
+    if inside and (token["open"] or token["nothing"] or token["anything"]):
+        return "\\" + token[0]
+    if token["nothing"]:
+        return r"[^\s\S]"
+    return r"[\s\S]" if token["anything"] else token[0]
+
+
+def _escape(letter: str, *, inside: bool) -> str:
+    if letter == "b" and inside:
+        return "\\x08"
+    if letter == "s":
+        return _BLANKS if inside else f"[{_BLANKS}]"
+    if letter == "S" and not inside:
+        return f"[^{_BLANKS}]"
+    if letter.isalpha() and letter not in _MEANINGFUL:
+        return letter
+    return f"\\{letter}"
+
 
 NAME = "rondoflow"
 AGENT = "assistant"
@@ -59,17 +164,21 @@ _LOOP_WORDS = ("loopEnabled", "loopCriteria", "maxIterations", "loopBudget", "bu
 _SHELL_SIGNS = re.compile(r"&&|\|\||[|;<>`]|\$[A-Za-z({]|[\"']|(?:^|\s)&(?:\s|$)")
 
 
-def wanted(document: Document, files: Files) -> list[Wanted]:
+def wanted(document: Document, files: Files) -> list[RondoflowFileRequest]:
     """The file with the persona of an assistant that comes from a catalog."""
-    return [Wanted(PERSONA)] if wants_persona(document.value) and PERSONA not in files else []
+    return (
+        [RondoflowFileRequest(PERSONA)]
+        if wants_persona(document.value) and PERSONA not in files
+        else []
+    )
 
 
 def assistant_id(value: JsonValue, given: Mapping[str, JsonValue]) -> str | None:
     """The id of the assistant that runs."""
     places = assistants_of(value)
     if places is None:
-        places = [Place((), value)] if isinstance(value, dict) else []
-    place = chosen(places, given.get(CHOICE))
+        places = [AssistantPlace((), value)] if isinstance(value, dict) else []
+    place = choose_assistant(places, given.get(CHOICE))
     return place.id if place is not None else None
 
 
@@ -82,10 +191,10 @@ def lower(
     if places is None:
         if not isinstance(document.value, dict):
             return None, validate(Assistant, document)[1]
-        places = [Place((), document.value)]
+        places = [AssistantPlace((), document.value)]
     if not places:
         return None, [document.error("no-assistant", "there is no assistant in this file")]
-    place = chosen(places, given.get(CHOICE))
+    place = choose_assistant(places, given.get(CHOICE))
     if place is None and CHOICE in given:
         return None, [_unknown_choice(document, places, given[CHOICE])]
     is_open = place is None
@@ -103,14 +212,16 @@ def lower(
     return _plan(assistant, system, inputs, _budget(assistant, place)), problems
 
 
-def _budget(assistant: Assistant, place: Place) -> float | None:
+def _budget(assistant: Assistant, place: AssistantPlace) -> float | None:
     """USD that one iteration may cost: the smallest of all limits, as policies only tighten."""
     allowed = [one for _, one in policy_budgets(place.value) if is_budget(one)]
     known = [*allowed, *([assistant.budget] if assistant.budget is not None else [])]
     return min(known, default=None)
 
 
-def _choice(places: list[Place], place: Place, *, is_open: bool) -> dict[str, Input]:
+def _choice(
+    places: list[AssistantPlace], place: AssistantPlace, *, is_open: bool
+) -> dict[str, Input]:
     if len(places) == 1:
         return {}
     names = ", ".join(one.name for one in places)
@@ -118,7 +229,7 @@ def _choice(places: list[Place], place: Place, *, is_open: bool) -> dict[str, In
     return {CHOICE: Input(description=f"One of: {names}", required=is_open, default=default)}
 
 
-def _several(document: Document, places: list[Place]) -> Diagnostic:
+def _several(document: Document, places: list[AssistantPlace]) -> Diagnostic:
     looping = [one for one in places if one.loops] or places
     names = ", ".join(one.name for one in looping)
     hint = f"set the input {CHOICE} to the name or the id of one: {names}"
@@ -128,7 +239,9 @@ def _several(document: Document, places: list[Place]) -> Diagnostic:
     return document.warning("several-assistants", message, at=places[0].path, hint=hint)
 
 
-def _unknown_choice(document: Document, places: list[Place], wanted: JsonValue) -> Diagnostic:
+def _unknown_choice(
+    document: Document, places: list[AssistantPlace], wanted: JsonValue
+) -> Diagnostic:
     near = suggest(str(wanted), [one.name for one in places])
     names = ", ".join(one.name for one in places)
     same = [one for one in places if one.name == wanted]
@@ -141,7 +254,7 @@ def _unknown_choice(document: Document, places: list[Place], wanted: JsonValue) 
 
 
 def _checked(
-    document: Document, place: Place, *, alone: bool
+    document: Document, place: AssistantPlace, *, alone: bool
 ) -> tuple[Assistant | None, list[Diagnostic]]:
     """The assistant at a place, and everything that is to be said about it."""
     assistant, problems = validate(Assistant, document, root=place.path)
@@ -154,7 +267,7 @@ def _checked(
     return assistant, problems
 
 
-def _rules(document: Document, place: Place) -> Iterator[Diagnostic]:
+def _rules(document: Document, place: AssistantPlace) -> Iterator[Diagnostic]:
     """What concerns several keys, or must be visible."""
     value = place.value
     if value.get("loopEnabled") in (None, False):
@@ -180,7 +293,7 @@ def _rules(document: Document, place: Place) -> Iterator[Diagnostic]:
             yield document.error("hidden-character", problem, at=(*place.path, *path))
 
 
-def _fields(document: Document, place: Place) -> Iterator[Diagnostic]:
+def _fields(document: Document, place: AssistantPlace) -> Iterator[Diagnostic]:
     """Fields that have no effect: one warning for all, and one for each that would have changed
     what the assistant does. A loop setting that is misspelt is an error.
     """
@@ -232,7 +345,7 @@ def _matters(key: str, value: object) -> bool:
     return value not in (None, False, "", [], {}, 0)
 
 
-def _criterion(document: Document, place: Place) -> Iterator[Diagnostic]:
+def _criterion(document: Document, place: AssistantPlace) -> Iterator[Diagnostic]:
     criteria = place.value.get("loopCriteria")
     if not isinstance(criteria, dict):
         return
@@ -326,9 +439,9 @@ def _check(criteria: Criteria | None) -> Check:
                 pattern=found.text, ignore_case=True, engine=found.engine, invalid=found.never
             )
         case Criteria(type="test_pass", value=str(value)):
-            return Command(argv=tuple(value.split()), timeout_ms=TEST_TIMEOUT_MS)
+            return CommandCheck(argv=tuple(value.split()), timeout_ms=TEST_TIMEOUT_MS)
         case Criteria(type="manual"):
-            return Person(answers=("approve", "reject", "continue"), rejected=REJECTED)
+            return PersonCheck(answers=("approve", "reject", "continue"), rejected=REJECTED)
         case _:
             return Cap()
 

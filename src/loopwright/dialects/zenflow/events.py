@@ -1,10 +1,10 @@
-"""What happened in a run as the events of this dialect, in their order.
+"""Events of a run in the format of ZenFlow, in their order.
 
-Events of a run come in as plain values, the way they stand on disk; `read` gives the text behind
-one that is stored elsewhere. The fields of an event stand beside its type, as lines of this
-dialect have them: `stepId`, `agent`, `message`, `duration`, `tokens`, `error`, `data`. Every
-iteration of a loop whose step is repeated itself has an id of its own (`check.0`, `deploy[1]`), so
-that an id ends once.
+Events of the log come in as plain values, as they are stored; `read` returns a text that is
+stored elsewhere. The fields of an event are next to its type, as in the lines of ZenFlow:
+`stepId`, `agent`, `message`, `duration`, `tokens`, `error`, `data`. Every iteration of a loop
+whose step is itself repeated has its own id (`check.0`, `deploy[1]`), so that each id ends only
+once.
 """
 
 import re
@@ -14,13 +14,12 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from loopwright.model.actions import Action, CallAgent, Repeat, Step, Steps
 from loopwright.model.plan import Plan
-from loopwright.model.record import JsonValue
-from loopwright.model.template import Items
+from loopwright.model.record import JsonValue, LiteralItems
 
-Fact: TypeAlias = Mapping[str, Any]
+LogEvent: TypeAlias = Mapping[str, Any]
 Fields: TypeAlias = dict[str, JsonValue]
 Read: TypeAlias = Callable[[JsonValue], str]
-Told: TypeAlias = Iterator[tuple[str, Fields]]
+EventLines: TypeAlias = Iterator[tuple[str, Fields]]
 
 COORDINATOR = "coordinator"
 MESSAGE_TYPES = {"info": 0, "cancel": 1, "context_update": 2, "reply": 3, "tell": 0}
@@ -28,7 +27,7 @@ _TOKEN = re.compile(r"[^.\[\]]+|\[\d+\]")
 _SECOND, _MINUTE = 1_000, 60_000
 
 
-class Event(NamedTuple):
+class ZenflowEvent(NamedTuple):
     """One event; `payload` are the fields that stand beside its type."""
 
     type: str
@@ -37,7 +36,7 @@ class Event(NamedTuple):
     path: str = ""
 
 
-class Place(NamedTuple):
+class EventPlace(NamedTuple):
     """A place of a run: a step, an iteration of a loop, or a turn of a model within one of them.
     `id` is the step or iteration that it belongs to.
     """
@@ -50,7 +49,7 @@ class Place(NamedTuple):
     total: int
 
 
-def place_at(plan: Plan, path: str) -> Place | None:
+def place_at(plan: Plan, path: str) -> EventPlace | None:
     """The place that a path names; None for the run itself and for steps that nobody planned."""
     steps, found = plan.steps, None
     at = ""
@@ -62,7 +61,7 @@ def place_at(plan: Plan, path: str) -> Place | None:
             if index is None:
                 return None
             step = steps[index]
-            found = Place(at, "step", step, step.action, index, len(steps))
+            found = EventPlace(at, "step", step, step.action, index, len(steps))
         elif found is None:
             return None
         elif isinstance(found.action, Repeat):
@@ -84,7 +83,7 @@ def go_duration(ms: int) -> str:
     return f"{before}{seconds}s"
 
 
-def _tokens(usage: Fact | None) -> Fields:
+def _tokens(usage: LogEvent | None) -> Fields:
     """What was used; empty where nothing is known."""
     if not usage:
         return {}
@@ -117,26 +116,26 @@ class Rendering:
         self._used: dict[str, int] = {"input_tokens": 0, "output_tokens": 0}
         self._turns: dict[str, int] = {}
 
-    def events(self, fact: Fact) -> Iterator[Event]:
+    def events(self, fact: LogEvent) -> Iterator[ZenflowEvent]:
         """The events of the next one."""
         render = _RENDER.get(fact["kind"])
         path = str(fact.get("path", ""))
         for name, fields in render(self, fact, path) if render is not None else ():
-            yield Event(name, fields, fact["at"], path)
+            yield ZenflowEvent(name, fields, fact["at"], path)
 
     # -- the run -----------------------------------------------------------------------------------
 
-    def _started(self, fact: Fact, _: str) -> Told:
+    def _started(self, fact: LogEvent, _: str) -> EventLines:
         self._began[""] = fact["at"]
         data: Fields = {"total": len(self._plan.steps)}
         yield "workflow_start", {"message": self._plan.name, "data": data}
 
-    def _reopened(self, fact: Fact, _: str) -> Told:
+    def _reopened(self, fact: LogEvent, _: str) -> EventLines:
         self._began[""] = fact["at"]
         data: Fields = {"total": len(self._plan.steps), "resumed": True}
         yield "workflow_start", {"message": self._plan.name, "data": data}
 
-    def _finished(self, fact: Fact, _: str) -> Told:
+    def _finished(self, fact: LogEvent, _: str) -> EventLines:
         error = fact.get("error") or {}
         status = str(fact["outcome"])
         if fact.get("reason") == "partial":
@@ -152,34 +151,34 @@ class Rendering:
 
     # -- steps -------------------------------------------------------------------------------------
 
-    def _begins(self, place: Place, at: int) -> Told:
+    def _begins(self, place: EventPlace, at: int) -> EventLines:
         self._began[place.id] = at
         data: Fields = {"index": place.number, "total": place.total}
         action = place.action
         if place.kind == "step" and isinstance(action, Repeat):
             data["loop_type"] = "repeat" if action.each is None else "forEach"
-            if action.each is not None and isinstance(action.each.items, Items):
+            if action.each is not None and isinstance(action.each.items, LiteralItems):
                 data["items"] = len(action.each.items.values)
         elif place.kind == "step" and isinstance(action, Steps):
             data["include"] = True
         yield "step_start", {"stepId": place.id, **self._agent(action), "data": data}
 
-    def _step_started(self, fact: Fact, path: str) -> Told:
+    def _step_started(self, fact: LogEvent, path: str) -> EventLines:
         place = place_at(self._plan, path)
         if place is not None:
             yield from self._begins(place, fact["at"])
 
-    def _iteration_started(self, fact: Fact, path: str) -> Told:
+    def _iteration_started(self, fact: LogEvent, path: str) -> EventLines:
         place = place_at(self._plan, path)
         if place is not None and place.kind == "iteration" and isinstance(place.action, CallAgent):
             yield from self._begins(place, fact["at"])
 
-    def _iteration_finished(self, fact: Fact, path: str) -> Told:
+    def _iteration_finished(self, fact: LogEvent, path: str) -> EventLines:
         place = place_at(self._plan, path)
         if place is not None and place.kind == "iteration" and isinstance(place.action, CallAgent):
             yield from self._ends(place, fact)
 
-    def _step_finished(self, fact: Fact, path: str) -> Told:
+    def _step_finished(self, fact: LogEvent, path: str) -> EventLines:
         place = place_at(self._plan, path)
         if place is None:
             return
@@ -188,7 +187,7 @@ class Rendering:
                 self._used[name] += (fact.get("usage") or {}).get(name, 0)
         yield from self._ends(place, fact)
 
-    def _ends(self, place: Place, fact: Fact) -> Told:
+    def _ends(self, place: EventPlace, fact: LogEvent) -> EventLines:
         status, error = fact.get("status", "completed"), fact.get("error") or {}
         began = self._began.pop(place.id, fact["at"])
         fields: Fields = {
@@ -204,7 +203,7 @@ class Rendering:
         else:
             yield "error", {**fields, "error": error.get("detail") or error.get("type") or status}
 
-    def _step_skipped(self, fact: Fact, path: str) -> Told:
+    def _step_skipped(self, fact: LogEvent, path: str) -> EventLines:
         error = fact.get("error") or {}
         if fact.get("status") == "failed":
             yield "error", {"stepId": path, "error": error.get("detail") or fact["reason"]}
@@ -212,7 +211,7 @@ class Rendering:
         reason = "condition false" if fact["reason"] == "condition" else str(fact["reason"])
         yield "step_skipped", {"stepId": path, "message": reason}
 
-    def _verdict(self, fact: Fact, path: str) -> Told:
+    def _verdict(self, fact: LogEvent, path: str) -> EventLines:
         """A judge that could not be asked does not end its loop."""
         if fact.get("check") != "judge" or fact.get("verdict") != "error":
             return
@@ -231,7 +230,7 @@ class Rendering:
 
     # -- agents and their tools --------------------------------------------------------------------
 
-    def _requested(self, fact: Fact, path: str) -> Told:
+    def _requested(self, fact: LogEvent, path: str) -> EventLines:
         call = fact["call"]
         if call["do"] not in ("agent", "model", "tool"):
             return
@@ -260,7 +259,7 @@ class Rendering:
         found = self._plan.agents.get(agent)
         return {"model": "" if found is None else found.model or found.spec or ""}
 
-    def _answered(self, fact: Fact, _: str) -> Told:
+    def _answered(self, fact: LogEvent, _: str) -> EventLines:
         effect = self._effects.pop(fact["effect"], None)
         if effect is None:
             return
@@ -276,7 +275,7 @@ class Rendering:
         data = {"phase": "response", **self._model(effect.agent)}
         yield "agent_turn", {**about, **_tokens(fact.get("usage")), **failed, "data": data}
 
-    def _activity(self, fact: Fact, _: str) -> Told:
+    def _activity(self, fact: LogEvent, _: str) -> EventLines:
         """Tools that an agent has used by itself; those that the engine runs are told elsewhere."""
         effect = self._effects.get(fact["effect"])
         if effect is None or effect.tool:
@@ -297,7 +296,7 @@ class Rendering:
 
     # -- messages ----------------------------------------------------------------------------------
 
-    def _sent(self, fact: Fact, _: str) -> Told:
+    def _sent(self, fact: LogEvent, _: str) -> EventLines:
         sender, kind = str(fact.get("sender", "")), MESSAGE_TYPES[fact.get("intent", "info")]
         self._messages[fact.get("message", "")] = (sender, kind)
         text = self._read(fact["text"])
@@ -306,7 +305,7 @@ class Rendering:
         if sender == COORDINATOR:
             yield "coordinator_message", {"stepId": COORDINATOR, "message": text, "data": data}
 
-    def _delivered(self, fact: Fact, _: str) -> Told:
+    def _delivered(self, fact: LogEvent, _: str) -> EventLines:
         for message in fact.get("messages", ()):
             sender, kind = self._messages.pop(message, ("", 0))
             data: Fields = {"from": sender, "msg_type": kind}
@@ -315,7 +314,7 @@ class Rendering:
             else:
                 yield "agent_inbox_drain", {"stepId": fact["to"], "data": data}
 
-    def _dropped(self, fact: Fact, _: str) -> Told:
+    def _dropped(self, fact: LogEvent, _: str) -> EventLines:
         known, kind = self._messages.pop(fact["message"], ("", 0))
         sender = str(fact.get("sender") or known)
         data: Fields = {
@@ -327,16 +326,16 @@ class Rendering:
         }
         yield "message_dropped", {"stepId": sender, "message": fact.get("detail", ""), "data": data}
 
-    def _narrated(self, fact: Fact, _: str) -> Told:
+    def _narrated(self, fact: LogEvent, _: str) -> EventLines:
         text = self._read(fact["text"])
         yield "coordinator_narration", {"stepId": COORDINATOR, "message": text}
 
-    def _finalized(self, fact: Fact, _: str) -> Told:
+    def _finalized(self, fact: LogEvent, _: str) -> EventLines:
         text = self._read(fact.get("summary", ""))
         yield "coordinator_synthesis", {"stepId": COORDINATOR, "message": text}
 
 
-_RENDER: Mapping[str, Callable[[Rendering, Fact, str], Told]] = {
+_RENDER: Mapping[str, Callable[[Rendering, LogEvent, str], EventLines]] = {
     "run.started": Rendering._started,
     "run.reopened": Rendering._reopened,
     "run.finished": Rendering._finished,

@@ -1,53 +1,235 @@
-"""From a workflow to the plan: every default filled in, every included file in its place."""
+"""Lowering of a workflow to a plan.
 
-from collections.abc import Mapping
+All findings are in one report. Every default and every included file is filled in, and the
+agents, attempts, timeouts and loops of a workflow become those of the model.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from loopwright.dialects.zenflow.checking import Checked, check
-from loopwright.dialects.zenflow.fields import inside as path_inside
-from loopwright.dialects.zenflow.files import FileProblem, Path, Wanted
-from loopwright.dialects.zenflow.loops import lower_loop
-from loopwright.dialects.zenflow.parts import DEFAULT_PARALLEL, Agents, at_most, lower_retry
+import msgspec
+
+from loopwright.dialects.zenflow.loader import ZenflowLoader, ZenflowUnit
+from loopwright.dialects.zenflow.outline import (
+    Path,
+    ZenflowFileProblem,
+    ZenflowFileRequest,
+    ZenflowOutline,
+)
+from loopwright.dialects.zenflow.references import agents, expressions, graphs
+from loopwright.dialects.zenflow.rules import structure
 from loopwright.dialects.zenflow.surface import (
     NOT_ISOLATED,
+    AgentSpec,
     LoopSpec,
     Options,
     StepSpec,
-    Workflow,
+    ZenflowWorkflow,
 )
-from loopwright.dialects.zenflow.tool_steps import lower_tool
-from loopwright.dialects.zenflow.tree import Tree
-from loopwright.dialects.zenflow.units import Loader, Unit
-from loopwright.model.actions import Action, CallAgent, Step, Steps
-from loopwright.model.checks import Judge
-from loopwright.model.expr import Cel
-from loopwright.model.plan import Coordinator, Plan
-from loopwright.model.policy import NO_WORKSPACE_POLICY, OnFailure, WorkspacePolicy
-from loopwright.model.record import JsonValue
-from loopwright.model.template import literal
-from loopwright.syntax.diagnostic import MAX_PROBLEMS, Diagnostic
-from loopwright.syntax.document import Document
+from loopwright.dialects.zenflow.surface import inside as path_inside
+from loopwright.dialects.zenflow.tools import lower_tool, tool_steps
+from loopwright.model.access import family_of
+from loopwright.model.actions import Action, CallAgent, Cel, Each, Repeat, Step, Steps
+from loopwright.model.checks import AnyOf, Cap, Check, Expr, Judge
+from loopwright.model.plan import Agent, Coordinator, Plan
+from loopwright.model.policy import (
+    NO_LIMITS,
+    NO_WORKSPACE_POLICY,
+    RETRYABLE,
+    AtCap,
+    Limits,
+    OnFailure,
+    OutputMode,
+    PreviousOutput,
+    Retry,
+    WorkspacePolicy,
+)
+from loopwright.model.record import ItemsExpr, ItemSource, JsonValue, LiteralItems, literal
+from loopwright.syntax.document import MAX_PROBLEMS, Diagnostic, Document, in_order
+from loopwright.syntax.validation import validate
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedUnit:
+    """A unit after all rules."""
+
+    flow: ZenflowWorkflow | None
+    problems: list[Diagnostic]
+
+
+def check(unit: ZenflowUnit) -> CheckedUnit:
+    """The workflow of a unit, and all that is wrong with it."""
+    flow, problems = validate(ZenflowWorkflow, unit.document)
+    problems += unit.problems
+    if isinstance(unit.document.value, dict):
+        for rule in (structure, graphs, agents, expressions, tool_steps):
+            problems += _first(rule(unit.document, unit.tree))
+    return CheckedUnit(flow, in_order(problems))
+
+
+def _first(found: Iterator[Diagnostic]) -> Iterator[Diagnostic]:
+    """As many as a person will read; finding near misses for thousands would take its time."""
+    errors = 0
+    for one in found:
+        yield one
+        errors += one.severity == "error"
+        if errors == MAX_PROBLEMS:
+            return
+
+
+DEFAULT_PARALLEL = 5
+DEFAULT_TURNS = 50
+DEFAULT_MAX_RETRIES = 2
+"""A provider that asks to come back later does not end a run."""
+
+ONCE = Retry()
+
+
+def lower_retry(step: StepSpec, options: Options) -> Retry:
+    """`retries` tries the whole step again; without it only a model call is, on its own account."""
+    if step.retries:
+        return Retry(attempts=step.retries + 1, on=("any",))
+    if step.include is not None or (step.loop is not None and step.loop.steps is not None):
+        return ONCE  # the steps inside have tries of their own
+    calls = options.max_retries if step.max_retries is None else step.max_retries
+    return Retry(attempts=(DEFAULT_MAX_RETRIES if calls is None else calls) + 1, on=RETRYABLE)
+
+
+def at_most(*times: int | None) -> Limits:
+    """The limits that say no more than a time."""
+    wall_ms = shorter(*times)
+    return NO_LIMITS if wall_ms is None else Limits(wall_ms=wall_ms)
+
+
+def shorter(*times: int | None) -> int | None:
+    """The shortest of some times; 0 is the same as none."""
+    return min((one for one in times if one), default=None)
+
+
+@dataclass(slots=True)
+class ZenflowAgents:
+    """The agents of a plan. Those of an included workflow have its step's path before their name,
+    and a step with a model of its own calls a copy of its agent.
+    """
+
+    made: dict[str, Agent] = field(default_factory=dict)
+    default: str = ""
+
+    def define(self, flow: ZenflowWorkflow, texts: Mapping[Path, str], *, prefix: str) -> None:
+        """Take over the agents of a workflow."""
+        for name, spec in (flow.agents or {}).items():
+            # Without a prompt the description is all that is known of the role.
+            system = texts.get(("agents", name, "prompt")) or spec.description
+            self.made[prefix + name] = _agent(spec, system)
+
+    def call(self, name: str | None, model: str | None) -> str:
+        """The name under which an agent is called; a step that names none gets a plain one."""
+        name = self._plain() if name is None else name
+        if model is None or self.made[name].model == model:
+            return name
+        copy = f"{name}@{model}"
+        self.made[copy] = msgspec.structs.replace(self.made[name], model=model)
+        return copy
+
+    def _plain(self) -> str:
+        if not self.default:
+            self.default = "default"
+            while self.default in self.made:
+                self.default += "-agent"
+            self.made[self.default] = Agent(max_turns=DEFAULT_TURNS, options=_ANY_COMMAND)
+        return self.default
+
+
+_ANY_COMMAND: dict[str, JsonValue] = {"commands": {"allow": ["*"]}}
+"""What `bash` means: any command, in a sandbox in which only the workspace can be written."""
+
+
+def _has_shell(spec: AgentSpec) -> bool:
+    """Whether `bash` is among the tools of an agent, and not among those taken away."""
+    has = "tools" not in spec.model_fields_set or _is_shell(spec.tools)
+    return has and not _is_shell(spec.disallowed_tools or ())
+
+
+def _is_shell(names: Iterable[str]) -> bool:
+    return any((family := family_of(name)) is not None and family.name == "bash" for name in names)
+
+
+def _agent(spec: AgentSpec, system: str) -> Agent:
+    options = {} if spec.top_p is None else {"top_p": spec.top_p}
+    return Agent(
+        system=system,
+        model=spec.model,
+        tools=tuple(spec.tools) if "tools" in spec.model_fields_set else None,
+        deny_tools=tuple(spec.disallowed_tools or ()),
+        max_turns=spec.max_turns or DEFAULT_TURNS,
+        temperature=spec.temperature,
+        options={**options, **(_ANY_COMMAND if _has_shell(spec) else {})},
+    )
+
+
+def lower_loop(spec: LoopSpec, body: Action, *, judge: Check | None, pass_ms: int) -> Repeat:
+    """The loop around a body. `pass_ms` is how long a pass may take if the loop does not say."""
+    output: OutputMode = "all" if spec.output_mode == "cumulative" else "last"
+    pass_wall_ms = shorter(spec.iteration_timeout or pass_ms)
+    limits = Limits(pass_wall_ms=pass_wall_ms) if pass_wall_ms else NO_LIMITS
+    if spec.for_each is not None:
+        each = _each(spec, spec.for_each)
+        return Repeat(body=body, each=each, output=output, limits=limits)
+    checks: list[Check] = [Expr(text=spec.until)] if spec.until is not None else []
+    checks += [judge] if judge is not None else []
+    # With nothing but a number of passes to end it, making them all is the goal.
+    at_cap: AtCap = (spec.on_exhausted or "fail") if checks else "complete"
+    return Repeat(
+        body=body,
+        max=spec.max_iterations,
+        until=_any_of(checks),
+        memory=PreviousOutput(by_step=True),
+        at_cap=at_cap,
+        output=output,
+        delay_ms=spec.delay or 0,
+        limits=limits,
+        broken_after=0,  # a judge that cannot be asked has not stopped the loop
+    )
+
+
+def _any_of(checks: list[Check]) -> Check:
+    """The expression is asked before the judge; one that is true spares it."""
+    if len(checks) > 1:
+        return AnyOf(parts=tuple(checks))
+    return checks[0] if checks else Cap()
+
+
+def _each(spec: LoopSpec, listed: str | list[JsonValue]) -> Each:
+    items: ItemSource = (
+        ItemsExpr(expr=listed) if isinstance(listed, str) else LiteralItems(values=tuple(listed))
+    )
+    return Each(
+        items=items,
+        parallel=spec.max_concurrency or None,
+        on_item_error=spec.on_item_failure or "stop",
+    )
+
 
 NAME = "zenflow"
 COORDINATOR = "coordinator"
 
-Files = Mapping[str, bytes | FileProblem]
+Files = Mapping[str, bytes | ZenflowFileProblem]
 
 _NO_FILES: Files = MappingProxyType({})
 _ON_FAILURE: dict[str | None, OnFailure] = {"skip-dependents": "skip", "abort": "abort"}
 
 
-def wanted(document: Document, files: Files = _NO_FILES) -> list[Wanted]:
+def wanted(document: Document, files: Files = _NO_FILES) -> list[ZenflowFileRequest]:
     """The files that this workflow asks for and that are not there yet."""
-    loader = Loader(files, document.file)
+    loader = ZenflowLoader(files, document.file)
     loader.first(document)
     return list(loader.wanted.values())
 
 
 def lower(document: Document, files: Files = _NO_FILES) -> tuple[Plan | None, list[Diagnostic]]:
     """The plan, or all that is wrong; a plan may come with warnings."""
-    loader = Loader(files, document.file)
+    loader = ZenflowLoader(files, document.file)
     first = loader.first(document)
     checked = {unit: check(unit) for unit in (first, *loader.units.values())}
     problems = [one for found in checked.values() for one in found.problems] + loader.broken
@@ -60,8 +242,8 @@ def lower(document: Document, files: Files = _NO_FILES) -> tuple[Plan | None, li
 class _Scope:
     """The workflow file that is being lowered, and what it has from the one that includes it."""
 
-    unit: Unit
-    flow: Workflow
+    unit: ZenflowUnit
+    flow: ZenflowWorkflow
     options: Options
     prefix: str = ""
     step_ms: int = 0
@@ -76,7 +258,7 @@ class _Scope:
         return (self.flow.agents or {})[agent].result_schema
 
 
-def _coordinator(flow: Workflow, tree: Tree) -> Coordinator | None:
+def _coordinator(flow: ZenflowWorkflow, tree: ZenflowOutline) -> Coordinator | None:
     """An agent of this name that no step works with and no loop is judged by coordinates."""
     if COORDINATOR not in (flow.agents or {}):
         return None
@@ -89,10 +271,10 @@ def _coordinator(flow: Workflow, tree: Tree) -> Coordinator | None:
 class _Lowering:
     """One workflow on its way, with all that it includes."""
 
-    checked: dict[Unit, Checked]
-    agents: Agents = field(default_factory=Agents)
+    checked: dict[ZenflowUnit, CheckedUnit]
+    agents: ZenflowAgents = field(default_factory=ZenflowAgents)
 
-    def plan(self, unit: Unit) -> Plan:
+    def plan(self, unit: ZenflowUnit) -> Plan:
         scope = self._scope(unit)
         flow, options = scope.flow, scope.options
         # A person is asked about every tool; if nobody answers, it is denied. Files of the
@@ -125,7 +307,7 @@ class _Lowering:
         wanted = {one.isolation or "" for one in options if one is not None}
         return WorkspacePolicy(worktree=True) if wanted - {*NOT_ISOLATED} else NO_WORKSPACE_POLICY
 
-    def _scope(self, unit: Unit, *, prefix: str = "", step_ms: int = 0) -> _Scope:
+    def _scope(self, unit: ZenflowUnit, *, prefix: str = "", step_ms: int = 0) -> _Scope:
         found = self.checked[unit]
         assert found.flow is not None, "a workflow without a problem was read"
         self.agents.define(found.flow, unit.texts, prefix=prefix)

@@ -1,32 +1,38 @@
-"""Rules between the keys of one place: what excludes what, what is needed, what has no effect."""
+"""Rules between the keys of one place: conflicts, required keys, and keys without an effect."""
 
 import re
 import unicodedata
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from loopwright.dialects.zenflow.fields import ID_HINT, MAX_TEXT, STRICT_ID, milliseconds
-from loopwright.dialects.zenflow.files import Path, is_reference
+from loopwright.dialects.zenflow.outline import (
+    LoopEntry,
+    Path,
+    StepEntry,
+    ZenflowOutline,
+    is_reference,
+    mapping,
+)
 from loopwright.dialects.zenflow.surface import (
+    ID_HINT,
+    MAX_TEXT,
     NOT_ISOLATED,
     PER_STEP,
+    STRICT_ID,
     WORKTREES,
     LoopSpec,
-    Workflow,
+    ZenflowWorkflow,
+    milliseconds,
 )
-from loopwright.dialects.zenflow.tree import LoopAt, StepAt, Tree, mapping
-from loopwright.syntax.characters import check_text
-from loopwright.syntax.diagnostic import Diagnostic
-from loopwright.syntax.document import Document
-from loopwright.syntax.fields import keys_of
-from loopwright.syntax.words import clip, misspelt
+from loopwright.syntax.document import Diagnostic, Document, check_text, clip, misspelt
+from loopwright.syntax.validation import keys_of
 
 MAX_STEPS = 100
 MAX_ITEMS = 1_000
 MAX_LOOPS = 3
 
 
-class Fault(NamedTuple):
+class KeyConflict(NamedTuple):
     """What is wrong when two keys meet."""
 
     code: str
@@ -34,28 +40,28 @@ class Fault(NamedTuple):
 
 
 _INCLUDE_HAS = (
-    Fault("include-has-agent", "agent"),
-    Fault("include-has-instructions", "instructions"),
-    Fault("include-has-loop", "loop"),
-    Fault("include-has-condition", "condition"),
-    Fault("include-has-context-files", "contextFiles"),
-    Fault("include-has-model", "model"),
+    KeyConflict("include-has-agent", "agent"),
+    KeyConflict("include-has-instructions", "instructions"),
+    KeyConflict("include-has-loop", "loop"),
+    KeyConflict("include-has-condition", "condition"),
+    KeyConflict("include-has-context-files", "contextFiles"),
+    KeyConflict("include-has-model", "model"),
 )
 _FOREACH_WITH = (
-    Fault("foreach-with-max-iterations", "maxIterations"),
-    Fault("foreach-with-until", "until"),
-    Fault("foreach-with-until-agent", "untilAgent"),
-    Fault("foreach-with-delay", "delay"),
-    Fault("foreach-with-on-exhausted", "onExhausted"),
+    KeyConflict("foreach-with-max-iterations", "maxIterations"),
+    KeyConflict("foreach-with-until", "until"),
+    KeyConflict("foreach-with-until-agent", "untilAgent"),
+    KeyConflict("foreach-with-delay", "delay"),
+    KeyConflict("foreach-with-on-exhausted", "onExhausted"),
 )
-_FLOW_KEYS = keys_of(Workflow)
+_FLOW_KEYS = keys_of(ZenflowWorkflow)
 _LOOP_KEYS = keys_of(LoopSpec)
 _OF_THE_BODY = ("agent", "instructions", "model", "contextFiles")
 _VARIABLE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 _SCRIPTS = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE")
 
 
-def structure(document: Document, tree: Tree) -> Iterator[Diagnostic]:
+def structure(document: Document, tree: ZenflowOutline) -> Iterator[Diagnostic]:
     """All that breaks a rule between keys."""
     yield from _root(document, tree)
     yield from _isolation(document, tree)
@@ -72,7 +78,7 @@ def structure(document: Document, tree: Tree) -> Iterator[Diagnostic]:
 # -- the workflow ----------------------------------------------------------------------------------
 
 
-def _root(document: Document, tree: Tree) -> Iterator[Diagnostic]:
+def _root(document: Document, tree: ZenflowOutline) -> Iterator[Diagnostic]:
     name, steps = tree.top.get("name"), tree.top.get("steps")
     is_blank = isinstance(name, str) and not name.strip()
     if is_blank or (name is None and not misspelt(tree.top, _FLOW_KEYS, "name")):
@@ -92,7 +98,7 @@ def _root(document: Document, tree: Tree) -> Iterator[Diagnostic]:
         yield document.error("too-many-steps", message, at=("steps",), hint=hint)
 
 
-def _variables(document: Document, tree: Tree) -> Iterator[Diagnostic]:
+def _variables(document: Document, tree: ZenflowOutline) -> Iterator[Diagnostic]:
     """Texts that speak of a variable of the environment; its value could be a secret."""
     texts: list[tuple[Path, object]] = [
         *(
@@ -109,7 +115,7 @@ def _variables(document: Document, tree: Tree) -> Iterator[Diagnostic]:
             yield document.warning("unset-variable", message, at=place, hint=hint)
 
 
-def _isolation(document: Document, tree: Tree) -> Iterator[Diagnostic]:
+def _isolation(document: Document, tree: ZenflowOutline) -> Iterator[Diagnostic]:
     """Say which isolation the run has, where that is not the one that was asked for."""
     options = tree.top.get("options")
     wanted = options.get("isolation") if isinstance(options, dict) else None
@@ -133,7 +139,7 @@ def _scripts(name: str) -> list[str]:
 # -- steps -----------------------------------------------------------------------------------------
 
 
-def _top_step(document: Document, step: StepAt) -> Iterator[Diagnostic]:
+def _top_step(document: Document, step: StepEntry) -> Iterator[Diagnostic]:
     """Outside of loops ids are lower case and texts are short."""
     if step.id and step.id.isascii() and not STRICT_ID.fullmatch(step.id):
         lower = step.id.lower()
@@ -148,7 +154,7 @@ def _top_step(document: Document, step: StepAt) -> Iterator[Diagnostic]:
         yield document.error("out-of-range", message, at=(*step.path, "instructions"), hint=hint)
 
 
-def _include(document: Document, step: StepAt) -> Iterator[Diagnostic]:
+def _include(document: Document, step: StepEntry) -> Iterator[Diagnostic]:
     for code, key in _INCLUDE_HAS:
         if step.has(key):
             message = f"include and {key} exclude each other"
@@ -160,7 +166,7 @@ def _include(document: Document, step: StepAt) -> Iterator[Diagnostic]:
 # -- loops -----------------------------------------------------------------------------------------
 
 
-def _loop(document: Document, loop: LoopAt) -> Iterator[Diagnostic]:
+def _loop(document: Document, loop: LoopEntry) -> Iterator[Diagnostic]:
     if loop.depth > MAX_LOOPS:
         message = f"loops are nested more than {MAX_LOOPS} deep"
         yield document.error("too-nested", message, at=loop.path, on_key=True)
@@ -179,7 +185,7 @@ def _loop(document: Document, loop: LoopAt) -> Iterator[Diagnostic]:
                 yield document.warning("ignored-field", message, at=(*loop.step.path, key))
 
 
-def _each(document: Document, loop: LoopAt) -> Iterator[Diagnostic]:
+def _each(document: Document, loop: LoopEntry) -> Iterator[Diagnostic]:
     for code, key in _FOREACH_WITH:
         if not loop.has(key) or (key == "delay" and milliseconds(loop.value[key]) == 0):
             continue
@@ -196,7 +202,7 @@ def _each(document: Document, loop: LoopAt) -> Iterator[Diagnostic]:
         yield document.error("too-many-items", message, at=(*loop.path, "forEach"))
 
 
-def _repeat(document: Document, loop: LoopAt) -> Iterator[Diagnostic]:
+def _repeat(document: Document, loop: LoopEntry) -> Iterator[Diagnostic]:
     if not loop.has("maxIterations") and not misspelt(
         loop.value, _LOOP_KEYS, "maxIterations", "forEach"
     ):

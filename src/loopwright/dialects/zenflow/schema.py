@@ -1,9 +1,9 @@
-"""The JSON Schema of a workflow, for editors; generated from the surface."""
+"""JSON Schema of a workflow, for editors; generated from the surface."""
 
 from typing import cast
 
 from loopwright.dialects.zenflow.rules import MAX_STEPS
-from loopwright.dialects.zenflow.surface import Workflow
+from loopwright.dialects.zenflow.surface import ZenflowWorkflow
 from loopwright.model.record import JsonValue
 
 _EXAMPLE: JsonValue = {
@@ -33,7 +33,7 @@ _EXAMPLE: JsonValue = {
 def json_schema() -> dict[str, JsonValue]:
     """Draft 7, which every editor knows."""
     template = "#/definitions/{model}"
-    made = cast("dict[str, JsonValue]", Workflow.model_json_schema(ref_template=template))
+    made = cast("dict[str, JsonValue]", ZenflowWorkflow.model_json_schema(ref_template=template))
     definitions = cast("dict[str, dict[str, JsonValue]]", made.pop("$defs", {}))
     loop = definitions["LoopSpec"]
     loop["anyOf"] = [{"required": ["maxIterations"]}, {"required": ["forEach"]}]

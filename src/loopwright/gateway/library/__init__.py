@@ -1,12 +1,13 @@
-"""The client library, and everything here that knows it. Importing this takes about a second.
+"""The client library, and everything here that knows it. Importing it takes about a second.
 
-`speaking.LibrarySpeaker` sends one request on the library's model layer, `converting` turns our
-records into its messages and back, `failures` its exceptions into values; `chat`, `claude` and
-`gemini` make its models, `shortcut` spares long histories a costly walk, `prices` reads its list.
+`speaker.LibrarySpeaker` sends one request on the library's model layer and turns its exceptions
+into values, `messages` turns our records into its messages and back and avoids a costly walk
+through long histories; `chat`, `claude` and `gemini` make its models, `prices` reads its price
+list.
 
-May import: the rest of gateway and below. Nobody imports this but by name, when it is needed.
+May import: the rest of gateway and below. Only ever imported by name, when it is needed.
 """
 
-from loopwright.gateway.library.speaking import LibrarySpeaker, speaker
+from loopwright.gateway.library.speaker import LibrarySpeaker, speaker
 
 __all__ = ["LibrarySpeaker", "speaker"]

@@ -16,8 +16,8 @@ from pydantic_ai.providers import Provider
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
-from loopwright.gateway.library.shortcut import around
-from loopwright.gateway.specs import Endpoint
+from loopwright.gateway.library.messages import around
+from loopwright.gateway.models import Endpoint
 
 
 class _Completions(AsyncCompletions):

@@ -12,8 +12,8 @@ from pydantic_ai.models import Model
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
 
-from loopwright.gateway.library.shortcut import around, opened
-from loopwright.gateway.specs import Endpoint
+from loopwright.gateway.library.messages import around, opened
+from loopwright.gateway.models import Endpoint
 
 
 class _Messages(AsyncMessages):

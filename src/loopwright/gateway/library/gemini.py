@@ -5,7 +5,7 @@ from importlib import import_module
 import httpx2
 from pydantic_ai.models import Model
 
-from loopwright.gateway.specs import PROVIDERS, Endpoint
+from loopwright.gateway.models import PROVIDERS, Endpoint
 
 
 def model(to: Endpoint, http: httpx2.AsyncClient) -> Model:

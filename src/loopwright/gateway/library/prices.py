@@ -5,7 +5,7 @@ from decimal import Decimal
 from genai_prices import Usage, calc_price
 from genai_prices.data_snapshot import get_snapshot
 
-from loopwright.model.exchange import ModelUsage
+from loopwright.model.chat import ModelUsage
 
 _SAMPLE = 1_000  # tokens: below every threshold above which a provider charges more
 

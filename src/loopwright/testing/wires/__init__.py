@@ -8,29 +8,29 @@ services are about tool names and about each call having its result, and records
 the same as a program. May import: model, errors, h11. Start reading at `script.py`.
 """
 
-from loopwright.testing.wires.request import WireRequest
 from loopwright.testing.wires.script import (
-    Call,
     Chooser,
-    Fault,
-    Script,
-    Turn,
-    Usage,
-    When,
+    ScriptedCall,
+    ScriptedFault,
+    ScriptedTurn,
+    ScriptedUsage,
+    TurnFilter,
+    WireRequest,
+    WireScript,
     in_order,
     read_script,
 )
 from loopwright.testing.wires.server import WireServer
 
 __all__ = [
-    "Call",
     "Chooser",
-    "Fault",
-    "Script",
-    "Turn",
-    "Usage",
-    "When",
+    "ScriptedCall",
+    "ScriptedFault",
+    "ScriptedTurn",
+    "ScriptedUsage",
+    "TurnFilter",
     "WireRequest",
+    "WireScript",
     "WireServer",
     "in_order",
     "read_script",

@@ -13,11 +13,10 @@ from pathlib import Path
 import msgspec
 
 from loopwright.errors import DefinitionError
-from loopwright.testing.wires.request import WireRequest
-from loopwright.testing.wires.script import Script, Turn, read_script
+from loopwright.testing.wires.script import ScriptedTurn, WireRequest, WireScript, read_script
 from loopwright.testing.wires.server import WireServer
 
-ECHO = Script(otherwise=Turn(text="Hello from the fake model."))
+ECHO = WireScript(otherwise=ScriptedTurn(text="Hello from the fake model."))
 
 
 def main() -> int:

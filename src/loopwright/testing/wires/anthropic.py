@@ -3,9 +3,15 @@
 from collections.abc import Iterator
 
 from loopwright.model.record import JsonValue
-from loopwright.testing.wires.rendering import Answer, Piece, message_of, pieces, prompt_tokens
-from loopwright.testing.wires.request import WireRequest
-from loopwright.testing.wires.script import Fault
+from loopwright.testing.wires.script import (
+    Answer,
+    Piece,
+    ScriptedFault,
+    WireRequest,
+    message_of,
+    pieces,
+    prompt_tokens,
+)
 
 ENDINGS = {"stop": "end_turn", "length": "max_tokens", "tool_use": "tool_use", "refusal": "refusal"}
 TYPES = {
@@ -118,19 +124,21 @@ def _deltas(
                 yield {"type": "input_json_delta", "partial_json": part}
 
 
-def error(fault: Fault) -> dict[str, JsonValue]:
+def error(fault: ScriptedFault) -> dict[str, JsonValue]:
     """The body of an error."""
     kind = fault.type or TYPES.get(fault.status, "api_error")
     text = message_of(fault, kind.replace("_", " ").capitalize())
     return {"type": "error", "error": {"type": kind, "message": text}, "request_id": "req_fake"}
 
 
-def broken(fault: Fault) -> Piece:
+def broken(fault: ScriptedFault) -> Piece:
     """An error inside a stream."""
     return Piece(name="error", data=error(fault))
 
 
-def too_long(request: WireRequest, window: int) -> Fault:
+def too_long(request: WireRequest, window: int) -> ScriptedFault:
     """The error for a prompt that does not fit."""
     size = max(prompt_tokens(request), window + 1)
-    return Fault(status=400, message=f"prompt is too long: {size} tokens > {window} maximum")
+    return ScriptedFault(
+        status=400, message=f"prompt is too long: {size} tokens > {window} maximum"
+    )

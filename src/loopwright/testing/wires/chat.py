@@ -3,16 +3,16 @@
 from collections.abc import Iterator
 
 from loopwright.model.record import JsonValue
-from loopwright.testing.wires.rendering import (
+from loopwright.testing.wires.script import (
     CREATED,
     Answer,
     Piece,
+    ScriptedFault,
+    WireRequest,
     message_of,
     pieces,
     prompt_tokens,
 )
-from loopwright.testing.wires.request import WireRequest
-from loopwright.testing.wires.script import Fault
 
 ENDINGS = {
     "stop": "stop",
@@ -115,7 +115,7 @@ def _chunk(
     return Piece(data={**head, "choices": [choice]}, delta=delta)
 
 
-def error(fault: Fault) -> dict[str, JsonValue]:
+def error(fault: ScriptedFault) -> dict[str, JsonValue]:
     """The body of an error."""
     kind, code = KINDS.get(fault.status, ("invalid_request_error", None))
     kind, code = fault.type or kind, fault.code or code
@@ -123,15 +123,15 @@ def error(fault: Fault) -> dict[str, JsonValue]:
     return {"error": {"message": text, "type": kind, "param": None, "code": code}}
 
 
-def broken(fault: Fault) -> Piece:
+def broken(fault: ScriptedFault) -> Piece:
     """An error inside a stream."""
     return Piece(data=error(fault))
 
 
-def too_long(request: WireRequest, window: int) -> Fault:
+def too_long(request: WireRequest, window: int) -> ScriptedFault:
     """The error for a prompt that does not fit."""
     size = max(prompt_tokens(request), window + 1)
-    return Fault(
+    return ScriptedFault(
         status=400,
         code="context_length_exceeded",
         message=f"This model's maximum context length is {window} tokens. However, your messages "

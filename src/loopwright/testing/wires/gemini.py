@@ -5,9 +5,16 @@ from collections.abc import Iterator
 import msgspec
 
 from loopwright.model.record import JsonValue
-from loopwright.testing.wires.rendering import Answer, Piece, message_of, pieces, prompt_tokens
-from loopwright.testing.wires.request import WireRequest
-from loopwright.testing.wires.script import Call, Fault
+from loopwright.testing.wires.script import (
+    Answer,
+    Piece,
+    ScriptedCall,
+    ScriptedFault,
+    WireRequest,
+    message_of,
+    pieces,
+    prompt_tokens,
+)
 
 ENDINGS = {"stop": "STOP", "length": "MAX_TOKENS", "tool_use": "STOP", "refusal": "SAFETY"}
 KINDS = {
@@ -39,29 +46,29 @@ def stream(answer: Answer) -> Iterator[Piece]:
     yield Piece(data=_response(answer, [{"text": ""}], ENDINGS[turn.ending]))
 
 
-def error(fault: Fault) -> dict[str, JsonValue]:
+def error(fault: ScriptedFault) -> dict[str, JsonValue]:
     """The body of an error."""
     kind = fault.type or KINDS.get(fault.status, "UNKNOWN")
     text = message_of(fault, kind.replace("_", " ").capitalize())
     return {"error": {"code": fault.status, "message": text, "status": kind}}
 
 
-def broken(fault: Fault) -> Piece:
+def broken(fault: ScriptedFault) -> Piece:
     """An error inside a stream."""
     return Piece(data=error(fault))
 
 
-def too_long(request: WireRequest, window: int) -> Fault:
+def too_long(request: WireRequest, window: int) -> ScriptedFault:
     """The error for a prompt that does not fit."""
     size = max(prompt_tokens(request), window + 1)
-    return Fault(
+    return ScriptedFault(
         status=400,
         message=f"The input token count ({size}) exceeds the maximum number of tokens allowed "
         f"({window}).",
     )
 
 
-def _call(name: str, call: Call) -> JsonValue:
+def _call(name: str, call: ScriptedCall) -> JsonValue:
     arguments: JsonValue = msgspec.json.decode(call.arguments)
     return {"functionCall": {"id": name, "name": call.name, "args": arguments}}
 

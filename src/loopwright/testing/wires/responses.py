@@ -5,8 +5,15 @@ from itertools import count
 
 from loopwright.model.record import JsonValue
 from loopwright.testing.wires import chat
-from loopwright.testing.wires.rendering import CREATED, Answer, Piece, message_of, pieces
-from loopwright.testing.wires.script import Call, Fault
+from loopwright.testing.wires.script import (
+    CREATED,
+    Answer,
+    Piece,
+    ScriptedCall,
+    ScriptedFault,
+    message_of,
+    pieces,
+)
 
 
 def _usage(answer: Answer) -> dict[str, JsonValue]:
@@ -76,7 +83,7 @@ def _text_part(text: str) -> dict[str, JsonValue]:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
-def _call_item(name: str, call: Call) -> dict[str, JsonValue]:
+def _call_item(name: str, call: ScriptedCall) -> dict[str, JsonValue]:
     item: dict[str, JsonValue] = {"status": "completed", "call_id": name, "name": call.name}
     if call.namespace:
         item["namespace"] = call.namespace
@@ -164,7 +171,7 @@ error = chat.error
 too_long = chat.too_long
 
 
-def broken(fault: Fault) -> Piece:
+def broken(fault: ScriptedFault) -> Piece:
     """An error inside a stream."""
     kind, code = chat.KINDS.get(fault.status, ("server_error", None))
     word = fault.code or code or fault.type or kind

@@ -1,20 +1,225 @@
-"""What the fake wires say: turns in order, each with what it is for and what goes wrong in it."""
+"""Scripts of the fake wires: requests, scripted turns, and the rendering that the wires share.
 
-from collections.abc import Callable
+A script has turns in order, each with the requests that it is for and the faults in it. A
+request also lists what a strict service would refuse about it.
+"""
+
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 import yaml
 
 from loopwright.errors import DefinitionError
 from loopwright.model.record import JsonValue, Record
-from loopwright.testing.wires.request import WireName, WireRequest
+
+WireName: TypeAlias = Literal["anthropic", "chat", "responses", "gemini"]
+WireEnd: TypeAlias = Literal["", "answered", "cut", "client left"]
+
+TOOL_NAME = {
+    "anthropic": re.compile(r"[a-zA-Z0-9_-]{1,128}"),
+    "chat": re.compile(r"[a-zA-Z0-9_-]{1,64}"),
+    "responses": re.compile(r"[a-zA-Z0-9_-]{1,64}"),
+    "gemini": re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}"),
+}
+GEMINI_PATH = re.compile(r"/v1(?:beta)?/models/([^:/]+):(generateContent|streamGenerateContent)")
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class WireRequest:
+    """One request: what came over the wire, and the parts that scripts and assertions ask for."""
+
+    number: int  # counts 1, 2, 3 … over all requests of the server
+    method: str
+    path: str  # without the query
+    headers: Mapping[str, str]  # names in lower case
+    raw: bytes = b""
+    body: dict[str, JsonValue] = field(default_factory=dict)
+    wire: WireName | None = None  # None: not a request for an answer of a model
+    status: int = 0  # of the answer
+    end: WireEnd = ""
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def model(self) -> str:
+        """The model that is asked."""
+        asked = GEMINI_PATH.fullmatch(self.path)
+        return asked.group(1) if asked is not None else str(self.body.get("model", ""))
+
+    @property
+    def stream(self) -> bool:
+        """Whether the answer is to come in pieces."""
+        return self.body.get("stream") is True or self.path.endswith(":streamGenerateContent")
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """Names of the offered functions; `group/name` where the wire groups them."""
+        return tuple(_tool_names(self.body.get("tools")))
+
+    @property
+    def system_text(self) -> str:
+        """All system and developer texts."""
+        texts = [_text(self.body.get("system")), _text(self.body.get("instructions"))]
+        standing = self.body.get("systemInstruction")
+        texts.append(_text(standing.get("parts")) if isinstance(standing, dict) else "")
+        texts += [_text(m.get("content")) for m in self._messages() if m.get("role") in SYSTEM]
+        return "\n".join(text for text in texts if text)
+
+    @property
+    def user_text(self) -> str:
+        """The newest text of a person."""
+        texts = [_human(message) for message in self._messages()]
+        return next((text for text in reversed(texts) if text), "")
+
+    @property
+    def calls(self) -> list[str]:
+        """Ids of the tool calls in the history, in order."""
+        return [call for message in self._messages() for call in _calls(message)]
+
+    @property
+    def results_of(self) -> list[str]:
+        """Ids of the tool results in the history, in order."""
+        return [call for message in self._messages() for call in _results(message)]
+
+    @property
+    def results(self) -> int:
+        """How many tool results came after the newest text of a person."""
+        count = 0
+        for message in self._messages():
+            count = 0 if _human(message) else count + len(_results(message))
+        return count
+
+    @property
+    def key(self) -> str:
+        """The key that the client has shown."""
+        bearer = self.headers.get("authorization", "").removeprefix("Bearer ")
+        google = self.headers.get("x-goog-api-key", "")
+        return self.headers.get("x-api-key", "") or google or bearer
+
+    def complaints(self) -> list[str]:
+        """What a hosted service would refuse; empty when it would accept."""
+        return [*self._bad_names(), *self._unpaired()]
+
+    def _bad_names(self) -> Iterator[str]:
+        allowed = TOOL_NAME[self.wire or "chat"]
+        for name in self.tools:
+            if not allowed.fullmatch(name.rpartition("/")[2]):
+                yield f"tools: the name {name!r} does not match {allowed.pattern}"
+        for name, times in Counter(self.tools).items():
+            if times > 1:
+                yield f"tools: the name {name!r} is used {times} times"
+
+    def _unpaired(self) -> Iterator[str]:
+        calls, results = Counter(self.calls), Counter(self.results_of)
+        for call, times in calls.items():
+            if times > 1:
+                yield f"the tool call id {call!r} is used {times} times"
+            if results[call] != 1:
+                yield f"the tool call {call!r} has {results[call]} results, it must have one"
+        for call in results:
+            if call not in calls:
+                yield f"there is a result for {call!r}, but no such tool call"
+        if self.wire != "responses":
+            yield from self._parted()
+
+    def _parted(self) -> Iterator[str]:
+        """Results must follow at once on the message with their calls."""
+        due: set[str] = set()
+        for message in self._messages():
+            due -= set(_results(message))
+            if due and not _results(message):
+                yield f"tool calls {sorted(due)} are not answered before the next message"
+            due = set(_calls(message)) or (due if _results(message) else set())
+        if due:
+            yield f"tool calls {sorted(due)} are not answered at the end"
+
+    def _messages(self) -> list[dict[str, JsonValue]]:
+        """Messages of the history; on the Responses wire its items."""
+        if self.wire == "gemini":
+            return [_from_gemini(one) for one in _dicts(self.body.get("contents"))]
+        found = self.body.get("input" if self.wire == "responses" else "messages")
+        if isinstance(found, str):
+            return [{"role": "user", "content": found}]
+        return _dicts(found)
+
+
+SYSTEM = ("system", "developer")
+
+
+def _from_gemini(content: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """A message of the Gemini wire in the shape of the Anthropic one."""
+    parts: list[JsonValue] = []
+    for part in _dicts(content.get("parts")):
+        call, result = part.get("functionCall"), part.get("functionResponse")
+        if isinstance(call, dict):
+            parts.append({"type": "tool_use", "id": call.get("id") or call.get("name")})
+        elif isinstance(result, dict):
+            name = result.get("id") or result.get("name")
+            parts.append({"type": "tool_result", "tool_use_id": name})
+        elif "text" in part:
+            parts.append({"type": "text", "text": part["text"]})
+    return {"role": "user" if content.get("role") == "user" else "assistant", "content": parts}
+
+
+def _dicts(value: JsonValue) -> list[dict[str, JsonValue]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _text(content: JsonValue) -> str:
+    """The text of a content that is a text or a list of parts."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(str(part["text"]) for part in _dicts(content) if "text" in part)
+
+
+def _human(message: Mapping[str, JsonValue]) -> str:
+    """What a person said; a message that carries tool results is not one of a person."""
+    person = message.get("role") == "user" and not _results(message)
+    return _text(message.get("content")) if person else ""
+
+
+def _calls(message: Mapping[str, JsonValue]) -> Iterator[str]:
+    if message.get("type") in ("function_call", "custom_tool_call"):
+        yield str(message.get("call_id"))
+    for call in _dicts(message.get("tool_calls")):
+        yield str(call.get("id"))
+    for part in _dicts(message.get("content")):
+        if part.get("type") == "tool_use":
+            yield str(part.get("id"))
+
+
+def _results(message: Mapping[str, JsonValue]) -> list[str]:
+    if message.get("type") in ("function_call_output", "custom_tool_call_output"):
+        return [str(message.get("call_id"))]
+    if message.get("role") == "tool":
+        return [str(message.get("tool_call_id"))]
+    parts = _dicts(message.get("content"))
+    return [str(part.get("tool_use_id")) for part in parts if part.get("type") == "tool_result"]
+
+
+def _tool_names(tools: JsonValue) -> Iterator[str]:
+    """Names of functions in any of the three shapes; a namespace has its functions inside."""
+    for tool in _dicts(tools):
+        inner = tool.get("function")
+        if "functionDeclarations" in tool:
+            yield from _tool_names(tool["functionDeclarations"])
+        elif isinstance(inner, dict):
+            yield str(inner.get("name"))
+        elif tool.get("type") == "namespace":
+            yield from (f"{tool.get('name')}/{name}" for name in _tool_names(tool.get("tools")))
+        elif "name" in tool:
+            yield str(tool["name"])
+
 
 Finish: TypeAlias = Literal["stop", "length", "tool_use", "refusal"]
 
 
-class Call(Record, frozen=True):
+class ScriptedCall(Record, frozen=True):
     """One tool call of a turn. `raw` is sent as it stands instead of `args`, for arguments that
     are no JSON; `text` makes it a call of a free-form tool (Responses wire); `namespace` is how
     that wire groups the tools of one server.
@@ -33,7 +238,7 @@ class Call(Record, frozen=True):
         return self.raw if self.raw is not None else msgspec.json.encode(self.args).decode()
 
 
-class Usage(Record, frozen=True):
+class ScriptedUsage(Record, frozen=True):
     """What the server says it has counted. `input` is all of the prompt, `cached` the part of it
     that was read from a cache, `written` the part that was put into one.
     """
@@ -44,7 +249,7 @@ class Usage(Record, frozen=True):
     written: int = 0
 
 
-class Fault(Record, frozen=True):
+class ScriptedFault(Record, frozen=True):
     """An answer that is an error. `after` deltas: inside a stream that began well."""
 
     status: int = 500
@@ -56,7 +261,7 @@ class Fault(Record, frozen=True):
     after: int | None = None
 
 
-class When(Record, frozen=True):
+class TurnFilter(Record, frozen=True):
     """Which requests a turn is for; what is not named fits every request."""
 
     wire: WireName | None = None
@@ -78,18 +283,18 @@ class When(Record, frozen=True):
         )
 
 
-class Turn(Record, frozen=True):
+class ScriptedTurn(Record, frozen=True):
     """One answer: thoughts, text and calls, how it is paced and where it breaks.
 
     A delta is one piece of a stream: a bit of text, of a thought or of a call's arguments.
     """
 
-    when: When = When()
+    when: TurnFilter = TurnFilter()
     times: int | None = 1  # how often it may be used; None: always
     text: str = ""
     thinking: str = ""
-    calls: tuple[Call, ...] = ()
-    usage: Usage | None = None  # None: counted from the sizes
+    calls: tuple[ScriptedCall, ...] = ()
+    usage: ScriptedUsage | None = None  # None: counted from the sizes
     report_usage: bool = True
     finish: Finish | None = None  # None: by whether there are calls
     chunk: int = 16  # characters of a delta
@@ -98,7 +303,7 @@ class Turn(Record, frozen=True):
     delta_ms: int = 0  # between two deltas
     stall_after: int | None = None  # deltas, then silence until `WireServer.release`
     cut_after: int | None = None  # deltas, then the connection is dropped
-    fault: Fault | None = None
+    fault: ScriptedFault | None = None
     overflow: bool = False  # the error that says that the prompt is too long
 
     @property
@@ -107,7 +312,7 @@ class Turn(Record, frozen=True):
         return self.finish or ("tool_use" if self.calls else "stop")
 
 
-class Script(Record, frozen=True):
+class WireScript(Record, frozen=True):
     """Turns for a server: the first unused one whose `when` fits answers a request.
 
     `otherwise` answers what no turn fits; without it such a request is refused and remembered.
@@ -116,31 +321,31 @@ class Script(Record, frozen=True):
     refuse: tool names they do not allow, and tool calls without exactly one result each.
     """
 
-    turns: tuple[Turn, ...] = ()
-    otherwise: Turn | None = None
+    turns: tuple[ScriptedTurn, ...] = ()
+    otherwise: ScriptedTurn | None = None
     window: int | None = None
     keys: tuple[str, ...] = ()
     models: tuple[str, ...] = ("fake-model",)
     strict: bool = True
 
 
-Chooser: TypeAlias = Callable[[WireRequest], Turn | None]
+Chooser: TypeAlias = Callable[[WireRequest], ScriptedTurn | None]
 """A script as a function; None refuses the request."""
 
 
-def read_script(path: Path) -> Script:
+def read_script(path: Path) -> WireScript:
     """A script from a YAML or JSON file; refuses what it does not know, with the place."""
     try:
-        return msgspec.convert(yaml.safe_load(path.read_text(encoding="utf-8")), Script)
+        return msgspec.convert(yaml.safe_load(path.read_text(encoding="utf-8")), WireScript)
     except (msgspec.ValidationError, yaml.YAMLError) as wrong:
         raise DefinitionError(f"{path}: {wrong}") from wrong
 
 
-def in_order(script: Script) -> Chooser:
+def in_order(script: WireScript) -> Chooser:
     """The choice that a script makes, with its memory of what has been used."""
     used = [0] * len(script.turns)
 
-    def choose(request: WireRequest) -> Turn | None:
+    def choose(request: WireRequest) -> ScriptedTurn | None:
         for number, turn in enumerate(script.turns):
             left = turn.times is None or used[number] < turn.times
             if left and turn.when.fits(request):
@@ -149,3 +354,83 @@ def in_order(script: Script) -> Chooser:
         return script.otherwise
 
     return choose
+
+
+CREATED = 1_700_000_000  # seconds; a fixed time keeps recorded answers equal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """One event of a stream. A piece that is a `delta` is counted by faults and pauses."""
+
+    data: dict[str, JsonValue] | str
+    name: str | None = None
+    delta: bool = False
+
+    def encoded(self) -> bytes:
+        """The event as server-sent events are written."""
+        text = self.data if isinstance(self.data, str) else msgspec.json.encode(self.data).decode()
+        return (
+            f"event: {self.name}\n" if self.name else ""
+        ).encode() + f"data: {text}\n\n".encode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A turn, the request that it answers, and the numbers its ids are made of."""
+
+    turn: ScriptedTurn
+    request: WireRequest
+    number: int  # of this answer
+    first_call: int  # number of its first tool call
+
+    def calls(self, prefix: str) -> list[tuple[str, ScriptedCall]]:
+        """Calls with their ids; an id that the script names stays."""
+        return [
+            (call.id or f"{prefix}_{self.first_call + index:04d}", call)
+            for index, call in enumerate(self.turn.calls)
+        ]
+
+    @property
+    def usage(self) -> ScriptedUsage:
+        """What the script says, else what the sizes say: four bytes a token, as a rule of thumb."""
+        said = len(self.turn.text) + len(self.turn.thinking)
+        said += sum(len(call.name) + len(call.text or call.arguments) for call in self.turn.calls)
+        return self.turn.usage or ScriptedUsage(
+            input=prompt_tokens(self.request), output=said // 4 + 1
+        )
+
+
+class Wire(Protocol):
+    """What each wire can render; its module is one."""
+
+    def whole(self, answer: Answer) -> dict[str, JsonValue]: ...
+
+    def stream(self, answer: Answer) -> Iterator[Piece]: ...
+
+    def error(self, fault: ScriptedFault) -> dict[str, JsonValue]: ...
+
+    def broken(self, fault: ScriptedFault) -> Piece: ...
+
+    def too_long(self, request: WireRequest, window: int) -> ScriptedFault: ...
+
+
+def prompt_tokens(request: WireRequest) -> int:
+    """A rough size of the prompt."""
+    return len(request.raw) // 4 + 1
+
+
+def pieces(text: str, size: int) -> Iterator[str]:
+    """A text in parts of so many characters; an empty text has none."""
+    return (text[start : start + size] for start in range(0, len(text), max(size, 1)))
+
+
+def last_call(ids: Sequence[str]) -> int:
+    """The highest number among call ids that this server has made, 0 without one."""
+    numbers = [one.rpartition("_")[2] for one in ids]
+    return max((int(number) for number in numbers if number.isdecimal()), default=0)
+
+
+def message_of(fault: ScriptedFault, usual: str) -> str:
+    """The text of an error."""
+    return fault.message or usual

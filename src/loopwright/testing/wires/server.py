@@ -1,17 +1,174 @@
-"""The server: HTTP on loopback in a thread of its own, scripted turns, every request recorded."""
+"""The server of the fake wires: HTTP/1.1 on loopback in its own thread, with scripted turns.
+
+Every request is recorded. A connection (by h11) handles one request at a time.
+"""
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self, TypeAlias
 
+import h11
+import msgspec
+
 from loopwright.model.record import JsonValue
 from loopwright.testing.wires import anthropic, chat, gemini, responses
-from loopwright.testing.wires.connection import Connection
-from loopwright.testing.wires.rendering import CREATED, Answer, Wire, last_call, prompt_tokens
-from loopwright.testing.wires.request import GEMINI_PATH, WireName, WireRequest
-from loopwright.testing.wires.script import Chooser, Fault, Script, Turn, in_order
+from loopwright.testing.wires.script import (
+    CREATED,
+    GEMINI_PATH,
+    Answer,
+    Chooser,
+    ScriptedFault,
+    ScriptedTurn,
+    Wire,
+    WireEnd,
+    WireName,
+    WireRequest,
+    WireScript,
+    in_order,
+    last_call,
+    prompt_tokens,
+)
+
+MAX_BODY = 64 * 1024 * 1024
+
+Take: TypeAlias = Callable[[WireRequest], None]
+Answering: TypeAlias = Callable[[WireRequest, "WireConnection"], Awaitable[None]]
+
+
+class WireConnection(asyncio.Protocol):
+    """Reads requests, has them answered one after the other, and notices when the client goes."""
+
+    def __init__(self, take: Take, answer: Answering, open_ones: set["WireConnection"]) -> None:
+        self._take = take
+        self._answer = answer
+        self._open_ones = open_ones
+        self._http = h11.Connection(h11.SERVER)
+        self._transport: asyncio.Transport | None = None
+        self._request: WireRequest | None = None
+        self._body = bytearray()
+        self._task: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)  # a server of asyncio makes no other
+        self._transport = transport
+        self._open_ones.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._open_ones.discard(self)
+        if self._task is not None:
+            self._task.cancel()
+            self._end("client left")
+
+    def data_received(self, data: bytes) -> None:
+        self._http.receive_data(data)
+        self._read()
+
+    def abort(self) -> None:
+        """Drop the connection."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def cut(self) -> None:
+        """Drop the connection in the middle of an answer, as a broken network does."""
+        self._end("cut")
+        self.abort()
+
+    def whole(self, status: int, headers: dict[str, str], body: dict[str, JsonValue]) -> None:
+        """Answer with one JSON object."""
+        content = msgspec.json.encode(body)
+        length = {"content-type": "application/json", "content-length": str(len(content))}
+        self._head(status, {**length, **headers})
+        if self._request is None or self._request.method != "HEAD":
+            self.send(content)
+        self.finish()
+
+    def begin(self) -> None:
+        """Begin an answer that comes in pieces."""
+        self._head(200, {"content-type": "text/event-stream", "cache-control": "no-cache"})
+
+    def send(self, content: bytes) -> None:
+        """Send a piece of the answer."""
+        self._write(h11.Data(data=content))
+
+    def finish(self) -> None:
+        """The answer is complete."""
+        self._write(h11.EndOfMessage())
+        self._end("answered")
+
+    def _head(self, status: int, headers: dict[str, str]) -> None:
+        if self._request is not None:
+            self._request.status = status
+        about = {"request-id": "req_fake", "x-request-id": "req_fake"}
+        self._write(h11.Response(status_code=status, headers=list({**about, **headers}.items())))
+
+    def _write(self, event: h11.Response | h11.Data | h11.EndOfMessage) -> None:
+        content = self._http.send(event)
+        if content and self._transport is not None:
+            self._transport.write(content)
+
+    def _end(self, how: WireEnd) -> None:
+        if self._request is not None and not self._request.end:
+            self._request.end = how
+            self._request.ended.set()
+
+    def _read(self) -> None:
+        """Take what has come, up to the end of a request."""
+        while self._task is None:
+            try:
+                event = self._http.next_event()
+            except h11.RemoteProtocolError:
+                self.abort()
+                return
+            match event:
+                case h11.Request():
+                    self._request, self._body = _opened(event), bytearray()
+                    if self._http.they_are_waiting_for_100_continue:
+                        self._continue()
+                case h11.Data():
+                    self._body += event.data
+                    if len(self._body) > MAX_BODY:
+                        self.abort()
+                case h11.EndOfMessage():
+                    self._start()
+                case _:
+                    return
+
+    def _continue(self) -> None:
+        go_on = h11.InformationalResponse(status_code=100, headers=[])
+        content = self._http.send(go_on)
+        if content and self._transport is not None:
+            self._transport.write(content)
+
+    def _start(self) -> None:
+        request = self._request
+        assert request is not None  # h11 tells of a request before its end
+        request.raw = bytes(self._body)
+        try:
+            body = msgspec.json.decode(request.raw) if request.raw else {}
+        except msgspec.DecodeError:
+            body = {}
+        request.body = body if isinstance(body, dict) else {}
+        self._take(request)
+        self._task = asyncio.get_running_loop().create_task(self._work(request))
+
+    async def _work(self, request: WireRequest) -> None:
+        await self._answer(request, self)
+        self._task = None
+        if self._http.our_state is h11.MUST_CLOSE and self._transport is not None:
+            self._transport.close()
+        elif self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
+            self._http.start_next_cycle()
+            self._read()
+
+
+def _opened(event: h11.Request) -> WireRequest:
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in event.headers}
+    path = event.target.decode("latin-1").partition("?")[0]
+    return WireRequest(number=0, method=event.method.decode(), path=path, headers=headers)
+
 
 ROUTES: dict[str, WireName] = {
     "/v1/messages": "anthropic",
@@ -42,9 +199,9 @@ class WireServer:
     """
 
     def __init__(
-        self, script: Script | None = None, *, choose: Chooser | None = None, port: int = 0
+        self, script: WireScript | None = None, *, choose: Chooser | None = None, port: int = 0
     ) -> None:
-        self.script = script or Script()
+        self.script = script or WireScript()
         self.requests: list[WireRequest] = []
         self.refused: list[str] = []
         self.port = port
@@ -55,7 +212,7 @@ class WireServer:
         self._ready = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._released = asyncio.Event()
-        self._connections: set[Connection] = set()
+        self._connections: set[WireConnection] = set()
         self._stop = asyncio.Event()
         self._failure: OSError | None = None
         self._thread = threading.Thread(target=self._run, name="fake-wires", daemon=True)
@@ -129,8 +286,8 @@ class WireServer:
         for connection in list(self._connections):
             connection.abort()
 
-    def _connect(self) -> Connection:
-        return Connection(self._take, self._answer, self._connections)
+    def _connect(self) -> WireConnection:
+        return WireConnection(self._take, self._answer, self._connections)
 
     def _take(self, request: WireRequest) -> None:
         """Number and record a request."""
@@ -144,7 +301,7 @@ class WireServer:
             self.requests.append(request)
             self._came.notify_all()
 
-    async def _answer(self, request: WireRequest, connection: Connection) -> None:
+    async def _answer(self, request: WireRequest, connection: WireConnection) -> None:
         """Answer a request; a chooser that raises is told, and its client is not left waiting."""
         try:
             await self._reply(request, connection)
@@ -152,7 +309,7 @@ class WireServer:
             self.refused.append(f"request {request.number} ({request.wire}): {wrong!r}")
             connection.cut()
 
-    async def _reply(self, request: WireRequest, connection: Connection) -> None:
+    async def _reply(self, request: WireRequest, connection: WireConnection) -> None:
         if request.wire is None:
             connection.whole(*self._side(request))
             return
@@ -171,7 +328,9 @@ class WireServer:
         elif turn is not None:
             await self._say(turn, request, connection)
 
-    async def _say(self, turn: Turn, request: WireRequest, connection: Connection) -> None:
+    async def _say(
+        self, turn: ScriptedTurn, request: WireRequest, connection: WireConnection
+    ) -> None:
         assert request.wire is not None  # decided by the caller
         wire = WIRES[request.wire]
         self._answers += 1
@@ -201,7 +360,7 @@ class WireServer:
             connection.send(piece.encoded())
         connection.finish()
 
-    async def _meet(self, turn: Turn, said: int, connection: Connection) -> bool:
+    async def _meet(self, turn: ScriptedTurn, said: int, connection: WireConnection) -> bool:
         """Stall or cut where the turn says so; False when the connection is gone."""
         if turn.stall_after == said:
             await self._released.wait()
@@ -214,12 +373,12 @@ class WireServer:
         if ms:
             await asyncio.sleep(ms / 1000)
 
-    def _refusal(self, request: WireRequest) -> Fault | None:
+    def _refusal(self, request: WireRequest) -> ScriptedFault | None:
         """What the server itself has against a request, in the order services check it."""
         if not request.key:
-            return Fault(status=401, message="no key was given")
+            return ScriptedFault(status=401, message="no key was given")
         if self.script.keys and request.key not in self.script.keys:
-            return Fault(status=401, message="the key is not valid")
+            return ScriptedFault(status=401, message="the key is not valid")
         if not request.body:
             return self._refuse(request, "the body is no JSON object")
         if request.wire == "anthropic" and "max_tokens" not in request.body:
@@ -230,9 +389,9 @@ class WireServer:
         complaints = request.complaints() if self.script.strict else []
         return self._refuse(request, "; ".join(complaints)) if complaints else None
 
-    def _refuse(self, request: WireRequest, why: str) -> Fault:
+    def _refuse(self, request: WireRequest, why: str) -> ScriptedFault:
         self.refused.append(f"request {request.number} ({request.wire}): {why}")
-        return Fault(status=400, message=why)
+        return ScriptedFault(status=400, message=why)
 
     def _side(self, request: WireRequest) -> Reply:
         """Answers to what clients ask beside their questions."""
@@ -246,7 +405,11 @@ class WireServer:
             return 200, {}, _model(path.removeprefix("/v1/models/"))
         if path == "":
             return 200, {}, {"wires": list(WIRES)}
-        return 404, {}, chat.error(Fault(status=404, message=f"nothing is served at {path}"))
+        return (
+            404,
+            {},
+            chat.error(ScriptedFault(status=404, message=f"nothing is served at {path}")),
+        )
 
 
 def _model(name: str) -> dict[str, JsonValue]:
@@ -256,6 +419,6 @@ def _model(name: str) -> dict[str, JsonValue]:
     return {"id": name, **openai, "type": "model", "display_name": name, "created_at": made}
 
 
-def _headers(fault: Fault) -> dict[str, str]:
+def _headers(fault: ScriptedFault) -> dict[str, str]:
     after = {} if fault.retry_after is None else {"retry-after": str(fault.retry_after)}
     return {**after, **fault.headers}

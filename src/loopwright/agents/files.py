@@ -1,0 +1,310 @@
+"""Read files that somebody else has named: only regular files, up to a size, and never
+outside.
+
+A name is not trusted twice. The file is opened once, without waiting for the other end of a
+pipe, and the opened file is checked. `read_beneath` lets the kernel keep the whole path inside
+a folder where it can (Linux), so that a link exchanged meanwhile leads nowhere either.
+
+Files of data directories and of the user's own settings are never read this way: an agent
+cannot see them, and could otherwise name one, or link to it, and have Loopwright show it the
+contents.
+"""
+
+import contextlib
+import ctypes
+import errno
+import os
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePath, PurePosixPath
+from typing import TypeAlias
+
+from loopwright.agents.user_records import UserRecords
+
+MOST_NAMES = 1_000
+_OPENAT2 = 437
+_RESOLVE_BENEATH = 0x08
+_RESOLVE_NO_MAGICLINKS = 0x02
+_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+# A folder on the way needs no right to be listed.
+_STEP = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class FileProblem:
+    """Why a file is not read: a slug and a sentence."""
+
+    code: str
+    message: str
+
+
+_PRIVATE_FILE = FileProblem("private-file", "is a file of Loopwright itself, which is private")
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (
+        ("flags", ctypes.c_uint64),
+        ("mode", ctypes.c_uint64),
+        ("resolve", ctypes.c_uint64),
+    )
+
+
+Identity: TypeAlias = tuple[int, int]  # device and inode
+
+_PRIVATE: set[str] = set()
+_RECORDS: set[str] = set()
+_PRIVATE_PARTS = (
+    *("artifacts", "env", "live", "logs", "owners", "records", "results", "snapshots", "uploads"),
+    "worktrees",
+)
+_OF_RUNS = ("artifacts", "worktrees")  # have a folder for each run
+_TEXTS = (".md", ".txt", ".yaml", ".yml")
+"""A project may be its own data directory (`home = ".loopwright"`): files that a person wrote
+there, definitions and roles, are not private.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateFiles:
+    """Private folders, files that Loopwright stores at the top of them, and their worktrees."""
+
+    folders: frozenset[Identity]
+    files: frozenset[Identity]
+    worktrees: frozenset[Identity]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadScope:
+    """Who reads: a run, and the folder that it or a person works in. The artifacts of the run and a
+    worktree around the folder are not private for it.
+    """
+
+    folder: Path
+    run: str = ""
+
+
+def keep_private(*paths: Path | str, records: Path | None = None) -> None:
+    """Never read what Loopwright itself stores in these folders for a definition or an agent. So
+    it is with all data directories in the user's records, which are read again at each use.
+    """
+    _PRIVATE.update(os.path.abspath(one) for one in paths)
+    _RECORDS.update([str(records)] if records is not None else [])
+
+
+def find_private(paths: Iterable[str], *, stored: bool = True) -> PrivateFiles:
+    """Which folders and files these are now, whatever names they have elsewhere. Without `stored`,
+    the files in the folders are left out.
+    """
+    folders: set[Identity] = set()
+    files: set[Identity] = set()
+    worktrees: set[Identity] = set()
+    for path in paths:
+        with contextlib.suppress(OSError):
+            info = os.stat(path)
+            if not stat.S_ISDIR(info.st_mode):
+                files.add(_identity(info))
+                continue
+            folders.add(_identity(info))
+            files.update(_stored_files(path) if stored else ())
+            worktrees.add(_identity(os.lstat(os.path.join(path, "worktrees"))))
+    return PrivateFiles(frozenset(folders), frozenset(files), frozenset(worktrees))
+
+
+def _stored_files(folder: str) -> Iterator[Identity]:
+    """The files at the top of a data directory: the database, settings, tokens, the socket."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.name.endswith(_TEXTS) and not entry.is_dir(follow_symlinks=False):
+                yield _identity(entry.stat(follow_symlinks=False))
+
+
+def _identity(info: os.stat_result) -> Identity:
+    return info.st_dev, info.st_ino
+
+
+def _is_private(handle: int, scope: ReadScope) -> bool:
+    """Whether an open file or folder is private, by whatever name it was opened. Which folders are
+    around it is decided by their devices and inodes.
+    """
+    found = os.fstat(handle)
+    private = find_private(_private_paths(scope), stored=found.st_nlink > 1)
+    if _identity(found) in private.files:
+        return True
+    try:
+        real = Path(os.readlink(f"/proc/self/fd/{handle}"))
+    except OSError:
+        return False  # not Linux: there is no sandbox to hide the folder from anyway
+    is_folder = stat.S_ISDIR(found.st_mode)
+    return any(
+        _is_own_file(real.relative_to(one), is_folder=is_folder) and not _is_of(scope, real, one)
+        for one in real.parents
+        if _identity_at(one) in private.folders
+    )
+
+
+def _private_paths(scope: ReadScope) -> Iterator[str]:
+    """The private paths of this process, and the data directories in the user's records. One of
+    those that is itself used as a workspace is not private there.
+    """
+    yield from tuple(_PRIVATE)  # another thread may add one meanwhile
+    around = Path(os.path.realpath(scope.folder))
+    records = [UserRecords(folder) for folder in tuple(_RECORDS)]
+    for one in [one for record in records for one in record.data_directories()]:
+        if not around.is_relative_to(one) or around.is_relative_to(Path(one, "worktrees")):
+            yield one
+
+
+def _identity_at(path: Path) -> Identity | None:
+    try:
+        return _identity(os.stat(path))
+    except OSError:
+        return None
+
+
+def _is_own_file(path: PurePath, *, is_folder: bool) -> bool:
+    """Whether Loopwright itself stores a file of a data directory, and nobody else names it."""
+    if len(path.parts) == 1 and not is_folder:
+        return path.suffix not in _TEXTS
+    return path.parts[0] in _PRIVATE_PARTS
+
+
+def _is_of(scope: ReadScope, real: Path, home: Path) -> bool:
+    """Whether a file of a data directory belongs to the run that reads it."""
+    parts = real.relative_to(home).parts
+    if len(parts) < 3 or parts[0] not in _OF_RUNS:
+        return False
+    around = home.joinpath(*parts[:2])
+    if parts[0] == "artifacts" and scope.run:
+        return parts[1] == scope.run
+    return Path(os.path.realpath(scope.folder)).is_relative_to(around)
+
+
+def read_regular(path: Path, limit: int, scope: ReadScope | None = None) -> bytes | FileProblem:
+    """The content of a file that a person has named."""
+    try:
+        handle = os.open(path, _FLAGS)
+    except OSError as error:
+        return _refusal(error)
+    return _content(handle, limit, scope or ReadScope(_named_folder(path)))
+
+
+def _named_folder(path: Path) -> Path:
+    """The folder of a file that was named without links, else the current one."""
+    folder = os.path.abspath(path.parent)
+    return Path(folder if os.path.realpath(folder) == folder else os.curdir)
+
+
+def read_beneath(
+    folder: Path, name: str, limit: int, *, run: str = "", fixed: bool = False
+) -> bytes | FileProblem:
+    """The content of a file that a definition has named; it must lie inside the folder. A `fixed`
+    folder is the workspace of a run: no link may have replaced it or a folder around it.
+    """
+    handle = _opened_beneath(folder, name, fixed=fixed)
+    if isinstance(handle, FileProblem):
+        return handle
+    return _content(handle, limit, ReadScope(folder, run))
+
+
+def names_beneath(folder: Path, name: str, most: int = MOST_NAMES) -> list[str] | FileProblem:
+    """The names of the files in a folder inside the folder, sorted; at most so many."""
+    handle = _opened_beneath(folder, name)
+    if isinstance(handle, FileProblem):
+        return handle
+    try:
+        if _is_private(handle, ReadScope(folder)):
+            return _PRIVATE_FILE
+        return sorted(os.listdir(handle))[:most]
+    except OSError as error:
+        return _refusal(error)
+    finally:
+        os.close(handle)
+
+
+def _opened_beneath(folder: Path, name: str, *, fixed: bool = False) -> int | FileProblem:
+    if not name or "\0" in name or leads_out(name):
+        return FileProblem("outside-workspace", f"{name!r} leads out of its folder")
+    try:
+        root = _open_fixed(folder) if fixed else os.open(folder, _FOLDER)
+    except OSError as error:
+        if fixed and error.errno in (errno.ELOOP, errno.ENOTDIR):
+            detail = f"the workspace {folder} was replaced by a link or a file"
+            return FileProblem("workspace-gone", detail)
+        return _refusal(error)
+    try:
+        return _open_beneath(root, folder, name)
+    except OSError as error:
+        if error.errno in (errno.EXDEV, errno.ELOOP):
+            return FileProblem("outside-workspace", f"{name!r} leads out of its folder")
+        return _refusal(error)
+    finally:
+        os.close(root)
+
+
+def _open_fixed(folder: Path) -> int:
+    """A folder, opened from the root of the file system on without following links."""
+    handle = os.open(os.sep, _STEP)
+    for part in (*folder.absolute().parts[1:], os.curdir):
+        try:
+            inner = os.open(part, _FOLDER if part == os.curdir else _STEP, dir_fd=handle)
+        finally:
+            os.close(handle)
+        handle = inner
+    return handle
+
+
+def leads_out(name: str) -> bool:
+    """Whether a name, followed from a folder on, would leave it."""
+    parts = PurePosixPath(name.replace("\\", "/")).parts
+    return name.startswith(("/", "~", "\\")) or ".." in parts or (len(name) > 1 and name[1] == ":")
+
+
+def _open_beneath(root: int, folder: Path, name: str) -> int:
+    if sys.platform == "linux":
+        how = _OpenHow(_FLAGS, 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
+        call = ctypes.CDLL(None, use_errno=True).syscall
+        handle = int(call(_OPENAT2, root, os.fsencode(name), ctypes.byref(how), ctypes.sizeof(how)))
+        if handle >= 0:
+            return handle
+        number = ctypes.get_errno()
+        if number not in (errno.ENOSYS, errno.EPERM, errno.EINVAL):
+            raise OSError(number, os.strerror(number), name)
+    real = (folder / name).resolve(strict=True)
+    if not real.is_relative_to(folder.resolve()):
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), name)
+    return os.open(real, _FLAGS | os.O_NOFOLLOW)
+
+
+def _content(handle: int, limit: int, scope: ReadScope) -> bytes | FileProblem:
+    try:
+        if _is_private(handle, scope):
+            return _PRIVATE_FILE
+        unfit = _unfit(os.fstat(handle), limit)
+        if unfit is not None:
+            return unfit
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            data = file.read(limit + 1)
+    except OSError as error:
+        return _refusal(error)
+    finally:
+        os.close(handle)
+    if len(data) > limit:
+        return FileProblem("file-too-large", f"more than {limit} bytes")
+    return data
+
+
+def _unfit(found: os.stat_result, limit: int) -> FileProblem | None:
+    if stat.S_ISDIR(found.st_mode):
+        return FileProblem("not-a-file", "is a directory; name a file")
+    if not stat.S_ISREG(found.st_mode):
+        return FileProblem("not-a-regular-file", "is no regular file")
+    if found.st_size > limit:
+        return FileProblem("file-too-large", f"{found.st_size} bytes, at most {limit} are read")
+    return None
+
+
+def _refusal(error: OSError) -> FileProblem:
+    return FileProblem("cannot-read", (error.strerror or str(error)).lower())

@@ -1,0 +1,279 @@
+"""What an agent does while it works: entries of activity, and text for the live view.
+
+Losing a part of the live view does no harm; the entries are recorded. The live text of every
+kind of agent passes through here, and signals that are meant for the loop alone are removed
+from it, also when their tags arrive in several pieces.
+"""
+
+import dataclasses
+import re
+import time
+from codecs import getincrementaldecoder
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Literal
+
+from loopwright.agents.call_failures import UNKNOWN_COST
+from loopwright.agents.clis.catalogue import denial_words
+from loopwright.agents.clis.event_stream import LineSplitter
+from loopwright.agents.clis.transcript import Act, LiveEntry, Transcript, note
+from loopwright.agents.json_lines import JsonLinesAnswer, ToolUses, entry_of, live_words, tool_of
+from loopwright.agents.processes.process import RunningProgram
+from loopwright.kernel.event_parts import Failure, Usage
+from loopwright.kernel.signal import hidden_tags
+from loopwright.model.plan import Agent
+from loopwright.ports import ActivityEntry, Answer, Bus, Delta, EffectJob
+
+STDERR_CHARS = 32 * 1_024
+MonotonicMs = Callable[[], int]
+
+
+def monotonic_ms() -> int:
+    """Milliseconds by a clock that never goes back."""
+    return time.monotonic_ns() // 1_000_000
+
+
+def local_time(seconds: int) -> str:
+    """The time of day of a moment, as the clock of this machine shows it; with the day if that is
+    not today.
+    """
+    moment = time.localtime(seconds)
+    today = time.localtime()
+    same_day = (moment.tm_year, moment.tm_yday) == (today.tm_year, today.tm_yday)
+    return time.strftime("%H:%M" if same_day else "%b %d %H:%M", moment)
+
+
+def record_stderr(job: EffectJob, text: str) -> None:
+    """Record the end of what a program wrote to standard error during a call that succeeded. When
+    a call fails, its failure has it.
+    """
+    said = job.activity.redact(text).strip()
+    if not said:
+        return
+    kept = said
+    if len(said) > STDERR_CHARS:  # not from the middle of a line, where half of a secret may be
+        kept = said[-STDERR_CHARS:].partition("\n")[2] or "(one long line; not stored)"
+    last = kept.rpartition("\n")[2].strip()
+    job.activity.record(ActivityEntry(kind="stderr", text=last, result=kept))
+
+
+def record_warnings(job: EffectJob, texts: Iterable[str]) -> None:
+    """Record what people should know about a call; `logs` and `show` print it."""
+    for text in texts:
+        job.activity.record(ActivityEntry(kind="warning", text=job.activity.redact(text)))
+
+
+class ActivityReport:
+    """Hands on what one call did and said. `program` names the agent's program."""
+
+    def __init__(self, bus: Bus, job: EffectJob, agent: Agent, program: str) -> None:
+        self._bus = bus
+        self._job = job
+        self._agent = agent
+        self._program = program
+
+    def keep_stream(self, chunk: bytes) -> None:
+        """Keep the agent's own output."""
+        self._job.activity.keep_stream(chunk)
+
+    def say(self, said: LiveEntry) -> None:
+        """Show something while the agent works."""
+        job = self._job
+        self._bus.publish(Delta(run=job.run, effect=job.effect, kind=said.kind, text=said.text))
+
+    def record(self, heard: Transcript) -> None:
+        """Record what has been read. A denied permission is shown at once."""
+        for act in heard.drain():
+            entry = self._entry(act)
+            self._job.activity.record(entry)
+            if act.kind == "denied":
+                self.say(note(entry.text))
+
+    def _entry(self, act: Act) -> ActivityEntry:
+        text = act.text
+        if act.kind == "denied" and not text:
+            text = denial_words(self._program, self._agent, act.tool, act.target)
+        return ActivityEntry(
+            kind=act.kind,
+            tool=act.tool,
+            target=act.target,
+            ok=act.ok,
+            code=act.code,
+            ms=act.ms,
+            text=text,
+            arguments=act.arguments,
+            result=act.result,
+        )
+
+
+class LiveCost:
+    """Adds up the usage lines of a program under way, and ends it when a budget is exceeded."""
+
+    def __init__(
+        self, price: Callable[[str, Usage], Usage], over: Callable[[Usage], Failure | None]
+    ) -> None:
+        self._spoken = JsonLinesAnswer(price)
+        self._over = over
+        self._running: RunningProgram | None = None
+        self.failure: Failure | None = None
+
+    def begin(self, running: RunningProgram) -> None:
+        self._running = running
+        running.end_input()
+        self._over(UNKNOWN_COST)  # until the program reports it
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the usage lines add up to, also those that are not among the stored output."""
+        return self._spoken.usage
+
+    def take(self, raw: bytes) -> None:
+        """Take a usage line in."""
+        self._spoken.take(raw)
+        if self.failure is None and self._spoken.usage is not None:
+            self.failure = self._over(self._spoken.usage)
+            if self.failure is not None and self._running is not None:
+                self._running.finish(0.0)
+
+
+class LiveOutput:
+    """Hands on the output of one program."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        job: EffectJob,
+        *,
+        lines: bool,
+        talk: ToolUses | None = None,
+        usage: LiveCost | None = None,
+    ) -> None:
+        self._usage = usage
+        self._bus = bus
+        self._job = job
+        self._lines = lines
+        self._talk = talk
+        self._split = LineSplitter()
+        self._decoder = getincrementaldecoder("utf-8")(errors="replace")
+
+    def __call__(self, chunk: bytes) -> bool:
+        """Take the next bytes; true when the program has given its result."""
+        self._job.activity.keep_stream(chunk)
+        if self._lines:
+            return self._take_lines(self._split.feed(chunk))
+        text = self._decoder.decode(chunk)
+        if text:
+            self._tell("text", text)
+        return False
+
+    def end(self) -> None:
+        """The program has ended: a last line without an end is a line."""
+        if self._lines:
+            self._take_lines(self._split.last())
+
+    @property
+    def notes(self) -> list[str]:
+        """What people should know about the lines of the program."""
+        cut = self._split.cut
+        lines = "1 line was" if cut == 1 else f"{cut:,} lines were"
+        return [f"{lines} too long and not read as an event"] if cut else []
+
+    def _take_lines(self, lines: list[bytes]) -> bool:
+        has_result = False
+        for raw in lines:
+            live = JsonLinesAnswer()
+            line = live.take(raw)
+            has_result = has_result or (line is not None and line.type == "result")
+            if line is not None and self._talk is not None:
+                has_result = self._talk.take(line) or has_result
+            if line is not None and line.type == "usage" and self._usage is not None:
+                self._usage.take(raw)
+            if line is not None and line.type == "tool":
+                entry = entry_of(tool_of(line))
+                said = live_words(entry)
+                self._tell(said.kind, said.text)
+                self._job.activity.record(entry)
+            elif live.texts:
+                self._tell("text", "".join(live.texts))
+        return has_result
+
+    def _tell(self, kind: Literal["text", "tool", "note"], text: str) -> None:
+        job = self._job
+        self._bus.publish(Delta(run=job.run, effect=job.effect, kind=kind, text=text))
+
+
+HELD_CHARS = 2_000  # of what may become a tag; longer than that it is none
+
+# The beginning of a tag, or a whole one with its content and maybe a part of its end.
+_MAY_BECOME_TAG = re.compile(r"<(?:[A-Za-z][\w-]*(?:\s[^<>]*)?(?:>[^<>]*(?:</?[\w-]*\s*)?)?)?\Z")
+
+
+class SignalFilter:
+    """Takes the tags of a signal out of a text that comes in pieces."""
+
+    def __init__(self, word: str) -> None:
+        self._tags = hidden_tags(word)
+        self._held = ""
+
+    def take(self, text: str) -> str:
+        """What of the text so far may be shown now."""
+        text = self._tags.sub("", self._held + text)
+        found = _MAY_BECOME_TAG.search(text, max(0, len(text) - HELD_CHARS))
+        cut = len(text) if found is None else found.start()
+        self._held = text[cut:]
+        return text[:cut]
+
+    def rest(self) -> str:
+        """What was held back and has become no tag."""
+        held, self._held = self._held, ""
+        return held
+
+
+class FilteredBus:
+    """A bus that leaves out, of each call, what is for its loop alone."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._hiding: dict[tuple[str, str], SignalFilter] = {}
+        self._redact: dict[tuple[str, str], Callable[[str], str]] = {}
+
+    def publish(self, delta: Delta) -> None:
+        hiding = self._hiding.get((delta.run, delta.effect)) if delta.kind == "text" else None
+        redact = self._redact.get((delta.run, delta.effect), str)
+        delta = dataclasses.replace(delta, text=redact(delta.text))
+        text = delta.text if hiding is None else hiding.take(delta.text)
+        if text == delta.text:
+            self._bus.publish(delta)
+        elif text:
+            self._bus.publish(_saying(delta.run, delta.effect, text))
+
+    def around(
+        self, job: EffectJob, perform: Callable[[EffectJob], Answer | Awaitable[Answer]]
+    ) -> Answer | Awaitable[Answer]:
+        """Perform a job, and see to it that neither its signal nor the secrets that its agent was
+        given are shown while it lasts.
+        """
+        if job.hidden is not None:
+            self._hiding[job.run, job.effect] = SignalFilter(job.hidden)
+        self._redact[job.run, job.effect] = job.activity.redact
+        answer = perform(job)
+        if isinstance(answer, Awaitable):
+            return self._later(job, answer)
+        self._end(job)
+        return answer
+
+    async def _later(self, job: EffectJob, answer: Awaitable[Answer]) -> Answer:
+        try:
+            return await answer
+        finally:
+            self._end(job)
+
+    def _end(self, job: EffectJob) -> None:
+        hiding = self._hiding.pop((job.run, job.effect), None)
+        rest = hiding.rest() if hiding is not None else ""
+        if rest:
+            self._bus.publish(_saying(job.run, job.effect, rest))
+        self._redact.pop((job.run, job.effect), None)
+
+
+def _saying(run: str, effect: str, text: str) -> Delta:
+    return Delta(run=run, effect=effect, kind="text", text=text)

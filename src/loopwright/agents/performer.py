@@ -1,0 +1,415 @@
+"""The performer of one machine: runs agents that are programs or scripts, and check commands."""
+
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+from msgspec.structs import replace
+
+from loopwright.agents.acp_agents import AcpAgents
+from loopwright.agents.call_failures import (
+    TAIL_CHARS,
+    UNKNOWN_COST,
+    PriceUsage,
+    as_reported,
+    failure_of,
+    limited,
+    live_failure,
+    with_price,
+)
+from loopwright.agents.call_inputs import (
+    as_variables,
+    end_notes,
+    job_variables,
+    open_value_files,
+    passed_on_variables,
+    python_variables,
+    reading_files,
+    seconds,
+    with_files,
+    with_key_hint,
+    with_variables,
+)
+from loopwright.agents.clis.catalogue import CLIS, configuration_of
+from loopwright.agents.coding_agents import CodingAgents, Stage
+from loopwright.agents.json_lines import JsonLinesAnswer, Submission, given_secrets, open_tool_uses
+from loopwright.agents.live_activity import (
+    FilteredBus,
+    LiveCost,
+    LiveOutput,
+    record_stderr,
+    record_warnings,
+)
+from loopwright.agents.pattern_search import SEARCHES, PatternSearch
+from loopwright.agents.processes.process import ProgramEnd, ProgramStart
+from loopwright.agents.program_files import agent_environment
+from loopwright.agents.sandbox.bubblewrap import Confinement, Sandbox, confinement_of
+from loopwright.agents.snapshots import take_snapshot
+from loopwright.agents.specs import BadSpec, Spec, parse_spec, unfit_agent
+from loopwright.kernel.checks import last_json_object
+from loopwright.kernel.event_parts import (
+    NO_USAGE,
+    AgentCall,
+    CommandCall,
+    Failure,
+    LookupCall,
+    MatchCall,
+    ModelCall,
+    SnapshotCall,
+    ToolCall,
+)
+from loopwright.model.plan import Agent
+from loopwright.model.record import JsonValue
+from loopwright.ports import (
+    Answer,
+    Ask,
+    Bus,
+    EffectFailure,
+    EffectJob,
+    EffectSuccess,
+    Performer,
+    Workspaces,
+)
+
+if TYPE_CHECKING:
+    from loopwright.agents.script import ScriptedAgent
+
+MADE_FILES = ("LOOPWRIGHT_SYSTEM_FILE", "LOOPWRIGHT_RESULT_SCHEMA", "LOOPWRIGHT_INBOX")
+"""Variables that name files which were made for a call."""
+CHECK_OUTPUT_BYTES = 1 << 20
+DEFAULT_IDLE_MS = 300_000
+
+MakeModels = Callable[[Bus], Performer]
+"""Makes the performer of chat models, which speaks through this bus."""
+
+SchemaProblem = Callable[[dict[str, JsonValue], JsonValue], str | None]
+
+
+class LocalPerformer:
+    """Performs agent calls and commands as supervised processes in the workspace."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        schema_problem: SchemaProblem,
+        base: Mapping[str, str] | None = None,
+        models: MakeModels | None = None,
+        price: PriceUsage = as_reported,
+        sandbox: Sandbox | None = None,
+    ) -> None:
+        self._price = price
+        self._sandbox = sandbox or Sandbox()
+        self._bus = bus = FilteredBus(bus)
+        self._models = models(bus) if models is not None else None
+        self._schema_problem = schema_problem
+        self._base = os.environ if base is None else base
+        self._scripted: ScriptedAgent | None = None
+        self._coding = CodingAgents(bus, self._fitting, self._base, self._sandbox, price=price)
+        self._acp = AcpAgents(bus, self._fitting, self._base, self._sandbox)
+        self._look: Callable[[EffectJob], Answer] = lambda job: EffectSuccess(code=1)
+        self._variables: Callable[[str], Mapping[str, str]] = lambda run: {}
+        self._workspaces: Workspaces | None = None
+
+    def ask_through(self, ask: Ask) -> None:
+        """Where agents turn to with what a person has to decide; without it that is a no."""
+        self._acp.ask = ask
+
+    def serve_stages(self, stage: Stage) -> None:
+        """Who makes the servers that coding agents have their trackers from."""
+        self._coding.stage = self._acp.stage = stage
+
+    def snapshot_through(self, workspaces: Workspaces) -> None:
+        """Where snapshots of workspaces are stored; without it they fail."""
+        self._workspaces = workspaces
+
+    def look_through(self, look: Callable[[EffectJob], Answer]) -> None:
+        """Who sees what agents have left in the trackers; without it nothing is there."""
+        self._look = look
+
+    def read_variables_through(self, variables: Callable[[str], Mapping[str, str]]) -> None:
+        """Where the values of the variables are that a run was given with `--env`."""
+        self._variables = variables
+
+    def perform(self, job: EffectJob) -> Answer | Awaitable[Answer]:
+        return self._bus.around(job, self._perform)
+
+    def _perform(self, job: EffectJob) -> Answer | Awaitable[Answer]:
+        self._sandbox.note_workspace(job.run, job.workspace)
+        if job.pass_env:
+            job = with_variables(job, self._base, self._variables(job.run))
+        agent = job.agent or Agent()
+        # Not the job itself: that refers to its activity.
+        job.activity.hide(partial(given_secrets, self._base, agent, job.env, job.pass_env))
+        match job.call:
+            case AgentCall():
+                answer = self._agent(job, agent)
+                return with_key_hint(answer, job, self._base)
+            case CommandCall() as call:
+                return self._command(job, call)
+            case ModelCall() | ToolCall():
+                return self._models.perform(with_files(job)) if self._models else _no_models()
+            case LookupCall():
+                return self._look(job)
+            case MatchCall() as call:
+                return _search(job, call)
+            case SnapshotCall() as call:
+                return take_snapshot(self._workspaces, job, call)
+            case other:
+                detail = f"this driver cannot perform {type(other).__name__}"
+                return EffectFailure(error=Failure(type="internal", detail=detail))
+
+    # -- agents
+
+    def _agent(self, job: EffectJob, agent: Agent) -> Answer | Awaitable[Answer]:
+        spec = parse_spec(agent.spec or "")
+        if isinstance(spec, BadSpec):
+            return EffectFailure(
+                error=Failure(type="not_found", detail=f"{spec.message}; {spec.hint}")
+            )
+        if not job.prompt.strip():
+            return EffectFailure(error=Failure(type="bad_input", detail="the prompt is empty"))
+        job = with_files(job)
+        if spec.kind == "model":
+            return self._models.perform(job) if self._models is not None else _no_models()
+        if spec.kind == "script":
+            return self._from_script(job, spec.file)
+        if spec.kind in CLIS:
+            return self._paid(job, agent, self._coding.perform(job, agent, spec))
+        if spec.kind == "acp":
+            return self._paid(job, agent, self._acp.perform(job, agent, spec))
+        answer = self._program(job, agent, spec.argv, lines=spec.kind == "jsonl")
+        return self._paid(job, agent, answer)
+
+    async def _paid(self, job: EffectJob, agent: Agent, answer: Awaitable[Answer]) -> Answer:
+        """An answer with its cost, under the limits of the call."""
+        return limited(job, agent, with_price(self._price, agent, await answer))
+
+    def _script(self) -> "ScriptedAgent":
+        """The scripted agent, loaded when first asked for: reading scripts takes a parser that
+        costs more to load than all the rest, and real agents never need it.
+        """
+        if self._scripted is None:
+            module = import_module("loopwright.agents.script")
+            agent = module.ScriptedAgent(self._bus, schema_problem=self._unfit)
+            self._scripted = cast("ScriptedAgent", agent)
+        return self._scripted
+
+    def _from_script(self, job: EffectJob, file: str) -> Answer | Awaitable[Answer]:
+        answer = self._script().perform(job, file)
+        if isinstance(answer, Awaitable):
+            return self._fitting_later(job, answer)
+        return limited(job, job.agent or Agent(), self._fitting(job, answer))
+
+    async def _fitting_later(self, job: EffectJob, answer: Awaitable[Answer]) -> Answer:
+        return limited(job, job.agent or Agent(), self._fitting(job, await answer))
+
+    def _fitting(self, job: EffectJob, answer: Answer) -> Answer:
+        """A scripted answer under the same rules for results as any other."""
+        if job.schema is None or isinstance(answer, EffectFailure):
+            return answer
+        result = answer.result or last_json_object(answer.output)
+        problem = self._unfit(job, result)
+        if problem is None:
+            return replace(answer, result=result)
+        return EffectFailure(
+            error=Failure(type="bad_result", detail=problem),
+            output=answer.output,
+            usage=answer.usage,
+            session=answer.session,
+            mark=answer.mark,
+            tools=answer.tools,
+            model=answer.model,
+        )
+
+    async def _program(
+        self, job: EffectJob, agent: Agent, argv: tuple[str, ...], *, lines: bool
+    ) -> Answer:
+        problem = unfit_agent(Spec("jsonl" if lines else "command", argv), agent)
+        if problem is not None:
+            return EffectFailure(error=Failure(type="bad_input", detail=problem))
+        spoken = JsonLinesAnswer(lambda model, usage: self._price(agent, model, usage))
+        cost = LiveCost(spoken.price, lambda usage: live_failure(job, agent, usage))
+        submission = Submission(lambda text: self._unfit(job, text))
+        with (
+            open_value_files(job, agent) as own,
+            open_tool_uses(job, submission, lines=lines) as talk,
+        ):
+            live = LiveOutput(self._bus, job, lines=lines, talk=talk, usage=cost)
+            heard = talk.variables() if talk else {}
+            end = await self._sandbox.run(
+                ProgramStart(
+                    argv=argv,
+                    cwd=job.workspace,
+                    env=agent_environment(
+                        self._base,
+                        {**passed_on_variables(self._base, agent), **agent.env},
+                        {**job_variables(job), **own, **heard},
+                    ),
+                    stdin=job.prompt.encode(),
+                    wall_s=seconds(job.wall_ms),
+                    idle_s=seconds(job.idle_ms or DEFAULT_IDLE_MS),
+                ),
+                confinement_of(
+                    agent,
+                    job.sandbox,
+                    default=self._sandbox.policy.default,
+                    configuration=configuration_of(argv, self._base),
+                    shown=tuple({**own, **heard}.get(one, "") for one in MADE_FILES),
+                ),
+                on_stdout=live,
+                on_running=cost.begin,
+            )
+            live.end()
+            if talk is not None:
+                await talk.finish()
+        if lines:
+            for raw in end.stdout.split(b"\n"):
+                spoken.take(raw.rstrip(b"\r"))
+            spoken.usage = cost.usage
+            spoken.warnings += live.notes
+            record_warnings(job, spoken.warnings)
+        else:
+            spoken.texts.append(end.stdout.decode(errors="replace"))
+        has_run = end.how != "not_started" or end.problem == "git-settings-changed"
+        if spoken.usage is None and has_run:
+            spoken.usage = UNKNOWN_COST
+        # Lines that were read after the limit was met count too: one amount is shown of them all.
+        over = cost.failure and (live_failure(job, agent, spoken.usage or NO_USAGE) or cost.failure)
+        return self._judged(job, end, spoken, submission.accepted, over=over)
+
+    def _judged(
+        self,
+        job: EffectJob,
+        end: ProgramEnd,
+        spoken: JsonLinesAnswer,
+        submitted: str | None = None,
+        *,
+        over: Failure | None = None,
+    ) -> Answer:
+        """An accepted result counts, however the program left after it."""
+        failure, result = (failure_of(end), None) if submitted is None else (None, submitted)
+        failure = over or failure
+        if failure is None and spoken.is_error:
+            failure = Failure(type="agent", detail=spoken.output[-TAIL_CHARS:] or "it said so")
+        if failure is None and submitted is None:
+            result = _result_text(job, spoken)
+            problem = self._unfit(job, result)
+            failure = None if problem is None else Failure(type="bad_result", detail=problem)
+        if failure is not None:
+            return EffectFailure(
+                error=failure,
+                output=spoken.output,
+                usage=spoken.usage,
+                session=spoken.session,
+                code=end.code,
+                tools=tuple(spoken.tools),
+            )
+        record_stderr(job, end.stderr_tail.decode(errors="replace"))
+        return EffectSuccess(
+            output=spoken.output,
+            result=result,
+            usage=spoken.usage,
+            session=spoken.session,
+            code=end.code,
+            note="; ".join([*spoken.warnings, *end_notes(end)]),
+            tools=tuple(spoken.tools),
+        )
+
+    def _unfit(self, job: EffectJob, result: str | None) -> str | None:
+        if job.schema is None:
+            return None
+        if result is None:
+            return "the agent gave no structured result although one is required"
+        try:
+            value: JsonValue = msgspec.json.decode(result)
+        except (msgspec.DecodeError, RecursionError) as error:
+            return f"the result is not JSON: {error}"
+        return self._schema_problem(job.schema, value)
+
+    # -- commands of the author
+
+    async def _command(self, job: EffectJob, call: CommandCall) -> Answer:
+        script = f"{' '.join(call.argv)} {call.stdin}"
+        with as_variables(job.env, script) as values, python_variables(job) as python:
+            end = await self._sandbox.run(
+                ProgramStart(
+                    argv=reading_files(call.argv, values),
+                    cwd=job.workspace,
+                    stdin=call.stdin.encode(errors="replace"),
+                    env=agent_environment(
+                        self._base, {**python, **call.env, **values.variables}, job_variables(job)
+                    ),
+                    wall_s=call.timeout_ms / 1_000,
+                    stdout_cap=CHECK_OUTPUT_BYTES,
+                ),
+                Confinement(
+                    level=job.sandbox or self._sandbox.policy.default,
+                    # Not every NAME_FILE: an agent chooses the value of a field called `file`.
+                    shown=tuple(values.files.values()),
+                ),
+                on_stdout=LiveOutput(self._bus, job, lines=False),
+            )
+        is_check = "/check" in job.effect
+        output = _check_output(end) if is_check else _step_output(end)
+        if end.how == "exited":
+            notes = end_notes(end) if is_check else [*end_notes(end), *_complaints(end, output)]
+            return EffectSuccess(output=output, code=end.code, note="; ".join(notes))
+        failure = failure_of(end)
+        assert failure is not None
+        if end.how == "signalled":
+            return EffectSuccess(output=output, code=128 + (end.signal or 0), note=failure.detail)
+        return EffectFailure(error=failure, output=output)
+
+
+async def _search(job: EffectJob, call: MatchCall) -> Answer:
+    """Search the text of a job with the JavaScript engine."""
+    wanted = PatternSearch(
+        pattern=call.pattern,
+        text=job.prompt,
+        ignore_case=call.ignore_case,
+        seconds=call.timeout_ms / 1_000,
+    )
+    answer = await SEARCHES.search_later(wanted)
+    if answer.problem:
+        kind = "wall_timeout" if answer.timed_out else "internal"
+        return EffectFailure(error=Failure(type=kind, detail=answer.problem))
+    return EffectSuccess(output=answer.found or "", code=1 if answer.found is None else 0)
+
+
+def _no_models() -> EffectFailure:
+    detail = "there are no chat models here; use command:PROGRAM or a coding CLI"
+    return EffectFailure(error=Failure(type="not_found", detail=detail))
+
+
+def _step_output(end: ProgramEnd) -> str:
+    """What a step's program printed on stdout, without the one newline that ends it."""
+    return end.stdout.decode(errors="replace").removesuffix("\n")
+
+
+def _complaints(end: ProgramEnd, output: str) -> list[str]:
+    """The end of what a step's program printed on stderr; where it failed, also on stdout. The
+    errors come first: where there is room for one line only, it is about them.
+    """
+    said = end.stderr_tail.decode(errors="replace").strip()
+    printed = output.strip() if end.code else ""
+    return [
+        *([f"stderr: {said[-TAIL_CHARS:]}"] if said else []),
+        *([f"stdout: {printed[-TAIL_CHARS:]}"] if printed else []),
+    ]
+
+
+def _check_output(end: ProgramEnd) -> str:
+    """What a command printed: all of stdout for a step, stderr after it."""
+    out = end.stdout.decode(errors="replace")
+    err = end.stderr_tail.decode(errors="replace")
+    return f"{out.rstrip()}\n{err}".strip() if err.strip() else out.rstrip("\n")
+
+
+def _result_text(job: EffectJob, spoken: JsonLinesAnswer) -> str | None:
+    """The structured result as JSON text: what the agent handed over, else what it wrote."""
+    if spoken.has_data:
+        return msgspec.json.encode(spoken.data).decode()
+    return last_json_object(spoken.output) if job.schema is not None else None

@@ -1,0 +1,1 @@
+"""Processes: started under a supervisor, with limits, and ended with all their descendants."""

@@ -1,0 +1,538 @@
+"""Run one program to its end, with limits, and leave none of its processes behind.
+
+`checked_command` finds out whether a program can be started, and why not. `run_program` starts
+a supervisor (see `supervise`) that starts the program. The driver's side here feeds stdin,
+keeps a bounded part of the output, watches the time limits, and asks the supervisor to end the
+process tree when a limit is reached or the waiting task is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from loopwright.agents.processes.pipes import HeadAndTail, PipeFeed, PipeSource
+from loopwright.agents.processes.process_marks import ProcessMark, process_mark, sweep_marks
+from loopwright.agents.processes.supervise import command_line
+from loopwright.agents.program_files import CannotStart, StartProblem, resolve_program
+
+# One argument or `NAME=value` entry, with its closing NUL; Linux refuses longer ones.
+ARGUMENT_LIMIT = 128 * 1024
+
+
+class Startable(Protocol):
+    """What has to be known of a program to start it."""
+
+    @property
+    def argv(self) -> tuple[str, ...]: ...
+    @property
+    def cwd(self) -> str: ...
+    @property
+    def env(self) -> Mapping[str, str]: ...
+
+
+def checked_command(program: Startable) -> list[str]:
+    """Where, which file, and argv, as the supervisor wants them; raises CannotStart."""
+    if not program.argv:
+        raise CannotStart("program-not-found", "the command is empty")
+    for name in program.env:
+        if not name or "=" in name:
+            raise CannotStart("not-startable", f"{name!r} is no name of a variable")
+    entries = [f"{name}={value}" for name, value in program.env.items()]
+    for text in (program.cwd, *program.argv, *entries):
+        _check_text(text)
+    cwd = os.path.abspath(program.cwd)
+    if not os.path.isdir(cwd):
+        raise CannotStart("workspace-gone", f"the directory {cwd} does not exist")
+    file = resolve_program(program.argv[0], cwd, program.env.get("PATH"))
+    # The path also as argv[0]: some programs look for themselves on PATH to find their library.
+    return [cwd, file, file, *program.argv[1:]]
+
+
+def _check_text(text: str) -> None:
+    shown = text if len(text) <= 40 else f"{text[:40]}…"
+    if "\0" in text:
+        raise CannotStart("nul-in-argument", f"{shown!r} contains a NUL character")
+    try:
+        size = len(os.fsencode(text))
+    except UnicodeEncodeError:
+        raise CannotStart("not-startable", f"{shown!r} has no form in bytes") from None
+    if size >= ARGUMENT_LIMIT:
+        raise CannotStart(
+            "argument-too-long",
+            f"{shown!r} has {size} bytes, a program takes at most {ARGUMENT_LIMIT - 1} in one "
+            f"argument or variable; pass it on stdin or in a file",
+        )
+
+
+_PROBLEMS: dict[int, StartProblem] = {
+    errno.E2BIG: "argument-too-long",
+    errno.EACCES: "not-executable",
+    errno.EISDIR: "is-a-directory",
+    errno.ENOENT: "program-not-found",
+    errno.ENOTDIR: "program-not-found",
+    # These pass by: no processes, memory or descriptors left, or the file is being written.
+    errno.EAGAIN: "resource",
+    errno.EMFILE: "resource",
+    errno.ENFILE: "resource",
+    errno.ENOMEM: "resource",
+    errno.ETXTBSY: "resource",
+}
+_SAYS: dict[int, str] = {
+    errno.E2BIG: "all arguments and variables together are too long; pass less, or in a file",
+    errno.ENOENT: "the file or the interpreter in its first line does not exist",
+    errno.ENOEXEC: "the file is no program; a script needs a first line like #!/bin/sh",
+}
+
+
+# What the machine has none of, for the errors that mean so.
+SHORTAGES: dict[int, str] = {
+    errno.EAGAIN: "processes",
+    errno.EMFILE: "file descriptors",
+    errno.ENFILE: "file descriptors",
+    errno.ENOMEM: "memory",
+}
+
+
+def cannot_start(number: int, file: str, *, stage: str = "exec") -> CannotStart:
+    """What a number of the system means for somebody who wanted to start a program."""
+    says = _SAYS.get(number, os.strerror(number))
+    if stage == "chdir":
+        return CannotStart("workspace-gone", f"cannot enter {file}: {os.strerror(number)}")
+    waits = f"waiting for {SHORTAGES[number]}: " if number in SHORTAGES else ""
+    problem = _PROBLEMS.get(number, "not-startable")
+    return CannotStart(problem, f"{waits}cannot start {file}: {says}")
+
+
+# What a supervisor may take beyond the grace time before it counts as stuck.
+_STUCK_SECONDS = 2.5
+# How long a program that has said all may take to end by itself.
+_LINGER_SECONDS = 1.0
+# How long output is awaited when all processes are gone (somebody else may hold the pipe).
+_DRAIN_SECONDS = 1.0
+_REAP_POLL_SECONDS = 0.002
+
+# Signals that end programs; one that ends by itself hardly ever says so with such a code.
+_DEADLY = (
+    *(signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE),
+    *(signal.SIGKILL, signal.SIGSEGV, signal.SIGPIPE, signal.SIGALRM, signal.SIGTERM),
+    *(signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU, signal.SIGXFSZ, signal.SIGSYS),
+)
+# What bubblewrap says when the machine has no process, descriptor or memory left for a sandbox.
+_WITHOUT_SANDBOX = re.compile(
+    rb"bwrap: [^\n]*"
+    rb"(Resource temporarily unavailable|Too many open files|Cannot allocate memory)\s*\Z"
+)
+
+How = Literal["exited", "answered", "signalled", "idle_timeout", "wall_timeout", "not_started"]
+OnStdout = Callable[[bytes], bool | None]
+"""Takes bytes as they come; true says that the program has said all that it has to say."""
+OnStderr = Callable[[bytes], None]
+OnStart = Callable[[ProcessMark], None]
+
+
+class RunningProgram(Protocol):
+    """A program while it runs, for those who talk with it."""
+
+    def write(self, data: bytes) -> None:
+        """Send more to its standard input."""
+
+    def end_input(self) -> None:
+        """Close its standard input; what was written before still arrives."""
+
+    def finish(self, within_s: float) -> None:
+        """Its work is done: what has not ended by itself after that time is ended."""
+
+    def hold_idle(self, *, held: bool) -> None:
+        """While held, silence does not count: it is somebody else's turn to speak."""
+
+    def no_progress(self) -> None:
+        """The output that is being read right now does not restart the idle limit."""
+
+
+OnRunning = Callable[[RunningProgram], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramStart:
+    """A program to run: what, where, with what, and for how long.
+
+    Its form as text leaves out what may be secret or large, as it may end up in a log.
+    """
+
+    argv: tuple[str, ...]
+    cwd: str
+    env: Mapping[str, str] = field(repr=False)  # the whole environment
+    stdin: bytes = field(default=b"", repr=False)
+    wall_s: float | None = None
+    idle_s: float | None = None  # without a byte on stdout, or on stderr if that counts
+    stderr_counts: bool = True  # whether a byte on stderr restarts the idle limit
+    stdout_cap: int = 10 * 1024 * 1024
+    stderr_cap: int = 256 * 1024
+    grace_s: float = 2.0  # from SIGTERM to SIGKILL
+    call_filter: bytes = field(default=b"", repr=False)  # of system calls, for bubblewrap
+    in_sandbox: bool = False  # argv starts bubblewrap, which starts the program
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramEnd:
+    """How a program ended and what it said. Its form as text leaves out the latter."""
+
+    how: How
+    code: int | None = None
+    signal: int | None = None
+    # If truncated: first and last part, with a note between them.
+    stdout: bytes = field(default=b"", repr=False)
+    stdout_truncated: bool = False
+    stderr_tail: bytes = field(default=b"", repr=False)
+    stderr_bytes: int = 0  # all that came, of which the tail is kept
+    error: str | None = None  # `problem: sentence`
+    seconds: float = 0.0
+    survivors_killed: int = 0  # processes besides the program itself that had to be killed
+    finished: bool = False  # its work was done before it was ended
+    limit_s: float | None = None  # the limit on silence or time that it exceeded
+
+    @property
+    def problem(self) -> str | None:
+        """The first word of `error`: one of StartProblem, or about the supervisor."""
+        return None if self.error is None else self.error.partition(":")[0]
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same start may succeed a little later."""
+        return self.problem == "resource"
+
+
+async def run_program(
+    program: ProgramStart,
+    *,
+    on_stdout: OnStdout | None = None,
+    on_stderr: OnStderr | None = None,
+    on_start: OnStart | None = None,
+    on_running: OnRunning | None = None,
+) -> ProgramEnd:
+    """Run a program until it and all its descendants are gone. With `on_running` its standard input
+    stays open until it is closed by whoever was handed the program.
+
+    Cancelling the waiting task ends the whole tree first. So does an exception in a callback,
+    which is raised again here. What the program does wrong is told in the result, not raised.
+    """
+    run = _Run(program, on_stdout, on_stderr, talks=on_running is not None)
+    try:
+        run.start()
+    except CannotStart as why:
+        return ProgramEnd(how="not_started", error=str(why))
+    try:
+        if on_start is not None and run.mark is not None:
+            on_start(run.mark)
+        if on_running is not None:
+            on_running(run)
+        # Not awaited directly: a cancelled task would cancel the future with it.
+        await asyncio.wait([run.ended])
+    except GeneratorExit:  # the event loop is gone, so nothing can be awaited any more
+        run.stop(None)
+        raise
+    except BaseException:
+        run.stop(None)
+        await _whatever_happens(run.ended)
+        raise
+    error, run.callback_error = run.callback_error, None
+    if error is not None:
+        try:
+            raise error
+        finally:
+            del error  # its traceback refers to this frame
+    return run.result()
+
+
+async def _whatever_happens(ended: asyncio.Future[None]) -> None:
+    """Wait for the end, cancelled or not; a cancellation is raised afterwards."""
+    cancelled: asyncio.CancelledError | None = None
+    while not ended.done():
+        try:
+            await asyncio.wait([ended])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+
+
+@contextmanager
+def open_filter(data: bytes) -> Iterator[list[int]]:
+    """A descriptor from which a program reads these bytes; none for no bytes."""
+    if not data:
+        yield []
+        return
+    descriptor = os.memfd_create("loopwright")
+    try:
+        os.write(descriptor, data)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        yield [descriptor]
+    finally:
+        os.close(descriptor)
+
+
+# ------------------------------------------------------------------------------------- running
+
+
+class _Run:
+    """One program on its way, seen from the driver's event loop. No task, no thread of its own."""
+
+    def __init__(
+        self,
+        program: ProgramStart,
+        on_stdout: OnStdout | None,
+        on_stderr: OnStderr | None,
+        *,
+        talks: bool,
+    ) -> None:
+        self._program = program
+        self._talks = talks
+        self._idle_held = False
+        self._finished = False
+        self._on_stdout = on_stdout
+        self._on_stderr = on_stderr
+        self._loop = asyncio.get_running_loop()
+        self._stdout = HeadAndTail(program.stdout_cap // 2, program.stdout_cap // 2)
+        self._stderr = HeadAndTail(0, program.stderr_cap)
+        self._report = HeadAndTail(4096, 0)
+        self._timers: list[asyncio.TimerHandle] = []
+        self._limit: How | None = None
+        self._stopping = False
+        self._swept = 0
+        self.callback_error: Exception | None = None
+        self.ended: asyncio.Future[None] = self._loop.create_future()
+
+    def start(self) -> None:
+        """Start the supervisor; raises CannotStart with nothing left open."""
+        self._command = checked_command(self._program)
+        self._began = self._last_byte = self._byte_before = self._loop.time()
+        pipes: list[int] = []
+        try:
+            # Pairs of (read, write): stdin, stdout, stderr, report.
+            for _ in range(4):
+                pipes += os.pipe()
+            self._process = self._spawn(pipes)
+        except OSError as error:
+            for end in pipes:
+                os.close(end)
+            raise cannot_start(error.errno or 0, self._command[1]) from error
+        for theirs in (pipes[0], pipes[3], pipes[5], pipes[7]):
+            os.close(theirs)
+        self.mark = process_mark(self._process.pid)
+        self._feed = PipeFeed(self._loop, pipes[1], self._program.stdin, keep_open=self._talks)
+        self._output = PipeSource(self._loop, pipes[2], self._take_stdout, self._source_closed)
+        self._errors = PipeSource(self._loop, pipes[4], self._take_stderr, self._source_closed)
+        PipeSource(self._loop, pipes[6], self._report.add, self._supervisor_closed)
+        self._set_limits()
+
+    def _spawn(self, pipes: list[int]) -> subprocess.Popen[bytes]:
+        cwd, file, name, *words = self._command
+        with open_filter(self._program.call_filter) as given:
+            words = [*(word for one in given for word in ("--seccomp", str(one))), *words]
+            return subprocess.Popen(
+                command_line(
+                    pipes[7],
+                    self._program.grace_s,
+                    cwd,
+                    [file, name, *words],
+                    in_sandbox=self._program.in_sandbox,
+                ),
+                stdin=pipes[0],
+                stdout=pipes[3],
+                stderr=pipes[5],
+                pass_fds=[pipes[7], *given],
+                cwd="/",
+                env=dict(self._program.env),
+                start_new_session=True,
+            )
+
+    # ---- limits and stopping
+
+    def _set_limits(self) -> None:
+        if self._program.wall_s is not None:
+            self._later(self._program.wall_s, lambda: self.stop("wall_timeout"))
+        if self._program.idle_s is not None:
+            self._later(self._program.idle_s, self._check_idle)
+
+    def _check_idle(self) -> None:
+        assert self._program.idle_s is not None
+        if self._idle_held:
+            self._last_byte = self._loop.time()
+        remaining = self._last_byte + self._program.idle_s - self._loop.time()
+        if remaining <= 0:
+            self.stop("idle_timeout")
+        else:
+            self._later(remaining, self._check_idle)
+
+    def _later(self, seconds: float, call: Callable[[], None]) -> None:
+        self._timers.append(self._loop.call_later(seconds, call))
+
+    def stop(self, limit: How | None) -> None:
+        """Have the supervisor end the tree. The first reason counts."""
+        if self._stopping or self.ended.done():
+            return
+        self._stopping = True
+        self._limit = limit
+        self._process.send_signal(signal.SIGTERM)
+        self._process.send_signal(signal.SIGCONT)  # the program may have stopped its supervisor
+        self._later(self._program.grace_s + _STUCK_SECONDS, self._process.kill)
+
+    # ---- for those who talk with it
+
+    def write(self, data: bytes) -> None:
+        self._feed.write(data)
+
+    def end_input(self) -> None:
+        self._feed.end()
+
+    def finish(self, within_s: float) -> None:
+        self._finished = True
+        self._later(within_s, lambda: self.stop(None))
+
+    def hold_idle(self, *, held: bool) -> None:
+        self._idle_held = held
+        self._last_byte = self._loop.time()
+
+    def no_progress(self) -> None:
+        self._last_byte = self._byte_before
+
+    # ---- what comes from the processes
+
+    def _take_stdout(self, data: bytes) -> None:
+        self._byte_before, self._last_byte = self._last_byte, self._loop.time()
+        self._stdout.add(data)
+        if self._on_stdout is not None and self.callback_error is None:
+            try:
+                if self._on_stdout(data):
+                    self._later(_LINGER_SECONDS, lambda: self.stop("answered"))
+            except Exception as error:
+                self.callback_error = error
+                self.stop(None)
+
+    def _take_stderr(self, data: bytes) -> None:
+        if self._program.stderr_counts:
+            self._last_byte = self._loop.time()
+        self._stderr.add(data)
+        if self._on_stderr is not None and self.callback_error is None:
+            try:
+                self._on_stderr(data)
+            except Exception as error:
+                self.callback_error = error
+                self.stop(None)
+
+    def _source_closed(self) -> None:
+        if self._reaped and self._output.closed and self._errors.closed:
+            self._finish()
+
+    @property
+    def _reaped(self) -> bool:
+        return self._process.returncode is not None
+
+    def _supervisor_closed(self) -> None:
+        """The end of the report is the end of the supervisor, give or take a moment."""
+        if self._process.poll() is None:
+            self._loop.call_later(_REAP_POLL_SECONDS, self._supervisor_closed)
+        elif self._report.total == 0 and self.mark is not None:
+            # It was killed, so its charges are to be ended from here.
+            sweeping = self._loop.run_in_executor(None, sweep_marks, [self.mark])
+            sweeping.add_done_callback(self._swept_up)
+        else:
+            self._await_output()
+
+    def _swept_up(self, sweeping: asyncio.Future[int]) -> None:
+        self._swept = 0 if sweeping.cancelled() else sweeping.result()
+        self._await_output()
+
+    def _await_output(self) -> None:
+        self._later(_DRAIN_SECONDS, self._finish)
+        self._source_closed()
+
+    def _finish(self) -> None:
+        if self.ended.done():
+            return
+        self.seconds = self._loop.time() - self._began
+        for timer in self._timers:
+            timer.cancel()
+        self.ended.set_result(None)  # first, as closing the sources calls back
+        for open_end in (self._feed, self._output, self._errors):
+            open_end.close()
+        # Those who listen often refer to this object.
+        self._timers, self._on_stdout, self._on_stderr = [], None, None
+
+    # ---- the result
+
+    def result(self) -> ProgramEnd:
+        """What is to be told, once all has ended."""
+        word, _, rest = self._report.value().decode(errors="replace").partition(" ")
+        if word == "ended":
+            return self._ended(dict(pair.split("=") for pair in rest.split()))
+        if word == "failed":
+            facts = dict(pair.split("=") for pair in rest.split())
+            file = self._command[0 if facts["stage"] == "chdir" else 1]
+            why = cannot_start(int(facts["errno"]), file, stage=facts["stage"])
+            return self._end("not_started", error=str(why))
+        if word == "broken":
+            return self._end("not_started", error=f"supervisor-broken: {rest}")
+        return self._without_report()
+
+    def _ended(self, facts: dict[str, str]) -> ProgramEnd:
+        # Killed without being collected in time: as good as killed.
+        status = int(facts["status"] or signal.SIGKILL)
+        by_signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
+        if self._program.in_sandbox and code is not None and code - 128 in _DEADLY:
+            by_signal, code = code - 128, None  # bubblewrap tells it as a shell does
+        how: How = "exited" if by_signal is None else "signalled"
+        if code and self._program.in_sandbox and _WITHOUT_SANDBOX.match(self._stderr.last()):
+            said = self._stderr.last().decode(errors="replace").strip()
+            return self._end("not_started", error=f"resource: waiting for processes: {said}")
+        if self._limit is not None and facts["stopped"] == "1":
+            how = self._limit
+        error = "processes-left: some processes could not be killed" if facts["left"] == "1" else ""
+        return self._end(
+            how, code=code, by_signal=by_signal, error=error or None, killed=int(facts["killed"])
+        )
+
+    def _without_report(self) -> ProgramEnd:
+        status = self._process.returncode
+        if status >= 0:
+            return self._end("not_started", error=f"supervisor-broken: it exited with {status}")
+        return self._end(
+            self._limit or "signalled",
+            by_signal=-status,
+            error=f"supervisor-killed: the supervisor was ended by signal {-status}",
+            killed=self._swept,
+        )
+
+    def _end(
+        self,
+        how: How,
+        *,
+        code: int | None = None,
+        by_signal: int | None = None,
+        error: str | None = None,
+        killed: int = 0,
+    ) -> ProgramEnd:
+        return ProgramEnd(
+            how=how,
+            code=code,
+            signal=by_signal,
+            stdout=self._stdout.value(),
+            stdout_truncated=self._stdout.left_out > 0,
+            stderr_tail=self._stderr.last(),
+            stderr_bytes=self._stderr.total,
+            error=error,
+            seconds=self.seconds,
+            survivors_killed=killed,
+            finished=self._finished and self._stopping and self._limit is None,
+            limit_s=self._program.idle_s if how == "idle_timeout" else self._program.wall_s,
+        )

@@ -1,0 +1,1 @@
+"""Sandboxes of programs: the levels, the mounts and the filter of system calls of bubblewrap."""

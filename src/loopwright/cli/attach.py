@@ -1,0 +1,434 @@
+"""Attach to runs: drive them until they finish or need input, and show their progress.
+
+Ctrl-C and a termination signal leave a run that another process drives, and stop one that is
+driven here.
+"""
+
+import asyncio
+import contextlib
+import shlex
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from loopwright.cli.gate_prompts import ask
+from loopwright.cli.run_output import ProgressView, choose_view
+from loopwright.cli.terminal import Terminal, exit_code, put_result, say_final_line, worst_exit_code
+from loopwright.cli.workspace_changes import show_gate_diff
+from loopwright.errors import Conflict, LoopwrightError, NotAllowed, StorageError
+from loopwright.kernel.events import EffectDone, EffectFailed
+from loopwright.kernel.state import State
+from loopwright.model.record import JsonValue
+from loopwright.operations.data_directory import lock_holder
+from loopwright.operations.run_lists import driver_pid
+from loopwright.operations.runs import current_user
+from loopwright.operations.wiring import Local, near
+from loopwright.ports import OPEN_STATUSES, Delta
+from loopwright.ports.headline import status_of
+from loopwright.views.progress import Progress
+from loopwright.views.status_text import answering, resume_hint, resume_note
+from loopwright.views.summary import final_line, summary
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupts:
+    """Whether this process is to leave, and with which exit code."""
+
+    def __init__(self, pause: Callable[[], Awaitable[None]]) -> None:
+        self._pause = pause
+        self._now = asyncio.Event()
+        self._tasks: set[asyncio.Future[None]] = set()
+        self.pausing = False
+        self.code: int | None = None
+        self.at_once = False
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Take the signals for as long as this lasts."""
+        loop = asyncio.get_running_loop()
+        for number in SIGNALS:
+            loop.add_signal_handler(number, self.signalled, number)
+        try:
+            yield
+        finally:
+            for number in SIGNALS:
+                loop.remove_signal_handler(number)
+
+    def signalled(self, number: int) -> None:
+        """A signal has come."""
+        if number == signal.SIGINT and not self.pausing and not self.at_once:
+            self.pausing = True
+            task = asyncio.ensure_future(self._pause())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        else:
+            self.leave(128 + number)
+
+    def leave(self, code: int) -> None:
+        """Leave as soon as what is under way has been ended."""
+        self.code = code
+        self._now.set()
+
+    async def unless(self, wait: Awaitable[object]) -> bool:
+        """Wait for something, or for the order to leave; True when it came first."""
+        waiting = asyncio.ensure_future(wait)
+        going = asyncio.ensure_future(self._now.wait())
+        try:
+            await asyncio.wait({waiting, going}, return_when=asyncio.FIRST_COMPLETED)
+            if self._now.is_set():
+                return True
+            await waiting
+            return False
+        finally:
+            for task in (waiting, going):
+                task.cancel()
+            await asyncio.gather(waiting, going, return_exceptions=True)
+
+
+TICK_S = 0.25
+SLOW_TICK_S = 2.0  # of many runs at once: what others write to them is seen a little later
+
+
+class RunCursor(NamedTuple):
+    """A run that was taken up, and the number of the last fact that needs no telling."""
+
+    run: str
+    seen: int
+
+
+Begin = Callable[[Local], Awaitable[Sequence[RunCursor]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachOptions:
+    """How runs are driven and shown."""
+
+    no_wait: bool = False
+    jsonl: bool = False
+    several: bool = False
+    codes: Mapping[str, int] = field(default_factory=dict)  # by status or reason, beside our own
+
+
+class AttachedRun:
+    """One run, driven here and shown."""
+
+    def __init__(
+        self,
+        here: Local,
+        taken: RunCursor,
+        view: ProgressView,
+        leaving: Interrupts,
+        *,
+        tick_s: float = TICK_S,
+    ) -> None:
+        self.run = run = taken.run
+        self.view = view
+        self.leaving = leaving
+        self._told = taken.seen
+        self._tick_s = tick_s
+        self._here = here
+        first = here.service.facts(run, after=0)[0].fact
+        self.progress = Progress(here.service.plan(first), here.service.read_text)
+        self._moved = asyncio.Event()
+        self._begun = False
+        self._troubles = 0
+
+    def begin(self) -> None:
+        """Fold what was known before without a word, then let the view begin."""
+        for numbered in self._here.service.facts(self.run):
+            if numbered.seq > self._told:
+                break
+            self.progress.take(numbered)
+        self.view.begin(self.progress)
+        self._begun = True
+        self.pull()
+
+    def pull(self, heard: Sequence[Delta] = ()) -> None:
+        """Show the new events of the log, from any process; before `begin` nothing is shown.
+
+        `heard` is text that was read before: it is shown after the events that led to it, and
+        before the end of the call that wrote it.
+        """
+        if not self._begun:
+            return
+        waiting = list(heard)
+        for numbered in self._here.service.facts(self.run, after=self.progress.seen):
+            if isinstance(numbered.fact, EffectDone | EffectFailed):
+                effect = numbered.fact.effect
+                self._hear_all(one for one in waiting if one.effect == effect)
+                waiting = [one for one in waiting if one.effect != effect]
+            self.view.fact(numbered, self.progress.take(numbered))
+            self._moved.set()
+        self._hear_all(waiting)
+
+    def _hear_all(self, deltas: Iterable[Delta]) -> None:
+        for delta in deltas:
+            self.hear(delta)
+
+    def hear(self, delta: Delta) -> None:
+        self.progress.hear(delta)
+        self.view.said(delta)
+
+    async def ticking(self) -> None:
+        """Look for what others wrote, and let the view show that time passes."""
+        while True:
+            await asyncio.sleep(self._tick_s)
+            if self._here.log.version(self.run) > self.progress.seen:
+                self.pull()
+            self._tell_trouble()
+            self.view.tick()
+
+    def _tell_trouble(self) -> None:
+        problems = self._here.driver.problems
+        for run, problem in problems[self._troubles :]:
+            if run == self.run and not isinstance(problem, Conflict):
+                self.view.note(f"warning: {problem}; it is tried again")
+        self._troubles = len(problems)
+
+    async def rest(self) -> bool:
+        """Wait until nothing but a person can move the run on; False when we leave before that."""
+        while True:
+            self._moved.clear()
+            if await self.leaving.unless(self._here.driver.rest(self.run)):
+                return False
+            self.pull()
+            self._raise_conflict()
+            if status_of(self.progress.state) != "running":
+                return True
+            # Only a timer is pending, or the run is just being taken up again.
+            if await self.leaving.unless(self._moved_or_tick()):
+                return False
+
+    async def _moved_or_tick(self) -> None:
+        try:
+            await asyncio.wait_for(self._moved.wait(), self._tick_s)
+        except TimeoutError:
+            return
+
+    def _raise_conflict(self) -> None:
+        for run, problem in self._here.driver.problems:
+            if run == self.run and isinstance(problem, Conflict):
+                raise problem
+
+    async def ask(self, door: Terminal) -> bool:
+        """Ask the person here about the oldest open gate; False when they would rather leave."""
+        state = self.progress.state
+        gate = self.progress.asked[next(iter(state.gates))]
+        output = self._here.service.read_text(gate.output)
+
+        async def show_diff() -> None:
+            await show_gate_diff(door, self._here.service, self.run, gate)
+
+        question = asyncio.ensure_future(ask(door, gate, output, show_diff=show_diff))
+        elsewhere = asyncio.ensure_future(self._answered_elsewhere(gate.gate))
+        both = asyncio.wait({question, elsewhere}, return_when=asyncio.FIRST_COMPLETED)
+        try:
+            if await self.leaving.unless(both):
+                return False
+            if elsewhere.done():
+                door.tell("answered elsewhere")
+                return True
+            reply = question.result()
+        finally:
+            question.cancel()
+            elsewhere.cancel()
+            await asyncio.gather(question, elsewhere, return_exceptions=True)
+        if reply is None:
+            return False
+        try:
+            await self._here.service.answer(
+                gate.gate,
+                reply.decision,
+                text=reply.text,
+                by=current_user(),
+                digest=gate.digest,
+                call=reply.call,
+            )
+        except Conflict as conflict:
+            door.tell(str(conflict), tone="warn")
+        except NotAllowed as refusal:  # the question stays open for somebody else
+            door.tell(str(refusal), tone="warn")
+            return False
+        return True
+
+    async def _answered_elsewhere(self, gate: str) -> None:
+        while gate in self.progress.state.gates:
+            await asyncio.sleep(TICK_S)
+            if self._here.log.version(self.run) > self.progress.seen:
+                self.pull()
+
+    def result(self) -> dict[str, JsonValue]:
+        self.pull()
+        return summary(self.progress.state, self._here.service.read_text)
+
+
+def drive(door: Terminal, begin: Begin, manner: AttachOptions) -> int:
+    """Drive what `begin` takes up until it rests; the exit code says how that ended."""
+    return asyncio.run(_drive(door, begin, manner))
+
+
+async def _drive(door: Terminal, begin: Begin, manner: AttachOptions) -> int:
+    attended: list[AttachedRun] = []
+
+    async def pause() -> None:
+        for one in attended:
+            one.view.note(
+                "pausing after this iteration (Ctrl-C again exits at once)\n"
+                f"continue it later with:\n  loopwright resume {one.run}"
+            )
+            try:
+                await here.service.pause(one.run, by=current_user())
+            except LoopwrightError as error:
+                one.view.note(str(error))
+
+    def say(text: str) -> None:
+        if attended:
+            attended[0].view.note(text)
+        else:
+            door.say(text)
+
+    async with near(door.settings, say=say, alone=door.wanted.here) as here:
+        leaving = Interrupts(pause)
+        with leaving.listening():
+            elsewhere: list[dict[str, JsonValue]] = []
+            for taken in await begin(here):
+                pid = _driver_elsewhere(here, taken.run)
+                if pid is not None:
+                    door.say(f"{taken.run} is running in process {pid}")
+                    door.say(f"  loopwright watch {taken.run}   shows it", tone="dim")
+                    state = here.service.state(taken.run)
+                    elsewhere.append(summary(state, here.service.read_text))
+                    continue
+                view = choose_view(door, taken.run, jsonl=manner.jsonl, several=manner.several)
+                tick_s = SLOW_TICK_S if manner.several else TICK_S
+                attended.append(AttachedRun(here, taken, view, leaving, tick_s=tick_s))
+            if leaving.pausing:
+                await pause()
+            codes = await _attend_all(door, here, attended, manner)
+        results = [one.result() for one in attended]
+        is_served = here.driver.is_served
+    _tell_results(door, attended, [*results, *elsewhere], manner, is_served=is_served)
+    return leaving.code if leaving.code is not None else worst_exit_code(codes)
+
+
+def _driver_elsewhere(here: Local, run: str) -> int | None:
+    """The other process that moves a run on."""
+    row = here.log.row(run)
+    if row.headline.status not in OPEN_STATUSES or here.driver.is_driving(run):
+        return None
+    pid = driver_pid(here.log, row)
+    return pid if row.owner is not None and row.owner.token != here.driver.token else None
+
+
+async def _attend_all(
+    door: Terminal, here: Local, attended: list[AttachedRun], manner: AttachOptions
+) -> list[int]:
+    by_run = {one.run: one for one in attended}
+
+    def written(run: str, version: int) -> None:
+        one = by_run.get(run)
+        if one is not None and version > one.progress.seen:
+            # What cannot be read is told by whoever waits for the run, once, and not from here.
+            with contextlib.suppress(StorageError):
+                one.pull()
+
+    def heard(delta: Delta) -> None:
+        if delta.run in by_run:
+            by_run[delta.run].hear(delta)
+
+    ends = [here.log.subscribe(written), here.bus.listen(heard)]
+    ticks = [asyncio.ensure_future(one.ticking()) for one in attended]
+    try:
+        return await asyncio.gather(*(_attend(door, one, manner) for one in attended))
+    finally:
+        for end in ends:
+            end()
+        for tick in ticks:
+            tick.cancel()
+        await asyncio.gather(*ticks, return_exceptions=True)
+
+
+async def _attend(door: Terminal, one: AttachedRun, manner: AttachOptions) -> int:
+    try:
+        return await _attend_one(door, one, manner)
+    except (Conflict, StorageError) as error:  # what is wrong with one ends no other
+        if not manner.several:
+            raise
+        one.view.note(f"{one.run}: {error}")
+        return 8 if isinstance(error, Conflict) else 1
+
+
+async def _attend_one(door: Terminal, one: AttachedRun, manner: AttachOptions) -> int:
+    one.begin()
+    leaving = one.leaving
+    try:
+        while await one.rest():
+            state = one.progress.state
+            asking = status_of(state) == "waiting" and door.can_ask
+            if not asking or manner.no_wait or manner.several or leaving.pausing:
+                break
+            one.view.end()
+            leaving.at_once = True
+            if not await one.ask(door):
+                break
+            leaving.at_once = False
+            one.view.begin(one.progress)
+    finally:
+        one.view.end()
+    if leaving.pausing and status_of(one.progress.state) in ("paused", "waiting"):
+        return 128 + signal.SIGINT
+    return exit_code(one.result(), manner.codes)
+
+
+def _tell_results(
+    door: Terminal,
+    attended: list[AttachedRun],
+    results: list[dict[str, JsonValue]],
+    manner: AttachOptions,
+    *,
+    is_served: bool,
+) -> None:
+    for one in attended:
+        _tell_state(door, one, is_served=is_served, several=manner.several)
+    if manner.several:
+        if door.as_json:
+            door.put_json({"runs": list(results)})
+        return
+    if not manner.jsonl:
+        with contextlib.suppress(BrokenPipeError):  # nobody reads it; how it ended still counts
+            for result in results:
+                put_result(door, result)
+
+
+def _say_worktree(door: Terminal, state: State) -> None:
+    """Where the result of a run with a worktree is, and how to take it over."""
+    found = state.started.worktree if state.started is not None else None
+    if found is not None:
+        door.say(f"  cd {shlex.quote(found.folder)}   has the result", tone="dim")
+        door.say(f"  loopwright apply {state.run}   merges it back", tone="dim")
+
+
+def _tell_state(door: Terminal, one: AttachedRun, *, is_served: bool, several: bool) -> None:
+    state = one.progress.state
+    status = status_of(state)
+    is_kept = is_served or lock_holder(door.settings.home) is not None  # a server continues it
+    interrupted = status == "running" and not is_kept
+    line = final_line(state, signs=door.has_signs(sys.stderr), left_behind=interrupted)
+    say_final_line(door, one.run, line, status, several=several)
+    if not several and state.finished is not None:
+        _say_worktree(door, state)
+    if status == "waiting":
+        for gate in state.gates.values():
+            door.say(f"  {answering(gate)}")
+    elif status == "running" and is_kept and not is_served:
+        door.say("  the local server continues it in a moment")
+    elif status == "running" and is_served:
+        door.say(f"  it continues on the local server; `loopwright watch {one.run}` shows it")
+    elif status in ("paused", "running"):
+        door.say(f"  loopwright resume {one.run}   continues it")
+    elif words := resume_hint(state):
+        door.say(f"  {words}   {resume_note(state)}", tone="dim")

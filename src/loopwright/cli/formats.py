@@ -1,0 +1,217 @@
+"""Formats for lines and tables: amounts, times, statuses and tool calls.
+
+A tool call is formatted for a person who decides about it: nothing is hidden, and what is cut
+says so. `open_service` opens the local log for commands that only read.
+"""
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from loopwright.cli.terminal import Terminal, Tone, cut, exact_lines, one_line, padded, width
+from loopwright.model.record import JsonValue
+from loopwright.views.formats import cost_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loopwright.operations.runs import Service
+
+STATUS_SIGNS = {
+    "running": ("▶", ">"),
+    "waiting": ("?", "?"),
+    "paused": ("‖", "="),
+    "completed": ("✓", "+"),
+    "exhausted": ("◼", "#"),
+    "failed": ("✗", "x"),
+    "cancelled": ("–", "-"),
+}
+STATUS_TONES: dict[str, Tone] = {
+    "running": "bold",
+    "waiting": "warn",
+    "paused": "dim",
+    "completed": "good",
+    "exhausted": "warn",
+    "failed": "bad",
+    "cancelled": "dim",
+}
+
+
+def status_cell(status: str, *, signs: bool) -> str:
+    """A status as sign and word."""
+    sign = STATUS_SIGNS.get(status, ("·", "."))[0 if signs else 1]
+    return f"{sign} {status}"
+
+
+def duration(ms: int) -> str:
+    """A length of time, short."""
+    seconds = max(0, ms) // 1_000
+    if seconds < 60:
+        return f"{seconds}s"
+    minutes, seconds = divmod(seconds, 60)
+    if minutes < 60:
+        return f"{minutes}m{seconds:02d}s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours}h{minutes:02d}m"
+    return f"{hours // 24}d{hours % 24:02d}h"
+
+
+def fine_duration(ms: int) -> str:
+    """The same where parts of a second count: what took a moment did not take nothing."""
+    if 0 < ms < 1_000:
+        return f"{ms} ms"
+    return f"{ms // 100 / 10:.1f}s" if 0 < ms < 10_000 else duration(ms)
+
+
+def bill(usage: dict[str, JsonValue]) -> str:
+    """What was spent. A server of an older version tells the amounts alone."""
+    if "cost" in usage:
+        return str(usage["cost"])
+    return cost_text(float(str(usage["usd"] or 0)), int(str(usage["unpriced_calls"])))
+
+
+def tokens(count: int) -> str:
+    """A number of tokens, short."""
+    for size, unit in ((1_000_000, "M"), (1_000, "k")):
+        if count >= size:
+            return f"{count / size:.1f}".removesuffix(".0") + unit
+    return str(count)
+
+
+def used_tokens(usage: dict[str, JsonValue]) -> str:
+    """How many tokens calls have used, short; empty where calls of unknown cost reported none."""
+    used = int(str(usage["input_tokens"])) + int(str(usage["output_tokens"]))
+    return "" if not used and int(str(usage["unpriced_calls"])) else tokens(used)
+
+
+def table(rows: list[list[str]], most: int) -> list[str]:
+    """Rows in columns; the last column is free text and takes what is left of `most` cells."""
+    count = len(rows[0])
+    widths = [max(width(row[n]) for row in rows) for n in range(count - 1)]
+    room = max(10, most - sum(widths) - 2 * (count - 1))
+    lines = []
+    for row in rows:
+        cells = [padded(cell, size) for cell, size in zip(row, widths, strict=False)]
+        lines.append("  ".join([*cells, padded(row[-1], room).rstrip()]).rstrip())
+    return lines
+
+
+@contextmanager
+def open_service(door: Terminal) -> "Iterator[Service]":
+    """A service that looks and does not drive, closed afterwards."""
+    from loopwright.operations.data_directory import open_reader  # noqa: PLC0415 - help stays quick
+
+    service = open_reader(door.settings)
+    try:
+        yield service
+    finally:
+        service.log.close()
+
+
+def put_rows(
+    door: Terminal, heads: "Sequence[str]", rows: "Sequence[Sequence[object]]", empty: str
+) -> None:
+    """A table; where there is nothing to put into it, what to know instead."""
+    if not rows:
+        door.say(empty)
+        return
+    cells = [[one_line(str(cell)) for cell in row] for row in rows]
+    for line in table([list(heads), *cells], terminal_width()):
+        door.put(line)
+
+
+def terminal_width() -> int:
+    """How many cells a line of stdout has; many where nobody looks at columns."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 200
+
+
+LINE_CELLS = 300
+MOST_LINES = 30
+VALUE_CELLS = 1_000
+COMMANDS = ("argv", "command")
+
+
+def arguments_line(arguments: "JsonValue") -> str:
+    """Arguments on one line, cut where they are long."""
+    return cut(" ".join(exact_lines(_json(arguments))), LINE_CELLS)
+
+
+def exposed_lines(gate: "dict[str, JsonValue]") -> list[str]:
+    """What a question could hide, and every line of it; nothing for one that hides nothing."""
+    marks, shown = gate.get("marks"), gate.get("shown")
+    if not isinstance(marks, list) or not isinstance(shown, list):
+        return []
+    head = f"CAREFUL: {gate['id']} has {', '.join(map(str, marks))}. This is all of it:"
+    return [head, *(f"  | {line}" for line in shown)]
+
+
+def call_lines(call: "dict[str, JsonValue]") -> list[str]:
+    """Tool, why it was held, what the model says about it, and its arguments one below the other.
+
+    What is left out is told, so that nobody takes a part for the whole.
+    """
+    lines = [f"tool       {one_line(str(call['tool']))}"]
+    lines += [f"held       {one_line(str(call['held']))}"] if call["held"] else []
+    lines += [f"its words  {one_line(str(call['reason']), VALUE_CELLS)}"] if call["reason"] else []
+    return [*lines, *arguments_lines(call["arguments"])]
+
+
+def arguments_lines(arguments: "JsonValue") -> list[str]:
+    """Arguments one below the other."""
+    if not isinstance(arguments, dict) or not arguments:
+        return [f"arguments  {arguments_line(arguments)}"]
+    lines = ["arguments"]
+    commands = {name: value for name, value in arguments.items() if name in COMMANDS}
+    lines += [f"  {line}" for name, value in commands.items() for line in _command(name, value)]
+    others = [(name, value) for name, value in arguments.items() if name not in COMMANDS]
+    shown = [line for name, value in others for line in _argument(name, value)]
+    lines += [f"  {line}" for line in shown[:MOST_LINES]]
+    if len(shown) > MOST_LINES:
+        lines.append(f"  … {len(shown) - MOST_LINES} more lines; --json shows all of them")
+    return lines
+
+
+def _command(name: str, value: "JsonValue") -> list[str]:
+    """What would be started, whole: no word of it may be out of sight."""
+    first, *more = exact_lines(value if isinstance(value, str) else _json(value))
+    return [f"{name}: {first}", *(f"  {line}" for line in more)]
+
+
+def _argument(name: str, value: "JsonValue") -> list[str]:
+    """A text keeps its lines; everything else is JSON."""
+    label = one_line(name)
+    first, *more = exact_lines(value if isinstance(value, str) else _json(value))
+    if not more:
+        return [f"{label}: {_kept(first)}"]
+    return [f"{label}:", *(f"  {_kept(line)}" for line in (first, *more))]
+
+
+def _kept(line: str) -> str:
+    """A line; of one that is too long its beginning, and how much there is."""
+    short = cut(line, VALUE_CELLS)
+    return short if short == line else f"{short} ({len(line)} characters in all)"
+
+
+def _json(value: "JsonValue") -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def changed_line(gate: "dict[str, JsonValue]") -> str:
+    """`3 files changed (+12 −4): src/a.py …`, of the iteration that a gate asks about."""
+    snapshot = gate.get("snapshot")
+    if not isinstance(snapshot, dict):
+        return ""
+    changed, paths = snapshot["changed"], snapshot["paths"]
+    assert isinstance(changed, dict)
+    assert isinstance(paths, list)
+    if not changed["files"]:
+        return "no files changed"
+    plural = "" if changed["files"] == 1 else "s"
+    named = ", ".join(str(one) for one in paths[:3])
+    more = " …" if len(paths) > 3 else ""
+    lines = f"(+{changed['insertions']} −{changed['deletions']})"
+    return f"{changed['files']} file{plural} changed {lines}: {named}{more}"

@@ -1,0 +1,419 @@
+"""HTTP client of a Loopwright server, for commands with `--server`.
+
+The token comes from the environment, from a file or from `loopwright login`, never from the
+command line, where other users could see it.
+"""
+
+import http.client
+import json
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+from loopwright import __version__
+from loopwright.cli.servers import TOKEN, TOKEN_FILE, parse_address, token_for
+from loopwright.errors import (
+    Conflict,
+    DefinitionError,
+    LoopwrightError,
+    NotAllowed,
+    NotFound,
+    NotSignedIn,
+    ServerFailed,
+    Unreachable,
+)
+from loopwright.syntax.document import Diagnostic
+
+if TYPE_CHECKING:
+    from loopwright.model.record import JsonValue
+
+API = 1  # what this version of the command line speaks
+SESSION = "/api/v1/session"
+SECONDS = 30.0
+QUIET_SECONDS = 60.0  # a stream beats every 15
+PAGE = 200
+RETRIES_S = (0.2, 0.5, 1.0, 2.0, 5.0)
+BYTES = "application/octet-stream"
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+ANYTHING: Mapping[str, str] = MappingProxyType({"Accept": "*/*"})
+_LOST = (OSError, http.client.HTTPException)
+
+
+_KINDS: dict[int, type[LoopwrightError]] = {
+    401: NotSignedIn,
+    403: NotAllowed,
+    404: NotFound,
+    409: Conflict,
+    412: Conflict,
+    428: Conflict,
+}
+
+
+TAIL = "&tail=true"
+
+
+class RemoteClient:
+    """One server, as a command sees it."""
+
+    def __init__(self, url: str, say: Callable[[str], None], token: str | None = None) -> None:
+        self._at = parse_address(url)
+        self.url = self._at.url
+        self._say = say
+        self._token = token_for(self.url) if token is None else token
+        self._cookie = ""
+        self._greeted = False
+
+    # -- asking --------------------------------------------------------------------------------
+
+    def get(self, path: str, /, **query: object) -> Any:  # noqa: ANN401 - JSON, as it comes
+        given = {name: value for name, value in query.items() if value is not None}
+        asked = f"{path}?{urlencode(given, doseq=True)}" if given else path
+        return self._ask("GET", asked)
+
+    def post(self, path: str, body: "dict[str, JsonValue] | None" = None) -> Any:  # noqa: ANN401 - JSON, as it comes
+        return self._ask("POST", path, {} if body is None else body)
+
+    def patch(self, path: str, body: "dict[str, JsonValue]") -> Any:  # noqa: ANN401 - JSON, as it comes
+        return self._ask("PATCH", path, body)
+
+    def put(self, path: str, body: "dict[str, JsonValue]", seen: int) -> Any:  # noqa: ANN401 - JSON, as it comes
+        """Keep something new, or in the place of the version that was seen and no other."""
+        condition = {"If-Match": f'"{seen}"'} if seen else {}
+        return self._ask("PUT", path, body, condition)
+
+    def delete(self, path: str) -> None:
+        self._ask("DELETE", path)
+
+    def upload(self, path: str, data: bytes) -> Any:  # noqa: ANN401 - JSON, as it comes
+        """Post bytes as they are."""
+        return self._ask("POST", path, data)
+
+    def download(self, path: str) -> bytes:
+        return self._answer("GET", path, more=ANYTHING)
+
+    def text(self, path: str) -> str:
+        """Something that is no JSON."""
+        return self._answer("GET", path, more=ANYTHING).decode()
+
+    def _ask(
+        self, method: str, path: str, body: object = None, more: Mapping[str, str] = NO_HEADERS
+    ) -> Any:  # noqa: ANN401 - JSON, as it comes
+        data = self._answer(method, path, body, more)
+        try:
+            return json.loads(data) if data else None
+        except (ValueError, RecursionError) as error:
+            raise ServerFailed(
+                f"{self.url} answered with what is no JSON", code="not-loopwright"
+            ) from error
+
+    def _answer(
+        self, method: str, path: str, body: object = None, more: Mapping[str, str] = NO_HEADERS
+    ) -> bytes:
+        self._greet()
+        status, data = self._send(method, path, body, more)
+        if status >= 300:
+            raise self._refused(status, data)
+        return data
+
+    def _greet(self) -> None:
+        """See once that we speak the same language."""
+        if self._greeted:
+            return
+        status, data = self._send("GET", "/api/version", None)
+        try:
+            told = json.loads(data) if status == 200 else {}
+            spoken, version = int(told["api"]), str(told["version"])
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise ServerFailed(
+                f"{self.url} is no server of loopwright",
+                code="not-loopwright",
+                hint="it sends to another address: name that one" if 300 <= status < 400 else None,
+            ) from error
+        if spoken != API:
+            raise ServerFailed(
+                f"{self.url} is version {version} and speaks API {spoken}; this command is "
+                f"version {__version__} and speaks API {API}",
+                code="other-version",
+                hint="use versions that fit together",
+            )
+        self._greeted = True
+
+    def _send(
+        self, method: str, path: str, body: object, more: Mapping[str, str] = NO_HEADERS
+    ) -> tuple[int, bytes]:
+        line = self._line(SECONDS)
+        try:
+            headers = {**self._headers(has_body=body is not None), **more}
+            data = body if isinstance(body, bytes | None) else _as_bytes(body)
+            if isinstance(body, bytes):
+                headers["Content-Type"] = BYTES
+            with suppress(BrokenPipeError, ConnectionResetError):  # it may have said why already
+                line.request(method, path, data, headers)
+            reply = line.getresponse()
+            if path == SESSION:
+                self._cookie = _cookies(reply.headers.get_all("Set-Cookie") or [])
+            return reply.status, reply.read()
+        except _LOST as error:
+            raise self._unreachable(error) from error
+        finally:
+            line.close()
+
+    def _line(self, seconds: float) -> http.client.HTTPConnection:
+        host, port = self._at.host, self._at.port
+        if self._at.scheme == "https":
+            return http.client.HTTPSConnection(host, port, timeout=seconds)
+        return http.client.HTTPConnection(host, port, timeout=seconds)
+
+    def _headers(self, *, has_body: bool, accept: str = "application/json") -> dict[str, str]:
+        headers = {"Accept": accept, "User-Agent": f"loopwright/{__version__}"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        if self._cookie:
+            headers |= {"Cookie": self._cookie, "Origin": self.url}
+        if has_body:
+            headers["Content-Type"] = "application/json"
+        return headers
+
+    def _unreachable(self, error: Exception) -> Unreachable:
+        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return Unreachable(
+                f"the certificate of {self.url} is not trusted here: {error.verify_message}",
+                code="bad-certificate",
+                hint="name a PEM file with the one to trust in SSL_CERT_FILE",
+            )
+        return Unreachable(
+            f"{self.url} does not answer: {why.lower()}",
+            hint="see whether it runs there: `loopwright serve`",
+        )
+
+    def _refused(self, status: int, data: bytes) -> LoopwrightError:
+        try:
+            told = json.loads(data)
+            detail, code, hint, errors = _said(told)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return ServerFailed(f"{self.url} answered with {status}")
+        if status == 401:
+            hint = (
+                f"sign in: `loopwright login {self.url}`; or put a token of that server into "
+                f"{TOKEN}, or name a file in {TOKEN_FILE}"
+            )
+        if code == "agent-not-signed-in" and hint:
+            hint = f"on the machine of {self.url}: {hint}"
+        if code == DefinitionError.code:
+            return _bad_definition(detail, errors)
+        kind = _KINDS.get(status, LoopwrightError if status < 500 else ServerFailed)
+        return kind(detail, code=code, hint=hint)
+
+    @contextmanager
+    def session(self, name: str, password: str) -> Iterator[None]:
+        """Signed in by name and password, for a moment."""
+        self._answer("POST", SESSION, {"name": name, "password": password})
+        try:
+            yield
+        finally:
+            try:
+                self._answer("DELETE", SESSION)
+            except LoopwrightError as error:  # it ends by itself, later
+                self._say(f"warning: the session was not ended: {error.message}")
+            self._cookie = ""
+
+    # -- runs and gates ------------------------------------------------------------------------
+
+    def run(self, reference: str) -> str:
+        """A run by its id, by the beginning or end of one, or `last`."""
+        return str(self.get("/api/v1/runs", match=reference)["runs"][0]["run"])
+
+    def runs(
+        self,
+        statuses: tuple[str, ...] = (),
+        limit: int | None = None,
+        wanted: "dict[str, object] | None" = None,
+    ) -> "tuple[list[dict[str, JsonValue]], dict[str, JsonValue] | None]":
+        """Runs, newest first, page by page, and what all that fit have used together."""
+        total: dict[str, JsonValue] | None = None
+        found: list[dict[str, JsonValue]] = []
+        cursor: str | None = None
+        while limit is None or len(found) < limit:
+            most = PAGE if limit is None else min(PAGE, limit - len(found))
+            page = self.get(
+                "/api/v1/runs", status=list(statuses), limit=most, cursor=cursor, **(wanted or {})
+            )
+            found += page["runs"]
+            total = total or page.get("total")  # a server of an older version has none
+            cursor = page["next"]
+            if cursor is None:
+                break
+        return found, total
+
+    def gates(self) -> "list[dict[str, Any]]":
+        """Everything that waits for a person."""
+        found: list[dict[str, Any]] = []
+        cursor: str | None = None
+        while True:
+            page = self.get("/api/v1/gates", cursor=cursor)
+            found += page["gates"]
+            cursor = page.get("next")  # a server of an older version has none
+            if cursor is None:
+                return found
+
+    def gate(self, reference: str) -> str:
+        """An open gate by its id, the beginning of one, or a run that waits at one gate only."""
+        gates = self.gates()
+        if reference.startswith("gate_"):
+            fits = [gate["id"] for gate in gates if gate["id"].startswith(reference)]
+            return fits[0] if len(fits) == 1 else reference
+        run = self.run(reference)
+        fits = [gate["id"] for gate in gates if gate["run"] == run]
+        if len(fits) != 1:
+            what = "does not wait for anybody" if not fits else f"waits at {', '.join(fits)}"
+            raise Conflict(f"{run} {what}", code="ambiguous" if fits else "no-longer-waiting")
+        return str(fits[0])
+
+    # -- following -----------------------------------------------------------------------------
+
+    def events(self, run: str, after: int) -> "Iterator[dict[str, JsonValue]]":
+        """The facts of now, page by page."""
+        more: int | None = after
+        while more is not None:
+            page = self.get(f"/api/v1/runs/{quote(run)}/events", after=more, limit=PAGE)
+            yield from page["events"]
+            more = page["next"]
+
+    def follow(
+        self, run: str, after: int, *, retry: bool, words: bool = False, text: bool = False
+    ) -> "Iterator[dict[str, JsonValue]]":
+        """Facts as they come, with `words` as a person reads them too, until the run has ended; a
+        line that breaks is taken up again at the number that was seen last.
+        """
+        asked = [name for name, wanted in (("words", words), ("text", text)) if wanted]
+        query = f"?{'&'.join(f'{name}=true' for name in asked)}" if asked else ""
+        path = f"/api/v1/runs/{quote(run)}/events{query}{TAIL if text else ''}"
+        return self._followed(path, after, retry=retry, is_last=lambda one: one == "run.finished")
+
+    def told(
+        self, run: str, after: int, *, follow: bool, retry: bool
+    ) -> "Iterator[dict[str, JsonValue]]":
+        """The same in the words of the system that the definition was written for."""
+        path = f"/v1/runs/{quote(run)}/events"
+        if follow:
+            ended = partial(self._has_ended, run)  # only that system knows what the last event is
+            for event in self._followed(f"{path}?own=true", after, retry=retry, is_last=ended):
+                after = int(str(event["seq"]))
+                yield event
+        more: str | None = ""
+        while more is not None:
+            page = self.get(path, own="true", after=after, cursor=more or None)
+            yield from page["events"]
+            more = page["next"]
+
+    def _has_ended(self, run: str, _: str) -> bool:
+        try:
+            status = self.get(f"/api/v1/runs/{quote(run)}")["status"]
+        except Unreachable as error:
+            raise ConnectionResetError(error.message) from error
+        return status not in ("running", "waiting", "paused")
+
+    def logs(
+        self, run: str, *, follow: bool, retry: bool = False, text: bool = False
+    ) -> "Iterator[dict[str, JsonValue]]":
+        """What was said in a run, and with `follow` what will be, until it has ended."""
+        query = "" if follow else "?follow=false"
+        path = f"/api/v1/runs/{quote(run)}/logs{f'?text=true{TAIL}' if text else query}"
+        return self._followed(path, 0, retry=retry, is_last=lambda one: one == "end")
+
+    def _followed(
+        self, path: str, after: int, *, is_last: Callable[[str], bool], retry: bool
+    ) -> "Iterator[dict[str, JsonValue]]":
+        self._greet()
+        tries = 0
+        while True:
+            try:
+                for fact in self._stream(path, after, is_last):
+                    after, tries = int(str(fact.get("seq", after))), 0
+                    yield fact
+                return
+            except _LOST as error:
+                if not retry:
+                    raise self._unreachable(error) from error
+                if not tries:
+                    self._say(f"{self.url} is gone; reconnecting")
+                time.sleep(RETRIES_S[min(tries, len(RETRIES_S) - 1)])
+                tries += 1
+                path = path.removesuffix(TAIL)  # what was written before was shown before
+
+    def _stream(
+        self, path: str, after: int, is_last: Callable[[str], bool]
+    ) -> "Iterator[dict[str, JsonValue]]":
+        """A stream until its end; without its last event before it, that is the server's end."""
+        kind = ""
+        line = self._line(QUIET_SECONDS)
+        try:
+            headers = self._headers(has_body=False, accept="text/event-stream")
+            line.request("GET", path, headers={**headers, "Last-Event-ID": str(after)})
+            reply = line.getresponse()
+            if reply.status == 204:
+                return
+            if reply.status >= 400:
+                raise self._refused(reply.status, reply.read())
+            while text := reply.readline():
+                if text.rstrip() == b"event: end":
+                    return
+                if text.startswith(b"data: "):
+                    fact = json.loads(text[6:])
+                    said = str(fact.get("kind") or fact.get("type") or "")
+                    if said and said != "delta":
+                        kind = said
+                    if said:
+                        yield fact
+            if not is_last(kind):
+                raise ConnectionResetError("the stream ended")
+        finally:
+            line.close()
+
+
+def _cookies(given: list[str]) -> str:
+    """All that were set: whatever stands before a server may have one of its own."""
+    pairs = [" ".join(one.partition(";")[0].split()) for one in given]
+    return "; ".join(pair for pair in pairs if pair)
+
+
+def _as_bytes(body: object) -> bytes:
+    """JSON; half a sign, as arguments that are no text have it, is replaced as it is here."""
+    return json.dumps(body, ensure_ascii=False).encode(errors="replace")
+
+
+def _said(told: "dict[str, Any]") -> tuple[str, str, str | None, object]:
+    """A refusal: its words, code, hint and what is wrong in detail. Routes that speak as another
+    system does have a shape of their own, with the hint in the words.
+    """
+    if "error" in told:
+        found = told["error"] if isinstance(told["error"], dict) else told["details"]
+        hint = found.get("hint")
+        detail = str(found.get("message") or told["error"]).removesuffix(f" ({hint})")
+        return detail, str(found.get("code") or found["reason"]), hint, found.get("errors")
+    code = str(told["type"]).rpartition(":")[2]
+    return str(told["detail"]), code, told.get("hint"), told.get("errors")
+
+
+def _bad_definition(detail: str, errors: object) -> DefinitionError:
+    """A definition that was refused, with each of its problems."""
+    found = [one for one in errors if isinstance(one, dict)] if isinstance(errors, list) else []
+    problems = [
+        Diagnostic(
+            file=str(one.get("file")),
+            line=int(one.get("line") or 1),
+            column=int(one.get("column") or 1),
+            code=str(one.get("code")),
+            message=str(one.get("message")),
+            hint=one.get("hint"),
+            severity="warning" if one.get("severity") == "warning" else "error",
+        )
+        for one in found
+    ]
+    return DefinitionError(detail, problems=problems)

@@ -1,0 +1,487 @@
+"""Commands on runs of a remote server, with the same output and exit codes as local ones."""
+
+import contextlib
+import os
+import sys
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Literal, cast, get_args
+from urllib.parse import quote
+
+import click
+
+from loopwright.cli.remote_client import RemoteClient
+from loopwright.cli.run_output import WrittenLines, say_line
+from loopwright.cli.servers import definition_path
+from loopwright.cli.terminal import (
+    Terminal,
+    as_json,
+    exit_code,
+    names_in,
+    one_line,
+    put_result,
+    say_final_line,
+    tools_in,
+)
+from loopwright.errors import Conflict, DefinitionError, LoopwrightError, NotFound
+from loopwright.syntax.document import Diagnostic
+from loopwright.views.formats import without_signs
+from loopwright.views.progress import ProgressLine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from loopwright.model.record import JsonValue
+
+ALL = "all"
+ENDED = "run.finished"
+REQUEST = "(request)"  # what a server calls a definition that was sent to it
+RUNS = "/api/v1/runs"
+REHEARSALS = "/api/v1/rehearsals"
+LOOPS = "/api/v1/loops"
+
+
+def remote_events(
+    door: Terminal, run: str, after: int, *, follow: bool, in_dialect: bool
+) -> "Iterator[dict[str, JsonValue]]":
+    """The facts of a run there, or what its own system would tell."""
+    remote, retry = door.remote, not door.wanted.no_retry
+    assert remote is not None
+    if in_dialect:
+        return remote.told(run, after, follow=follow, retry=retry)
+    return remote.follow(run, after, retry=retry) if follow else remote.events(run, after)
+
+
+def answer_remote_gate(
+    door: Terminal, reference: str, decision: str, body: "dict[str, JsonValue]", *, go_on: bool
+) -> int:
+    """Answer a gate there; the server drives the run on, which is seen through."""
+    remote = door.remote
+    assert remote is not None
+    gate = remote.gate(reference)
+    asked = remote.gates() if go_on else ()
+    run = next((str(one["run"]) for one in asked if one["id"] == gate), "")
+    seen = int(remote.get(f"{RUNS}/{quote(run)}/snapshot")["seq"]) if run else 0
+    summary = remote.post(f"/api/v1/gates/{quote(gate)}/{decision}", body)
+    if run:
+        return follow_remote_run(door, run, seen)
+    if door.as_json:
+        door.put_json(summary)
+    else:
+        door.say(f"{decision}: {gate}; {summary['run']} goes on at {remote.url}")
+    return 0
+
+
+def control_remote_runs(door: Terminal, reference: str, verb: str, word: str) -> int:
+    """Pause, resume or stop one run there, or all."""
+    remote = door.remote
+    assert remote is not None
+    wanted = {"pause": ("running", "waiting"), "resume": ("paused",)}.get(
+        verb, ("running", "waiting", "paused")
+    )
+    if reference == ALL:
+        runs = [str(item["run"]) for item in remote.runs(wanted)[0]]
+    else:
+        runs = [remote.run(reference)]
+        _check_open(remote, runs[0], verb)
+    for run in runs:
+        answer = remote.post(f"{RUNS}/{quote(run)}/{verb}")
+        if verb == "stop" and isinstance(answer, dict) and answer.get("stop") == "stopping":
+            left = ", ".join(str(pid) for pid in answer.get("processes", ()))
+            why = f"its processes {left} have not ended yet" if left else "it has not ended yet"
+            raise Conflict(f"{run} is stopping: {why}", code="stopping")
+    if door.as_json:
+        door.put_json({word: list(runs), "count": len(runs), "runs": list(runs)})
+    for run in [] if door.as_json else runs:
+        door.say(f"{run}: {word}")
+    return 0
+
+
+def _check_open(remote: RemoteClient, run: str, verb: str) -> None:
+    """A stop of a run that has ended is a conflict on the command line."""
+    if verb != "stop":
+        return
+    now = remote.get(f"{RUNS}/{quote(run)}")
+    if now["status"] not in ("running", "waiting", "paused"):
+        raise Conflict(f"{run} has already ended: {now['status']} ({now['reason']})", code="ended")
+
+
+def _check_ready(remote: RemoteClient) -> None:
+    """Start nothing at a server where it would not move; an older one does not tell."""
+    from loopwright.operations.preflight import check_health  # noqa: PLC0415 - help stays quick
+
+    try:
+        told = remote.get("/api/v1/health")
+    except NotFound:
+        return
+    check_health(told, remote.url)
+
+
+class RemoteStart:
+    """A start of a definition at a server elsewhere."""
+
+    def __init__(
+        self, ctx: click.Context, door: Terminal, file: str, folder: "Path | None" = None
+    ) -> None:
+        self._ctx = ctx
+        self._door = door
+        self._file = file  # what the definition is called here
+        self._folder = folder  # where the files are that it names
+
+    def run(self, definition: bytes, dialect: str | None, options: dict[str, object]) -> int:
+        """Start it there, and watch it until it rests unless it is let go."""
+        self._check(options)
+        text: dict[str, JsonValue] = {"definition": definition.decode(errors="replace")}
+        if dialect:
+            text["dialect"] = dialect
+        body = text | _request_options(options) | self._files(definition, dialect)
+        self._warn(definition, dialect, body)
+        return self._begun(body, options)
+
+    def run_stored(self, options: dict[str, object]) -> int:
+        """The same for a definition that is stored there."""
+        self._check(options)
+        remote = self._door.remote
+        assert remote is not None
+        stored = remote.get(definition_path(self._file))
+        body = {"stored": self._file} | _request_options(options)
+        self._warn(str(stored["text"]).encode(errors="surrogatepass"), str(stored["dialect"]), body)
+        return self._begun(body, options)
+
+    def _check(self, options: dict[str, object]) -> None:
+        if options["jsonl"] and self._door.as_json:
+            raise click.UsageError("--json and --jsonl exclude each other", self._ctx)
+        if options["env"]:
+            raise click.UsageError(
+                "--env is not sent to a server: name the variables in the definition (pass_env) "
+                "and set them in the environment of the server",
+                self._ctx,
+            )
+
+    def _begun(self, body: "dict[str, JsonValue]", options: dict[str, object]) -> int:
+        remote, jsonl = self._door.remote, bool(options["jsonl"])
+        assert remote is not None
+        if options["dry_run"]:
+            return self._rehearse(remote, body)
+        _check_ready(remote)
+        started = self._sent(remote, RUNS, body)
+        run = str(started["run"])
+        if options["detach"]:
+            if self._door.as_json:
+                self._door.put_json(started)
+            else:
+                self._door.put(run)
+            return 0
+        self._door.say(f"driven by {remote.url}")
+        foreign = options["exit_codes"] == "dialect"
+        return follow_remote_run(self._door, run, jsonl=jsonl, foreign=foreign)
+
+    def _files(self, definition: bytes, dialect: str | None) -> "dict[str, JsonValue]":
+        """The files that it names; without a folder those of the workspace there count."""
+        from loopwright.operations.dialects import packed  # noqa: PLC0415 - help stays quick
+
+        if self._folder is None:
+            return {}
+        found = packed(definition, file=self._file, dialect=dialect, folder=self._folder)
+        return {} if found is None else {"files": {**found}}
+
+    def _warn(self, definition: bytes, dialect: str | None, body: "dict[str, JsonValue]") -> None:
+        """Warnings are told before anything is begun; what is wrong the server tells."""
+        from loopwright.operations.dialects import parse_definition  # noqa: PLC0415 - help stays quick
+
+        given = cast("dict[str, JsonValue]", body.get("inputs", {}))
+        with contextlib.suppress(LoopwrightError):
+            read = parse_definition(
+                definition, file=self._file, force=dialect, files=self._folder, given=given
+            )
+            for warning in read.warnings:
+                self._door.say(warning.render(), tone="warn")
+
+    def _rehearse(self, remote: RemoteClient, body: "dict[str, JsonValue]") -> int:
+        from loopwright.cli.charts import put_dry_run  # noqa: PLC0415 - only when asked for
+        from loopwright.cli.start_options import NO_MESSAGE  # noqa: PLC0415 - only when asked for
+
+        found = self._sent(remote, REHEARSALS, {"message": NO_MESSAGE, **body})
+        for warning in cast("list[str]", found.get("warnings", [])):
+            self._door.say(f"warning: {warning.replace(REQUEST, self._file)}", tone="warn")
+        put_dry_run(self._door, found)
+        return 0
+
+    def _sent(
+        self, remote: RemoteClient, path: str, body: "dict[str, JsonValue]"
+    ) -> "dict[str, JsonValue]":
+        """Post it; errors and warnings about the definition name the file as it is called here."""
+        try:
+            answer: dict[str, JsonValue] = remote.post(path, body)
+        except LoopwrightError as error:
+            error.message = error.message.replace(REQUEST, self._file)
+            error.hint = error.hint.replace(REQUEST, self._file) if error.hint else None
+            if isinstance(error, DefinitionError):
+                error.problems = tuple(
+                    rename_problem_file(one, REQUEST, self._file) for one in error.problems
+                )
+            raise
+        warnings = answer.get("warnings")
+        if isinstance(warnings, list):
+            answer["warnings"] = [str(one).replace(REQUEST, self._file) for one in warnings]
+        return answer
+
+
+def _request_options(options: dict[str, object]) -> "dict[str, JsonValue]":
+    """The options of a start as a request has them: what was not given is left out."""
+    from loopwright.operations.run_start import input_values  # noqa: PLC0415 - help stays quick
+
+    plain = (
+        *("message", "workspace", "budget", "name", "parallel", "max", "base_branch"),
+        "permission",
+    )
+    if options["worktree"] is False:
+        raise click.UsageError("--no-worktree is for runs on this machine; leave it out")
+    if options["loop_tools"]:
+        raise click.UsageError("--loop-tools is for runs on this machine; use `loops:` there")
+    tools = ("allow", "deny", "ask")
+    given: dict[str, object] = {
+        **{name: options[name] for name in plain},
+        **{name: list(names_in(_texts(options[name]))) for name in tools},
+        **{
+            name: options[name]
+            for name in ("file_tools_only", "sandbox", "promoted", "allow_unknown_cost", "worktree")
+        },
+        "labels": list(_texts(options["labels"])),
+        "tools": list(tools_in(_texts(options["tools"]))),
+        "protect": list(_texts(options["protect"])),
+        **({"snapshots": False} if options["no_snapshots"] else {}),
+        "inputs": input_values(_texts(options["inputs"])),
+        **agents_for_request(_texts(options["agents"])),
+    }
+    return {name: cast("JsonValue", value) for name, value in given.items() if value or value == ""}
+
+
+def rename_problem_file(problem: object, known_as: str, file: str) -> object:
+    """A problem of a definition with the name that it has here."""
+    if isinstance(problem, Diagnostic) and problem.file == known_as:
+        return replace(problem, file=file)
+    return problem
+
+
+# -- seeing a run through --------------------------------------------------------------------------
+
+
+def follow_remote_run(
+    door: Terminal,
+    run: str,
+    after: int = 0,
+    *,
+    jsonl: bool = False,
+    foreign: bool = False,
+    watch: "Literal['events', 'text', 'nothing']" = "events",
+) -> int:
+    """Show what a run there does after a fact until it rests; the exit code says how it ended."""
+    _show_until_rest(door, run, after, jsonl=jsonl, watch=watch)
+    return _finish(door, run, jsonl=jsonl, foreign=foreign)
+
+
+def _show_until_rest(
+    door: Terminal,
+    run: str,
+    after: int,
+    *,
+    jsonl: bool,
+    watch: "Literal['events', 'text', 'nothing']",
+) -> None:
+    remote = door.remote
+    assert remote is not None
+    try:
+        retry = not door.wanted.no_retry
+        written = WrittenLines(door)
+        follows = _until_rest(remote, run, after, retry=retry, text=watch == "text")
+        for fact in () if watch == "nothing" else follows:
+            if fact["kind"] == "delta":
+                written.take(str(fact["said"]), str(fact["text"]))
+                continue
+            written.end()
+            told = fact.pop("told", None)
+            if jsonl:
+                door.put(as_json(fact))
+            _tell(door, fact, told)
+    except KeyboardInterrupt:
+        door.tell(f"{run} keeps running")
+        door.say(f"  loopwright watch {run} --server {remote.url}")
+        raise
+
+
+def _finish(door: Terminal, run: str, *, jsonl: bool, foreign: bool = False) -> int:
+    """Print how a run ended or why it waits; the exit code says the same."""
+    remote = door.remote
+    assert remote is not None
+    ended, page = remote.get(f"{RUNS}/{quote(run)}"), remote.get(f"{RUNS}/{quote(run)}/snapshot")
+    line = str(page["headline"])
+    if not door.has_signs(sys.stderr):
+        line = without_signs(line)
+    say_final_line(door, run, line, str(ended["status"]))
+    for command in _next_shown(str(ended["status"]), page["next"]):
+        door.say(f"  {command} --server {remote.url}")
+    if not jsonl:
+        put_result(door, ended)
+    return exit_code(ended, _codes(str(page["dialect"])) if foreign else None)
+
+
+def _next_shown(status: str, commands: "Sequence[str]") -> "list[str]":
+    """Commands that a person needs now: how to answer, or how to resume a run that has ended."""
+    if status in ("waiting", "paused"):
+        return [*commands]
+    return [one for one in commands if one.startswith("loopwright resume ")]
+
+
+def watch_remote_run(door: Terminal, reference: str, *, jsonl: bool, no_wait: bool) -> int:
+    """Show a run there from now on, including text as agents write it. At a gate, ask here."""
+    from loopwright.cli.gate_prompts import ask_remote  # noqa: PLC0415 - only when asked for
+
+    remote = door.remote
+    assert remote is not None
+    run = remote.run(reference)
+    now = remote.get(f"{RUNS}/{quote(run)}/snapshot")
+    seen, status = int(now["seq"]), str(now["status"])
+    while True:
+        if status == "running":
+            _show_until_rest(door, run, seen, jsonl=jsonl, watch="text")
+        now = remote.get(f"{RUNS}/{quote(run)}/snapshot")
+        if no_wait or not door.can_ask or now["status"] != "waiting":
+            break
+        seen = int(now["seq"])
+        try:
+            if not ask_remote(door, run):
+                break
+        except KeyboardInterrupt:
+            door.tell(f"{run} keeps waiting")
+            raise
+        rests = remote.get(f"{RUNS}/{quote(run)}")["status"] in ("waiting", "paused")
+        status = "waiting" if rests else "running"
+    return _finish(door, run, jsonl=jsonl)
+
+
+def _until_rest(
+    remote: RemoteClient, run: str, after: int, *, retry: bool, text: bool = False
+) -> "Iterator[dict[str, JsonValue]]":
+    """Facts as they come, until the run has ended or nothing but a person can move it on."""
+    held = False
+    for fact in remote.follow(run, after, retry=retry, words=True, text=text):
+        yield fact
+        held = held or fact["kind"] in ("gate.opened", "run.paused")
+        if held and remote.get(f"{RUNS}/{quote(run)}")["status"] != "running":
+            return
+
+
+def _codes(dialect: str) -> "Mapping[str, int]":
+    from loopwright.operations.dialects import exit_codes  # noqa: PLC0415 - help stays quick
+
+    return exit_codes(dialect)
+
+
+# -- going on otherwise ----------------------------------------------------------------------------
+
+
+def steer_remote_run(
+    door: Terminal, reference: str, verb: str, body: "dict[str, JsonValue]"
+) -> int:
+    """Try again or leave out what a loop of roles there stopped at, and see it through."""
+    remote = door.remote
+    assert remote is not None
+    run = remote.run(reference)
+    loop = remote.get(f"{LOOPS}/{quote(run)}")
+    seen = int(remote.get(f"{RUNS}/{quote(run)}/snapshot")["seq"])
+    newest = quote(str(loop["iteration"]["id"]))
+    path = {"retry": f"iterations/{newest}/retry", "skip": "skip-stage"}[verb]
+    remote.post(f"{LOOPS}/{quote(run)}/{path}", body)
+    return follow_remote_run(door, run, seen)
+
+
+def edit_remote_run(remote: RemoteClient, reference: str, body: "dict[str, JsonValue]") -> str:
+    """Change a loop of roles that is under way there; its id."""
+    run = remote.run(reference)
+    remote.patch(f"{LOOPS}/{quote(run)}", body)
+    return run
+
+
+def resume_remote_run(
+    door: Terminal,
+    reference: str,
+    body: "dict[str, JsonValue]",
+    *,
+    jsonl: bool = False,
+    detach: bool = False,
+) -> int:
+    """Resume one run there and see it through, unless it is left to the server."""
+    remote = door.remote
+    assert remote is not None
+    run = remote.run(reference)
+    seen = int(remote.get(f"{RUNS}/{quote(run)}/snapshot")["seq"])
+    now = remote.post(f"{RUNS}/{quote(run)}/resume", body)
+    if detach:
+        if door.as_json:
+            door.put_json(now)
+        else:
+            door.put(run)
+            door.say(str(now["message"]))
+        return 0
+    rests = now["status"] in ("waiting", "paused")  # nothing comes that could be waited for
+    return follow_remote_run(door, run, seen, jsonl=jsonl, watch="nothing" if rests else "events")
+
+
+def fork_remote_run(
+    door: Terminal, reference: str, body: "dict[str, JsonValue]", *, jsonl: bool
+) -> int:
+    """Make a new run there that goes on from a place of another, and see it through."""
+    remote = door.remote
+    assert remote is not None
+    made = remote.post(f"{RUNS}/{quote(remote.run(reference))}/fork", body)
+    return follow_remote_run(door, str(made["run"]), int(made["seq"]), jsonl=jsonl)
+
+
+def agents_for_request(given: "Sequence[str]") -> "dict[str, JsonValue]":
+    """What stands behind the agents, for all or by name, as a request has it."""
+    from loopwright.operations.run_start import agent_choices  # noqa: PLC0415 - help stays quick
+
+    default, named = agent_choices(given)
+    return {**({"agent": default} if default else {}), "agents": dict(named)}
+
+
+def env_for_request(given: "Sequence[str]") -> "dict[str, JsonValue]":
+    """Variables with their values, as a request has them."""
+    from loopwright.operations.run_variables import read_variables  # noqa: PLC0415 - help stays quick
+
+    return {"env": {**read_variables(given, os.environ)}} if given else {}
+
+
+# -- facts in words --------------------------------------------------------------------------------
+
+
+def _tell(door: Terminal, fact: "dict[str, JsonValue]", told: "JsonValue") -> None:
+    """A fact as it is told here, in the words that came with it. A server of a later version may
+    know kinds of facts that this command does not.
+    """
+    kind = str(fact["kind"])
+    if kind not in known_kinds():
+        path = one_line(str(fact.get("path", "")))
+        door.say(f"{path}: unknown event {one_line(kind)}; a newer loopwright would know it")
+    elif isinstance(told, dict) and kind != ENDED:  # how it ended is told last, with the result
+        good = told.get("good")
+        detail = str(told.get("detail", ""))
+        say_line(
+            door,
+            ProgressLine(str(told.get("text", "")), None if good is None else bool(good), detail),
+        )
+
+
+@cache
+def known_kinds() -> frozenset[str]:
+    """Every kind of fact that this version writes."""
+    from loopwright.kernel.events import AnyEvent  # noqa: PLC0415 - help stays quick
+
+    return frozenset(str(kind.__struct_config__.tag) for kind in get_args(AnyEvent))
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    assert isinstance(value, tuple)
+    return value

@@ -1,0 +1,3 @@
+"""The prompt `loopwright repl` and the conversation `loopwright chat`: sessions, commands,
+line input.
+"""

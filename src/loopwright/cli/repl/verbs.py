@@ -1,0 +1,171 @@
+"""`chat` and `repl`: prompts to talk with a chat model, and to start and control loops.
+
+Each turn of a chat is an event of a run. The sessions are imported only when a prompt starts,
+because they import all of the application.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+import click
+
+from loopwright.cli.completion import complete_runs
+from loopwright.cli.start_options import sandbox_option
+from loopwright.cli.terminal import Terminal, worst_exit_code
+from loopwright.cli.verb import Verb, terminal_of
+
+if TYPE_CHECKING:
+    from loopwright.cli.repl.chat_session import ChatOptions
+    from loopwright.model.sandbox import SandboxLevel
+
+CHAT_PROMPT = "you> "
+
+
+class _ChatFlags(TypedDict):
+    agent: str | None
+    resume: str | None
+    workspace: Path | None
+    budget: str | None
+    allow_unknown_cost: bool
+    sandbox: "SandboxLevel | None"
+
+
+@click.command(
+    cls=Verb,
+    drives=True,
+    examples=[
+        ("loopwright chat --agent model:anthropic/claude-sonnet-4-5", "talk here"),
+        ("loopwright chat --resume run_01", "continue it, also after a crash"),
+        ('echo "What is in @README.md?" | loopwright chat --agent model:ollama/qwen3', ""),
+    ],
+)
+@click.argument("file", metavar="[FILE]", required=False)
+@click.option("--agent", metavar="SPEC", help="The chat model: model:PROVIDER/NAME.")
+@click.option(
+    "--resume",
+    metavar="RUN",
+    shell_complete=complete_runs,
+    help="Go on with a chat that was left, by its id.",
+)
+@click.option(
+    "--workspace",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Where it works. Default: here.",
+)
+@click.option("--budget", metavar="LIMITS", help="What the chat may use: usd=5,tokens=2M,time=2h.")
+@click.option(
+    "--allow-unknown-cost",
+    is_flag=True,
+    help="Start although a limit in USD cannot be enforced, since the cost of the model is "
+    "unknown.",
+)
+@sandbox_option
+@click.pass_context
+def chat(ctx: click.Context, /, *, file: str | None, **given: Unpack[_ChatFlags]) -> int:
+    """Talk with a chat model that works in the workspace.
+
+    A line is a message; `@path` in it shows a file of the workspace to the model. A line that
+    begins with / is a command of the chat (`/help`) and never reaches the model. FILE is a
+    definition whose agent is taken, with its prompt, tools and approvals. Leaving keeps the chat:
+    it is a run that waits.
+    """
+    from loopwright.cli.repl.chat_session import ChatOptions  # noqa: PLC0415 - help stays quick
+
+    door = terminal_of(ctx)
+    if door.as_json:
+        raise click.UsageError("a chat is for people; `events` has it for programs", ctx)
+    if given["resume"] and given["sandbox"]:
+        raise click.UsageError("--sandbox is for a new chat: a resumed one keeps its level", ctx)
+    options = ChatOptions(
+        file=file,
+        agent=given["agent"] or (None if file else door.settings.agent),
+        resume=given["resume"],
+        workspace=given["workspace"] or Path.cwd(),
+        budget=given["budget"],
+        allow_unknown_cost=given["allow_unknown_cost"],
+        sandbox=given["sandbox"],
+    )
+    return asyncio.run(_chat(door, options))
+
+
+async def _chat(door: Terminal, options: "ChatOptions") -> int:
+    from loopwright.cli.repl.chat_session import ChatSession  # noqa: PLC0415 - help stays quick
+    from loopwright.cli.repl.line_input import LineInput  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.wiring import near  # noqa: PLC0415 - help stays quick
+
+    async with near(door.settings, via="chat", say=door.say, alone=door.wanted.here) as here:
+        lines = LineInput(history=door.settings.home / "chat-history", complete=lambda _before: [])
+        session = ChatSession(door, here, options, lines)
+        await session.begin()
+        if lines.at_terminal:
+            door.say("/help lists the commands, /quit leaves", tone="dim")
+        while (line := await lines.read(CHAT_PROMPT if lines.at_terminal else "")) is not None:
+            if not await session.take(line):
+                break
+        sys.stdout.flush()
+        return session.leave()
+
+
+REPL_PROMPT = "loopwright> "
+GREETING = "/help lists the commands, Tab completes, /quit leaves"
+
+
+@click.command(
+    cls=Verb,
+    drives=True,
+    examples=[
+        ("loopwright repl", "a prompt with history and completion"),
+        ("loopwright repl --agent claude", "a backend for agents that a file only names"),
+        ("echo /inbox | loopwright repl", "commands may come through a pipe"),
+    ],
+)
+@click.option(
+    "--agent",
+    "agents",
+    multiple=True,
+    metavar="SPEC",
+    help="The agent of loops that are started here, or NAME=SPEC.",
+)
+@click.pass_context
+def repl(ctx: click.Context, /, *, agents: tuple[str, ...]) -> int:
+    """Start, watch, answer and steer loops at a prompt. Loops that are started here run here.
+
+    With commands from a pipe it waits for what they started, and leaves with the exit code of the
+    worst command that failed (2 for one that there is not); how loops end does not count. At a
+    terminal it leaves with 0.
+    """
+    door = terminal_of(ctx)
+    if door.as_json:
+        raise click.UsageError("a prompt is for people; every other command takes --json", ctx)
+    return asyncio.run(_repl(door, agents))
+
+
+async def _repl(door: Terminal, agents: tuple[str, ...]) -> int:
+    from loopwright.cli.repl.commands import complete, obey  # noqa: PLC0415 - help stays quick
+    from loopwright.cli.repl.line_input import LineInput  # noqa: PLC0415 - help stays quick
+    from loopwright.cli.repl.session import ReplSession  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.wiring import near  # noqa: PLC0415 - help stays quick
+
+    async with near(door.settings, say=door.say, alone=door.wanted.here) as here:
+        with ReplSession(door, here, agents) as session:
+            lines = LineInput(
+                history=door.settings.home / "history",
+                complete=lambda before: complete(session, before),
+            )
+            if lines.at_terminal:
+                door.say(GREETING, tone="dim")
+            with lines.above():
+                while (line := await lines.read(REPL_PROMPT)) is not None:
+                    if not await obey(session, line):
+                        break
+                await session.leave(wait=not lines.at_terminal)
+    return 0 if lines.at_terminal else worst_exit_code(session.failures)
+
+
+VERBS = {
+    "chat": chat,
+    "repl": repl,
+}

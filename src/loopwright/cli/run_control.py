@@ -1,0 +1,439 @@
+"""`pause`, `resume`, `stop` and `fork`: control one run or all, and branch off a new one."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+import click
+
+from loopwright.cli.completion import complete_runs
+from loopwright.cli.formats import open_service
+from loopwright.cli.start_options import sandbox_option
+from loopwright.cli.terminal import Terminal
+from loopwright.cli.verb import Verb, terminal_of
+
+if TYPE_CHECKING:
+    from loopwright.cli.attach import RunCursor
+    from loopwright.model.record import JsonValue
+    from loopwright.model.sandbox import SandboxLevel
+    from loopwright.operations.run_control import ResumeChanges
+    from loopwright.operations.wiring import Local
+
+ALL = "all"
+MOST_PASSES = 1_000
+
+
+class _ResumeFlags(TypedDict):
+    """What is different when a run is resumed."""
+
+    agents: tuple[str, ...]
+    budget: str | None
+    passes: int | None
+    time: str | None
+    restart: bool
+    allow_unknown_cost: bool
+    accept_changes: bool
+    env: tuple[str, ...]
+    sandbox: "SandboxLevel | None"
+
+
+@click.command(
+    cls=Verb,
+    remote=True,
+    examples=[("loopwright pause run_01", ""), ("loopwright pause all", "everything under way")],
+)
+@click.argument("run", metavar="RUN|all", shell_complete=complete_runs)
+@click.pass_context
+def pause(ctx: click.Context, /, *, run: str) -> None:
+    """Pause a run before its next iteration. Calls under way are completed."""
+    from loopwright.operations.run_control import pause_run, runs_to_pause  # noqa: PLC0415 - quick help
+
+    door = terminal_of(ctx)
+    if _control_remote(door, run, "pause", "paused"):
+        return
+    with open_service(door) as service:
+        runs = runs_to_pause(service) if run == ALL else [service.find(run)]
+        paused = [one for one in runs if asyncio.run(pause_run(service, one))]
+    _report(door, "paused", runs, changed=paused)
+
+
+@click.command(
+    cls=Verb,
+    remote=True,
+    examples=[
+        ("loopwright stop run_01", "its agent is ended, whatever it does"),
+        ("loopwright stop all", ""),
+    ],
+)
+@click.argument("run", metavar="RUN|all", shell_complete=complete_runs)
+@click.pass_context
+def stop(ctx: click.Context, /, *, run: str) -> None:
+    """End a run now. It ends as cancelled; `loopwright resume` continues it.
+
+    What its agent has changed is recorded first, for at most 4 seconds; a second `stop` meanwhile
+    ends the run without that.
+    """
+    from loopwright.operations.run_control import stop_all, stop_run  # noqa: PLC0415 - help stays quick
+
+    door = terminal_of(ctx)
+    if _control_remote(door, run, "stop", "stopped"):
+        return
+    one = None if run == ALL else run
+
+    async def work(here: "Local") -> list[str]:
+        return await stop_all(here) if one is None else [await stop_run(here, one)]
+
+    runs = asyncio.run(_with_local(door, work))
+    _report(door, "stopped", runs, changed=runs)
+
+
+@click.command(
+    cls=Verb,
+    drives=True,
+    remote=True,
+    watches=True,
+    examples=[
+        ("loopwright resume run_01", "after a failure, a stop, a pause or a crash"),
+        ("loopwright resume run_01 --budget usd=10", "its budget was used up; 10 is the new total"),
+        ("loopwright resume run_01 --max 6", "it has made all its iterations; 6 is the new total"),
+        ("loopwright resume run_01 --restart", "begin with iteration 1"),
+        ("loopwright resume run_01 --detach", "in the background"),
+        ("loopwright resume all", "every run that is paused or that a crash left behind"),
+    ],
+)
+@click.argument("run", metavar="RUN|all", shell_complete=complete_runs)
+@click.option("--no-wait", is_flag=True, help="Exit with code 5 at a gate instead of asking here.")
+@click.option("--jsonl", is_flag=True, help="Print events as they occur, one JSON object per line.")
+@click.option("--detach", is_flag=True, help="Resume the run in the background and return.")
+@click.option(
+    "--agent",
+    "agents",
+    multiple=True,
+    metavar="SPEC",
+    help="For a run that has ended: agent backend from now on; SPEC for all, NAME=SPEC for one.",
+)
+@click.option(
+    "--budget",
+    metavar="LIMITS",
+    help="For a run that has ended: limits of the whole run, including what it has spent; "
+    "idle=10m for the silence of an agent.",
+)
+@click.option(
+    "--max",
+    "passes",
+    metavar="N",
+    type=click.IntRange(1, MOST_PASSES),
+    help="For a run that has ended: iterations that its loop may make in total.",
+)
+@click.option(
+    "--time",
+    metavar="DURATION",
+    help="For a run that has ended: time limit from now on, for example 2h.",
+)
+@click.option(
+    "--restart",
+    is_flag=True,
+    help="For a run that has ended: begin with the first step and iteration 1.",
+)
+@click.option(
+    "--accept-changes",
+    is_flag=True,
+    help="For a run that has ended: accept protected files as they are now.",
+)
+@click.option(
+    "--allow-unknown-cost",
+    is_flag=True,
+    help="Resume although a limit in USD cannot be enforced for an agent whose cost is unknown.",
+)
+@click.option(
+    "--env",
+    multiple=True,
+    metavar="NAME[=VALUE]",
+    help="For a run that has ended: a variable that it was started with, whose value is not "
+    "stored any more or is another one.",
+)
+@sandbox_option
+@click.pass_context
+def resume(
+    ctx: click.Context,
+    /,
+    *,
+    run: str,
+    no_wait: bool,
+    jsonl: bool,
+    detach: bool,
+    **given: Unpack[_ResumeFlags],
+) -> int:
+    """Resume a run and follow it until it finishes or needs input.
+
+    A run that failed, that was stopped or that a limit ended continues at the iteration that did
+    not finish, with its progress log, its sessions and what it has spent. Steps, items and
+    iterations that completed are kept, and calls that have an answer are not repeated. Time limits
+    count anew.
+    """
+    from loopwright.cli.attach import AttachOptions, RunCursor, drive  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.run_control import (  # noqa: PLC0415 - quick help
+        ResumeChanges,
+        resume_all,
+        resume_run,
+    )
+
+    door = terminal_of(ctx)
+    if jsonl and (door.as_json or run == ALL):
+        raise click.UsageError("--jsonl is for one run and excludes --json", ctx)
+    if detach and (jsonl or no_wait or run == ALL):
+        raise click.UsageError("--detach is for one run and excludes --jsonl and --no-wait", ctx)
+    changes = ResumeChanges(**given)
+    if changes and run == ALL:
+        message = "options that change a run, such as --agent, --max or --env, are for one run"
+        raise click.UsageError(message, ctx)
+    if door.remote is not None and run != ALL:
+        return _resume_remote(door, run, given, jsonl=jsonl, detach=detach)
+    if _control_remote(door, run, "resume", "resumed"):
+        return 0
+    if detach:
+        return _resume_detached(door, run, changes)
+
+    async def begin(here: "Local") -> "list[RunCursor]":
+        if run != ALL:
+            one = await resume_run(here, run, changes)
+            _warn_about_folders(door, here, [one.run])
+            return [RunCursor(one.run, one.seen)]
+        taken = await resume_all(here)
+        _warn_about_folders(door, here, [one.run for one in taken])
+        door.say(f"{sum(one.is_own for one in taken)} resumed")
+        for name, problem in here.driver.problems:  # what could not be taken up
+            door.tell(f"{name}: {problem}", tone="bad")
+        return [RunCursor(one.run, one.seen) for one in taken]
+
+    return drive(door, begin, AttachOptions(no_wait=no_wait, jsonl=jsonl, several=run == ALL))
+
+
+def _warn_about_folders(door: Terminal, here: "Local", runs: "list[str]") -> None:
+    """Name runs that work in the same folder as a run that was resumed; each pair once."""
+    from loopwright.operations.run_workspaces import resume_warnings  # noqa: PLC0415 - help stays quick
+
+    for number, run in enumerate(runs):
+        for warning in resume_warnings(here.service, run):
+            if not any(earlier in warning for earlier in runs[:number]):
+                door.say(f"warning: {warning}", tone="warn")
+
+
+def _resume_detached(door: Terminal, run: str, changes: "ResumeChanges") -> int:
+    """Resume a run and let a process in the background drive it."""
+    from loopwright.cli.start_options import put_detached  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.background_runs import resume_in_background  # noqa: PLC0415 - help stays quick
+
+    put_detached(door, resume_in_background(door.settings, run, changes, alone=door.wanted.here))
+    return 0
+
+
+def _resume_remote(
+    door: Terminal, run: str, given: _ResumeFlags, *, jsonl: bool, detach: bool
+) -> int:
+    """At the server that was named, which drives; no question is asked here, so nobody waits."""
+    from loopwright.cli.remote_commands import (  # noqa: PLC0415 - help stays quick
+        agents_for_request,
+        env_for_request,
+        resume_remote_run,
+    )
+
+    body: dict[str, JsonValue] = agents_for_request(given["agents"]) if given["agents"] else {}
+    body |= env_for_request(given["env"])
+    if given["budget"] is not None:
+        body["budget"] = given["budget"]
+    if given["passes"] is not None:
+        body["max"] = given["passes"]
+    if given["time"] is not None:
+        body["time"] = given["time"]
+    if given["restart"]:
+        body["restart"] = True
+    if given["sandbox"] is not None:
+        body["sandbox"] = given["sandbox"]
+    for name in ("allow_unknown_cost", "accept_changes"):
+        if given[name]:
+            body[name] = True
+    return resume_remote_run(door, run, body, jsonl=jsonl, detach=detach)
+
+
+async def _with_local(door: Terminal, work: "Callable[[Local], Awaitable[list[str]]]") -> list[str]:
+    from loopwright.operations.wiring import near  # noqa: PLC0415 - help stays quick
+
+    async with near(door.settings) as here:
+        return await work(here)
+
+
+def _control_remote(door: Terminal, run: str, verb: str, word: str) -> bool:
+    """Do it at the server that was named, if one was."""
+    if door.remote is None:
+        return False
+    from loopwright.cli.remote_commands import control_remote_runs  # noqa: PLC0415 - only when asked for
+
+    control_remote_runs(door, run, verb, word)
+    return True
+
+
+def _report(door: Terminal, word: str, runs: list[str], *, changed: list[str]) -> None:
+    if door.as_json:
+        door.put_json({word: changed, "count": len(changed), "runs": runs})
+        return
+    for run in runs:
+        door.say(f"{run}: {word}" if run in changed else f"{run} was {word} already")
+    if len(runs) != 1:
+        door.say(f"{len(changed)} {word}")
+
+
+class _ForkFlags(TypedDict):
+    """What a fork is made with."""
+
+    at: str | None
+    model: str | None
+    edit: str | None
+    passes: int | None
+    agents: tuple[str, ...]
+    workspace: Path | None
+    restore: bool
+    force: bool
+    allow_unknown_cost: bool
+    env: tuple[str, ...]
+
+
+@click.command(
+    cls=Verb,
+    drives=True,
+    remote=True,
+    watches=True,
+    examples=[
+        ("loopwright fork run_01 --at main.2", "everything through the third iteration is kept"),
+        (
+            "loopwright fork run_01 --at 3",
+            "the same: a number alone is an iteration, counted from 1",
+        ),
+        ("loopwright fork run_01 --at 3 --restore --workspace again", "with the files of then"),
+        ("loopwright fork run_01 --at main.2 --model anthropic/claude-sonnet-5", "another model"),
+        (
+            'loopwright fork run_01 --at main.2 --edit "Use the old parser"',
+            "a message to the next iteration",
+        ),
+        ("loopwright fork run_01 --at build --agent shipper=command:./ship", "another agent"),
+    ],
+)
+@click.argument("run", metavar="RUN", shell_complete=complete_runs)
+@click.option(
+    "--at",
+    metavar="PATH|N",
+    help="A step or an iteration that completed: `3` is the third iteration, `3~1` that of the "
+    "first try where the run was restarted; a path as in the events counts from 0 (`main.2` is the "
+    "third iteration).",
+)
+@click.option("--model", metavar="MODEL", help="The chat model from then on: PROVIDER/NAME.")
+@click.option("--edit", metavar="TEXT", help="A message to the next iteration of the loop.")
+@click.option(
+    "--max",
+    "passes",
+    metavar="N",
+    type=click.IntRange(1, MOST_PASSES),
+    help="Iterations that the loop may make in total, including those before.",
+)
+@click.option(
+    "--agent",
+    "agents",
+    multiple=True,
+    metavar="SPEC",
+    help="Agent backend from then on: SPEC for all agents, NAME=SPEC for one.",
+)
+@click.option(
+    "--workspace",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Work in this folder; else in that of RUN.",
+)
+@click.option(
+    "--restore",
+    is_flag=True,
+    help="Put the files back as they were then: into the new folder of --workspace, else into the "
+    "workspace of RUN.",
+)
+@click.option(
+    "--force", is_flag=True, help="With --restore: overwrite changes that no snapshot has."
+)
+@click.option(
+    "--allow-unknown-cost",
+    is_flag=True,
+    help="Fork although a limit in USD cannot be enforced for an agent whose cost is unknown.",
+)
+@click.option(
+    "--env",
+    multiple=True,
+    metavar="NAME[=VALUE]",
+    help="A variable that RUN was started with, whose value is not stored any more or is another "
+    "one.",
+)
+@click.option("--no-wait", is_flag=True, help="Exit with code 5 at a gate instead of asking here.")
+@click.option("--jsonl", is_flag=True, help="Print events as they occur, one JSON object per line.")
+@click.pass_context
+def fork(
+    ctx: click.Context,
+    /,
+    *,
+    run: str,
+    no_wait: bool,
+    jsonl: bool,
+    **given: Unpack[_ForkFlags],
+) -> int:
+    """Make a new run that begins with what RUN has recorded up to the end of a place, and drive it
+    here until it rests; with --server it is driven there, and watched. RUN stays as it is.
+
+    Passes, tokens and money up to there count in the new run too. What was under way elsewhere at
+    that point is asked for anew; nothing that has an answer is repeated. The workspace stays as it
+    is now; --restore puts its files back as they were. A fork of a run with a worktree gets a
+    worktree of its own.
+    """
+    from loopwright.cli.attach import AttachOptions, RunCursor, drive  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.forks import Fork  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.forks import fork as make  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
+
+    door = terminal_of(ctx)
+    if jsonl and door.as_json:
+        raise click.UsageError("--jsonl excludes --json", ctx)
+    if door.remote is not None:
+        return _fork_remote(door, run, given, jsonl=jsonl)
+
+    async def begin(here: "Local") -> "list[RunCursor]":
+        service = here.service
+        wish = Fork(**given, workspaces=here.workspaces, say=door.say)
+        return [RunCursor(*await make(service, service.find(run), wish, by=current_user()))]
+
+    return drive(door, begin, AttachOptions(no_wait=no_wait, jsonl=jsonl))
+
+
+def _fork_remote(door: "Terminal", run: str, given: _ForkFlags, *, jsonl: bool) -> int:
+    """The same at the server that was named; a gate is answered by `approve` there."""
+    from loopwright.cli.remote_commands import agents_for_request, env_for_request, fork_remote_run  # noqa: PLC0415 - only when asked for
+
+    if given["restore"]:
+        raise click.UsageError("--restore puts files back on this machine; it excludes --server")
+    if given["force"]:
+        raise click.UsageError("--force is for --restore, which excludes --server")
+    folder = given["workspace"]
+    body: dict[str, JsonValue] = {
+        "at": given["at"],
+        "model": given["model"],
+        "edit": given["edit"],
+        "max": given["passes"],
+        "workspace": None if folder is None else str(folder),
+        **agents_for_request(given["agents"]),
+        **({"allow_unknown_cost": True} if given["allow_unknown_cost"] else {}),
+        **env_for_request(given["env"]),
+    }
+    return fork_remote_run(door, run, body, jsonl=jsonl)
+
+
+VERBS = {
+    "pause": pause,
+    "resume": resume,
+    "stop": stop,
+    "fork": fork,
+}

@@ -1,0 +1,325 @@
+"""`ls` and `spend`: runs, newest first, and what runs have cost."""
+
+import sys
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+import click
+from click.shell_completion import CompletionItem
+
+from loopwright.cli.formats import (
+    STATUS_SIGNS,
+    STATUS_TONES,
+    bill,
+    duration,
+    open_service,
+    status_cell,
+    table,
+    terminal_width,
+    used_tokens,
+)
+from loopwright.cli.terminal import Terminal, one_line
+from loopwright.cli.verb import Verb, terminal_of
+
+if TYPE_CHECKING:
+    from loopwright.model.record import JsonValue
+    from loopwright.operations.shared_budget import By
+    from loopwright.ports import RunStatus
+
+STATUSES = tuple(STATUS_SIGNS)
+MOST_NAMED = 10
+
+
+class _ListFlags(TypedDict):
+    """Which runs are listed."""
+
+    statuses: "tuple[RunStatus, ...]"
+    since: str | None
+    name: str | None
+    labels: tuple[str, ...]
+    chats: bool
+
+
+def _complete(
+    _ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    return [CompletionItem(word) for word in STATUSES if word.startswith(incomplete)]
+
+
+@click.command(
+    cls=Verb,
+    remote=True,
+    examples=[
+        ("loopwright ls", "the newest runs"),
+        ("loopwright ls --status waiting", "those that wait for a person"),
+        ("loopwright ls --since 7d --label nightly", "the last seven days, with a label"),
+    ],
+)
+@click.option(
+    "--status",
+    "statuses",
+    multiple=True,
+    type=click.Choice(STATUSES),
+    metavar="STATUS",
+    shell_complete=_complete,
+    help=f"Only these: {', '.join(STATUSES)}. May be given more than once.",
+)
+@click.option(
+    "--limit", type=click.IntRange(1, 1_000_000), default=20, show_default=True, help="At most."
+)
+@click.option("--all", "everything", is_flag=True, help="No limit.")
+@click.option(
+    "--since",
+    metavar="WHEN",
+    help="Started since then: a duration (7d), a date (2026-11-01), today or yesterday (UTC).",
+)
+@click.option("--name", metavar="NAME", help="A part of the name, or a pattern with `*`.")
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="LABEL",
+    help="Only runs with this label. May be given more than once.",
+)
+@click.option("--chats", is_flag=True, help="List chats instead of runs.")
+@click.pass_context
+def ls(ctx: click.Context, /, *, limit: int, everything: bool, **given: Unpack[_ListFlags]) -> int:
+    """List runs, newest first, with a total of all that fit. Chats are listed with --chats.
+
+    Exit code 1 when runs are missing that were recorded: the list is not complete.
+    """
+    door = terminal_of(ctx)
+    most = None if everything else limit
+    items, total = _found(door, given, most and most + 1)
+    more, items = len(items) > (most or len(items)), items[:most]
+    if door.as_json:
+        door.put_json({"runs": items, "total": total})
+    else:
+        _put_list(door, items, total, given, more=more)
+    return _tell_missing(door, total)
+
+
+def _tell_missing(door: Terminal, total: "dict[str, JsonValue] | None") -> int:
+    missing = total.get("missing") if total is not None else None
+    if not isinstance(missing, list) or not missing:
+        return 0
+    runs = ", ".join(str(run) for run in missing[:MOST_NAMED])
+    more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
+    door.tell(
+        f"error: runs were recorded and are missing from the database: {runs}{more} "
+        "(`loopwright doctor --deep` says what is damaged; put back a backup)",
+        tone="bad",
+    )
+    return 1
+
+
+def _put_list(
+    door: Terminal,
+    items: "list[dict[str, JsonValue]]",
+    total: "dict[str, JsonValue] | None",
+    given: _ListFlags,
+    *,
+    more: bool,
+) -> None:
+    if items:
+        put_runs(door, items)
+        if more:
+            door.say("there are more: --all shows them, or --limit N")
+        if total is not None:
+            interrupted = sum(item.get("left_behind") is True for item in items)
+            door.say(_total_line(total, interrupted, chats=given["chats"]))
+            if interrupted and door.remote is None:
+                door.say("`loopwright resume all` continues what was interrupted")
+    elif given["chats"]:
+        door.say("no chats; `loopwright chat` begins one")
+    elif given["statuses"] or given["since"] or given["name"] or given["labels"]:
+        door.say("no run fits")
+    else:
+        door.say("no runs yet; `loopwright init` writes a definition to begin with")
+
+
+def _found(
+    door: Terminal, given: _ListFlags, most: int | None
+) -> "tuple[list[dict[str, JsonValue]], dict[str, JsonValue] | None]":
+    """The runs that fit, and the total of all that do."""
+    if door.remote is not None:
+        wanted: dict[str, object] = {
+            "since": given["since"],
+            "name": given["name"],
+            "label": list(given["labels"]) or None,
+            "chats": str(given["chats"]).lower(),
+        }
+        return door.remote.runs(given["statuses"], most, wanted)
+    from loopwright.operations.run_lists import run_item  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.shared_budget import (  # noqa: PLC0415 - help stays quick
+        RunFilter,
+        filtered_runs,
+        since_ms,
+        total_of,
+    )
+
+    now = int(time.time() * 1_000)
+    with open_service(door) as service:
+        fits = RunFilter(
+            statuses=given["statuses"],
+            since=None if given["since"] is None else since_ms(given["since"], now),
+            name=given["name"] or "",
+            labels=given["labels"],
+            chats=given["chats"],
+        )
+        rows = service.visible_rows(filtered_runs(service.log, fits))
+        return [run_item(service, row) for row in rows[:most]], total_of(service.log, rows)
+
+
+def _total_line(total: "dict[str, JsonValue]", interrupted: int, *, chats: bool) -> str:
+    usage = total["usage"]
+    assert isinstance(usage, dict)
+    count, what = int(str(total["runs"])), "chat" if chats else "run"
+    cost, used = bill(usage), used_tokens(usage)
+    running = int(str(total["running"])) - interrupted
+    parts = [
+        f"{count} {what}{'' if count == 1 else 's'}",
+        f"{running} running" if running > 0 else "",
+        f"{interrupted} interrupted" if interrupted else "",
+        {"unknown": "cost unknown", "–": "nothing spent"}.get(cost, cost),
+        f"{used} tokens" if used else "",
+    ]
+    return " · ".join(part for part in parts if part)
+
+
+def put_runs(door: Terminal, items: "list[dict[str, JsonValue]]") -> None:
+    """Runs as a table."""
+    signs = door.has_signs(sys.stdout)
+    head = ["STATUS", "RUN", "ITERATIONS", "CHANGED", "SPENT", "AGE", "NAME"]
+    rows = [head, *(_run_row(item, signs=signs) for item in items)]
+    if not any(item.get("changed") for item in items):  # none of them has snapshots
+        rows = [[*row[:3], *row[4:]] for row in rows]
+    lines = table(rows, terminal_width())
+    door.put(door.painted(lines[0], "dim", sys.stdout))
+    for line, item in zip(lines[1:], items, strict=True):
+        door.put(door.painted(line, STATUS_TONES[str(item["status"])], sys.stdout))
+
+
+def _run_row(item: "dict[str, JsonValue]", *, signs: bool) -> list[str]:
+    status = status_cell(str(item["status"]), signs=signs)
+    if item["gates"]:
+        status += f" ({item['gates']})"
+    if item["damaged"]:
+        status += " (damaged)"
+    elif item["left_behind"]:
+        status += " (left behind)"
+    elif item.get("waits_for"):  # a server of an older version does not tell
+        status += f" ({item['waits_for']})"
+    usage = item["usage"]
+    assert isinstance(usage, dict)
+    most = f"/{item['max']}" if item["max"] else ""
+    started = datetime.fromisoformat(str(item["started_at"])).timestamp()
+    return [
+        status,
+        str(item["run"]),
+        f"{item['iterations']}{most}",
+        _changed(item.get("changed")),
+        bill(usage),
+        duration(int((time.time() - started) * 1_000)),
+        one_line(str(item["name"])) + _mark(item.get("worktree")),
+    ]
+
+
+def _changed(stat: "JsonValue") -> str:
+    """The number of changed files and lines: `3 (+12 −4)`; a dash for a run without snapshots."""
+    if not isinstance(stat, dict):
+        return "–"
+    lines = f" (+{stat['insertions']} −{stat['deletions']})" if stat["files"] else ""
+    return f"{stat['files']}{lines}"
+
+
+def _mark(worktree: "JsonValue") -> str:
+    """That a run has a worktree, as long as it has."""
+    if not isinstance(worktree, dict) or not worktree["exists"]:
+        return ""
+    return " [worktree, applied]" if worktree["applied"] else " [worktree]"
+
+
+@click.command(
+    cls=Verb,
+    remote=True,
+    examples=[
+        ("loopwright spend", "what each agent has cost"),
+        ("loopwright spend --since 7d --by day", "the last seven days"),
+    ],
+)
+@click.option(
+    "--since",
+    metavar="WHEN",
+    help="Only since then: a duration (7d), a date (2026-11-01), today or yesterday, UTC.",
+)
+@click.option(
+    "--by",
+    type=click.Choice(["agent", "definition", "label", "day"]),
+    default="agent",
+    show_default=True,
+    metavar="WHAT",
+    help="Group by agent, definition, label or day.",
+)
+@click.pass_context
+def spend(ctx: click.Context, /, *, since: str | None, by: "By") -> None:
+    """Show what runs have spent, and how much of the limits of all runs is used.
+
+    Amounts are counted by day (UTC) when a call ends. Calls of unknown cost are only counted.
+    """
+    from loopwright.operations.shared_budget import since_ms  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.shared_budget import spend as spend_of  # noqa: PLC0415 - help stays quick
+
+    door = terminal_of(ctx)
+    if door.remote is not None:
+        told = door.remote.get("/api/v1/spend", since=since, by=by)
+    else:
+        now = int(time.time() * 1_000)
+        start = None if since is None else since_ms(since, now)
+        with open_service(door) as service:
+            purse = door.settings.budget
+            told = spend_of(service.log, by=by, since=start, purse=purse, now_ms=now)
+    if door.as_json:
+        door.put_json(told)
+    else:
+        _put(door, told)
+
+
+def _put(door: Terminal, told: "dict[str, JsonValue]") -> None:
+    from loopwright.operations.shared_budget import limit_text  # noqa: PLC0415 - help stays quick
+
+    rows = [["COST", "TOKENS", "CALLS", "RUNS", str(told["by"]).upper()]]
+    lines = [one for one in _list(told["lines"]) if isinstance(one, dict)]
+    total = told["total"]
+    assert isinstance(total, dict)
+    rows += [_spend_row(one, one_line(str(one["name"]))) for one in lines]
+    rows.append(_spend_row(total, "total"))
+    heading, *others = table(rows, terminal_width())
+    door.put(door.painted(heading, "dim", sys.stdout))
+    for text in others[:-1]:
+        door.put(text)
+    door.put(door.painted(others[-1], "bold", sys.stdout))
+    unused = int(str(told.get("runs_without_usage", 0)))  # an older server does not say
+    if unused:
+        were = "1 run without usage is" if unused == 1 else f"{unused:,} runs without usage are"
+        door.say(f"{were} not listed", tone="dim")
+    for limit in _list(told["limits"]):
+        door.put(limit_text(limit))
+    if told["left_out"]:
+        door.say(f"{len(_list(told['left_out']))} damaged runs are not counted", tone="warn")
+
+
+def _spend_row(one: "dict[str, JsonValue]", name: str) -> list[str]:
+    return [bill(one), used_tokens(one) or "unknown", str(one["calls"]), str(one["runs"]), name]
+
+
+def _list(value: "JsonValue") -> "list[JsonValue]":
+    assert isinstance(value, list)
+    return value
+
+
+VERBS = {
+    "ls": ls,
+    "spend": spend,
+}

@@ -1,0 +1,205 @@
+"""How a command shows the progress of a run: the views, and the choice between them.
+
+`choose_view` selects the view: live on a terminal, plain lines elsewhere, none with `--quiet`.
+The live view is imported only when it is used, because it needs rich.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Protocol
+
+from loopwright.cli.terminal import Terminal, Tone, as_json, last_lines, one_line
+from loopwright.kernel.events import RunFinished
+from loopwright.ports import Delta, NumberedEvent
+from loopwright.views.event_records import fact_on_wire
+from loopwright.views.progress import Progress, ProgressLine
+
+EVIDENCE_LINES = 3
+LONGEST_LINE = 2_000
+
+
+class ProgressView(Protocol):
+    """Shows one run. What it shows is a matter of taste; a run never depends on it."""
+
+    def begin(self, progress: Progress) -> None:
+        """Everything up to now has been folded; from here on it is live."""
+
+    def fact(self, numbered: NumberedEvent, line: ProgressLine | None) -> None:
+        """Something happened."""
+
+    def said(self, delta: Delta) -> None:
+        """An agent says something."""
+
+    def tick(self) -> None:
+        """A moment has passed."""
+
+    def note(self, text: str) -> None:
+        """Something about this process, not about the run."""
+
+    def end(self) -> None:
+        """Nothing more will be shown, or not until `begin`."""
+
+
+class SilentView:
+    """Shows nothing."""
+
+    def begin(self, progress: Progress) -> None: ...
+
+    def fact(self, numbered: NumberedEvent, line: ProgressLine | None) -> None: ...
+
+    def said(self, delta: Delta) -> None: ...
+
+    def tick(self) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def end(self) -> None: ...
+
+
+class PlainView(SilentView):
+    """One line on stderr for each thing that matters."""
+
+    def __init__(self, door: Terminal, label: str = "") -> None:
+        self._door = door
+        self._label = f"{label}  " if label else ""
+
+    def fact(self, numbered: NumberedEvent, line: ProgressLine | None) -> None:
+        # How it ended is told last, with the result.
+        if line is not None and not isinstance(numbered.fact, RunFinished):
+            say_line(self._door, line, self._label)
+
+    def note(self, text: str) -> None:
+        self._door.say(text)
+
+
+def say_line(door: Terminal, line: ProgressLine, label: str = "") -> None:
+    """One thing that happened, and how what it says ends."""
+    tone: Tone = "plain" if line.good is None else ("good" if line.good else "warn")
+    door.say(f"{label}{one_line(line.text)}", tone=tone)
+    for text in last_lines(line.detail, 0 if line.good else EVIDENCE_LINES):
+        door.say(f"{label}    {text}", tone="dim")
+
+
+class WrittenLines:
+    """Text as agents write it, line by line on stderr."""
+
+    def __init__(self, door: Terminal) -> None:
+        self._door, self._rest = door, ""
+
+    def take(self, kind: str, text: str) -> None:
+        if kind != "text":
+            self.end()
+            self._show(f"[{text}]")
+            return
+        *lines, self._rest = f"{self._rest}{text}".split("\n")
+        for line in lines:
+            self._show(line)
+        if len(self._rest) > LONGEST_LINE:
+            self.end()
+
+    def end(self) -> None:
+        if self._rest.strip():
+            self._show(self._rest)
+        self._rest = ""
+
+    def _show(self, line: str) -> None:
+        if line.strip():
+            self._door.say(f"  | {one_line(line)}", tone="dim")
+
+
+class PlainTextView(PlainView):
+    """Plain lines, and what agents write between them."""
+
+    def __init__(self, door: Terminal) -> None:
+        super().__init__(door)
+        self._written = WrittenLines(door)
+
+    def said(self, delta: Delta) -> None:
+        self._written.take(delta.kind, delta.text)
+
+    def fact(self, numbered: NumberedEvent, line: ProgressLine | None) -> None:
+        self._written.end()
+        super().fact(numbered, line)
+
+    def end(self) -> None:
+        self._written.end()
+
+
+class JsonLinesView(PlainView):
+    """Every fact on stdout as it comes; talk stays on stderr."""
+
+    def __init__(self, door: Terminal, run: str) -> None:
+        super().__init__(door)
+        self._run = run
+        self._gone = False
+
+    def fact(self, numbered: NumberedEvent, line: ProgressLine | None) -> None:
+        super().fact(numbered, line)
+        if self._gone:
+            return
+        try:
+            sys.stdout.write(as_json(fact_on_wire(self._run, numbered)) + "\n")
+            sys.stdout.flush()
+        except BrokenPipeError:
+            self._gone = True  # nobody reads any more; the run goes on
+
+
+class FailSafeView:
+    """A view that may break without harm: after its first failure nothing more is shown."""
+
+    def __init__(self, view: ProgressView) -> None:
+        self._view = view
+
+    def begin(self, progress: Progress) -> None:
+        self._show(lambda: self._view.begin(progress))
+
+    def fact(self, numbered: NumberedEvent, line: ProgressLine | None) -> None:
+        self._show(lambda: self._view.fact(numbered, line))
+
+    def said(self, delta: Delta) -> None:
+        self._show(lambda: self._view.said(delta))
+
+    def tick(self) -> None:
+        self._show(lambda: self._view.tick())
+
+    def note(self, text: str) -> None:
+        self._show(lambda: self._view.note(text))
+
+    def end(self) -> None:
+        self._show(lambda: self._view.end())
+
+    def _show(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except Exception:  # the terminal may have gone, and the run is worth more than its picture
+            self._view = SilentView()
+
+
+def choose_view(
+    door: Terminal, run: str, *, jsonl: bool, several: bool = False, text: bool = False
+) -> ProgressView:
+    """The view for a run. With `text` plain lines have what agents write, too."""
+    view = _view(door, run, jsonl=jsonl, several=several)
+    return FailSafeView(PlainTextView(door) if text and type(view) is PlainView else view)
+
+
+def _view(door: Terminal, run: str, *, jsonl: bool, several: bool) -> ProgressView:
+    if jsonl:
+        return JsonLinesView(door, run)
+    if door.quiet:
+        return SilentView()
+    if several:
+        return PlainView(door, run)
+    if _may_move(door):
+        from loopwright.cli.live_display import LiveView  # noqa: PLC0415 - rich is needed here alone
+
+        return LiveView(door)
+    return PlainView(door)
+
+
+def _may_move(door: Terminal) -> bool:
+    """Whether stderr is a terminal on which lines may be drawn again."""
+    if not sys.stderr.isatty() or os.environ.get("TERM", "dumb") == "dumb":
+        return False
+    return not (door.as_json and sys.stdout.isatty())

@@ -1,0 +1,430 @@
+"""Options that `run`, `loop` and others share, and how they start a run.
+
+Includes reading a definition from stdin, where its file is called `-`.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypedDict, TypeVar, cast
+
+import click
+
+from loopwright.cli.terminal import Terminal, names_in, tools_in
+from loopwright.cli.verb import terminal_of
+from loopwright.model.sandbox import NO_MATCH, SANDBOX_LEVELS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from loopwright.cli.attach import AttachOptions
+    from loopwright.model.plan import LoopRight, Plan
+    from loopwright.model.record import JsonValue
+    from loopwright.model.sandbox import SandboxLevel
+    from loopwright.operations.background_runs import Detached
+    from loopwright.operations.dialects import ParsedDefinition
+    from loopwright.operations.run_request import RunStart
+    from loopwright.operations.run_start import StartRun
+    from loopwright.operations.wiring import Local
+
+STDIN = "-"
+STDIN_NAME = "(stdin)"
+
+
+def piped_definition(ctx: click.Context) -> bytes:
+    """What is piped in, and no more than it takes to see that it is too much."""
+    from loopwright.operations.dialects import MAX_BYTES  # noqa: PLC0415 - help stays quick
+
+    if sys.stdin is None or sys.stdin.isatty():
+        raise click.UsageError("- reads the definition from stdin, which is a terminal here", ctx)
+    return sys.stdin.buffer.read(MAX_BYTES + 1)
+
+
+_Function = TypeVar("_Function", bound=Callable[..., object])
+
+# In a dry run nothing is asked for.
+NO_MESSAGE = "(dry run)"
+
+
+class _StartFlags(TypedDict):
+    """Those of the options that say what is run."""
+
+    message: str | None
+    agents: tuple[str, ...]
+    inputs: tuple[str, ...]
+    workspace: str | None
+    budget: str | None
+    parallel: int | None
+    name: str | None
+    env: tuple[str, ...]
+    allow_unknown_cost: bool
+    labels: tuple[str, ...]
+    permission: str | None
+    loop_tools: "tuple[LoopRight, ...]"
+    worktree: bool | None
+    sandbox: "SandboxLevel | None"
+
+
+class LevelChoice(click.Choice[str]):
+    """A sandbox level, with a suggestion for a misspelt one."""
+
+    def convert(
+        self, value: str, param: "click.Parameter | None", ctx: "click.Context | None"
+    ) -> str:
+        from loopwright.syntax.document import suggest  # noqa: PLC0415 - help stays quick
+
+        known = [str(one) for one in self.choices]
+        near = None if value in known else suggest(value.strip().lower(), known)
+        if near is not None:
+            self.fail(
+                f"{value!r} is not a level; did you mean {near}? Levels: {', '.join(known)}",
+                param,
+                ctx,
+            )
+        return super().convert(value, param, ctx)
+
+
+sandbox_option = click.option(
+    "--sandbox",
+    type=LevelChoice(SANDBOX_LEVELS),
+    metavar="LEVEL",
+    help="How agents and commands are confined: off, guard (they do not see Loopwright's data and "
+    "settings), workspace (they write only there), readonly or none (no files). A stricter level "
+    "of the definition or of a role applies instead. Default: the setting `sandbox`, else guard.",
+)
+
+_OPTIONS = [
+    click.option(
+        "--agent",
+        "agents",
+        multiple=True,
+        metavar="SPEC",
+        help="Agent backend: SPEC for all agents, NAME=SPEC for one (claude, codex, opencode, "
+        "gemini, model:PROVIDER/NAME, acp:PROGRAM, command:PROGRAM, jsonl:PROGRAM, script:FILE). "
+        "May be given more than once.",
+    ),
+    click.option("--workspace", metavar="DIR", help="Where agents work. Default: here."),
+    click.option(
+        "--worktree/--no-worktree",
+        default=None,
+        help="Work in a Git worktree of the workspace, on the branch loopwright/RUN. `apply RUN` "
+        "merges the result back, `discard RUN` removes it. With --no-worktree: work in the "
+        "workspace itself, whatever the definition says.",
+    ),
+    click.option(
+        "--budget",
+        metavar="LIMITS",
+        help="What the run may use: usd=5,tokens=2M,time=2h. idle=10m: how long an agent may "
+        "print nothing before its call fails.",
+    ),
+    click.option(
+        "--base-branch",
+        metavar="NAME",
+        help="The branch that work goes back to, for definitions that ask for it. Default: the "
+        "default one of the repository.",
+    ),
+    click.option(
+        "--parallel",
+        metavar="N",
+        type=click.IntRange(1, 1_000),
+        help="How many agents work at once, where the definition names no number.",
+    ),
+    click.option(
+        "--allow",
+        multiple=True,
+        metavar="TOOL",
+        help="A tool that chat models may use without being asked about, where the definition asks "
+        "about every one; `all` is all. Away from a terminal the others are denied. "
+        "`shell.exec:PROGRAM` allows a program. Refused by a server elsewhere. May be given more "
+        "than once.",
+    ),
+    click.option(
+        "--deny",
+        multiple=True,
+        metavar="TOOL",
+        help="A tool that chat models may not use. May be given more than once.",
+    ),
+    click.option(
+        "--ask",
+        multiple=True,
+        metavar="TOOL",
+        help="A tool of which every call waits for a person, here or by `approve`; `all` is all. "
+        "May be given more than once.",
+    ),
+    click.option(
+        "--file-tools-only",
+        is_flag=True,
+        help="Chat models have the file tools of the workspace and nothing else: no program is "
+        "started, whatever else is allowed.",
+    ),
+    sandbox_option,
+    click.option(
+        "--env",
+        multiple=True,
+        metavar="NAME[=VALUE]",
+        help="Pass an environment variable to the agents and check commands: your own by its NAME, "
+        "or NAME=VALUE. Values are not stored in the log: where an agent or a check prints one of "
+        "at least 6 characters that is not a path, [NAME] is recorded. Can be repeated.",
+    ),
+    click.option(
+        "--permission",
+        type=click.Choice(["ask", "edit", "all"]),
+        metavar="MODE",
+        help="What coding agents may do: `ask`: only what a person allows; `edit`: edit files and "
+        "run the check commands (default); `all`: everything.",
+    ),
+    click.option(
+        "--tools",
+        multiple=True,
+        metavar="LIST",
+        help="The only tools of the agents, in their own names: Read,Edit. With a plus sign, "
+        "further tools that they may use: +Bash or '+Bash(npm test)'.",
+    ),
+    click.option(
+        "--loop-tools",
+        multiple=True,
+        type=click.Choice(("start", "look")),
+        metavar="RIGHT",
+        help="Tools for loops that the agents are given, also inside a sandbox: start (child runs "
+        "of this run, within its budget) and look (at this run and its child runs). May be given "
+        "more than once.",
+    ),
+    click.option(
+        "--protect",
+        multiple=True,
+        metavar="PATTERN",
+        help="Files that agents may not change, such as 'tests/**'. An iteration that changes one "
+        "does not pass. May be given more than once.",
+    ),
+    click.option(
+        "--no-snapshots",
+        is_flag=True,
+        help="Take no snapshots of the workspace. `diff`, `restore` and `bisect` need them.",
+    ),
+    click.option("--name", metavar="NAME", help="What the run is called in lists."),
+    click.option(
+        "--label",
+        "labels",
+        multiple=True,
+        metavar="LABEL",
+        help="A label for `ls --label` and `spend --by label`. May be given more than once.",
+    ),
+    click.option(
+        "--allow-unknown-cost",
+        is_flag=True,
+        help="Start although a limit in USD cannot be enforced for an agent whose cost is unknown.",
+    ),
+    click.option(
+        "--exit-codes",
+        type=click.Choice(["loopwright", "dialect"]),
+        default="loopwright",
+        metavar="WHOSE",
+        help="`dialect`: use the exit codes of the system that the definition was written for.",
+    ),
+    click.option(
+        "--dry-run",
+        is_flag=True,
+        help="Run nothing: show the steps, every way in which the run can end, and the worst case.",
+    ),
+    click.option("--detach", is_flag=True, help="Start the run in the background and return."),
+    click.option(
+        "--no-wait", is_flag=True, help="Exit with code 5 at a gate instead of asking here."
+    ),
+    click.option(
+        "--jsonl", is_flag=True, help="Print events as they occur, one JSON object per line."
+    ),
+]
+
+
+def start_options(function: _Function) -> _Function:
+    """Add the options that `run` and `loop` share."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def _read_definition(
+    door: Terminal,
+    prepare: "Callable[[StartRun], tuple[RunStart, ParsedDefinition]]",
+    wish: "StartRun",
+) -> "tuple[RunStart, ParsedDefinition]":
+    """The definition and its start. It may name files: those of Loopwright itself are not read."""
+    from loopwright.operations.workspace_rules import keep_files_private  # noqa: PLC0415 - help stays quick
+
+    keep_files_private(door.settings)
+    return prepare(wish)
+
+
+def launch(
+    ctx: click.Context,
+    prepare: "Callable[[StartRun], tuple[RunStart, ParsedDefinition]]",
+    options: dict[str, object],
+    *,
+    checks: str = "check",
+) -> int:
+    """Start a run as the options say, and answer with the exit code. `checks` is the option that
+    check commands are given with, if there is one.
+    """
+    from loopwright.cli.attach import AttachOptions  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.agents.permissions import (  # noqa: PLC0415 - help stays quick
+        Rights,
+        limit_warnings,
+        unsupported_options,
+    )
+    from loopwright.operations.cost_limits import token_warnings  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.dialects import exit_codes  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.preflight import preflight, shadow_warnings  # noqa: PLC0415 - quick help
+    from loopwright.operations.run_start import StartRun  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.run_variables import keep_variables  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.workspace_rules import (  # noqa: PLC0415 - help stays quick
+        SnapshotChoice,
+        decide_snapshots,
+    )
+
+    door = terminal_of(ctx)
+    no_wait, jsonl, detach = (bool(options.pop(name)) for name in ("no_wait", "jsonl", "detach"))
+    foreign = options.pop("exit_codes") == "dialect"
+    if jsonl and door.as_json:
+        raise click.UsageError("--json and --jsonl exclude each other", ctx)
+    dry = bool(options.pop("dry_run"))
+    if dry:
+        options["message"] = options["message"] or NO_MESSAGE
+    rights = Rights(
+        allow=names_in(cast("tuple[str, ...]", options.pop("allow"))),
+        deny=names_in(cast("tuple[str, ...]", options.pop("deny"))),
+        ask=names_in(cast("tuple[str, ...]", options.pop("ask"))),
+        file_tools_only=bool(options.pop("file_tools_only")),
+        attended=door.can_ask and not (no_wait or detach),
+    )
+    tools = tools_in(cast("tuple[str, ...]", options.pop("tools")))
+    choice = SnapshotChoice(
+        off=bool(options.pop("no_snapshots")),
+        protect=cast("tuple[str, ...]", options.pop("protect")),
+    )
+    given = cast("_StartFlags", options)  # click has seen to their kinds
+    wish = StartRun(
+        tools=tools,
+        default_agent=door.settings.agent,
+        models=door.settings.models,
+        home=door.settings.home,
+        rights=rights,
+        unbound=dry,
+        **given,
+    )
+    start, definition = _read_definition(door, prepare, wish)
+    for warning in definition.warnings:
+        door.say(warning.render(), tone="warn")
+    unused = () if dry else unsupported_options(definition.plan, start.plan)
+    limits = limit_warnings(start.plan, start.workspace, definition.file)
+    for limited in (*limits, *unused, *shadow_warnings(start, checks=checks)):
+        door.say(f"warning: {limited}", tone="warn")
+    start = replace(start, snapshots=choice)
+    default = door.settings.snapshots == "on"
+    plan, note = decide_snapshots(start.plan, start.workspace, choice, default=default)
+    plan = _sandboxed(door, plan, wish.sandbox, dry=dry)
+    if dry:
+        return _rehearse(door, replace(start, plan=plan), wish.agents, checks)
+    if note and not note.startswith(NO_MATCH):  # a warning below says so
+        door.say(f"note: {note}")
+    for words in token_warnings(start.plan):
+        door.say(f"warning: {words}", tone="warn")
+    for missing in (*_unmatched(plan, start.workspace), *preflight(start, checks=checks)):
+        door.say(f"warning: {missing}", tone="warn")
+    codes = exit_codes(definition.dialect) if foreign else {}
+    with keep_variables(door.settings.home, start) as named:
+        if detach:
+            return _start_detached(door, named)
+        return _start_here(door, named, AttachOptions(no_wait=no_wait, jsonl=jsonl, codes=codes))
+
+
+def _sandboxed(door: Terminal, plan: "Plan", chosen: "SandboxLevel | None", *, dry: bool) -> "Plan":
+    """The plan with its sandbox level; refused before anything is created if that cannot be."""
+    from loopwright.operations.workspace_rules import rules_of  # noqa: PLC0415 - help stays quick
+
+    rules = rules_of(door.settings)
+    plan = rules.decide(plan, chosen)
+    if not dry:
+        rules.check(plan)
+        warn_unconfined(door, plan)
+    return plan
+
+
+def warn_unconfined(door: Terminal, plan: "Plan") -> None:
+    """Say in one line that agents run without a sandbox, if they do."""
+    from loopwright.operations.workspace_rules import unconfined_note  # noqa: PLC0415 - help stays quick
+
+    note = unconfined_note(plan)
+    if note is not None:
+        door.say(f"warning: {note}", tone="warn")
+
+
+def _unmatched(plan: "Plan", workspace: "Path") -> "list[str]":
+    """Patterns of protected files that match nothing, as warnings."""
+    from loopwright.operations.workspace_rules import unmatched_patterns  # noqa: PLC0415 - quick help
+
+    found = unmatched_patterns(plan.workspace.protect, workspace)
+    return [f"--protect {one} matches no file in {workspace}" for one in found]
+
+
+def _rehearse(door: Terminal, start: "RunStart", agents: "Sequence[str]", checks: str) -> int:
+    """Show how a run could end."""
+    from loopwright.cli.charts import put_dry_run  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.agents.permissions import limit_warnings  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.cost_limits import (  # noqa: PLC0415 - help stays quick
+        CostRules,
+        PriceBook,
+        with_specs,
+    )
+    from loopwright.operations.dry_run.simulation import rehearse  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.preflight import dry_run_warnings  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.run_start import agent_choices  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.wiring import check_worktree_programs  # noqa: PLC0415 - help stays quick
+
+    rules = CostRules(book=PriceBook(door.settings.prices), purse=door.settings.budget)
+    default, named = agent_choices(agents)
+    plan = with_specs(start.plan, default or door.settings.agent, named, force=bool(default))
+    for limited in limit_warnings(plan, start.workspace):
+        door.say(f"warning: {limited}", tone="warn")
+    warn_unconfined(door, plan)
+    check_worktree_programs(door.settings, start)
+    warnings: list[JsonValue] = [*dry_run_warnings(start, checks=checks)]
+    for missing in warnings:
+        door.say(f"warning: {missing}", tone="warn")
+    shown = rehearse(start.plan).as_dict()
+    limits: list[JsonValue] = [*rules.enforcement(plan)]
+    put_dry_run(door, {**shown, "limits": limits, "warnings": warnings})
+    return 0
+
+
+def _start_here(door: Terminal, start: "RunStart", manner: "AttachOptions") -> int:
+    """Start a run and drive it until it rests."""
+    from loopwright.cli.attach import RunCursor, drive  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.run_workspaces import start_notes  # noqa: PLC0415 - help stays quick
+
+    async def begin(here: "Local") -> list[RunCursor]:
+        run = await here.service.start(start)
+        for note in start_notes(here.service, run):
+            door.say(note, tone="warn" if note.startswith("warning") else "plain")
+        return [RunCursor(run, seen=0)]
+
+    return drive(door, begin, manner)
+
+
+def _start_detached(door: Terminal, start: "RunStart") -> int:
+    """Create a run and let a process in the background drive it."""
+    from loopwright.operations.background_runs import start_in_background  # noqa: PLC0415 - help stays quick
+
+    put_detached(door, start_in_background(door.settings, start, alone=door.wanted.here))
+    return 0
+
+
+def put_detached(door: Terminal, started: "Detached") -> None:
+    """A run that another process drives."""
+    for note in started.notes:
+        door.say(note, tone="warn" if note.startswith("warning") else "plain")
+    if door.as_json:
+        door.put_json(started.summary)
+    else:
+        door.put(started.run)
+        who = "on the local server, process" if started.served else "in process"
+        door.say(f"running {who} {started.pid}; `loopwright watch {started.run}` shows it")

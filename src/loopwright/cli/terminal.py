@@ -1,0 +1,337 @@
+"""Output of a command: data, messages, the result of a run and its exit code.
+
+Data goes to stdout, messages to stderr; colours and signs are decided for each stream
+separately. `Terminal` also gives a command its common options, its settings and its remote
+server.
+
+Text that an agent or an author wrote must not control the terminal: escape sequences are
+removed and other invisible characters are shown by their code. Widths are counted in cells, so
+that a table keeps its columns whatever text it contains.
+
+Exit codes: 0 completed · 3 failed or cancelled · 4 stopped by a limit · 5 waiting for a person
+or paused · 130 and 143 signals. Those of errors are in `problems.py`.
+"""
+
+import contextlib
+import json
+import os
+import re
+import sys
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Literal, TextIO
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from loopwright.cli.remote_client import RemoteClient
+    from loopwright.model.record import JsonValue
+    from loopwright.operations.settings import Settings
+
+# CSI …, OSC/DCS/SOS/PM/APC … up to their end (or the end of the text), and two-character ones.
+_SEQUENCE = re.compile(
+    r"""
+      (?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?
+    | (?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c|\Z)?
+    | \x1b[ -/]*[0-~]?
+    """,
+    re.VERBOSE,
+)
+_PLAIN = re.compile(r"[\x20-\x7e\n\t]*")
+_LINE_ENDS = re.compile(r"\r\n?|[\v\f\x85\u2028\u2029]")
+
+# Change the order in which text is drawn, so that a person decides about what is not there.
+_DIRECTION = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_TOOL = re.compile(r"(?:\([^)]*\)?|[^,(])+")
+_SELECTORS = frozenset(map(chr, range(0xFE00, 0xFE10)))
+
+
+def cleaned(text: str) -> str:
+    """Many lines as a terminal may have them; line ends and tabs stay."""
+    if _PLAIN.fullmatch(text):
+        return text
+    return "".join(map(_shown, _LINE_ENDS.sub("\n", _SEQUENCE.sub("", text))))
+
+
+def names_in(texts: Sequence[str]) -> tuple[str, ...]:
+    """Names that were given one by one or with commas."""
+    return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
+
+
+def tools_in(texts: Sequence[str]) -> tuple[str, ...]:
+    """Tools that were given one by one or with commas; a comma in parentheses separates nothing."""
+    found = (_TOOL.findall(text) for text in texts)
+    return tuple(tool.strip() for tools in found for tool in tools if tool.strip())
+
+
+def one_line(text: str, cells: int | None = None) -> str:
+    """The text on one line with nothing hidden in it, cut to so many cells."""
+    flat = " ".join(cleaned(text).split())
+    flat = "".join(char for char in flat if char not in _SELECTORS)
+    flat = "".join(_coded(c) if unicodedata.category(c) == "Cf" else c for c in flat)
+    return flat if cells is None else cut(flat, cells)
+
+
+def file_name(name: str) -> str:
+    """The name of a file on one line: line ends and whatever cannot be seen are shown by codes."""
+    return "".join(_coded(char) if char in "\n\t\u2028\u2029" else _seen(char) for char in name)
+
+
+def exact_lines(text: str) -> list[str]:
+    """Every line of something that is decided about: blanks stay, and what cannot be seen is shown
+    by its code, escape sequences too.
+    """
+    lines = _LINE_ENDS.sub("\n", text).expandtabs(4).split("\n")
+    return ["".join(map(_seen, line)) for line in lines]
+
+
+def _seen(char: str) -> str:
+    hidden = char in _SELECTORS or unicodedata.category(char) in ("Cf", "Cn", "Co")
+    return _coded(char) if hidden else _shown(char)
+
+
+def _shown(char: str) -> str:
+    if char in "\n\t":
+        return char
+    hidden = unicodedata.category(char) in ("Cc", "Cs") or char in _DIRECTION
+    return _coded(char) if hidden else char
+
+
+def _coded(char: str) -> str:
+    number = ord(char)
+    if number <= 0xFF:
+        return f"\\x{number:02x}"
+    return f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}"
+
+
+def width(text: str) -> int:
+    """How many cells a text takes."""
+    return len(text) if text.isascii() else sum(map(_cells, text))
+
+
+def _cells(char: str) -> int:
+    if unicodedata.category(char) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def cut(text: str, cells: int) -> str:
+    """The beginning of a text that fits, with a sign when something is missing."""
+    if width(text) <= cells:
+        return text
+    kept, room = "", cells - 1
+    for char in text:
+        room -= _cells(char)
+        if room < 0:
+            break
+        kept += char
+    return f"{kept}…" if cells > 0 else ""
+
+
+def padded(text: str, cells: int) -> str:
+    """A text in a column of so many cells."""
+    text = cut(text, cells)
+    return text + " " * (cells - width(text))
+
+
+def last_lines(text: str, count: int) -> list[str]:
+    """The last lines that say something, each clean and on its own."""
+    lines = [line.rstrip() for line in cleaned(text).split("\n") if line.strip()]
+    return lines[-count:] if count else []
+
+
+Tone = Literal["good", "bad", "warn", "dim", "bold", "plain"]
+_STYLES: dict[Tone, Callable[[str], str]] = {
+    "good": partial(click.style, fg="green"),
+    "bad": partial(click.style, fg="red"),
+    "warn": partial(click.style, fg="yellow"),
+    "dim": partial(click.style, dim=True),
+    "bold": partial(click.style, bold=True),
+}
+
+
+@dataclass(slots=True)
+class CommonOptions:
+    """The flags that every command takes, before or after its name."""
+
+    as_json: bool = False
+    data_dir: str | None = None
+    no_color: bool = False
+    quiet: bool = False
+    server: str | None = None
+    no_retry: bool = False
+    here: bool = False
+
+
+class Terminal:
+    """One command's way to speak and to learn its settings."""
+
+    def __init__(self, wanted: CommonOptions) -> None:
+        self.wanted = wanted
+
+    @property
+    def as_json(self) -> bool:
+        return self.wanted.as_json
+
+    @property
+    def quiet(self) -> bool:
+        return self.wanted.quiet
+
+    @cached_property
+    def settings(self) -> "Settings":
+        from loopwright.operations.settings import load_settings  # noqa: PLC0415 - help stays quick
+
+        resolved = load_settings(data_dir=self.wanted.data_dir)
+        for warning in resolved.warnings:
+            self.say(f"warning: {warning}", tone="warn")
+        return resolved.settings
+
+    @cached_property
+    def remote(self) -> "RemoteClient | None":
+        """The server that is asked in the place of the log here."""
+        if self.wanted.server is None:
+            return None
+        if self.wanted.here:
+            raise click.UsageError("--here and --server exclude each other")
+        from loopwright.cli.remote_client import RemoteClient  # noqa: PLC0415 - only when asked for
+
+        return RemoteClient(self.wanted.server, self.say)
+
+    # -- speaking ------------------------------------------------------------------------------
+
+    def put(self, text: str) -> None:
+        """Data, as it is; the caller has seen to what may stand in it."""
+        put(text)
+
+    def put_json(self, value: object) -> None:
+        """One object on stdout."""
+        put(as_json(value, indent=2 if sys.stdout.isatty() else None))
+
+    def done(self, words: str, told: object) -> None:
+        """What was done: as JSON where that is wanted, else in words."""
+        if self.as_json:
+            self.put_json(told)
+        else:
+            self.say(words)
+
+    def say(self, text: str, *, tone: Tone = "plain") -> None:
+        """A line of talk on stderr."""
+        if not self.quiet:
+            self.tell(text, tone=tone)
+
+    def tell(self, text: str, *, tone: Tone = "plain") -> None:
+        """A line of talk that is said even when quiet is wanted: an error, a question."""
+        stream = sys.stderr
+        with contextlib.suppress(OSError):  # nobody listens, which is no reason to stop
+            stream.write(self.painted(cleaned(text), tone, stream) + "\n")
+            stream.flush()
+
+    def painted(self, text: str, tone: Tone, stream: TextIO) -> str:
+        style = _STYLES.get(tone)
+        if style is None or not self.has_color(stream):
+            return text
+        return style(text)
+
+    # -- what the terminal can do --------------------------------------------------------------
+
+    def has_color(self, stream: TextIO) -> bool:
+        if self.wanted.no_color:
+            return False
+        choice = color_choice(os.environ)
+        if choice is not None:
+            return choice
+        configured = self._configured_color()
+        if configured != "auto":
+            return configured == "always"
+        return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+    def _configured_color(self) -> str:
+        # Only when it was read already: an error about the settings is spoken without them.
+        settings = self.__dict__.get("settings")
+        return settings.color if settings is not None else "auto"
+
+    @staticmethod
+    def has_signs(stream: TextIO) -> bool:
+        """Whether signs beyond ASCII can be written."""
+        return (stream.encoding or "").lower().replace("-", "") in ("utf8", "utf8sig")
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether there is a person to ask: questions need a terminal on both sides."""
+        return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def color_choice(env: "Mapping[str, str]") -> bool | None:
+    """What the environment says about colour, or None when it says nothing."""
+    if env.get("NO_COLOR"):
+        return False
+    forced = env.get("FORCE_COLOR")
+    return forced not in ("0", "false") if forced else None
+
+
+def as_json(value: object, *, indent: int | None = None) -> str:
+    """JSON that any stdout can carry."""
+    return json.dumps(value, indent=indent, ensure_ascii=not Terminal.has_signs(sys.stdout))
+
+
+def put(text: str) -> None:
+    """A line on stdout. A reader that has gone is no error."""
+    sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
+    sys.stdout.flush()
+
+
+EXIT_CODES = {
+    "completed": 0,
+    "failed": 3,
+    "cancelled": 3,
+    "exhausted": 4,
+    "waiting": 5,
+    "paused": 5,
+    "running": 0,
+}
+_WORST_FIRST = (3, 4, 5)
+_ENDED_BADLY = ("failed", "exhausted")
+_NOT_COMPLETED = (*_ENDED_BADLY, "cancelled")
+_OPEN = ("running", "waiting", "paused")
+_TONES: "dict[str, Tone]" = {"completed": "good", "failed": "bad", "exhausted": "warn"}
+
+
+def exit_code(summary: "dict[str, JsonValue]", other: "Mapping[str, int] | None" = None) -> int:
+    """The exit code of a run that rests; `other` has those of another system."""
+    codes = {**EXIT_CODES, **(other or {})}
+    status, reason = str(summary["status"]), str(summary["reason"])
+    return codes.get(reason, codes[status]) if status in _ENDED_BADLY else codes[status]
+
+
+def worst_exit_code(codes: list[int]) -> int:
+    """One exit code for several runs."""
+    return next((code for code in _WORST_FIRST if code in codes), max(codes, default=0))
+
+
+def put_result(door: Terminal, summary: "dict[str, JsonValue]") -> None:
+    """The run's output on stdout, as text that cannot drive a terminal."""
+    if door.as_json:
+        door.put_json(summary)
+        return
+    output = cleaned(str(summary["output"]))
+    if output.strip():
+        sys.stdout.write(output if output.endswith("\n") else f"{output}\n")
+        sys.stdout.flush()
+
+
+def say_final_line(
+    door: Terminal, run: str, line: str, status: str, *, several: bool = False
+) -> None:
+    """Print the final line of a run, and where to read more about one that has ended. With --quiet,
+    only the line of a run that did not complete; as JSON, the result has the error.
+    """
+    is_needed = status in _NOT_COMPLETED and not door.as_json
+    speak = door.tell if is_needed else door.say
+    speak(f"{run}: {line}" if several else line, tone=_TONES.get(status, "plain"))
+    if not several and status not in _OPEN:
+        server = f" --server {door.remote.url}" if door.remote is not None else ""
+        door.say(f"  loopwright show {run}{server}", tone="dim")

@@ -1,0 +1,455 @@
+"""`diff`, `restore`, `bisect`, `apply` and `discard`: what a run changed in its files.
+
+`apply` and `discard` are for runs that work in a worktree.
+"""
+
+import asyncio
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import click
+
+from loopwright.cli.completion import complete_runs
+from loopwright.cli.formats import open_service
+from loopwright.cli.terminal import file_name
+from loopwright.cli.verb import Verb, terminal_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from loopwright.cli.terminal import Terminal
+    from loopwright.kernel.events import GateOpened
+    from loopwright.model.record import JsonValue
+    from loopwright.operations.run_workspaces import Bisection, RunSnapshots
+
+_LETTERS = {
+    "added": "A",
+    "modified": "M",
+    "deleted": "D",
+    "renamed": "R",
+    "type_changed": "T",
+}
+
+
+_UNRECORDED = "changes after the last snapshot were not recorded"
+
+
+@click.command(
+    cls=Verb,
+    remote=True,
+    examples=[
+        ("loopwright diff run_01", "what the whole run changed"),
+        ("loopwright diff run_01 2", "what iteration 2 changed"),
+        ("loopwright diff run_01 1 3 --stat", "from the end of iteration 1 to that of 3"),
+        ("loopwright diff run_01 2 -- src 'tests/**'", "these files alone"),
+        ("loopwright diff run_01 2~1", "iteration 2 before the run was restarted"),
+    ],
+)
+@click.argument("run", metavar="RUN", shell_complete=complete_runs)
+@click.argument("words", metavar="[A [B]] [-- PATH…]", nargs=-1)
+@click.option("--stat", is_flag=True, help="List the files and how many lines changed in each.")
+@click.pass_context
+def diff(ctx: click.Context, /, *, run: str, words: tuple[str, ...], stat: bool) -> None:
+    """Show what a run changed in its workspace: in all, in iteration A, or between A and B.
+
+    Iterations count from 1; 0 is the workspace before the first one. After `resume --restart`, 2
+    is iteration 2 of the newest try and 2~1 that of the first one. Files that no snapshot has, such
+    as ignored ones, are not shown.
+    """
+    door = terminal_of(ctx)
+    numbers, paths = _split(ctx, words)
+    start, end = (*numbers, None, None)[:2]
+    if door.remote is not None:
+        _diff_at_server(door, run, (start, end), stat=stat, paths=paths)
+        return
+    with open_service(door) as service:
+        snapshots = _snapshots(door, service.find(run), service)
+        color = door.has_color(sys.stdout) and not (stat or door.as_json)
+        unrecorded = snapshots.history.unrecorded(start, end)
+        if unrecorded:
+            door.tell(unrecorded, tone="warn")
+        _tell_omitted(door, list(snapshots.history.omitted), snapshots.history.omitted_count)
+        if stat or door.as_json:
+            made = asyncio.run(snapshots.changes(start, end)).as_dict()
+            if door.as_json and not stat:
+                made["diff"] = asyncio.run(snapshots.diff(start, end, paths=paths))
+            _put_comparison(door, made)
+            return
+        text = asyncio.run(snapshots.diff(start, end, paths=paths, color=color))
+        if text.strip() or not unrecorded:
+            _put_diff(door, text)
+
+
+def _split(ctx: click.Context, words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of iterations in front, and the paths behind them."""
+    count = 0
+    while count < min(len(words), 2) and words[count].partition("~")[0].isdecimal():
+        count += 1
+    paths = words[count:]
+    if paths and "--" not in sys.argv and not any("/" in one or "." in one for one in paths):
+        problem = f"{paths[0]!r} is not an iteration, such as 2 or 2~1; paths come after --"
+        raise click.UsageError(problem, ctx)
+    return words[:count], paths
+
+
+def _diff_at_server(
+    door: "Terminal",
+    run: str,
+    numbers: tuple[str | None, str | None],
+    *,
+    stat: bool,
+    paths: tuple[str, ...],
+) -> None:
+    assert door.remote is not None
+    found: dict[str, JsonValue] = door.remote.get(
+        f"/api/v1/runs/{quote(door.remote.run(run))}/diff",
+        **{
+            name: value
+            for name, value in (("from", numbers[0]), ("to", numbers[1]))
+            if value is not None
+        },
+        **({"stat": "true"} if stat else {}),
+        **({"paths": "\n".join(paths)} if paths else {}),
+    )
+    unrecorded = found["unrecorded"] and str(found.get("unrecorded_note") or _UNRECORDED)
+    if unrecorded:
+        door.tell(str(unrecorded), tone="warn")
+    omitted = found.get("omitted")  # an older server does not name any
+    if isinstance(omitted, list):
+        _tell_omitted(door, [str(one) for one in omitted], int(str(found["omitted_count"])))
+    if stat or door.as_json:
+        _put_comparison(door, found)
+    elif str(found["diff"]).strip() or not unrecorded:
+        _put_diff(door, str(found["diff"]))
+
+
+def _tell_omitted(door: "Terminal", names: "list[str]", count: int) -> None:
+    """Name the files that cannot be compared: no snapshot has them."""
+    from loopwright.kernel.snapshots import name_files  # noqa: PLC0415 - help stays quick
+
+    if names:
+        named = file_name(name_files(tuple(names), count))
+        door.say(f"not compared, since snapshots left them out (size or kind): {named}")
+
+
+def _snapshots(door: "Terminal", run: str, service: object) -> "RunSnapshots":
+    from loopwright.operations.run_workspaces import RunSnapshots  # noqa: PLC0415 - quick help
+    from loopwright.operations.runs import Service  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.wiring import workspaces_of  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.workspace_rules import sandbox_of  # noqa: PLC0415 - help stays quick
+
+    assert isinstance(service, Service)
+    own = sandbox_of(door.settings)
+    return RunSnapshots(service, workspaces_of(door.settings), run, sandbox=own)
+
+
+def _put_comparison(door: "Terminal", made: "dict[str, JsonValue]") -> None:
+    if door.as_json:
+        door.put_json(made)
+        return
+    for line in comparison_lines(made):
+        door.put(line)
+
+
+def comparison_lines(made: "dict[str, JsonValue]") -> "Iterator[str]":
+    """The files with their lines, and a sum."""
+    files = made["changes"]
+    assert isinstance(files, list)
+    for one in files:
+        assert isinstance(one, dict)
+        letter = _LETTERS.get(str(one["status"]), "M")
+        name = file_name(str(one["path"]))
+        old = f"{file_name(str(one['old_path']))} → " if one["old_path"] else ""
+        lines = "binary" if one["binary"] else f"+{one['insertions']} −{one['deletions']}"
+        yield f"{letter} {old}{name}  {lines}"
+    plural = "" if made["files"] == 1 else "s"
+    sums = f"(+{made['insertions']} −{made['deletions']})"
+    none = "no changes were recorded" if made["unrecorded"] else "no files changed"
+    yield f"{made['files']} file{plural} changed {sums}" if made["files"] else none
+
+
+def _put_diff(door: "Terminal", text: str) -> None:
+    if not text.strip():
+        door.say("no files changed")
+        return
+    show_paged(door, text)
+
+
+_CONTROLS = re.compile(r"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]")
+
+
+def show_paged(door: "Terminal", text: str) -> None:
+    """A long text through the pager of a person at a terminal, else on stdout as it is. What would
+    control the terminal is taken out there, apart from colours.
+    """
+    if sys.stdout.isatty():
+        text = _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
+    pager = os.environ.get("PAGER") or "less"
+    program = shutil.which(pager.split()[0]) if pager.strip() else None
+    height = shutil.get_terminal_size().lines
+    if not sys.stdout.isatty() or program is None or text.count("\n") < height:
+        door.put(text.rstrip("\n"))
+        return
+    environment = {"LESS": "FRX", **os.environ}
+    subprocess.run(
+        [program, *pager.split()[1:]],
+        input=text.encode(errors="replace"),
+        env=environment,
+        check=False,
+    )
+
+
+async def show_gate_diff(door: "Terminal", service: object, run: str, gate: "GateOpened") -> None:
+    """What was changed in the iteration that a gate asks about, else in the whole run."""
+    from loopwright.errors import LoopwrightError  # noqa: PLC0415 - help stays quick
+
+    try:
+        snapshots = _snapshots(door, run, service)
+        text = await snapshots.gate_diff(gate.path, color=door.has_color(sys.stdout))
+    except LoopwrightError as error:
+        door.tell(str(error), tone="warn")
+        return
+    if text.strip():
+        show_paged(door, text)
+    else:
+        door.tell("no files changed")
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        ("loopwright restore run_01 2", "the workspace as it was after iteration 2"),
+        ("loopwright restore run_01 0 --to before", "as it was before the run, in a new folder"),
+        ("loopwright restore run_01 2~1", "after iteration 2 of the first try"),
+    ],
+)
+@click.argument("run", metavar="RUN", shell_complete=complete_runs)
+@click.argument("iteration", metavar="ITERATION")
+@click.option(
+    "--to",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Write the files into this new folder instead of the workspace.",
+)
+@click.option("--force", is_flag=True, help="Overwrite changes that no snapshot has.")
+@click.pass_context
+def restore(
+    ctx: click.Context, /, *, run: str, iteration: str, to: Path | None, force: bool
+) -> None:
+    """Put the files of the workspace back as they were after ITERATION; 0 is before the first one.
+
+    The files as they are now are recorded first, so that it can be undone. Changes that no
+    snapshot of the run has are not overwritten without --force. Files that no snapshot has stay.
+    After `resume --restart`, 2 is iteration 2 of the newest try and 2~1 that of the first one.
+    """
+    door = terminal_of(ctx)
+    with open_service(door) as service:
+        snapshots = _snapshots(door, service.find(run), service)
+        if to is not None:
+            done = asyncio.run(snapshots.export(iteration, to))
+        else:
+            done = asyncio.run(snapshots.restore(iteration, force=force))
+    undo = f"loopwright restore {snapshots.run} {done.before}" if done.before else None
+    if door.as_json:
+        door.put_json(
+            {
+                "run": snapshots.run,
+                "tree": done.tree,
+                "folder": str(done.folder),
+                "files": done.files,
+                "undo": undo,
+            }
+        )
+        return
+    if done.files is None:
+        door.put(f"wrote the files into {done.folder}")
+        return
+    plural = "" if done.files == 1 else "s"
+    door.put(f"restored {done.folder}: {done.files} file{plural} changed")
+    door.say(f"undo it with: {undo}")
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        ("loopwright bisect run_01", "with the run's own check commands"),
+        ("loopwright bisect run_01 -- pytest -q tests/test_api.py", "with another command"),
+    ],
+)
+@click.argument("run", metavar="RUN", shell_complete=complete_runs)
+@click.argument("command", metavar="[-- COMMAND…]", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def bisect(ctx: click.Context, /, *, run: str, command: tuple[str, ...]) -> int:
+    """Find the iteration that broke a check.
+
+    The snapshots are written into temporary folders and tested there, by binary search. The
+    workspace is not touched. Exit code 0: found, or nothing is broken; 3: the check never passed.
+    After `resume --restart` the iterations of all tries are searched, and 2~1 is iteration 2 of the
+    first one.
+    """
+    door = terminal_of(ctx)
+    with open_service(door) as service:
+        snapshots = _snapshots(door, service.find(run), service)
+        found = asyncio.run(snapshots.bisect(command, lambda line: door.say(line)))
+    if door.as_json:
+        door.put_json(found.as_dict())
+    else:
+        for line in _found_lines(found):
+            door.put(line)
+    return 3 if found.verdict == "never_passed" else 0
+
+
+def _found_lines(found: "Bisection") -> "Iterator[str]":
+    from loopwright.views.iterations import stat_words  # noqa: PLC0415 - quick help
+
+    what = " and ".join(f"`{one}`" for one in found.checks)
+    last = [*found.tested][-1]
+    if found.verdict == "passes":
+        yield f"{what} passes on the last snapshot (iteration {last}); nothing is broken"
+    elif found.verdict == "never_passed":
+        yield f"{what} never passed: it fails on every snapshot, also before the first iteration"
+    else:
+        yield f"iteration {found.iteration} broke {what}: {stat_words(found.changed)}"
+        for path in found.paths[:20]:
+            yield f"  {file_name(path)}"
+        yield f"see it with: loopwright diff {found.run} {found.iteration}"
+
+
+_NAMED = 20
+
+
+@click.command(
+    cls=Verb,
+    remote=True,
+    examples=[("loopwright apply run_01", "then look at it: git diff")],
+)
+@click.argument("run", metavar="RUN", shell_complete=complete_runs)
+@click.pass_context
+def apply(ctx: click.Context, /, *, run: str) -> None:
+    """Merge the result of a run that worked in a worktree into the files of your checkout.
+
+    The merge is three-way: what you committed since the start of the run stays. Your branch and
+    your index are not changed; the result is in your files, to be looked at and committed. On a
+    conflict, or when a file that would be written has uncommitted changes, the files are named and
+    nothing is changed.
+    """
+    door = terminal_of(ctx)
+    done = _apply_here(door, run) if door.remote is None else _post(door, run, "apply", {})
+    if door.as_json:
+        door.put_json(done)
+        return
+    files = done["files"]
+    assert isinstance(files, list)
+    for file in files[:_NAMED]:
+        door.put(file_name(str(file)))
+    more = f" ({len(files) - _NAMED} more than shown)" if len(files) > _NAMED else ""
+    if files:
+        count = "1 file" if len(files) == 1 else f"{len(files)} files"
+        door.say(f"changed {count} in {done['repository']}{more}; look at them with `git diff`")
+    else:
+        door.say(f"nothing to apply: {done['repository']} has the result already")
+    outside = done["outside"]
+    assert isinstance(outside, list)
+    if outside:
+        names = ", ".join(file_name(str(one)) for one in outside[:_NAMED])
+        more = f" and {len(outside) - _NAMED} more" if len(outside) > _NAMED else ""
+        door.say(
+            f"warning: not applied, because the run changed it outside of its workspace: {names}"
+            f"{more}; the branch has it: `git merge loopwright/{done['run']}`",
+            tone="warn",
+        )
+
+
+@click.command(
+    cls=Verb,
+    remote=True,
+    examples=[("loopwright discard run_01 --yes", "without being asked")],
+)
+@click.argument("run", metavar="RUN", shell_complete=complete_runs)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.pass_context
+def discard(ctx: click.Context, /, *, run: str, yes: bool) -> int:
+    """Remove the worktree of a run that has ended, and its branch, with everything in them that
+    was not applied. The record of the run and its snapshots stay.
+
+    The question says how many files would be lost. Exit code 1: the answer was no, and nothing was
+    removed.
+    """
+    door = terminal_of(ctx)
+    if not yes and not door.can_ask:
+        raise click.UsageError("no terminal to ask for confirmation; use --yes", ctx)
+    if door.remote is not None:
+        sure = yes or _confirm(f"Remove the worktree of {run} and its branch?")
+        done = _post(door, run, "discard", {"confirm": True}) if sure else None
+    else:
+        done = _discard_here(door, run, yes=yes)
+    if done is None:
+        door.say("nothing was removed")
+        return 1
+    if door.as_json:
+        door.put_json(done)
+    else:
+        door.say(f"removed {done['folder']} and the branch {done['branch']}")
+    return 0
+
+
+def _apply_here(door: "Terminal", reference: str) -> "dict[str, JsonValue]":
+    from loopwright.operations.run_workspaces import apply_run  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
+
+    with open_service(door) as service:
+        return asyncio.run(apply_run(service, service.find(reference), by=current_user()))
+
+
+def _discard_here(door: "Terminal", reference: str, *, yes: bool) -> "dict[str, JsonValue] | None":
+    from loopwright.operations.run_workspaces import (  # noqa: PLC0415 - help stays quick
+        check_discard,
+        discard_run,
+        require_worktree,
+        unapplied_files,
+    )
+    from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
+
+    with open_service(door) as service:
+        run = service.find(reference)
+        worktree = require_worktree(service, run)
+        check_discard(service, run)
+        lost = asyncio.run(unapplied_files(service, run))
+        for file in lost[:_NAMED]:
+            door.say(f"  {file_name(file)}")
+        count = "1 file" if len(lost) == 1 else f"{len(lost)} files"
+        if lost:
+            never = "was" if len(lost) == 1 else "were"
+            door.say(f"{count} of the result {never} never applied to {worktree.repository}")
+        what = f"Remove the worktree {worktree.folder} and its branch"
+        if not yes and not _confirm(f"{what}, and lose {count}?" if lost else f"{what}?"):
+            return None
+        return asyncio.run(discard_run(service, run, by=current_user()))
+
+
+def _confirm(question: str) -> bool:
+    return click.confirm(question, err=True)
+
+
+def _post(
+    door: "Terminal", reference: str, verb: str, body: "dict[str, JsonValue]"
+) -> "dict[str, JsonValue]":
+    remote = door.remote
+    assert remote is not None
+    done: dict[str, JsonValue] = remote.post(f"/api/v1/runs/{remote.run(reference)}/{verb}", body)
+    return done
+
+
+VERBS = {
+    "diff": diff,
+    "restore": restore,
+    "bisect": bisect,
+    "apply": apply,
+    "discard": discard,
+}

@@ -1,0 +1,506 @@
+"""An actor drives one run: fold, settle, append, perform. It is the only way to advance a run.
+
+Everything happens in the thread of the event loop. At most one append is in progress; answers
+that arrive meanwhile wait in the inbox and share the next append. So the answer of one effect
+and the request of the next are one commit.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from typing import Protocol, TypeAlias
+
+from loopwright.engine import effects
+from loopwright.engine.activity import LiveUsage, RunActivity
+from loopwright.engine.effects import EffectQuestions, prepared, question_event
+from loopwright.engine.kernel_services import TextServices
+from loopwright.engine.run_tools import RunTools
+from loopwright.errors import Conflict, StorageError, VersionConflict
+from loopwright.kernel.decide import settle
+from loopwright.kernel.event_parts import (
+    CALLED,
+    AgentCall,
+    CommandCall,
+    ModelCall,
+    SleepCall,
+    SnapshotCall,
+    ToolCall,
+)
+from loopwright.kernel.events import (
+    AnyEvent,
+    EffectDone,
+    EffectFailed,
+    EffectRepeated,
+    EffectRequested,
+    GateOpened,
+)
+from loopwright.kernel.fold import apply, fold
+from loopwright.kernel.frames import release_frames
+from loopwright.kernel.state import PendingEffect, State
+from loopwright.model.plan import Plan
+from loopwright.ports import (
+    Answer,
+    Append,
+    Clock,
+    EffectFailure,
+    EffectJob,
+    EffectSuccess,
+    EventLog,
+    Headline,
+    Performer,
+    Question,
+    RunRow,
+    RunStatus,
+    UsageRow,
+)
+from loopwright.ports.headline import gate_changes, headline_of, status_of, usage_row, wake_time
+
+RETRY_STORAGE_MS = (1_000, 2_000, 5_000, 10_000, 30_000)
+# Refusals of a store that concern what is to be stored: another try would end the same way.
+UNSTORABLE = frozenset({"bad-append", "bad-fact", "bad-number", "bad-text", "too-large"})
+
+_ANSWERS = (EffectSuccess, EffectFailure)
+# Looked up by type for each call, which is quicker than asking for each class in turn.
+_TALKING = frozenset((AgentCall, ToolCall))
+_ENDED = (EffectDone, EffectFailed)
+_METERED = frozenset(CALLED)
+_ACTIVE = frozenset((AgentCall, CommandCall, ModelCall, SnapshotCall, ToolCall))
+Incoming: TypeAlias = EffectDone | EffectFailed | EffectRepeated | GateOpened
+Shown: TypeAlias = tuple[RunStatus, int | None, tuple[str, ...]]
+
+
+def _shown(headline: Headline) -> Shown:
+    return headline.status, headline.wake_at, headline.labels
+
+
+def _requested_and_failed(batch: Iterable[AnyEvent]) -> tuple[list[str], list[str]]:
+    """The effects that these events request, and those that failed."""
+    requested: list[str] = []
+    failed: list[str] = []
+    for fact in batch:
+        if type(fact) is EffectRequested:
+            requested.append(fact.effect)
+        elif type(fact) is EffectFailed:
+            failed.append(fact.effect)
+    return requested, failed
+
+
+class ActorServices(Protocol):
+    """What an actor needs from its driver."""
+
+    log: EventLog
+    performer: Performer
+    clock: Clock
+    token: str
+
+    def resting(self, actor: "Actor") -> None:
+        """The actor has nothing under way."""
+
+    def asks(self, actor: "Actor") -> None:
+        """Nothing of the run goes on until a person has decided."""
+
+    def trouble(self, run: str, problem: Exception) -> None:
+        """Something about the storage of this run went wrong; a Conflict ends the driving."""
+
+
+class Actor:
+    """One run in memory."""
+
+    def __init__(self, around: ActorServices, run: str, plan: Plan, texts: TextServices) -> None:
+        self.around = around
+        self.run = run
+        self.plan = plan
+        self.texts = texts
+        self.state = State(plan)
+        self.inbox: list[Incoming] = []
+        self.asking = EffectQuestions()
+        self.under_way: dict[str, Callable[[], None]] = {}
+        self.ending: set[asyncio.Future[None]] = set()
+        self._withdrawn: set[asyncio.Future[None]] = set()  # those of them that were cancelled
+        self.talks = RunTools(self, around.clock)
+        self.live = LiveUsage(lambda: self.state)
+        self.activity = RunActivity(self, around.clock, self.live)
+        self.busy = False
+        self.gone = False
+        self._unsaved: list[Incoming] = []
+        self._batch: list[AnyEvent] = []
+        self._usage: list[UsageRow] = []
+        self._blobs: Mapping[str, bytes] = {}
+        self._shown: Shown | None = None  # what lists show of the run; None: not known
+        self._look_again = False
+        self._ahead: dict[str, EffectJob | Answer] = {}
+        self._failures = 0
+        self._fresh_state = False
+
+    # -- facts in ----------------------------------------------------------------------------------
+
+    def load(
+        self, facts: Iterable[AnyEvent] | None = None, headline: Headline | None = None
+    ) -> None:
+        """Fold everything that the log holds; `headline` is what lists show of these facts."""
+        facts = None if facts is None else list(facts)
+        if facts is None:
+            facts = [numbered.fact for numbered in self.around.log.read(self.run)]
+            row = self.around.log.row(self.run)
+            headline = row.headline if row.version == len(facts) else None
+        self.state = fold(self.plan, facts)
+        self.activity.load(facts)
+        self._ahead.clear()
+        self._fresh_state = True
+        self._shown = _shown(headline) if headline else None
+
+    def absorb(self) -> None:
+        """Fold what others have appended since; a busy actor does so after its own append."""
+        if self.busy or self.gone:
+            self._look_again = True
+            return
+        new = self.around.log.read(self.run, after=self.state.version)
+        for numbered in new:
+            apply(self.state, numbered.fact)
+        if new:
+            row = self.around.log.row(self.run)
+            if self._is_lost(row):
+                return
+            self._shown = _shown(row.headline)
+        self.step()
+
+    def _is_lost(self, row: RunRow) -> bool:
+        """Whether another process drives this run now: what it asks for is not ours to begin."""
+        if row.owner is not None and row.owner.token == self.around.token:
+            return False
+        words = f"{self.run} is driven by another process now"
+        self.around.trouble(self.run, Conflict(words, code="fenced"))
+        self.leave()
+        return True
+
+    def answer(self, pending: PendingEffect, answer: Answer) -> None:
+        """Take the answer of an effect; one that is no longer awaited is dropped."""
+        if pending.effect not in self.under_way or self.gone:
+            return
+        answer = self.activity.close(pending.effect, answer)
+        self.inbox.append(
+            effects.answer_event(pending, answer, self.texts, self.around.clock.now_ms())
+        )
+        self.step()
+
+    # -- fold, settle, append ----------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Advance as far as the facts at hand allow, and make it durable."""
+        if self.busy or self.gone:
+            return
+        state, batch = self.state, self._batch
+        version = state.version
+        self._usage = []
+        try:
+            if self.talks.asked:
+                self.talks.take(batch)
+            if self.activity.calls:
+                self._usage += self.activity.take(batch)
+            self._take_answers(batch)
+            batch += settle(state, self.texts, self.around.clock.now_ms())
+            if self.activity.calls:
+                self.activity.attach_streams(batch)
+        except Exception as error:  # a defect of ours: this run cannot go on, all others can
+            self._give_up(error)
+            return
+        headline = self._changed_headline() if batch or self._shown is not None else None
+        if not batch and headline is None:
+            self.talks.saved(batch)
+            self.perform()
+            return
+        self.busy = True
+        self._blobs = self.texts.take_fresh()
+        opened, closed = gate_changes(self.run, batch)
+        self.around.log.submit(
+            Append(
+                run=self.run,
+                expected=version,
+                facts=batch,
+                blobs=self._blobs,
+                headline=headline,
+                gates_opened=opened,
+                gates_closed=closed,
+                usage=self._usage,
+                token=self.around.token,
+            ),
+            self._appended,
+        )
+        self._prepare(batch)
+
+    def _take_answers(self, batch: list[AnyEvent]) -> None:
+        self._unsaved, self.inbox = self.inbox, []
+        for fact in self._unsaved:
+            if not isinstance(fact, GateOpened):
+                self.under_way.pop(fact.effect, None)
+                self.live.used.pop(fact.effect, None)  # the answer brings its own
+                self.talks.forget(fact.effect)
+            elif fact.gate in self.state.gates:
+                continue
+            if fact.effect in self.state.pending:
+                self._count_usage(fact)
+                apply(self.state, fact)
+                batch.append(fact)
+
+    def _count_usage(self, fact: Incoming) -> None:
+        if isinstance(fact, _ENDED):
+            pending = self.state.pending[fact.effect]
+            if fact.usage is not None or pending.used is not None:
+                row = usage_row(self.state, pending, fact)
+                self._usage += [] if row is None else [row]
+
+    def _prepare(self, batch: list[AnyEvent]) -> None:
+        """While the disk is busy, make the jobs that follow; the state stays until then."""
+        pending = self.state.pending
+        for fact in batch:
+            if type(fact) is EffectRequested and fact.effect in pending:
+                asked = pending[fact.effect]
+                if type(asked.call) is not SleepCall:
+                    self._ahead[fact.effect] = self._job(asked)
+
+    def _job(self, pending: PendingEffect) -> EffectJob | Answer:
+        return prepared(self.state, pending, self.texts, self.around.token)
+
+    def _changed_headline(self) -> Headline | None:
+        """The headline when a list would show something else than before."""
+        shown = status_of(self.state), wake_time(self.state), self.state.labels
+        if shown == self._shown:
+            return None
+        self._shown = shown
+        return headline_of(self.state)
+
+    def _appended(self, error: Exception | None) -> None:
+        self.busy = False
+        if self.gone:
+            return
+        if error is None:
+            self._failures = 0
+            self._unsaved, self._blobs = [], {}
+            self.talks.saved(self._batch)
+            if self.activity.calls:
+                self.activity.saved(self._batch)
+            self.perform()
+        else:
+            self._not_appended(error)
+
+    def _not_appended(self, error: Exception) -> None:
+        """Start again from what is durable; answers that were not saved are given again."""
+        self._batch = []
+        self.inbox = self._unsaved + self.inbox
+        self.talks.lost()
+        self.activity.lost()
+        self.texts.give_back(self._blobs)
+        self._unsaved, self._blobs, self._shown = [], {}, None
+        if isinstance(error, VersionConflict):
+            self._start_over()
+        elif isinstance(error, Conflict):
+            self.around.trouble(self.run, error)
+            self.leave()
+        elif isinstance(error, StorageError) and error.code in UNSTORABLE:
+            self._refuse_answers(error)
+        elif isinstance(error, StorageError):
+            self._wait_for_storage(error)
+        else:
+            raise error
+
+    def _start_over(self) -> None:
+        self.busy = False
+        if self.gone:
+            return
+        try:
+            self.load()
+            lost = self._is_lost(self.around.log.row(self.run))
+        except StorageError as error:
+            self._wait_for_storage(error)
+            return
+        if not lost:
+            self.step()
+
+    def _wait_for_storage(self, error: StorageError) -> None:
+        """Busy until then: the state is ahead of the log, so nothing may build on it."""
+        self.busy = True
+        self.around.trouble(self.run, error)
+        wait = RETRY_STORAGE_MS[min(self._failures, len(RETRY_STORAGE_MS) - 1)]
+        self._failures += 1
+        self.around.clock.call_after(wait, self._start_over)
+
+    def _refuse_answers(self, error: StorageError) -> None:
+        """Answers that can never be stored have failed; so the run goes on by its own rules."""
+        if self.activity.refuse():  # it may have been that, which nothing depends on
+            self._start_over()
+            return
+        answers = (fact for fact in self.inbox if isinstance(fact, _ENDED))
+        failed: list[Incoming] = [effects.refused_answer(fact, error) for fact in answers]
+        asked = self.talks.refuse(error.code)
+        if not asked and (not failed or failed == self.inbox):
+            self._give_up(error)
+            return
+        self.inbox = failed
+        self._start_over()
+
+    def _give_up(self, error: Exception) -> None:
+        detail = f"{self.run} cannot go on: {type(error).__name__}: {error}"
+        self.around.trouble(self.run, Conflict(detail, code="defect"))
+        self.leave()
+
+    # -- effects -----------------------------------------------------------------------------------
+
+    def perform(self) -> None:
+        """Begin what is pending and not under way; end what is under way and not pending."""
+        pending, under_way = self.state.pending, self.under_way
+        batch, self._batch = self._batch, []
+        again, self._fresh_state = self._fresh_state, False
+        asked, ended = _requested_and_failed(batch)
+        mine: Collection[str] = ()
+        if again:
+            mine, asked, ended = asked, list(pending), list(under_way)
+        for effect in ended:
+            if effect in under_way and effect not in pending:
+                under_way.pop(effect)()
+                self.activity.discard(effect)
+        for effect in asked:
+            if effect in pending and effect not in under_way:
+                self._begin(pending[effect], again=again and effect not in mine)
+        if self.asking.waiting:
+            self.asking.tell(self.state)
+        if not self.busy:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Take what has come meanwhile, else rest."""
+        if self.inbox or self.talks.asked or self.activity.due:
+            self.step()
+        elif self._look_again:  # before resting: what was told meanwhile must not wait
+            self._look_again = False
+            self.absorb()
+        else:
+            self.around.resting(self)
+            if self.asking.waiting and self.only_asks:
+                self.around.asks(self)
+
+    def _begin(self, pending: PendingEffect, *, again: bool) -> None:
+        call = pending.call
+        if type(call) is SleepCall:
+            clock = self.around.clock
+            if call.until <= clock.now_ms():
+                self._answered(pending, EffectSuccess())
+                return
+            wake = clock.call_at(call.until, lambda: self.answer(pending, EffectSuccess()))
+            self.under_way[pending.effect] = wake
+            return
+        job = self._ahead.pop(pending.effect, None) or self._job(pending)
+        if isinstance(job, EffectJob):
+            job.again = again
+            kind = type(call)
+            if kind in _TALKING:
+                job.talk = self.talks.open(pending)
+            if kind in _ACTIVE:
+                sink = self.activity.open(pending)
+                job.activity = sink
+                if kind in _METERED:
+                    job.meter = sink
+                    if self.state.has_budget:
+                        self.live.share(pending, job)
+        answer: Answer | Awaitable[Answer]
+        if self._withdrawn and type(call) is SnapshotCall:
+            answer = self._begun_later(job)
+        else:
+            answer = effects.begun(self.around.performer, job)
+        if not isinstance(answer, _ANSWERS):
+            task = asyncio.ensure_future(self._wait_for(pending, answer))
+            self.ending.add(task)
+            task.add_done_callback(self._ended)
+            self.under_way[pending.effect] = lambda: self._withdraw(task)
+        else:
+            self._answered(pending, answer)
+
+    async def _begun_later(self, job: EffectJob | Answer) -> Answer:
+        """Begin a snapshot when the programs that were withdrawn before have ended: until then they
+        may write.
+        """
+        if self._withdrawn:
+            await asyncio.wait(self._withdrawn)
+        answer = effects.begun(self.around.performer, job)
+        return answer if isinstance(answer, _ANSWERS) else await answer
+
+    def _withdraw(self, task: "asyncio.Future[None]") -> None:
+        effects.cancel(task)
+        if not task.done():
+            self._withdrawn.add(task)
+
+    def _answered(self, pending: PendingEffect, answer: Answer) -> None:
+        """An effect that has its answer at once."""
+        answer = self.activity.close(pending.effect, answer)
+        self.inbox.append(
+            effects.answer_event(pending, answer, self.texts, self.around.clock.now_ms())
+        )
+        self.under_way[pending.effect] = effects.nothing_to_end
+
+    async def _wait_for(self, pending: PendingEffect, answer: Awaitable[Answer]) -> None:
+        try:
+            said = await answer
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # as above
+            said = effects.defect(error)
+        self.answer(pending, said)
+
+    def _ended(self, task: "asyncio.Future[None]") -> None:
+        self.ending.discard(task)
+        self._withdrawn.discard(task)
+        if not self.gone and not self.busy and not self.inbox and not self.ending:
+            self.around.resting(self)
+
+    async def ask(self, effect: str, question: Question) -> bool:
+        """Ask a person about something that an effect wants to do. Nobody there is a no."""
+        pending = self.state.pending.get(effect)
+        if pending is None or self.gone:
+            return False
+        fact = question_event(self.run, pending, question, self.around.clock.now_ms())
+        decided = self.asking.known(self.state, fact.gate, effect)
+        if decided is not None:
+            return decided
+        answer = self.asking.wait(fact.gate, effect)
+        if fact.gate not in (pending.gates or {}):
+            self.inbox.append(fact)
+        asyncio.get_running_loop().call_soon(self.step)
+        return await answer
+
+    @property
+    def only_asks(self) -> bool:
+        """Whether everything that is under way waits for a person."""
+        if self.busy or self.inbox or not self.state.gates:
+            return False
+        return status_of(self.state) == "waiting"
+
+    def flush(self) -> None:
+        """Store what agents have reported so far, before the run is left."""
+        if self.activity.waits:
+            self.step()
+
+    def leave(self) -> None:
+        """Stop driving without adding a fact; what is under way is ended and stays pending."""
+        self.gone = True
+        for end in self.under_way.values():
+            end()
+        self.under_way.clear()
+        self.talks.close()
+        self.activity.stop()
+
+    def release(self) -> None:
+        """Remove the references in circles of a run that was left, so that everything it has in
+        memory is freed at once: texts of a run may be megabytes.
+        """
+        if self.state.started is not None:
+            release_frames(self.state.root)
+        del self.talks, self.live, self.activity
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing but timers and people can move this run on."""
+        return (
+            not self.busy
+            and not self.inbox
+            and not self.talks.asked
+            and not self.ending
+            and len(self.state.pending) == len(self.state.timers)
+        )

@@ -1,0 +1,461 @@
+"""Effects: from a pending effect to a job for a performer, and from its answer to events.
+
+A job has everything that a performer needs, read from the state of the run: calls of agents,
+turns and summaries of a chat model's conversation, tools and checks, with the time limits, the
+sandbox and the hidden files that apply to them.
+
+An effect can ask a person a question while it is in progress. The question is a gate like any
+other: it is in the log before anybody is asked, and its id follows from what is asked. So a run
+that is resumed finds the answer that was given meanwhile.
+"""
+
+import asyncio
+import errno
+from collections.abc import Awaitable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+import msgspec
+
+from loopwright.engine.kernel_services import TextServices
+from loopwright.errors import StorageError
+from loopwright.kernel.effects import SHORTAGE
+from loopwright.kernel.event_parts import (
+    CALLED,
+    AgentCall,
+    AnyCall,
+    CommandCall,
+    Failure,
+    MatchCall,
+    ModelCall,
+    ToolCall,
+    Usage,
+)
+from loopwright.kernel.events import EffectDone, EffectFailed, GateOpened
+from loopwright.kernel.frames import CycleBody, IterationOwner, LeafBody, Owner, RepeatBody
+from loopwright.kernel.gates import tool_gate
+from loopwright.kernel.limits import has_usd_limit
+from loopwright.kernel.references import fill, hidden_word, missing_value, request_text
+from loopwright.kernel.state import (
+    PendingEffect,
+    State,
+    chain,
+    enclosing_pass,
+    enclosing_step,
+    limits_of,
+)
+from loopwright.model.actions import AskPerson, CallAgent, Rework, RunScript
+from loopwright.model.checks import CommandCheck, Goal, Judge, Leaf, ScriptCheck, leaves
+from loopwright.model.ids import last_id
+from loopwright.model.plan import Agent
+from loopwright.model.record import Template
+from loopwright.model.sandbox import SandboxLevel, command_level, strictest
+from loopwright.ports import (
+    NO_VALUES,
+    Answer,
+    EffectFailure,
+    EffectJob,
+    EffectSuccess,
+    Performer,
+    Question,
+)
+from loopwright.prompts.calls import (
+    NOTHING,
+    CallPrompt,
+    compose,
+    compose_coordinator,
+    compose_reply,
+)
+from loopwright.prompts.conversation import Conversation, converse, summarise
+from loopwright.prompts.judges import compose_judge
+
+
+def hidden_from(owner: Owner) -> str | None:
+    """The signal that is for the loop around a call, and not for those who look on."""
+    inside = enclosing_pass(owner)
+    return hidden_word(inside) if inside is not None else None
+
+
+def check_commands(state: State, owner: Owner) -> tuple[tuple[str, ...], ...]:
+    """The commands that decide when the loops around a call are done, the innermost loop first."""
+    if not state.has_checks:
+        return ()
+    loops = (place.action for place in chain(owner) if isinstance(place, RepeatBody))
+    found = (
+        leaf for loop in loops for leaf in leaves(loop.until) if isinstance(leaf, CommandCheck)
+    )
+    return tuple(dict.fromkeys(leaf.argv for leaf in found))
+
+
+def idle_limit(state: State, owner: Owner, agent: Agent | None) -> int | None:
+    """The tightest limit on silence among the agent's own and those of the places around."""
+    own = agent.idle_ms if agent else None
+    if not state.has_idle:
+        return own
+    around = (limits_of(state, place).idle_ms for place in chain(owner))
+    return min((ms for ms in (own, *around) if ms is not None), default=None)
+
+
+def turn_job(
+    state: State, pending: PendingEffect, agent: Agent, texts: TextServices, token: str
+) -> EffectJob:
+    """The job of a model call or of a tool call."""
+    owner, call, started = pending.owner, pending.call, state.started
+    assert started is not None
+    assert isinstance(owner, IterationOwner), "a cycle is the body of a loop"
+    step = enclosing_step(owner)
+    limits = [limits_of(state, place) for place in chain(owner)]
+    job = EffectJob(
+        run=started.run,
+        effect=pending.effect,
+        path=owner.path,
+        iteration=owner.iteration or 1,
+        attempt=pending.attempt,
+        call=call,
+        workspace=started.workspace,
+        token=token,
+        scope=started.session or started.run,
+        step=last_id(step.path) if step else owner.path,
+        agent=agent,
+        idle_ms=idle_limit(state, owner, agent),
+        hidden=hidden_from(owner.parent.owner),
+        wall_ms=agent.wall_ms,
+        budgeted=any(one.usd is not None for one in limits),
+        covered=call.agent not in state.plan.uncovered if isinstance(call, CALLED) else True,
+        sandbox=state.plan.sandbox,
+        counted=any(one.tokens is not None for one in limits),
+    )
+    if isinstance(call, ToolCall):
+        job.arguments = texts.read(call.arguments)
+        job.approved = _is_approved(owner, pending.purpose)
+        return job
+    assert isinstance(call, ModelCall)
+    talk: Conversation = (
+        summarise(owner, texts) if call.role == "summary" else converse(state, owner, agent, texts)
+    )
+    job.system, job.messages = talk.system, talk.messages
+    job.offers, job.files, job.forced = talk.tools, talk.files, talk.forced
+    job.task = talk.task
+    return job
+
+
+def _is_approved(owner: IterationOwner, purpose: str) -> bool:
+    """Whether a person has let this very call through."""
+    body = owner.body
+    assert isinstance(body, CycleBody)
+    gate = body.gates.get(int(purpose.removeprefix("tool")))
+    return gate is not None and gate.decision == "approve"
+
+
+MOST_AMOUNT = 10**15  # of tokens or USD
+
+
+def answer_event(
+    pending: PendingEffect, answer: Answer, texts: TextServices, at: int
+) -> EffectDone | EffectFailed:
+    """What a performer said, as it stands in the log."""
+    # The place is that of the request, also when it goes by another name since.
+    owner = pending.owner
+    path, iteration = pending.effect.rpartition("/")[0] if owner.path else "", owner.iteration
+    if type(answer) is EffectSuccess:
+        return EffectDone(
+            at=at,
+            path=path,
+            iteration=iteration,
+            effect=pending.effect,
+            output=texts.keep(answer.output),
+            result=None if answer.result is None else texts.keep(answer.result),
+            usage=answer.usage,
+            session=answer.session,
+            code=answer.code,
+            mark=answer.mark,
+            note=answer.note,
+            tools=answer.tools,
+            snapshot=answer.snapshot,
+        )
+    return EffectFailed(
+        at=at,
+        path=path,
+        iteration=iteration,
+        effect=pending.effect,
+        error=answer.error,
+        output=texts.keep(answer.output),
+        usage=answer.usage,
+        session=answer.session,
+        code=answer.code,
+        mark=answer.mark,
+        tools=answer.tools,
+    )
+
+
+def refused_answer(fact: EffectDone | EffectFailed, error: StorageError) -> EffectFailed:
+    """An answer that can never be stored."""
+    return EffectFailed(
+        at=fact.at,
+        path=fact.path,
+        iteration=fact.iteration,
+        effect=fact.effect,
+        error=Failure(type="internal", detail=f"the answer cannot be kept ({error.code})"),
+        usage=None if fact.usage is None else _storable_usage(fact.usage),
+    )
+
+
+def _storable_usage(usage: Usage) -> Usage:
+    """The usage of an answer that is refused; amounts that cannot be stored are unknown."""
+    storable = all(0 <= amount <= MOST_AMOUNT for amount in msgspec.structs.astuple(usage))
+    return usage if storable else Usage(unpriced=1)
+
+
+_SHORTAGES = {
+    errno.EMFILE: "file descriptors",
+    errno.ENFILE: "file descriptors",
+    errno.EAGAIN: "processes",
+    errno.ENOMEM: "memory",
+}
+
+
+def defect(error: Exception) -> Answer:
+    """A defect of ours, as the answer of the effect that met it. A shortage of the machine is not
+    one: the effect is repeated when it is over.
+    """
+    missing = _SHORTAGES.get(error.errno or 0) if isinstance(error, OSError) else None
+    if missing is not None:
+        return EffectFailure(error=Failure(type=SHORTAGE, detail=f"waiting for {missing}: {error}"))
+    return EffectFailure(error=Failure(type="internal", detail=f"{type(error).__name__}: {error}"))
+
+
+def begun(performer: Performer, job: EffectJob | Answer) -> Answer | Awaitable[Answer]:
+    """Begin a job; what has its answer already is not begun."""
+    if type(job) is not EffectJob:
+        return job
+    try:
+        return performer.perform(job)
+    except Exception as error:  # a defect of ours must end the effect, not the driver
+        return defect(error)
+
+
+def cancel(task: "asyncio.Future[None]") -> None:
+    """End an effect that is waited for."""
+    task.cancel()
+
+
+def nothing_to_end() -> None:
+    """The end of an effect that has already answered."""
+
+
+NONE_USED: AbstractSet[int] = frozenset()
+UNKNOWN = Agent()
+
+
+def prepared(
+    state: State, pending: PendingEffect, texts: TextServices, token: str
+) -> EffectJob | Answer:
+    """The job of an effect, or the answer of one that cannot be asked."""
+    try:
+        return job_for(state, pending, texts, token)
+    except Exception as error:  # a defect of ours must end the effect, not the driver
+        return defect(error)
+
+
+def job_for(
+    state: State, pending: PendingEffect, texts: TextServices, token: str
+) -> EffectJob | Answer:
+    """The job of an effect. The same log gives the same job, however often it is asked for.
+    What cannot be asked, for want of a value that it speaks of, has its answer at once.
+    """
+    owner, started = pending.owner, state.started
+    assert started is not None
+    unfit = None if state.plan.missing == "empty" else _unfit(state, pending, texts)
+    if unfit is not None:
+        return EffectFailure(error=Failure(type="bad_input", detail=unfit))
+    step = enclosing_step(owner)
+    agent: Agent | None = None
+    shown = NOTHING
+    used = NONE_USED
+    call = pending.call
+    kind, plan = type(call), state.plan
+    if type(call) is AgentCall:
+        agent = plan.agents.get(call.agent, UNKNOWN)
+        shown = _shown(state, pending, call, texts)
+        if state.marks:
+            used = _used(state, call.agent, agent)
+    elif type(call) is ModelCall or type(call) is ToolCall:
+        agent = plan.agents.get(call.agent, UNKNOWN)
+        return turn_job(state, pending, agent, texts, token)
+    path = _path(pending)
+    is_coordinator = pending.purpose == "coordinator"
+    return EffectJob(
+        run=started.run,
+        effect=pending.effect,
+        path=path,
+        iteration=owner.iteration or (pending.attempt if is_coordinator else 1),
+        attempt=1 if is_coordinator else pending.attempt,
+        call=call,
+        workspace=started.workspace,
+        token=token,
+        scope=started.session or started.run,
+        depth=started.depth,
+        step=last_id(step.path) if step else path,
+        agent=agent,
+        prompt=texts.read(call.text) if type(call) is MatchCall else shown.text,
+        schema=shown.schema,
+        session=shown.session,
+        session_used=shown.session_used,
+        files=shown.files,
+        idle_ms=idle_limit(state, owner, agent),
+        env=_values(state, pending, texts) if kind is CommandCall else NO_VALUES,
+        pass_env=plan.pass_env,
+        hidden=hidden_from(owner),
+        fresh_bytecode=bool(plan.workspace.protect) and pending.purpose.startswith("check"),
+        checks=check_commands(state, owner) if state.has_checks and agent is not None else (),
+        wall_ms=agent.wall_ms if agent else None,
+        used=used,
+        budgeted=state.has_budget and agent is not None and has_usd_limit(state, owner),
+        covered=not plan.uncovered or _is_covered(state, call),
+        sandbox=plan.sandbox if kind is AgentCall else _sandbox(state, pending),
+    )
+
+
+def _sandbox(state: State, pending: PendingEffect) -> SandboxLevel | None:
+    """The level of the run. A script step gets values that agents wrote, so it is never without a
+    sandbox: should a value run as code, the data directory is still out of its reach.
+    """
+    level = state.plan.sandbox
+    if type(pending.call) is CommandCall:
+        level = command_level(level, state.plan.settings)
+    return strictest(level, "guard") if pending.purpose == "script" and level else level
+
+
+def _is_covered(state: State, call: AnyCall) -> bool:
+    return not isinstance(call, CALLED) or call.agent not in state.plan.uncovered
+
+
+def _path(pending: PendingEffect) -> str:
+    """The place of a call; a step that has ended and answers is at its own, the coordinator at
+    none.
+    """
+    call = pending.call
+    if type(call) is AgentCall and call.role == "reply":
+        return call.step
+    return pending.owner.path
+
+
+def _shown(
+    state: State, pending: PendingEffect, call: AgentCall, texts: TextServices
+) -> CallPrompt:
+    """What the agent of an effect is shown: the worker its task, the judge what to judge."""
+    owner = pending.owner
+    if call.role == "coordinator":
+        return compose_coordinator(state, texts)
+    if call.role == "reply":
+        return compose_reply(state, call.step, pending.effect, texts)
+    if call.role != "worker":
+        assert isinstance(owner, IterationOwner)
+        leaf = _check(owner, pending.purpose)
+        assert isinstance(leaf, Judge | Goal)
+        return compose_judge(state, owner, leaf, texts)
+    body = owner.body
+    if type(body) is LeafBody and type(body.action) is AskPerson:
+        rework = body.action.on_reject
+        prompt = rework.prompt if rework is not None else ()
+        return CallPrompt(text=request_text(state, owner, prompt, texts), schema=None, session=None)
+    return compose(state, owner, texts)
+
+
+def _check(owner: IterationOwner, purpose: str) -> Leaf:
+    return leaves(owner.parent.action.until)[int(purpose.removeprefix("check"))]
+
+
+def _unfit(state: State, pending: PendingEffect, texts: TextServices) -> str | None:
+    """Why something cannot be asked: a value of its text is not there."""
+    owner = pending.owner
+    if isinstance(pending.call, AgentCall):
+        prompt = _prompt(owner.body) if isinstance(owner.body, LeafBody) else ()
+        return missing_value(state, owner, prompt, texts) if prompt else None
+    templates = _environment(pending).values()
+    found = (missing_value(state, owner, template, texts) for template in templates)
+    return next((why for why in found if why is not None), None)
+
+
+def _prompt(body: LeafBody) -> Template:
+    match body.action:
+        case CallAgent(prompt=prompt) | AskPerson(on_reject=Rework(prompt=prompt)):
+            return prompt
+        case _:
+            return ()
+
+
+def _values(state: State, pending: PendingEffect, texts: TextServices) -> dict[str, str]:
+    """What a script is given: templates filled now, so that no large value is ever in a fact."""
+    env = _environment(pending)
+    return {name: fill(state, pending.owner, template, texts) for name, template in env.items()}
+
+
+def _environment(pending: PendingEffect) -> dict[str, Template]:
+    owner = pending.owner
+    if not isinstance(pending.call, CommandCall):
+        return {}
+    if pending.purpose == "script" and isinstance(owner.body, LeafBody):
+        action = owner.body.action
+        return action.env if isinstance(action, RunScript) else {}
+    if isinstance(owner, IterationOwner) and pending.purpose.startswith("check"):
+        leaf = _check(owner, pending.purpose)
+        return leaf.env if isinstance(leaf, ScriptCheck) else {}
+    return {}
+
+
+def _used(state: State, name: str, agent: Agent) -> AbstractSet[int]:
+    """Bookmarks in what stands behind an agent; agents with the same spec share them."""
+    agents = state.plan.agents
+    same = [n for n in state.marks if n == name or (n in agents and agents[n].spec == agent.spec)]
+    if len(same) == 1:
+        return state.marks[same[0]]
+    return frozenset().union(*(state.marks[n] for n in same))
+
+
+@dataclass(slots=True)
+class EffectQuestions:
+    """The questions of one run that wait for an answer."""
+
+    waiting: dict[str, tuple[str, "asyncio.Future[bool]"]] = field(default_factory=dict)
+
+    def known(self, state: State, name: str, effect: str) -> bool | None:
+        """The decision about a question, or None while there is none."""
+        pending = state.pending.get(effect)
+        if pending is None:
+            return False
+        gate = (pending.gates or {}).get(name)
+        if gate is None or gate.open:
+            return None
+        return gate.decision == "approve"
+
+    def wait(self, name: str, effect: str) -> "asyncio.Future[bool]":
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.waiting[name] = (effect, future)
+        return future
+
+    def tell(self, state: State) -> None:
+        """Hand on every decision that has come."""
+        for name, (effect, future) in list(self.waiting.items()):
+            decided = self.known(state, name, effect)
+            if future.done() or decided is not None:
+                del self.waiting[name]
+            if not future.done() and decided is not None:
+                future.set_result(decided)
+
+
+def question_event(run: str, pending: PendingEffect, question: Question, at: int) -> GateOpened:
+    """The fact that asks."""
+    name, digest = tool_gate(run, pending.effect, question.message, question.about, question.number)
+    return GateOpened(
+        at=at,
+        path=pending.owner.inside,
+        iteration=pending.owner.iteration,
+        gate=name,
+        digest=digest,
+        message=question.message,
+        answers=("approve", "reject"),
+        about="tool",
+        output=question.about or None,
+        effect=pending.effect,
+    )

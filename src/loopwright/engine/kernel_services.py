@@ -1,0 +1,143 @@
+"""Services of the kernel: long texts by content hash, patterns in linear time, JSON Schema,
+CEL.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from importlib import import_module
+from typing import Literal, Protocol, TypeAlias, cast
+
+import re2
+
+from loopwright.kernel.state import ExpressionNames, ExpressionValue
+from loopwright.model.plan import content_hash, stored_content
+from loopwright.model.record import Blob, JsonValue, Text
+
+Wants: TypeAlias = Literal["bool", "list"]
+
+INLINE_BYTES = 1_024
+HEAD_CHARS = 400
+RECENT_TEXTS = 64
+RECENT_CHARS = 4_000_000
+
+
+class SchemaCheck(Protocol):
+    """Says why a value does not fit a JSON Schema, or None."""
+
+    def __call__(self, schema: dict[str, JsonValue], value: JsonValue) -> str | None: ...
+
+
+def stored_text(text: str) -> tuple[Text, dict[str, bytes]]:
+    """A text as a fact may carry it, and the content that must be stored for it."""
+    if len(text) <= INLINE_BYTES // 4 and text.isascii():
+        return text, {}
+    try:
+        data = text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which no store takes
+        data = text.encode(errors="replace")
+        text = data.decode()
+    if len(data) <= INLINE_BYTES:
+        return text, {}
+    name = content_hash(data)
+    return Blob(blob=name, size=len(data), head=text[:HEAD_CHARS]), {name: data}
+
+
+def evaluated(text: str, scope: ExpressionNames, *, wants: Wants) -> ExpressionValue:
+    """The value of an expression; only the steps that it speaks of are looked up."""
+    # The evaluator costs 40 ms to load, and most runs have no expression.
+    cel = import_module("loopwright.syntax.cel")
+    program = cel.compile_cel(text, step_ids=scope.step_ids, wants=wants)
+    if isinstance(program, list):
+        return ExpressionValue(problem="; ".join(problem.message for problem in program))
+    named = scope.step_ids if program.uses_steps is None else program.uses_steps
+    found = {name: scope.step(name) for name in named}
+    steps = {name: value for name, value in found.items() if value is not None}
+    said = program.evaluate({**scope.variables, "steps": steps})
+    if isinstance(said, cel.Truth):
+        return ExpressionValue(value=said.holds)
+    if isinstance(said, cel.Items):
+        return ExpressionValue(value=said.values)
+    return ExpressionValue(problem=said.message, missing=isinstance(said, cel.Missing))
+
+
+class TextServices:
+    """Senses over a blob store. `fresh` collects content that the next append must bring along."""
+
+    def __init__(self, load: Callable[[str], bytes], check_schema: SchemaCheck) -> None:
+        self._load = load
+        self._check_schema = check_schema
+        self._recent: OrderedDict[str, str] = OrderedDict()
+        self._recent_chars = 0
+        self.fresh: dict[str, bytes] = {}
+        self._on_its_way: Mapping[str, bytes] = {}  # taken, and maybe not yet stored
+
+    def read(self, text: Text | None) -> str:
+        if text is None or isinstance(text, str):
+            return text or ""
+        known = self._recent.get(text.blob)
+        if known is None:
+            fresh = self.fresh.get(text.blob) or self._on_its_way.get(text.blob)
+            known = (fresh or stored_content(self._load, text.blob)).decode()
+            self._remember(text.blob, known)
+        return known
+
+    def keep(self, text: str) -> Text:
+        kept, content = stored_text(text)
+        if content:
+            self.fresh.update(content)
+        return kept
+
+    def keep_bytes(self, data: bytes) -> Blob:
+        """The same for content that is not text."""
+        name = content_hash(data)
+        self.fresh[name] = data
+        return Blob(blob=name, size=len(data))
+
+    def take_fresh(self) -> Mapping[str, bytes]:
+        """Content that was kept since this was last asked."""
+        fresh, self.fresh = self.fresh, {}
+        self._on_its_way = fresh
+        return fresh
+
+    def give_back(self, blobs: Mapping[str, bytes]) -> None:
+        """Content that was taken and not stored: the next append must bring it along."""
+        self.fresh = {**blobs, **self.fresh}
+
+    def matches(self, pattern: str, text: str, *, ignore_case: bool) -> str | None:
+        found = compiled(pattern, ignore_case=ignore_case).search(text)
+        return None if found is None else str(found.group(0))
+
+    def evaluate(self, text: str, scope: ExpressionNames, *, wants: Wants) -> ExpressionValue:
+        return evaluated(text, scope, wants=wants)
+
+    def schema_problem(self, schema: dict[str, JsonValue], value: JsonValue) -> str | None:
+        return self._check_schema(schema, value)
+
+    def _remember(self, name: str, text: str) -> None:
+        if name in self._recent:
+            return
+        self._recent[name] = text
+        self._recent_chars += len(text)
+        while len(self._recent) > RECENT_TEXTS or (
+            self._recent_chars > RECENT_CHARS and len(self._recent) > 1
+        ):
+            _, oldest = self._recent.popitem(last=False)
+            self._recent_chars -= len(oldest)
+
+
+class _Match(Protocol):
+    def group(self, number: int) -> str: ...
+
+
+class _Pattern(Protocol):
+    def search(self, text: str) -> _Match | None: ...
+
+
+@lru_cache(maxsize=256)
+def compiled(pattern: str, *, ignore_case: bool) -> _Pattern:
+    """A pattern, compiled once; re2 answers in time linear in the text."""
+    options = re2.Options()
+    options.log_errors = False
+    options.case_sensitive = not ignore_case
+    return cast(_Pattern, re2.compile(pattern, options))

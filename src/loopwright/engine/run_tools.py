@@ -1,0 +1,272 @@
+"""Tools of a run: requests of agents during their calls, recorded as events before the answer.
+
+A request shares the next append of its run and is answered when that append is durable. A call
+that a crash interrupted is made again under the same id and repeats its requests: that is
+recognised, and not recorded a second time.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from loopwright.engine.kernel_services import TextServices
+from loopwright.kernel.coordination import RefusedToolUse, caller_of, use
+from loopwright.kernel.events import (
+    AnyEvent,
+    CoordinatorFinalized,
+    CoordinatorNarrated,
+    MessageDelivered,
+    MessageDropped,
+    MessageSent,
+)
+from loopwright.kernel.fold import apply
+from loopwright.kernel.state import ANY_AGENT, AgentMessage, PendingEffect, QueuedMessage, State
+from loopwright.model.ids import logical_path
+from loopwright.model.record import JsonValue
+from loopwright.ports import Clock, InboxMessage, ToolReply
+
+MOST_USES = 1_000  # of one call
+LONGEST_WAIT_S = 600
+OVER = ToolReply(text="the call is over", ok=False)
+
+
+class ToolRun(Protocol):
+    """What a talk needs from the actor of its run."""
+
+    state: State
+    texts: TextServices
+
+    def step(self) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class _Use:
+    """One use of a tool, until it is answered."""
+
+    effect: str
+    tool: str
+    arguments: JsonValue
+    answer: "asyncio.Future[ToolReply]"
+    facts: list[AnyEvent] = field(default_factory=list)
+    told: ToolReply | None = None
+    repeated: bool = False
+    wait_s: float = 0.0
+    letters: tuple[InboxMessage, ...] = ()
+    end_wait: Callable[[], None] | None = None
+
+
+class RunTools:
+    """The talks of one run."""
+
+    def __init__(self, run: ToolRun, clock: Clock) -> None:
+        self._run = run
+        self._clock = clock
+        self.asked: list[_Use] = []
+        self._unsaved: list[_Use] = []
+        self._waiting: list[_Use] = []
+        self._before: dict[str, Counter[AgentMessage]] = {}
+        self._uses: Counter[str] = Counter()
+
+    def open(self, pending: PendingEffect) -> "CallTools":
+        """The talk of a call that begins now."""
+        said = self._run.state.mail.said.get(pending.effect)
+        if said:
+            self._before[pending.effect] = Counter(said)
+        return CallTools(self, pending.effect)
+
+    def ask(self, effect: str, tool: str, arguments: JsonValue) -> Awaitable[ToolReply]:
+        answer: asyncio.Future[ToolReply] = asyncio.get_running_loop().create_future()
+        self._uses[effect] += 1
+        if self._uses[effect] > MOST_USES:
+            answer.set_result(ToolReply(text=f"a call may ask {MOST_USES} times", ok=False))
+            return answer
+        self.asked.append(_Use(effect, tool, arguments, answer, wait_s=_wait(tool, arguments)))
+        self._run.step()
+        return answer
+
+    def end_waiting(self, effect: str) -> None:
+        """Answer the readers of a call to whom nothing is being delivered."""
+        for one in [*self.asked, *self._waiting]:
+            if one.effect == effect and one.tool == "read_inbox":
+                self._answer(one, ToolReply(text="no message"))
+        for one in self._unsaved:
+            if one.effect == effect:
+                one.wait_s = 0.0
+
+    def forget(self, effect: str) -> None:
+        """A call has its answer."""
+        if self._uses:
+            del self._uses[effect]
+        if self._before:
+            self._before.pop(effect, None)
+
+    # -- one append --------------------------------------------------------------------------------
+
+    def take(self, batch: list[AnyEvent]) -> None:
+        """Fold what was asked, before anything else of this append."""
+        self._unsaved, self.asked = self.asked, []
+        state = self._run.state
+        state.now = max(state.now, self._clock.now_ms())
+        for one in self._unsaved:
+            one.facts, one.told, one.letters = [], None, ()
+            self._take(one)
+            batch += one.facts
+
+    def _take(self, one: _Use) -> None:
+        state = self._run.state
+        pending = state.pending.get(one.effect)
+        if pending is None or state.cancel is not None or one.answer.done():
+            one.told = OVER
+            return
+        caller = caller_of(state, pending)
+        if isinstance(caller, RefusedToolUse):
+            one.told = ToolReply(text=caller.why, ok=False)
+            return
+        found = use(state, caller, one.tool, one.arguments, self._run.texts)
+        if isinstance(found, RefusedToolUse):
+            one.told = ToolReply(text=found.why, ok=False)
+            return
+        for fact in found:
+            if one.repeated or self._is_repeated(one.effect, fact):
+                one.repeated = True
+                one.told = ToolReply(text="queued: it was sent before the run was interrupted")
+                continue
+            one.letters += _letters(state, fact, self._run.texts)
+            apply(state, fact)
+            one.facts.append(fact)
+
+    def _is_repeated(self, effect: str, fact: AnyEvent) -> bool:
+        before, said = self._before.get(effect), _said(fact)
+        if not before or said is None or not before[said]:
+            return False
+        before[said] -= 1
+        return True
+
+    def saved(self, batch: list[AnyEvent]) -> None:
+        """What was asked is durable: answer it."""
+        if not self._unsaved and not self._waiting:
+            return
+        answered, self._unsaved = self._unsaved, []
+        drops = {fact.message: fact for fact in batch if isinstance(fact, MessageDropped)}
+        for one in answered:
+            told = one.told or _outcome(one, drops)
+            if one.tool == "read_inbox" and told.ok and not told.messages and one.wait_s:
+                self._wait_for_mail(one)
+            else:
+                self._answer(one, told)
+        self._look_at_waiting()
+
+    def lost(self) -> None:
+        """The append did not work: all of it is asked again."""
+        self.asked, self._unsaved = [*self._unsaved, *self.asked], []
+
+    def refuse(self, why: str) -> bool:
+        """What was asked can never be stored; answers whether anything was."""
+        refused, self.asked = self.asked, []
+        for one in refused:
+            self._answer(one, ToolReply(text=f"it cannot be kept ({why})", ok=False))
+        return bool(refused)
+
+    def close(self) -> None:
+        """The run is no longer driven here."""
+        for one in [*self.asked, *self._unsaved, *self._waiting]:
+            self._answer(one, OVER)
+        self.asked, self._unsaved, self._waiting = [], [], []
+
+    # -- waiting for mail --------------------------------------------------------------------------
+
+    def _wait_for_mail(self, one: _Use) -> None:
+        milliseconds = int(one.wait_s * 1_000)
+        one.end_wait = self._clock.call_after(milliseconds, lambda: self._waited(one))
+        self._waiting.append(one)
+
+    def _waited(self, one: _Use) -> None:
+        if one in self._waiting:
+            self._waiting.remove(one)
+            self._answer(one, ToolReply(text="no message"))
+
+    def _look_at_waiting(self) -> None:
+        state = self._run.state
+        for one in list(self._waiting):
+            pending = state.pending.get(one.effect)
+            if pending is None or one.answer.done():
+                self._waiting.remove(one)
+                self._answer(one, OVER)
+            elif {logical_path(pending.owner.path), ANY_AGENT} & state.mail.inboxes.keys():
+                self._waiting.remove(one)
+                self.asked.append(one)
+
+    def _answer(self, one: _Use, told: ToolReply) -> None:
+        if one.end_wait is not None:
+            one.end_wait()
+            one.end_wait = None
+        if not one.answer.done():
+            one.answer.set_result(told)
+
+
+class CallTools:
+    """What one call may ask of its run."""
+
+    __slots__ = ("_effect", "_talks")
+
+    def __init__(self, talks: RunTools, effect: str) -> None:
+        self._talks = talks
+        self._effect = effect
+
+    def use(self, tool: str, arguments: JsonValue) -> Awaitable[ToolReply]:
+        return self._talks.ask(self._effect, tool, arguments)
+
+    def end_waiting(self) -> None:
+        self._talks.end_waiting(self._effect)
+
+
+def _wait(tool: str, arguments: JsonValue) -> float:
+    """How long an agent is willing to wait for a message, in seconds."""
+    given = arguments.get("wait") if tool == "read_inbox" and isinstance(arguments, dict) else None
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        return 0.0
+    return min(max(given, 0.0), LONGEST_WAIT_S)
+
+
+def _said(fact: AnyEvent) -> AgentMessage | None:
+    """A fact as the state remembers it of its call."""
+    match fact:
+        case MessageSent():
+            return "message", f"{fact.intent} {fact.to}", fact.text
+        case CoordinatorNarrated():
+            return "narrate", "", fact.text
+        case CoordinatorFinalized():
+            return "finalize", "", fact.summary
+        case _:
+            return None
+
+
+def _letters(state: State, fact: AnyEvent, texts: TextServices) -> tuple[InboxMessage, ...]:
+    """The messages that a delivery hands over, before it is folded."""
+    if not isinstance(fact, MessageDelivered):
+        return ()
+    named = set(fact.messages)
+    waiting: list[QueuedMessage] = state.mail.inboxes.get(fact.to, [])
+    return tuple(
+        InboxMessage(sender=one.sender, text=texts.read(one.text), kind=one.intent)
+        for one in waiting
+        if one.id in named
+    )
+
+
+def _outcome(one: _Use, drops: dict[str, MessageDropped]) -> ToolReply:
+    """What an agent is told about a use that is recorded."""
+    if one.tool == "read_inbox":
+        words = f"{len(one.letters)} messages" if one.letters else "no message"
+        return ToolReply(text=words, messages=one.letters)
+    for fact in one.facts:
+        if not isinstance(fact, MessageSent):
+            continue
+        dropped = drops.get(fact.message)
+        if dropped is None:
+            return ToolReply(text=f"queued: {fact.message} for {fact.to}")
+        known = f"; there are: {', '.join(dropped.known)}" if dropped.known else ""
+        return ToolReply(text=f"dropped: {dropped.reason}: {dropped.detail}{known}", ok=False)
+    return ToolReply(text="ok")

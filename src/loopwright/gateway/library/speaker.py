@@ -1,0 +1,334 @@
+"""One request on the library's model layer: deltas while it runs, a value at the end.
+
+The library's exceptions become values that never contain a key.
+
+A hundred answers that arrive word by word all have data in the same iteration of the event
+loop, and processing each costs a third of a millisecond. Processed in one go, they would delay
+all other tasks. So what many streams bring at once is processed in small portions.
+"""
+
+import asyncio
+import warnings
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import suppress
+from importlib import import_module
+
+import httpx2
+from pydantic_ai import exceptions as told
+from pydantic_ai.direct import model_request_stream
+from pydantic_ai.messages import (
+    ModelResponseStreamEvent,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPartDelta,
+    ThinkingPartDelta,
+    ToolCallPart,
+    ToolCallPartDelta,
+)
+from pydantic_ai.messages import TextPart as LibraryText
+from pydantic_ai.messages import ThinkingPart as LibraryThought
+from pydantic_ai.models import Model, StreamedResponse
+
+from loopwright.gateway.client import CompletedTurn, Delta, FailedTurn, OnDelta, without_keys
+from loopwright.gateway.library.messages import (
+    library_messages,
+    library_parameters,
+    library_settings,
+    our_finish,
+    our_message,
+    our_usage,
+    tool_names,
+)
+from loopwright.gateway.models import Endpoint, Wire, WireNames, wire_names
+from loopwright.model.chat import (
+    NOTHING_USED,
+    CallDelta,
+    ModelFailure,
+    ModelFailureKind,
+    ModelRequest,
+    ModelUsage,
+    TextDelta,
+    ThoughtDelta,
+)
+from loopwright.ports import Clock
+
+SLICE_SECONDS = 0.005
+
+
+class StreamPacer:
+    """Lets those who come go on until the round has lasted long enough; the others go on in the
+    next. Belongs to one event loop.
+    """
+
+    def __init__(self, slice_seconds: float = SLICE_SECONDS) -> None:
+        self._slice = slice_seconds
+        self._until: float | None = None  # the end of this round's portion, once it has begun
+        self._next = asyncio.Event()
+        self._door = asyncio.Lock()
+
+    async def enter(self) -> None:
+        """Come in alone: requests that are to begin at once begin one in a round, since building
+        one takes milliseconds.
+        """
+        async with self._door:
+            await asyncio.sleep(0)
+
+    async def turn(self) -> None:
+        """Come back when there is time in a round."""
+        loop = asyncio.get_running_loop()
+        while self._until is not None and loop.time() > self._until:
+            await self._next.wait()
+        if self._until is None:
+            self._until = loop.time() + self._slice
+            loop.call_soon(self._over)
+
+    def _over(self) -> None:
+        self._until = None
+        self._next.set()
+        self._next = asyncio.Event()
+
+    async def pace(self, response: httpx2.Response) -> None:
+        """Have the body of a response read in turns."""
+        if isinstance(response.stream, httpx2.AsyncByteStream):
+            response.stream = _PacedStream(response.stream, self)
+
+
+class _PacedStream(httpx2.AsyncByteStream):
+    def __init__(self, stream: httpx2.AsyncByteStream, rounds: StreamPacer) -> None:
+        self._stream = stream
+        self._rounds = rounds
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for piece in self._stream:
+            await self._rounds.turn()
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+# In this order: what stands further down is a more general kind of what stands above.
+_KINDS: tuple[tuple[type[BaseException], ModelFailureKind], ...] = (
+    (told.ModelContextWindowExceededError, "overflow"),
+    (told.ModelAuthenticationError, "auth"),
+    (told.ModelNotFoundError, "no_model"),
+    (told.ModelQuotaExceededError, "quota"),
+    (told.ModelRateLimitError, "rate_limited"),
+    (told.ModelUnavailableError, "overloaded"),
+    (told.ModelServerError, "server"),
+    (told.ModelConnectionError, "network"),
+    (told.ModelRequestTimeout, "network"),
+    (told.ModelRequestRejectedError, "bad_request"),
+    (told.ContentFilterError, "refused"),
+    (told.UserError, "bad_request"),
+    (httpx2.TransportError, "network"),
+    (httpx2.StreamError, "network"),
+)
+_STATUSES: dict[int, ModelFailureKind] = {
+    401: "auth",
+    402: "quota",
+    403: "auth",
+    404: "no_model",
+    408: "network",
+    413: "overflow",
+    429: "rate_limited",
+    503: "overloaded",
+    529: "overloaded",
+}
+
+
+LONGEST_PAUSE_S = 7 * 86_400
+"""A service that asks for more is not parked for: nobody would wait for it knowingly."""
+
+
+def failure_of(error: Exception, at: Endpoint, now_ms: int) -> ModelFailure:
+    """What an exception of the library means; one that nobody expects is a bad answer."""
+    status = error.status_code if isinstance(error, told.ModelHTTPError) else None
+    pause = getattr(error, "retry_after", None)
+    timed = isinstance(pause, int | float) and 0 < pause <= LONGEST_PAUSE_S
+    return ModelFailure(
+        kind=_kind(error, status),
+        model=at.spec,
+        status=status,
+        detail=without_keys(_told_where(error, at), [at.key]),
+        retry_at_ms=now_ms + round(pause * 1000) if timed and pause is not None else None,
+    )
+
+
+def _told_where(error: Exception, at: Endpoint) -> str:
+    """What went wrong; of a service that does not answer, where it was looked for."""
+    if isinstance(error, told.ModelConnectionError) and error.phase in ("pool", "connect"):
+        return f"nothing answers at {at.url}: is it running, and is that its address?"
+    return _detail(error)
+
+
+def reached_nothing(error: Exception) -> bool:
+    """Whether the service was not reached, or turned the request away before it did any work."""
+    if isinstance(error, told.ModelConnectionError):
+        return error.phase in ("pool", "connect")
+    if isinstance(error, told.UserError):
+        return True
+    return isinstance(error, told.ModelHTTPError) and not error.in_stream
+
+
+def _kind(error: Exception, status: int | None) -> ModelFailureKind:
+    for kind, ours in _KINDS:
+        if isinstance(error, kind):
+            return ours
+    if status is None:
+        return "bad_answer"
+    return _STATUSES.get(status, "server" if status >= 500 else "bad_request")
+
+
+def _detail(error: Exception) -> str:
+    """The service's own words where it has any, else the library's."""
+    body = getattr(error, "body", None)
+    words = " ".join(dict.fromkeys(_messages(body))) if isinstance(body, Mapping) else ""
+    return words or f"{type(error).__name__}: {error}"
+
+
+def _messages(body: Mapping[object, object]) -> Iterator[str]:
+    for name in ("error", "message", "code"):
+        value = body.get(name)
+        if isinstance(value, Mapping):
+            yield from _messages(value)
+        elif isinstance(value, str):
+            yield value
+
+
+_MAKERS: dict[Wire, str] = {
+    "anthropic": "loopwright.gateway.library.claude",
+    "chat": "loopwright.gateway.library.chat",
+    "google": "loopwright.gateway.library.gemini",
+    "responses": "loopwright.gateway.library.chat",
+}
+_MOST_CONNECTIONS = 200
+
+
+def speaker(clock: Clock) -> "LibrarySpeaker":
+    """The speaker of a gateway. The library's warnings are for its programmers, not for users:
+    what a model does not support is left out of its request.
+    """
+    warnings.filterwarnings("ignore", module=r"pydantic_ai\b")
+    # Whatever a service counts is looked at by `our_usage`; on stderr it would only be in the way.
+    warnings.filterwarnings("ignore", message="Pydantic serializer warnings", category=UserWarning)
+    return LibrarySpeaker(clock)
+
+
+class LibrarySpeaker:
+    """Speaks to every endpoint over one pool of connections. Belongs to one event loop."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._models: dict[Endpoint, Model] = {}
+        self._loading = asyncio.Lock()
+        self._rounds = StreamPacer()
+        # A redirect would carry the key to another host.
+        self._http = httpx2.AsyncClient(
+            timeout=None,
+            follow_redirects=False,
+            event_hooks={"response": [self._rounds.pace]},
+            limits=httpx2.Limits(
+                max_connections=_MOST_CONNECTIONS, max_keepalive_connections=_MOST_CONNECTIONS // 4
+            ),
+        )
+
+    async def load(self, to: Endpoint) -> None:
+        """Load the wire of an endpoint; what is wrong with it is told by its first request."""
+        with suppress(ImportError):
+            await self._model(to)
+
+    async def close(self) -> None:
+        """Give back every connection."""
+        self._models.clear()
+        await self._http.aclose()
+
+    async def speak(
+        self, to: Endpoint, request: ModelRequest, said: OnDelta
+    ) -> CompletedTurn | FailedTurn:
+        """One attempt. Cancelling it closes the connection."""
+        try:
+            model = await self._model(to)
+        except ImportError as missing:
+            detail = f"{to.provider} needs an extra: pip install 'loopwright[google]' ({missing})"
+            failure = ModelFailure(kind="no_model", model=to.spec, detail=detail)
+            return FailedTurn(failure=failure, usage=NOTHING_USED)
+        await self._rounds.enter()
+        names = wire_names(tool_names(request.tools, request.messages))
+        stream: StreamedResponse | None = None
+        try:
+            async with model_request_stream(
+                model,
+                library_messages(request, names, to.wire),
+                model_settings=library_settings(request.decoding),
+                model_request_parameters=library_parameters(request, names),
+                instrument=False,
+            ) as stream:
+                async for event in stream:
+                    delta = _delta(event, names)
+                    if delta is not None:
+                        said(delta)
+                        await self._rounds.turn()  # a full buffer holds hundreds
+        except Exception as error:  # whatever a service or a library may bring is a value here
+            return self._fallen(error, to, stream)
+        return _spoken(stream, to, names)
+
+    async def _model(self, to: Endpoint) -> Model:
+        """The library's model for an endpoint; a wire is loaded, in a thread, when first used."""
+        async with self._loading:
+            if to not in self._models:
+                self._models[to] = await asyncio.to_thread(self._made, to)
+        return self._models[to]
+
+    def _made(self, to: Endpoint) -> Model:
+        make: Callable[[Endpoint, httpx2.AsyncClient], Model] = import_module(
+            _MAKERS[to.wire]
+        ).model
+        return make(to, self._http)
+
+    def _fallen(
+        self, error: Exception, to: Endpoint, stream: StreamedResponse | None
+    ) -> FailedTurn:
+        failure = failure_of(error, to, self._clock.now_ms())
+        if stream is None and reached_nothing(error):
+            return FailedTurn(failure=failure, usage=NOTHING_USED)
+        return FailedTurn(failure=failure, usage=ModelUsage(measured=False))
+
+
+def _spoken(stream: StreamedResponse, to: Endpoint, names: WireNames) -> CompletedTurn | FailedTurn:
+    response = stream.get()
+    usage = our_usage(response)
+    if response.state != "complete":
+        detail = f"the answer broke off ({response.state})"
+        failure = ModelFailure(kind="bad_answer", model=to.spec, detail=detail)
+        return FailedTurn(failure=failure, usage=usage)
+    message = our_message(response, names)
+    return CompletedTurn(
+        message=message,
+        finish=our_finish(response.finish_reason, message),
+        model=response.model_name or to.model,
+        usage=usage,
+    )
+
+
+def _delta(event: ModelResponseStreamEvent, names: WireNames) -> Delta | None:
+    """A piece of the answer as we tell it; None for events that say nothing new."""
+    match event:
+        case PartStartEvent(index=index, part=ToolCallPart(tool_name=name, args=args)):
+            return CallDelta(part=index, tool=names.tool(name), args=_piece(args))
+        case PartStartEvent(index=index, part=LibraryText(content=text)) if text:
+            return TextDelta(part=index, text=text)
+        case PartStartEvent(index=index, part=LibraryThought(content=text)) if text:
+            return ThoughtDelta(part=index, text=text)
+        case PartDeltaEvent(index=index, delta=TextPartDelta(content_delta=text)) if text:
+            return TextDelta(part=index, text=text)
+        case PartDeltaEvent(index=index, delta=ThinkingPartDelta(content_delta=text)) if text:
+            return ThoughtDelta(part=index, text=text)
+        case PartDeltaEvent(index=index, delta=ToolCallPartDelta(args_delta=args)) if args:
+            return CallDelta(part=index, args=_piece(args))
+        case _:
+            return None
+
+
+def _piece(args: object) -> str:
+    return args if isinstance(args, str) else ""

@@ -1,0 +1,357 @@
+"""Clients: the caller behind a request, its role, and limits of connections.
+
+The caller is identified by a token in a header or by a session cookie. Requests from a program
+of a run on this machine are refused, whatever token they carry. The process at the other end is
+looked up once per connection, when a request needs it; harmless public requests do not.
+
+Connections that are idle or slow are closed. If there are too many connections, in total or
+from one address, the one whose client has sent nothing complete for longest is closed for a new
+one.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import resource
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, TypeAlias
+
+import h11
+from starlette.requests import HTTPConnection
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
+
+from loopwright.errors import LoopwrightError, NotAllowed, NotSignedIn, StorageError
+from loopwright.http.context import Context, ServerOptions
+from loopwright.http.responses import RequestRefusal
+from loopwright.operations.accounts.access import Principal, Role, require
+from loopwright.operations.accounts.people import SESSION_MS
+from loopwright.operations.child_runs import (
+    UNKNOWN_PEER,
+    InsideRun,
+    find_tcp_peer,
+    inside_run_error,
+    record_refusal,
+)
+
+COOKIE = "loopwright_session"
+DEVICE_COOKIE = "loopwright_device"
+DEVICE_SECONDS = 365 * 86_400
+SAFE = ("GET", "HEAD")
+
+
+def identify(context: Context, request: HTTPConnection) -> Principal:
+    """Whoever sends a request; a token counts before a cookie."""
+    given = request.headers.getlist("authorization")
+    secret = request.cookies.get(COOKIE, "")
+    if not given and secret:
+        who = context.people.by_session(secret)
+        _check_own_page(request)
+        return who
+    scheme, _, token = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise NotSignedIn(
+            "Authentication required",
+            hint="send `Authorization: Bearer TOKEN`; `loopwright token create` makes one",
+        )
+    return context.access.by_token(token.strip())
+
+
+def _check_own_page(request: HTTPConnection) -> None:
+    """A cookie is sent by browsers whoever asks them to: what changes something with one must come
+    from a page of ours. The Origin, where there is one, was looked at before.
+    """
+    if request.scope.get("method") in SAFE or "origin" in request.headers:
+        return
+    if request.headers.get("sec-fetch-site", "").lower() != "same-origin":
+        raise RequestRefusal(
+            403,
+            "foreign-origin",
+            "a session is for pages of this server",
+            hint="programs use a token: `loopwright token create LABEL --user NAME` makes one",
+        )
+
+
+def session_cookie(serving: ServerOptions, response: Response, secret: str) -> None:
+    """Set the cookie of a session."""
+    response.set_cookie(
+        COOKIE,
+        secret,
+        max_age=SESSION_MS // 1_000,
+        httponly=True,
+        samesite="strict",
+        secure=serving.is_secure,
+        path="/",
+    )
+
+
+def device_cookie(serving: ServerOptions, response: Response, text: str) -> None:
+    """Set the cookie by which a browser shows that it signed in before. It lets nobody in."""
+    response.set_cookie(
+        DEVICE_COOKIE,
+        text,
+        max_age=DEVICE_SECONDS,
+        httponly=True,
+        samesite="strict",
+        secure=serving.is_secure,
+        path="/",
+    )
+
+
+def expired_cookie(serving: ServerOptions, response: Response) -> None:
+    """Take the cookie away."""
+    response.delete_cookie(
+        COOKIE, httponly=True, samesite="strict", secure=serving.is_secure, path="/"
+    )
+
+
+_KEY = "loopwright.peer"
+HINT = "people use the server from outside of runs"
+
+
+class Peer:
+    """The process at the other end of one connection."""
+
+    def __init__(self) -> None:
+        self._lookup: asyncio.Task[InsideRun | None] | None = None
+
+    async def find(self, scope: Scope) -> InsideRun | None:
+        """The run that it belongs to, or None."""
+        client, server = scope.get("client"), scope.get("server")
+        if not server or server[1] is None:
+            return None
+        if not client:  # the connection was reset; what it brought can still be read
+            return UNKNOWN_PEER
+        if self._lookup is None:
+            own, other = (str(server[0]), int(server[1])), (str(client[0]), int(client[1]))
+            self._lookup = asyncio.ensure_future(asyncio.to_thread(find_tcp_peer, other, own))
+        return await asyncio.shield(self._lookup)
+
+
+def with_peer(app: ASGIApp) -> ASGIApp:
+    """The application as one connection calls it: all its requests share what is known of it."""
+    peer = Peer()
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        scope[_KEY] = peer
+        await app(scope, receive, send)
+
+    return call
+
+
+async def refuse_agents(context: Context, scope: Scope) -> None:
+    """Refuse a request from a program of a run, and record it."""
+    if context.service.inside is not None and context.service.rights is None:
+        return  # this server runs in a data directory of the run's own
+    inside = await scope.setdefault(_KEY, Peer()).find(scope)
+    if inside is None:
+        return
+    what = f"{scope.get('method', 'GET')} {scope['path']}"
+    at, who = context.clock.now_ms(), _named(context, scope)
+    record_refusal(context.cards, inside, what, at=at, via="http", who=who)
+    raise inside_run_error(inside, "use the server: it is for people", hint=HINT)
+
+
+def _named(context: Context, scope: Scope) -> str:
+    """Whose token the request carries; it is no longer a secret."""
+    with suppress(LoopwrightError):
+        return identify(context, HTTPConnection(scope)).name
+    return ""
+
+
+def admit(context: Context, who: Principal, role: Role, what: str) -> None:
+    """NotAllowed unless somebody has this role or more; `what` is what they wanted."""
+    try:
+        require(who, role)
+    except NotAllowed:
+        with contextlib.suppress(StorageError):  # the answer is no, with or without a record of it
+            row = context.access.row(who.name, "denied", what, f"needs {role}, has {who.role}")
+            context.cards.change(audit=[row])
+        raise
+
+
+HEADER_SECONDS = 10.0
+WRITE_SECONDS = 60.0  # for a client to read anything of what waits for it
+MAX_CONNECTIONS = 512
+MAX_FROM_ADDRESS = 256
+_CODE = "too-many-connections"
+_PROBLEM = (
+    b'{"type":"urn:loopwright:problem:%s","title":"Too many connections",'
+    b'"status":503,"detail":"all connections of this server are in use; try again later"}'
+) % _CODE.encode()
+_BUSY = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n"
+    b"Content-Length: %d\r\nRetry-After: 5\r\nConnection: close\r\n\r\n%s"
+) % (len(_PROBLEM), _PROBLEM)
+
+Protocol: TypeAlias = H11Protocol | WSProtocol
+
+
+class ConnectionLimits:
+    """How many connections there are at most. Those of a proxy count in total only."""
+
+    def __init__(self, proxies: Iterable[str] = ()) -> None:
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        spare = MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else max(16, soft // 2)
+        self.total = min(MAX_CONNECTIONS, spare)  # descriptors are left for files and programs
+        self.from_address = min(MAX_FROM_ADDRESS, max(8, self.total * 3 // 4))
+        self._proxies = [ipaddress.ip_network(one, strict=False) for one in proxies]
+
+    def is_proxy(self, address: str) -> bool:
+        try:
+            found = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        return any(found in one for one in self._proxies)
+
+    def make_room(self, new: "TimedConnection", connections: Iterable[Any]) -> bool:
+        """Close a connection that waits for its client if there are too many; False when all of
+        them are being answered.
+        """
+        everybody: list[Protocol] = list(connections)
+        address = _address(new)
+        near = [one for one in everybody if _address(one) == address]
+        crowd = [] if self.is_proxy(address) or len(near) <= self.from_address else near
+        crowd = crowd or (everybody if len(everybody) > self.total else [])
+        if not crowd:
+            return True
+        clients = [one for one in crowd if isinstance(one, TimedConnection) and one is not new]
+        slow = [one for one in clients if one.conn.their_state in (h11.IDLE, h11.SEND_BODY)]
+        if not slow:
+            return False
+        min(slow, key=lambda one: (one.conn.their_state is h11.SEND_BODY, one.idle_since)).drop()
+        return True
+
+
+def _address(protocol: Protocol) -> str:
+    return protocol.client[0] if protocol.client else ""
+
+
+class _Stalled:
+    """Ends a connection whose client does not read. Closing it would wait for the client."""
+
+    def __init__(self) -> None:
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport) -> None:
+        self.end()
+        self._timer = loop.call_later(WRITE_SECONDS, transport.abort)
+
+    def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class TimedConnection(H11Protocol):
+    """A connection that is closed when the head of a request is not there in time. Between two
+    requests the keep-alive of the server counts, until the next one begins.
+    """
+
+    limits: ConnectionLimits | None = None
+    _waiting: asyncio.TimerHandle | None = None
+    _is_upgraded = False
+    idle_since = 0.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as its own base does
+        super().connection_made(transport)
+        self._stalled = _Stalled()
+        self.idle_since = self.loop.time()
+        if self.limits is not None and not self.limits.make_room(self, self.connections):
+            transport.write(_BUSY)
+            transport.close()
+            return
+        self.app = with_peer(self.app)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._is_upgraded:
+            return
+        if self._is_done_but_sending:
+            if self._waiting is None:
+                self._wait()
+        elif self.conn.their_state is not h11.IDLE:
+            self._stop_waiting()
+        elif self._waiting is None:
+            self._wait()
+
+    @property
+    def _is_done_but_sending(self) -> bool:
+        """Whether the client still sends the body of a request that has been answered."""
+        answered = self.cycle is not None and self.cycle.response_complete
+        return answered and self.conn.their_state is h11.SEND_BODY
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self.idle_since = self.loop.time()
+        if self._is_done_but_sending and self._waiting is None:
+            self._wait()
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        self._is_upgraded = True
+        self._stop_waiting()
+        super().handle_websocket_upgrade(event)
+
+    def pause_writing(self) -> None:
+        self._stalled.begin(self.loop, self.transport)
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._stalled.end()
+        super().resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        self._stalled.end()
+        super().connection_lost(exc)
+
+    def drop(self) -> None:
+        """Close the connection at once, in favour of another."""
+        self.transport.abort()
+        self.connections.discard(self)
+
+    def _wait(self) -> None:
+        self._waiting = self.loop.call_later(HEADER_SECONDS, self._enough)
+
+    def _stop_waiting(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+    def _enough(self) -> None:
+        self._waiting = None
+        self.transport.close()
+
+
+class BoundedWebSocket(WSProtocol):
+    """A WebSocket that reads no further while its client does not read: every ping is answered, and
+    the answers would fill the memory.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as its own base does
+        self._stalled = _Stalled()
+        super().connection_made(transport)
+
+    def pause_writing(self) -> None:
+        self._stalled.begin(self.loop, self.transport)
+        self.transport.pause_reading()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._stalled.end()
+        if not self.read_paused:
+            self.transport.resume_reading()
+        super().resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stalled.end()
+        super().connection_lost(exc)
+
+
+def limit_connections(proxies: Iterable[str]) -> type[TimedConnection]:
+    """The class of the connections of a server, with limits that they share."""
+    return type("LimitedConnection", (TimedConnection,), {"limits": ConnectionLimits(proxies)})

@@ -1,0 +1,510 @@
+"""Approvals, events and the tree of a run in the shapes of ALDO.
+
+Approvals list everything that a run waits for, not only tool calls; what is not a call has the
+id of its gate. A run can be continued from a checkpoint as a new run. Events are in the format
+of the system of the definition, as a stream and in pages. Systems without a format of their own
+get our events.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, cast
+
+import msgspec
+from starlette.responses import Response
+
+from loopwright.errors import Conflict, LoopwrightError, NotFound
+from loopwright.http.requests import Answer, Body, Route, RouteFamily, RouteRequest
+from loopwright.http.responses import RequestRefusal, unfit_is_bad
+from loopwright.http.routes.events import (
+    EventsQuery,
+    StreamOptions,
+    cursor,
+    facts_of,
+    streamed,
+    wants_stream,
+)
+from loopwright.http.routes.runs import beside, check_open
+from loopwright.kernel.events import EffectDone, IterationFinished, IterationStarted, StepFinished
+from loopwright.kernel.frames import GateState
+from loopwright.kernel.reopened_runs import places
+from loopwright.model.actions import Decision
+from loopwright.model.ids import parent_path
+from loopwright.model.record import JsonValue, Text
+from loopwright.operations.forks import Fork, fork
+from loopwright.operations.loops.assistants import Parting
+from loopwright.operations.loops.dialect_events import (
+    DialectEventFeed,
+    dialect_events_after,
+    is_pass,
+)
+from loopwright.operations.problems import ProblemReport
+from loopwright.operations.runs import Service
+from loopwright.ports import NumberedEvent
+from loopwright.views.event_records import timestamp
+from loopwright.views.summary import asked_call
+
+
+def place_before(service: Service, run: str, checkpoint: str | None) -> str:
+    """The finished place that a checkpoint stands behind; without one, the newest. A checkpoint is
+    named by the cycle that begins with it.
+    """
+    found = places([numbered.fact for numbered in service.facts(run)])
+    good = [place for place, how in found.items() if how == "completed" and is_pass(place)]
+    if checkpoint is None:
+        if not good:
+            raise Conflict(f"{run} has no finished cycle yet", code="not-finished")
+        return good[-1]
+    around, _, number = checkpoint.rpartition(".")
+    if not around or not number.isdecimal():
+        raise NotFound(f"{run} has no checkpoint {checkpoint[:80]!a}", code="unknown-place")
+    if int(number[:9]) == 0:
+        raise Conflict(
+            "nothing stands before the first cycle", code="not-finished", hint="start a new run"
+        )
+    return f"{around}.{int(number[:9]) - 1}"
+
+
+BASE = "/v1/runs/{run}"
+
+
+class ApproveCallBody(Body):
+    """An approval of one call."""
+
+    callId: Annotated[str, msgspec.Meta(min_length=1)]
+    reason: str = ""
+
+
+class RejectBody(Body):
+    """A rejection of one call, with a reason that the model is told."""
+
+    callId: Annotated[str, msgspec.Meta(min_length=1)]
+    reason: Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class EditMessageBody(Body):
+    """Go on from a checkpoint with other words; without one, from the newest."""
+
+    newText: Annotated[str, msgspec.Meta(min_length=1)]
+    checkpointId: str | None = None
+    allowUnknownCost: bool = False
+    onDisconnect: Parting | None = None
+
+
+class SwapBody(Body):
+    """Go on from a checkpoint with another model; without one, from the newest."""
+
+    model: Annotated[str, msgspec.Meta(min_length=1)]
+    checkpointId: str | None = None
+    allowUnknownCost: bool = False
+    onDisconnect: Parting | None = None
+
+
+class PendingApproval(msgspec.Struct):
+    """What waits: a call, or something else that a person is asked. That has the id of its gate,
+    no tool, and what is asked as its reason.
+    """
+
+    runId: str
+    callId: str
+    tool: str
+    args: JsonValue
+    reason: str | None
+    gateId: str
+    message: str
+    answers: list[str]
+
+
+class ApprovalList(msgspec.Struct):
+    """Everything that a run waits for."""
+
+    approvals: list[PendingApproval]
+
+
+class ApprovalResolved(msgspec.Struct):
+    """What was decided."""
+
+    runId: str
+    callId: str
+    kind: str
+    approver: str
+    reason: str | None
+    at: str
+
+
+class ContinuedRun(msgspec.Struct):
+    """A new run that goes on from another, which stays as it is."""
+
+    runId: str
+    newRunId: str
+    place: str
+
+
+class ErrorText(msgspec.Struct, omit_defaults=True):
+    """What went wrong; `message` ends with the hint, where there is one."""
+
+    code: str
+    message: str
+    hint: str | None = None
+
+
+class ApprovalFailure(msgspec.Struct):
+    """A refusal."""
+
+    error: ErrorText
+
+
+async def listed(asked: RouteRequest) -> Answer:
+    pending = await _pending(asked)
+    return ApprovalList(approvals=[one for _, one in pending])
+
+
+async def approved(asked: RouteRequest) -> Answer:
+    body = asked.body(ApproveCallBody)
+    return await _decide(asked, body.callId, "approve", body.reason)
+
+
+async def rejected(asked: RouteRequest) -> Answer:
+    body = asked.body(RejectBody)
+    return await _decide(asked, body.callId, "reject", body.reason)
+
+
+async def _pending(asked: RouteRequest) -> list[tuple[str, PendingApproval]]:
+    """The open gates of a run, with the calls that they are about."""
+    run, service = asked.params["run"], asked.context.service
+    picture = await asked.context.gallery.picture(run)
+    found: list[tuple[str, PendingApproval]] = []
+    for name, gate in picture.state.gates.items():
+        call = asked_call(gate, service.read_text) or _no_call(gate)
+        reason = call["reason"]
+        one = PendingApproval(
+            runId=run,
+            callId=str(call["id"]),
+            tool=str(call["tool"]),
+            args=call["arguments"],
+            reason=reason if isinstance(reason, str) else None,
+            gateId=name,
+            message=gate.message,
+            answers=list(gate.answers),
+        )
+        found.append((name, one))
+    return found
+
+
+def _no_call(gate: GateState) -> dict[str, JsonValue]:
+    return {"id": gate.gate, "tool": "", "arguments": {}, "reason": gate.message}
+
+
+async def _decide(asked: RouteRequest, call_id: str, decision: Decision, reason: str) -> Answer:
+    gates = [name for name, one in await _pending(asked) if call_id in (one.callId, name)]
+    if not gates:
+        raise NotFound(
+            f"nothing with the id {call_id[:80]!a} waits for an approval", code="approval_not_found"
+        )
+    context, who = asked.context, asked.who.name
+    await context.service.answer(gates[0], decision, text=reason, by=who)
+    return ApprovalResolved(
+        runId=asked.params["run"],
+        callId=call_id,
+        kind="approved" if decision == "approve" else "rejected",
+        approver=who,
+        reason=reason or None,
+        at=timestamp(context.clock.now_ms()),
+    )
+
+
+# -- going on elsewhere ----------------------------------------------------------------------------
+
+
+async def edited(asked: RouteRequest) -> Answer:
+    body = asked.body(EditMessageBody)
+    wish = Fork(
+        at=None,
+        edit=body.newText,
+        beside=beside(asked, body.onDisconnect),
+        allow_unknown_cost=body.allowUnknownCost,
+    )
+    return await _taken_up(asked, body.checkpointId, wish)
+
+
+async def swapped(asked: RouteRequest) -> Answer:
+    body = asked.body(SwapBody)
+    wish = Fork(
+        at=None,
+        model=body.model,
+        beside=beside(asked, body.onDisconnect),
+        allow_unknown_cost=body.allowUnknownCost,
+    )
+    return await _taken_up(asked, body.checkpointId, wish)
+
+
+async def _taken_up(asked: RouteRequest, checkpoint: str | None, wish: Fork) -> Answer:
+    check_open(asked)
+    context, run = asked.context, asked.params["run"]
+    place = place_before(context.service, run, checkpoint)
+    wish = replace(wish, at=place, workspaces=context.here.workspaces)
+    new, _ = await fork(context.service, run, wish, by=asked.who.name)
+    return ContinuedRun(runId=run, newRunId=new, place=place)
+
+
+def refuse(problem: ProblemReport, headers: Mapping[str, str]) -> Response:
+    """A refusal in the shape of this family; what does not fit is 400 here."""
+    status = unfit_is_bad(problem)
+    hint = f" ({problem.hint})" if problem.hint else ""
+    told = ApprovalFailure(error=ErrorText(problem.code, f"{problem.detail}{hint}", problem.hint))
+    body = msgspec.json.encode(told)
+    return Response(body, status, headers=dict(headers), media_type="application/json")
+
+
+FAMILY = RouteFamily(
+    name="approvals",
+    prefix="/v1/",
+    refuse=refuse,
+    failure=ApprovalFailure,
+    routes=(
+        Route(
+            method="GET",
+            path=f"{BASE}/approvals",
+            handle=listed,
+            need="viewer",
+            say="What a run waits for: tool calls that need an approval, and every other gate",
+            answer=ApprovalList,
+        ),
+        Route(
+            method="POST",
+            path=f"{BASE}/approve",
+            handle=approved,
+            need="editor",
+            say="Let a tool call be run, or approve what another gate asks about",
+            body=ApproveCallBody,
+            answer=ApprovalResolved,
+        ),
+        Route(
+            method="POST",
+            path=f"{BASE}/reject",
+            handle=rejected,
+            need="editor",
+            say="Refuse a tool call, or reject what another gate asks about, and say why",
+            body=RejectBody,
+            answer=ApprovalResolved,
+        ),
+        Route(
+            method="POST",
+            path=f"{BASE}/edit-and-resume",
+            handle=edited,
+            need="editor",
+            say="Go on from a checkpoint with other words, as a new run",
+            body=EditMessageBody,
+            answer=ContinuedRun,
+        ),
+        Route(
+            method="POST",
+            path=f"{BASE}/swap-model",
+            handle=swapped,
+            need="editor",
+            say="Go on from a checkpoint with another model, as a new run",
+            body=SwapBody,
+            answer=ContinuedRun,
+        ),
+    ),
+)
+
+
+Read = Callable[[Text | None], str]
+_LISTS = {"tool_call": "toolCalls", "tool_result": "results", "history.compressed": "compressions"}
+
+
+def cycle_tree(events: Iterable[dict[str, JsonValue]]) -> list[dict[str, JsonValue]]:
+    """The loops of a run by their places, each with its cycles and what ended it."""
+    loops: dict[str, dict[str, Any]] = {}
+    for event in events:
+        path, kind = str(event["path"]), str(event["type"])
+        payload = cast("dict[str, Any]", event["payload"])
+        if kind == "run.terminated_by":
+            loop = loops.setdefault(path, {"path": path, "cycles": []})
+            loop["terminatedBy"] = payload
+            continue
+        loop = loops.setdefault(parent_path(path), {"path": parent_path(path), "cycles": []})
+        if kind == "cycle.start":
+            loop["cycles"].append({"cycle": payload["cycle"], "text": ""})
+        if loop["cycles"]:
+            _note(loop["cycles"][-1], kind, payload)
+    return [loop for loop in loops.values() if loop["cycles"]]
+
+
+def pass_tree(facts: Iterable[NumberedEvent], read: Read) -> list[dict[str, JsonValue]]:
+    """The same for a run that calls no model by itself: every loop with its passes, and what its
+    agent said last in each.
+    """
+    loops: dict[str, dict[str, Any]] = {}
+    passes: dict[str, dict[str, Any]] = {}
+    for fact in (one.fact for one in facts):
+        match fact:
+            case IterationStarted(path=path, resumed=True) if path in passes:
+                passes[path].pop("finishReason", None)
+            case IterationStarted(path=path):
+                place = parent_path(path)
+                loop = loops.setdefault(place, {"path": place, "cycles": []})
+                passes[path] = {"cycle": fact.iteration, "text": "", "path": path}
+                loop["cycles"].append(passes[path])
+            case EffectDone(path=path) if _is_agents(fact):
+                for place in (path, parent_path(path)):
+                    if place in passes:
+                        passes[place]["text"] = read(fact.output)
+            case IterationFinished(path=path) if path in passes:
+                passes[path]["finishReason"] = fact.status
+            case StepFinished(path=path) if path in loops:
+                loops[path]["terminatedBy"] = {"reason": fact.reason, "status": fact.status}
+            case _:
+                pass
+    return list(loops.values())
+
+
+def _is_agents(fact: EffectDone) -> bool:
+    return fact.effect.rpartition("/")[2].partition("#")[0] == "agent"
+
+
+def _note(cycle: dict[str, Any], kind: str, payload: dict[str, Any]) -> None:
+    if kind in _LISTS:
+        cycle.setdefault(_LISTS[kind], []).append(payload)
+    elif kind == "message":
+        texts = [part["text"] for part in payload["content"] if part["type"] == "text"]
+        cycle["text"] = "".join(texts)
+    elif kind == "model.response":
+        cycle["finishReason"] = payload["finishReason"]
+        cycle["usage"] = payload.get("usage")
+
+
+MOST = 1_000
+
+
+class ToldQuery(EventsQuery):
+    """From which number on, and how many at most; `cursor` is where a page ended. With `own` a
+    run whose system has no words of its own is refused.
+    """
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST)] = MOST
+    cursor: str | None = None
+    own: bool = False
+
+
+class Events(msgspec.Struct):
+    """A page of what happened; `next` is the cursor of the one after it."""
+
+    runId: str
+    events: list[dict[str, JsonValue]]
+    seq: int
+    next: str | None
+
+
+class CycleTree(msgspec.Struct):
+    """The cycles of a run, loop by loop."""
+
+    runId: str
+    status: str
+    parentRunId: str | None
+    loops: list[dict[str, JsonValue]]
+
+
+async def events(asked: RouteRequest) -> Answer:
+    run, query = asked.params["run"], asked.query(ToldQuery)
+    asked.context.here.log.row(run)  # refused before anything is sent, if there is none
+    teller = DialectEventFeed(asked.context.service, run, own=query.own)
+    if not wants_stream(asked.request):
+        return await _page(asked, teller, query)
+
+    def take(numbered: NumberedEvent) -> list[dict[str, JsonValue]] | None:
+        return teller.take(numbered) or None
+
+    after = cursor(asked.request, query.after)
+    return streamed(asked, run, StreamOptions(after=after, told=take, whole=True, frame=_frames))
+
+
+def _frames(seq: int, events: Sequence[dict[str, Any]]) -> bytes:
+    return b"".join(
+        b"id: %d\nevent: %s\ndata: %s\n\n"
+        % (seq, str(one["type"]).encode(), msgspec.json.encode(one))
+        for one in events
+    )
+
+
+async def _page(asked: RouteRequest, teller: DialectEventFeed, query: ToldQuery) -> Answer:
+    """So many events. A fact may be told by several, so a page can end in the midst of one."""
+    context, run = asked.context, teller.run
+    after, passed = query.after or 0, 0
+    if query.cursor is not None:
+        after, passed = _place(context.cursors.place(_kind(run), query.cursor))
+    found: list[dict[str, JsonValue]] = []
+    more = None
+    async for one in facts_of(context, run):
+        events = teller.take(one)
+        if one.seq <= after:
+            continue
+        skip = passed if one.seq == after + 1 else 0
+        room = query.limit - len(found)
+        found += events[skip : skip + room]
+        if len(events) - skip > room:
+            more = context.cursors.after(_kind(run), f"{one.seq - 1}.{skip + room}")
+            break
+    return Events(runId=run, events=found, seq=context.here.log.version(run), next=more)
+
+
+def _kind(run: str) -> str:
+    return f"told {run}"
+
+
+def _place(text: str) -> tuple[int, int]:
+    after, dot, passed = text.partition(".")
+    if not (dot and after.isdecimal() and passed.isdecimal()):
+        raise RequestRefusal(
+            400, "bad-cursor", "this cursor is not from here", hint="begin without one"
+        )
+    return int(after), int(passed)
+
+
+async def tree(asked: RouteRequest) -> Answer:
+    run, context = asked.params["run"], asked.context
+    row, facts = context.here.log.row(run), context.here.log.read(run)
+    picture = await context.gallery.picture(run)
+    try:
+        loops = cycle_tree(dialect_events_after(context.service, run, facts, 0))
+    except LoopwrightError as error:
+        if error.code != "no-events":
+            raise
+        loops = []
+    parent = picture.forked.parent if picture.forked is not None else None
+    return CycleTree(
+        runId=run,
+        status=row.headline.status,
+        parentRunId=parent,
+        loops=loops or pass_tree(facts, context.service.read_text),
+    )
+
+
+DIALECT_EVENTS_FAMILY = RouteFamily(
+    name="told",
+    prefix="/v1/runs/",
+    refuse=refuse,
+    failure=ApprovalFailure,
+    routes=(
+        Route(
+            method="GET",
+            path=f"{BASE}/events",
+            handle=events,
+            need="viewer",
+            say="What happened, in the words of the definition's own system where it has some",
+            query=ToldQuery,
+            answer=Events,
+            streams=True,
+            also=(204,),
+        ),
+        Route(
+            method="GET",
+            path=f"{BASE}/tree",
+            handle=tree,
+            need="viewer",
+            say="A run loop by loop and cycle by cycle",
+            answer=CycleTree,
+        ),
+    ),
+)

@@ -1,0 +1,210 @@
+"""The page assistant: its answer as a stream of words and tool calls, and the price."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+import msgspec
+from starlette.responses import StreamingResponse
+
+from loopwright.errors import LoopwrightError
+from loopwright.http.compat.aldo.approvals import ApprovalFailure, refuse
+from loopwright.http.context import Context
+from loopwright.http.requests import Answer, Body, Route, RouteFamily, RouteRequest
+from loopwright.http.responses import RequestRefusal
+from loopwright.kernel.event_parts import ToolCall, Usage
+from loopwright.kernel.events import (
+    AnyEvent,
+    EffectDone,
+    EffectFailed,
+    EffectRequested,
+    RunFinished,
+    TurnTaken,
+)
+from loopwright.model.record import JsonValue
+from loopwright.operations.messages import ConversationMessage, assistant_start, model_of
+from loopwright.operations.run_admission import acting_as
+from loopwright.operations.run_request import RunStart
+from loopwright.ports import Delta
+from loopwright.views.formats import known_usd
+
+STREAM = "text/event-stream"
+RESULT_CHARS = 4_096
+MOST_WAITING = 1_000  # pieces of text that a slow page has not taken yet; more of them are left out
+WAIT_SECONDS = 5.0
+NOBODY = "page"
+_STOPPING: set[asyncio.Task[bool]] = set()
+
+
+class ConversationItem(msgspec.Struct, forbid_unknown_fields=True):
+    """One message of the conversation."""
+
+    role: Literal["user", "assistant"]
+    content: Annotated[str, msgspec.Meta(min_length=1, max_length=100_000)]
+
+
+class StreamBody(Body):
+    """The whole conversation; its last message is the one that is answered."""
+
+    messages: Annotated[list[ConversationItem], msgspec.Meta(min_length=1, max_length=50)]
+    threadId: Annotated[str, msgspec.Meta(max_length=200)] | None = None
+
+
+async def streamed(asked: RouteRequest) -> Answer:
+    context, body = asked.context, asked.body(StreamBody)
+    if body.messages[-1].role != "user":
+        raise RequestRefusal(400, "bad-value", "the last message must be the user's")
+    if context.closing.is_set():
+        raise RequestRefusal(
+            503, "draining", "the server is about to stop", headers={"Retry-After": "5"}
+        )
+    model = model_of(os.environ, context.settings.agent)
+    said = [ConversationMessage(one.role, one.content) for one in body.messages]
+    workspace = context.serving.workspace
+    start = assistant_start(said, model=model, workspace=workspace, by=asked.who.name)
+    run = await _started(context, start)
+    answer = _Answer(context, run, body.threadId, context.clock.now_ms())
+    headers = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
+    return StreamingResponse(answer.frames(), media_type=STREAM, headers=headers)
+
+
+async def _started(context: Context, start: RunStart) -> str:
+    try:
+        with acting_as("admin"):  # its plan and its model are the server's own
+            return await context.service.start(start)
+    except LoopwrightError as error:
+        if error.code == "unknown-cost":  # a page has no option that would allow it
+            error.hint = (
+                "set a price for its model in the settings of the server "
+                '(`[prices."PROVIDER/NAME"]`), or choose a model with a listed price'
+            )
+        raise
+
+
+@dataclass(slots=True)
+class _Answer:
+    """One answer on its way to a page."""
+
+    context: Context
+    run: str
+    thread: str | None
+    began_ms: int
+    seen: int = 0
+    model: str = ""
+    asked: dict[str, ToolCall] = field(default_factory=dict)
+    used: list[Usage] = field(default_factory=list)
+
+    async def frames(self) -> AsyncIterator[bytes]:
+        """Everything until the end. A page that leaves ends the run: nobody reads on."""
+        heard: asyncio.Queue[str] = asyncio.Queue(MOST_WAITING)
+
+        def hear(delta: Delta) -> None:
+            if delta.run == self.run and delta.kind == "text" and not heard.full():
+                heard.put_nowait(delta.text)
+
+        end, ended = self.context.here.bus.listen(hear), False
+        try:
+            while not ended:
+                moved = asyncio.ensure_future(
+                    self.context.feed.moved(self.run, self.seen, WAIT_SECONDS)
+                )
+                piece = asyncio.ensure_future(heard.get())
+                await asyncio.wait({moved, piece}, return_when=asyncio.FIRST_COMPLETED)
+                if piece.done():
+                    yield _frame("delta", {"text": piece.result()})
+                moved.cancel()
+                piece.cancel()
+                await asyncio.gather(moved, piece, return_exceptions=True)
+                while not heard.empty():
+                    yield _frame("delta", {"text": heard.get_nowait()})
+                for numbered in self.context.here.log.read(self.run, after=self.seen):
+                    self.seen = numbered.seq
+                    frame = self._told(numbered.fact)
+                    if frame is not None:
+                        yield frame
+                    ended = ended or isinstance(numbered.fact, RunFinished)
+                if self.context.closing.is_set() and not ended:
+                    yield _frame("error", {"message": "the server is about to stop"})
+                    return
+        finally:
+            end()
+            if not ended:
+                self._stop()
+
+    def _stop(self) -> None:
+        """Whoever left cannot wait for the end of the run, so a task of its own sees to it."""
+        task = asyncio.ensure_future(self.context.service.stop(self.run, by=NOBODY))
+        _STOPPING.add(task)
+        task.add_done_callback(_STOPPING.discard)
+
+    def _told(self, fact: AnyEvent) -> bytes | None:
+        match fact:
+            case EffectRequested(call=ToolCall() as call):
+                self.asked[fact.effect] = call
+            case TurnTaken():
+                self.model = fact.model or self.model
+            case EffectDone() | EffectFailed():
+                if fact.usage is not None:
+                    self.used.append(fact.usage)
+                if fact.effect in self.asked:
+                    return self._tool(self.asked.pop(fact.effect), fact)
+            case RunFinished():
+                return self._done(fact)
+            case _:
+                pass
+        return None
+
+    def _tool(self, call: ToolCall, fact: EffectDone | EffectFailed) -> bytes:
+        read = self.context.service.read_text
+        failed = isinstance(fact, EffectFailed)
+        result = read(fact.output) or (fact.error.detail if isinstance(fact, EffectFailed) else "")
+        told: dict[str, JsonValue] = {
+            "name": call.tool,
+            "callId": call.call,
+            "args": msgspec.json.decode(read(call.arguments)),
+            "result": result[:RESULT_CHARS],
+            "isError": failed,
+        }
+        return _frame("tool", told)
+
+    def _done(self, fact: RunFinished) -> bytes:
+        if fact.outcome in ("failed", "cancelled"):
+            detail = fact.error.detail if fact.error is not None else fact.reason
+            return _frame("error", {"message": detail, "reason": fact.reason, "runId": self.run})
+        told: dict[str, JsonValue] = {
+            "tokensIn": sum(one.input_tokens for one in self.used),
+            "tokensOut": sum(one.output_tokens for one in self.used),
+            "usd": known_usd(
+                sum(one.usd for one in self.used), sum(one.unpriced for one in self.used)
+            ),
+            "latencyMs": max(0, self.context.clock.now_ms() - self.began_ms),
+            "model": self.model,
+            "runId": self.run,
+        }
+        return _frame("done", told | ({"threadId": self.thread} if self.thread else {}))
+
+
+def _frame(kind: str, value: dict[str, JsonValue]) -> bytes:
+    return b"event: " + kind.encode() + b"\ndata: " + msgspec.json.encode(value) + b"\n\n"
+
+
+FAMILY = RouteFamily(
+    name="assistant",
+    prefix="/v1/assistant",
+    refuse=refuse,
+    failure=ApprovalFailure,
+    routes=(
+        Route(
+            method="POST",
+            path="/v1/assistant/stream",
+            handle=streamed,
+            need="editor",
+            say="An answer of the assistant as it is said: delta, tool, done, error",
+            body=StreamBody,
+            media=STREAM,
+            repeatable=False,
+        ),
+    ),
+)

@@ -1,0 +1,152 @@
+"""Definitions of loops by their name: list, show, write under a version, delete."""
+
+from collections.abc import Callable
+
+import msgspec
+from starlette.requests import Request
+
+from loopwright.http.compat.coqui.payloads import (
+    Deleted,
+    LoopDefinition,
+    LoopDefinitionBody,
+    LoopDefinitions,
+    LoopFailure,
+    refuse_definition,
+)
+from loopwright.http.requests import Answer, PageQuery, Route, RouteFamily, RouteRequest, paged
+from loopwright.http.responses import RequestRefusal, as_response
+from loopwright.model.record import JsonValue
+from loopwright.operations.library import NEW, DefinitionLibrary, LibraryEntry
+
+BASE = "/api/v1/loops/definitions"
+
+
+def _library(asked: RouteRequest) -> DefinitionLibrary:
+    return DefinitionLibrary(asked.context.settings.home, asked.context.serving.workspace)
+
+
+async def listed(asked: RouteRequest) -> Answer:
+    page = paged(asked, "loop definitions", _library(asked).all(), _place)
+    found = [_item(one) for one in page.entries]
+    return {"definitions": found, "count": len(found), "next": page.next}
+
+
+def _place(one: LibraryEntry) -> str:
+    """By name; files that are wrong may have the name of another."""
+    return f"{one.name}\0{one.source}\0{one.version}"
+
+
+async def shown(asked: RouteRequest) -> Answer:
+    return _told(_library(asked).get(asked.params["name"]), 200)
+
+
+async def saved(asked: RouteRequest) -> Answer:
+    """New with `If-None-Match: *`, changed with `If-Match: VERSION`, and nothing without either."""
+    name = asked.params["name"]
+    expected = _expected(asked.request)
+    body = asked.body(LoopDefinitionBody)
+    written = msgspec.to_builtins(body)
+    data = msgspec.json.format(msgspec.json.encode({"name": name, **written}), indent=2)
+    noted = _noting(asked, "loop-definition.saved")
+    stored, is_new = _library(asked).save(name, data, expected=expected, noted=noted)
+    return _told(stored, 201 if is_new else 200)
+
+
+def _noting(asked: RouteRequest, action: str) -> Callable[[], None]:
+    """Says in the record who does it."""
+    context = asked.context
+    row = context.access.row(asked.who.name, action, asked.params["name"])
+    return lambda: context.cards.change(audit=[row])
+
+
+def _expected(request: Request) -> str:
+    """Which version is replaced, or that there is none."""
+    new, seen = request.headers.get("if-none-match"), request.headers.get("if-match")
+    if new is not None and new.strip() == "*" and seen is None:
+        return NEW
+    if seen is not None and new is None and seen.strip() != "*":
+        return _tag(seen)
+    raise RequestRefusal(
+        409,
+        "precondition-required",
+        "say which version you replace",
+        hint="send If-Match: VERSION, or If-None-Match: * for a new one",
+    )
+
+
+def _tag(given: str) -> str:
+    return given.strip().removeprefix("W/").strip('"')
+
+
+async def deleted(asked: RouteRequest) -> Answer:
+    name = asked.params["name"]
+    seen = asked.request.headers.get("if-match")
+    expected = None if seen is None else _tag(seen)
+    noted = _noting(asked, "loop-definition.deleted")
+    _library(asked).delete(name, expected=expected, noted=noted)
+    return {"deleted": True, "id": name}
+
+
+def _told(found: LibraryEntry, status: int) -> Answer:
+    response = as_response(_item(found), status)
+    response.headers["ETag"] = f'"{found.version}"'
+    return response
+
+
+def _item(found: LibraryEntry) -> dict[str, JsonValue]:
+    """As everybody lists it, but for where on the disk it lies."""
+    told = {"description": "", "roles": [], "termination": {}, "parameters": [], **found.as_dict()}
+    del told["file"]
+    problems = told["problems"]
+    assert isinstance(problems, list)
+    told["problems"] = [
+        {name: value for name, value in one.items() if name != "file"}
+        for one in problems
+        if isinstance(one, dict)
+    ]
+    return told
+
+
+FAMILY = RouteFamily(
+    name="loop definitions",
+    prefix=BASE,
+    refuse=refuse_definition,
+    failure=LoopFailure,
+    routes=(
+        Route(
+            method="GET",
+            path=BASE,
+            handle=listed,
+            need="viewer",
+            say="Definitions of loops by name, and what is wrong with those that cannot be used",
+            query=PageQuery,
+            answer=LoopDefinitions,
+        ),
+        Route(
+            method="GET",
+            path=f"{BASE}/{{name}}",
+            handle=shown,
+            need="viewer",
+            say="One definition, with its version as its ETag",
+            answer=LoopDefinition,
+        ),
+        Route(
+            method="PUT",
+            path=f"{BASE}/{{name}}",
+            handle=saved,
+            need="editor",
+            say="Write a definition: If-None-Match: * for a new one, If-Match to change one",
+            body=LoopDefinitionBody,
+            answer=LoopDefinition,
+            also=(201,),
+        ),
+        Route(
+            method="DELETE",
+            path=f"{BASE}/{{name}}",
+            handle=deleted,
+            need="editor",
+            say="Delete a definition of your own; what it hid is back then",
+            answer=Deleted,
+        ),
+    ),
+)

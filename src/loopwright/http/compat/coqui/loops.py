@@ -1,0 +1,520 @@
+"""Loops in the shapes of Coqui: start, list, show, edit, retry, skip, delete, and their events.
+
+Every run that repeats something is listed, whichever interface started it. Fields that only
+loops of roles have are empty for others. The event stream has `connected`, `stage_changed` and
+`done`.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import msgspec
+from starlette.responses import StreamingResponse
+
+from loopwright.errors import Conflict, LoopwrightError, NotFound
+from loopwright.http.compat.coqui.payloads import (
+    ActiveCount,
+    Deleted,
+    EditLoopBody,
+    Figures,
+    LoopFailure,
+    LoopHistory,
+    LoopIterations,
+    LoopNow,
+    LoopsQuery,
+    ManyLoops,
+    NoteBody,
+    OneIteration,
+    OneLoop,
+    RetryBody,
+    Sheet,
+    StartedLoop,
+    StartLoopBody,
+    Steered,
+    refuse,
+    sheet,
+)
+from loopwright.http.context import Context
+from loopwright.http.loop_disconnects import Looping
+from loopwright.http.requests import Answer, Route, RouteFamily, RouteRequest
+from loopwright.http.responses import as_response
+from loopwright.http.routes.events import EventsQuery, cursor
+from loopwright.http.routes.runs import ResumeBody, check_open
+from loopwright.model.record import JsonValue
+from loopwright.operations.loops.loop_details import edit_of, figures, forget, is_loop, loop_row
+from loopwright.operations.loops.role_loops import RoleLoops, StartRoleLoop, check_status
+from loopwright.operations.run_control import ResumeChanges
+from loopwright.operations.run_groups import TrackerSessions
+from loopwright.operations.run_start import choices
+from loopwright.ports import OPEN_STATUSES, RunRow
+from loopwright.views.role_loops import Move, StageMoves, loop_status
+
+BASE = "/api/v1/loops"
+HEADLESS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+AT_ONCE = 500
+
+
+def sessions_of(context: Context) -> TrackerSessions:
+    """The sessions of this home."""
+    return TrackerSessions(context.here.log, context.cards, context.access)
+
+
+def loops_for(asked: RouteRequest) -> RoleLoops:
+    """The loops of this home, for whoever asks."""
+    context = asked.context
+    return RoleLoops(
+        here=context.here,
+        settings=context.settings,
+        cwd=context.serving.workspace,
+        by=asked.who.name,
+    )
+
+
+def row_of(asked: RouteRequest) -> RunRow:
+    """The loop that is asked about, by its whole id, whoever started it."""
+    return loop_row(asked.context.service, asked.params["loop"])
+
+
+def sheet_of(asked: RouteRequest) -> Sheet:
+    return sheet(asked.context.service, row_of(asked))
+
+
+# -- lists -----------------------------------------------------------------------------------------
+
+
+async def listed(asked: RouteRequest) -> Answer:
+    context, query = asked.context, asked.query(LoopsQuery)
+    if query.status:
+        check_status(query.status)
+    if query.headless is not None and query.headless.lower() not in HEADLESS:
+        raise LoopwrightError(
+            "headless must be true or false", code="bad-value", hint="leave it out for all loops"
+        )
+    before = context.cursors.place("loops", query.cursor) if query.cursor is not None else None
+    found = _page(context, query, before)
+    page = found[: query.limit]
+    more = context.cursors.after("loops", page[-1].run) if len(found) > query.limit else None
+    return {
+        "loops": [sheet(context.service, row).loop() for row in page],
+        "count": len(page),
+        "active": _active(context),
+        "next": more,
+    }
+
+
+def _page(context: Context, query: LoopsQuery, before: str | None) -> list[RunRow]:
+    """As many as are asked for and one more, if there are so many."""
+    found: list[RunRow] = []
+    while len(found) <= query.limit:
+        rows = context.here.log.rows(before=before, limit=AT_ONCE)
+        found += [row for row in rows if _fits(context, row, query)]
+        if len(rows) < AT_ONCE:
+            break
+        before = rows[-1].run
+    return found
+
+
+def _fits(context: Context, row: RunRow, query: LoopsQuery) -> bool:
+    if query.status and loop_status(row) != query.status:
+        return False
+    headless = HEADLESS.get((query.headless or "").lower())
+    if headless is not None and headless is bool(row.headline.session):
+        return False
+    return is_loop(context.service, row)
+
+
+def _active(context: Context) -> int:
+    rows = context.here.log.rows(statuses=("running",))
+    return sum(is_loop(context.service, row) for row in rows)
+
+
+async def active(asked: RouteRequest) -> Answer:
+    return {"active": _active(asked.context)}
+
+
+# -- one loop --------------------------------------------------------------------------------------
+
+
+async def started(asked: RouteRequest) -> Answer:
+    check_open(asked)
+    context, body = asked.context, asked.body(StartLoopBody)
+    if body.session_id is not None:
+        sessions_of(context).check(body.session_id)
+    loops = replace(loops_for(asked), agents=choices(body.agent, body.agents))
+    wish = StartRoleLoop(
+        definition=body.definition,
+        goal=body.goal,
+        parameters={name: _text(value) for name, value in body.parameters.items()},
+        max_iterations=body.max_iterations,
+        allow_unknown_cost=body.allow_unknown_cost,
+        project_id=body.project_id or "",
+        project_slug=body.project_slug or "",
+        session=body.session_id or "",
+        beside=context.part(Looping).beside(
+            asked.who.name, parting=body.on_disconnect, name=body.definition
+        ),
+    )
+    made = await loops.start(wish)
+    return _answer_started(asked, str(made["loop_id"]), made["warnings"])
+
+
+async def told_made(asked: RouteRequest, run: str) -> Answer:
+    """The answer to a repeated request whose first answer is lost, without its warnings."""
+    return _answer_started(asked, run, [])
+
+
+def _answer_started(asked: RouteRequest, run: str, warnings: JsonValue) -> Answer:
+    """A loop that was just started, where it is, and the warnings about its definition."""
+    context = asked.context
+    told = {**whole(sheet(context.service, context.here.log.row(run))), "warnings": warnings}
+    response = as_response(told, 201)
+    response.headers["Location"] = f"{BASE}/{run}"
+    return response
+
+
+def _text(value: str | float) -> str:
+    """A parameter as it stands in a text."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+async def shown(asked: RouteRequest) -> Answer:
+    return whole(sheet_of(asked))
+
+
+def whole(found: Sheet) -> dict[str, JsonValue]:
+    newest = found.newest()
+    return {
+        "loop": found.loop(),
+        "iteration": found.iteration(newest),
+        "stages": found.stages(newest),
+    }
+
+
+async def history(asked: RouteRequest) -> Answer:
+    found = sheet_of(asked)
+    told = [found.in_full(cycle) for cycle in found.cycles]
+    return {"loop": found.loop(), "history": told, "count": len(told)}
+
+
+async def iterations(asked: RouteRequest) -> Answer:
+    found = sheet_of(asked)
+    told = [found.iteration(cycle) for cycle in found.cycles]
+    return {"iterations": told, "count": len(told)}
+
+
+async def iteration(asked: RouteRequest) -> Answer:
+    found, wanted = sheet_of(asked), asked.params["iteration"]
+    for cycle in found.cycles:
+        if cycle.name(found.row.run) == wanted:
+            return {"iteration": found.iteration(cycle), "stages": found.stages(cycle)}
+    raise NotFound(f"{found.row.run} has no iteration {wanted[:80]!a}")
+
+
+async def metrics(asked: RouteRequest) -> Answer:
+    row = row_of(asked)
+    until = row.headline.finished_at or asked.context.clock.now_ms()
+    took = (until - row.headline.started_at) / 1_000
+    return {**figures(asked.context.service, row.run), "duration_seconds": took}
+
+
+async def deleted(asked: RouteRequest) -> Answer:
+    row = row_of(asked)
+    return forget(asked.context.service, row.run, by=asked.who.name)
+
+
+# -- steering --------------------------------------------------------------------------------------
+
+
+async def paused(asked: RouteRequest) -> Answer:
+    return await _steered(asked, "pause")
+
+
+async def resumed(asked: RouteRequest) -> Answer:
+    row, body = row_of(asked), asked.body(ResumeBody)
+    if row.headline.status == "cancelled":  # as the system of these routes has it
+        raise Conflict(
+            f"{row.run} was stopped, so it cannot be resumed as a loop",
+            code="wrong-state",
+            hint=f"POST /api/v1/runs/{row.run}/resume resumes it as a run",
+        )
+    await loops_for(asked).resume(row.run, body.changes(), by=asked.who.name)
+    return {"id": row.run, "status": loop_status(asked.context.here.log.row(row.run))}
+
+
+async def stopped(asked: RouteRequest) -> Answer:
+    return await _steered(asked, "stop")
+
+
+async def _steered(asked: RouteRequest, action: str) -> Answer:
+    row = row_of(asked)
+    await loops_for(asked).control(action, row.run)
+    return {"id": row.run, "status": loop_status(asked.context.here.log.row(row.run))}
+
+
+FAMILY = RouteFamily(
+    name="loops",
+    prefix=BASE,
+    refuse=refuse,
+    failure=LoopFailure,
+    routes=(
+        Route(
+            method="GET",
+            path=BASE,
+            handle=listed,
+            need="viewer",
+            say="Loops, newest first, by whichever door they were started",
+            query=LoopsQuery,
+            answer=ManyLoops,
+        ),
+        Route(
+            method="POST",
+            path=BASE,
+            handle=started,
+            need="editor",
+            say="Start a loop from a definition with a goal",
+            body=StartLoopBody,
+            answer=StartedLoop,
+            status=201,
+            again=told_made,
+        ),
+        Route(
+            method="GET",
+            path=f"{BASE}/active/count",
+            handle=active,
+            need="viewer",
+            say="How many loops are running",
+            answer=ActiveCount,
+        ),
+        Route(
+            method="GET",
+            path=f"{BASE}/{{loop}}",
+            handle=shown,
+            need="viewer",
+            say="A loop with its newest iteration",
+            answer=OneLoop,
+        ),
+        Route(
+            method="DELETE",
+            path=f"{BASE}/{{loop}}",
+            handle=deleted,
+            need="editor",
+            say="Forget a loop that has ended",
+            answer=Deleted,
+        ),
+        Route(
+            method="GET",
+            path=f"{BASE}/{{loop}}/history",
+            handle=history,
+            need="viewer",
+            say="Every iteration of a loop with its stages",
+            answer=LoopHistory,
+        ),
+        Route(
+            method="GET",
+            path=f"{BASE}/{{loop}}/metrics",
+            handle=metrics,
+            need="viewer",
+            say="Totals of a loop",
+            answer=Figures,
+        ),
+        Route(
+            method="GET",
+            path=f"{BASE}/{{loop}}/iterations",
+            handle=iterations,
+            need="viewer",
+            say="The iterations of a loop",
+            answer=LoopIterations,
+        ),
+        Route(
+            method="GET",
+            path=f"{BASE}/{{loop}}/iterations/{{iteration}}",
+            handle=iteration,
+            need="viewer",
+            say="One iteration with its stages",
+            answer=OneIteration,
+        ),
+        Route(
+            method="POST",
+            path=f"{BASE}/{{loop}}/pause",
+            handle=paused,
+            need="editor",
+            say="Pause a running loop; the stage under way goes on to its end",
+            answer=Steered,
+        ),
+        Route(
+            method="POST",
+            path=f"{BASE}/{{loop}}/resume",
+            handle=resumed,
+            need="editor",
+            say="Resume a loop; one that failed continues at the iteration that did not finish",
+            body=ResumeBody,
+            answer=Steered,
+        ),
+        Route(
+            method="POST",
+            path=f"{BASE}/{{loop}}/stop",
+            handle=stopped,
+            need="editor",
+            say="End a loop now",
+            answer=Steered,
+        ),
+    ),
+)
+
+
+async def live(asked: RouteRequest) -> Answer:
+    return loops_for(asked).live(row_of(asked).run)
+
+
+async def edited(asked: RouteRequest) -> Answer:
+    run, body = row_of(asked).run, msgspec.to_builtins(asked.body(EditLoopBody))
+    await loops_for(asked).edit(run, edit_of(body), by=asked.who.name)
+    return whole(sheet_of(asked))
+
+
+async def skipped(asked: RouteRequest) -> Answer:
+    run, body = row_of(asked).run, asked.body(NoteBody)
+    changes = ResumeChanges(allow_unknown_cost=body.allow_unknown_cost)
+    await loops_for(asked).skip(run, body.note, by=asked.who.name, changes=changes)
+    return _now(asked)
+
+
+async def retried(asked: RouteRequest) -> Answer:
+    """Only the newest iteration can be tried again."""
+    found, wanted = sheet_of(asked), asked.params["iteration"]
+    run = found.row.run
+    names = [cycle.name(run) for cycle in found.cycles or [found.newest()]]
+    if wanted not in names:
+        raise NotFound(f"{run} has no iteration {wanted[:80]!a}")
+    if wanted != names[-1]:
+        raise Conflict(f"{names[-1]} is the newest iteration of {run}", code="wrong-state")
+    body = asked.body(RetryBody)
+    changes = ResumeChanges(
+        agents=choices(body.agent, body.agents),
+        budget=body.budget,
+        allow_unknown_cost=body.allow_unknown_cost,
+    )
+    await loops_for(asked).retry(run, body.note, by=asked.who.name, changes=changes)
+    return _now(asked)
+
+
+def _now(asked: RouteRequest) -> Answer:
+    row = row_of(asked)
+    return {"id": row.run, "status": loop_status(row)}
+
+
+STEERING_FAMILY = RouteFamily(
+    name="loop steering",
+    prefix=f"{BASE}/",
+    refuse=refuse,
+    failure=LoopFailure,
+    routes=(
+        Route(
+            method="PATCH",
+            path=f"{BASE}/{{loop}}",
+            handle=edited,
+            need="editor",
+            say="Change goal, cap, metadata or labels of a loop that is open",
+            body=EditLoopBody,
+            answer=OneLoop,
+        ),
+        Route(
+            method="GET",
+            path=f"{BASE}/{{loop}}/live",
+            handle=live,
+            need="viewer",
+            say="Where a loop is now, what it has spent, and what happened last",
+            answer=LoopNow,
+        ),
+        Route(
+            method="POST",
+            path=f"{BASE}/{{loop}}/skip-stage",
+            handle=skipped,
+            need="editor",
+            say="Leave out the stage that a loop stopped at",
+            body=NoteBody,
+            answer=Steered,
+        ),
+        Route(
+            method="POST",
+            path=f"{BASE}/{{loop}}/iterations/{{iteration}}/retry",
+            handle=retried,
+            need="editor",
+            say="Try again what a loop stopped at in its newest iteration, with a note",
+            body=RetryBody,
+            answer=Steered,
+        ),
+    ),
+)
+
+
+STREAM = "text/event-stream"
+EVENTS_PER_READ = 500
+GONE = "cancelled"
+
+
+async def events(asked: RouteRequest) -> Answer:
+    """Refused before anything is sent, if there is no such loop."""
+    run = row_of(asked).run
+    after = cursor(asked.request, asked.query(EventsQuery).after)
+    headers = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
+    return StreamingResponse(_stream(asked, run, after), media_type=STREAM, headers=headers)
+
+
+async def _stream(asked: RouteRequest, run: str, after: int) -> AsyncIterator[bytes]:
+    context, seen = asked.context, 0
+    log, wait = context.here.log, context.serving.limits.recheck_seconds
+    moves = StageMoves(context.service.plan(log.read(run, limit=1)[0].fact))
+    yield b"retry: 1000\n\n" + _event("connected", {"loop_id": run})
+    try:
+        while not context.closing.is_set() and context.people.still(asked.who):
+            facts = log.read(run, after=seen, limit=EVENTS_PER_READ)
+            found = [move for one in facts if (move := moves.take(one)) is not None]
+            frames = [_moved(move) for move in found if move.seq > after]
+            if facts and facts[-1].seq > after:
+                frames.append(_event("activity", {"cursor": facts[-1].seq}, seq=facts[-1].seq))
+            if frames:
+                yield b"".join(frames)
+            seen = facts[-1].seq if facts else seen
+            row = log.row(run)
+            if seen >= row.version and row.headline.status not in OPEN_STATUSES:
+                yield _event("done", {"status": loop_status(row), "reason": row.headline.reason})
+                return
+            if not await context.feed.moved(run, seen, wait):
+                yield b": still here\n\n"
+    except NotFound:  # somebody has deleted it meanwhile
+        yield _event("done", {"status": GONE, "reason": "deleted"})
+
+
+def _moved(move: Move) -> bytes:
+    told: dict[str, JsonValue] = {
+        "iteration": move.iteration,
+        "stage_index": move.index,
+        "role": move.role,
+        "status": move.status,
+    }
+    return _event("stage_changed", told, seq=move.seq)
+
+
+def _event(name: str, value: object, *, seq: int | None = None) -> bytes:
+    number = b"" if seq is None else b"id: %d\n" % seq
+    return number + b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(value))
+
+
+LOOP_EVENTS_FAMILY = RouteFamily(
+    name="loop events",
+    prefix=f"{BASE}/",
+    refuse=refuse,
+    failure=LoopFailure,
+    routes=(
+        Route(
+            method="GET",
+            path=f"{BASE}/{{loop}}/events",
+            handle=events,
+            need="viewer",
+            say="What happens to a loop, as server-sent events, until it has ended",
+            query=EventsQuery,
+            streams=True,
+        ),
+    ),
+)

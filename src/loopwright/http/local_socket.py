@@ -1,0 +1,235 @@
+"""The Unix socket on which commands of this machine ask the server to drive runs.
+
+`data_directory` describes the messages. A command that reads slowly misses live text and change
+notices, but no event, because it reads events from the log.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
+
+import msgspec
+
+from loopwright import __version__
+from loopwright.errors import (
+    Conflict,
+    LoopwrightError,
+    NotAllowed,
+    NotFound,
+    ServerFailed,
+    StorageError,
+)
+from loopwright.http.context import Context
+from loopwright.operations.child_runs import (
+    check_wall,
+    find_unix_peer,
+    inside_run_error,
+    record_refusal,
+)
+from loopwright.operations.data_directory import (
+    PROTOCOL,
+    SOCKET,
+    TEXT_CHARS,
+    DriveAccepted,
+    DriveRefused,
+    DriveRequest,
+    DriveTrouble,
+    FromServer,
+    Heartbeat,
+    Hello,
+    LiveTextSent,
+    RunMoved,
+    as_line,
+    keys_of,
+    limits_of,
+    path_of,
+    socket_path,
+)
+from loopwright.ports import OPEN_STATUSES, Delta
+from loopwright.workers.background_tasks import NAME
+
+_LOG = logging.getLogger(NAME)
+BEHIND_BYTES = 1_000_000  # of a command that does not read
+LOOK_SECONDS = 1.0
+BEAT_LOOKS = 5
+BACKLOG = 128
+MOST = 200  # commands at once
+ASKED_BYTES = 4_096  # of what a command says
+
+
+@asynccontextmanager
+async def serve_local_socket(context: Context) -> AsyncIterator[bool]:
+    """Listen in the home for as long as this lasts. Where that cannot be, which is the answer,
+    commands work without.
+    """
+    home = context.settings.home
+    visits: set[Visit] = set()
+
+    async def visited(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        visit = Visit(context, reader, writer)
+        if len(visits) >= MOST:
+            visit.end()
+            return
+        visits.add(visit)
+        try:
+            await visit.serve()
+        finally:
+            visits.discard(visit)
+
+    try:
+        sock = _bound(context)
+    except OSError as error:
+        _LOG.warning("commands of %s work without this server: %s", home, error)
+        yield False
+        return
+    server = await asyncio.start_unix_server(visited, sock=sock, backlog=BACKLOG, limit=ASKED_BYTES)
+    try:
+        yield True
+    finally:
+        server.close()
+        for visit in list(visits):
+            visit.end()
+        with contextlib.suppress(OSError), socket_path(home) as path:
+            os.unlink(path)
+
+
+def _bound(context: Context) -> socket.socket:
+    """The socket; we are the only server of this home, so one that lies there is a dead one's."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with socket_path(context.settings.home) as path:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            sock.bind(path)
+            os.chmod(path, 0o600)  # before anybody can connect
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+class Visit:
+    """One command at the door."""
+
+    def __init__(
+        self, context: Context, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self._context = context
+        self._reader = reader
+        self._writer = writer
+        self._runs: set[str] = set()
+        self._troubles = context.here.driver.problem_count
+
+    async def serve(self) -> None:
+        """Answer until one of both leaves."""
+        here = self._context.here
+        ends = [self._context.feed.hear(self._moved), here.bus.listen(self._said)]
+        looking = asyncio.ensure_future(self._look())
+        try:
+            if not _is_ours(self._writer) or self._is_agent():
+                return
+            path, keys = path_of(os.environ), keys_of(os.environ)
+            limits = limits_of(self._context.settings)
+            self._tell(Hello(PROTOCOL, __version__, os.getpid(), path, keys, limits))
+            while line := await self._reader.readline():
+                self._drive(msgspec.json.decode(line, type=DriveRequest).run)
+                await self._writer.drain()  # whoever does not read is not heard either
+        except (OSError, ValueError, msgspec.DecodeError, msgspec.ValidationError) as error:
+            _LOG.info("a command of this home left: %s", error)
+        finally:
+            looking.cancel()
+            for end in ends:
+                end()
+            self.end()
+
+    def _is_agent(self) -> bool:
+        """Whether a program of a run connects; it is told why it is refused."""
+        inside = find_unix_peer(self._writer.get_extra_info("socket"))
+        if inside is None:
+            return False
+        at = self._context.clock.now_ms()
+        record_refusal(self._context.cards, inside, SOCKET, at=at, via="socket")
+        error = inside_run_error(inside, "use the socket of the data directory")
+        self._tell(DriveRefused("", NotAllowed.__name__, error.code, error.message, error.hint))
+        return True
+
+    def end(self) -> None:
+        """Hang up, also on one who never read what was said."""
+        if self._writer.transport.get_write_buffer_size():
+            self._writer.transport.abort()
+        self._writer.close()
+
+    def _drive(self, run: str) -> None:
+        try:
+            if self._context.closing.is_set():
+                raise Conflict("the server is about to stop", code="draining")
+            status = self._context.here.log.row(run).headline.status
+            self._runs.add(run)
+            if status in OPEN_STATUSES:
+                self._check_wall(run)
+                self._context.here.driver.wake(run)
+        except LoopwrightError as error:
+            told = DriveRefused(run, type(error).__name__, error.code, error.message, error.hint)
+            self._tell(told)
+        except Exception:
+            _LOG.exception("%s cannot be driven for a command", run[:80])
+            words = "the server failed; its log tells more"
+            self._tell(DriveRefused(run, ServerFailed.__name__, ServerFailed.code, words))
+        else:
+            self._tell(DriveAccepted(run))
+            self._moved(run)
+
+    def _check_wall(self, run: str) -> None:
+        """Who asks may be behind the wall, and we are not; what is to end may end here."""
+        try:
+            check_wall(self._context.here.log, run, None)
+        except Conflict:
+            if self._context.service.state(run).cancel is None:
+                raise
+
+    def _moved(self, run: str) -> None:
+        if run in self._runs and not self._is_behind():
+            with contextlib.suppress(StorageError, NotFound):
+                self._tell(RunMoved(run, self._context.here.log.version(run)))
+
+    def _said(self, delta: Delta) -> None:
+        if delta.run in self._runs and not self._is_behind():
+            text = delta.text[:TEXT_CHARS]
+            self._tell(LiveTextSent(delta.run, delta.effect, delta.kind, text))
+
+    async def _look(self) -> None:
+        """Tell what keeps runs from going on."""
+        driver = self._context.here.driver
+        for looks in count(1):
+            if not looks % BEAT_LOOKS and not self._is_behind():
+                self._tell(Heartbeat())
+            new, self._troubles = driver.problem_count - self._troubles, driver.problem_count
+            for run, problem in driver.problems[-new:] if new else ():
+                if run in self._runs:
+                    self._tell(DriveTrouble(run, str(problem)))
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _is_behind(self) -> bool:
+        return self._writer.transport.get_write_buffer_size() > BEHIND_BYTES
+
+    def _tell(self, message: FromServer) -> None:
+        if not self._writer.is_closing():
+            self._writer.write(as_line(message))
+
+
+def _is_ours(writer: asyncio.StreamWriter) -> bool:
+    """Whether whoever connects is whoever runs this server, or root; the socket's rights say the
+    same, and a system may ignore those.
+    """
+    if not hasattr(socket, "SO_PEERCRED"):
+        return True
+    sock = writer.get_extra_info("socket")
+    size = struct.calcsize("3i")
+    _, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    return uid in (0, os.getuid())

@@ -1,0 +1,428 @@
+"""Requests: the types that declare routes, and reading of bodies, queries, pages and files.
+
+Bodies are limited in bytes and time, and JSON is read strictly. Control characters in texts are
+refused: NUL cannot be passed to a program, and others control terminals and break log lines.
+Tabs, line ends and page breaks are allowed. Files sent with a definition are never written to
+disk; still each path must be one that could be read below a folder.
+
+A page cursor names the last entry of a page, not its position, so entries that are added or
+removed meanwhile are neither skipped nor repeated.
+"""
+
+import asyncio
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import (
+    Annotated,
+    ClassVar,
+    Generic,
+    Literal,
+    NamedTuple,
+    TypeAlias,
+    TypeVar,
+    get_type_hints,
+)
+
+import msgspec
+from starlette.datastructures import Headers, QueryParams
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from loopwright.http.context import Context, RequestLimits
+from loopwright.http.responses import RequestRefusal, bad_json
+from loopwright.operations.accounts.access import Principal, Role
+from loopwright.operations.definition_files import is_path
+from loopwright.operations.problems import ProblemReport
+from loopwright.syntax.document import check_text
+
+Need: TypeAlias = Literal["open", "signed"] | Role
+"""Who may use a route: everybody, whoever signs with a secret that the handler knows, or somebody
+with at least this role.
+"""
+
+Method: TypeAlias = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+Answer: TypeAlias = object
+"""A response, or a value that is written as JSON; None is an answer without content."""
+
+Handler: TypeAlias = Callable[["RouteRequest"], Awaitable[Answer]]
+Refuse: TypeAlias = Callable[[ProblemReport, Mapping[str, str]], Response]
+
+_Struct = TypeVar("_Struct", bound=msgspec.Struct)
+_PARAMETER = re.compile(r"\{(\w+)\}")
+
+
+class Body(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What a request carries; a field that it does not have is refused, and so are control
+    characters in texts, but for those of the fields that are `free`.
+    """
+
+    free: ClassVar[tuple[str, ...]] = ()
+
+
+class Query(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What stands behind the question mark; a name that it does not have is refused."""
+
+
+class OptionalBody(Body):
+    """What a request may carry, or not."""
+
+
+class NoBody(OptionalBody):
+    """Nothing, or an empty object."""
+
+
+class NoQuery(Query):
+    """No parameters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteRequest:
+    """A request that was let through: who asks, and for what."""
+
+    context: Context
+    request: Request
+    route: "Route"
+    params: Mapping[str, str]
+    _who: Principal | None = None
+    _body: Body = field(default_factory=NoBody)
+    _query: Query = field(default_factory=NoQuery)
+    raw: bytes = b""
+
+    @property
+    def who(self) -> Principal:
+        """Whoever asks; only where the route needs somebody."""
+        assert self._who is not None, "the route is open to everybody"
+        return self._who
+
+    def body(self, kind: type[_Struct]) -> _Struct:
+        assert isinstance(self._body, kind)
+        return self._body
+
+    def query(self, kind: type[_Struct]) -> _Struct:
+        assert isinstance(self._query, kind)
+        return self._query
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """One row of the table."""
+
+    method: Method
+    path: str
+    handle: Handler
+    need: Need
+    say: str
+    body: type[Body] = NoBody
+    query: type[Query] = NoQuery
+    answer: object = None  # the type of what is answered, for the description of the API
+    status: int = 200
+    also: Sequence[int] = ()  # further statuses, with the same shape; 204 has none
+    media: str = "application/json"
+    streams: bool = False  # whether it is answered by server-sent events, instead or as well
+    takes: str | None = None  # the media type of a body that the handler reads as it is
+    body_bytes: int | None = None  # where it is less or more than elsewhere
+    body_seconds: float | None = None
+    repeatable: bool = True  # whether an Idempotency-Key counts
+    again: Callable[["RouteRequest", str], Awaitable[Answer]] | None = None
+    """The answer for something that was made, by its name, where the first answer was lost."""
+    pattern: re.Pattern[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        template = _PARAMETER.sub(r"(?P<\1>[^/]+)", re.sub(r"[.]", r"\\.", self.path))
+        object.__setattr__(self, "pattern", re.compile(template))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """An application of its own below a path. Host, Origin and sizes are seen to before it; who
+    asks, and what they may do, it must see to itself with `Context.access`.
+    """
+
+    path: str
+    make: Callable[[Context], ASGIApp]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteFamily:
+    """Routes that belong together: they share how errors look and what lives with the server."""
+
+    name: str
+    prefix: str  # paths below it that no route has are refused in the shape of this family
+    routes: Sequence[Route] = ()
+    refuse: Refuse | None = None  # None: problem+json
+    failure: type[msgspec.Struct] | None = None  # what `refuse` writes; None: problem details
+    mounts: Sequence[Mount] = ()
+    living: Callable[[Context], AbstractAsyncContextManager[None]] | None = None
+
+
+MOST = 1_000
+_Entry = TypeVar("_Entry")
+
+
+class PageQuery(Query):
+    """Which page of a list, and how much of it."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST)] = MOST
+    cursor: str | None = None
+
+
+class ListPage(NamedTuple, Generic[_Entry]):
+    """Some entries of a list, and the cursor of those that follow; None: these are the last."""
+
+    entries: list[_Entry]
+    next: str | None
+
+
+def paged(
+    asked: RouteRequest, kind: str, found: Iterable[_Entry], place: Callable[[_Entry], str]
+) -> ListPage[_Entry]:
+    """The page of a list that is asked for, in the order of its places."""
+    query, cursors = asked.query(PageQuery), asked.context.cursors
+    after = "" if query.cursor is None else cursors.place(kind, query.cursor)
+    left = sorted((one for one in found if place(one) > after), key=place)
+    page = left[: query.limit]
+    more = cursors.after(kind, place(page[-1])) if len(left) > query.limit else None
+    return ListPage(page, more)
+
+
+def newest_first(at: int | None, name: str) -> str:
+    """The place of an entry in a list that begins with the newest."""
+    return f"{10**15 - (at or 0):016d} {name}"
+
+
+def oldest_first(at: int, name: str) -> str:
+    """The place of an entry in a list that begins with the oldest."""
+    return f"{at:016d} {name}"
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]")
+BAD = "bad-character"
+
+
+def check_texts(value: object, free: Collection[str] = ()) -> None:
+    """Refuse a control character anywhere in a value, but for the fields that are `free`."""
+    for pointer, text in _texts(value, free):
+        found = _CONTROL.search(text)
+        if found is not None:
+            said = f"U+{ord(found[0]):04X} is a control character, and cannot stand in a text"
+            raise RequestRefusal(
+                422,
+                BAD,
+                f"{pointer or 'the text'}: {said}",
+                hint="leave it out; tabs and line ends are fine",
+                errors=[{"pointer": pointer, "code": BAD, "message": said}],
+            )
+
+
+def _texts(value: object, free: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Every text in a value and where it stands; nesting costs no recursion."""
+    left: list[tuple[str, object]] = [("", value)]
+    while left:
+        pointer, one = left.pop()
+        if isinstance(one, str):
+            yield pointer, one
+        elif isinstance(one, dict):
+            for name, inner in one.items():
+                yield pointer, name
+                if pointer or name not in free:
+                    left.append((f"{pointer}/{name[:80]}", inner))
+        elif isinstance(one, list):
+            left += [(f"{pointer}/{n}", inner) for n, inner in enumerate(one)]
+
+
+_B = TypeVar("_B", bound=Body)
+_Q = TypeVar("_Q", bound=Query)
+_UNKNOWN = re.compile(r"unknown field `([^`]*)`")
+_PLACE = re.compile(r" - at `\$([^`]*)`$")
+_STEP = re.compile(r"\[(\d+)\]")
+LONGEST_INT = 1_000
+
+
+async def read_body(request: Request, limits: RequestLimits, most: int) -> bytes:
+    """The body, whole; refused when it is too large, too slow or packed."""
+    headers = request.headers
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        raise RequestRefusal(
+            415, "packed-body", "a packed body is not taken", hint="send it as it is"
+        )
+    declared = headers.get("content-length", "0")
+    if not declared.isdigit() or int(declared) > most:
+        raise _too_large(most)
+    try:
+        async with asyncio.timeout(limits.body_seconds):
+            return await _collect(request, most)
+    except TimeoutError as error:
+        raise RequestRefusal(
+            408,
+            "too-slow",
+            f"the body was not there within {limits.body_seconds:g} seconds",
+            headers={"Connection": "close"},
+        ) from error
+    except ClientDisconnect as error:
+        raise RequestRefusal(400, "cut-off", "the body ended too early") from error
+
+
+async def _collect(request: Request, most: int) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > most:
+            raise _too_large(most)
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _too_large(most: int) -> RequestRefusal:
+    return RequestRefusal(
+        413,
+        "too-large",
+        f"a body has at most {most:,} bytes here",
+        headers={"Connection": "close"},
+    )
+
+
+def parse_body(raw: bytes, headers: Headers, kind: type[_B]) -> _B:
+    """The body as the route wants it."""
+    if not raw and issubclass(kind, OptionalBody):
+        return kind()
+    media = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media != "application/json":
+        raise RequestRefusal(
+            415, "not-json", "the body must be JSON", hint="send Content-Type: application/json"
+        )
+    value = strict_json(raw)
+    if not isinstance(value, dict):
+        raise RequestRefusal(422, "bad-field", "the body must be a JSON object")
+    try:
+        body = msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise unfit(str(error), "unknown-field") from error
+    check_texts(value, kind.free)
+    return body
+
+
+def strict_json(raw: bytes) -> object:
+    """JSON as its standard has it: no key twice, no NaN, no number without end."""
+    if not raw.strip():
+        raise bad_json("it is empty")
+    try:
+        text = raw.decode("utf-8")
+        value: object = json.loads(
+            text,
+            object_pairs_hook=_once,
+            parse_constant=_no_constant,
+            parse_float=_float,
+            parse_int=_int,
+        )
+        if "\\ud" in text.lower():  # half of a pair is no text, and could be kept nowhere
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
+    except UnicodeDecodeError as error:
+        raise bad_json("it is no UTF-8") from error
+    except UnicodeEncodeError as error:
+        raise bad_json("a sign in it is only half there") from error
+    except RecursionError as error:
+        raise bad_json("it is nested too deep") from error
+    except ValueError as error:
+        raise bad_json(str(error)[:200]) from error
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"{twice[:80]!a} stands twice")
+    return found
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(f"{name} is no number")
+
+
+def _float(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):  # it would be kept as null
+        raise ValueError(f"the number {digits[:20]} is too large")
+    return value
+
+
+def _int(digits: str) -> int:
+    if len(digits) > LONGEST_INT:
+        raise ValueError(f"a number in it has more than {LONGEST_INT} digits")
+    return int(digits)
+
+
+def parse_query(params: QueryParams, kind: type[_Q]) -> _Q:
+    """The parameters as the route wants them."""
+    many = {name for name, hint in get_type_hints(kind).items() if "tuple" in str(hint)}
+    given: dict[str, object] = {}
+    for name in params:
+        values = params.getlist(name)
+        if name in many:
+            given[name] = [one for value in values for one in value.split(",")]
+        elif len(values) > 1:
+            raise RequestRefusal(422, "given-twice", f"{name[:80]!a} is given twice")
+        else:
+            given[name] = values[0]
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise unfit(str(error), "unknown-filter") from error
+
+
+def unfit(message: str, unknown: str) -> RequestRefusal:
+    """What does not fit, with where it stands."""
+    place = _PLACE.search(message)
+    pointer = _pointer(place[1]) if place else ""
+    words = message[: place.start()] if place else message
+    found = _UNKNOWN.search(words)
+    if found:
+        name = found[1][:80]
+        return RequestRefusal(
+            422,
+            unknown,
+            f"{name!a} is not known here",
+            errors=[{"pointer": f"{pointer}/{name}", "code": unknown, "message": "unknown"}],
+        )
+    said = f"{words[:1].lower()}{words[1:]}"
+    return RequestRefusal(
+        422,
+        "bad-field",
+        f"{pointer or 'the request'}: {said}",
+        errors=[{"pointer": pointer, "code": "bad-field", "message": said}],
+    )
+
+
+def _pointer(path: str) -> str:
+    """`.a[0].b` as `/a/0/b`; which key of a mapping it was, nobody says."""
+    return _STEP.sub(r"/\1", path.replace("[...]", "")).replace(".", "/")
+
+
+LONGEST_PATH = 500
+OUTSIDE = "outside-workspace"
+
+
+def sent_files(files: Mapping[str, str]) -> dict[str, bytes]:
+    """The files as they are read; refused where a path is none."""
+    for path in files:
+        _check(path)
+    return {path: text.encode() for path, text in files.items()}
+
+
+def _check(path: str) -> None:
+    shown = f"files: {path[:80]!a}"
+    hidden = "a line end or a tab" if "\n" in path or "\t" in path else check_text(path)
+    if hidden:
+        raise RequestRefusal(422, BAD, f"{shown} holds {hidden}")
+    if not is_path(path):
+        hint = "name files as the definition does: prompts/review.md"
+        raise RequestRefusal(422, OUTSIDE, f"{shown} is no path below a folder", hint=hint)
+    if len(path) > LONGEST_PATH:
+        raise RequestRefusal(422, OUTSIDE, f"{shown}: a path has at most {LONGEST_PATH} characters")

@@ -1,0 +1,216 @@
+"""Responses: JSON, problems as in RFC 9457, common headers, and refusals by the server itself."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import msgspec
+from starlette.responses import Response
+
+from loopwright.errors import LoopwrightError, StorageError
+from loopwright.operations.problems import ProblemReport, known_problem, neutral
+from loopwright.workers.notifiers import LinkOver
+
+JSON = "application/json"
+LONGEST = 200  # of a path, in the record and in a refusal
+PROBLEM = "application/problem+json"
+SECURITY: dict[str, str] = {
+    "Content-Security-Policy": (
+        "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; "
+        "connect-src 'self'; object-src 'none'; base-uri 'self'; form-action 'self'; "
+        "frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+_ID = b"x-request-id"
+_EVERY = [
+    (name.lower().encode(), value.encode())
+    for name, value in {**SECURITY, "Cache-Control": "no-store"}.items()
+]
+
+
+def as_response(value: object, status: int) -> Response:
+    """What a handler returned, as it is sent."""
+    if isinstance(value, Response):
+        return value
+    if value is None:
+        return Response(status_code=204)
+    return Response(msgspec.json.encode(value), status, media_type=JSON)
+
+
+def as_problem(
+    problem: ProblemReport, headers: Mapping[str, str], asked: tuple[str, str]
+) -> Response:
+    """A refusal in our own shape; `asked` is the path and the id of the request."""
+    about = {"instance": asked[0][:LONGEST], "trace_id": asked[1]}
+    body = msgspec.json.encode({**problem.as_dict(), **about})
+    return Response(body, problem.status, headers=dict(headers), media_type=PROBLEM)
+
+
+def secured(response: Response, request_id: str) -> Response:
+    """The response with what every one has."""
+    response.raw_headers = secured_headers(response.raw_headers, request_id)
+    return response
+
+
+def secured_headers(
+    headers: Iterable[tuple[bytes, bytes]], request_id: str
+) -> list[tuple[bytes, bytes]]:
+    """The headers of a response, and those that every one has."""
+    found = [(name.lower(), value) for name, value in headers if name.lower() != _ID]
+    there = {name for name, _ in found}
+    return [*found, *(pair for pair in _EVERY if pair[0] not in there), (_ID, request_id.encode())]
+
+
+DATA_DIRECTORY = "(data directory)"
+ODD_PATH = "odd-path"
+KEY_REUSED = "key-reused"
+UNFIT = (
+    "archive-too-big",
+    "unsafe-archive",
+    "bad-agent-name",
+    "bad-definition-name",
+    "bad-level",
+    "indirect-agent",
+    "relative-agent",
+    "bad-hook-name",
+    "bad-url",
+    "private-address",
+    "bad-user-name",
+    "bad-password",
+    "unknown-user-role",
+)
+"""Understood, and not good enough: on the command line wrong usage, here 422."""
+
+TITLES = {
+    400: "The request cannot be understood",
+    401: "Not signed in",
+    403: "Not allowed",
+    404: "There is no such thing",
+    405: "Not by this method",
+    408: "The request took too long",
+    409: "The state does not allow it",
+    410: "It is gone",
+    412: "It was changed meanwhile",
+    413: "The request is too large",
+    414: "The address is too long",
+    416: "There is no such part",
+    415: "This kind of content is not taken",
+    422: "The request is not valid",
+    428: "A condition is required",
+    429: "Too many requests",
+    431: "The headers are too large",
+    500: "Something unexpected happened",
+    503: "Not now",
+}
+
+
+class RequestRefusal(LoopwrightError):
+    """A request that gets no further; `status` is of HTTP."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        hint: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        errors: list[dict[str, str | int | None]] | None = None,
+    ) -> None:
+        super().__init__(message, code=code, hint=hint)
+        self.status = status
+        self.headers = dict(headers or {})
+        self.errors = errors or []
+
+
+def problem_of(error: LoopwrightError, *, flags: bool = False) -> ProblemReport:
+    """The problem that any error of the product stands for, with its status. `flags`: parameters
+    are written as options of the command line.
+    """
+    if isinstance(error, RequestRefusal):
+        return ProblemReport(
+            exit=1,
+            status=error.status,
+            code=error.code,
+            title=TITLES.get(error.status, "Refused"),
+            detail=error.message,
+            hint=error.hint,
+            errors=error.errors,
+        )
+    problem = known_problem(error) if flags else neutral(known_problem(error))
+    if isinstance(error, LinkOver):
+        return replace(problem, status=410, title=TITLES[410])
+    if isinstance(error, StorageError):  # where the data lies is nobody's business outside
+        return replace(
+            problem, detail=f"the data cannot be used just now ({error.code})", hint=None
+        )
+    return replace(problem, status=422) if error.code in UNFIT else problem
+
+
+def without_paths(problem: ProblemReport, paths: Sequence[str]) -> ProblemReport:
+    """The problem without these paths: where the data is kept is told nobody outside."""
+
+    def cleaned(text: str) -> str:
+        for path in paths:
+            text = text.replace(path, DATA_DIRECTORY)
+        return text
+
+    errors = [
+        {key: cleaned(value) if isinstance(value, str) else value for key, value in one.items()}
+        for one in problem.errors
+    ]
+    hint = None if problem.hint is None else cleaned(problem.hint)
+    return replace(problem, detail=cleaned(problem.detail), hint=hint, errors=errors)
+
+
+def headers_of(error: LoopwrightError, status: int) -> dict[str, str]:
+    """Headers that belong to a refusal."""
+    if isinstance(error, RequestRefusal):
+        return error.headers
+    if status == 401:
+        return {"WWW-Authenticate": "Bearer"}
+    return {"Retry-After": "5"} if status == 503 else {}
+
+
+def unfit_is_bad(problem: ProblemReport) -> int:
+    """The status of a refusal in families where what does not fit is 400. That a key was used for
+    something else is no matter of what the request says, and stays 422.
+    """
+    return 400 if problem.status == 422 and problem.code != KEY_REUSED else problem.status
+
+
+def assistant_refusal(problem: ProblemReport) -> str:
+    """The text of a refusal about assistants, with its remedy if the caller can use it: the same
+    over HTTP and the socket.
+    """
+    hint = problem.hint if unfit_is_bad(problem) in (400, 409) else None
+    return f"{problem.detail} ({hint})" if hint else problem.detail
+
+
+def bad_json(why: str) -> RequestRefusal:
+    return RequestRefusal(400, "bad-json", f"the body is no JSON: {why}")
+
+
+def no_route(path: str) -> RequestRefusal:
+    hint = "/openapi.json lists every route"
+    return RequestRefusal(404, "not-found", f"nothing is served at {path[:200]!a}", hint=hint)
+
+
+def odd_path(path: str) -> RequestRefusal:
+    """A path that could be taken for another one."""
+    return RequestRefusal(404, "odd-path", f"nothing is served at {path[:200]!a}")
+
+
+def answer_lost(action: str, subject: str) -> RequestRefusal:
+    """A repeated request that was done, and whose answer nobody kept."""
+    return RequestRefusal(
+        409,
+        "answer-lost",
+        f"this was done ({action} {subject}), and the server ended before it could answer",
+        hint="look at it; there is no need to ask again",
+    )

@@ -1,0 +1,361 @@
+"""Events of a run as a stream of server-sent events or as pages of JSON, from the same log."""
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from loopwright.errors import StorageError
+from loopwright.http.context import Context, RequestLimits
+from loopwright.http.requests import Answer, Query, Route, RouteFamily, RouteRequest
+from loopwright.http.responses import RequestRefusal
+from loopwright.kernel.events import RunFinished
+from loopwright.model.record import JsonValue
+from loopwright.operations.response_types import EventPage
+from loopwright.operations.run_tail import read_live_text
+from loopwright.ports import OPEN_STATUSES, Delta, NumberedEvent
+from loopwright.views.event_records import fact_on_wire
+from loopwright.views.progress import Progress
+
+AT_ONCE = 500
+RETRY_MS = 1_000
+RELAY_S = 0.5  # between looks at which process drives a run
+MOST_TEXTS = 200  # pieces of text that wait for a client
+TEXT_CHARS = 10_000  # of one of them
+STREAM = "text/event-stream"
+BEAT = b": still here\n\n"
+EARLY = 0.95  # of the time that is promised, so that it holds where there is much to do as well
+HEADERS = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOptions:
+    """How facts are told in a stream."""
+
+    after: int  # what has a number up to this is known already
+    told: Callable[[NumberedEvent], object]  # what is sent for a fact; None: nothing
+    whole: bool = False  # whether it has to see the facts up to `after` as well
+    follow: bool = True  # else the stream ends with what there is now, and says so
+    frame: Callable[[int, Any], bytes] | None = None  # how that is written; None: as data alone
+    now: Callable[[], float] = time.monotonic
+    text: bool = False  # whether what agents write is sent, too, as events without a number
+    tail: bool = False  # with the end of what the call under way has written before
+
+
+class LiveTextBuffer:
+    """What agents write in a run, until it is sent. A slow client misses the oldest of it."""
+
+    def __init__(self, run: str, *, held: bool = False) -> None:
+        self.run = run
+        self.is_held = held
+        self._waiting: deque[bytes] = deque(maxlen=MOST_TEXTS)
+        self.came = asyncio.Event()
+
+    def take(self, delta: Delta) -> None:
+        if delta.run == self.run:
+            value = {
+                "kind": "delta",
+                "run": delta.run,
+                "effect": delta.effect,
+                "said": delta.kind,
+                "text": delta.text[-TEXT_CHARS:],
+            }
+            self._waiting.append(_event("delta", value))
+            self.came.set()
+
+    def start_with(self, tail: Delta | None) -> None:
+        """Hold back no longer; the end of what was written before has everything that waits."""
+        self.is_held = False
+        if tail is not None:
+            self._waiting.clear()
+            self.take(tail)
+
+    def frames(self) -> bytes:
+        if self.is_held:
+            return b""
+        found = b"".join(self._waiting)
+        self._waiting.clear()
+        self.came.clear()
+        return found
+
+
+class StreamPause:
+    """How long nothing was said on a line: a comment must say in time that it is alive."""
+
+    def __init__(self, limits: RequestLimits, now: Callable[[], float] = time.monotonic) -> None:
+        self._most, self._recheck = limits.heartbeat_seconds * EARLY, limits.recheck_seconds
+        self._now, self._since = now, now()
+
+    def over(self) -> None:
+        """Something was said."""
+        self._since = self._now()
+
+    @property
+    def too_long(self) -> bool:
+        return self._left() <= 0
+
+    @property
+    def patience(self) -> float:
+        """For how many seconds something may be waited for, before anything has to be done."""
+        return max(0.0, min(self._recheck, self._left()))
+
+    def _left(self) -> float:
+        return round(self._since + self._most - self._now(), 3)
+
+
+async def stream(asked: RouteRequest, run: str, telling: StreamOptions) -> AsyncIterator[bytes]:
+    """Everything after a number, then what comes, until the run has ended or somebody leaves."""
+    yield f"retry: {RETRY_MS}\n\n".encode()
+    version = asked.context.here.log.version(run)
+    if telling.after > version:
+        yield _event("resync", {"run": run, "seq": version})
+        return
+    written = LiveTextBuffer(run, held=telling.tail)
+    end = asked.context.here.bus.listen(written.take) if telling.text else None
+    relays = [_relay(asked.context, written, tail=telling.tail)] if telling.text else []
+    tasks = [asyncio.ensure_future(one) for one in relays]
+    try:
+        async for frame in _stream(asked, run, telling, written):
+            yield frame
+    finally:
+        if end is not None:
+            end()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _relay(context: Context, written: LiveTextBuffer, *, tail: bool) -> None:
+    """Take in what agents write in a run that another process of this machine drives."""
+    here = context.here
+    while True:
+        owner = here.log.row(written.run).owner
+        if owner is not None and owner.token != here.driver.token and here.log.alive(owner):
+            live = read_live_text(context.settings.home, owner.token, written.run, tail=tail)
+            async with contextlib.aclosing(live) as deltas:
+                async for delta in deltas:
+                    if not tail or await _is_under_way(context, delta):
+                        written.take(delta)
+                    tail = False
+        await asyncio.sleep(RELAY_S)
+
+
+async def _moved(
+    context: Context, seen: int, seconds: float, written: LiveTextBuffer, *, text: bool
+) -> None:
+    """Wait for an event of the run or, with `text`, for text."""
+    if not text:
+        await context.feed.moved(written.run, seen, seconds)
+        return
+    moved = asyncio.ensure_future(context.feed.moved(written.run, seen, seconds))
+    came = asyncio.ensure_future(written.came.wait())
+    try:
+        await asyncio.wait({moved, came}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in (moved, came):
+            one.cancel()
+        await asyncio.gather(moved, came, return_exceptions=True)
+
+
+async def _stream(
+    asked: RouteRequest, run: str, telling: StreamOptions, written: LiveTextBuffer
+) -> AsyncIterator[bytes]:
+    context, log = asked.context, asked.context.here.log
+    quiet = StreamPause(context.serving.limits, telling.now)
+    seen = 0 if telling.whole else telling.after
+    while not context.closing.is_set() and context.people.still(asked.who):
+        if frames := written.frames():
+            yield frames
+            quiet.over()
+        facts = _read(context, run, seen)
+        if frames := b"".join(_frame(one, telling) for one in facts):
+            yield frames
+            quiet.over()
+        if facts:
+            seen = facts[-1].seq
+            await asyncio.sleep(0)  # others have their turn
+        if seen >= log.version(run):
+            if not telling.follow:
+                yield _event("end", {"run": run, "seq": seen})
+                return
+            if _ended(context, run, facts):
+                return
+            if written.is_held:  # until the events that led to the text were sent
+                await _release(context, written)
+                continue
+        await _moved(context, seen, quiet.patience, written, text=telling.text)
+        if quiet.too_long:
+            yield BEAT
+            quiet.over()
+
+
+async def _release(context: Context, written: LiveTextBuffer) -> None:
+    """Send text from now on, first the end of what the call under way has written."""
+    tail = context.here.live.tail(written.run)
+    is_open = tail is not None and await _is_under_way(context, tail)
+    written.start_with(tail if is_open else None)
+
+
+async def _is_under_way(context: Context, delta: Delta) -> bool:
+    """Whether the call that wrote a text has not ended."""
+    picture = await context.gallery.picture(delta.run)
+    return delta.effect in picture.state.pending
+
+
+async def facts_of(context: Context, run: str, after: int = 0) -> AsyncIterator[NumberedEvent]:
+    """All facts of a run that there are now, above a number; a run without any is damaged."""
+    first = context.here.log.row(run).run
+    facts = context.here.log.read(first, after=after, limit=AT_ONCE)
+    if not facts and not after:
+        facts = context.service.facts(first)
+    while facts:
+        for one in facts:
+            yield one
+        await asyncio.sleep(0)  # others have their turn
+        facts = context.here.log.read(run, after=facts[-1].seq, limit=AT_ONCE)
+
+
+def _read(context: Context, run: str, after: int) -> list[NumberedEvent]:
+    try:
+        return context.here.log.read(run, after=after, limit=AT_ONCE)
+    except StorageError as error:
+        if error.code == "damaged":
+            raise
+        return []
+
+
+def _ended(context: Context, run: str, newest: list[NumberedEvent]) -> bool:
+    if newest:
+        return isinstance(newest[-1].fact, RunFinished)
+    return context.here.log.row(run).headline.status not in OPEN_STATUSES
+
+
+def _frame(numbered: NumberedEvent, telling: StreamOptions) -> bytes:
+    told = telling.told(numbered)
+    if told is None or numbered.seq <= telling.after:
+        return b""
+    if telling.frame is not None:
+        return telling.frame(numbered.seq, told)
+    return b"id: %d\ndata: %s\n\n" % (numbered.seq, msgspec.json.encode(told))
+
+
+def _event(name: str, value: object) -> bytes:
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(value))
+
+
+Told: TypeAlias = Callable[[NumberedEvent], dict[str, JsonValue]]
+
+
+class EventsQuery(Query):
+    """From which number on, and how many at most."""
+
+    after: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 200
+
+
+class FactsQuery(EventsQuery):
+    """The same; with `words` a fact that is worth a line has it, as people read it (`told`). With
+    `text` a stream has events named `delta`, without an id: text as agents write it; with `tail`
+    too, the first one has the end of what the call under way has written before.
+    """
+
+    words: bool = False
+    text: bool = False
+    tail: bool = False
+
+
+async def events(asked: RouteRequest) -> Answer:
+    run, query = asked.params["run"], asked.query(FactsQuery)
+    asked.context.here.log.row(run)  # refused before anything is sent, if there is none
+    told = _in_words(asked.context, run) if query.words else partial(fact_on_wire, run)
+    if wants_stream(asked.request):
+        after = cursor(asked.request, query.after)
+        tail = query.text and query.tail
+        telling = StreamOptions(
+            after=after, told=told, whole=query.words, text=query.text, tail=tail
+        )
+        return streamed(asked, run, telling)
+    if query.words and query.after:
+        async for one in facts_of(asked.context, run):
+            if one.seq > query.after:
+                break
+            told(one)
+    return _page(asked.context, run, query, told)
+
+
+def _in_words(context: Context, run: str) -> Told:
+    """Facts with the lines that tell them; it has to be given all of them, from the first on."""
+    service = context.service
+    first = service.log.read(run, limit=1) or service.facts(run)  # which tells what is wrong
+    progress = Progress(service.plan(first[0].fact), service.read_text)
+
+    def told(numbered: NumberedEvent) -> dict[str, JsonValue]:
+        line = progress.take(numbered)
+        words: dict[str, JsonValue] = {"told": asdict(line)} if line is not None else {}
+        return fact_on_wire(run, numbered) | words
+
+    return told
+
+
+def streamed(asked: RouteRequest, run: str, telling: StreamOptions) -> Response:
+    """Server-sent events; none for a run that has ended and of which everything is known."""
+    row = asked.context.here.log.row(run)
+    if telling.after >= row.version and row.headline.status not in OPEN_STATUSES:
+        return Response(status_code=204)  # a browser does not come back after this
+    return StreamingResponse(stream(asked, run, telling), media_type=STREAM, headers=HEADERS)
+
+
+def wants_stream(request: Request) -> bool:
+    """Whether a stream is asked for, and not pages."""
+    accept = request.headers.get("accept", "*/*").lower()
+    return STREAM in accept or "application/json" not in accept
+
+
+def cursor(request: Request, after: int | None) -> int:
+    """Where to go on: a browser that comes back says so in a header, which is newer."""
+    given = request.headers.get("last-event-id", "").strip()
+    if not given:
+        return after or 0
+    if not (given.isascii() and given.isdigit()) or len(given) > 12:
+        raise RequestRefusal(400, "bad-cursor", "Last-Event-ID is the number of an event")
+    return int(given)
+
+
+def _page(context: Context, run: str, query: EventsQuery, told: Told) -> Answer:
+    log, after = context.here.log, query.after or 0
+    facts = log.read(run, after=after, limit=query.limit)
+    version = log.version(run)
+    last = facts[-1].seq if facts else after
+    return {
+        "run": run,
+        "events": [told(one) for one in facts],
+        "seq": version,
+        "next": last if last < version else None,
+    }
+
+
+FAMILY = RouteFamily(
+    name="events",
+    prefix="/api/v1/runs",
+    routes=(
+        Route(
+            method="GET",
+            path="/api/v1/runs/{run}/events",
+            handle=events,
+            need="viewer",
+            say="The facts of a run: server-sent events, or JSON where that is accepted alone",
+            query=FactsQuery,
+            answer=EventPage,
+            streams=True,
+            also=(204,),
+        ),
+    ),
+)

@@ -1,0 +1,243 @@
+"""Gates: open gates and their three answers, also through links that answer one gate.
+
+The code of a link is in the fragment of the address (`#`), which browsers do not send and logs
+do not contain. Opening the page decides nothing.
+"""
+
+import re
+from typing import Annotated, Literal
+
+import msgspec
+from starlette.responses import Response
+
+from loopwright.errors import Conflict, NotFound
+from loopwright.http.context import Context
+from loopwright.http.rate_limits import Rates
+from loopwright.http.requests import (
+    Answer,
+    Body,
+    Handler,
+    PageQuery,
+    Route,
+    RouteFamily,
+    RouteRequest,
+    oldest_first,
+    paged,
+)
+from loopwright.http.responses import RequestRefusal
+from loopwright.model.actions import Decision
+from loopwright.model.record import JsonValue
+from loopwright.operations.gates import CallAnswer
+from loopwright.operations.response_types import Inbox, LinkAnswer, RunSummary
+from loopwright.operations.run_lists import inbox_items
+from loopwright.ports import OpenGate
+from loopwright.views.formats import reveal
+from loopwright.views.summary import summary
+from loopwright.workers.notifiers import GateLinks
+
+BASE = "/api/v1/gates"
+_GATE = re.compile(r"gate_[0-9a-f]{20}")
+MAX_TEXT = 100_000
+
+
+class AnswerBody(Body):
+    """What is said with a decision; `digest` is that of what was shown."""
+
+    free = ("arguments",)
+
+    text: str = ""
+    digest: str | None = None
+    arguments: dict[str, JsonValue] | None = None
+    remember: bool = False
+
+
+async def inbox(asked: RouteRequest) -> Answer:
+    service = asked.context.service
+    page = paged(asked, "gates", service.gates(), _place)
+    return {"gates": inbox_items(service, page.entries), "next": page.next}
+
+
+def _place(gate: OpenGate) -> str:
+    return oldest_first(gate.opened_at, gate.gate)
+
+
+def _answering(decision: Decision) -> Handler:
+    async def answer(asked: RouteRequest) -> Answer:
+        context, body, gate = asked.context, asked.body(AnswerBody), asked.params["gate"]
+        if _GATE.fullmatch(gate) is None:
+            raise NotFound(f"no gate {gate[:80]!r}", hint="`loopwright inbox` lists them")
+        if len(body.text) > MAX_TEXT:
+            raise RequestRefusal(422, "too-large", f"a text has at most {MAX_TEXT:,} characters")
+        if decision == "continue" and not body.text.strip():
+            raise RequestRefusal(422, "text-needed", "say in `text` what should be different")
+        arguments = None
+        if body.arguments is not None:
+            arguments = msgspec.json.encode(body.arguments).decode()
+        run = await context.service.answer(
+            gate,
+            decision,
+            text=body.text,
+            by=asked.who.name,
+            digest=body.digest,
+            call=CallAnswer(arguments=arguments, remember=body.remember),
+        )
+        picture = await context.gallery.picture(run)
+        return summary(picture.state, context.service.read_text)
+
+    return answer
+
+
+_SAY: dict[Decision, str] = {
+    "approve": "Accept what a gate asks about",
+    "reject": "Refuse what a gate asks about",
+    "continue": "Ask for another pass, with feedback",
+}
+
+FAMILY = RouteFamily(
+    name="gates",
+    prefix=BASE,
+    routes=(
+        Route(
+            method="GET",
+            path=BASE,
+            handle=inbox,
+            need="viewer",
+            say="What waits for a person, oldest first",
+            query=PageQuery,
+            answer=Inbox,
+        ),
+        *(
+            Route(
+                method="POST",
+                path=f"{BASE}/{{gate}}/{decision}",
+                handle=_answering(decision),
+                need="editor",
+                say=say,
+                body=AnswerBody,
+                answer=RunSummary,
+            )
+            for decision, say in _SAY.items()
+        ),
+    ),
+)
+
+
+LINKS_BASE = "/api/v1/links"
+PER_SECOND = 20  # for each address
+PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>Loopwright: a decision</title>
+<style>
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 44rem; margin: 3rem auto; padding: 0 1rem }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; border: 1px solid; padding: .5rem }
+textarea { display: block; width: 100%; box-sizing: border-box }
+</style>
+<h1>A decision</h1>
+<p id="told" role="status"></p>
+<pre id="asked"></pre>
+<form id="form" hidden>
+<label>Words to go with it <textarea name="text" maxlength="10000"></textarea></label>
+<button value="approve">Approve</button> <button value="reject">Reject</button>
+</form>
+<script src="/decide.js"></script>
+</html>
+"""
+SCRIPT = """
+const told = document.getElementById("told"), form = document.getElementById("form");
+async function say(decision, text) {
+  const reply = await fetch("/api/v1/links", {
+    method: "POST",
+    headers: {"Content-Type": "application/json"},
+    body: JSON.stringify({code: location.hash.slice(1), decision, text}),
+  });
+  const answer = await reply.json();
+  const words = decision === "look" ? `${answer.name} asks:` : `Done: ${decision}.`;
+  told.textContent = reply.ok ? words : answer.detail;
+  form.hidden = !reply.ok || decision !== "look";
+  if (reply.ok) document.getElementById("asked").textContent = answer.shown.join("\\n");
+}
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  say(event.submitter.value, new FormData(form).get("text"));
+});
+say("look", "");
+"""
+
+
+class LinkBody(Body):
+    """The code of a link, and what is decided; `look` decides nothing."""
+
+    code: Annotated[str, msgspec.Meta(max_length=200)]
+    decision: Literal["look", "approve", "reject"] = "look"
+    text: Annotated[str, msgspec.Meta(max_length=10_000)] = ""
+
+
+def links_of(context: Context) -> GateLinks:
+    return GateLinks(context.cards, context.clock)
+
+
+def _rates(context: Context) -> Rates:
+    return Rates(context.clock, PER_SECOND)
+
+
+async def answered(asked: RouteRequest) -> Answer:
+    context, body = asked.context, asked.body(LinkBody)
+    peer = asked.request.client.host if asked.request.client else ""
+    context.part(_rates).count(peer)
+    links = links_of(context)
+    link = links.look(body.code)
+    if body.decision != "look":
+        run = await links.answer(context.service, body.code, body.decision, body.text)
+        name = context.here.log.row(run).headline.name
+        return {"run": run, "name": name, "decision": body.decision, "shown": []}
+    for item in inbox_items(context.service):
+        if item["id"] == link.gate and item["digest"] == link.digest:
+            shown = item.get("shown") or reveal(str(item["message"]))
+            return {"run": link.run, "name": item["name"], "decision": None, "shown": shown}
+    raise Conflict("this was decided already, or is not asked any more", code="no-longer-waiting")
+
+
+async def page(_asked: RouteRequest) -> Answer:
+    return Response(PAGE, media_type="text/html")
+
+
+async def script(_asked: RouteRequest) -> Answer:
+    return Response(SCRIPT, media_type="text/javascript")
+
+
+LINKS_FAMILY = RouteFamily(
+    name="links",
+    prefix=LINKS_BASE,
+    routes=(
+        Route(
+            method="GET",
+            path="/decide",
+            handle=page,
+            need="open",
+            say="The page behind a link that answers a gate",
+            answer=str,
+            media="text/html",
+        ),
+        Route(
+            method="GET",
+            path="/decide.js",
+            handle=script,
+            need="open",
+            say="The script of that page",
+            answer=str,
+            media="text/javascript",
+        ),
+        Route(
+            method="POST",
+            path=LINKS_BASE,
+            handle=answered,
+            need="open",
+            say="Look at the gate of a link, or answer it, once",
+            body=LinkBody,
+            answer=LinkAnswer,
+            repeatable=False,
+        ),
+    ),
+)

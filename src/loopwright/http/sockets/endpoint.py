@@ -1,0 +1,477 @@
+"""The Socket.IO endpoint: connections, commands of clients, and what happens at disconnect.
+
+Commands are a table of events, each with role and shape. An answer is `{"ok": true, …}`, or
+`{"ok": false, "error", "type", "code"}`. Errors of loops are also sent as `agent:error`, as in
+the system of assistants.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+import msgspec
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp
+
+from loopwright.errors import LoopwrightError
+from loopwright.http.clients import admit, identify
+from loopwright.http.context import Context
+from loopwright.http.loop_disconnects import GRACE_MS, Looping
+from loopwright.http.rate_limits import Rates
+from loopwright.http.requests import Mount, RouteFamily, check_texts
+from loopwright.http.responses import RequestRefusal, assistant_refusal, problem_of, without_paths
+from loopwright.http.routes import notifications
+from loopwright.http.routes.notifications import NotificationWatcher
+from loopwright.http.sockets.subscribers import (
+    MOST_SOCKETS,
+    MOST_TAILS,
+    ConnectedClient,
+    ConnectedClients,
+    Herald,
+    Tails,
+    catch_up,
+    tell,
+)
+from loopwright.http.sockets.transport import PATH, ConnectionRefused, SocketServer
+from loopwright.model.actions import MAX_ITERATIONS
+from loopwright.model.record import JsonValue
+from loopwright.operations.accounts.access import DENIED, Principal, Role
+from loopwright.operations.messages import tell as tell_agents
+from loopwright.operations.problems import ProblemReport
+from loopwright.operations.run_admission import acting_as
+from loopwright.operations.run_control import ResumeChanges, resume_run
+from loopwright.operations.run_start import choices
+from loopwright.operations.run_variables import RunEnv, env_choices
+from loopwright.operations.run_workspaces import start_warnings
+from loopwright.workers.notifications import StoredNotification
+
+Answer = dict[str, JsonValue]
+TYPES = {"already-running": "RESOURCE_ERROR", "too-many-requests": "RESOURCE_ERROR"}
+POLICY = "POLICY_ERROR"
+OTHER = "PROCESS_ERROR"
+BAD_EVENT = "bad-event"
+MOST_ID = 200
+
+Id = Annotated[str, msgspec.Meta(min_length=1, max_length=MOST_ID)]
+
+
+class SocketMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What an event carries; a field that it does not have is refused."""
+
+
+class StartLoop(SocketMessage):
+    """`loop:start`."""
+
+    agentId: Id
+    message: Annotated[str, msgspec.Meta(min_length=1)]
+    onDisconnect: Literal["keep", "teardown"] | None = None
+    allowUnknownCost: bool = False  # limits in USD need not cover agents of unknown cost
+
+
+class StopLoop(SocketMessage):
+    """`loop:stop`."""
+
+    agentId: Id
+
+
+class ResumeRun(SocketMessage):
+    """`run:resume`: the options of the command `resume`."""
+
+    run: Id
+    agent: str | None = None
+    agents: dict[str, str] = {}
+    budget: str | None = None
+    max: Annotated[int, msgspec.Meta(ge=1, le=MAX_ITERATIONS)] | None = None
+    time: str | None = None
+    restart: bool = False
+    allow_unknown_cost: bool = False
+    accept_changes: bool = False
+    env: RunEnv = {}
+
+
+class ApproveLoop(SocketMessage):
+    """`loop:approve`."""
+
+    agentId: Id
+    loopId: Id
+    approved: bool
+    text: str = ""
+
+
+class ReadNotifications(SocketMessage):
+    """`notifications:read`."""
+
+    ids: Annotated[list[Id], msgspec.Meta(min_length=1, max_length=200)]
+
+
+class Subscribe(SocketMessage):
+    """`subscribe`: after this number; without one, from a snapshot on."""
+
+    run: Id
+    after: Annotated[int, msgspec.Meta(ge=0, le=1 << 53)] | None = None
+
+
+class TellRun(SocketMessage):
+    """`run:tell`: a message to the agents of a run, or to the agent of one step."""
+
+    run: Id
+    text: str
+    to: Annotated[str, msgspec.Meta(max_length=500)] = ""
+
+
+class Unsubscribe(SocketMessage):
+    """`unsubscribe`."""
+
+    run: Id
+
+
+_S = TypeVar("_S", bound=SocketMessage)
+
+
+@dataclass(frozen=True, slots=True)
+class SocketCommand(Generic[_S]):
+    """One row of the table."""
+
+    said: type[_S]
+    need: Role
+    do: Callable[["SocketCommands", ConnectedClient, _S], Awaitable[Answer]]
+
+
+class SocketCommands:
+    """Takes what clients say."""
+
+    def __init__(
+        self, context: Context, clients: ConnectedClients, line: SocketServer, tails: Tails
+    ) -> None:
+        self._context, self._clients, self._line, self._tails = context, clients, line, tails
+        self._looping = context.part(Looping)
+
+    async def take(
+        self, client: ConnectedClient, event: object, args: tuple[object, ...]
+    ) -> Answer:
+        """Do what an event asks for; whatever is wrong is in the answer."""
+        command = TABLE.get(event) if isinstance(event, str) else None
+        try:
+            if command is None or len(args) != 1:
+                raise _bad("this event is not known here, or has other arguments")
+            return {"ok": True, **await self._do(client, str(event), command, args[0])}
+        except LoopwrightError as error:
+            problem = without_paths(problem_of(error), self._context.private_paths)
+            return await self._refused(client, args, problem, loop=command in LOOPS)
+
+    async def _do(
+        self, client: ConnectedClient, event: str, command: SocketCommand[Any], given: object
+    ) -> Answer:
+        admit(self._context, client.who, command.need, event)
+        try:
+            said = msgspec.convert(given, command.said)
+        except msgspec.ValidationError as error:
+            raise _bad(str(error)) from error
+        check_texts(given)
+        with acting_as(client.who.role):
+            return await command.do(self, client, said)
+
+    async def _refused(
+        self,
+        client: ConnectedClient,
+        args: tuple[object, ...],
+        problem: ProblemReport,
+        *,
+        loop: bool,
+    ) -> Answer:
+        text = assistant_refusal(problem)
+        kind = POLICY if problem.detail == DENIED else TYPES.get(problem.code, OTHER)
+        if loop and problem.code != BAD_EVENT:
+            first = args[0]
+            agent_id = str(first.get("agentId", ""))[:MOST_ID] if isinstance(first, dict) else ""
+            await tell(self._line, client, *notifications.error(agent_id, text, kind))
+        return {"ok": False, "error": text, "type": kind, "code": problem.code}
+
+    # -- loops ---------------------------------------------------------------------------------
+
+    async def start(self, client: ConnectedClient, said: StartLoop) -> Answer:
+        if self._context.closing.is_set():
+            raise RequestRefusal(503, "draining", "the server is about to stop")
+        run = await self._looping.start(
+            said.agentId,
+            said.message,
+            by=client.who.name,
+            parting=said.onDisconnect,
+            otherwise="teardown",  # the default of this protocol
+            allow_unknown_cost=said.allowUnknownCost,
+        )
+        warnings: list[JsonValue] = [
+            *self._looping.warnings(said.agentId),
+            *start_warnings(self._context.service, run),
+        ]
+        return {"agentId": said.agentId, "status": "started", "run": run, "warnings": warnings}
+
+    async def stop(self, client: ConnectedClient, said: StopLoop) -> Answer:
+        self._looping.known(said.agentId)
+        run, word = await self._looping.stop(said.agentId, by=client.who.name)
+        if self._looping.story_of(run).owner != client.who.name:
+            for one in self._clients.of(client.who.name):
+                await tell(self._line, one, *notifications.status(said.agentId, "idle"))
+        return {"agentId": said.agentId, "status": word, "run": run}
+
+    async def approve(self, client: ConnectedClient, said: ApproveLoop) -> Answer:
+        self._looping.known(said.agentId)
+        run = await self._looping.assistants.review(
+            said.agentId,
+            said.loopId,
+            approved=said.approved,
+            by=client.who.name,
+            text=said.text,
+        )
+        return {"resolved": True, "run": run}
+
+    async def read(self, client: ConnectedClient, said: ReadNotifications) -> Answer:
+        notices = self._context.part(NotificationWatcher).notices
+        return {"read": notices.read(said.ids, client.who.name)}
+
+    # -- runs ----------------------------------------------------------------------------------
+
+    async def resume(self, client: ConnectedClient, said: ResumeRun) -> Answer:
+        if self._context.closing.is_set():
+            raise RequestRefusal(503, "draining", "the server is about to stop")
+        changes = ResumeChanges(
+            agents=choices(said.agent, said.agents),
+            budget=said.budget,
+            passes=said.max,
+            time=said.time,
+            restart=said.restart,
+            allow_unknown_cost=said.allow_unknown_cost,
+            accept_changes=said.accept_changes,
+            env=env_choices(said.env),
+        )
+        one = await resume_run(self._context.here, said.run, changes, by=client.who.name)
+        return {"run": one.run, "status": "resumed", "message": one.words}
+
+    async def subscribe(self, client: ConnectedClient, said: Subscribe) -> Answer:
+        if len(client.tails) >= MOST_TAILS and said.run not in client.tails:
+            raise RequestRefusal(
+                429, "too-many-runs", f"one connection follows {MOST_TAILS} runs at most"
+            )
+        return await self._tails.subscribe(client, said.run, said.after)
+
+    async def tell_run(self, client: ConnectedClient, said: TellRun) -> Answer:
+        run = self._context.here.log.row(said.run).run
+        sent = await tell_agents(
+            self._context.service, run, said.text, to=said.to, by=client.who.name
+        )
+        return {**sent._asdict()}
+
+    async def unsubscribe(self, client: ConnectedClient, said: Unsubscribe) -> Answer:
+        return {"run": said.run, "was": self._tails.unsubscribe(client, said.run)}
+
+
+def _bad(why: str) -> RequestRefusal:
+    return RequestRefusal(400, BAD_EVENT, why[:300])
+
+
+TABLE: Mapping[str, SocketCommand[Any]] = {
+    "loop:start": SocketCommand(StartLoop, "editor", SocketCommands.start),
+    "loop:stop": SocketCommand(StopLoop, "editor", SocketCommands.stop),
+    "loop:approve": SocketCommand(ApproveLoop, "editor", SocketCommands.approve),
+    "notifications:read": SocketCommand(ReadNotifications, "viewer", SocketCommands.read),
+    "run:resume": SocketCommand(ResumeRun, "editor", SocketCommands.resume),
+    "subscribe": SocketCommand(Subscribe, "viewer", SocketCommands.subscribe),
+    "run:tell": SocketCommand(TellRun, "editor", SocketCommands.tell_run),
+    "unsubscribe": SocketCommand(Unsubscribe, "viewer", SocketCommands.unsubscribe),
+}
+"""Everything that may be said, with the least role that may say it."""
+
+LOOPS = [command for event, command in TABLE.items() if event.startswith("loop:")]
+
+
+TEAR_DOWN_S = 1.0
+SWEEP_S = 5.0
+LAST_WORDS_S = 0.05
+MOST_REFUSED = 200  # events beyond the rate, before a connection is closed
+GOODBYE: Mapping[str, JsonValue] = {
+    "ok": False,
+    "error": "you are not connected",
+    "type": "POLICY_ERROR",
+    "code": "gone",
+}
+
+
+class Sockets:
+    """One for a server."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._looping = context.part(Looping)
+        self.clients = ConnectedClients()
+        self.line = SocketServer(self._come, self._go, self._hear)
+        self._tails = Tails(context, self.line)
+        self._herald = Herald(context, self.clients, self.line)
+        self._commands = SocketCommands(context, self.clients, self.line, self._tails)
+        self._noticing = context.part(NotificationWatcher)
+        self._noticing.present_since = self.clients.since
+        self._noticing.send = self._notify
+        self._rates = Rates(context.clock, context.serving.limits.requests_per_second)
+        self._deaf: Callable[[], None] | None = None
+        self._tasks: set[asyncio.Future[None]] = set()
+
+    # -- coming and going ----------------------------------------------------------------------
+
+    async def _come(self, sid: str, request: HTTPConnection, auth: object) -> None:
+        if self._context.closing.is_set():
+            raise ConnectionRefused("the server is about to stop", "draining")
+        try:
+            who = self._identified(request, auth)
+        except LoopwrightError as error:
+            raise ConnectionRefused(error.message, error.code) from error
+        if self.clients.behind(who.root) >= MOST_SOCKETS:  # whichever of their tokens they use
+            raise ConnectionRefused(
+                f"one person has at most {MOST_SOCKETS} sockets", "too-many-sockets"
+            )
+        client = ConnectedClient(sid=sid, who=who, since=self._context.clock.now_ms())
+        self.clients.add(client)
+        if self._deaf is None:
+            self._deaf = self._context.feed.hear(self._herald.moved)
+        asyncio.get_running_loop().call_soon(self._soon, self._greet(client))
+
+    def _identified(self, request: HTTPConnection, auth: object) -> Principal:
+        """By the token of the handshake; else by what the request itself carries."""
+        token = auth.get("token") if isinstance(auth, dict) else None
+        if isinstance(token, str) and token:
+            return self._context.access.by_token(token)
+        return identify(self._context, request)
+
+    def _soon(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _greet(self, client: ConnectedClient) -> None:
+        """Tell somebody what became of their loops while they were away."""
+        with contextlib.suppress(LoopwrightError):
+            leaving, name = self._looping.leaving, client.who.name
+            for one in leaving.came_back(name):
+                with contextlib.suppress(LoopwrightError):  # deleted meanwhile
+                    ended = self._noticing.end_of(one.run)
+                    if ended is not None:
+                        await self._notify_one(client, ended)
+            await self._herald.greet(client, leaving.held(name))
+            await self._noticing.at_return(name, lambda one: self._notify_one(client, one))
+
+    async def _notify(self, notice: StoredNotification) -> bool:
+        """Send a notice to every connection of its person."""
+        told = [await self._notify_one(one, notice) for one in self.clients.of(notice.to)]
+        return any(told)
+
+    async def _notify_one(self, client: ConnectedClient, notice: StoredNotification) -> bool:
+        return await tell(self.line, client, notifications.NOTIFICATION, notice.data)
+
+    async def _go(self, sid: str) -> None:
+        client = self.clients.remove(sid)
+        if client is None:
+            return
+        self._tails.let_go(client)
+        name = client.who.name
+        if self.clients.present(name):
+            return
+        self._herald.forget(name)
+        if not self.clients.all() and self._deaf is not None:
+            self._deaf()
+            self._deaf = None
+        closing = self._context.closing.is_set()  # they did not leave, we did: give them time
+        with contextlib.suppress(LoopwrightError):
+            due = self._looping.leaving.left(name, at_least_ms=GRACE_MS if closing else 0)
+            if due and self._looping.leaving.rules.grace_ms == 0 and not closing:
+                await self._looping.leaving.tear_down(self.clients.present)
+
+    async def _hear(
+        self, sid: str, event: object, args: tuple[object, ...]
+    ) -> Mapping[str, JsonValue]:
+        client = self.clients.get(sid)
+        if client is None or not self._context.people.still(client.who):
+            self._soon(self._end_after(sid))
+            return GOODBYE
+        try:
+            self._rates.count(sid)
+        except RequestRefusal as refusal:
+            client.refused += 1
+            if client.refused >= MOST_REFUSED:
+                self._soon(self._end_after(sid))
+            return {
+                "ok": False,
+                "error": refusal.message,
+                "type": "RESOURCE_ERROR",
+                "code": refusal.code,
+            }
+        return await self._commands.take(client, event, args)
+
+    async def _end_after(self, sid: str) -> None:
+        """End a connection when its last answer has gone out."""
+        await asyncio.sleep(LAST_WORDS_S)
+        await self.line.end(sid)
+
+    # -- meanwhile -----------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def living(self) -> AsyncIterator[None]:
+        """Everything that goes on beside the requests."""
+        limits = self._context.serving.limits
+        jobs = [
+            asyncio.ensure_future(job)
+            for job in (
+                self._herald.work(),
+                _again(self._tear_down, TEAR_DOWN_S),
+                _again(self._shut_out, limits.recheck_seconds),
+                _again(self.line.sweep, SWEEP_S),
+                self._say_goodbye(),
+            )
+        ]
+        try:
+            yield
+        finally:
+            for job in [*jobs, *self._tasks]:
+                job.cancel()
+            await asyncio.gather(*jobs, *self._tasks, return_exceptions=True)
+            await self.line.close()
+
+    async def _tear_down(self) -> None:
+        await self._looping.leaving.tear_down(self.clients.present)
+
+    async def _shut_out(self) -> None:
+        """Close the connections of people who may not come in any more."""
+        for client in self.clients.all():
+            client.refused = 0
+            await catch_up(self.line, client)
+            if not self._context.people.still(client.who):
+                await self.line.end(client.sid)
+
+    async def _say_goodbye(self) -> None:
+        """When the server is about to stop nobody keeps it waiting."""
+        await self._context.closing.wait()
+        for client in self.clients.all():
+            await self.line.end(client.sid)
+
+
+async def _again(work: Callable[[], Awaitable[None]], seconds: float) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        with contextlib.suppress(LoopwrightError):  # the disk may come back
+            await work()
+
+
+def _make(context: Context) -> ASGIApp:
+    return context.part(Sockets).line.app()
+
+
+def _living(context: Context) -> AbstractAsyncContextManager[None]:
+    return context.part(Sockets).living()
+
+
+FAMILY = RouteFamily(
+    name="sockets",
+    prefix=PATH,
+    mounts=(Mount(path=PATH, make=_make),),
+    living=_living,
+)

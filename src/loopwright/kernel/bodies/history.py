@@ -1,0 +1,201 @@
+"""The history of a conversation: its size, how it is shortened, and how iterations continue it.
+
+Nothing is lost when a history is shortened: the log has every turn and every result. The task
+is not an entry, so it cannot be cut, and a turn is never separated from the results of its
+calls.
+
+An agent with a thread continues from iteration to iteration. A coding agent keeps its session
+itself, and the loop keeps the session's name. A chat model keeps nothing, so the loop keeps the
+conversation: the next one in the same step begins with its entries, followed by the new task.
+"""
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from loopwright.kernel.frames import (
+    Body,
+    HistoryEntry,
+    IterationOwner,
+    Owner,
+    RepeatBody,
+    StepOwner,
+    ToolAnswer,
+)
+from loopwright.kernel.references import pass_in_scope
+from loopwright.kernel.state import State, make_body, session_key
+from loopwright.model.actions import Action, CallAgent
+from loopwright.model.policy import ConversationHistory, SameSession
+from loopwright.model.record import Blob, Text
+
+CHARS_PER_TOKEN = 4
+ENTRY_CHARS = 32  # what a wire adds around an entry
+TRIMMED_CHARS = 400
+TRIM_ABOVE = 2_000
+KEPT_TURNS = 2
+LEAST_SHARE = 4  # a count below a quarter of the estimate is not believed
+MOST_TIMES = 8  # nor one above eight times the estimate, with room for tools and the wire
+UNSEEN_TOKENS = 32_000
+
+Strategy: TypeAlias = Literal["trim", "rolling-window", "periodic-summary"]
+
+
+class HistoryCut(msgspec.Struct, frozen=True):
+    """How a conversation is made shorter: so many entries at its beginning go, and the results in
+    these of the remaining ones are cut to their heads.
+    """
+
+    dropped: int
+    trimmed: tuple[int, ...]
+
+
+def size_of(text: Text) -> int:
+    """Characters of a text, or its bytes where only these are known."""
+    return text.size if isinstance(text, Blob) else len(text)
+
+
+def tokens_of(repeat: RepeatBody, task_chars: int = 0) -> int:
+    """How much of the window is used: what the provider counted last with what came since, or an
+    estimate where it counted nothing or a number that cannot be right. Some local servers report
+    only the tokens that their cache did not have, others those of all calls together.
+    """
+    counted, entries = repeat.counted, repeat.counted_entries
+    since = _tokens(sum(map(_chars, repeat.history[entries:])))
+    estimate = _tokens(sum(map(_chars, repeat.history[:entries])) + task_chars)
+    is_plausible = estimate // LEAST_SHARE <= counted <= estimate * MOST_TIMES + UNSEEN_TOKENS
+    return since + (counted if counted and is_plausible else estimate)
+
+
+def is_too_long(repeat: RepeatBody, memory: ConversationHistory, task_chars: int = 0) -> bool:
+    """Whether the conversation fills as much of the window as it may."""
+    most = int(memory.at * memory.window)
+    return bool(repeat.history) and tokens_of(repeat, task_chars) >= most
+
+
+def cut(
+    repeat: RepeatBody, memory: ConversationHistory, *, keep_middle: bool, task_chars: int = 0
+) -> HistoryCut:
+    """The least that makes the conversation fit: first long results, if they may be trimmed before
+    turns go, then old turns, then both, then all.
+    Where the middle is not to be kept, a provider has found it too long: then it becomes less than
+    half, whatever the estimate says.
+    """
+    history, most = repeat.history, int(memory.at * memory.window) * CHARS_PER_TOKEN
+    if not keep_middle:
+        most = min(most, _left(repeat, HistoryCut(0, ()), task_chars) // 2)
+    old = tuple(n for n in _trimmable(history) if n < len(history) - 1)
+    if keep_middle and memory.trim and _left(repeat, HistoryCut(0, old), task_chars) < most and old:
+        return HistoryCut(0, old)
+    middle = _middle(history)
+    for trimmed in ((), old, tuple(_trimmable(history))):
+        one = _after(HistoryCut(middle, trimmed))
+        if _left(repeat, one, task_chars) < most:
+            return one
+    return _after(HistoryCut(max(middle, _last_turn(history)), tuple(_trimmable(history))))
+
+
+def shortened(
+    history: list[HistoryEntry], dropped: int, trimmed: tuple[int, ...]
+) -> list[HistoryEntry]:
+    """The conversation after a cut; `trimmed` counts in what is left."""
+    left = history[dropped:]
+    for number in trimmed:
+        left[number] = _trim(left[number])
+    return left
+
+
+def middle_of(history: list[HistoryEntry]) -> list[HistoryEntry]:
+    """What a summary would stand for."""
+    return history[: _middle(history)]
+
+
+def _after(one: HistoryCut) -> HistoryCut:
+    kept = tuple(n - one.dropped for n in one.trimmed if n >= one.dropped)
+    return HistoryCut(one.dropped, kept)
+
+
+def _left(repeat: RepeatBody, one: HistoryCut, task_chars: int) -> int:
+    left = shortened(list(repeat.history), one.dropped, one.trimmed)
+    return sum(map(_chars, left)) + task_chars
+
+
+def _middle(history: list[HistoryEntry]) -> int:
+    """How many entries stand before the last turns that are always kept."""
+    turns = [number for number, entry in enumerate(history) if entry.kind == "model"]
+    return turns[-KEPT_TURNS] if len(turns) >= KEPT_TURNS else 0
+
+
+def _last_turn(history: list[HistoryEntry]) -> int:
+    turns = [number for number, entry in enumerate(history) if entry.kind == "model"]
+    return turns[-1] if turns else 0
+
+
+def _trimmable(history: list[HistoryEntry]) -> list[int]:
+    return [
+        number
+        for number, entry in enumerate(history)
+        if any(size_of(said.text) > TRIM_ABOVE for said in entry.said)
+    ]
+
+
+def _trim(entry: HistoryEntry) -> HistoryEntry:
+    said = tuple(_trim_one(one) for one in entry.said)
+    return msgspec.structs.replace(entry, said=said)
+
+
+def _trim_one(said: ToolAnswer) -> ToolAnswer:
+    size = size_of(said.text)
+    if size <= TRIM_ABOVE:
+        return said
+    head = said.text.head if isinstance(said.text, Blob) else said.text
+    handle = f", kept as {said.text.blob}" if isinstance(said.text, Blob) else ""
+    note = f"[{size} characters, of which these are the first{handle}]"
+    return msgspec.structs.replace(said, text=f"{head[:TRIMMED_CHARS]}\n{note}")
+
+
+def _chars(entry: HistoryEntry) -> int:
+    return ENTRY_CHARS + size_of(entry.text) + sum(size_of(said.text) + 16 for said in entry.said)
+
+
+def _tokens(chars: int) -> int:
+    return -(-chars // CHARS_PER_TOKEN)
+
+
+def thread_of(state: State, owner: Owner, call: CallAgent) -> tuple[IterationOwner, str] | None:
+    """The pass in which an agent goes on with what it did in the pass before, and the name of the
+    thread; None where it begins anew. Another program behind the agent cannot know what was said,
+    so it is part of the name.
+    """
+    inside = pass_in_scope(owner)
+    if inside is None:
+        return None
+    if call.session != "thread" and not isinstance(inside.parent.action.memory, SameSession):
+        return None
+    agent = state.plan.agents.get(call.agent)
+    spec = (agent.spec or "") if agent is not None else ""
+    return inside, session_key(owner, inside, spec)
+
+
+def make_threaded_body(state: State, owner: Owner, action: Action, step: StepOwner) -> Body:
+    """The frame for an action that begins now, with the conversation that it goes on with."""
+    body = make_body(state, owner, action, step)
+    if type(body) is RepeatBody and body.call is not None:
+        thread = thread_of(state, owner, body.call)
+        if thread is not None:
+            loop, name = thread[0].parent, thread[1]
+            body.thread = loop, name
+            body.history = list(loop.talks.get(name, ()))
+            body.carried = len(body.history)
+    return body
+
+
+def keep_talk(repeat: RepeatBody) -> None:
+    """Keep a conversation as far as it has come, for the next pass."""
+    if repeat.thread is not None:
+        loop, name = repeat.thread
+        loop.talks[name] = repeat.history
+
+
+def is_first_turn(repeat: RepeatBody) -> bool:
+    """Whether the model has said nothing yet since it was given this task."""
+    return not any(entry.kind == "model" for entry in repeat.history[repeat.carried :])

@@ -1,0 +1,447 @@
+"""One iteration of a loop: its body, then its checks one by one, then a gate if required."""
+
+from typing import Literal, assert_never
+
+import msgspec
+
+from loopwright.kernel.bodies.conversation import inspect_cycle
+from loopwright.kernel.bodies.next_events import proceed
+from loopwright.kernel.bodies.outcome import leaf_output, outcome
+from loopwright.kernel.checks import (
+    CheckResult,
+    ChecksDecision,
+    DueCheck,
+    check_name,
+    combine_verdicts,
+    command_result,
+    goal_result,
+    inspect,
+    is_unfit,
+    judge_result,
+    match_result,
+    person_result,
+)
+from loopwright.kernel.effects import close_inside, parked_until, request_effect
+from loopwright.kernel.event_parts import AgentCall, CommandCall, Failure, MatchCall, SleepCall
+from loopwright.kernel.events import (
+    AnyEvent,
+    CancelRequested,
+    CheckVerdict,
+    EffectDone,
+    EffectFailed,
+    IterationFinished,
+)
+from loopwright.kernel.frames import (
+    CycleBody,
+    IterationOwner,
+    LeafBody,
+    RepeatBody,
+    Result,
+    StepsBody,
+)
+from loopwright.kernel.gates import open_gate
+from loopwright.kernel.limits import cap, deadline_result, request_deadline
+from loopwright.kernel.messages import stop_delivered, stopped
+from loopwright.kernel.references import hidden_word, missing_value, request_text, scope_at
+from loopwright.kernel.signal import without_signal
+from loopwright.kernel.snapshots import (
+    after_body,
+    after_checks,
+    iteration_snapshot,
+    protect_verdict,
+    violation,
+)
+from loopwright.kernel.state import KernelServices, State, has_to_wait
+from loopwright.model.actions import Action, CallAgent, LoopGate, Repeat, Steps
+from loopwright.model.checks import (
+    Approval,
+    CommandCheck,
+    Expr,
+    Goal,
+    Judge,
+    Leaf,
+    PersonCheck,
+    Regex,
+    ScriptCheck,
+    Signal,
+    SpendCheck,
+)
+from loopwright.model.ids import judge_path
+from loopwright.model.record import Template, Text
+
+MATCH_MS = 5_000  # for one search with the JavaScript engine
+JUDGE_TRIES = 2  # a judge whose answer does not fit is asked once more, and told what is missing
+
+
+def decide_iteration(state: State, owner: IterationOwner, senses: KernelServices) -> list[AnyEvent]:
+    """What follows for a pass."""
+    late = stopped(state, owner) or deadline_result(state, owner)
+    ended = late or _pass_outcome(state, owner, senses)
+    if ended is None:
+        return [*request_deadline(state, owner), *proceed(state, owner.body, senses)]
+    if state.snapshots.on:
+        cut_off = close_inside(state, owner, ended.reason) if owner.deadline_hit else []
+        asked = after_body(state, owner, cut_off) if late is None or cut_off else None
+        if asked is not None:
+            return asked
+    if ended.status != "completed" or owner.parent.action.each is not None:
+        return _finish_pass(state, owner, ended, ChecksDecision("fail", ended.reason))
+    return _judge_pass(state, owner, ended, senses)
+
+
+def _pass_outcome(state: State, owner: IterationOwner, senses: KernelServices) -> Result | None:
+    """How the body of a pass ended; a look before the first pass has no body to wait for."""
+    if owner.number < 0:
+        return Result("completed")
+    return outcome(state, owner.body, senses)
+
+
+def _finish_pass(
+    state: State, owner: IterationOwner, ended: Result, settled: ChecksDecision
+) -> list[AnyEvent]:
+    facts = stop_delivered(state, owner)
+    facts += close_inside(state, owner, settled.reason or ended.reason)
+    status, error, reason = ended.status, ended.error, settled.reason
+    if settled.verdict == "rejected":
+        status, error = "failed", Failure(type="rejected", detail=settled.reason)
+        reason = "rejected"
+    elif settled.verdict == "broken":
+        status, error = "failed", Failure(type="check_broken", detail=settled.reason)
+        reason = "check_broken"
+    elif settled.verdict == "pass" and settled.reason == check_name(SpendCheck):
+        detail = f"spent {owner.parent.spent.usd:.4f} USD"
+        status, error, reason = "exhausted", Failure(type="budget", detail=detail), "budget"
+    body = owner.body
+    leaf = same = False
+    if type(body) is LeafBody or type(body) is CycleBody:
+        leaf, same = True, ended.output == leaf_output(body)[0]
+    silent = not reason and ended.reason == "idle_timeout"
+    seen = iteration_snapshot(state, owner) if state.snapshots.on else None
+    facts.append(
+        IterationFinished(
+            at=state.now,
+            path=owner.path,
+            iteration=owner.iteration,
+            status=status,
+            done=settled.verdict == "pass" and status == "completed",
+            reason=ended.reason if silent else reason,
+            output=None if same else ended.output,
+            result=None if leaf else ended.result,
+            error=error,
+            ms=state.now - owner.started_at - owner.idle_ms,
+            tree=state.snapshots.last if seen is None else seen.tree,
+            changed=seen.changed if seen is not None else None,
+        )
+    )
+    return facts
+
+
+def _judge_pass(
+    state: State, owner: IterationOwner, ended: Result, senses: KernelServices
+) -> list[AnyEvent]:
+    """Ask the checks one after the other until they have come to a decision."""
+    protected = protect_verdict(state, owner) if state.snapshots.on else []
+    if protected:
+        return protected
+    loop = owner.parent.action
+    weighed = combine_verdicts(loop.until, owner.verdicts, order=loop.checks)
+    if type(weighed) is ChecksDecision:
+        if weighed.verdict == "pass" and (asked := after_checks(state, owner)):
+            return asked
+        return _settled(state, owner, ended, weighed, senses)
+    assert type(weighed) is DueCheck
+    about = _reviewed(owner, weighed.leaf) or ended
+    said = inspect_cycle(owner, weighed.leaf, senses) or inspect(
+        weighed.leaf,
+        senses,
+        output=about.output,
+        result=about.result,
+        instructions=_instructions(state, owner, weighed.leaf, senses),
+    )
+    if said is not None:
+        return [_verdict(state, owner, weighed, said, senses.keep(said.evidence))]
+    return _ask(state, owner, ended, weighed, senses)
+
+
+def _reviewed(owner: IterationOwner, leaf: Leaf) -> Result | None:
+    """What the stage said that reviews, where it is named; else what the pass came to speaks."""
+    body = owner.body
+    if not isinstance(leaf, Approval) or leaf.stage is None or not isinstance(body, StepsBody):
+        return None
+    return body.results.get(leaf.stage)
+
+
+def _settled(
+    state: State,
+    owner: IterationOwner,
+    ended: Result,
+    settled: ChecksDecision,
+    senses: KernelServices,
+) -> list[AnyEvent]:
+    seen = _without_signal(owner, ended, senses)
+    if settled.verdict in ("rejected", "broken"):
+        wanted = "rejected" if settled.verdict == "rejected" else "error"
+        words = next((note.evidence for note in owner.notes if note.verdict == wanted), "")
+        settled = ChecksDecision(settled.verdict, senses.read(words))
+        return _finish_pass(state, owner, seen, settled)
+    if settled.verdict == "pass" and settled.reason != check_name(SpendCheck) and violation(state):
+        settled = ChecksDecision("fail")
+    if _is_gated(owner, settled):
+        return _gate_after_pass(state, owner, seen, settled, senses)
+    return _finish_pass(state, owner, seen, settled)
+
+
+def _without_signal(owner: IterationOwner, ended: Result, senses: KernelServices) -> Result:
+    """What others see of a pass: what it said to its loop alone is left out."""
+    word = hidden_word(owner)
+    if word is None or ended.output is None:
+        return ended
+    said = senses.read(ended.output)
+    seen = without_signal(said, word)
+    return ended if seen == said else msgspec.structs.replace(ended, output=senses.keep(seen))
+
+
+# -- checks that need more than the texts of the pass ----------------------------------------------
+
+
+def _ask(
+    state: State, owner: IterationOwner, ended: Result, ask: DueCheck, senses: KernelServices
+) -> list[AnyEvent]:
+    """A check that needs the state of the run, a program, an agent or a person."""
+    match ask.leaf:
+        case Expr() as leaf:
+            said = _evaluated(state, owner, ended, leaf, senses)
+            return [_verdict(state, owner, ask, said, senses.keep(said.evidence))]
+        case CommandCheck() as leaf:
+            call = CommandCall(argv=leaf.argv, timeout_ms=leaf.timeout_ms)
+            return _ask_program(state, owner, ask, call)
+        case ScriptCheck() as leaf:
+            argv = (leaf.interpreter, "-c", leaf.text)
+            return _ask_program(
+                state, owner, ask, CommandCall(argv=argv, timeout_ms=leaf.timeout_ms)
+            )
+        case Regex() as leaf:
+            return _ask_match(state, owner, ended, ask, leaf, senses)
+        case Judge() | Goal() as leaf:
+            return _ask_judge(state, owner, ask, leaf, senses)
+        case leaf:
+            assert isinstance(leaf, PersonCheck), f"no decider for the check {check_name(leaf)}"
+            return _ask_person(state, owner, ended, ask, leaf, senses)
+
+
+def _evaluated(
+    state: State, owner: IterationOwner, ended: Result, leaf: Expr, senses: KernelServices
+) -> CheckResult:
+    said = senses.evaluate(leaf.text, scope_at(state, owner, senses, ended), wants="bool")
+    if said.problem:
+        return CheckResult("error", said.problem)
+    return CheckResult("pass" if said.value is True else "fail")
+
+
+def _ask_program(
+    state: State, owner: IterationOwner, ask: DueCheck, call: CommandCall
+) -> list[AnyEvent]:
+    if owner.check_pending is not None:
+        return []
+    answer = owner.check_answer
+    if answer is None:
+        return [request_effect(state, owner, f"check{ask.index}", _next_try(owner, ask), call)]
+    if isinstance(answer, EffectFailed):
+        until = parked_until(answer.error, parks=owner.check_parks, now=state.now)
+        if until is not None:
+            return [request_effect(state, owner, "park", owner.check_tries, SleepCall(until=until))]
+    assert isinstance(ask.leaf, CommandCheck | ScriptCheck)
+    said = command_result(ask.leaf, answer)
+    tail: Text = answer.output if isinstance(answer, EffectDone) else said.evidence
+    return [_verdict(state, owner, ask, said, tail)]
+
+
+def _ask_match(
+    state: State,
+    owner: IterationOwner,
+    ended: Result,
+    ask: DueCheck,
+    leaf: Regex,
+    senses: KernelServices,
+) -> list[AnyEvent]:
+    if owner.check_pending is not None:
+        return []
+    if owner.check_answer is None:
+        text = ended.output if ended.output is not None else ""
+        call = MatchCall(
+            pattern=leaf.pattern, text=text, ignore_case=leaf.ignore_case, timeout_ms=MATCH_MS
+        )
+        return [request_effect(state, owner, f"check{ask.index}", _next_try(owner, ask), call)]
+    said = match_result(owner.check_answer, senses)
+    return [_verdict(state, owner, ask, said, senses.keep(said.evidence))]
+
+
+def _ask_judge(
+    state: State, owner: IterationOwner, ask: DueCheck, leaf: Judge | Goal, senses: KernelServices
+) -> list[AnyEvent]:
+    if owner.check_pending is not None:
+        return []
+    answer = owner.check_answer
+    tries = owner.check_tries
+    if isinstance(answer, EffectFailed):
+        until = parked_until(answer.error, parks=owner.check_parks, now=state.now)
+        if until is not None:
+            return [request_effect(state, owner, "park", tries, SleepCall(until=until))]
+    if answer is None or _asks_again(owner, leaf, answer, senses):
+        if has_to_wait(state, owner):
+            return []
+        role: Literal["judge", "goal"] = "judge" if isinstance(leaf, Judge) else "goal"
+        call = AgentCall(agent=leaf.agent, role=role, step=judge_path(owner.parent.owner.path))
+        return [request_effect(state, owner, f"check{ask.index}", _next_try(owner, ask), call)]
+    said = judge_result(answer, senses) if isinstance(leaf, Judge) else goal_result(answer, senses)
+    return [_verdict(state, owner, ask, said, senses.keep(said.evidence))]
+
+
+def _next_try(owner: IterationOwner, ask: DueCheck) -> int:
+    """The number of the next effect that asks a check about an iteration."""
+    if owner.check_tries or ask.index not in owner.check_numbers:
+        return owner.check_tries + 1
+    return owner.check_numbers[ask.index] + 1
+
+
+def _asks_again(
+    owner: IterationOwner,
+    leaf: Judge | Goal,
+    answer: EffectDone | EffectFailed,
+    senses: KernelServices,
+) -> bool:
+    """Whether a judge is asked once more for an answer that fits; an evaluator whose words can be
+    read has answered.
+    """
+    tries = owner.check_tries - owner.check_parks - owner.check_earlier
+    if not is_unfit(answer) or tries >= JUDGE_TRIES:
+        return False
+    return isinstance(leaf, Judge) or goal_result(answer, senses).verdict == "error"
+
+
+def _ask_person(
+    state: State,
+    owner: IterationOwner,
+    ended: Result,
+    ask: DueCheck,
+    leaf: PersonCheck,
+    senses: KernelServices,
+) -> list[AnyEvent]:
+    if owner.gate is None:
+        gate = LoopGate(message=leaf.message, answers=leaf.answers)
+        return [open_gate(state, owner, "pass", gate, senses, output=ended.output)]
+    if owner.gate.decision is None:
+        return []
+    said = person_result(leaf, owner.gate)
+    return [_verdict(state, owner, ask, said, senses.keep(said.evidence))]
+
+
+# -- a person after the pass -----------------------------------------------------------------------
+
+
+def _is_gated(owner: IterationOwner, settled: ChecksDecision) -> bool:
+    """Whether a person is asked after this pass: not about a look before the first one, and not
+    when one of the checks has just asked.
+    """
+    gate = owner.parent.action.gate
+    if gate is None or owner.number < 0 or owner.heard is not None:
+        return False
+    if gate.after:
+        return settled.verdict == "fail" and _is_stuck(owner.parent, gate)
+    return settled.verdict == "fail" or (gate.first_always and owner.number == 0)
+
+
+def _is_stuck(repeat: RepeatBody, gate: LoopGate) -> bool:
+    """Whether so many passes in a row have not ended the loop, and there may be others."""
+    most = cap(repeat)
+    is_last = most is not None and repeat.finished + 1 >= most
+    return repeat.unmet + 1 >= gate.after and not is_last
+
+
+def _gate_after_pass(
+    state: State,
+    owner: IterationOwner,
+    ended: Result,
+    settled: ChecksDecision,
+    senses: KernelServices,
+) -> list[AnyEvent]:
+    gate = owner.parent.action.gate
+    assert gate is not None
+    if owner.gate is None:
+        unfit = missing_value(state, owner, gate.message, senses)
+        if unfit is not None:
+            return _finish_pass(
+                state, owner, _unshown(ended, unfit), ChecksDecision("fail", "error")
+            )
+        return [open_gate(state, owner, "pass", gate, senses, output=ended.output)]
+    match owner.gate.decision:
+        case None:
+            return []
+        case "approve":
+            return _finish_pass(state, owner, ended, _approved(owner, gate, settled))
+        case "reject":
+            words = owner.gate.text or "rejected by a person"
+            if gate.reject == "cancel":
+                return [] if state.cancel else [CancelRequested(at=state.now, reason="rejected")]
+            return _finish_pass(state, owner, ended, ChecksDecision("rejected", words))
+        case "continue":
+            return _finish_pass(state, owner, ended, ChecksDecision("fail"))
+        case never:
+            assert_never(never)
+
+
+def _unshown(ended: Result, why: str) -> Result:
+    """A pass about which nobody can be asked has failed: nobody would ever answer."""
+    error = Failure(type="bad_input", detail=f"the question cannot be put: {why}")
+    return msgspec.structs.replace(ended, status="failed", error=error)
+
+
+def _approved(owner: IterationOwner, gate: LoopGate, settled: ChecksDecision) -> ChecksDecision:
+    """An approval ends the loop; where approvals go on, only one without words of a pass whose
+    check has passed does.
+    """
+    assert owner.gate is not None
+    if not gate.approve_continues:
+        return ChecksDecision("pass", "approved")
+    if settled.verdict == "pass" and not owner.gate.text:
+        return settled
+    return ChecksDecision("fail")
+
+
+def _verdict(
+    state: State, owner: IterationOwner, ask: DueCheck, said: CheckResult, evidence: Text
+) -> AnyEvent:
+    return CheckVerdict(
+        at=state.now,
+        path=owner.path,
+        iteration=owner.iteration,
+        index=ask.index,
+        check=check_name(ask.leaf),
+        verdict=said.verdict,
+        evidence=evidence,
+        by=judge_path(owner.parent.owner.path) if isinstance(ask.leaf, Judge | Goal) else "",
+        tree=state.snapshots.last,
+    )
+
+
+def _instructions(state: State, owner: IterationOwner, leaf: Leaf, senses: KernelServices) -> str:
+    """What the agents of a pass were asked, for telling a signal from an echo of the request."""
+    return requests_of(state, owner, senses) if isinstance(leaf, Signal | Approval) else ""
+
+
+def requests_of(state: State, owner: IterationOwner, senses: KernelServices) -> str:
+    """What the agents of an iteration are asked, as the author of the definition wrote it."""
+    prompts = _prompts(owner.parent.action.body) or [()]
+    return "\n".join(request_text(state, owner, prompt, senses) for prompt in prompts)
+
+
+def _prompts(action: Action) -> list[Template]:
+    match action:
+        case CallAgent(prompt=prompt):
+            return [prompt]
+        case Repeat(body=body):
+            return _prompts(body)
+        case Steps(steps=steps):
+            return [prompt for step in steps for prompt in _prompts(step.action)]
+        case _:
+            return []

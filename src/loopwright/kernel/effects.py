@@ -1,0 +1,389 @@
+"""Effects from request to end: requests, retries, concurrency slots, lost effects, and closing.
+
+Every request gets exactly one answer and every start exactly one end, also when a deadline, a
+stop or a failing sibling ends a step or an iteration from outside; the innermost one is closed
+first.
+
+An effect whose process disappeared without an answer is requested again. In a loop of stages
+this is limited, because a call that crashes its driver each time would otherwise never end.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import assert_never
+
+import msgspec
+
+from loopwright.kernel.event_parts import CALLED, HOME_BUDGET, AnyCall, Failure, SleepCall, Usage
+from loopwright.kernel.events import (
+    AnyEvent,
+    EffectFailed,
+    EffectRepeated,
+    EffectRequested,
+    GateClosed,
+    IterationFinished,
+    StepFinished,
+    StepSkipped,
+)
+from loopwright.kernel.frames import (
+    Body,
+    CycleBody,
+    GateState,
+    IterationOwner,
+    LeafBody,
+    Owner,
+    RepeatBody,
+    StepOwner,
+    StepsBody,
+    passes_made,
+)
+from loopwright.kernel.state import PendingEffect, State, enclosing_pass, is_full
+from loopwright.model.actions import AskPerson, CallAgent
+from loopwright.model.ids import child_path, effect_id
+from loopwright.model.policy import FailureKind, Retry, StageOutputs
+
+LEAST_PARK_MS = 1_000
+MOST_PARKS = 100
+SHORTAGE: FailureKind = "host_shortage"
+MOST_SHORTAGES = 2_000  # more than a day
+MOST_SHORTAGE_MS = 60_000
+
+
+class RetryAfter(msgspec.Struct, frozen=True):
+    """Try again after so many milliseconds."""
+
+    ms: int
+
+
+def is_retried(policy: Retry, failure: Failure) -> bool:
+    """Whether a policy speaks of this failure. What was stopped from outside, what a person
+    rejected and a defect of ours are not meant by "any".
+    """
+    if failure.outer:
+        return False
+    if policy.unless_says and _says(failure.detail, policy.unless_says):
+        return False
+    if failure.type in ("cancelled", "rejected", "internal", HOME_BUDGET):
+        return failure.type in policy.on
+    if failure.type in policy.on or "any" in policy.on:
+        return True
+    return _says(failure.detail, policy.if_says)
+
+
+def _says(detail: str, words: tuple[str, ...]) -> bool:
+    """Whether one of these stands in the words about a failure, as a word of its own."""
+    return bool(words) and _pattern(words).search(detail) is not None
+
+
+@lru_cache(maxsize=32)
+def _pattern(words: tuple[str, ...]) -> "re.Pattern[str]":
+    listed = "|".join(re.escape(word) for word in words)
+    return re.compile(rf"(?<![A-Za-z0-9])(?:{listed})(?![A-Za-z0-9])", re.IGNORECASE)
+
+
+def parked_until(failure: Failure, *, parks: int, now: int) -> int | None:
+    """When a call that met a used-up allowance goes on, or None when it did not meet one.
+
+    A provider that names the time has not failed us: the call waits for it, and that is neither a
+    try nor a pass. Only one that puts us off again and again is believed no longer. The same holds
+    for a machine that has no file descriptors, processes or memory left, with growing waits.
+    """
+    if failure.type == SHORTAGE:
+        wait = min(MOST_SHORTAGE_MS, LEAST_PARK_MS * 2 ** min(parks, 20))
+        return now + wait if parks < MOST_SHORTAGES else None
+    if failure.type != "rate_limited" or failure.resets_at is None or parks >= MOST_PARKS:
+        return None
+    return max(failure.resets_at, now + LEAST_PARK_MS)
+
+
+def after_failure(policy: Retry, attempt: int, failure: Failure) -> RetryAfter | None:
+    """The wait before the next try, or None when this was the last one.
+
+    The wait doubles with each try up to the cap; a provider that names its own time is believed.
+    """
+    if failure.type == "bad_result" and attempt == 1:
+        return RetryAfter(ms=0)  # an answer that does not fit is asked for once more, at once
+    if attempt >= policy.attempts or not is_retried(policy, failure):
+        return None
+    wait = min(policy.cap_ms, policy.base_ms * 2 ** min(attempt - 1, 20))
+    return RetryAfter(ms=max(wait, failure.retry_after_ms or 0))
+
+
+def request_effect(
+    state: State, owner: Owner, purpose: str, number: int, call: AnyCall
+) -> EffectRequested:
+    """The fact that asks for an effect at a place."""
+    return EffectRequested(
+        at=state.now,
+        path=owner.inside,
+        iteration=owner.iteration,
+        effect=effect_id(owner.inside, purpose, number),
+        call=call,
+    )
+
+
+def has_next_attempt(body: LeafBody | CycleBody, error: Failure) -> bool:
+    """Whether a failed call is tried again, at once or when an allowance is renewed."""
+    if body.backoff >= body.attempt:
+        return True  # the wait for the next try is over
+    if parked_until(error, parks=body.parks, now=0) is not None:
+        return True
+    return after_failure(body.retry, body.tries, error) is not None
+
+
+def request_backoff(state: State, body: LeafBody | CycleBody) -> EffectRequested:
+    """The wait before the next try."""
+    assert body.failure is not None
+    error = body.failure.error
+    until = parked_until(error, parks=body.parks, now=state.now)
+    if until is None:
+        wait = after_failure(body.retry, body.tries, error)
+        assert wait is not None, "a failure without a retry is an outcome"
+        until = state.now + wait.ms
+    return request_effect(state, body.owner, "backoff", body.attempt, SleepCall(until=until))
+
+
+def note_backoff_end(body: LeafBody | CycleBody, attempt: int, at: int) -> None:
+    """Fold that the wait is over; one for an allowance is no try."""
+    assert body.failure is not None
+    body.backoff = attempt
+    if parked_until(body.failure.error, parks=body.parks, now=at) is not None:
+        body.parks += 1
+
+
+def free_slot(state: State) -> None:
+    """Let the next call that waits for a place among the parallel ones be looked at, if there is
+    one that fits. Where nothing but the plan is capped, the first one fits or none does.
+    """
+    done: list[str] = []
+    for name, owner in _in_order(state):
+        fits = owner.closed or not is_full(state, owner)
+        if fits:
+            done.append(name)
+            state.touch(owner)
+        if not owner.closed and (fits or not state.has_caps):
+            break
+    for name in done:
+        del state.slots[name]
+
+
+def _in_order(state: State) -> Iterable[tuple[str, Owner]]:
+    """Those who wait: as they came; or first whose agent was called longest ago (`round-robin`);
+    or whose agent has the fewest calls under way (`least-busy`). As they came where that is equal.
+    """
+    waiting = state.slots.items()
+    match state.plan.settings.get("scheduler"):
+        case "round-robin":
+            return sorted(waiting, key=lambda one: state.served.get(_agent(one[1]), 0))
+        case "least-busy":
+            calls = (one.call for one in state.pending.values())
+            busy = Counter(call.agent for call in calls if isinstance(call, CALLED))
+            return sorted(waiting, key=lambda one: busy[_agent(one[1])])
+        case _:
+            return waiting
+
+
+def _agent(owner: Owner) -> str:
+    """The agent that is to be called at a place; of a check, nobody's."""
+    body = owner.body
+    if isinstance(body, CycleBody):
+        return body.action.agent
+    action = body.action if isinstance(body, LeafBody) else None
+    if isinstance(action, CallAgent):
+        return action.agent
+    rework = action.on_reject if isinstance(action, AskPerson) else None
+    return rework.agent if rework is not None else ""
+
+
+MOST_REPEATS = 2
+"""So often the call of a stage is made again."""
+
+
+def vanished(state: State, at: int) -> list[EffectRepeated]:
+    """What is recorded before calls of agents that another process had begun are made again."""
+    return [
+        EffectRepeated(
+            at=max(at, state.now),
+            path=pending.owner.inside,
+            iteration=pending.owner.iteration,
+            effect=pending.effect,
+        )
+        for pending in state.pending.values()
+        if state.cancel is None and isinstance(pending.call, CALLED)
+    ]
+
+
+def effect_repeated(state: State, fact: EffectRepeated) -> None:
+    """Count one more time that a call is made."""
+    pending = state.pending.get(fact.effect)
+    if pending is None:
+        state.ignored += 1
+        return
+    pending.repeats += 1
+    if pending.repeats > MOST_REPEATS and _is_counted(pending):
+        state.lost[fact.effect] = pending
+
+
+def close_lost(state: State) -> list[AnyEvent]:
+    """The end of calls that have vanished too often."""
+    return [
+        EffectFailed(
+            at=state.now,
+            path=pending.owner.inside,
+            iteration=pending.owner.iteration,
+            effect=effect,
+            error=Failure("vanished", _words(pending)),
+            usage=pending.used,
+        )
+        for effect, pending in state.lost.items()
+    ]
+
+
+def _words(pending: PendingEffect) -> str:
+    return f"it was begun {pending.repeats} times, and each time its process vanished"
+
+
+def _is_counted(pending: PendingEffect) -> bool:
+    """Whether a call is one of a stage: those of other loops are made again however often."""
+    inside = enclosing_pass(pending.owner)
+    while inside is not None and not isinstance(inside.parent.action.memory, StageOutputs):
+        inside = enclosing_pass(inside.parent.owner)
+    return inside is not None and isinstance(pending.call, CALLED)
+
+
+def close_try(state: State, owner: StepOwner, why: str) -> list[AnyEvent]:
+    """End what is open inside a step that is about to begin anew; its time goes on."""
+    return _close_body(state, owner.body, why)
+
+
+def close_inside(state: State, owner: Owner, why: str) -> list[AnyEvent]:
+    """End what is open inside a place, but not the place itself."""
+    if type(owner.body) is LeafBody and not state.pending and not state.gates:
+        return []
+    asked = owner.gate if isinstance(owner, StepOwner) else None
+    facts = [] if _has_no_body(owner) else _close_body(state, owner.body, why)
+    facts += withdraw(state, owner, owner.deadline, why)
+    if state.snapshots.asked:
+        facts += withdraw(state, owner, state.snapshots.asked.get(owner.inside), why)
+    facts += _close_gate(state, asked, why)
+    facts += withdraw(state, owner, owner.look if isinstance(owner, StepOwner) else None, why)
+    if isinstance(owner, IterationOwner):
+        facts += withdraw(state, owner, owner.check_pending, why)
+        facts += _close_gate(state, owner.gate, why)
+    return facts
+
+
+def _has_no_body(owner: Owner) -> bool:
+    """A look before the first pass asks the checks alone: nothing of its body ever begins."""
+    return isinstance(owner, IterationOwner) and owner.number < 0
+
+
+def _close_owner(state: State, owner: StepOwner | IterationOwner, why: str) -> list[AnyEvent]:
+    at, path, iteration = state.now, owner.path, owner.iteration
+    inside = close_inside(state, owner, why)
+    if isinstance(owner, IterationOwner):
+        ended: AnyEvent = IterationFinished(
+            at=at,
+            path=path,
+            iteration=iteration,
+            status="cancelled",
+            reason=why,
+            ms=at - owner.started_at - owner.idle_ms,
+        )
+    else:
+        ended = StepFinished(
+            at=at,
+            path=path,
+            iteration=iteration,
+            status="cancelled",
+            reason=why,
+            iterations=passes_made(owner.body),
+            usage=owner.spent.usage,
+        )
+    return [*inside, ended]
+
+
+def _close_body(state: State, body: Body, why: str) -> list[AnyEvent]:
+    facts: list[AnyEvent] = []
+    match body:
+        case LeafBody():
+            facts += withdraw(state, body.owner, body.pending, why)
+            facts += _close_gate(state, body.gate, why)
+        case CycleBody():
+            facts += withdraw(state, body.owner, body.pending, why)
+            for effect in body.asked.values():
+                facts += withdraw(state, body.owner, effect, why)
+            for gate in body.gates.values():
+                facts += _close_gate(state, gate, why)
+        case StepsBody():
+            for step in list(body.active.values()):
+                facts += _close_owner(state, step, why)
+            facts += _never_started(state, body, why)
+        case RepeatBody():
+            for number in sorted(body.active):
+                facts += _close_owner(state, body.active[number], why)
+            facts += withdraw(state, body.owner, body.deadline, why)
+            facts += withdraw(state, body.owner, body.delay, why)
+            facts += _close_gate(state, body.cap_gate, why)
+        case _:
+            assert_never(body)
+    return facts
+
+
+def _never_started(state: State, body: StepsBody, why: str) -> list[AnyEvent]:
+    return [
+        StepSkipped(
+            at=state.now,
+            path=child_path(body.owner.inside, step.id),
+            iteration=body.owner.iteration,
+            reason=why,
+            status="cancelled",
+        )
+        for step in body.index.action.steps
+        if step.id not in body.results and step.id not in body.active
+    ]
+
+
+def withdraw(state: State, owner: Owner, effect: str | None, why: str) -> list[AnyEvent]:
+    """Answer an effect that nobody waits for any more, and close what it has asked people."""
+    if effect is None or effect not in state.pending:
+        return []
+    asked = (state.pending[effect].gates or {}).values()
+    return [
+        *(fact for gate in asked for fact in _close_gate(state, gate, why)),
+        EffectFailed(
+            at=state.now,
+            path=owner.inside,
+            iteration=owner.iteration,
+            effect=effect,
+            error=Failure(type="cancelled", detail=why),
+            usage=_used(state.pending[effect]),
+        ),
+    ]
+
+
+def _used(pending: PendingEffect) -> Usage | None:
+    """What a call has used that is ended: a program that reported nothing, an unknown amount."""
+    return Usage(unpriced=1) if pending.has_unknown_cost else pending.used
+
+
+def close_stale(state: State) -> list[AnyEvent]:
+    """Questions that an effect asked while it was under way, and that nobody needs answered."""
+    stale = list(state.stale.values())
+    return [fact for gate in stale for fact in _close_gate(state, gate, "answered without it")]
+
+
+def _close_gate(state: State, gate: GateState | None, why: str) -> list[AnyEvent]:
+    if gate is None or not gate.open:
+        return []
+    return [
+        GateClosed(
+            at=state.now,
+            path=gate.path,
+            iteration=gate.owner.iteration,
+            gate=gate.gate,
+            reason=why,
+        )
+    ]

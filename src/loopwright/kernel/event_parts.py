@@ -1,0 +1,336 @@
+"""Parts of events: base classes, calls of effects, usage, failures, masked secrets.
+
+`AnyCall` is a closed union: it lists everything that an effect can request from the outside
+world, and nothing else reaches the outside world. Text that looks like a secret is masked
+before it becomes part of an event.
+"""
+
+import re
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from loopwright.model.policy import FailureKind
+from loopwright.model.record import JsonValue, Text
+
+
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What a call used, as far as it was told."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    usd: float = 0.0
+    unpriced: int = 0  # calls whose price nobody knows: what was spent is more than `usd` says
+    cache_read_tokens: int = 0  # part of the input tokens
+    cache_write_tokens: int = 0  # part of the input tokens
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            usd=round(self.usd + other.usd, 9),
+            unpriced=self.unpriced + other.unpriced,
+            cache_read_tokens=self.cache_read_tokens + other.cache_read_tokens,
+            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
+        )
+
+    def __sub__(self, other: "Usage") -> "Usage":
+        """The difference, to replace one amount by another: parts of it may be negative."""
+        return Usage(
+            input_tokens=self.input_tokens - other.input_tokens,
+            output_tokens=self.output_tokens - other.output_tokens,
+            usd=round(self.usd - other.usd, 9),
+            unpriced=self.unpriced - other.unpriced,
+            cache_read_tokens=self.cache_read_tokens - other.cache_read_tokens,
+            cache_write_tokens=self.cache_write_tokens - other.cache_write_tokens,
+        )
+
+
+NO_USAGE = Usage()
+
+
+class ToolUse(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A tool that an agent has used, and with what, as JSON text; secrets are masked."""
+
+    name: str
+    input: str = ""
+
+
+class DiffStat(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """How many files and lines differ between two snapshots."""
+
+    files: int = 0
+    insertions: int = 0
+    deletions: int = 0
+
+
+NO_DIFF = DiffStat()
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The state of a workspace at one moment. `tree` is the id of a Git tree in the repository of
+    the data directory.
+    """
+
+    tree: str
+    changed: DiffStat = NO_DIFF  # since the previous snapshot of the run
+    total: DiffStat = NO_DIFF  # since the first snapshot of the run
+    paths: tuple[str, ...] = ()  # changed since the previous snapshot, the first 100 of them
+    omitted: tuple[str, ...] = ()  # left out because of size or kind, the first 100 of them
+    omitted_count: int = 0
+    protected: tuple[str, ...] = ()  # protected files that differ from the baseline, the first 100
+    protected_count: int = 0
+    watched: tuple[str, ...] = ()  # files that a check names, changed since the previous snapshot
+    outside: tuple[tuple[str, str], ...] = ()  # those that no snapshot has, with their state
+
+
+class Worktree(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The Git worktree that a run works in, and where it came from."""
+
+    repository: str  # the folder of the user's checkout
+    folder: str  # the root of the worktree
+    branch: str
+    base: str  # the commit that the branch started from
+    uncommitted: int = 0  # files of the checkout that differed from that commit and are not in it
+
+
+class ActivityNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One thing that an agent did during a call, as the log stores it. `number` counts from 1
+    within the call. Secrets are masked; long arguments and results are stored by content.
+    """
+
+    number: int
+    at: int
+    kind: str  # tool, command, edit, read, fetch, status, denied, stderr, warning
+    tool: str = ""
+    target: str = ""
+    ok: bool | None = None
+    code: int | None = None
+    ms: int | None = None
+    text: str = ""
+    arguments: Text = ""
+    result: Text = ""
+
+
+class Failure(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Why something did not work, in a form that a policy can read and a person too."""
+
+    type: FailureKind | str
+    detail: str = ""
+    retry_after_ms: int | None = None
+    resets_at: int | None = None  # when a used-up allowance is renewed; milliseconds, epoch
+    outer: bool = False  # a limit around the call ended it, not a limit of the call itself
+
+
+class BaseEvent(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", gc=False
+):
+    """Base of all facts. They hold plain data and never each other: none is part of a circle."""
+
+    at: int
+
+
+class PlaceEvent(BaseEvent, frozen=True, kw_only=True):
+    """A fact that belongs to a place in the run."""
+
+    path: str
+    iteration: int | None = None
+
+
+class EffectCall(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="do", gc=False
+):
+    """Base of all calls."""
+
+
+class AgentCall(EffectCall, frozen=True, kw_only=True, tag="agent"):
+    """Ask an agent of the plan; `role` tells the worker from a judge, from the coordinator, and
+    from a step that has ended and answers a message. `step` is the id of a judge.
+    """
+
+    agent: str
+    role: Literal["worker", "judge", "goal", "coordinator", "reply"] = "worker"
+    step: str = ""
+
+
+class CommandCall(EffectCall, frozen=True, kw_only=True, tag="command"):
+    """Run a program without a shell."""
+
+    argv: tuple[str, ...]
+    timeout_ms: int
+    env: dict[str, str] = {}
+    stdin: str = ""
+
+
+class SleepCall(EffectCall, frozen=True, kw_only=True, tag="sleep"):
+    """Answer not before this time (milliseconds since the epoch)."""
+
+    until: int
+
+
+class ModelCall(EffectCall, frozen=True, kw_only=True, tag="model"):
+    """One completion of a chat model: a turn of its conversation, or a summary of it."""
+
+    agent: str
+    role: Literal["turn", "summary"] = "turn"
+
+
+class ToolCall(EffectCall, frozen=True, kw_only=True, tag="tool"):
+    """One tool of a model's turn. `arguments` is JSON text; `call` is the model's own id."""
+
+    agent: str
+    tool: str
+    arguments: Text = "{}"
+    call: str = ""
+
+
+class SnapshotCall(EffectCall, frozen=True, kw_only=True, tag="snapshot"):
+    """Take a snapshot of the workspace. `previous` and `first` are the trees of earlier snapshots
+    of the run, empty where there are none. Files that match `protect` are compared with the tree
+    `baseline`; `watch` are words of check commands, some of which may be files. `outside` are those
+    files that no snapshot has, as they were found with the previous one. After a stop or a time
+    limit it may take `within_ms` (0: as long as it needs).
+    """
+
+    previous: str = ""
+    first: str = ""
+    baseline: str = ""
+    protect: tuple[str, ...] = ()
+    watch: tuple[str, ...] = ()
+    outside: tuple[tuple[str, str], ...] = ()
+    within_ms: int = 0
+
+
+class LookupCall(EffectCall, frozen=True, kw_only=True, tag="lookup"):
+    """Look whether somebody has left an artifact in the scope of the run since a time. The code of
+    the answer is 0 where there is one, and its output says which.
+    """
+
+    since: int = 0
+
+
+class MatchCall(EffectCall, frozen=True, kw_only=True, tag="match"):
+    """Search a text with the JavaScript engine, which may need very long for some patterns. The
+    code of the answer is 0 where the pattern matches, and its output is what was found.
+    """
+
+    pattern: str
+    text: Text
+    timeout_ms: int
+    ignore_case: bool = False
+
+
+class CallNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A tool call of a turn: run at once, held for a person (`held` says why), or not to be run
+    (`problem` says why).
+    """
+
+    id: str
+    tool: str
+    arguments: Text = "{}"
+    held: str = ""
+    problem: str = ""
+
+
+CALLED = (AgentCall, ModelCall)
+"""Calls of an agent, for the checks of every pass: a tuple is looked at quicker than a union."""
+
+AnyCall: TypeAlias = (
+    AgentCall
+    | CommandCall
+    | SleepCall
+    | ModelCall
+    | ToolCall
+    | SnapshotCall
+    | LookupCall
+    | MatchCall
+)
+
+
+HOME_BUDGET = "home_budget"
+"""Why a call is not made: what all runs of one home may use together is used up."""
+
+Intent: TypeAlias = Literal["info", "context_update", "cancel", "reply", "tell"]
+DropReason: TypeAlias = Literal[
+    "unknown-step",  # no step has this id
+    "ambiguous",  # a bare name that fits more than one step
+    "container",  # a loop or a graph of steps, which reads nothing itself
+    "not-an-agent",  # a command, a gate, a wait
+    "not-running",  # only a step under way can be cancelled
+    "target-terminal",  # the step has ended and is not called again
+    "no-transcript",  # the step has ended without ever having spoken
+    "max-wake-cycles",  # called again often enough
+    "mailbox-full",
+    "mailbox-closed-by-finalize",
+    "no-coordinator",
+    "coordinator-failed",
+    "budget",
+    "hold-timeout",
+    "workflow-cancelled",
+    "run-ended",
+]
+
+
+MASK = "***"
+MAX_DEPTH = 40
+
+_NAME = re.compile(
+    r"passw(?:or)?d|passphrase|secret|(?:api|access|private|auth)[_-]?key|credential"
+    r"|^authorization$|(?:^|[_-])(?:token|pwd)$|(?:access|auth|refresh|bearer|id)[_-]?token",
+    re.IGNORECASE,
+)
+_PLAIN = re.compile(
+    r"\bsk-[A-Za-z0-9_-]{8,}"
+    r"|\bgh[opsur]_[A-Za-z0-9]{8,}|\bgithub_pat_[A-Za-z0-9_]{8,}"
+    r"|\bxox[a-z]-[A-Za-z0-9-]{8,}"
+    r"|\b(?:AKIA|ASIA)[A-Z0-9]{12,}"
+    r"|(?<=://)[^\s:/@]{1,200}:[^\s/@]{1,200}(?=@)"  # user:password@host
+)
+_BEARER = re.compile(r"\b(bearer\s{1,5})(?=\S{0,200}\d)[\w.~+/=-]{8,}", re.IGNORECASE)
+_AFTER = re.compile(
+    r"(--?(?:password|passwd|pass|token|secret|api-?key)[=\s]\s{0,5}"
+    r"|(?:password|passwd|secret|api[_-]?key|token)[\"']?\s{0,5}[=:]\s{0,5}"
+    r"|authorization[\"']?\s{0,5}[=:]\s{0,5}(?:basic\s{1,5}|bearer\s{1,5})?)"
+    r"(\"[^\"]*\"|'[^']*'|[^\s\"',;&]+)",
+    re.IGNORECASE,
+)
+
+
+_FOLDERS = ("PWD", "OLDPWD")  # of a shell: these name the working directory, not a password
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a field or variable of this name holds a secret."""
+    return name not in _FOLDERS and _NAME.search(name) is not None
+
+
+def mask_tokens(text: str) -> str:
+    """A text without what has the look of a key: for prose, where a name alone says nothing."""
+    return _BEARER.sub(rf"\g<1>{MASK}", _PLAIN.sub(MASK, text))
+
+
+def mask_text(text: str) -> str:
+    """The same for the input of a tool, where what follows a telling name goes too."""
+    return _AFTER.sub(rf"\g<1>{MASK}", mask_tokens(text))
+
+
+def mask(value: JsonValue, depth: int = 0) -> JsonValue:
+    """A JSON value with its secrets taken out: by how they look, and by the names they go by."""
+    if isinstance(value, str):
+        return mask_text(value)
+    if depth == MAX_DEPTH and isinstance(value, list | dict):
+        return MASK
+    if isinstance(value, list):
+        return [mask(one, depth + 1) for one in value]
+    if isinstance(value, dict):
+        return {name: _field(name, one, depth) for name, one in value.items()}
+    return value
+
+
+def _field(name: str, value: JsonValue, depth: int) -> JsonValue:
+    secret = is_secret_name(name) and isinstance(value, str | int | float)
+    return MASK if secret and not isinstance(value, bool) else mask(value, depth + 1)

@@ -1,0 +1,371 @@
+"""Reopened runs and forks: what a new opening or a new run keeps of the events before it.
+
+With the mode `continue`, everything that did not complete continues where it stopped (see
+`resumption`). With `restart`, all steps start again. The rest is about the empty mode, which
+older logs and the stages of a loop use.
+
+Completed steps of the plan keep their results, and usage stays counted. All other steps start
+again as a whole, a loop with its first iteration, and conditions are evaluated again. A step
+that starts a second time has a name of its own inside (`build~2`), so no effect or gate reuses
+an earlier name.
+
+Exceptions: a conversation with a chat model continues with its next turn, and its turns and
+their cost stay counted; only a turn that did not finish is repeated. A loop that ended at its
+limit continues with the next iteration when a person allows more. A loop that stopped in the
+middle of an iteration of steps continues there if requested: completed steps are kept, and only
+the step that did not complete is run again or skipped.
+
+A fork copies a prefix of the log, which is what a crash at that point would have left. So
+recorded answers are not requested again, and effects that were open are requested anew. Three
+things differ from a crash, because it is another run at another time: running timers keep the
+time that was left, gates get ids of the new run, and permissions and sessions of one run
+(remembered tools, sessions of agents) are not passed on.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from loopwright.kernel.event_parts import SleepCall
+from loopwright.kernel.events import (
+    AnyEvent,
+    EffectDone,
+    EffectFailed,
+    EffectRequested,
+    GateAnswered,
+    GateClosed,
+    GateOpened,
+    IterationFinished,
+    IterationStarted,
+    Outcome,
+    RunForked,
+    RunReopened,
+    RunStarted,
+    StepFinished,
+    StepSkipped,
+    StepStarted,
+    StepStatus,
+)
+from loopwright.kernel.frames import (
+    CarriedResult,
+    HistoryEntry,
+    InterruptedIteration,
+    IterationOwner,
+    KeptLoop,
+    RepeatBody,
+    Result,
+    Spent,
+    StepOwner,
+    StepsBody,
+)
+from loopwright.kernel.gates import call_gate
+from loopwright.kernel.limits import cap
+from loopwright.kernel.messages import REOPENED, mail_reopened
+from loopwright.kernel.resumption import (
+    copy_value,
+    loops_that_failed_at_cap,
+    reset_graph,
+    resume_graph,
+    set_cap,
+)
+from loopwright.kernel.snapshots import begin_again
+from loopwright.kernel.state import State
+from loopwright.model.actions import ModelCycle
+from loopwright.model.ids import child_path, logical_path, parent_path
+from loopwright.model.plan import only_repeat
+
+_REOPENED_AS_A_WHOLE: tuple[Outcome, ...] = ("failed", "exhausted")
+"""The same for the empty mode."""
+
+
+def run_reopened(state: State, fact: RunReopened) -> None:
+    """Let a run continue; one that has not ended, or that completed, is left alone."""
+    allowed = REOPENED if fact.mode else _REOPENED_AS_A_WHOLE
+    if state.finished is None or state.finished.outcome not in allowed:
+        state.ignored += 1
+        return
+    state.finished = state.cancel = None
+    state.working_since = fact.at
+    state.paused = False
+    state.reopened += 1
+    state.slots.clear()
+    state.raised = fact.passes
+    state.opening = fact
+    if fact.mode and fact.passes is not None:
+        state.passes = fact.passes
+    state.kept = {path: kept for path, kept in state.kept.items() if _is_wanted(kept, fact)}
+    for kept in state.kept.values() if fact.limits is not None else ():
+        kept.spent, kept.spent_by_step = Spent(), Spent()  # the new budget is of the whole run
+    if fact.limits is not None:
+        state.plan = msgspec.structs.replace(state.plan, limits=fact.limits)
+        state.note_limits()
+    note_coverage(state, fact)
+    if fact.sandbox is not None:
+        state.plan = msgspec.structs.replace(state.plan, sandbox=fact.sandbox)
+    _reset(state, fact)
+    begin_again(state, accept_changes=fact.accept_changes)
+    mail_reopened(state)
+
+
+def note_coverage(state: State, fact: RunReopened | RunForked) -> None:
+    """Which agents limits in USD do not cover from now on, and whether a person allowed that."""
+    plan = state.plan
+    if fact.uncovered is not None:
+        plan = msgspec.structs.replace(plan, uncovered=fact.uncovered)
+    if fact.allow_unknown_cost:
+        plan = msgspec.structs.replace(plan, allow_unknown_cost=True)
+    state.plan = plan
+
+
+def _is_wanted(kept: KeptLoop, fact: RunReopened) -> bool:
+    """Whether a loop goes on in the empty mode; all others begin anew."""
+    if fact.mode:
+        return False
+    if kept.spoilt is not None:
+        return fact.stage is not None
+    return kept.talk or fact.passes is not None
+
+
+def _reset(state: State, fact: RunReopened) -> None:
+    """Time limits begin anew too: they are about how long something takes, not about when."""
+    root, body = state.root, state.root.body
+    root.closed = root.queued = root.deadline_hit = False
+    root.deadline = None
+    match fact.mode:
+        case "continue":
+            failed = [] if fact.passes is not None else loops_that_failed_at_cap(body)
+            for name in failed:
+                del body.unfinished[name]
+            resume_graph(body)
+        case "restart":
+            body.results, body.unfinished = {}, {}
+            reset_graph(body)
+        case _:
+            done = {k: kept for k, kept in body.results.items() if kept.status == "completed"}
+            body.results, body.unfinished = done, {}
+            reset_graph(body)
+    state.touch(root)
+
+
+def at_cap(state: State) -> dict[str, KeptLoop]:
+    """The loops of a run that has ended which stopped at their cap, by step."""
+    return {path: kept for path, kept in state.kept.items() if kept.capped}
+
+
+def name_at_the_top(state: State, owner: StepOwner) -> None:
+    """Count a step of the plan that begins; the second time it gets a new name for its inside."""
+    count = state.begun.get(owner.path, 0) + 1
+    state.begun[owner.path] = count
+    set_cap(state, owner)
+    if count > 1:
+        owner.tries = owner.first_try = count
+        owner.inside = f"{owner.path}~{count}"
+        state.owners[owner.inside] = owner
+        _go_on(state, owner, state.kept.pop(owner.path, None))
+
+
+_OF_TALKS = ("last", "history", "summaries", "extra", "turns")
+_OF_LOOPS = (
+    *_OF_TALKS,
+    "last_checks",
+    "last_steps",
+    "learnings",
+    "forgotten",
+    "outputs",
+    "feedback",
+    "sessions",
+    "talks",
+    "identical",
+    "unmet",
+    "broken",
+    "checked_first",
+)
+
+
+def keep_loop(state: State, owner: StepOwner, fact: StepFinished) -> None:
+    """Keep a loop at the top of the plan that ended without completing, if it can go on."""
+    body = owner.body
+    if owner.parent.owner is not state.root or not isinstance(body, RepeatBody):
+        return
+    talk, capped = isinstance(body.action.body, ModelCycle), _is_capped(body, fact)
+    if fact.status == "completed" or not (talk or capped or body.spoilt):
+        state.kept.pop(owner.path, None)
+        return
+    values = {name: getattr(body, name) for name in (_OF_TALKS if talk else _OF_LOOPS)}
+    last = body.last if body.turns or not talk else None
+    values["last"] = Result("completed", output=last.output, result=last.result) if last else None
+    kept = KeptLoop(
+        passes=body.turns if talk else body.finished,
+        most=cap(body),
+        talk=talk,
+        capped=capped,
+        values=values,
+        spent=msgspec.structs.replace(body.spent),
+        spent_by_step=msgspec.structs.replace(owner.spent),
+        spoilt=body.spoilt,
+    )
+    if body.spoilt is not None and body.spoilt.stuck is not None:  # that pass is made once more
+        kept.passes, kept.values = body.spoilt.number, body.spoilt.values
+    state.kept[owner.path] = kept
+
+
+def note_spoilt(repeat: RepeatBody, owner: IterationOwner, fact: IterationFinished) -> None:
+    """Remember how a pass of steps stopped that did not come to its end, and how its loop stood
+    before it.
+    """
+    body = owner.body
+    repeat.spoilt, repeat.keeps, repeat.note = None, {}, ""
+    if fact.status == "completed" or not isinstance(body, StepsBody) or repeat.action.each:
+        return
+    steps = [step.id for step in body.index.action.steps]
+    done = {
+        name: CarriedResult(of=child_path(owner.inside, name), ended=body.results[name])
+        for name in steps
+        if name in body.results and body.results[name].status == "completed"
+    }
+    repeat.spoilt = InterruptedIteration(
+        number=owner.number,
+        values={name: copy_value(getattr(repeat, name)) for name in _OF_LOOPS},
+        done=done,
+        stuck=next((name for name in steps if name not in done), None),
+    )
+
+
+def stopped_half_way(state: State) -> dict[str, InterruptedIteration]:
+    """The loops of a run that has ended which stopped in the middle of a pass, by step."""
+    return {path: kept.spoilt for path, kept in state.kept.items() if kept.spoilt is not None}
+
+
+def _is_capped(body: RepeatBody, fact: StepFinished) -> bool:
+    """Whether a loop ended at its own cap, and not at that of a loop in its last pass."""
+    most = cap(body)
+    made = body.action.each is None and most is not None and body.finished >= most
+    last_one = body.last is not None and body.last.status == "completed"
+    ended = fact.status in _REOPENED_AS_A_WHOLE and fact.reason == "max_iterations"
+    return made and last_one and ended
+
+
+def _go_on(state: State, owner: StepOwner, kept: KeptLoop | None) -> None:
+    body = owner.body
+    if kept is None or not isinstance(body, RepeatBody):
+        return
+    body.started = body.finished = kept.passes
+    for name, value in kept.values.items():
+        setattr(body, name, value)
+    body.spent, owner.spent = kept.spent, kept.spent_by_step
+    if kept.capped and state.raised is not None and body.action.max is not None:
+        body.extra = max(body.extra, state.raised - body.action.max)
+    if kept.spoilt is not None and state.opening is not None:
+        _take_up(body, kept.spoilt, state.opening)
+
+
+def _take_up(body: RepeatBody, spoilt: InterruptedIteration, opening: RunReopened) -> None:
+    """Let the next pass keep what completed in the one that stopped half-way. One in which every
+    step completed, and which a person rejected, is followed by another.
+    """
+    most = cap(body)
+    if spoilt.stuck is None:
+        body.extra += most is not None and body.finished >= most
+        body.unmet = 0
+    else:
+        body.keeps = dict(spoilt.done)
+    if opening.stage == "skip" and spoilt.stuck is not None:
+        body.keeps[spoilt.stuck] = CarriedResult(note=opening.note)
+    else:
+        body.note = opening.note
+
+
+Standing: TypeAlias = StepStatus | Literal["running"]
+
+
+def places(facts: Sequence[AnyEvent]) -> dict[str, Standing]:
+    """Every step and pass that these facts speak of, in the order in which they began, with how it
+    stands or has ended last. A run can be forked where one completed.
+    """
+    found: dict[str, Standing] = {}
+    for fact in facts:
+        if isinstance(fact, StepStarted | IterationStarted):
+            found[fact.path] = "running"
+        elif isinstance(fact, StepFinished | IterationFinished | StepSkipped):
+            found[fact.path] = fact.status
+    return found
+
+
+def end_of(facts: Sequence[AnyEvent], place: str) -> int:
+    """How many facts there are up to and with the end of a place that completed."""
+    ends = [
+        number
+        for number, fact in enumerate(facts, start=1)
+        if isinstance(fact, StepFinished | IterationFinished)
+        and fact.path == place
+        and fact.status == "completed"
+    ]
+    return ends[-1]
+
+
+def copied(facts: Sequence[AnyEvent], first: RunStarted, now: int) -> list[AnyEvent]:
+    """These facts as the beginning of another run, which begins with `first`."""
+    over = {fact.effect for fact in facts if isinstance(fact, EffectDone | EffectFailed)}
+    decided = {fact.gate for fact in facts if isinstance(fact, GateAnswered | GateClosed)}
+    gap = max(0, now - max(fact.at for fact in facts))
+    kept: list[AnyEvent] = [first]
+    for fact in facts[1:]:
+        if isinstance(fact, EffectRequested) and fact.effect not in over:
+            kept.append(_under_way(fact, gap))
+        elif isinstance(fact, GateOpened) and fact.gate not in decided:
+            kept += _asked(fact, first.run)
+        else:
+            kept.append(fact)
+    return kept
+
+
+def _under_way(fact: EffectRequested, gap: int) -> EffectRequested:
+    """A request without an answer; a timer among them has as long to go as it had."""
+    if not isinstance(fact.call, SleepCall):
+        return fact
+    later = SleepCall(until=fact.call.until + gap)
+    return msgspec.structs.replace(fact, call=later)
+
+
+def _asked(fact: GateOpened, run: str) -> Iterator[GateOpened]:
+    """A question that nobody has answered. One about a tool call belongs to the turn that is kept;
+    all others are asked again by whoever asked.
+    """
+    if fact.call is not None:
+        yield msgspec.structs.replace(fact, gate=call_gate(run, fact.path, fact.call))
+
+
+def run_forked(state: State, fact: RunForked) -> None:
+    """From here on the run is its own."""
+    state.paused = False
+    state.worked_ms, state.working_since = 0, fact.at
+    state.forked_at = fact.at
+    state.remembered.clear()
+    state.mail.sessions.clear()
+    begin_again(state)
+    note_coverage(state, fact)
+    for owner in list(state.owners.values()):
+        if isinstance(owner.body, RepeatBody):
+            owner.body.sessions.clear()
+        state.touch(owner)
+    around = state.owners.get(parent_path(fact.place))
+    if around is None or not isinstance(around.body, RepeatBody):
+        return
+    if fact.text:
+        _tell(around.body, fact.text)
+    if fact.passes is None or around.body.action.max is None:
+        return
+    steps = [step.id for step in state.plan.steps]
+    if only_repeat(state.plan) is not None and logical_path(around.path) in steps:
+        state.passes = fact.passes  # also when the loop has ended, or begins again
+    around.body.extra = fact.passes - around.body.action.max
+
+
+def _tell(repeat: RepeatBody, text: str) -> None:
+    """Somebody says something to a loop, which is therefore not done."""
+    repeat.last_done = False
+    if isinstance(repeat.action.body, ModelCycle):
+        repeat.history.append(HistoryEntry(kind="user", text=text))
+    else:
+        repeat.feedback = text

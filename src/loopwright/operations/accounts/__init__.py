@@ -1,0 +1,1 @@
+"""Who may use a server: people, roles, sessions and tokens."""

@@ -1,0 +1,365 @@
+"""Who may come in: roles, and API tokens that are shown once and kept as a hash.
+
+A token is `lwt_ID_SECRET`. The secret has 256 bits of chance, so a plain hash of it is enough and a
+request costs no slow one. What a token may do is the least of its own role and of its person's.
+
+A token of a person acts as that person. A token of a program acts as `token:LABEL`, which no person
+can be called, and what it makes itself as `token:LABEL/OTHER`: those are the same somebody, have no
+longer life and no higher role, and end with it.
+"""
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from loopwright.errors import (
+    Conflict,
+    LoopwrightError,
+    NotAllowed,
+    NotFound,
+    NotSignedIn,
+    VersionConflict,
+)
+from loopwright.ports import AuditRow, Card, Cards, Clock
+from loopwright.views.event_records import request_key
+
+Role: TypeAlias = Literal["viewer", "editor", "admin"]
+ROLES: tuple[Role, ...] = ("viewer", "editor", "admin")
+"""From the least to the most."""
+
+TOKEN = "token"
+PERSON = "person"
+PREFIX = "lwt"
+FIRST = "first-start"
+PROGRAM = "token:"
+UNDER = "/"
+TRIES = 20
+GUARD = ("guard", "people")
+DAY_MS = 86_400_000
+MAX_DAYS = 3_650
+MAX_NAME = 100
+DENIED = "Your role does not permit running or modifying workflows"
+
+
+_Done = TypeVar("_Done")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Principal:
+    """Somebody who has shown who they are."""
+
+    name: str
+    role: Role
+    by: Literal["token", "session"] = "token"
+    id: str = ""  # of the token or the session
+    person: str = ""  # whose account it is; empty for programs
+
+    @property
+    def root(self) -> str:
+        """Whoever is behind it, by whichever of their tokens they come."""
+        return root_of(self.name)
+
+    def may(self, role: Role) -> bool:
+        return ROLES.index(self.role) >= ROLES.index(role)
+
+
+class PersonRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody with an account."""
+
+    name: str
+    role: Role
+    password: str = ""  # a slow hash; empty: not set yet
+    active: bool = True
+    created_at: int = 0
+
+
+class TokenRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """An API token as it is kept."""
+
+    id: str
+    hash: str
+    label: str
+    role: Role
+    person: str = ""  # empty: made for a program, or at the first start
+    created_at: int = 0
+    expires_at: int | None = None
+    revoked_at: int | None = None
+    parent: str = ""  # the token that made it
+    root: str = ""  # the name of the program whose token made the first of them
+
+    @property
+    def name(self) -> str:
+        """Under which name its holder acts."""
+        if self.person:
+            return self.person
+        if self.root:
+            return f"{self.root}{UNDER}{self.label}"
+        return FIRST if self.label == FIRST else f"{PROGRAM}{self.label}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewToken:
+    """A token just made; its text is told once and never again."""
+
+    text: str
+    token: TokenRecord
+
+
+class Access:
+    """Tokens and the people behind them."""
+
+    def __init__(self, cards: Cards, clock: Clock, via: str = "cli") -> None:
+        self.cards = cards
+        self.clock = clock
+        self.via = via
+
+    # -- who asks ------------------------------------------------------------------------------
+
+    def by_token(self, text: str) -> Principal:
+        """Whoever holds this token; NotSignedIn for one that is unknown, expired or revoked."""
+        parts = text.split("_")
+        token = self._token(parts[1]) if len(parts) == 3 and parts[0] == PREFIX else None
+        secret = parts[2] if len(parts) == 3 else ""
+        known = token.hash if token is not None else digest("")
+        same = hmac.compare_digest(known, digest(secret))
+        if token is None or not same or token.revoked_at is not None:
+            raise unknown()
+        if token.expires_at is not None and token.expires_at <= self.clock.now_ms():
+            raise NotSignedIn("the token has expired", code="expired", hint="make a new one")
+        role = token.role
+        if token.person:
+            role = least(role, self._active(token.person).role)
+        return Principal(name=token.name, role=role, by="token", id=token.id, person=token.person)
+
+    def still(self, who: Principal) -> bool:
+        """Whether somebody who came in a while ago would be let in again, as the same."""
+        token = self._token(who.id) if who.by == "token" else None
+        if token is None or token.revoked_at is not None:
+            return False
+        if token.expires_at is not None and token.expires_at <= self.clock.now_ms():
+            return False
+        try:
+            role = least(token.role, self._active(token.person).role) if token.person else None
+        except NotAllowed:
+            return False
+        return role in (None, who.role)
+
+    def _active(self, name: str) -> PersonRecord:
+        person = self.person(name)
+        if person is None:
+            raise unknown()
+        if not person.active:
+            raise deactivated()
+        return person
+
+    def person(self, name: str) -> PersonRecord | None:
+        card = self.cards.card(PERSON, name)
+        return None if card is None else msgspec.json.decode(card.body, type=PersonRecord)
+
+    def guard(self) -> tuple[Card, int]:
+        """To be written with what changes accounts, or begins something for one, and to be asked
+        for before anything is read that it depends on. So these come one after the other: two
+        admins do not each take the other's role, and what ends an account misses nothing of it.
+        """
+        kind, key = GUARD
+        card = self.cards.card(kind, key)
+        return Card(kind=kind, key=key, body=b""), 0 if card is None else card.version
+
+    # -- tokens --------------------------------------------------------------------------------
+
+    def first_token(self) -> NewToken | None:
+        """The token of the very first start; None when any token was ever made here."""
+        if self.cards.cards(TOKEN, limit=1):
+            return None
+        token, text = self._made(FIRST, "admin", days=None)
+        row = self.row(FIRST, "token.created", token.id, f"{token.role}: {token.label}")
+        self.cards.change([(_token_card(token), 0)], audit=[row])
+        return NewToken(text=text, token=token)
+
+    def new_token(
+        self,
+        label: str,
+        role: Role,
+        *,
+        by: str,
+        person: str = "",
+        days: int | None = None,
+        guard: tuple[Card, int] | None = None,
+    ) -> NewToken:
+        """Make a token; `days` until it expires, None for never."""
+        if label.strip() == FIRST and not person:
+            raise Conflict(f"{FIRST} is the name of the first token", code="name-taken")
+        token, text = self._made(label, role, days=days)
+        token = msgspec.structs.replace(token, person=person)
+        row = self.row(by, "token.created", token.id, f"{role}: {token.label}")
+        guards = [] if guard is None else [guard]
+        self.cards.change([(_token_card(token), 0), *guards], audit=[row])
+        return NewToken(text=text, token=token)
+
+    def child_token(
+        self, label: str, role: Role, *, of: Principal, days: int | None = None
+    ) -> NewToken:
+        """A token that a token makes: for the same person or program, never for longer or more."""
+        token, text = self._made(label, role, days=days)
+
+        def work() -> NewToken:
+            guard = self.guard()
+            card = self.cards.card(TOKEN, of.id)
+            parent = None if card is None else msgspec.json.decode(card.body, type=TokenRecord)
+            if card is None or parent is None or parent.revoked_at is not None:
+                raise unknown()
+            ends = [one for one in (token.expires_at, parent.expires_at) if one is not None]
+            child = msgspec.structs.replace(
+                token,
+                role=least(role, parent.role),
+                person=parent.person,
+                expires_at=min(ends, default=None),
+                parent=parent.id,
+                root="" if parent.person else root_of(parent.name),
+            )
+            detail = f"{child.role}: {child.label}, by token {parent.id}"
+            self.cards.change(  # with the parent, which must not be revoked meanwhile
+                [(_token_card(child), 0), (_token_card(parent), card.version), guard],
+                audit=[self.row(of.name, "token.created", child.id, detail)],
+            )
+            return NewToken(text=text, token=child)
+
+        return settled(work)
+
+    def _made(self, label: str, role: Role, *, days: int | None) -> tuple[TokenRecord, str]:
+        """A token and its text, kept nowhere yet."""
+        odd = not label.isprintable() or UNDER in label
+        if odd or not label.strip() or len(label) > MAX_NAME:
+            hint = f"1 to {MAX_NAME} characters, and no {UNDER}"
+            raise LoopwrightError("a token needs a label", code="bad-name", hint=hint)
+        if days is not None and not 1 <= days <= MAX_DAYS:
+            raise LoopwrightError(
+                f"a token lives 1 to {MAX_DAYS} days, not {days}", code="out-of-range"
+            )
+        now, secret = self.clock.now_ms(), secrets.token_urlsafe(32).replace("_", "-")
+        token = TokenRecord(
+            id=secrets.token_hex(6),
+            hash=digest(secret),
+            label=label.strip(),
+            role=role,
+            created_at=now,
+            expires_at=None if days is None else now + days * DAY_MS,
+        )
+        return token, f"{PREFIX}_{token.id}_{secret}"
+
+    def tokens(self, person: str | None = None) -> list[TokenRecord]:
+        return [
+            msgspec.json.decode(card.body, type=TokenRecord)
+            for card in self.cards.cards(TOKEN, owner=person)
+        ]
+
+    def tokens_of(self, who: Principal) -> list[TokenRecord]:
+        """One's own: of a person all, of a program the one it came with and what that made."""
+        if who.person:
+            return self.tokens(who.person)
+        return [token for _, token in self._family(who.id)]
+
+    def revoke(self, token_id: str, *, by: str) -> TokenRecord:
+        """End a token, now and for good, and all that it has made."""
+
+        def work() -> TokenRecord:
+            now, family = self.clock.now_ms(), self._family(token_id)
+            if not family:
+                raise NotFound(f"no token {token_id!r}", hint="`loopwright token ls` lists them")
+            ended = {
+                token.id: (card, msgspec.structs.replace(token, revoked_at=now))
+                for card, token in family
+                if token.revoked_at is None
+            }
+            if ended:
+                self.cards.change(
+                    [(_token_card(token), card.version) for card, token in ended.values()],
+                    audit=[
+                        self.row(by, "token.revoked", token.id, token.label)
+                        for _, token in ended.values()
+                    ],
+                )
+            return ended[token_id][1] if token_id in ended else family[0][1]
+
+        return settled(work)
+
+    def _family(self, token_id: str) -> list[tuple[Card, TokenRecord]]:
+        """A token and all that it has made, parents before children."""
+        cards = self.cards.cards(TOKEN)
+        known = [(card, msgspec.json.decode(card.body, type=TokenRecord)) for card in cards]
+        found = [one for one in known if one[1].id == token_id]
+        for _, parent in found:  # it grows under way
+            found += [one for one in known if one[1].parent == parent.id]
+        return found
+
+    def _token(self, token_id: str) -> TokenRecord | None:
+        card = self.cards.card(TOKEN, token_id)
+        return None if card is None else msgspec.json.decode(card.body, type=TokenRecord)
+
+    def row(self, who: str, action: str, subject: str, detail: str = "") -> AuditRow:
+        """An audit row of something that happens now."""
+        return AuditRow(
+            at=self.clock.now_ms(),
+            who=who,
+            action=action,
+            subject=subject,
+            via=self.via,
+            detail=detail,
+            request=request_key(),
+        )
+
+
+def require(who: Principal, role: Role) -> None:
+    """NotAllowed unless somebody has this role or more."""
+    if not who.may(role):
+        hint = f"this needs the role {role}; {who.name} is {who.role}"
+        raise NotAllowed(DENIED, code="role", hint=hint)
+
+
+def root_of(name: str) -> str:
+    """Whoever is behind a name under which somebody acts."""
+    return name.partition(UNDER)[0]
+
+
+def same_somebody(one: str, other: str) -> bool:
+    """Whether two names are of the same person or program. Until there were names of programs they
+    acted under their bare label, so that is taken for theirs as well.
+    """
+    return root_of(one).removeprefix(PROGRAM) == root_of(other).removeprefix(PROGRAM)
+
+
+def settled(work: Callable[[], _Done]) -> _Done:
+    """What comes of a change of accounts, tried again whenever another one came in between."""
+    for _ in range(TRIES):
+        try:
+            return work()
+        except VersionConflict:
+            continue
+    raise Conflict("others change accounts just now", code="busy", hint="try again")
+
+
+def least(one: Role, other: Role) -> Role:
+    return min(one, other, key=ROLES.index)
+
+
+def digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
+
+
+def deactivated() -> NotAllowed:
+    """For whoever has shown who they are, and has a closed account."""
+    return NotAllowed("Your account has been deactivated", code="deactivated")
+
+
+def unknown() -> NotSignedIn:
+    """The same answer for whatever is wrong with a token."""
+    return NotSignedIn("this token is not known here", hint="`loopwright token create` makes one")
+
+
+def _token_card(token: TokenRecord) -> Card:
+    return Card(kind=TOKEN, key=token.id, body=msgspec.json.encode(token), owner=token.person)

@@ -1,0 +1,1 @@
+"""Which agents a run may use, with which program, tools and permissions."""

@@ -1,0 +1,1 @@
+"""What a definition would do: the real kernel with stubs for agents, checks and people."""

@@ -1,0 +1,263 @@
+"""Incoming webhooks: a message signed with the secret of a webhook starts one run.
+
+A message is stored before it is acknowledged, with the id that its run will have. So an
+accepted message is started even after a crash, and a repeated message starts nothing.
+Signatures follow Standard Webhooks version 1, also for outgoing webhooks. Lists never contain
+secrets.
+"""
+
+import base64
+import hashlib
+import hmac
+import re
+import secrets
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from loopwright.errors import Conflict, LoopwrightError, NotFound, NotSignedIn, VersionConflict
+from loopwright.model.record import JsonValue
+from loopwright.operations.accounts.access import Access
+from loopwright.operations.definitions import Definitions
+from loopwright.ports import Card
+from loopwright.views.event_records import sortable_id, timestamp
+
+TOLERANCE_MS = 300_000  # how far a signature may be from now, before and after
+MOST_SIGNATURES = 8  # of one message: whoever changes a secret sends two for a while
+MOST_ID = 200
+PREFIX = "whsec_"
+
+
+def new_secret() -> str:
+    return f"{PREFIX}{base64.b64encode(secrets.token_bytes(32)).decode()}"
+
+
+def sign(secret: str, message: str, at: str, body: bytes) -> str:
+    """The signature of a message with this id, sent at this second."""
+    key = base64.b64decode(secret.removeprefix(PREFIX))
+    text = f"{message}.{at}.".encode() + body
+    return "v1," + base64.b64encode(hmac.new(key, text, hashlib.sha256).digest()).decode()
+
+
+def is_signed(secret: str, given: tuple[str, str, str], body: bytes, now_ms: int) -> bool:
+    """Whether one of the signatures is ours and of now; `given` is id, timestamp, signatures."""
+    message, at, signatures = given
+    if not (0 < len(message) <= MOST_ID and message.isascii() and message.isprintable()):
+        return False
+    if not (at.isascii() and at.isdigit() and len(at) <= 12):
+        return False
+    wanted = sign(secret, message, at, body).encode()
+    listed = [one.encode(errors="replace") for one in signatures.split(" ")[:MOST_SIGNATURES]]
+    same = [hmac.compare_digest(wanted, one) for one in listed]  # all of them, in the same time
+    return any(same) and abs(int(at) * 1_000 - now_ms) <= TOLERANCE_MS
+
+
+HOOK, ARRIVAL, WORDS = "incoming", "arrival", "arrival-words"
+KEEP_MS = 3 * 86_400_000  # how long a message is known again
+MOST_AT_ONCE = 100
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_NOBODYS = new_secret()
+
+Stage: TypeAlias = Literal["waiting", "going", "done"]
+
+
+class Incoming(msgspec.Struct, frozen=True, kw_only=True):
+    """A hook; its secret is needed to check, so it is kept."""
+
+    name: str
+    definition: str  # the name of a stored one
+    secret: str
+    message: str = ""  # what is said before the words of whoever sends
+    at_once: int = 4  # runs of it at the same time; the others wait
+    allow_unknown_cost: bool = False
+    by: str = ""
+    created_at: int = 0
+    problem: str = ""
+
+
+class Arrival(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that was taken."""
+
+    id: str
+    hook: str
+    run: str
+    at: int
+    problem: str = ""
+
+
+class Hooks:
+    """The incoming hooks of a home, and what came in by them."""
+
+    def __init__(self, access: Access, definitions: Definitions) -> None:
+        self._access = access
+        self._cards = access.cards
+        self._clock = access.clock
+        self._definitions = definitions
+
+    # -- hooks ---------------------------------------------------------------------------------
+
+    def all(self) -> list[Incoming]:
+        return [msgspec.json.decode(card.body, type=Incoming) for card in self._cards.cards(HOOK)]
+
+    def get(self, name: str) -> Incoming | None:
+        card = self._cards.card(HOOK, name)
+        return None if card is None else msgspec.json.decode(card.body, type=Incoming)
+
+    def add(
+        self,
+        name: str,
+        definition: str,
+        *,
+        by: str,
+        message: str = "",
+        at_once: int = 4,
+        allow_unknown_cost: bool = False,
+    ) -> Incoming:
+        """Make a hook; this is the only time that its secret is told."""
+        if _NAME.fullmatch(name) is None:
+            raise LoopwrightError(
+                f"{name[:80]!a} cannot be the name of a hook",
+                code="bad-hook-name",
+                hint="use a-z, 0-9, dashes and underscores, at most 63 of them",
+            )
+        if not 1 <= at_once <= MOST_AT_ONCE:
+            raise LoopwrightError(
+                f"a hook has 1 to {MOST_AT_ONCE} runs at once, not {at_once}", code="out-of-range"
+            )
+        self._definitions.get(definition)
+        hook = Incoming(
+            name=name,
+            definition=definition,
+            secret=new_secret(),
+            message=message,
+            at_once=at_once,
+            allow_unknown_cost=allow_unknown_cost,
+            by=by,
+            created_at=self._clock.now_ms(),
+        )
+        try:
+            audit = [self._access.row(by, "hook.added", name, definition)]
+            self._cards.change([(_hook_card(hook), 0)], audit=audit)
+        except VersionConflict as conflict:
+            raise Conflict(f"there is a hook {name!r} already", code="name-taken") from conflict
+        return hook
+
+    def remove(self, name: str, *, by: str) -> None:
+        """End a hook; what it took and did not start yet is let go."""
+        if self.get(name) is None:
+            raise NotFound(f"no hook {name[:80]!a}")
+        kept = [
+            (kind, card.key)
+            for stage in ("waiting", "going", "done")
+            for card in self._cards.cards(ARRIVAL, owner=f"{stage}/{name}")
+            for kind in (ARRIVAL, WORDS)
+        ]
+        audit = [self._access.row(by, "hook.removed", name)]
+        self._cards.change(drops=[(HOOK, name), *kept], audit=audit)
+
+    # -- messages ------------------------------------------------------------------------------
+
+    def checked(self, name: str, given: tuple[str, str, str], body: bytes) -> Incoming:
+        """The hook, if the message is signed for it and of now; the same answer for all others."""
+        hook = self.get(name)
+        secret = hook.secret if hook is not None else _NOBODYS
+        signed = is_signed(secret, given, body, self._clock.now_ms())
+        if hook is None or not signed:
+            raise NotSignedIn(
+                "there is no such hook, or the message is not signed for it just now",
+                code="bad-signature",
+                hint="sign webhook-id, webhook-timestamp and the body as Standard Webhooks says",
+            )
+        return hook
+
+    def known(self, hook: str, message: str) -> Arrival | None:
+        """The same message, taken before."""
+        card = self._cards.card(ARRIVAL, _key(hook, message))
+        return None if card is None else _arrival(card)
+
+    def take(self, hook: Incoming, message: str, text: str) -> Arrival:
+        """Keep a message; from here on it will be started. VersionConflict: it is known."""
+        now = self._clock.now_ms()
+        run = f"run_{sortable_id(now)}"
+        arrival = Arrival(id=message, hook=hook.name, run=run, at=now)
+        words = Card(kind=WORDS, key=_key(hook.name, message), body=text.encode())
+        audit = [self._access.row(f"hook:{hook.name}", "hook.taken", run, message)]
+        self._cards.change(
+            [(_arrival_card(arrival, "waiting", now), 0), (words, None)], audit=audit
+        )
+        return arrival
+
+    def words(self, arrival: Arrival) -> str:
+        """What was said with a message that waits."""
+        card = self._cards.card(WORDS, _key(arrival.hook, arrival.id))
+        return "" if card is None else card.body.decode()
+
+    def at(self, stage: Stage, hook: str, limit: int | None = None) -> list[Arrival]:
+        """Messages of a hook in a stage, the oldest first."""
+        found = self._cards.cards(ARRIVAL, owner=f"{stage}/{hook}", limit=limit)
+        return sorted(map(_arrival, found), key=lambda one: one.run)
+
+    def move(self, arrival: Arrival, stage: Stage, problem: str = "") -> None:
+        """Go on with a message; its words are kept no longer than they are needed. A hook whose
+        message was started has no problem any more.
+        """
+        now = self._clock.now_ms()
+        moved = msgspec.structs.replace(arrival, problem=problem)
+        puts: list[tuple[Card, int | None]] = [(_arrival_card(moved, stage, now), None)]
+        audit = []
+        hook = self.get(arrival.hook)
+        if problem and hook is not None:
+            puts.append((_hook_card(msgspec.structs.replace(hook, problem=problem)), None))
+            who = f"hook:{hook.name}"
+            audit.append(self._access.row(who, "hook.failed", hook.name, problem))
+        elif stage == "going" and hook is not None and hook.problem:
+            puts.append((_hook_card(msgspec.structs.replace(hook, problem="")), None))
+        drops = [] if stage == "waiting" else [(WORDS, _key(arrival.hook, arrival.id))]
+        self._cards.change(puts, drops=drops, audit=audit)
+
+    def forget_old(self) -> None:
+        due = self._cards.cards(ARRIVAL, due_by=self._clock.now_ms(), limit=1_000)
+        if due:
+            self._cards.change(drops=[(ARRIVAL, card.key) for card in due])
+
+
+def _key(hook: str, message: str) -> str:
+    return f"{hook}/{message}"
+
+
+def _hook_card(hook: Incoming) -> Card:
+    return Card(kind=HOOK, key=hook.name, body=msgspec.json.encode(hook))
+
+
+def _arrival_card(arrival: Arrival, stage: Stage, now: int) -> Card:
+    """Only what is done is forgotten in its time."""
+    return Card(
+        kind=ARRIVAL,
+        key=_key(arrival.hook, arrival.id),
+        body=msgspec.json.encode(arrival),
+        owner=f"{stage}/{arrival.hook}",
+        due=now + KEEP_MS if stage == "done" else None,
+    )
+
+
+def _arrival(card: Card) -> Arrival:
+    return msgspec.json.decode(card.body, type=Arrival)
+
+
+def hook_item(hooks: Hooks, hook: Incoming) -> dict[str, JsonValue]:
+    """A hook as a line of a list, with how many messages of it wait."""
+    return {
+        "name": hook.name,
+        "stored": hook.definition,
+        "message": hook.message,
+        "at_once": hook.at_once,
+        "allow_unknown_cost": hook.allow_unknown_cost,
+        "waiting": len(hooks.at("waiting", hook.name)),
+        "problem": hook.problem or None,
+        "created_at": timestamp(hook.created_at),
+    }
+
+
+def hook_items(hooks: Hooks) -> list[dict[str, JsonValue]]:
+    """All of them."""
+    return [hook_item(hooks, hook) for hook in hooks.all()]

@@ -1,0 +1,1 @@
+"""Loops by name: assistants, loops of roles, and the loop tools of agents."""

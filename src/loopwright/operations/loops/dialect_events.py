@@ -1,0 +1,330 @@
+"""Events of a run in the format of the system that its definition was written for.
+
+Also follows the loop of an assistant event by event, with the events and states of its system.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from loopwright.errors import LoopwrightError
+from loopwright.kernel.answers import learning_of
+from loopwright.kernel.events import (
+    AnyEvent,
+    EffectDone,
+    GateAnswered,
+    GateClosed,
+    GateOpened,
+    IterationFinished,
+    IterationStarted,
+    RunFinished,
+    RunPaused,
+    RunReopened,
+    RunResumed,
+    RunStarted,
+)
+from loopwright.model.ids import MAIN, last_id
+from loopwright.model.plan import only_repeat
+from loopwright.model.record import Blob, JsonValue
+from loopwright.operations.dialects import (
+    ASSISTANTS,
+    LoopEvent,
+    assistant_key,
+    loop_words,
+    rendering,
+)
+from loopwright.operations.runs import Service
+from loopwright.ports import NumberedEvent
+from loopwright.views.event_records import fact_on_wire, timestamp
+
+LEARNING_CHARS = 300
+AT_ONCE = 2_000
+ENGINE_EVENTS: dict[str, tuple[str, ...]] = {
+    "iteration": ("iteration", "maxIterations", "output"),
+    "progress": ("iteration", "learning"),
+    "manual_approval_required": ("iteration", "output", "loopId"),
+    "completed": ("totalIterations", "finalOutput"),
+    "failed": ("iteration", "error"),
+}
+"""The events of a loop in its own system, each with the fields of its payload."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopStoryEvent:
+    """Something that happened to a loop: `iteration`, `progress`, `manual_approval_required`,
+    `completed`, `failed` as their system has them, with the output of the pass also in `progress`;
+    `started`, `paused`, `resumed`, `stopped` are ours. `part` counts the notifications of one
+    event of the log from 0.
+    """
+
+    seq: int
+    at: int
+    name: str
+    payload: dict[str, JsonValue]
+    part: int = 0
+
+    def engine_payload(self) -> dict[str, JsonValue] | None:
+        """The payload that this event has in its own system; None where it is ours."""
+        fields = ENGINE_EVENTS.get(self.name)
+        return None if fields is None else {name: self.payload[name] for name in fields}
+
+
+class LoopStory:
+    """One loop up to the fact with the number `seen`."""
+
+    def __init__(self, service: Service, run: str) -> None:
+        self.run = run
+        self._log, self._read = service.log, service.read_text
+        first = service.facts(run)[0].fact
+        assert isinstance(first, RunStarted)
+        self.plan = service.plan(first)
+        loop = only_repeat(self.plan)
+        self._max = (loop.max if loop else None) or 0
+        self._words = loop_words()
+        self.owner = first.by
+        self.agent_id = agent_of(first.key) if is_loop(first.dialect, first.key) else run
+        self.seen = 0
+        self.iteration = 0
+        self.status = "running"
+        self.learnings: list[str] = []
+        self.reviews: dict[str, dict[str, JsonValue]] = {}
+        self.asked: dict[str, LoopStoryEvent] = {}  # the events that opened reviews
+        self.questions: dict[str, dict[str, JsonValue]] = {}  # that are about no pass
+        self.last_output = ""
+        self.final_output: str | None = None
+        self.error: str | None = None
+
+    def carry_on(self) -> list[LoopStoryEvent]:
+        """Take in what is new, and tell it."""
+        told: list[LoopStoryEvent] = []
+        while facts := self._log.read(self.run, after=self.seen, limit=AT_ONCE):
+            for numbered in facts:
+                told += self.take(numbered)
+        return told
+
+    def take(self, numbered: NumberedEvent) -> list[LoopStoryEvent]:
+        """Take in the next fact."""
+        self.seen = numbered.seq
+        seq, fact = numbered.seq, numbered.fact
+        told: list[LoopStoryEvent] = []
+        part = 0
+        for name, body in self._told(fact):
+            one = LoopStoryEvent(seq, fact.at, name, body, part)
+            told.append(one)
+            part += name in ENGINE_EVENTS and name != "iteration"
+            if name == "manual_approval_required":
+                self.asked[str(body["loopId"])] = one
+        return told
+
+    @property
+    def active(self) -> bool:
+        return self.status in ("running", "paused", "waiting")
+
+    def state(self) -> dict[str, JsonValue]:
+        """The state of the loop as its system answers a question for it."""
+        found = self._words.loop_state(
+            self.plan,
+            agent_id=self.agent_id,
+            status=self.status,
+            learnings=self.learnings,
+            iteration=self.iteration,
+        )
+        return dict(found)
+
+    def _told(self, fact: AnyEvent) -> Iterator[tuple[str, dict[str, JsonValue]]]:
+        match fact:
+            case RunStarted() | RunReopened():
+                self.status, self.final_output, self.error = "running", None, None
+                if isinstance(fact, RunReopened) and fact.mode == "restart":
+                    self.iteration, self.learnings = 0, []
+                continues = isinstance(fact, RunReopened) and fact.mode == "continue"
+                yield ("resumed" if continues else "started"), {}
+            case IterationStarted() if is_pass(fact.path):
+                self.iteration = fact.iteration or 0
+            case EffectDone() | IterationFinished() if _is_work(fact):
+                yield from self._pass(self._read(fact.output))
+            case GateOpened():
+                yield from self._review(fact)
+            case GateAnswered() | GateClosed():
+                self.reviews.pop(fact.gate, None)
+                self.questions.pop(fact.gate, None)
+            case RunPaused() | RunResumed():
+                self.status = "paused" if isinstance(fact, RunPaused) else "running"
+                yield ("paused" if self.status == "paused" else "resumed"), {}
+            case RunFinished():
+                yield from self._end(fact)
+            case _:
+                return
+
+    def _pass(self, output: str) -> Iterator[tuple[str, dict[str, JsonValue]]]:
+        """The work of a pass is done, which is told once."""
+        if len(self.learnings) >= self.iteration:
+            return
+        learning = learning_of(output, self.iteration, LEARNING_CHARS)
+        self.learnings.append(learning)
+        self.last_output = output
+        done = self._words.Pass(
+            iteration=self.iteration,
+            max_iterations=self._max,
+            output=output,
+            learning=learning,
+        )
+        for name, payload in _events(self._words.events_of_pass(done)):
+            yield name, {**payload, "output": output}
+
+    def _review(self, fact: GateOpened) -> Iterator[tuple[str, dict[str, JsonValue]]]:
+        if fact.about != "pass":
+            self.questions[fact.gate] = {
+                "loopId": fact.gate,
+                "iteration": self.iteration,
+                "output": fact.message,
+            }
+            return
+        output = self.last_output if fact.output is None else self._read(fact.output)
+        yield from self._pass(output)
+        done = self._words.Pass(
+            iteration=self.iteration,
+            max_iterations=self._max,
+            output=output,
+            learning="",
+            review=fact.gate,
+        )
+        review = list(_events(self._words.events_of_pass(done)))[-1]
+        self.reviews[fact.gate] = review[1]
+        yield review
+
+    def _end(self, fact: RunFinished) -> Iterator[tuple[str, dict[str, JsonValue]]]:
+        self.status = fact.outcome
+        self.reviews.clear()
+        self.questions.clear()
+        output = self._read(fact.output)
+        self.final_output = output or self.last_output
+        end = self._words.End(
+            outcome=fact.outcome,
+            reason=fact.reason,
+            iterations=self.iteration,
+            output=output,
+            error=fact.error.detail or fact.error.type if fact.error else "",
+        )
+        event = self._words.event_of_end(end)
+        if event is None:
+            self.error = fact.reason
+            yield "stopped", {"reason": fact.reason}
+            return
+        error = event.payload.get("error")
+        self.error = None if error is None else str(error)
+        yield from _events([event])
+
+
+def is_loop(dialect: str, key: str | None) -> bool:
+    """Whether a run is the loop of an assistant."""
+    return dialect == ASSISTANTS and key is not None
+
+
+def agent_of(key: str | None) -> str:
+    """The assistant whose loop has this key."""
+    return (key or "").removeprefix(assistant_key(""))
+
+
+def is_pass(path: str) -> bool:
+    """Whether a place is a pass of the loop itself."""
+    return path.count(".") == 1 and last_id(path).isdecimal()
+
+
+def _is_work(fact: EffectDone | IterationFinished) -> bool:
+    """Whether a fact says what a pass came to: the answer of its program, or the end of a talk."""
+    if not is_pass(fact.path):
+        return False
+    if isinstance(fact, IterationFinished):
+        return fact.status == "completed"
+    return fact.effect.rpartition("/")[2].partition("#")[0] == "agent"
+
+
+def _events(events: Iterable[LoopEvent]) -> Iterator[tuple[str, dict[str, JsonValue]]]:
+    return ((one.name, dict(one.payload)) for one in events)
+
+
+class DialectEventFeed:
+    """Follows one run fact by fact, from the first on. Where a dialect has no words of its own its
+    facts are told as they are, unless `own` words are insisted on.
+    """
+
+    def __init__(self, service: Service, run: str, *, own: bool = True) -> None:
+        plan = service.plan((service.log.read(run, limit=1) or service.facts(run))[0].fact)
+        self._story = LoopStory(service, run) if plan.dialect == ASSISTANTS else None
+        rendered = rendering(plan.dialect, plan, lambda text: service.read_text(_text(text)))
+        if rendered is None and self._story is None and own:
+            raise LoopwrightError(
+                f"the dialect {plan.dialect} has no events of its own",
+                code="no-events",
+                hint=f"`loopwright events {run}` shows the events",
+            )
+        self.run = run
+        self._rendered = rendered
+
+    def take(self, numbered: NumberedEvent) -> list[dict[str, JsonValue]]:
+        """What the next fact is in the words of the dialect; `seq` is its number."""
+        if self._story is not None:
+            told = ((one, one.engine_payload()) for one in self._story.take(numbered))
+            return [_of_loop(self.run, one, body) for one, body in told if body is not None]
+        if self._rendered is None:
+            return [_as_it_is(self.run, numbered)]
+        events = self._rendered.events(msgspec.to_builtins(numbered.fact))
+        if getattr(self._rendered, "is_flat", False):
+            return [
+                {
+                    "type": event.type,
+                    "timestamp": timestamp(event.at),
+                    "runId": self.run,
+                    **event.payload,
+                    "seq": numbered.seq,
+                }
+                for event in events
+            ]
+        return [
+            {
+                "run": self.run,
+                "seq": numbered.seq,
+                "at": timestamp(event.at),
+                "type": event.type,
+                "path": event.path,
+                "payload": event.payload,
+            }
+            for event in events
+        ]
+
+
+def _of_loop(run: str, one: LoopStoryEvent, payload: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    return {
+        "run": run,
+        "seq": one.seq,
+        "at": timestamp(one.at),
+        "type": one.name,
+        "path": MAIN,
+        "payload": payload,
+    }
+
+
+def _as_it_is(run: str, numbered: NumberedEvent) -> dict[str, JsonValue]:
+    fact = fact_on_wire(run, numbered)
+    first: dict[str, JsonValue] = {name: fact.pop(name) for name in ("run", "seq", "at")}
+    return {**first, "type": fact.pop("kind"), "path": fact.pop("path"), "payload": fact}
+
+
+def dialect_events_after(
+    service: Service, run: str, facts: Iterable[NumberedEvent], after: int
+) -> Iterator[dict[str, JsonValue]]:
+    """The events of a run, of which `facts` are all from the first; those up to `after` are left
+    out. `seq` is the number of the fact that an event tells.
+    """
+    teller = DialectEventFeed(service, run)
+    for numbered in facts:
+        events = teller.take(numbered)
+        if numbered.seq > after:
+            yield from events
+
+
+def _text(value: JsonValue) -> str | Blob | None:
+    """A text as it stands in a fact."""
+    return msgspec.convert(value, Blob) if isinstance(value, dict) else str(value or "")

@@ -1,0 +1,356 @@
+"""Loops by name: start, list, look, control. Every door to loops calls these alone."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from loopwright.errors import Conflict, LoopwrightError
+from loopwright.kernel.state import State
+from loopwright.model.actions import MAX_ITERATIONS
+from loopwright.model.record import JsonValue
+from loopwright.operations.agents.backends import check_not_empty, unknown_input
+from loopwright.operations.library import DefinitionLibrary, LibraryEntry
+from loopwright.operations.loops.loop_details import LoopEdit, edit, is_loop, live, retry, skip
+from loopwright.operations.preflight import check_sign_in, check_worker
+from loopwright.operations.problems import rendered
+from loopwright.operations.run_control import (
+    NO_CHANGES,
+    ResumeChanges,
+    ResumedRun,
+    pause_run,
+    resume_run,
+    stop_run,
+)
+from loopwright.operations.run_groups import Beside, ProjectChoice, alone, project_for
+from loopwright.operations.run_lists import driver_pid
+from loopwright.operations.run_request import RunStart
+from loopwright.operations.run_start import StartRun, prepare_named
+from loopwright.operations.run_workspaces import start_warnings
+from loopwright.operations.runs import row_ended
+from loopwright.operations.settings import Settings
+from loopwright.operations.wiring import Local
+from loopwright.ports import OPEN_STATUSES, RunRow
+from loopwright.views.formats import run_usage_item
+from loopwright.views.role_loops import GOAL_CHARS, Seen, loop_status, seen, shown_time
+from loopwright.views.status_text import RESUMABLE
+from loopwright.views.status_text import goal as goal_of
+
+ALL = "all"
+ACTIONS = ("pause", "resume", "stop", "retry", "skip")
+STATUSES = ("running", "paused", "blocked", "completed", "failed", "cancelled")
+_FITS = {
+    "pause": ("running", "waiting"),
+    "resume": ("paused",),
+    "stop": OPEN_STATUSES,
+}
+_DONE = {"pause": "paused", "resume": "resumed", "stop": "stopped"}
+OF_ONE = {"retry": "tries again", "skip": "goes on without the stage"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRoleLoop:
+    """What somebody says who wants a loop."""
+
+    definition: str
+    goal: str
+    parameters: Mapping[str, JsonValue] = field(default_factory=dict)
+    max_iterations: int | None = None
+    worktree: bool = False  # in a Git worktree on a branch of its own
+    allow_unknown_cost: bool = False
+    project_id: str = ""
+    project_slug: str = ""
+    session: str = ""
+    beside: Beside = alone  # what is kept beside it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleLoops:
+    """The loops of a data directory, driven by this process."""
+
+    here: Local
+    settings: Settings
+    cwd: Path
+    agents: Sequence[str] = ()  # what stands behind the roles, as `--agent` says it
+    by: str | None = None  # who acts; without a name, the user of this machine
+    confine: Callable[[RunStart], RunStart] | None = (
+        None  # takes rights from a run before it starts
+    )
+
+    # -- definitions and starting
+
+    @property
+    def definitions(self) -> DefinitionLibrary:
+        return DefinitionLibrary(self.settings.home, self.cwd)
+
+    async def start(self, wish: StartRoleLoop) -> dict[str, JsonValue]:
+        """Start a loop. Nothing is created unless all of it can be, and somebody would move it."""
+        check_worker(self.here.driver, self.cwd, self.here.service.clock.now_ms())
+        _check(wish)
+        listed = self.definitions.get(wish.definition)
+        given = {name: _text(name, value) for name, value in wish.parameters.items()}
+        if listed.is_valid:  # otherwise `prepare_named` says what is wrong with the file
+            _check_known(listed, given)
+        start, definition = prepare_named(
+            wish.definition,
+            StartRun(
+                message=wish.goal,
+                values=given,
+                agents=self.agents,
+                workspace=str(self.cwd),
+                default_agent=self.settings.agent,
+                home=self.settings.home,
+                agent_names=self.here.service.agent_names(),
+                max=wish.max_iterations,
+                worktree=wish.worktree,
+                allow_unknown_cost=wish.allow_unknown_cost,
+            ),
+            cwd=self.cwd,
+        )
+        if self.confine is not None:
+            start = self.confine(start)
+        # Anybody who can write files here, an agent too, may have written the definition.
+        start = self.here.service.admit(replace(start, author="editor", by=self.by or start.by))
+        await check_sign_in(start)
+        project = project_for(
+            self.here.trackers,
+            ProjectChoice(
+                definition=wish.definition,
+                goal=wish.goal,
+                session=wish.session,
+                id=wish.project_id,
+                slug=wish.project_slug,
+            ),
+            now_ms=self.here.service.clock.now_ms(),
+        )
+        run = await self.here.service.start(
+            replace(
+                start,
+                session=wish.session,
+                project=project.id,
+                beside=wish.beside,
+            )
+        )
+        rounds = seen(definition.plan, (), lambda _: "")
+        return {
+            "loop_id": run,
+            "definition": wish.definition,
+            "goal": wish.goal,
+            "max_iterations": wish.max_iterations or rounds.most,
+            "parameters": dict(start.inputs),
+            "roles": [one.role for one in rounds.stages],
+            "termination": listed.termination,
+            "project_id": project.id,
+            "warnings": [
+                *rendered(replace(one, file=wish.definition) for one in definition.warnings),
+                *start_warnings(self.here.service, run),
+            ],
+            "message": f"The loop has started. loop_status with id {run} tells how it goes.",
+        }
+
+    # -- looking
+
+    def rows(self, status: str = "") -> list[RunRow]:
+        """Loops, newest first; only those of a status, where one is given."""
+        if status:
+            check_status(status)
+        service = self.here.service
+        found = [row for row in service.rows() if status in ("", loop_status(row))]
+        return [row for row in found if is_loop(service, row)]
+
+    def active(self) -> int:
+        """How many loops run now; those that are paused or blocked do not."""
+        return sum(loop_status(row) == "running" for row in self.rows())
+
+    def lines(self, status: str = "") -> list[str]:
+        """A line for each loop."""
+        return [self._line(row) for row in self.rows(status)]
+
+    def _line(self, row: RunRow) -> str:
+        told, state = self._seen(row.run)
+        goal = goal_of(state)
+        begun = shown_time(row.headline.started_at)
+        of = f"/{told.most}" if told.most else ""
+        where = f"iteration {told.iteration}{of}, stage {told.stage}"
+        return f"{row.run}  {loop_status(row)}  {where}  {goal[:GOAL_CHARS]}  {begun}"
+
+    def status(self, reference: str) -> dict[str, JsonValue]:
+        """One loop in detail."""
+        run = self.here.service.find(reference)
+        row = self.here.log.row(run)
+        told, state = self._seen(run)
+        head = row.headline
+        session = head.session or run
+        until = head.finished_at or self.here.service.clock.now_ms()
+        return {
+            "id": run,
+            "definition": head.name,
+            "status": loop_status(row),
+            "outcome": head.status if head.finished_at is not None else None,
+            "reason": head.reason,
+            "goal": goal_of(state),
+            "current_iteration": told.iteration,
+            "current_stage": told.stage,
+            "max_iterations": told.most,
+            "started_at": shown_time(head.started_at),
+            "completed_at": shown_time(head.finished_at),
+            "elapsed_seconds": round((until - head.started_at) / 1_000, 3),
+            "metadata": {**state.metadata, "dispatch": told.dispatch(loop_status(row))},
+            "labels": [*state.labels],
+            "usage": run_usage_item(state),
+            "current_iteration_status": told.round_status,
+            "session_id": session,
+            "stages": [{**one.as_dict(), "parent_session_id": session} for one in told.stages],
+        }
+
+    def live(self, reference: str) -> dict[str, JsonValue]:
+        """How a loop stands this moment: where it is, what it spent, what happened last."""
+        return live(self.here.service, reference)
+
+    def _seen(self, run: str) -> tuple[Seen, State]:
+        service = self.here.service
+        state = service.state(run)
+        facts = [one.fact for one in service.facts(run)]
+        return seen(state.plan, facts, service.read_text), state
+
+    # -- control
+
+    async def edit(self, reference: str, wanted: LoopEdit, *, by: str = "") -> str:
+        """Change goal, cap, metadata or labels of a loop that is open; its id."""
+        return await edit(self.here.service, reference, wanted, by=by)
+
+    async def retry(
+        self, reference: str, note: str = "", *, by: str = "", changes: ResumeChanges = NO_CHANGES
+    ) -> str:
+        """Try again what a loop stopped at, with a note for it; its id."""
+        return await retry(self.here.service, reference, note=note, by=by, changes=changes)
+
+    async def skip(
+        self, reference: str, note: str = "", *, by: str = "", changes: ResumeChanges = NO_CHANGES
+    ) -> str:
+        """Leave out the stage that a loop stopped at; its id."""
+        return await skip(self.here.service, reference, note=note, by=by, changes=changes)
+
+    async def resume(
+        self, reference: str, changes: ResumeChanges = NO_CHANGES, *, by: str = ""
+    ) -> ResumedRun:
+        """Resume a loop that is paused, has ended, or was left behind by a process that is gone."""
+        run = self.here.service.find(reference)
+        if not row_ended(self.here.log.row(run)):  # else `resume_run` says what is wrong
+            self._check_fits("resume", run)
+        return await resume_run(self.here, run, changes, by=by or self.by)
+
+    def _check_fits(self, action: str, run: str) -> None:
+        row = self.here.log.row(run)
+        status = row.headline.status
+        is_left = status == "running" and driver_pid(self.here.log, row) is None  # by a crash
+        resumable = action == "resume" and (status in RESUMABLE or is_left)
+        if status not in _FITS[action] and not resumable:
+            if row_ended(row):
+                ended = "already ended" if action == "stop" else "ended"
+                raise Conflict(f"{run} has {ended}: {status} ({row.headline.reason})", code="ended")
+            raise Conflict(
+                f"{run} is {loop_status(row)}, so it cannot be {_DONE[action]}", code="wrong-state"
+            )
+
+    async def control(
+        self,
+        action: str,
+        reference: str,
+        *,
+        note: str = "",
+        by: str = "",
+        changes: ResumeChanges = NO_CHANGES,
+    ) -> str:
+        """Pause, resume or stop one loop, or every one that it can be done to; try again or leave
+        out what one stopped at, with `changes`.
+        """
+        if action not in ACTIONS:
+            raise LoopwrightError(
+                f"there is no action {action!r}",
+                code="bad-action",
+                hint=f"there are {', '.join(ACTIONS)}",
+            )
+        if action in OF_ONE:
+            do = self.retry if action == "retry" else self.skip
+            run = await do(_one(action, reference), note, by=by, changes=changes)
+            return f"{run}: {OF_ONE[action]}"
+        if reference.casefold() == ALL:
+            return await self._control_all(action)
+        run = self.here.service.find(reference)
+        self._check_fits(action, run)
+        await self._do(action, run)
+        return f"{run}: {_DONE[action]}"
+
+    async def _control_all(self, action: str) -> str:
+        runs = [row.run for row in self.rows() if row.headline.status in _FITS[action]]
+        for run in runs:
+            await self._do(action, run)
+        if not runs:
+            return f"no loop can be {_DONE[action]} now"
+        return f"{len(runs)} {'loop' if len(runs) == 1 else 'loops'} {_DONE[action]}"
+
+    async def _do(self, action: str, run: str) -> None:
+        match action:
+            case "pause":
+                await pause_run(self.here.service, run, by=self.by)
+            case "resume":
+                await resume_run(self.here, run, by=self.by)
+            case _:
+                await stop_run(self.here, run, by=self.by)
+
+
+def _one(action: str, reference: str) -> str:
+    if reference.casefold() == ALL:
+        raise LoopwrightError(f"{action} is for one loop: name it", code="one-loop")
+    return reference
+
+
+def _check(wish: StartRoleLoop) -> None:
+    if not wish.definition.strip():
+        raise LoopwrightError("missing: definition", code="missing-field")
+    check_not_empty(wish.goal)
+    most = wish.max_iterations
+    if most is not None and not 1 <= most <= MAX_ITERATIONS:
+        raise LoopwrightError(
+            f"max_iterations must be at least 1 and at most {MAX_ITERATIONS}", code="out-of-range"
+        )
+    if wish.project_id and wish.project_slug:
+        raise LoopwrightError(
+            "name a project by its id or by its slug, not by both", code="two-projects"
+        )
+
+
+def _check_known(listed: LibraryEntry, given: Mapping[str, str]) -> None:
+    """Refuse parameters that the definition does not declare, as they would change nothing, and
+    name those that it needs.
+    """
+    known = sorted(listed.parameter_names)
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise unknown_input(unknown[0], known)
+    missing = [name for name in listed.required_parameters if name not in given]
+    if missing:
+        raise LoopwrightError(
+            f"missing input: {', '.join(missing)}",
+            code="missing-input",
+            hint="give them as `parameters`, a JSON object",
+        )
+
+
+def check_status(status: str) -> None:
+    """Refuse a status that loops do not have."""
+    if status not in STATUSES:
+        raise LoopwrightError(
+            f"there is no status {status[:80]!r}",
+            code="bad-status",
+            hint=f"there are {', '.join(STATUSES)}",
+        )
+
+
+def _text(name: str, value: JsonValue) -> str:
+    """Parameters are texts; what has parts is none."""
+    if isinstance(value, dict | list):
+        raise LoopwrightError(
+            f"parameter {name!r} must be a text or a number", code="bad-parameter"
+        )
+    return value if isinstance(value, str) else str(value)

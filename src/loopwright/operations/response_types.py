@@ -1,0 +1,552 @@
+"""Types of API responses, for the OpenAPI description; tests compare responses with them."""
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from loopwright.model.record import JsonValue
+
+Status: TypeAlias = Literal[
+    "running", "paused", "waiting", "completed", "exhausted", "failed", "cancelled"
+]
+
+
+class Health(msgspec.Struct):
+    """Whether something is well, part by part."""
+
+    status: str
+    parts: dict[str, str]
+
+
+class Version(msgspec.Struct):
+    """What answers here."""
+
+    version: str
+    api: int
+
+
+class UsageAmounts(msgspec.Struct):
+    """What was spent."""
+
+    input_tokens: int
+    output_tokens: int
+    usd: float | None  # null: nothing of the cost is known
+    unpriced_calls: int
+    cost: str  # `$0.89`, `unknown`, `$0.40 + unknown (2 calls)`, or `–` before the first call
+
+
+class GateItem(msgspec.Struct):
+    """A question to a person, in its run. One that could hide something says how in `marks`, and
+    has every line of it in `shown`, escaped and whole.
+    """
+
+    id: str
+    path: str
+    message: str
+    digest: str
+    call: dict[str, JsonValue] | None = None
+    marks: list[str] | None = None
+    shown: list[str] | None = None
+    snapshot: dict[str, JsonValue] | None = None  # what was changed in the workspace
+
+
+class InboxGate(GateItem):
+    """A question to a person, in the inbox."""
+
+    run: str = ""
+    name: str = ""
+    opened_at: str = ""
+
+
+class WorktreeView(msgspec.Struct):
+    """The Git worktree that a run works in; `exists` is false after it was discarded, `applied`
+    is true after its result was merged into the checkout.
+    """
+
+    branch: str
+    folder: str
+    repository: str
+    exists: bool
+    applied: bool
+
+
+class RunItem(msgspec.Struct):
+    """A run as a line of a list."""
+
+    run: str
+    name: str
+    status: Status
+    reason: str
+    iterations: int
+    max: int | None
+    usage: UsageAmounts
+    gates: int
+    damaged: str | None
+    driver: int | None
+    left_behind: bool
+    waits_for: str | None  # of the machine or of a provider, in words
+    dialect: str
+    workspace: str
+    worktree: WorktreeView | None
+    changed: dict[str, JsonValue] | None  # by the whole run, as its snapshots tell
+    started_at: str
+    updated_at: str
+    finished_at: str | None
+
+
+class RunPage(msgspec.Struct):
+    """A page of runs; `next` is the cursor of the page after it."""
+
+    runs: list[RunItem]
+    next: str | None
+    total: dict[str, JsonValue] | None  # of all runs that fit, with the first page
+
+
+class SpendAmount(msgspec.Struct):
+    """What calls have used. `usd` is null when nothing of the cost is known."""
+
+    runs: int
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    usd: float | None
+    unpriced_calls: int
+    cost: str
+
+
+class SpendLine(SpendAmount):
+    """The same for an agent, a definition, a label or a day."""
+
+    name: str
+
+
+class LimitUsed(msgspec.Struct):
+    """How much of a limit of all runs together is used."""
+
+    limit: str
+    of: float
+    used: float
+    unpriced_calls: int
+
+
+class SpendReport(msgspec.Struct):
+    """What runs have cost."""
+
+    by: str
+    since: str | None
+    lines: list[SpendLine]
+    total: SpendAmount
+    runs_without_usage: int  # started since then; they are not among the lines
+    limits: list[LimitUsed]
+    left_out: list[str]  # damaged runs, which are not counted
+
+
+class StepSummary(msgspec.Struct):
+    """How a step stands."""
+
+    status: str
+    reason: str
+    output: str
+    result: JsonValue
+    iterations: int
+    error: dict[str, JsonValue] | None
+
+
+class CheckView(msgspec.Struct):
+    """A check and what it found."""
+
+    check: str
+    verdict: str
+    evidence: str
+    by: str = ""  # the person who decided
+
+
+class RunSummary(msgspec.Struct):
+    """A run as one object, the same as `run --json` prints."""
+
+    run: str
+    status: Status
+    summary: str  # the final line: outcome, iterations, time, cost, changed files, checks
+    reason: str
+    output: str
+    result: JsonValue
+    iterations: int
+    steps: dict[str, StepSummary]
+    usage: UsageAmounts
+    uncovered: list[str]  # agents that limits in USD do not cover
+    labels: list[str]
+    gates: list[GateItem]
+    checks: list[CheckView]  # of the newest iteration
+    error: dict[str, JsonValue] | None
+
+
+class ResumedSummary(RunSummary):
+    """A run that was resumed; `message` says where: `run_01 resumed at iteration 3 of 5`."""
+
+    message: str
+
+
+class StoppedRun(RunSummary):
+    """A run that was told to stop. It is `stopped` when none of its processes is left; until then
+    it is `stopping`, and `processes` are those that still live.
+    """
+
+    stop: Literal["stopped", "stopping"]
+    processes: list[int]
+
+
+class StartedRun(RunSummary):
+    """A run that was just started, and what people should know about the folder it works in."""
+
+    warnings: list[str]
+
+
+class Forked(RunSummary):
+    """A new run; its facts up to `seq` are those of the run that it goes on from."""
+
+    seq: int
+
+
+class Decided(msgspec.Struct):
+    """What a person has answered at a gate."""
+
+    gate: str
+    path: str
+    decision: str
+    text: str
+    by: str
+    at: str
+
+
+class RunMessageItem(msgspec.Struct):
+    """A message of a person to the agents of a run; `state` says what became of it."""
+
+    message: str
+    by: str
+    to: str
+    text: str
+    state: str
+    at: str
+
+
+class RunSnapshot(msgspec.Struct):
+    """A run with everything that a page shows; events with numbers above `seq` follow on it."""
+
+    seq: int
+    run: str
+    name: str
+    status: Status
+    summary: str
+    reason: str
+    headline: str
+    goal: str
+    output: str
+    result: JsonValue
+    iterations: int
+    max: int | None
+    steps: dict[str, StepSummary]
+    passes: list[dict[str, JsonValue]]  # the newest
+    passes_before: int  # how many there were before those
+    activity: dict[str, JsonValue]  # what agents did, summed up
+    decisions: list[Decided]  # the newest
+    messages: list[RunMessageItem]  # the newest
+    graph: list[dict[str, JsonValue]]
+    usage: UsageAmounts
+    uncovered: list[str]  # agents that limits in USD do not cover
+    labels: list[str]
+    gates: list[GateItem]
+    checks: list[CheckView]  # of the newest iteration
+    error: dict[str, JsonValue] | None
+    forked: dict[str, JsonValue] | None
+    driver: int | None
+    left_behind: bool
+    waits_for: str | None  # of the machine or of a provider, in words
+    dialect: str
+    workspace: str
+    worktree: WorktreeView | None
+    started_at: str
+    updated_at: str
+    finished_at: str | None
+    next: list[str]
+    changed: dict[str, JsonValue] | None = None  # by the whole run, as its snapshots tell
+    changed_dependencies: list[dict[str, JsonValue]] = []  # files of checks that changed
+    resumed: list[dict[str, JsonValue]] = []  # when, by whom and where, the newest
+    agents: dict[str, str] = {}  # the backend of each
+    limits: dict[str, JsonValue] = {}  # of the whole run; null is no limit
+    protect: list[str] = []  # patterns of protected files
+    sandbox: dict[str, JsonValue] = {}  # of the run, of its commands, and by agent
+    env: list[str] = []  # names of variables that agents and commands get
+
+
+class Inbox(msgspec.Struct):
+    """What waits for a person, oldest first; `next` is the cursor of the next page."""
+
+    gates: list[InboxGate]
+    next: str | None
+
+
+class EventPage(msgspec.Struct):
+    """Facts of a run in order; ask again after `next`, which is None at the newest."""
+
+    run: str
+    events: list[dict[str, JsonValue]]
+    seq: int
+    next: int | None
+
+
+class Me(msgspec.Struct):
+    """Whoever asks."""
+
+    name: str
+    role: str
+
+
+class UserItem(msgspec.Struct):
+    """Somebody with an account."""
+
+    name: str
+    role: str
+    active: bool
+    created_at: str
+
+
+class UserList(msgspec.Struct):
+    """People with accounts."""
+
+    users: list[UserItem]
+    next: str | None
+
+
+class LinkMade(msgspec.Struct):
+    """A one-time link."""
+
+    link: str
+
+
+class TokenItem(msgspec.Struct):
+    """A token as lists show it."""
+
+    id: str
+    label: str
+    role: str
+    person: str | None
+    parent: str | None
+    created_at: str
+    expires_at: str | None
+    revoked_at: str | None
+
+
+class TokenList(msgspec.Struct):
+    """Tokens."""
+
+    tokens: list[TokenItem]
+    next: str | None
+
+
+class TokenMade(TokenItem):
+    """A new token; its text is told once."""
+
+    token: str
+
+
+class AuditItem(msgspec.Struct):
+    """Something that somebody did."""
+
+    id: int
+    at: str
+    who: str
+    via: str
+    action: str
+    subject: str
+    detail: str
+
+
+class AuditPage(msgspec.Struct):
+    """Who did what, newest first; `next` is the cursor of the next page."""
+
+    rows: list[AuditItem]
+    next: str | None
+
+
+class DefinitionItem(msgspec.Struct):
+    """A stored definition; `detail` says why one that is not enabled cannot be started."""
+
+    name: str
+    dialect: str
+    digest: str
+    enabled: bool
+    detail: str | None
+    programs: list[str]
+    by: str
+    changed_at: str
+    version: int
+    text: str | None
+
+
+class DefinitionList(msgspec.Struct):
+    """Stored definitions."""
+
+    definitions: list[DefinitionItem]
+    next: str | None
+
+
+class WebhookItem(msgspec.Struct):
+    """An address that is told what happens; `problem` says why it is not any more."""
+
+    id: str
+    url: str
+    kinds: list[str]
+    active: bool
+    problem: str | None
+    created_at: str
+
+
+class WebhookList(msgspec.Struct):
+    """Addresses that are told."""
+
+    webhooks: list[WebhookItem]
+    next: str | None
+
+
+class WebhookMade(WebhookItem):
+    """A new one; its secret is told once."""
+
+    secret: str
+
+
+class SessionItem(msgspec.Struct):
+    """What several loops have in common."""
+
+    id: str
+    title: str
+    by: str
+    status: Literal["open", "closed"]
+    created_at: str | None
+    closed_at: str | None
+
+
+class SessionList(msgspec.Struct):
+    """Sessions, newest first."""
+
+    sessions: list[SessionItem]
+    next: str | None
+
+
+class Manager(msgspec.Struct):
+    """Something that has to go round for loops to move."""
+
+    available: bool
+    ready: bool
+    last_tick_at: str | None
+    last_reconcile_at: str | None = None
+
+
+class LoopHealth(msgspec.Struct):
+    """Whether loops that are started now will move."""
+
+    status: str
+    version: str
+    uptime_seconds: float
+    workspace_id: str
+    database_id: str
+    managers: dict[str, Manager]
+
+
+class Notification(msgspec.Struct):
+    """Something that happened; `waiting` while nobody has answered what it asks, `data` is what is
+    sent over sockets.
+    """
+
+    id: str
+    kind: str
+    level: Literal["info", "action_required", "critical", "error"]
+    title: str
+    run: str
+    seq: int
+    at: str
+    to: str
+    session: str | None
+    actions: list[str]
+    waiting: bool
+    read: bool
+    data: dict[str, JsonValue]
+
+
+class NotificationPage(msgspec.Struct):
+    """A page of notifications; `next` is the cursor of the page after it."""
+
+    notifications: list[Notification]
+    next: str | None
+
+
+class ReadCount(msgspec.Struct):
+    """How many were new to whoever has read them."""
+
+    read: int
+
+
+class ArtifactItem(msgspec.Struct):
+    """An artifact in one version, without its content; its name can be shown as it is."""
+
+    id: str
+    version: int
+    name: str
+    type: str
+    size: int
+    by: str | None
+    at: str
+
+
+class ArtifactList(msgspec.Struct):
+    """Artifacts, each in its newest version."""
+
+    artifacts: list[ArtifactItem]
+
+
+class ArtifactVersions(ArtifactItem):
+    """An artifact with all its versions, the newest last."""
+
+    versions: list[ArtifactItem]
+
+
+class LinkAnswer(msgspec.Struct):
+    """The gate of a link: whose it is, what was decided just now, every line of what it asks."""
+
+    run: str
+    name: str
+    decision: str | None
+    shown: list[str]
+
+
+class HookItem(msgspec.Struct):
+    """A hook by which messages from elsewhere start runs of a stored definition."""
+
+    name: str
+    stored: str
+    message: str
+    at_once: int
+    allow_unknown_cost: bool
+    waiting: int  # messages that wait for their turn
+    problem: str | None
+    created_at: str
+
+
+class HookList(msgspec.Struct):
+    """All of them."""
+
+    hooks: list[HookItem]
+    next: str | None
+
+
+class HookMade(HookItem):
+    """A hook just made; its secret is told once."""
+
+    secret: str
+
+
+class HookTaken(msgspec.Struct):
+    """A message that was taken, and the run that it starts; `taken` is false for a known one."""
+
+    id: str
+    run: str
+    taken: bool

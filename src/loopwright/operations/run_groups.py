@@ -1,0 +1,226 @@
+"""What runs belong to: projects, sessions, and keys and names that are unique among open runs.
+
+Runs of a session share trackers and one event stream. A session is created explicitly, or when
+a loop is started in it. At most one open run has a given key.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from secrets import token_hex
+from typing import TypeAlias
+
+import msgspec
+
+from loopwright.errors import Conflict, LoopwrightError, NotFound
+from loopwright.model.plan import Plan
+from loopwright.model.record import JsonValue
+from loopwright.model.trackers import EVERYBODY, Item, TrackerChange, Trackers, Values, slug_of
+from loopwright.operations.accounts.access import Access
+from loopwright.ports import OPEN_STATUSES, Card, Cards, EventLog, RunRow
+from loopwright.views.event_records import sortable_id
+
+ACTIVE = "project"
+STATUSES = ("active", "completed", "archived")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectChoice:
+    """What was said about the project of a loop."""
+
+    definition: str
+    goal: str
+    session: str = ""
+    id: str = ""
+    slug: str = ""
+
+
+def project_for(trackers: Trackers, wish: ProjectChoice, *, now_ms: int, key: str = "") -> Item:
+    """The project that is named, else the active one of the session, else a new one."""
+    if wish.id and wish.slug:
+        raise LoopwrightError(
+            "name a project by its id or by its slug, not by both", code="two-projects"
+        )
+    known = trackers.all(EVERYBODY, "project")
+    if wish.id or wish.slug:
+        for one in known:
+            if (wish.id and one.id == wish.id) or (wish.slug and one.text("slug") == wish.slug):
+                return one
+        raise NotFound(f"there is no project {wish.id or wish.slug!r}", hint=_hint(known))
+    active = active_project(trackers, wish.session)
+    return active or _made_for(trackers, wish, now_ms=now_ms, key=key or token_hex(16))
+
+
+def _hint(known: list[Item]) -> str:
+    there = ", ".join(one.text("slug") for one in known[:10]) or "none yet"
+    return f"leave it out to have one made; there are: {there}"
+
+
+def _made_for(trackers: Trackers, wish: ProjectChoice, *, now_ms: int, key: str) -> Item:
+    name = blake2b(f"{key}/project".encode(), digest_size=16).hexdigest()
+    values: Values = {
+        "title": f"Loop: {wish.definition}",
+        "slug": f"loop-{slug_of(wish.definition)}-{name[:8]}",
+        "description": wish.goal,
+        "status": "active",
+    }
+    return _created(trackers, key, name, values, now_ms=now_ms)
+
+
+def make_project(
+    trackers: Trackers, title: str, *, description: str = "", slug: str = "", now_ms: int
+) -> Item:
+    """A project of a person. Without a slug, its title and a part that no other has make one."""
+    key = token_hex(16)
+    name = blake2b(f"{key}/project".encode(), digest_size=16).hexdigest()
+    values: Values = {
+        "title": title,
+        "slug": slug or f"{slug_of(title)}-{name[:8]}",
+        "description": description,
+        "status": "active",
+    }
+    return _created(trackers, key, name, values, now_ms=now_ms)
+
+
+def _created(trackers: Trackers, key: str, name: str, values: Values, *, now_ms: int) -> Item:
+    def work(book: TrackerChange) -> str:
+        book.put(Item(scope=EVERYBODY, kind="project", id=name, at=now_ms, values=values))
+        return name
+
+    made = trackers.get(EVERYBODY, "project", trackers.change(f"project/{key}", work))
+    assert made is not None, "it was put there"
+    return made
+
+
+def active_project(trackers: Trackers, session: str) -> Item | None:
+    """The project that a session works on."""
+    chosen = trackers.get(session, "active", ACTIVE) if session else None
+    return trackers.get(EVERYBODY, "project", chosen.text("id")) if chosen is not None else None
+
+
+def activate(trackers: Trackers, session: str, project: Item, *, now_ms: int) -> None:
+    """From now on the session works on this project."""
+    values: dict[str, JsonValue] = {"id": project.id}
+
+    def work(book: TrackerChange) -> str:
+        book.put(Item(scope=session, kind="active", id=ACTIVE, at=now_ms, values=values))
+        return project.id
+
+    trackers.change(f"active/{token_hex(16)}", work)
+
+
+KIND = "loop-session"
+MOST = 500
+
+
+class TrackerSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session; one that is closed takes no further loops."""
+
+    id: str
+    title: str = ""
+    by: str = ""
+    created_at: int | None = None
+    closed_at: int | None = None
+
+
+class TrackerSessions:
+    """The sessions of a data directory."""
+
+    def __init__(self, log: EventLog, cards: Cards, access: Access) -> None:
+        self._log = log
+        self._cards = cards
+        self._access = access
+
+    def all(self) -> list[TrackerSession]:
+        """Those that were made, newest first."""
+        found = [_decoded(card) for card in self._cards.cards(KIND, limit=MOST)]
+        return sorted(found, key=lambda one: -(one.created_at or 0))
+
+    def get(self, name: str) -> TrackerSession:
+        """A session; NotFound if nobody has made it and no loop was started with it."""
+        card = self._cards.card(KIND, name) if name else None
+        if card is not None:
+            return _decoded(card)
+        if name and self._log.rows(session=name, limit=1):
+            return TrackerSession(id=name)
+        raise NotFound(f"there is no session {name[:80]!a}", code="session-not-found")
+
+    def make(self, title: str, *, by: str) -> TrackerSession:
+        now = self._access.clock.now_ms()
+        made = TrackerSession(id=f"ses_{sortable_id(now)}", title=title, by=by, created_at=now)
+        audit = [self._access.row(by, "session.made", made.id)]
+        self._cards.change([(_card(made), 0)], audit=audit)
+        return made
+
+    def close(self, name: str, *, by: str) -> TrackerSession:
+        """No further loop is started in it; those that are under way go on."""
+        known = self.get(name)
+        if known.closed_at is not None:
+            raise Conflict(f"{name} is closed", code="session-closed")
+        closed = msgspec.structs.replace(known, closed_at=self._access.clock.now_ms())
+        audit = [self._access.row(by, "session.closed", name)]
+        self._cards.change([(_card(closed), None)], audit=audit)
+        return closed
+
+    def check(self, name: str) -> None:
+        """NotFound or Conflict unless a loop can be started in it."""
+        if self.get(name).closed_at is not None:
+            raise Conflict(
+                f"{name} is closed", code="session-closed", hint="start the loop in another one"
+            )
+
+
+def _decoded(card: Card) -> TrackerSession:
+    return msgspec.json.decode(card.body, type=TrackerSession)
+
+
+def _card(session: TrackerSession) -> Card:
+    return Card(kind=KIND, key=session.id, body=msgspec.json.encode(session))
+
+
+CANDIDATES = 5  # runs that are named where a reference fits several
+Beside: TypeAlias = Callable[[str], Sequence[Card]]
+"""The records that are written together with the first fact of a run, by its id."""
+
+
+def alone(_run: str) -> Sequence[Card]:
+    """Nothing is kept beside it."""
+    return ()
+
+
+def key_of(plan: Plan, workspace: Path, given: str | None) -> str | None:
+    """What a run keeps for itself: what its definition is called, or the folder it works in."""
+    if given is not None or plan.exclusive is None:
+        return given
+    return f"workspace {workspace.resolve()}"
+
+
+def taken(log: EventLog, key: str, refusal: Conflict) -> Conflict:
+    """The refusal of a key, with who has it, in which state, and how to get it."""
+    held = [row for row in log.rows(statuses=OPEN_STATUSES) if row.headline.key == key]
+    if not held:  # it has ended meanwhile
+        return refusal
+    row = held[0]
+    return Conflict(
+        f"{row.run} ({row.headline.name}) holds {key}: it is {_state(log, row)}",
+        code=refusal.code,
+        hint=f"`loopwright resume {row.run}` goes on with it, `loopwright stop {row.run}` ends it",
+    )
+
+
+def _state(log: EventLog, row: RunRow) -> str:
+    status = row.headline.status
+    if status == "running" and (row.owner is None or not log.alive(row.owner)):
+        return "left behind by a process that is gone"
+    return {"waiting": "waiting for a person"}.get(status, status)
+
+
+def ambiguous(reference: str, runs: Sequence[str]) -> Conflict:
+    """A reference that fits several runs, of which some are named."""
+    listed = ", ".join(runs[:CANDIDATES]) + (", …" if len(runs) > CANDIDATES else "")
+    return Conflict(
+        f"{reference!r} fits more than one run: {listed}",
+        code="ambiguous",
+        hint="write more of the id or its end, or `last` for the newest run",
+    )

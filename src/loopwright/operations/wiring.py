@@ -1,0 +1,242 @@
+"""Wiring: the one place where adapters are chosen and put together."""
+
+import asyncio
+import os
+from collections import ChainMap
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing, suppress
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from typing import cast
+
+from loopwright.agents.performer import LocalPerformer
+from loopwright.agents.processes.process_marks import sweep
+from loopwright.agents.sandbox.bubblewrap import Sandbox
+from loopwright.engine.activity import LiveBus
+from loopwright.engine.clock import SystemClock
+from loopwright.engine.driver import LocalDriver
+from loopwright.engine.json_schema import schema_problem
+from loopwright.errors import LoopwrightError, NotFound
+from loopwright.kernel.event_parts import Worktree
+from loopwright.kernel.events import RunStarted
+from loopwright.kernel.fold import fold
+from loopwright.kernel.state import State
+from loopwright.model.plan import Agent, stored_plan
+from loopwright.operations.agents.programs import check_worktree
+from loopwright.operations.agents.tool_grants import Desks, servers_of
+from loopwright.operations.agents.tools import ChatLoops, Chats, StageServers
+from loopwright.operations.child_runs import TreeBudget, find_caller
+from loopwright.operations.cost_limits import PriceBook
+from loopwright.operations.data_directory import (
+    SERVED,
+    LocalServerLink,
+    Say,
+    open_log,
+    open_reader,
+    open_service,
+    presence_of,
+    reach,
+    this_owner,
+)
+from loopwright.operations.delegating_driver import DelegatingDriver, ServerHandle
+from loopwright.operations.run_request import RunStart
+from loopwright.operations.run_tail import LiveText, serve_live_text
+from loopwright.operations.run_variables import RunVariables
+from loopwright.operations.runs import Service
+from loopwright.operations.settings import Settings
+from loopwright.operations.shared_budget import BudgetedPerformer
+from loopwright.operations.traces import traced
+from loopwright.operations.workspace_rules import confine_git, policy_of
+from loopwright.ports import OPEN_STATUSES, Clock, EffectJob, Performer, Workspaces
+from loopwright.stores.sqlite.log import SqliteLog
+from loopwright.stores.trackers import SqliteTrackers
+from loopwright.workspaces.scan import SnapshotLimits
+from loopwright.workspaces.snapshots import GitWorkspaces
+from loopwright.workspaces.worktrees import GitWorktrees
+
+__all__ = [
+    "Local",
+    "check_worktree_programs",
+    "local",
+    "near",
+    "open_log",
+    "open_reader",
+    "sweep_leftovers",
+    "this_owner",
+    "workspaces_of",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Local:
+    """Everything one process needs to drive runs on this machine."""
+
+    service: Service
+    driver: LocalDriver
+    log: SqliteLog
+    bus: LiveBus
+    live: LiveText
+    trackers: SqliteTrackers
+    desks: Desks
+    workspaces: Workspaces
+    sandbox: Sandbox
+    jumped: Callable[[], int] = lambda: 0  # by how many ms the clock was set since the start
+
+
+@asynccontextmanager
+async def near(
+    settings: Settings, via: str = "cli", *, say: Say = lambda _: None, alone: bool = False
+) -> AsyncIterator[Local]:
+    """Everything, with runs driven by the server of this home where there is one."""
+    # What an agent of a run starts is driven below that agent, and ends with it.
+    alone = alone or find_caller() is not None
+    line = None if alone else await reach(settings, say)
+    async with local(settings, via, line=line, say=say) as here:
+        yield here
+
+
+@asynccontextmanager
+async def local(
+    settings: Settings,
+    via: str = "cli",
+    *,
+    line: LocalServerLink | None = None,
+    say: Say = lambda _: None,
+) -> AsyncIterator[Local]:
+    """Open everything, and close it in order, whatever happens. Runs are driven here, or at the
+    other end of the line.
+    """
+    bus, clock = LiveBus(), SystemClock()
+    owner = this_owner()
+    with closing(open_log(settings)) as log, presence_of(settings).held(owner.token):
+        sweep_leftovers(log)
+        trackers = SqliteTrackers(log)
+        desks = Desks(log=log, trackers=trackers, clock=clock, home=settings.home)
+        book = PriceBook(settings.prices)
+        sandbox = Sandbox(policy_of(settings, served=via == SERVED))
+        chats = Chats(
+            environment=os.environ,
+            clock=clock,
+            token=owner.token,
+            results=settings.results,
+            servers=servers_of(settings.mcp),
+            desks=desks,
+            catalogue=book.catalogue,
+            sandbox=sandbox,
+        )
+        base = ChainMap({"LOOPWRIGHT_HOME": str(settings.home)}, os.environ)
+        performer = LocalPerformer(
+            bus, schema_problem, base, models=chats.performer, price=book.price, sandbox=sandbox
+        )
+        paid = _within_budgets(performer, settings, log, clock)
+        if line is None:
+            driver = LocalDriver(log, paid, clock=clock, owner=owner, check_schema=schema_problem)
+        else:
+            driver = DelegatingDriver(
+                log,
+                paid,
+                clock=clock,
+                owner=owner,
+                check_schema=schema_problem,
+                server=ServerHandle(
+                    line=line, settings=settings, bus=bus, heard=log.heard, say=say
+                ),
+            )
+        performer.ask_through(driver.ask)
+        stages = StageServers(desks, chats.workshop, settings.results)
+        performer.serve_stages(stages.serve)
+        performer.look_through(desks.look)
+        variables, worktrees = RunVariables(settings.home), _worktrees_of(settings)
+        variables.remove_expired(lambda run: _is_open(log, run))
+        performer.read_variables_through(variables.read)
+        driver.end_through(variables.remove, partial(_save_worktree, worktrees))
+        workspaces = workspaces_of(settings)
+        performer.snapshot_through(workspaces)
+        driver.open()
+        try:
+            service = open_service(settings, log, driver, via=via, book=book)
+            async with serve_live_text(bus, settings.home, owner.token) as live:
+                with traced(service, driver, os.environ):
+                    here = Local(
+                        service=service,
+                        driver=driver,
+                        log=log,
+                        bus=bus,
+                        live=live,
+                        trackers=trackers,
+                        desks=desks,
+                        workspaces=workspaces,
+                        sandbox=sandbox,
+                        jumped=clock.jump_ms,
+                    )
+                    stages.find_loops = chats.find_loops = partial(_find_loops, here, settings)
+                    yield here
+        finally:
+            await driver.close()
+            await chats.close()
+
+
+def _find_loops(here: Local, settings: Settings, job: EffectJob, agent: Agent) -> ChatLoops | None:
+    """The loop tools of an agent, where its definition names them; loaded when first needed."""
+    if not agent.loops:
+        return None
+    module = import_module("loopwright.operations.loops.agent_loop_tools")
+    return cast("ChatLoops | None", module.find_agent_loops(here, settings, job, agent))
+
+
+async def _save_worktree(worktrees: GitWorktrees, worktree: Worktree) -> None:
+    """Commit the result of a run. A failure here fails nothing: `apply` commits it too."""
+    with suppress(LoopwrightError, OSError):
+        await worktrees.save(worktree)
+
+
+def _within_budgets(
+    performer: Performer, settings: Settings, log: SqliteLog, clock: Clock
+) -> Performer:
+    """The performer, held to the budget of all runs and to those of the runs above a run."""
+    if not settings.budget.is_open:
+        performer = BudgetedPerformer(performer, settings.budget, log, clock)
+    return TreeBudget(performer, log, clock, partial(_read_state, log))
+
+
+def _read_state(log: SqliteLog, run: str) -> State:
+    """The state of a run, folded now."""
+    facts = [numbered.fact for numbered in log.read(run)]
+    assert isinstance(facts[0], RunStarted)
+    return fold(stored_plan(log.blob, facts[0].plan), facts)
+
+
+def _is_open(log: SqliteLog, run: str) -> bool:
+    try:
+        return log.row(run).headline.status in OPEN_STATUSES
+    except NotFound:
+        return False
+
+
+def workspaces_of(settings: Settings) -> Workspaces:
+    """Where snapshots of workspaces are stored."""
+    limits = SnapshotLimits(
+        file_bytes=settings.snapshot_max_file,
+        total_bytes=settings.snapshot_max_total,
+        files=settings.snapshot_max_files,
+    )
+    return GitWorkspaces(settings.home, limits)
+
+
+def _worktrees_of(settings: Settings) -> GitWorktrees:
+    return GitWorktrees(settings.worktrees, confine_git(settings))
+
+
+def check_worktree_programs(settings: Settings, start: RunStart) -> None:
+    """Refuse a run whose programs would be missing in its worktree, before anything is made."""
+    plan = start.plan
+    if plan.workspace.worktree:
+        asyncio.run(check_worktree(_worktrees_of(settings), plan, start.workspace))
+
+
+def sweep_leftovers(log: SqliteLog) -> int:
+    """End processes of drivers that died without being able to."""
+    rows = log.rows(statuses=("running", "paused", "waiting"))
+    dead = {row.owner.token for row in rows if row.owner and not log.alive(row.owner)}
+    return sweep(dead) if dead else 0

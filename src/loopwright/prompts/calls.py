@@ -1,0 +1,481 @@
+"""The prompt of a call: what is asked, and what earlier iterations and steps have produced.
+
+The first iteration sees the request as it was written, byte for byte. Later iterations see it
+followed by the memory of their loop (recent entries of the progress log in full, older ones
+condensed), then what the checks reported, then the feedback of a person. A loop with `criteria`
+also says, from its first iteration on, when the work is done. A step sees the results of the
+steps that it needs, and what each step of its loop produced in the iteration before.
+
+The coordinator sees what has happened since its last call, under the names that it has to use
+when it writes to a step, and the tools that it has. A step that has ended and receives a
+message is shown that message with its own result.
+"""
+
+import json
+from collections import Counter
+
+import msgspec
+
+from loopwright.kernel.addresses import EndedStep, locate, reachable
+from loopwright.kernel.bodies.history import thread_of
+from loopwright.kernel.event_parts import NO_USAGE, Usage
+from loopwright.kernel.frames import (
+    AgentSession,
+    CheckNote,
+    IterationOwner,
+    LeafBody,
+    Owner,
+    RepeatBody,
+    Result,
+    StepOwner,
+    StepsBody,
+)
+from loopwright.kernel.limits import cap
+from loopwright.kernel.references import (
+    fill,
+    pass_in_scope,
+    request_text,
+    step_result,
+    told_message,
+)
+from loopwright.kernel.state import CoordinatorNotice, KernelServices, State, chain
+from loopwright.model.actions import Action, CallAgent, Repeat
+from loopwright.model.policy import NoMemory, PreviousOutput, ProgressLog, StageOutputs
+from loopwright.model.record import JsonValue, Ref, Template
+from loopwright.prompts.criteria import criteria_sections
+from loopwright.prompts.excerpts import MESSAGE_BYTES, clip, clip_end, render_messages
+from loopwright.prompts.stage import stage_sections
+
+NEED_BYTES = 16 * 1_024
+PROMPT_BYTES = 120 * 1_024
+SMALL_FIELD_BYTES = 1_024
+JUDGES = ("judge", "goal")
+"""Checks whose words are shown as the feedback of a judge."""
+
+
+def needed_results(owner: Owner, senses: KernelServices) -> list[str]:
+    """Results of everything that a place stands on: what its step needs, and what the loops and
+    steps around it need. Only what completed is shown.
+    """
+    names: dict[str, bool] = {}
+    for place in chain(owner):
+        if isinstance(place, StepOwner):
+            for name in place.step.needs:
+                names.setdefault(name, _is_whole(place.parent, name))
+    parts = [
+        _result(name, found, senses, whole=whole)
+        for name, whole in names.items()
+        if (found := step_result(owner, name)) is not None and found.status == "completed"
+    ]
+    return ["## Previous Step Results", *parts] if parts else []
+
+
+def _is_whole(graph: StepsBody, name: str) -> bool:
+    """Whether a step is there to hand on everything that was said in it."""
+    action = graph.index.action.steps[graph.index.at[name]].action
+    return isinstance(action, Repeat) and action.output == "all"
+
+
+def iteration_before(inside: IterationOwner, senses: KernelServices) -> list[str]:
+    """What every step of the pass before came to, and what a judge said about it."""
+    repeat = inside.parent
+    assert repeat.last is not None, "a pass has ended before this one"
+    heading = f"## Previous Iteration Output (Iteration {inside.iteration - 1})"
+    if repeat.last_steps:
+        parts = [_result(name, found, senses) for name, found in repeat.last_steps.items()]
+    else:
+        parts = [_texts(repeat.last, senses)]
+    return [heading, *(part for part in parts if part), *judged(repeat, senses)]
+
+
+def judged(repeat: RepeatBody, senses: KernelServices) -> list[str]:
+    """A judge's last words, whether they were a yes or a no."""
+    return [
+        f"## Judge Feedback\n\n{senses.read(note.evidence)}"
+        for note in repeat.last_checks
+        if note.check in JUDGES and note.evidence
+    ]
+
+
+def _result(name: str, found: Result, senses: KernelServices, *, whole: bool = False) -> str:
+    return f"### {name}\n\n{_texts(found, senses, whole=whole)}"
+
+
+def _texts(found: Result, senses: KernelServices, *, whole: bool = False) -> str:
+    text = senses.read(found.output)
+    text = text if whole else clip_end(text, NEED_BYTES)
+    if found.result is None:
+        return text
+    return f"{text}\n\nResult:\n\n{_fitting(senses.read(found.result))}"
+
+
+def _fitting(result: str) -> str:
+    """A structured result that fits; of a large object the small fields are kept, as an object."""
+    if len(result.encode(errors="replace")) <= NEED_BYTES:
+        return result
+    value: JsonValue = msgspec.json.decode(result)
+    if not isinstance(value, dict):
+        return clip_end(result, NEED_BYTES)
+    kept: dict[str, JsonValue] = {"_truncated": True}
+    room, left_out = NEED_BYTES // 2, []
+    for name, field in value.items():
+        size = len(msgspec.json.encode({name: field}))
+        if size <= min(room, SMALL_FIELD_BYTES):
+            kept[name] = field
+            room -= size
+        else:
+            left_out.append(name)
+    kept["_left_out"] = clip_end(", ".join(left_out), SMALL_FIELD_BYTES)
+    return msgspec.json.encode(kept).decode()
+
+
+FULL_ENTRIES = 400
+"""At most so many entries are shown in full, however short they are."""
+CONDENSED_ENTRIES = 200
+"""So many entries before those are looked at for what they had in common."""
+CONDENSED_KINDS = 5
+"""So many different ones of them are named."""
+
+
+def progress_log(repeat: RepeatBody, total: int) -> str:
+    """One line for each iteration before, in at most `total` characters; 0 means no limit.
+
+    The work depends on the size alone and not on the number of iterations.
+    """
+    learnings = repeat.learnings
+    count = repeat.forgotten + len(learnings)
+    heading = f"## Progress Log (previous {count} iteration{'s' if count != 1 else ''})"
+    if not total:
+        return "\n".join([heading, *_entries(learnings, 1)])
+    shown = _fitting_entries(learnings, total - total // 4)
+    if shown == count:
+        return "\n".join([heading, *_entries(learnings, 1)])
+    older = learnings[-shown - CONDENSED_ENTRIES : -shown]
+    condensed = _condensed(older, count - shown, total // 4)
+    return "\n".join([heading, *condensed, *_entries(learnings[-shown:], count - shown + 1)])
+
+
+def _entries(learnings: list[str], first: int) -> list[str]:
+    return [f"- Iteration {n}: {text}" for n, text in enumerate(learnings, start=first)]
+
+
+def _fitting_entries(learnings: list[str], room: int) -> int:
+    """How many of the most recent entries fit; the last one is always shown."""
+    shown = 0
+    for text in reversed(learnings[-FULL_ENTRIES:]):
+        room -= len(text) + len("- Iteration 1000: \n")
+        if room < 0 and shown:
+            break
+        shown += 1
+    return shown
+
+
+def _condensed(older: list[str], last: int, room: int) -> list[str]:
+    """Iterations 1 to `last` in a few lines: what the most recent of them reported, the newest
+    last, each different report once with how often it occurs.
+    """
+    whole = f"- Iterations 1–{last}, condensed" if last > 1 else "- Iteration 1, condensed"
+    each = max(room // CONDENSED_KINDS - len("  - 200 × \n"), 20)
+    kinds = Counter(_cut(text, each) for text in older)
+    recent = list(dict.fromkeys(_cut(text, each) for text in reversed(older)))[:CONDENSED_KINDS]
+    lines = [f"  - {kinds[text]} × {text}" for text in reversed(recent)]
+    if len(older) < last:
+        whole += f"; the last {len(older)} of them reported"
+    others = len(older) - sum(kinds[text] for text in recent)
+    return [f"{whole}:", *([f"  - {others} others"] if others else []), *lines]
+
+
+def _cut(text: str, room: int) -> str:
+    return text if len(text) <= room else f"{text[: room - 1]}…"
+
+
+EVIDENCE_CHARS = 4_000
+OUTPUT_CHARS = 32_000
+MARGIN_BYTES = 256  # for what is said about a cut
+
+
+class CallPrompt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Everything that an agent is given for one call."""
+
+    text: str
+    schema: dict[str, JsonValue] | None
+    session: str | None
+    session_used: Usage = NO_USAGE  # by the session, before this call
+    files: tuple[str, ...] = ()
+
+
+NOTHING = CallPrompt(text="", schema=None, session=None)
+
+
+def compose(state: State, owner: Owner, senses: KernelServices) -> CallPrompt:
+    """What the agent at this place is shown now."""
+    body = owner.body
+    assert type(body) is LeafBody
+    action = body.action
+    assert type(action) is CallAgent
+    form = _form(body, action.schema) if action.schema is not None else []
+    return _composed(state, owner, action, form, senses)
+
+
+def compose_call(
+    state: State, owner: Owner, action: CallAgent, senses: KernelServices
+) -> CallPrompt:
+    """What a chat model is told to do when it is called at this place. How it hands in a result
+    it knows from its tools.
+    """
+    return _composed(state, owner, action, [], senses)
+
+
+def _composed(
+    state: State, owner: Owner, action: CallAgent, form: list[str], senses: KernelServices
+) -> CallPrompt:
+    inside = pass_in_scope(owner)
+    messages = state.mail.heard.get(owner.inside, ())
+    heard = render_messages(messages, senses) if messages else []
+    if inside is not None and type(inside.parent.action.memory) is StageOutputs:
+        told = [*stage_sections(state, owner, inside, action, senses), *form]
+        told += [*_criteria(state, inside, senses), *heard]
+        session = _session(state, owner, action)
+        return _shown(_joined(told), action, session)
+    asked = [request_text(state, owner, action.prompt, senses)]
+    if not heard and _is_plain(action, inside):
+        return CallPrompt(text=asked[0], schema=None, session=None)
+    asked += [*_occasion(state, owner, action, senses), *form]
+    after = _item(inside, action.prompt) if inside else []
+    if inside is not None:
+        told = _criteria(state, inside, senses)
+        after += [*_memory(inside, senses), *told, *_feedback(inside.parent, action)]
+    after += heard
+    text = _joined([*asked, *after])
+    if action.show_needs:
+        before = _as_fits(needed_results(owner, senses), beside=text)
+        text = clip_end(_joined([*asked, *before, *after]), PROMPT_BYTES - MARGIN_BYTES)
+    return _shown(text, action, _session(state, owner, action))
+
+
+def _shown(text: str, action: CallAgent, session: AgentSession | None) -> CallPrompt:
+    return CallPrompt(
+        text=text,
+        schema=action.schema,
+        session=session.id if session else None,
+        session_used=session.used if session else NO_USAGE,
+        files=action.context_files,
+    )
+
+
+def _is_plain(action: CallAgent, inside: IterationOwner | None) -> bool:
+    """Whether nothing is shown but what is asked, which is worth knowing early in a long loop."""
+    if inside is None:
+        return False
+    if action.show_needs or action.schema is not None or action.context_files:
+        return False
+    repeat = inside.parent
+    carries = repeat.last_checks or repeat.feedback or repeat.action.each is not None
+    carries = carries or repeat.action.criteria
+    forgets = type(repeat.action.memory) is NoMemory and action.session == "fresh"
+    return forgets and not carries and pass_in_scope(repeat.owner) is None
+
+
+def _occasion(state: State, owner: Owner, action: CallAgent, senses: KernelServices) -> list[str]:
+    """What the run was started with, for a step of a graph that has a prompt of its own."""
+    if not (action.show_needs and action.prompt):
+        return []
+    message = told_message(state, owner, senses)
+    if message is None:
+        message = senses.read(state.started.message) if state.started else ""
+    return [f"## Flow Context\n\n{message}"] if message else []
+
+
+def _joined(sections: list[str]) -> str:
+    return "\n\n".join(section for section in sections if section)
+
+
+def _as_fits(needs: list[str], *, beside: str) -> list[str]:
+    """The results of steps before, cut where the whole prompt would become too long: what is
+    asked, the item and the memory of the loop come first.
+    """
+    if not needs:
+        return []
+    room = PROMPT_BYTES - len(beside.encode(errors="replace")) - 2 * MARGIN_BYTES
+    return [clip_end(_joined(needs), max(room, 0))]
+
+
+def _form(body: LeafBody, schema: dict[str, JsonValue]) -> list[str]:
+    """The form of a structured answer, and what was wrong with the one before."""
+    shown = msgspec.json.encode(schema).decode()
+    told = [f"## Result\n\nEnd with one JSON object that fits this schema:\n\n{shown}"]
+    if body.failure is not None and body.failure.error.type == "bad_result":
+        told.append(f"The answer before did not fit: {body.failure.error.detail}")
+    return told
+
+
+def _session(state: State, owner: Owner, action: CallAgent) -> AgentSession | None:
+    """The session to go on with: the one that the same program has begun at the same place of this
+    loop.
+    """
+    thread = thread_of(state, owner, action)
+    return thread[0].parent.sessions.get(thread[1]) if thread is not None else None
+
+
+def _item(inside: IterationOwner, template: Template) -> list[str]:
+    """The item of a pass over a list, unless the prompt places it itself."""
+    if any(isinstance(part, Ref) and part.of == "item" for part in template):
+        return []
+    place: IterationOwner | None = inside
+    while place is not None and place.parent.items is None:  # a counted loop does not hide it
+        place = pass_in_scope(place.parent.owner)
+    if place is None or place.parent.items is None:
+        return []
+    value = json.dumps(place.parent.items[place.number], ensure_ascii=False)
+    return [f"## forEach Item (index: {place.number})\n{value}"]
+
+
+def _criteria(state: State, inside: IterationOwner, senses: KernelServices) -> list[str]:
+    return criteria_sections(state, inside, senses) if inside.parent.action.criteria else []
+
+
+def _memory(inside: IterationOwner, senses: KernelServices) -> list[str]:
+    repeat = inside.parent
+    if repeat.finished == 0 or repeat.action.each is not None:
+        return _number(inside)
+    sections: list[str] = []
+    match repeat.action.memory:
+        case ProgressLog() as log:
+            sections.append(progress_log(repeat, log.total))
+            sections.append(_retry_note(inside))
+        case PreviousOutput(by_step=True):
+            sections += iteration_before(inside, senses)
+            sections += _number(inside)
+        case PreviousOutput():
+            sections.append(_previous_output(repeat, senses))
+            sections.append(_retry_note(inside))
+        case _:
+            pass
+    if not repeat.action.criteria:
+        told = [note for note in repeat.last_checks if _is_told(note)]
+        if repeat.action.memory == PreviousOutput(by_step=True):
+            told = [note for note in told if note.check not in JUDGES]  # shown as judge feedback
+        sections += [_check_note(note, senses) for note in told]
+    return sections
+
+
+def _number(inside: IterationOwner) -> list[str]:
+    """Which pass this is, for steps that work together on it."""
+    by_step = inside.parent.action.memory == PreviousOutput(by_step=True)
+    told = by_step and (inside.parent.finished or isinstance(inside.body, StepsBody))
+    return [f"## Iteration {inside.iteration}"] if told else []
+
+
+def _retry_note(inside: IterationOwner) -> str:
+    most = cap(inside.parent)
+    heading = f"## Iteration {inside.iteration}" + (f" of {most}" if most else "")
+    return (
+        f"{heading}\n\nEarlier attempts did not finish the task. Look at what they left, "
+        "keep what works, and improve on it."
+    )
+
+
+def _previous_output(repeat: RepeatBody, senses: KernelServices) -> str:
+    text = senses.read(repeat.last.output) if repeat.last else ""
+    return f"## Output of iteration {repeat.finished}\n\n{clip(text, OUTPUT_CHARS)}"
+
+
+def _is_told(note: CheckNote) -> bool:
+    return note.verdict != "pass" and note.check != "person" and bool(note.evidence)
+
+
+def _check_note(note: CheckNote, senses: KernelServices) -> str:
+    said = {"fail": "not passed", "timed_out": "timed out", "error": "could not run"}
+    text = clip(senses.read(note.evidence), EVIDENCE_CHARS).strip()
+    quoted = "\n".join(f"    {line}" for line in text.splitlines())
+    return f"## Check: {note.check} ({said.get(note.verdict, note.verdict)})\n\n{quoted}"
+
+
+def _feedback(repeat: RepeatBody, action: CallAgent) -> list[str]:
+    """What a person said, unless the prompt places it itself."""
+    placed = any(isinstance(part, Ref) and part.of == "feedback" for part in action.prompt)
+    if placed or not repeat.feedback:
+        return []
+    return [f"## Feedback from a person\n\n{repeat.feedback}"]
+
+
+OUTPUT_BYTES = 4 * 1_024
+MOST_STEPS = 200
+TASK = (
+    "You coordinate this run. You see what happens in it; you may write to steps, tell people what "
+    "happens, and sum up at the end. Do nothing when nothing needs you."
+)
+TOOLS = """## Tools
+
+- forward_to_agent {"target_step_id", "text", "kind"}: write to a step. kind is info, \
+context_update or cancel, which stops the step. Use the ids below, as they stand there.
+- narrate {"text"}: tell people what happens.
+- finalize {"summary"}: your last word; the summary becomes the output of the run.
+
+Without tools of your own, answer with one JSON object: \
+{"tools": [{"name": "narrate", "args": {"text": "…"}}]}. Any other answer is narrated."""
+
+
+def compose_coordinator(state: State, senses: KernelServices) -> CallPrompt:
+    """What the coordinator is shown in the call that is due."""
+    coordinator = state.plan.coordinator
+    assert coordinator is not None
+    sections = [
+        fill(state, state.root, coordinator.prompt, senses) or TASK,
+        f"## Run\n\n{state.plan.name}",
+        TOOLS,
+        _steps(state),
+        _events(state, senses),
+    ]
+    return CallPrompt(text="\n\n".join(sections), schema=None, session=state.mail.session)
+
+
+def _steps(state: State) -> str:
+    found = reachable(state)
+    listed = "\n".join(f"- {name}" for name in found[:MOST_STEPS])
+    ended = _all_ended(state.root.body)
+    more = "\n\nAll steps have ended: sum up with finalize." if ended else ""
+    return f"## Steps that can be written to\n\n{listed or '(none)'}{more}"
+
+
+def _all_ended(body: StepsBody) -> bool:
+    return len(body.results) == len(body.index.action.steps)
+
+
+def _events(state: State, senses: KernelServices) -> str:
+    lines = [_event(notice, senses) for notice in state.mail.shown]
+    return "## Since your last call\n\n" + "\n".join(lines)
+
+
+def _event(notice: CoordinatorNotice, senses: KernelServices) -> str:
+    if notice.message is not None:
+        text = clip_end(senses.read(notice.message.text), MESSAGE_BYTES)
+        what = "reply" if notice.message.intent == "reply" else "message"
+        return f"- {what} from={notice.message.sender}: {text}"
+    step = f" step={notice.step}" if notice.step else ""
+    words = f" {notice.words}" if notice.words else ""
+    said = clip_end(senses.read(notice.text), OUTPUT_BYTES).strip() if notice.text else ""
+    return f"- {notice.kind}{step}{words}{f': {said}' if said else ''}"
+
+
+def compose_reply(state: State, key: str, effect: str, senses: KernelServices) -> CallPrompt:
+    """What a step is shown that has ended and has mail: its task, its answer, the messages."""
+    where = locate(state, key)
+    assert isinstance(where, EndedStep)
+    assert where.step is not None
+    assert where.result is not None
+    sections = [
+        request_text(state, state.root, _call(where.step.action).prompt, senses),
+        f"## Your answer\n\n{clip_end(senses.read(where.result.output), MESSAGE_BYTES)}",
+        *render_messages(state.mail.heard.get(effect, ()), senses),
+        "## Now\n\nYour answer above stands. Answer these messages; your words go to who wrote.",
+    ]
+    text = "\n\n".join(section for section in sections if section)
+    return CallPrompt(text=text, schema=None, session=state.mail.sessions.get(key))
+
+
+def _call(action: Action) -> CallAgent:
+    while isinstance(action, Repeat):
+        action = action.body
+    assert isinstance(action, CallAgent), "only an agent can be written to"
+    return action

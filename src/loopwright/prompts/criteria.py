@@ -1,0 +1,316 @@
+"""Completion criteria in a prompt: when the work is done, and which checks failed last time.
+
+An agent that knows the checks can work towards them, and one that sees every failure can repair
+all of them in one iteration. What a check printed is quoted, never taken as an instruction, and
+the criteria come after it, so that a prompt never ends with a text that a check printed.
+
+A criterion about the words of the reply must not be met by a reply that quotes it. Where it would
+be, the text is spelled out with dots, unless the author's own request has it already.
+"""
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from loopwright.kernel.bodies.iteration import requests_of
+from loopwright.kernel.checks import inspect
+from loopwright.kernel.frames import SINGLE, CheckNote, IterationOwner, RepeatBody
+from loopwright.kernel.references import fill
+from loopwright.kernel.snapshots import PROTECT
+from loopwright.kernel.state import KernelServices, State
+from loopwright.model.actions import CallAgent
+from loopwright.model.checks import (
+    AllOf,
+    AnyOf,
+    Approval,
+    Cap,
+    Check,
+    CommandCheck,
+    Contains,
+    Expr,
+    Goal,
+    Judge,
+    Leaf,
+    NoCalls,
+    OutputSchema,
+    PersonCheck,
+    Regex,
+    ResultField,
+    ResultPath,
+    ScriptCheck,
+    Signal,
+    SpendCheck,
+    ToolResultCheck,
+    leaves,
+)
+from loopwright.model.policy import PreviousOutput
+from loopwright.model.record import Template
+
+EVIDENCE_CHARS = 4_000
+"""How much of the output of one failed check is shown: its end, where failures are summed up."""
+ALL_EVIDENCE_CHARS = 12_000
+"""How much of the output of all failed checks is shown together."""
+WORDS_CHARS = 1_000
+"""How much of a judge's instructions, a script or a schema is shown."""
+
+INSTRUCTIONS = ", with these instructions:"
+WITHOUT_DOTS = "written without the dots between the characters"
+DONE = "## When the work is done"
+_STRINGS = re.compile(r"([\"'])((?:(?!\1).){2,})\1")
+"""Strings in an expression."""
+_SILENT = (NoCalls, Signal, Regex, Contains)
+"""Checks of a turn of a chat model that fail in every turn but the last."""
+
+
+def criteria_sections(state: State, inside: IterationOwner, senses: KernelServices) -> list[str]:
+    """Which checks failed last time, then when the work is done."""
+    return [*failed_checks(state, inside, senses), *done_when(state, inside, senses)]
+
+
+def done_when(state: State, inside: IterationOwner, senses: KernelServices) -> list[str]:
+    """Every check of the loop in words, and the protected files; nothing if only the number of
+    iterations ends the loop and no file is protected.
+    """
+    loop = inside.parent.action
+    wording = _Wording(state, inside, senses)
+    lines = list(_lines(loop.until, wording))
+    if loop.gate is not None:
+        person = "a person reviews the iteration and approves it"
+        lines = ["one of these holds:", *_bullets(lines), f"- {person}"] if lines else [person]
+    done = [f"The work is done when {_sentence(lines)}"] if lines else []
+    protect = state.plan.workspace.protect
+    kept = [f"Do not change: {', '.join(f'`{one}`' for one in protect)}"] if protect else []
+    section = "\n\n".join([DONE, *done, *kept])
+    if any(wording.is_met_by(leaf, section) for leaf in leaves(loop.until)):
+        return kept  # words as common as `done` meet it: nothing is said about it
+    return [section] if done or kept else []
+
+
+def _bullets(lines: list[str]) -> list[str]:
+    return [f"- {lines[0]}", *(f"  {line}" if line else "" for line in lines[1:])]
+
+
+def _sentence(lines: list[str]) -> str:
+    return "\n".join([f"{lines[0]}." if len(lines) == 1 else lines[0], *lines[1:]])
+
+
+class _Wording:
+    """Says what a check asks for, from the point of view of the agent that works for it."""
+
+    def __init__(self, state: State, inside: IterationOwner, senses: KernelServices) -> None:
+        self._state, self._inside, self._senses = state, inside, senses
+        single = isinstance(inside.body, SINGLE) or isinstance(inside.parent.action.body, CallAgent)
+        self.reply = "your reply" if single else "the last reply of the iteration"
+
+    def is_met_by(self, leaf: Leaf, words: str) -> bool:
+        """Whether a reply with these words would meet a criterion that the request of the author
+        does not meet.
+        """
+        if not isinstance(leaf, Regex | Contains | OutputSchema):
+            return False
+        asked = requests_of(self._state, self._inside, self._senses)
+        return self._meets(leaf, words) and not self._meets(leaf, asked)
+
+    def _meets(self, leaf: Leaf, words: str) -> bool:
+        said = inspect(leaf, self._senses, output=words, result=None, instructions="")
+        return said is not None and said.verdict == "pass"
+
+    def text(self, template: Template) -> str:
+        """The words of a template, shortened."""
+        return _short(fill(self._state, self._inside, template, self._senses).strip())
+
+
+def _lines(check: Check, wording: _Wording) -> Iterator[str]:
+    """A check in words; further lines belong to the first."""
+    match check:
+        case AllOf(parts=parts) | AnyOf(parts=parts):
+            told = [lines for part in parts if (lines := list(_lines(part, wording)))]
+            if told:
+                yield "all of these hold:" if isinstance(check, AllOf) else "one of these holds:"
+            for lines in told:
+                yield from _bullets(lines)
+        case Cap() | SpendCheck():
+            return
+        case _:
+            first, *more = _leaf_words(check, wording).splitlines()
+            yield first
+            yield from more
+
+
+def _leaf_words(leaf: Leaf, wording: _Wording, *, brief: bool = False) -> str:
+    """What a check asks for; `brief`: without instructions, which the criteria have."""
+    match leaf:
+        case CommandCheck() | ScriptCheck():
+            return _program_words(leaf)
+        case Judge() | Goal() | Approval() | PersonCheck():
+            return _opinion_words(leaf, wording, brief=brief)
+        case Signal(word=word, anywhere=True):
+            return f"{wording.reply} has a line that is `{word}` and nothing else"
+        case Signal(word=word):
+            return f"the last line of {wording.reply} is `{word}` and nothing else is on that line"
+        case Regex() | Contains():
+            return _text_words(leaf, wording)
+        case _:
+            return _result_words(leaf, wording)
+
+
+def _text_words(leaf: Regex | Contains, wording: _Wording) -> str:
+    """What the reply must match or contain, so that quoting it does not meet the criterion."""
+    if isinstance(leaf, Regex):
+        what, text = "matches the regular expression", leaf.pattern
+    else:
+        what, text = "contains the text", _short(leaf.text)
+    case = ", in upper or lower case" if leaf.ignore_case else ""
+    words = f"{wording.reply} {what} `{text}`{case}"
+    spelled = f"{wording.reply} {what} `{_spelled(text)}`{case}, {WITHOUT_DOTS}"
+    if isinstance(leaf, Regex) and leaf.engine == "javascript":
+        return spelled  # a search could take long, and prompts are composed without waiting
+    unnamed = f"{wording.reply} {what} of the definition"
+    return next((one for one in (words, spelled) if not wording.is_met_by(leaf, one)), unnamed)
+
+
+def _spelled(text: str) -> str:
+    return "\N{MIDDLE DOT}".join(text)
+
+
+def _program_words(leaf: CommandCheck | ScriptCheck) -> str:
+    if isinstance(leaf, CommandCheck):
+        codes = " or ".join(str(code) for code in leaf.done_codes)
+        return f"`{_command_line(leaf)}` exits with {codes}"
+    text = _short(leaf.text.strip())
+    if "\n" not in text:
+        return f"the {leaf.interpreter} script `{text}` exits with 0"
+    return f"this {leaf.interpreter} script exits with 0:\n\n{_quoted(text)}"
+
+
+def _opinion_words(
+    leaf: Judge | Goal | Approval | PersonCheck, wording: _Wording, *, brief: bool
+) -> str:
+    match leaf:
+        case Judge(agent=agent, prompt=words):
+            what, how = f"another agent (`{agent}`) judges that the work is done", INSTRUCTIONS
+        case Goal(agent=agent, prompt=words):
+            what, how = f"another agent (`{agent}`) judges that the goal is reached", INSTRUCTIONS
+        case Approval(stage=stage, criteria=words):
+            what, how = f"the review{f' in `{stage}`' if stage else ''} approves", ", which means:"
+        case _:
+            words = leaf.message
+            what, how = "a person approves the iteration", ", who is asked:"
+    asked = "" if brief else wording.text(words)
+    return f"{what}{how}\n\n{_quoted(asked)}" if asked else what
+
+
+def _result_words(leaf: Leaf, wording: _Wording) -> str:
+    match leaf:
+        case OutputSchema(schema=schema):
+            words = f"the JSON object in {wording.reply} fits"
+            shown = f"{words} this schema: {_short(msgspec.json.encode(schema).decode())}"
+            return f"{words} the schema" if wording.is_met_by(leaf, shown) else shown
+        case Expr(text=text):
+            return _expression_words(text)
+        case ResultField(field=field):
+            return f"the field `{field}` of the result is true"
+        case ResultPath(path=path):
+            place = ".".join(str(part) for part in path) or "the answer"
+            return f"`{place}` of the answer is not missing, false, 0, null or empty"
+        case ToolResultCheck(tool=tool):
+            asked = [f"with exit code {leaf.exit_code}"] if leaf.exit_code is not None else []
+            asked += [f"with a text that contains `{leaf.contains}`"] if leaf.contains else []
+            return " ".join([f"the tool `{tool}` answers", " and ".join(asked)]).strip()
+        case _:
+            assert isinstance(leaf, NoCalls), f"no words for {leaf.__struct_config__.tag}"
+            return "you reply without calling a tool"
+
+
+def _expression_words(text: str) -> str:
+    """An expression; the strings that it looks for in a reply are spelled out."""
+    if "content" not in text and "output" not in text:
+        return f"the expression `{text}` is true"
+    spelled = _STRINGS.sub(lambda found: f"{found[1]}{_spelled(found[2])}{found[1]}", text)
+    note = f" (with its strings {WITHOUT_DOTS})" if spelled != text else ""
+    return f"the expression `{spelled}` is true{note}"
+
+
+# -- the checks of the iteration before ------------------------------------------------------------
+
+
+def failed_checks(
+    state: State, inside: IterationOwner, senses: KernelServices, *, of_turn: bool = False
+) -> list[str]:
+    """Every check that did not pass last time, with the end of its output. What a person said is
+    feedback and shown as that. `of_turn`: without those that fail in every turn but the last.
+    """
+    repeat = inside.parent
+    notes = [note for note in repeat.last_checks if _is_shown(note, repeat, of_turn=of_turn)]
+    if not notes:
+        return []
+    when = f"after iteration {repeat.finished}" if repeat.finished else "before iteration 1"
+    room = min(EVIDENCE_CHARS, ALL_EVIDENCE_CHARS // len(notes))
+    wording = _Wording(state, inside, senses)
+    parts = [_failure(note, _leaf_of(note, repeat), wording, senses, room) for note in notes]
+    return ["\n".join([f"## Checks that failed {when}", "", *parts]).rstrip()]
+
+
+def _is_shown(note: CheckNote, repeat: RepeatBody, *, of_turn: bool) -> bool:
+    leaf = _leaf_of(note, repeat)
+    if note.verdict == "pass" or isinstance(leaf, PersonCheck | SpendCheck):
+        return False
+    if of_turn and isinstance(leaf, _SILENT):
+        return False
+    judged = note.check in ("judge", "goal")
+    return not (judged and repeat.action.memory == PreviousOutput(by_step=True))
+
+
+def _leaf_of(note: CheckNote, repeat: RepeatBody) -> Leaf | None:
+    """The check that a note is about; None for one that does not stand in the definition."""
+    known = leaves(repeat.action.until)
+    found = known[note.index] if 0 <= note.index < len(known) else None
+    return found if found is not None and found.__struct_config__.tag == note.check else None
+
+
+def _failure(
+    note: CheckNote, leaf: Leaf | None, wording: _Wording, senses: KernelServices, room: int
+) -> str:
+    text = _tail(senses.read(note.evidence).strip(), room)
+    said = _what_happened(note, leaf, wording)
+    if text:
+        return f"- {said}:\n\n{_quoted(text)}\n"
+    silent = isinstance(leaf, CommandCheck | ScriptCheck) and note.verdict == "fail"
+    return f"- {said} and printed nothing" if silent else f"- {said}"
+
+
+def _what_happened(note: CheckNote, leaf: Leaf | None, wording: _Wording) -> str:
+    if note.check == PROTECT:
+        return "protected files must be as they were at the start; undo your changes to them"
+    if leaf is None:
+        return f"`{note.check}` failed"
+    broken = {"timed_out": "took too long", "error": "could not be checked"}.get(note.verdict)
+    if isinstance(leaf, CommandCheck | ScriptCheck):
+        one = f"`{_command_line(leaf)}`" if isinstance(leaf, CommandCheck) else "the script"
+        ended = f"exited with {note.code}" if note.code is not None else "failed"
+        return f"{one} {broken or ended}"
+    return f"{broken or 'not met'}: {_leaf_words(leaf, wording, brief=True).splitlines()[0]}"
+
+
+# -- texts -----------------------------------------------------------------------------------------
+
+
+def _command_line(leaf: CommandCheck) -> str:
+    words = (word if word and " " not in word else f"'{word}'" for word in leaf.argv)
+    return _short(" ".join(words).replace("\n", " "))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= WORDS_CHARS else f"{text[:WORDS_CHARS]} […]"
+
+
+def _tail(text: str, room: int) -> str:
+    """The end of a text, with how much is missing before it."""
+    if len(text) <= room:
+        return text
+    return f"[… {len(text) - room} characters before this …]\n{text[-room:]}"
+
+
+def _quoted(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.splitlines())

@@ -1,0 +1,285 @@
+"""Judges and evaluators: what a judge is shown, and how an evaluation scores a finished run.
+
+A judge in a loop sees the goal, the result of the iteration and the form of the answer. It
+reports `done` as a value, not in prose. Its earlier verdicts are in its prompt, so that it can
+see whether its objections were met.
+
+An evaluation computes the result of a run from its events. This module asks nobody: the caller
+matches patterns, validates values against schemas and sends the question to the judge. Here the
+question is composed and the reply is scored.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from loopwright.kernel.bodies.conversation import rejected, turned_away
+from loopwright.kernel.checks import last_json_object
+from loopwright.kernel.event_parts import CallNote, ModelCall, ToolCall
+from loopwright.kernel.events import (
+    AnyEvent,
+    EffectDone,
+    EffectFailed,
+    EffectRequested,
+    GateAnswered,
+    GateOpened,
+    RunFinished,
+    TurnTaken,
+)
+from loopwright.kernel.frames import IterationOwner, LeafBody, StepsBody, ToolAnswer
+from loopwright.kernel.references import fill, request_text
+from loopwright.kernel.state import KernelServices, State
+from loopwright.model.checks import Goal, Judge
+from loopwright.model.record import JsonValue, Text
+from loopwright.prompts.calls import CallPrompt
+from loopwright.prompts.excerpts import clip
+
+VERDICT: dict[str, JsonValue] = {
+    "type": "object",
+    "properties": {"done": {"type": "boolean"}, "reason": {"type": "string"}},
+    "required": ["done"],
+}
+OUTPUT_CHARS = 32_000
+_WORDS = (
+    "If you cannot, let the first line be ACHIEVED or NOT_ACHIEVED and nothing else, and say why "
+    "below it.",
+)
+
+
+def compose_judge(
+    state: State, owner: IterationOwner, leaf: Judge | Goal, senses: KernelServices
+) -> CallPrompt:
+    """What the judge of a pass is shown now."""
+    schema = (leaf.schema if isinstance(leaf, Judge) else None) or VERDICT
+    sections = [
+        fill(state, owner, leaf.prompt, senses)
+        or "Judge whether the task below is done. Look at the work, not at what is claimed.",
+        f"## Task\n\n{request_text(state, owner, (), senses)}",
+        f"## Iteration {owner.iteration}",
+        *_work(owner, senses),
+        *_before(owner, senses),
+        _form(schema, forced=owner.check_tries > 1),
+        *(_WORDS if isinstance(leaf, Goal) else ()),
+    ]
+    return CallPrompt(text="\n\n".join(sections), schema=schema, session=None)
+
+
+def _work(owner: IterationOwner, senses: KernelServices) -> list[str]:
+    body = owner.body
+    if isinstance(body, StepsBody):
+        order = [step.id for step in body.index.action.steps if step.id in body.results]
+        said: list[tuple[str, Text | None, Text | None]] = [
+            (name, body.results[name].output, body.results[name].result) for name in order
+        ]
+    elif isinstance(body, LeafBody) and body.answer is not None:
+        said = [("Output", body.answer.output, body.answer.result)]
+    else:
+        said = []
+    parts: list[str] = []
+    for name, output, result in said:
+        parts.append(f"### {name}\n\n{clip(senses.read(output), OUTPUT_CHARS)}")
+        if result is not None:
+            parts.append(f"#### Result of {name}\n\n{clip(senses.read(result), OUTPUT_CHARS)}")
+    return parts
+
+
+def _before(owner: IterationOwner, senses: KernelServices) -> list[str]:
+    words = [note for note in owner.parent.last_checks if note.check in ("judge", "goal")]
+    return [
+        f"## Judge Feedback (Iteration {owner.iteration - 1})\n\n{senses.read(note.evidence)}"
+        for note in words
+        if note.evidence
+    ]
+
+
+def _form(schema: dict[str, JsonValue], *, forced: bool) -> str:
+    shown = msgspec.json.encode(schema).decode()
+    first = "The answer before did not have this form. " if forced else ""
+    return (
+        f"## Answer\n\n{first}Answer with one JSON object that fits this schema: `done` is true "
+        f"only when nothing is left to do.\n\n{shown}"
+    )
+
+
+PASSING = 0.8
+"""The least score of a rubric or a judge that counts as passed."""
+
+_SCORE = re.compile(r"\bSCORE\s*[:=]?\s*(\d+(?:\.\d+)?)(\s*%|\s*/\s*(\d+))?", re.IGNORECASE)
+_YES_NO = re.compile(r"\b(YES|NO)\b", re.IGNORECASE)
+_PLACEHOLDER = re.compile(r"\{\{\s*(output|expected|input)\s*\}\}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatedRun:
+    """What a run came to. `terminated_by` is the reason of its end, empty while it goes on."""
+
+    text: str = ""
+    final_tool_result: str | None = None
+    final_tool_failed: bool = False
+    cycles: int = 0
+    terminated_by: str = ""
+
+    @property
+    def composed(self) -> str:
+        """The text with the last tool's result below it, so that a claim stands beside what the
+        tools said.
+        """
+        if self.final_tool_result is None:
+            return self.text
+        head = "[final tool result: failed]" if self.final_tool_failed else "[final tool result]"
+        return f"{self.text}\n\n{head}\n{self.final_tool_result}"
+
+
+@dataclass(slots=True)
+class _ResultParts:
+    """What is known so far."""
+
+    read: Callable[[Text | None], str]
+    turns: set[str] = field(default_factory=set)
+    tools: set[str] = field(default_factory=set)
+    passes: set[str] = field(default_factory=set)
+    calls: dict[str, tuple[CallNote, ...]] = field(default_factory=dict)
+    gates: dict[str, CallNote] = field(default_factory=dict)
+    said: str = ""
+    output: Text | None = None
+    tool: ToolAnswer | None = None
+    reason: str = ""
+
+    def add(self, fact: AnyEvent) -> None:
+        match fact:
+            case EffectRequested(call=ModelCall(role="turn")):
+                self.turns.add(fact.effect)
+                self.passes.add(fact.path)
+            case EffectRequested(call=ToolCall()):
+                self.tools.add(fact.effect)
+            case EffectDone() if fact.effect in self.turns:
+                self.said = self.read(fact.output) or self.said
+            case EffectDone() | EffectFailed() if fact.effect in self.tools:
+                self.tool = _tool_answer(fact)
+            case TurnTaken():
+                self._turn(fact)
+            case GateOpened(call=int() as number):
+                self.gates[fact.gate] = self.calls[fact.path][number - 1]
+            case GateAnswered(decision="reject") if fact.gate in self.gates:
+                self.tool = rejected(self.gates[fact.gate], fact.text, fact.by)
+            case RunFinished():
+                self.output, self.reason = fact.output, fact.reason
+            case _:
+                pass
+
+    def _turn(self, fact: TurnTaken) -> None:
+        self.calls[fact.path] = fact.calls
+        for note in fact.calls:
+            if note.problem:
+                self.tool = turned_away(note)
+
+
+def _tool_answer(fact: EffectDone | EffectFailed) -> ToolAnswer:
+    failed = isinstance(fact, EffectFailed)
+    text: Text = fact.output
+    if isinstance(fact, EffectFailed) and not text:
+        text = msgspec.json.encode({"error": fact.error.detail or fact.error.type}).decode()
+    return ToolAnswer(id="", tool="", text=text, error=failed or fact.code not in (None, 0))
+
+
+def read_result(facts: Iterable[AnyEvent], read: Callable[[Text | None], str]) -> EvaluatedRun:
+    """What a run came to: its output, else the last thing the model said."""
+    found = _ResultParts(read)
+    for fact in facts:
+        found.add(fact)
+    tool = found.tool
+    return EvaluatedRun(
+        text=read(found.output) or found.said,
+        final_tool_result=None if tool is None else read(tool.text),
+        final_tool_failed=tool is not None and tool.error,
+        cycles=len(found.passes),
+        terminated_by=found.reason,
+    )
+
+
+# -- evaluators ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """What an evaluator says: a number from 0 to 1, and why it is no more than that."""
+
+    score: float
+    detail: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether that is enough."""
+        return self.score >= PASSING
+
+
+def _verdict(why: str | None) -> Score:
+    return Score(score=1.0 if why is None else 0.0, detail=why or "")
+
+
+def contains(text: str, wanted: str) -> Score:
+    return _verdict(None if wanted in text else f"{wanted!r} is not in it")
+
+
+def not_contains(text: str, unwanted: str) -> Score:
+    return _verdict(f"{unwanted!r} is in it" if unwanted in text else None)
+
+
+def regex(text: str, pattern: str, *, matches: Callable[[str, str], bool]) -> Score:
+    """`matches` searches a text for a pattern, in time linear in the text."""
+    return _verdict(None if matches(pattern, text) else f"{pattern!r} does not match")
+
+
+def exact(text: str, wanted: str) -> Score:
+    """The same but for blanks around it."""
+    return _verdict(None if text.strip() == wanted.strip() else "it is another text")
+
+
+def json_schema(
+    text: str,
+    schema: dict[str, JsonValue],
+    *,
+    problem: Callable[[dict[str, JsonValue], JsonValue], str | None],
+) -> Score:
+    """The text is JSON, or has a JSON object in it, and that fits; `problem` says why not."""
+    for candidate in (text, last_json_object(text)):
+        try:
+            value: JsonValue = msgspec.json.decode(candidate or "")
+        except (msgspec.DecodeError, RecursionError):
+            continue
+        return _verdict(problem(schema, value))
+    return _verdict("there is no JSON in it")
+
+
+# -- judges ----------------------------------------------------------------------------------------
+
+
+def judge_prompt(template: str, *, output: str, expected: str = "", input: str = "") -> str:
+    """The question to a judge; what is filled in is not looked at again."""
+    values = {"output": output, "expected": expected, "input": input}
+    return _PLACEHOLDER.sub(lambda place: values[place[1]], template)
+
+
+def judge_score(reply: str) -> Score:
+    """The score in a judge's reply: YES, NO, or SCORE with a number (0.9, 90 %, 9/10). The last
+    word counts; a reply without one has not passed.
+    """
+    scores = list(_SCORE.finditer(reply))
+    if scores:
+        return _number(scores[-1])
+    words = _YES_NO.findall(reply)
+    if not words:
+        return _verdict("the reply has neither YES, NO nor SCORE")
+    return _verdict(None if words[-1].upper() == "YES" else "the judge said NO")
+
+
+def _number(found: "re.Match[str]") -> Score:
+    value, unit = float(found[1]), found[2]
+    if unit is not None:
+        most = float(found[3]) if found[3] else 100.0
+        value = value / most if most else 2.0
+    if value > 1:
+        return _verdict(f"{found[0]} is no score from 0 to 1")
+    return Score(score=value, detail="" if value >= PASSING else f"{value:g} is below {PASSING:g}")

@@ -1,0 +1,216 @@
+"""Validation of appends: an append is encoded and checked here before it meets any other.
+
+An append that passes cannot fail later for its content, so the invalid text of one caller never
+fails a whole group of commits. Texts must be valid Unicode; ids must not contain NUL either. A
+NUL inside an event is kept, since JSON escapes it.
+
+The errors for a well-formed append that conflicts with the store are here too, so that every
+store has the same wording.
+"""
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from loopwright.errors import Conflict, NotFound, StorageError, VersionConflict
+from loopwright.kernel.events import decode_facts, encode_facts
+from loopwright.ports import Append, AuditRow, Card, Headline, OpenGate
+
+Done = Callable[[Exception | None], None]
+
+MAX_BYTES = 500_000_000  # half of what SQLite takes in one value
+_MAX_INT = 2**63 - 1
+
+
+class PendingAppend:
+    """An append on its way into a store: what was asked, its facts encoded, whom to tell."""
+
+    __slots__ = ("append", "body", "count", "done")
+
+    def __init__(self, append: Append, done: Done) -> None:
+        self.append = append
+        self.done = done
+        self.count = len(append.facts)
+        self.body = encode_events(append) if self.count else b""
+
+
+def validate_append(append: Append, done: Done) -> PendingAppend:
+    """The entry of an append that is fit to be stored; StorageError names what is not."""
+    _check_id(append.run, "the id of the run")
+    if append.expected == 0 and (append.headline is None or not append.facts):
+        raise StorageError(
+            f"the first append to {append.run} needs facts and a headline", code="bad-append"
+        )
+    if append.headline is not None:
+        _check_headline(append.headline)
+    if append.blobs:
+        _check_blobs(append.blobs.items())
+    for gate in append.gates_opened:
+        _check_gate(gate, append.run)
+    for closed in append.gates_closed:
+        _check_id(closed, "the id of a gate")
+    for row in append.audit:
+        check_audit(row)
+    for card in append.cards:
+        check_card(card)
+    return PendingAppend(append, done)
+
+
+def encode_events(append: Append) -> bytes:
+    """The facts of an append as they stand on disk, known to be readable again."""
+    try:
+        body = encode_facts(list(append.facts))
+        if b":null" in body:
+            # Optional fields are left out when empty, so this is JSON data or a number that is
+            # not finite. The latter would be written as null and never be read back.
+            decode_facts(body)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise StorageError(
+            f"a fact of {append.run!a} cannot be stored: {error}", code="bad-fact"
+        ) from error
+    _check_size(body, f"an append to {append.run}")
+    return body
+
+
+def is_id(text: str) -> bool:
+    """Whether a store can hold this as an id; nothing else can be found in one."""
+    if "\0" in text or not text:
+        return False
+    return text.isascii() or _is_unicode(text)
+
+
+def ids(texts: Iterable[str]) -> str:
+    """A list of ids as JSON: one bound value, however many there are."""
+    return msgspec.json.encode([text for text in texts if is_id(text)]).decode()
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _check_id(text: str, what: str) -> None:
+    if not is_id(text):
+        raise StorageError(
+            f"{what} cannot be stored: {text!a}",
+            code="bad-text",
+            hint="an id is not empty and holds neither NUL nor half of a surrogate pair",
+        )
+
+
+def _check_text(text: str, what: str) -> None:
+    if not (text.isascii() or _is_unicode(text)):
+        raise StorageError(
+            f"{what} cannot be stored: {text[:80]!a}",
+            code="bad-text",
+            hint="it holds half of a surrogate pair; decode it with errors='replace'",
+        )
+
+
+def check_audit(row: AuditRow) -> None:
+    """Refuse a row that a store could not hold."""
+    for field in ("who", "via", "action", "subject", "detail", "request"):
+        _check_text(getattr(row, field), f"{field} of an audit row")
+    _check_number(row.at, "the time of an audit row")
+
+
+def check_card(card: Card) -> None:
+    """Refuse a record that a store could not hold."""
+    _check_id(card.kind, "the kind of a record")
+    _check_id(card.key, "the key of a record")
+    _check_text(card.owner, f"owner of {card.key}")
+    _check_number(card.due, f"due of {card.key}")
+    _check_size(card.body, f"the record {card.key}")
+
+
+def _check_number(number: int | None, what: str) -> None:
+    if number is not None and not -_MAX_INT <= number <= _MAX_INT:
+        raise StorageError(f"{what} is out of range: {number}", code="bad-number")
+
+
+def _check_size(body: bytes, what: str) -> None:
+    if len(body) > MAX_BYTES:
+        raise StorageError(
+            f"{what} is too large: {len(body)} bytes, at most {MAX_BYTES}", code="too-large"
+        )
+
+
+def _check_headline(headline: Headline) -> None:
+    for field in ("name", "status", "reason", "dialect", "workspace", "session", "surface"):
+        _check_text(getattr(headline, field), f"{field} of the run")
+    for label in headline.labels:
+        _check_text(label, "a label of the run")
+    for field in ("started_at", "updated_at", "finished_at", "wake_at"):
+        _check_number(getattr(headline, field), f"{field} of the run")
+    if headline.key is not None:
+        _check_id(headline.key, "the key of the run")
+
+
+def _check_blobs(blobs: Iterable[tuple[str, bytes]]) -> None:
+    for digest, body in blobs:
+        _check_id(digest, "the hash of a blob")
+        _check_size(body, f"blob {digest}")
+
+
+def _check_gate(gate: OpenGate, run: str) -> None:
+    _check_id(gate.gate, "the id of a gate")
+    for field in ("path", "digest", "message"):
+        _check_text(getattr(gate, field), f"{field} of gate {gate.gate}")
+    _check_number(gate.opened_at, f"opened_at of gate {gate.gate}")
+    if gate.run != run:
+        raise StorageError(
+            f"gate {gate.gate} of {gate.run!a} is opened by an append to {run}", code="bad-append"
+        )
+
+
+def stale_error(append: Append, version: int) -> VersionConflict:
+    """The run is at another version than the writer thought."""
+    if not version:
+        return VersionConflict(
+            f"{append.run} does not exist; the append expected version {append.expected}"
+        )
+    return VersionConflict(
+        f"{append.run} is at version {version}; the append expected {append.expected}",
+        hint="read the newer facts and decide again",
+    )
+
+
+def fenced_error(run: str) -> Conflict:
+    """The writer no longer drives the run, or never did."""
+    return Conflict(
+        f"{run} is driven by another process now",
+        code="fenced",
+        hint="stop driving it; its owner stands in the row of the run",
+    )
+
+
+def key_taken_error(key: str, holder: str) -> Conflict:
+    """Another open run has the key."""
+    return Conflict(
+        f"{holder} is already open for {key}",
+        code="key-taken",
+        hint=f"wait for {holder} or stop it first",
+    )
+
+
+def gate_taken_error(gate: str, run: str) -> Conflict:
+    """An open gate of another run has the same id."""
+    return Conflict(f"gate {gate} is already open in {run}", code="gate-taken")
+
+
+def no_run_error(run: str) -> NotFound:
+    """No run has this id."""
+    return NotFound(f"no run {run!r}", hint="`loopwright ls` lists them")
+
+
+def no_blob_error(digest: str) -> NotFound:
+    """No content has this hash."""
+    return NotFound(f"no stored content {digest!a}")
+
+
+def closed_error() -> StorageError:
+    """The log was closed before the call."""
+    return StorageError("the log is closed", code="closed")

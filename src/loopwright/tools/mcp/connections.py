@@ -1,0 +1,278 @@
+"""MCP servers: started when first needed, kept, restarted after a failure, and ended at the
+end.
+
+Their tools get names of our own, `SERVER.TOOL`, and only those that are granted are offered.
+The library that speaks the protocol is loaded by name, in a thread, when the first server is
+needed; this module must stay importable without it.
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Protocol, TypeAlias, cast
+
+from loopwright.model.access import is_rule_for
+from loopwright.model.record import JsonValue
+from loopwright.model.sandbox import SandboxLevel
+from loopwright.tools.builtin import ToolPrograms
+from loopwright.tools.results import ToolRefusal
+
+LIBRARY = "loopwright.tools.mcp.client"
+START_SECONDS = 60.0
+CLOSE_SECONDS = 10.0
+_LAST_WORDS_SECONDS = 5.0
+LIST_TOOLS = 256
+STDERR_CHARS = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StdioServer:
+    """A server that is a program. Secrets reach it by the names of variables only."""
+
+    argv: tuple[str, ...]
+    pass_env: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpServer:
+    """A server behind an address. Secrets reach it by the names of variables only."""
+
+    url: str
+    bearer_env: str | None = None  # the variable whose value is the bearer token
+    header_env: tuple[tuple[str, str], ...] = ()  # header and the variable with its value
+
+
+ServerSpec: TypeAlias = StdioServer | HttpServer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedTool:
+    """A tool as its server describes it."""
+
+    name: str
+    description: str
+    schema: dict[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerAnswer:
+    """What a server answered."""
+
+    text: str
+    error: bool = False
+
+
+class ServerGone(Exception):
+    """The connection ended; it is not known whether a call that was under way has been done."""
+
+
+class ServerConnection(Protocol):
+    """A server while one is connected to it."""
+
+    async def tools(self) -> list[ListedTool]:
+        """Everything the server offers; Gone."""
+
+    async def call(self, tool: str, arguments: dict[str, JsonValue]) -> ServerAnswer:
+        """Have a tool done; Gone. What goes wrong inside is in the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPlace:
+    """Where and with what a server is run."""
+
+    workspace: str
+    programs: ToolPrograms
+    sandbox: SandboxLevel | None = None
+
+
+Hold: TypeAlias = Callable[[ServerConnection], Awaitable[None]]
+"""Called with the connection; the connection is kept until it returns."""
+
+
+class McpLibrary(Protocol):
+    """What `wire` offers."""
+
+    async def connect(self, spec: ServerSpec, place: ServerPlace, hold: Hold) -> str:
+        """Connect, hold, disconnect. The answer is what the server last said on stderr."""
+
+
+class WorkspaceServer:
+    """One server of one workspace."""
+
+    def __init__(
+        self, name: str, spec: ServerSpec, place: ServerPlace, *, backoff_s: float = 0.5
+    ) -> None:
+        self.name = name
+        self._spec = spec
+        self._place = place
+        self._backoff_s = backoff_s
+        self._keeper: asyncio.Task[None] | None = None
+        self._connection: asyncio.Future[ServerConnection] | None = None
+        self._let_go = asyncio.Event()
+        self._failures = 0
+        self._not_before = 0.0
+        self._starting = asyncio.Lock()
+        self._listed: list[ListedTool] | None = None
+        self._closed = False
+        self._why = ""
+
+    async def tools(self) -> list[ListedTool]:
+        """What the server offers. Asked once for each start."""
+        connection = await self._connected()
+        if self._listed is None:
+            try:
+                self._listed = (await connection.tools())[:LIST_TOOLS]
+            except ServerGone as error:
+                raise self._unreachable(await self._dropped(str(error))) from None
+            self._failures = 0
+        return self._listed
+
+    async def call(self, tool: str, arguments: dict[str, JsonValue]) -> ServerAnswer:
+        """Have a tool done. After a death in the middle it is not tried again by itself."""
+        connection = await self._connected()
+        try:
+            answer = await connection.call(tool, arguments)
+        except ServerGone as error:
+            why = await self._dropped(str(error))
+            raise ToolRefusal(
+                "server-ended",
+                f"the server {self.name} was lost during the call, so it is not known whether it "
+                f"was done: {why}",
+            ) from None
+        self._failures = 0
+        return answer
+
+    async def close(self) -> None:
+        """End the server and wait until it is gone."""
+        self._closed = True
+        keeper = self._keeper
+        if keeper is None:
+            return
+        self._let_go.set()
+        await asyncio.wait([keeper], timeout=CLOSE_SECONDS)
+        keeper.cancel()
+        await asyncio.wait([keeper])
+
+    # -- starting
+
+    async def _connected(self) -> ServerConnection:
+        async with self._starting:
+            if self._closed:
+                raise ToolRefusal("server-closed", f"the server {self.name} was closed")
+            if self._keeper is None or self._keeper.done() or self._connection is None:
+                await self._start()
+            assert self._connection is not None
+            return await asyncio.shield(self._connection)
+
+    async def _start(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._keeper is not None and not self._keeper.done():
+            self._let_go.set()
+            await asyncio.wait([self._keeper])
+        await asyncio.sleep(max(0.0, self._not_before - loop.time()))
+        self._listed, self._let_go, self._why = None, asyncio.Event(), ""
+        self._connection = loop.create_future()
+        # Somebody may never ask for the result; that is no reason for a complaint in the log.
+        self._connection.add_done_callback(lambda made: made.cancelled() or made.exception())
+        self._keeper = loop.create_task(self._keep(self._connection, self._let_go))
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                await asyncio.shield(self._connection)
+        except TimeoutError:
+            self._keeper.cancel()
+            await asyncio.wait([self._keeper])
+            raise self._unreachable(f"no answer within {START_SECONDS:g} s") from None
+        except ServerGone as error:
+            await asyncio.wait([self._keeper])
+            raise self._unreachable(str(error)) from None
+
+    async def _keep(self, made: "asyncio.Future[ServerConnection]", let_go: asyncio.Event) -> None:
+        """Holds one connection from its start to its end, in one task, as the library wants it."""
+
+        async def hold(connection: ServerConnection) -> None:
+            made.set_result(connection)
+            await let_go.wait()
+
+        try:
+            self._why = await (await _library()).connect(self._spec, self._place, hold)
+        except ServerGone as error:
+            self._why = str(error)
+        finally:
+            if self._connection is made:
+                self._connection = None
+            if not let_go.is_set():
+                self._failed()
+            if not made.done():
+                made.set_exception(ServerGone(self._why or "it ended"))
+
+    def _failed(self) -> None:
+        wait = min(30.0, self._backoff_s * 2**self._failures)
+        self._failures += 1
+        self._not_before = asyncio.get_running_loop().time() + wait
+
+    async def _dropped(self, why: str) -> str:
+        """The connection is of no more use, the next call makes a new one. Answers why: a program
+        that has ended often says more about it than the connection does.
+        """
+        self._connection = None
+        if not self._let_go.is_set():
+            self._failed()
+            self._let_go.set()
+        if self._keeper is not None:
+            await asyncio.wait([self._keeper], timeout=_LAST_WORDS_SECONDS)
+        return self._why or why
+
+    def _unreachable(self, why: str) -> ToolRefusal:
+        return ToolRefusal("server-unreachable", f"the server {self.name} cannot be used: {why}")
+
+
+async def _library() -> McpLibrary:
+    return cast(McpLibrary, await asyncio.to_thread(import_module, LIBRARY))
+
+
+# A dot in a server's name would let two servers claim one tool.
+_SERVER = re.compile(r"[A-Za-z0-9_-]{1,40}")
+_TOOL = re.compile(r"[A-Za-z0-9_./-]{1,100}")
+_OURS = frozenset({"fs", "shell", "result"})
+
+
+@dataclass(frozen=True, slots=True)
+class McpTool:
+    """A tool of a server."""
+
+    server: str
+    listed: ListedTool
+
+    @property
+    def schema(self) -> dict[str, JsonValue]:
+        return self.listed.schema
+
+
+def server_name_problem(name: str) -> str | None:
+    """Why a server cannot have this name, or None."""
+    if not _SERVER.fullmatch(name):
+        return f"{name!r} is no name for a server; use letters, digits, _ and -"
+    if name in _OURS:
+        return f"a server cannot be named {name!r}: the built-in tools are; choose another name"
+    return None
+
+
+async def offered(
+    name: str, server: WorkspaceServer, allow: Sequence[str], deny: Sequence[str] = ()
+) -> dict[str, McpTool] | ToolRefusal:
+    """What a server offers of what is granted, by our own names; Refusal if it cannot be asked."""
+    try:
+        listed = await server.tools()
+    except ToolRefusal as refusal:
+        return refusal
+    found: dict[str, McpTool] = {}
+    for tool in listed:
+        own = f"{name}.{tool.name}"
+        granted = (tool.name in allow or "*" in allow) and not any(
+            is_rule_for(d, own) for d in deny
+        )
+        if granted and _TOOL.fullmatch(tool.name):
+            found.setdefault(own, McpTool(name, tool))
+    return found

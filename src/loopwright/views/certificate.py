@@ -1,0 +1,299 @@
+"""The certificate of a run: which checks decided, on which tree, and whether protected files are
+unchanged. It is derived from the events alone, so it cannot say anything else than they do.
+"""
+
+import shlex
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from loopwright.kernel.event_parts import CommandCall
+from loopwright.kernel.events import (
+    AnyEvent,
+    CheckVerdict,
+    EffectDone,
+    EffectFailed,
+    EffectRequested,
+    GateAnswered,
+    IterationFinished,
+    RunFinished,
+    RunReopened,
+    RunStarted,
+)
+from loopwright.kernel.fold import apply
+from loopwright.kernel.snapshots import PROTECT, violation
+from loopwright.kernel.state import State
+from loopwright.model.ids import parent_path
+from loopwright.model.plan import Plan
+from loopwright.model.record import JsonValue, Text
+from loopwright.model.sandbox import NO_MATCH
+from loopwright.ports import RunReader
+from loopwright.views.formats import PERSON, person_words
+from loopwright.views.iterations import WorkspaceHistory
+
+EVIDENCE_CHARS = 600
+_VERDICTS = {"pass": "passed", "fail": "failed", "timed_out": "timed out"}
+ReadText = Callable[[Text | None], str]
+
+
+class CertifiedCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """One check: in the iteration that completed a loop, else the last time that it was made."""
+
+    check: str
+    verdict: str
+    path: str
+    iteration: int | None
+    tree: str
+    command: tuple[str, ...] = ()
+    exit_code: int | None = None
+    evidence: str = ""
+    by: str = ""  # the person who decided
+
+
+class Certificate(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run has come to, and what that was decided on."""
+
+    run: str
+    outcome: str  # empty while the run has not ended
+    reason: str
+    checks: tuple[CertifiedCheck, ...]
+    protect: tuple[str, ...]
+    protected: str  # unchanged, changed, unverified, accepted, unmatched; empty: none protected
+    violation: str
+    accepted_by: tuple[str, ...]
+    accepted_files: tuple[str, ...]  # in words
+    dependencies: tuple[tuple[str, int | None], ...]  # files of checks that changed, with where
+    first_tree: str
+    final_tree: str
+    events: int
+    head: str  # of the hash chain over the events
+
+    def as_dict(self) -> dict[str, JsonValue]:
+        return {
+            "run": self.run,
+            "outcome": self.outcome or None,
+            "reason": self.reason,
+            "checks": [
+                {
+                    "check": one.check,
+                    "command": list(one.command) or None,
+                    "exit_code": one.exit_code,
+                    "verdict": one.verdict,
+                    "evidence": one.evidence,
+                    "tree": one.tree or None,
+                    "path": one.path,
+                    "iteration": one.iteration,
+                    **({"by": one.by} if one.by else {}),
+                }
+                for one in self.checks
+            ],
+            "protected": {
+                "patterns": list(self.protect),
+                "status": self.protected or None,
+                "detail": self.violation,
+                "accepted_by": list(self.accepted_by),
+                "accepted_files": list(self.accepted_files),
+            },
+            "changed_dependencies": [
+                {"path": path, "iteration": iteration} for path, iteration in self.dependencies
+            ],
+            "first_tree": self.first_tree or None,
+            "final_tree": self.final_tree or None,
+            "events": self.events,
+            "head": self.head,
+        }
+
+
+class Certifier:
+    """Makes the certificate of one run, event by event."""
+
+    def __init__(self, plan: Plan, read: ReadText) -> None:
+        self._state = State(plan)
+        self._read = read
+        self._history = WorkspaceHistory()
+        self._commands: dict[str, CommandCall] = {}
+        self._codes: dict[str, tuple[tuple[str, ...], int | None]] = {}
+        self._verdicts: dict[str, list[CertifiedCheck]] = {}
+        self._last: dict[str, tuple[CertifiedCheck, ...]] = {}
+        self._newest: dict[tuple[str, int], CertifiedCheck] = {}
+        self._accepted: list[str] = []
+        self._accepted_files: dict[str, None] = {}
+        self._decided_by: dict[str, str] = {}  # by place: who answered its newest gate
+        self._events = 0
+        self._unmatched = ""  # patterns of protected files that matched none at the start
+        self._run = self._outcome = self._reason = ""
+
+    def take(self, fact: AnyEvent) -> None:
+        before = violation(self._state)
+        self._history.take(fact)
+        self._unmatched = self._unmatched or _unmatched(fact)
+        apply(self._state, fact)
+        self._state.agenda.clear()
+        self._events += 1
+        self._note_decision(fact)
+        match fact:
+            case RunStarted():
+                self._run = fact.run
+            case EffectRequested(call=CommandCall() as call):
+                self._commands[fact.effect] = call
+            case EffectDone() | EffectFailed() if fact.effect in self._commands:
+                call = self._commands.pop(fact.effect)
+                check = fact.effect.rpartition("/")[2].partition("#")[0]
+                if check.startswith("check"):
+                    self._codes[f"{fact.path}:{check[5:]}"] = (call.argv, fact.code)
+            case CheckVerdict():
+                made = self._certified(fact)
+                self._verdicts.setdefault(fact.path, []).append(made)
+                self._newest[_loop_of(fact.path), fact.index] = made
+            case IterationFinished():
+                found = self._verdicts.pop(fact.path, [])
+                self._last[_loop_of(fact.path)] = tuple(found)
+            case RunReopened(mode="restart"):
+                self._newest.clear()
+            case GateAnswered() if before and not violation(self._state):
+                self._accepted.append(fact.by)
+                self._accepted_files[before.removeprefix("protected files changed: ")] = None
+            case RunFinished():
+                self._outcome, self._reason = fact.outcome, fact.reason
+            case _:
+                pass
+
+    def _note_decision(self, fact: AnyEvent) -> None:
+        if isinstance(fact, GateAnswered):
+            self._decided_by[fact.path] = fact.by
+
+    def _certified(self, fact: CheckVerdict) -> CertifiedCheck:
+        argv, code = self._codes.pop(f"{fact.path}:{fact.index}", ((), None))
+        return CertifiedCheck(
+            check=fact.check,
+            verdict=fact.verdict,
+            path=fact.path,
+            iteration=fact.iteration,
+            tree=fact.tree,
+            command=argv,
+            exit_code=code,
+            evidence=self._read(fact.evidence)[-EVIDENCE_CHARS:],
+            by=self._decided_by.get(fact.path, "") if fact.check == PERSON else "",
+        )
+
+    def certificate(self, head: str) -> Certificate:
+        words = violation(self._state)
+        protect = self._state.plan.workspace.protect
+        if not protect:
+            status = ""
+        elif self._state.snapshots.problem or not self._history.first:
+            status = "unverified"
+        elif words:
+            status = "changed"
+        else:
+            status = "accepted" if self._accepted else "unchanged"
+            if self._unmatched:
+                status, words = "unmatched", self._unmatched
+        checks = [one for found in self._last.values() for one in found]
+        if self._outcome != "completed":
+            checks = list(self._newest.values())
+        watched = dict.fromkeys((path, where) for where, path in self._history.watched)
+        return Certificate(
+            run=self._run,
+            outcome=self._outcome,
+            reason=self._reason,
+            checks=tuple(one for one in checks if _counts(one)),
+            protect=protect,
+            protected=status,
+            violation=words,
+            accepted_by=tuple(self._accepted),
+            accepted_files=tuple(self._accepted_files),
+            dependencies=tuple(watched),
+            first_tree=self._history.first,
+            final_tree=self._history.last,
+            events=self._events,
+            head=head,
+        )
+
+
+def _loop_of(path: str) -> str:
+    return parent_path(path).partition("~")[0]
+
+
+def _unmatched(fact: AnyEvent) -> str:
+    """The patterns of protected files that match none, as the first snapshot says it."""
+    if isinstance(fact, EffectDone) and fact.snapshot and fact.note.startswith(NO_MATCH):
+        return fact.note
+    return ""
+
+
+def _counts(check: CertifiedCheck) -> bool:
+    """What protected files came to is said once, for the whole run."""
+    return check.check != PROTECT
+
+
+def certify(plan: Plan, facts: Iterable[AnyEvent], read: ReadText, head: str) -> Certificate:
+    """The certificate of a run that has these events."""
+    made = Certifier(plan, read)
+    for fact in facts:
+        made.take(fact)
+    return made.certificate(head)
+
+
+def run_certificate(service: RunReader, run: str) -> Certificate:
+    """The certificate of a run of the log."""
+    facts = service.facts(run)
+    plan = service.plan(facts[0].fact)
+    head = service.log.head(run)
+    return certify(plan, (one.fact for one in facts), service.read_text, head)
+
+
+def certificate_lines(made: dict[str, JsonValue]) -> list[str]:
+    """A certificate, as JSON has it, for people."""
+    lines = [f"certificate of {made['run']}: {made['outcome'] or 'not finished'}"]
+    checks = _dicts(made["checks"])
+    if made["outcome"] != "completed":
+        last = "; the last verdict of each check was:" if checks else ""
+        lines.append(f"  the run did not complete{last}")
+    lines += [f"  {_check_line(one)}" for one in checks] or ["  no check was run"]
+    lines += [f"  {line}" for line in _file_lines(made)]
+    if made["final_tree"]:
+        lines.append(f"  final tree {made['final_tree']}")
+    return [*lines, f"  {made['events']} events, hash chain {made['head']}"]
+
+
+def _dicts(value: JsonValue) -> list[dict[str, JsonValue]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _texts(value: JsonValue) -> list[str]:
+    return [str(one) for one in value] if isinstance(value, list) else []
+
+
+def _check_line(one: dict[str, JsonValue]) -> str:
+    command = _texts(one["command"])
+    what = f"`{shlex.join(command)}`" if command else str(one["check"])
+    code = f", exit code {one['exit_code']}" if one["exit_code"] is not None else ""
+    verdict = _VERDICTS.get(str(one["verdict"]), str(one["verdict"]))
+    if one["check"] == PERSON:
+        what, verdict = person_words(str(one["verdict"]), str(one.get("by") or "")), ""
+    where = f"iteration {one['iteration']}" if one["iteration"] else str(one["path"])
+    tree = f"tree {one['tree']}" if one["tree"] else "files not recorded"
+    return f"{f'{what} {verdict}'.rstrip()}{code} ({where}, {tree})"
+
+
+def _file_lines(made: dict[str, JsonValue]) -> list[str]:
+    lines: list[str] = []
+    protected = made["protected"]
+    assert isinstance(protected, dict)
+    named = ", ".join(_texts(protected["patterns"]))
+    who = ", ".join(one or "a person" for one in _texts(protected["accepted_by"]))
+    match protected["status"]:
+        case None:
+            pass
+        case "unchanged":
+            lines.append(f"protected files are unchanged: {named}")
+        case "accepted":
+            files = ", ".join(_texts(protected.get("accepted_files"))) or named
+            lines.append(f"protected files changed, accepted by {who}: {files}")
+        case _:
+            lines.append(str(protected["detail"]) or f"protected files are not verified: {named}")
+    for one in _dicts(made["changed_dependencies"]):
+        where = f"iteration {one['iteration']}" if one["iteration"] else "the run"
+        lines.append(f"{one['path']} changed in {where}; the check depends on it")
+    return lines

@@ -1,0 +1,180 @@
+"""Events as JSON objects, the audit rows that events leave, and times and ids in text form.
+
+Every event that comes from outside leaves an audit row, written in the same transaction. The
+row has the idempotency key of the request, so that a repeated request can see what was already
+done.
+"""
+
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+
+import msgspec
+
+from loopwright.kernel.events import (
+    AgentChanged,
+    AnyEvent,
+    CancelRequested,
+    EffectActivity,
+    GateAnswered,
+    MessageSent,
+    RunEdited,
+    RunForked,
+    RunPaused,
+    RunReopened,
+    RunResumed,
+    RunStarted,
+)
+from loopwright.model.record import Blob, JsonValue
+from loopwright.ports import AuditRow, NumberedEvent
+
+ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+
+
+def timestamp(ms: int) -> str:
+    """A time as RFC 3339 in UTC, with milliseconds."""
+    moment = datetime.fromtimestamp(ms / 1_000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def sortable_id(now_ms: int) -> str:
+    """48 bits of time and 80 of chance, so that ids sort by age and never meet."""
+    number = (now_ms << 80) | int.from_bytes(secrets.token_bytes(10), "big")
+    digits = []
+    for _ in range(26):
+        digits.append(ALPHABET[number & 31])
+        number >>= 5
+    return "".join(reversed(digits))
+
+
+_EMPTY: tuple[object, ...] = (None, "", (), {})
+
+
+def fact_on_wire(run: str, numbered: NumberedEvent) -> dict[str, JsonValue]:
+    """`{"run", "seq", "at", "kind", "path", …body}`; the path of the run itself is empty."""
+    body = fact_body(numbered.fact)
+    first: dict[str, JsonValue] = {
+        "run": run,
+        "seq": numbered.seq,
+        "at": timestamp(numbered.fact.at),
+        "kind": body.pop("kind"),
+        "path": body.pop("path", ""),
+    }
+    return first | {name: value for name, value in body.items() if name not in first}
+
+
+def fact_body(fact: AnyEvent) -> dict[str, JsonValue]:
+    """A fact as plain JSON; structured results are objects here, not text.
+
+    On disk a value that is the default is left out. Here only an empty one is: whoever reads a
+    fact from outside does not know our defaults.
+    """
+    body: dict[str, JsonValue] = msgspec.to_builtins(fact)
+    for name in fact.__struct_fields__:
+        if name not in body and getattr(fact, name) not in _EMPTY:
+            body[name] = getattr(fact, name)
+    if isinstance(fact, AgentChanged):  # values of variables are nobody's business outside
+        body["becomes"] = msgspec.to_builtins(
+            msgspec.structs.replace(fact.becomes, env=dict.fromkeys(fact.becomes.env, "…"))
+        )
+    if isinstance(fact, EffectActivity):
+        body["entries"] = [
+            {**msgspec.to_builtins(note), "at": timestamp(note.at)} for note in fact.entries
+        ]
+    result = getattr(fact, "result", None)
+    if isinstance(result, str):
+        body["result"] = msgspec.json.decode(result)
+    return body
+
+
+def text_of(text: str | Blob | None) -> str:
+    """A text as far as the fact itself carries it."""
+    if text is None:
+        return ""
+    return text if isinstance(text, str) else text.head
+
+
+_REQUEST: ContextVar[str] = ContextVar("request", default="")
+SHOWN = 200  # characters of what was said that stand in the row; the fact has all of it
+
+
+@contextmanager
+def under(request: str) -> Iterator[None]:
+    """What is done in here has this key of a request in its audit rows: whoever asks again under
+    it finds out that it was done.
+    """
+    token = _REQUEST.set(request)
+    try:
+        yield
+    finally:
+        _REQUEST.reset(token)
+
+
+def request_key() -> str:
+    """The key of the request that is at work here; empty where it has none."""
+    return _REQUEST.get()
+
+
+def audit_rows(run: str, facts: Iterable[AnyEvent], via: str) -> list[AuditRow]:
+    """A row for each fact that somebody wrote, by whichever door they came."""
+    return [row for fact in facts if (row := _row(run, fact, via)) is not None]
+
+
+def forgotten(runs: Iterable[str], *, at: int, by: str, via: str) -> list[AuditRow]:
+    """Rows for runs that somebody lets the log forget; they outlive what they are about."""
+    what, key = "run.forgotten", request_key()
+    return [AuditRow(at=at, who=by, via=via, action=what, subject=run, request=key) for run in runs]
+
+
+def _row(run: str, fact: AnyEvent, via: str) -> AuditRow | None:
+    match fact:
+        case GateAnswered():
+            said = f": {fact.text[:SHOWN]}" if fact.text else ""
+            who, detail = fact.by, f"{fact.decision} {fact.gate}{said}"
+        case CancelRequested():
+            who, detail = fact.by, fact.reason
+        case RunForked():
+            who, detail = fact.by, f"from {fact.parent} after {fact.place}"
+        case AgentChanged():
+            who, detail = fact.by, fact.agent
+        case MessageSent():
+            who, detail = fact.sender, f"to {fact.to}"
+        case RunStarted():
+            who, detail = fact.by, fact.name
+        case RunReopened():
+            who, detail = fact.by, _reopened(fact)
+        case RunEdited():
+            who, detail = fact.by, ", ".join(edited(fact))
+        case RunPaused() | RunResumed():
+            who, detail = fact.by, ""
+        case _:
+            return None
+    action = str(fact.__struct_config__.tag)
+    return AuditRow(
+        at=fact.at,
+        who=who,
+        action=action,
+        subject=run,
+        via=via,
+        detail=detail,
+        request=request_key(),
+    )
+
+
+def _reopened(fact: RunReopened) -> str:
+    if fact.stage is not None:
+        return f"{fact.stage}{f': {fact.note[:SHOWN]}' if fact.note else ''}"
+    return fact.mode if fact.mode == "restart" else ""
+
+
+def edited(fact: RunEdited) -> list[str]:
+    """What an edit changes, by name."""
+    names = {
+        "goal": fact.message,
+        "max_iterations": fact.passes,
+        "metadata": fact.metadata,
+        "labels": fact.labels,
+    }
+    return [name for name, value in names.items() if value is not None]

@@ -1,0 +1,544 @@
+"""A run while it is followed: events in, one line for each event and a live view out.
+
+One `Progress` follows one run. `take` folds an event and returns its line, or None if the event
+is not worth a line. Nothing here makes decisions.
+"""
+
+import shlex
+from dataclasses import dataclass, field
+
+from loopwright.kernel.answers import learning_of
+from loopwright.kernel.effects import SHORTAGE
+from loopwright.kernel.event_parts import (
+    NO_USAGE,
+    AgentCall,
+    CommandCall,
+    DiffStat,
+    ModelCall,
+    SleepCall,
+    Snapshot,
+    SnapshotCall,
+    ToolCall,
+    Usage,
+)
+from loopwright.kernel.events import (
+    AnyEvent,
+    CancelRequested,
+    CheckVerdict,
+    EffectActivity,
+    EffectDone,
+    EffectFailed,
+    EffectRepeated,
+    EffectRequested,
+    GateAnswered,
+    GateOpened,
+    HistoryCompressed,
+    IterationFinished,
+    IterationStarted,
+    MessageDropped,
+    RunEdited,
+    RunFinished,
+    RunForked,
+    RunPaused,
+    RunReopened,
+    RunResumed,
+    RunStarted,
+    StepFinished,
+    StepKept,
+    StepSkipped,
+    StepStarted,
+    TurnTaken,
+    Verdict,
+)
+from loopwright.kernel.fold import apply
+from loopwright.kernel.snapshots import name_files
+from loopwright.kernel.state import State
+from loopwright.model.ids import is_inside, parent_path
+from loopwright.model.plan import Plan
+from loopwright.ports import Delta, NumberedEvent
+from loopwright.views.event_records import edited
+from loopwright.views.formats import PERSON, PROTECT, shown_evidence
+from loopwright.views.iterations import current_loop, passes_text, stat_words
+from loopwright.views.status_text import (
+    check_label,
+    check_result,
+    decided,
+    place_words,
+    resumed_words,
+    seen_output,
+    verdict_by,
+)
+from loopwright.views.summary import ReadText, final_line
+from loopwright.views.transcript import (
+    ActivityCounts,
+    compressed_words,
+    is_turn,
+    notable_words,
+    note_line,
+    repeat_words,
+    turn_words,
+    written,
+)
+
+
+def change_words(state: State, fact: RunEdited | RunReopened | StepKept) -> tuple[str, str]:
+    """A change on one line, and what was said with it."""
+    if isinstance(fact, StepKept):
+        how = "left out" if fact.reason == "skipped" else "kept as it was"
+        return f"{place_words(fact.path)}: {how}", ""
+    by = f" by {fact.by}" if fact.by else ""
+    if isinstance(fact, RunEdited):
+        return f"changed{by}: {', '.join(edited(fact))}", ""
+    match fact.stage:
+        case "retry":
+            return f"tries again what it stopped at{by}", fact.note
+        case "skip":
+            return f"leaves out what it stopped at{by}", fact.note
+        case _:
+            return resumed_words(state, fact), ""
+
+
+SAID_CHARS = 8_000
+EVIDENCE_CHARS = 2_000
+LEARNING_CHARS = 300
+STOPPED_CALL = "the call was stopped"
+WORK = ("agent", "command", "model", "script")  # what a pass is about; a judge only speaks of it
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressLine:
+    """One thing that happened, in words; `good` is None for what is neither good nor bad."""
+
+    text: str
+    good: bool | None = None
+    detail: str = ""
+
+
+@dataclass(slots=True)
+class CheckSeen:
+    """A check of the newest pass and what it said."""
+
+    label: str
+    verdict: Verdict
+    evidence: str
+    by: str = ""  # the person who decided
+
+
+@dataclass(slots=True)
+class IterationSeen:
+    """A pass and what came of it."""
+
+    path: str
+    number: int
+    learning: str = ""
+    checks: list[CheckSeen] = field(default_factory=list)
+    status: str = "running"
+    done: bool = False
+    error: str = ""
+    activity: ActivityCounts = field(default_factory=ActivityCounts)
+    status_line: str = ""  # a status of the agent after which it did nothing else
+    tree: str = ""  # the snapshot after its body
+    changed: DiffStat | None = None
+    usage: Usage = NO_USAGE
+
+
+class Progress:
+    """One run, followed."""
+
+    def __init__(self, plan: Plan, read: ReadText, *, words: bool = True) -> None:
+        self.state = State(plan)
+        self.seen = 0
+        self.passes: list[IterationSeen] = []
+        self.said = ""
+        self.asked: dict[str, GateOpened] = {}
+        self.started_at = 0
+        self._read = read
+        self._words = words  # whether anybody wants the lines, a third of the work
+        self._calls: dict[str, str] = {}
+        self._snapshots: set[str] = set()  # effects that take one
+        self._cut_off: list[
+            IterationSeen
+        ] = []  # ended from outside: the next snapshot has their files
+        self._protect_shown: set[str] = set()  # where a change of protected files was shown
+        self._watch_shown: tuple[str, tuple[str, ...]] = ("", ())  # where, and which files
+        self._open: dict[str, IterationSeen] = {}
+        self._turns_told: set[str] = set()
+        self._doing: dict[str, str] = {}
+        self._status: dict[str, str] = {}  # by effect: its newest note
+        self._shortage = ""  # what the machine has none of, in words
+        self.total_activity = ActivityCounts()
+
+    def take(self, numbered: NumberedEvent) -> ProgressLine | None:
+        """Fold one fact, which must be the next one, and put it into words."""
+        fact = numbered.fact
+        if isinstance(fact, RunReopened):
+            self._cut_off.clear()
+        line = self._before(fact)
+        used = self.state.usage
+        apply(self.state, fact)
+        self.state.agenda.clear()
+        if self.state.usage is not used:
+            self._note_usage(getattr(fact, "path", ""), self.state.usage - used)
+        self.seen = numbered.seq
+        return line or self._after(fact)
+
+    def hear(self, delta: Delta) -> None:
+        """Take what an agent says right now."""
+        if delta.kind == "note":
+            self._status[delta.effect] = delta.text
+            return
+        self._status.pop(delta.effect, None)
+        text = f"\n[{delta.text}]\n" if delta.kind == "tool" else delta.text
+        self.said = (self.said + text)[-SAID_CHARS:]
+        if delta.kind == "tool":
+            self._doing[delta.effect] = delta.text
+
+    @property
+    def newest(self) -> IterationSeen | None:
+        return self.passes[-1] if self.passes else None
+
+    # -- facts that are told by what was known before them -----------------------------------------
+
+    def _before(self, fact: AnyEvent) -> ProgressLine | None:
+        match fact:
+            case CheckVerdict() if not is_turn(self.state, fact.path):
+                return self._verdict(fact)
+            case EffectDone() | EffectFailed():
+                return self._answered(fact)
+            case IterationFinished():
+                return self._pass_finished(fact)
+            case _:
+                return None
+
+    def _verdict(self, fact: CheckVerdict) -> ProgressLine | None:
+        label = check_label(self.state, fact.path, fact.index, fact.check)
+        evidence = self._read(fact.evidence)[-EVIDENCE_CHARS:]
+        seen = self._open.get(fact.path)
+        if seen is not None:
+            by = verdict_by(self.state, fact) if fact.check == PERSON else ""
+            seen.checks.append(CheckSeen(label, fact.verdict, evidence, by))
+        if fact.check == PROTECT and fact.path in self._protect_shown:
+            self._protect_shown.discard(fact.path)
+            return None  # shown with the snapshot
+        place = self._pass_label(fact.path, fact.iteration)
+        words = check_result(self.state, fact)
+        below = shown_evidence(fact.check, evidence)
+        return ProgressLine(f"{place}: {words}", good=fact.verdict == "pass", detail=below)
+
+    def _answered(self, fact: EffectDone | EffectFailed) -> ProgressLine | None:
+        if isinstance(fact, EffectDone) and fact.snapshot is not None:
+            self._calls.pop(fact.effect, None)
+            return self._snapshot(fact, fact.snapshot)
+        what = self._calls.pop(fact.effect, "")
+        self._doing.pop(fact.effect, None)
+        self._status.pop(fact.effect, None)
+        if isinstance(fact, EffectFailed) and fact.effect in self._snapshots:
+            return self._snapshot_failed(fact)
+        purpose = fact.effect.rpartition("/")[2].partition("#")[0]
+        if isinstance(fact, EffectFailed) and fact.error.type == SHORTAGE:
+            self._shortage = fact.error.detail.partition(":")[0]
+            return ProgressLine(
+                f"{self._pass_label(fact.path, fact.iteration)}: {fact.error.detail}"
+            )
+        seen = self._open.get(fact.path)
+        if seen is not None and purpose in WORK and (fact.output or purpose == "agent"):
+            output = seen_output(self.state, fact, self._read)
+            seen.learning = learning_of(output, fact.iteration or 1, LEARNING_CHARS)
+            if not output.strip() and _is_cancelled(fact):  # what it had said is not recorded
+                seen.learning = _stopped_words(seen)
+        if not what.startswith("agent"):
+            note = fact.note if isinstance(fact, EffectDone) else ""
+            return (
+                ProgressLine(f"{self._pass_label(fact.path, fact.iteration)}: {note}")
+                if note
+                else None
+            )
+        if isinstance(fact, EffectDone) or _is_cancelled(fact):
+            return None
+        place = self._pass_label(fact.path, fact.iteration)
+        text = f"{place}: {what} failed ({fact.error.type})"
+        return ProgressLine(text, good=False, detail=fact.error.detail)
+
+    def _snapshot(self, fact: EffectDone, snapshot: Snapshot) -> ProgressLine | None:
+        """Protected files and files of checks that changed are shown at once."""
+        for seen in self._cut_off:
+            if is_inside(seen.path, fact.path):
+                seen.tree, seen.changed = snapshot.tree, snapshot.changed
+        place = self._pass_label(fact.path, fact.iteration)
+        if snapshot.protected:
+            named = name_files(snapshot.protected, snapshot.protected_count)
+            self._protect_shown.add(fact.path)
+            return ProgressLine(f"{place}: protected files changed: {named}", good=False)
+        told, self._watch_shown = self._watch_shown, (fact.path, snapshot.watched)
+        if snapshot.watched and self._watch_shown != told:  # again after the checks
+            named = name_files(snapshot.watched, len(snapshot.watched))
+            return ProgressLine(
+                f"{place}: warning: {named} changed; the check depends on it", good=False
+            )
+        return None
+
+    def _snapshot_failed(self, fact: EffectFailed) -> ProgressLine | None:
+        """Without its snapshot it is not known what an iteration changed."""
+        if _is_cancelled(fact):
+            return None
+        seen, place = self._open.get(fact.path), self._pass_label(fact.path, fact.iteration)
+        what = "this iteration" if seen is not None else place or "the run"
+        text = (
+            f"the snapshot of the workspace failed: {fact.error.detail}; "
+            f"the changes of {what} are not recorded separately"
+        )
+        if seen is not None:
+            seen.activity.warnings[text] = None
+        return ProgressLine(f"{place}{': ' if place else ''}warning: {text}", good=False)
+
+    def _pass_finished(self, fact: IterationFinished) -> ProgressLine | None:
+        seen = self._open.pop(fact.path, None)
+        if seen is None:
+            return None
+        seen.status, seen.done = fact.status, fact.done
+        seen.tree, seen.changed = fact.tree, fact.changed
+        if fact.status == "cancelled" and not fact.tree:
+            self._cut_off.append(seen)
+        seen.error = fact.error.detail if fact.error is not None else ""
+        if fact.output is not None:
+            seen.learning = learning_of(fact.output, fact.iteration or 1, LEARNING_CHARS)
+        place, told = self._pass_label(fact.path, fact.iteration), fact.path in self._turns_told
+        self._turns_told.discard(fact.path)
+        if fact.status == "completed":
+            if told:  # the turn was the pass, and has been told with its calls
+                return None
+            changed = (
+                f" · {stat_words(fact.changed)}" if fact.changed and fact.changed.files else ""
+            )
+            said = f": {seen.learning}" if seen.learning else " ended"
+            return ProgressLine(f"{place}{said}{changed}")
+        return ProgressLine(f"{place}: {fact.status}", good=False)
+
+    # -- facts that are told by what is known after them -------------------------------------------
+
+    def _after(self, fact: AnyEvent) -> ProgressLine | None:
+        match fact:
+            case RunStarted():
+                self.started_at = fact.at
+                return ProgressLine(f"{fact.run} started: {fact.name}")
+            case IterationStarted() if is_turn(self.state, fact.path):
+                return None
+            case TurnTaken() | HistoryCompressed():
+                return self._conversed(fact)
+            case IterationStarted():
+                self.said = ""
+                self._begin_pass(fact)
+                return ProgressLine(f"{self._pass_label(fact.path, fact.iteration)} started")
+            case EffectRequested():
+                return self._note_call(fact)
+            case EffectActivity():
+                return self._note_activity(fact)
+            case EffectRepeated():
+                return self._note_repeat(fact)
+            case GateOpened():
+                self.asked[fact.gate] = fact
+                words = self._blocked(fact) if fact.about == "blocked" else ""
+                detail = f"{words}\n{fact.gate}" if words else fact.gate
+                return ProgressLine(f"waiting for a decision: {fact.message}", detail=detail)
+            case GateAnswered():
+                return ProgressLine(f"answered{_by(fact.by)}: {decided(fact)}", detail=fact.text)
+            case _:
+                return self._step_or_run(fact)
+
+    def _note_repeat(self, fact: EffectRepeated) -> ProgressLine | None:
+        """A call that was interrupted with the process that drove the run is made again."""
+        pending = self.state.pending.get(fact.effect)
+        if pending is None:
+            return None
+        attempt, seen = pending.repeats + 1, self._pass_around(fact.path)
+        if seen is not None:
+            seen.activity.warnings[repeat_words(attempt)] = None
+        what = self._calls.get(fact.effect, "call")
+        place = self._pass_label(fact.path, fact.iteration)
+        return ProgressLine(
+            f"resuming {place}, attempt {attempt}: the call of {what} was interrupted"
+        )
+
+    def _pass_around(self, path: str) -> IterationSeen | None:
+        """The innermost open iteration around a place."""
+        while path and path not in self._open:
+            path = path.rpartition(".")[0]
+        return self._open.get(path)
+
+    def _note_usage(self, path: str, usage: Usage) -> None:
+        """Count what a call used for every iteration around it."""
+        while path:
+            seen = self._open.get(path)
+            if seen is not None:
+                seen.usage = seen.usage + usage
+            path = parent_path(path)
+
+    def _note_activity(self, fact: EffectActivity) -> ProgressLine | None:
+        """Count what an agent did, for its iteration and for the run. A denied permission and a
+        status of the agent are worth a line.
+        """
+        self.total_activity.take(fact)
+        seen = self._pass_around(fact.path)
+        if seen is not None:
+            seen.activity.take(fact)
+            if fact.entries:
+                newest = fact.entries[-1]
+                seen.status_line = newest.text if newest.kind == "status" else ""
+        if fact.entries and fact.effect in self._snapshots:
+            words = fact.entries[-1].text
+            self._calls[fact.effect] = words.lower()
+            return ProgressLine(words)
+        if fact.entries and fact.effect in self._calls:
+            self._doing[fact.effect] = note_line(fact.entries[-1])
+        first, *more = notable_words(fact) or ("",)
+        if not first:
+            return None
+        who = self._calls.get(fact.effect, fact.path)
+        return ProgressLine(f"{who}: {first}", good=False, detail="\n".join(more))
+
+    def _begin_pass(self, fact: IterationStarted) -> None:
+        """Note an iteration; one that continues after the run was resumed is the same one."""
+        before = (one for one in reversed(self.passes) if one.path == fact.path)
+        seen = next(before, None) if fact.resumed else None
+        if seen is None:
+            seen = IterationSeen(fact.path, fact.iteration or 0)
+            self.passes.append(seen)
+        seen.status, seen.error = "running", ""
+        self._open[fact.path] = seen
+        self._cut_off.clear()
+
+    def _blocked(self, fact: GateOpened) -> str:
+        """What a step says that waits for somebody: that is what its pass has come to."""
+        said = self._read(fact.output).strip()
+        seen = self._open.get(fact.path.rpartition(".")[0])
+        if seen is not None:
+            seen.learning = learning_of(said, seen.number, LEARNING_CHARS)
+        return said
+
+    def _conversed(self, fact: TurnTaken | HistoryCompressed) -> ProgressLine | None:
+        if isinstance(fact, HistoryCompressed):
+            return ProgressLine(
+                f"{self._pass_label(fact.path, fact.iteration)}: {compressed_words(fact)}"
+            )
+        words = turn_words(self.state, fact, self._read)
+        turn = is_turn(self.state, fact.path)
+        place = f"turn {fact.iteration}" if turn else self._pass_label(fact.path, fact.iteration)
+        step = f"step {fact.path.rpartition('.')[0]}, " if turn and self._has_steps else ""
+        if not words:
+            return None
+        self._turns_told.add(fact.path)
+        return ProgressLine(f"{step}{place}: {words}")
+
+    def _step_or_run(self, fact: AnyEvent) -> ProgressLine | None:
+        match fact:
+            case StepStarted() | StepFinished() | StepSkipped():
+                return self._step(fact)
+            case RunPaused():
+                return ProgressLine("pausing: calls under way are completed")
+            case RunResumed():
+                return ProgressLine("resumed")
+            case StepKept() | RunEdited() | RunReopened():
+                text, detail = change_words(self.state, fact)
+                return ProgressLine(text, detail=detail)
+            case RunForked():
+                self.started_at = fact.at
+                text = f"forked{_by(fact.by)} from {fact.parent} after {place_words(fact.place)}"
+                return ProgressLine(text, detail=fact.text)
+            case CancelRequested():
+                why = "" if fact.reason == "stopped" else f": {fact.reason}"
+                return ProgressLine(f"is being stopped{_by(fact.by)}{why}")
+            case RunFinished():
+                return ProgressLine(final_line(self.state), fact.outcome == "completed")
+            case _:
+                return self._message(fact)
+
+    def _step(self, fact: StepStarted | StepFinished | StepSkipped) -> ProgressLine | None:
+        """A step; where a run is one loop, the steps of its passes."""
+        place = place_words(fact.path) or f"step {fact.path}"
+        if not self._has_steps:
+            inside, _, name = fact.path.rpartition(".")
+            seen = self._open.get(inside)
+            if seen is None:
+                return None
+            place = f"{self._pass_label(inside, seen.number)}: {name}"
+        if isinstance(fact, StepStarted):
+            return ProgressLine(f"{place} started")
+        reason = f" ({fact.reason})" if fact.reason not in ("", "done") else ""
+        good = fact.status == "completed" if isinstance(fact, StepFinished) else None
+        return ProgressLine(f"{place}: {fact.status}{reason}", good)
+
+    def _message(self, fact: AnyEvent) -> ProgressLine | None:
+        told = written(fact, self._read)
+        if told is None:
+            return None
+        title, text = told
+        dropped = isinstance(fact, MessageDropped)
+        return ProgressLine(f"{title}: {text}" if text else title, good=False if dropped else None)
+
+    def _note_call(self, fact: EffectRequested) -> ProgressLine | None:
+        if isinstance(fact.call, SleepCall) and self._shortage:
+            self._status[fact.effect] = self._shortage
+        else:
+            self._shortage = ""
+        match fact.call:
+            case SleepCall(until=until) if "/backoff#" in fact.effect:
+                wait = (until - fact.at) / 1_000
+                return ProgressLine(
+                    f"{self._pass_label(fact.path, fact.iteration)}: retrying in {wait:g} s"
+                )
+            case AgentCall(agent=agent) | ModelCall(agent=agent):
+                self._calls[fact.effect] = f"agent {agent}"
+                self.said = ""
+            case SnapshotCall():
+                self._snapshots.add(fact.effect)
+            case ToolCall(tool=tool):
+                self._calls[fact.effect] = tool
+            case CommandCall(argv=argv):
+                self._calls[fact.effect] = shlex.join(argv)
+        return None
+
+    @property
+    def _has_steps(self) -> bool:
+        return len(self.state.plan.steps) > 1
+
+    @property
+    def activity(self) -> str:
+        """What is being done right now."""
+        working = [
+            f"{what}: {self._doing[effect]}" if effect in self._doing else what
+            for effect, what in self._calls.items()
+            if effect in self.state.pending
+        ]
+        return ", ".join(working)
+
+    @property
+    def status(self) -> str:
+        """What the agents that work right now have said last about their own state."""
+        told = (words for effect, words in self._status.items() if effect in self.state.pending)
+        return ", ".join(dict.fromkeys(told))
+
+    def _pass_label(self, path: str, iteration: int | None) -> str:
+        if not self._words:
+            return path
+        loop = current_loop(self.state)
+        if not self._has_steps and loop is not None and path.startswith(f"{loop.owner.inside}."):
+            most = passes_text(self.state).partition("/")[2]
+            first, *below = path.removeprefix(f"{loop.owner.inside}.").split(".")
+            if not any(part.partition("~")[0].isdecimal() for part in below):
+                return f"iteration {iteration}{f'/{most}' if most else ''}"
+            outer, inner = place_words(first), place_words(".".join(below))
+            return f"{outer}{f'/{most}' if most else ''}, {inner}"
+        return place_words(path) or path
+
+
+def _stopped_words(seen: IterationSeen) -> str:
+    status = f"; the agent's last status: {seen.status_line}" if seen.status_line else ""
+    return f"({STOPPED_CALL}{status})"
+
+
+def _is_cancelled(fact: EffectDone | EffectFailed) -> bool:
+    return isinstance(fact, EffectFailed) and fact.error.type == "cancelled"
+
+
+def _by(somebody: str) -> str:
+    return f" by {somebody}" if somebody else ""

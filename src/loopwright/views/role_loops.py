@@ -1,0 +1,362 @@
+"""Loops of roles: status, iterations and stages, and when a stage started or ended.
+
+Everything is computed from the events of the run.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from loopwright.kernel.event_parts import AgentCall, ModelCall
+from loopwright.kernel.events import (
+    AnyEvent,
+    EffectDone,
+    EffectFailed,
+    EffectRequested,
+    IterationFinished,
+    IterationStarted,
+    RunEdited,
+    StepFinished,
+    StepKept,
+    StepSkipped,
+    StepStarted,
+)
+from loopwright.model.actions import CallAgent, Steps
+from loopwright.model.checks import Approval, leaves
+from loopwright.model.ids import last_id, parent_path
+from loopwright.model.plan import Plan, only_repeat
+from loopwright.model.record import JsonValue, Text
+from loopwright.ports import NumberedEvent, RunRow
+from loopwright.views.event_records import timestamp
+from loopwright.views.summary import ReadText
+
+SUMMARY_CHARS = 200
+_TRY = re.compile(r"~\d+")
+
+
+@dataclass(slots=True)
+class LoopStage:
+    """One stage of an iteration."""
+
+    index: int
+    id: str
+    role: str
+    status: str = "pending"
+    summary: str = ""
+    session: str | None = None  # of the agent that has worked on it, as far as it has told one
+
+    def as_dict(self) -> dict[str, JsonValue]:
+        return {
+            "index": self.index,
+            "name": self.id,
+            "role": self.role,
+            "status": self.status,
+            "summary": " ".join(self.summary.split())[:SUMMARY_CHARS],
+            "session_id": self.session,
+        }
+
+
+@dataclass(slots=True)
+class LoopIteration:
+    """One iteration."""
+
+    number: int
+    stages: list[LoopStage]
+    started_at: int
+    finished_at: int | None = None
+    status: str = "running"
+    now: int | None = None  # when it is looked at, for one that has not finished
+    stages_by_id: dict[str, LoopStage] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        end = self.finished_at or self.now or self.started_at
+        return max(0, end - self.started_at) / 1000
+
+    @property
+    def completed(self) -> int:
+        return sum(one.status == "completed" for one in self.stages)
+
+    def name(self, run: str) -> str:
+        return f"{run}.{self.number}"
+
+    def as_dict(self, run: str) -> dict[str, JsonValue]:
+        return {
+            "id": self.name(run),
+            "iteration_number": self.number,
+            "status": self.status,
+            "started_at": timestamp(self.started_at),
+            "completed_at": timestamp(self.finished_at) if self.finished_at else None,
+            "duration_seconds": self.seconds,
+            "stage_count": len(self.stages),
+            "completed_stage_count": self.completed,
+            "stages": [one.as_dict() for one in self.stages],
+        }
+
+
+def cycles_of(
+    plan: Plan,
+    facts: Sequence[AnyEvent],
+    read: Callable[[Text | None], str],
+    *,
+    now: int | None = None,
+) -> list[LoopIteration]:
+    """The iterations of the outermost loop of a plan, in their order; where there are several, of
+    the one that began an iteration last. Those that have not finished last until `now`.
+    """
+    loop = only_repeat(plan)
+    until = loop.until if loop is not None else None
+    is_reviewed = until is not None and any(isinstance(one, Approval) for one in leaves(until))
+    loops: dict[str, dict[str, LoopIteration]] = {"": {}}
+    newest = ""
+    for fact in facts:
+        match fact:
+            case IterationStarted(path=path) if is_outermost(path) and fact.iteration != 0:
+                newest = loop_path(path)
+                loops[newest] = _begun(plan, loops.get(newest, {}), fact)
+            case IterationFinished(path=path) if path in loops.get(loop_path(path), {}):
+                cycle = loops[loop_path(path)][path]
+                cycle.finished_at = fact.at
+                rejected = fact.status == "completed" and not fact.done and is_reviewed
+                cycle.status = "needs_rework" if rejected else fact.status
+            case StepStarted() | StepFinished() | StepSkipped() | StepKept():
+                _note(loops[newest], fact, read)
+            case EffectDone(session=str(session)) | EffectFailed(session=str(session)):
+                stage = _stage_at(loops[newest], fact.path)
+                if stage is not None:
+                    stage.session = session
+            case _:
+                pass
+    found = list(loops[newest].values())
+    for cycle in found:
+        cycle.now = now
+    return found
+
+
+def _begun(
+    plan: Plan, known: dict[str, LoopIteration], fact: IterationStarted
+) -> dict[str, LoopIteration]:
+    if fact.resumed and fact.path in known:
+        known[fact.path].status, known[fact.path].finished_at = "running", None
+        return known
+    stages, number = stages_of(plan), fact.iteration or len(known) + 1
+    # One that is made once more, and whatever came after it, counts from here on.
+    found = {name: one for name, one in known.items() if one.number < number}
+    found[fact.path] = LoopIteration(number, stages, fact.at)
+    found[fact.path].stages_by_id = {one.id: one for one in stages}
+    return found
+
+
+def is_outermost(path: str) -> bool:
+    """Whether a pass is one of a loop that is in no pass of another."""
+    around = parent_path(path)
+    return "[" not in around and not any(one.isdecimal() for one in around.split("."))
+
+
+def loop_path(path: str) -> str:
+    """The loop that a pass belongs to; tries of it are one."""
+    return _TRY.sub("", parent_path(path))
+
+
+def stages_of(plan: Plan) -> list[LoopStage]:
+    """The stages of the only loop of a plan, none of them begun."""
+    loop = only_repeat(plan)
+    steps = loop.body.steps if loop is not None and isinstance(loop.body, Steps) else ()
+    calls = [(step.id, step.action) for step in steps if isinstance(step.action, CallAgent)]
+    return [LoopStage(n, name, _role(plan, call)) for n, (name, call) in enumerate(calls)]
+
+
+def _note(
+    found: dict[str, LoopIteration],
+    fact: StepStarted | StepFinished | StepSkipped | StepKept,
+    read: Callable[[Text | None], str],
+) -> None:
+    stage = _stage_at(found, fact.path)
+    if stage is None:
+        return
+    if isinstance(fact, StepStarted):
+        stage.status = "running"
+        return
+    if isinstance(fact, StepKept):
+        stage.status, stage.summary = "completed", read(fact.output)
+        return
+    stage.status = fact.status
+    if isinstance(fact, StepFinished) and fact.status == "failed":
+        stage.summary = f"FAILED: {fact.error.detail if fact.error else fact.reason}"
+    elif isinstance(fact, StepFinished):
+        stage.summary = read(fact.output)
+
+
+def _stage_at(found: dict[str, LoopIteration], path: str) -> LoopStage | None:
+    """The stage at a place; tries of it are one."""
+    cycle = found.get(parent_path(path))
+    return cycle.stages_by_id.get(last_id(path).partition("~")[0]) if cycle is not None else None
+
+
+def _role(plan: Plan, call: CallAgent) -> str:
+    agent = plan.agents.get(call.agent)
+    return (agent.role if agent is not None else None) or call.agent
+
+
+RUNNING = "running"
+ENDS = ("completed", "failed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """A stage that began or ended."""
+
+    seq: int
+    at: int
+    iteration: int
+    index: int
+    role: str
+    status: str
+    why: str = ""  # it failed
+    kept: bool = False  # it did not run again: it was left out, or its end stands from before
+
+
+class StageMoves:
+    """Follows one loop from its first fact on."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._stages = {one.id: one for one in stages_of(plan)}
+        self._rounds: dict[str, int] = {}
+
+    def take(self, numbered: NumberedEvent) -> Move | None:
+        """The move that the next fact is, if it is one."""
+        fact = numbered.fact
+        if isinstance(fact, IterationStarted) and is_outermost(fact.path):
+            self._rounds[fact.path] = fact.iteration or len(self._rounds) + 1
+            return None
+        if not isinstance(fact, StepStarted | StepFinished | StepSkipped | StepKept):
+            return None
+        number = self._rounds.get(parent_path(fact.path))
+        stage = self._stages.get(last_id(fact.path))
+        if number is None or stage is None:
+            return None
+        return Move(
+            seq=numbered.seq,
+            at=fact.at,
+            iteration=number,
+            index=stage.index,
+            role=stage.role,
+            status=_status(fact),
+            why=_why(fact),
+            kept=isinstance(fact, StepKept),
+        )
+
+
+def _status(fact: StepStarted | StepFinished | StepSkipped | StepKept) -> str:
+    if isinstance(fact, StepStarted):
+        return RUNNING
+    return "completed" if isinstance(fact, StepKept) else fact.status
+
+
+def _why(fact: AnyEvent) -> str:
+    if not isinstance(fact, StepFinished | StepSkipped) or fact.status != "failed":
+        return ""
+    return fact.error.detail if fact.error else fact.reason
+
+
+GOAL_CHARS = 80
+_STAGE_DEPTH = 3  # `main.0.plan`: the loop, the iteration, the stage
+_PASSED = ("completed", "skipped")
+
+
+def loop_status(row: RunRow) -> str:
+    """The status of a loop: an end at its limit is an end, and its reason tells it apart."""
+    status = row.headline.status
+    return {"exhausted": "completed", "waiting": "blocked"}.get(status, status)
+
+
+@dataclass(slots=True)
+class Seen:
+    """What the facts say about the newest round of a loop."""
+
+    stages: list[LoopStage]
+    iteration: int = 0
+    most: int | None = None
+    round_status: str = "pending"
+    asked: str = ""  # the place of the stage that was given to an agent last
+    asked_index: int = 0
+    task: str = ""
+    at: int = 0
+    trouble: str = ""
+    cut_off: str = ""  # why the call was ended from outside
+
+    @property
+    def stage(self) -> int:
+        """The index of the stage that is under way, that the loop stopped at, or that is next."""
+        open_stages = [one.index for one in self.stages if one.status not in _PASSED]
+        return open_stages[0] if open_stages else max(len(self.stages) - 1, 0)
+
+    def dispatch(self, status: str = "running") -> dict[str, JsonValue]:
+        """Whether the work of a loop with this status was given to an agent: the stage that was
+        given last, what went wrong with it, and while the loop is paused what is next.
+        """
+        if not self.asked:
+            waits = "until it is resumed" if status == "paused" else "for its first stage to begin"
+            return {"status": "pending", "message": f"waiting {waits}"}
+        told: dict[str, JsonValue] = {
+            "status": "failed" if self.trouble else "dispatched",
+            "task_id": self.task,
+            "stage_id": self.asked,
+            "stage_index": self.asked_index,
+            "updated_at": timestamp(self.at),
+        }
+        if self.trouble:
+            return {**told, "message": self.trouble[:SUMMARY_CHARS]}
+        if self.cut_off and status != "running":
+            return {**told, "message": self.cut_off[:SUMMARY_CHARS]}
+        if status == "paused" and self.stages:
+            following = self.stages[self.stage]
+            word = "continues" if following.status == "running" else "begins"
+            words = f"paused: stage {following.index} ({following.id}) {word} after a resume"
+            return {**told, "message": words, "next_stage_index": following.index}
+        return told
+
+
+def seen(plan: Plan, facts: Sequence[AnyEvent], read: ReadText) -> Seen:
+    """The newest round of the loop of a plan."""
+    loop = only_repeat(plan)
+    told = Seen(stages_of(plan), most=loop.max if loop is not None else None)
+    for cycle in cycles_of(plan, facts, read)[-1:]:
+        told.iteration, told.round_status, told.stages = cycle.number, cycle.status, cycle.stages
+    indexes = {one.id: one.index for one in told.stages}
+    for fact in facts:
+        match fact:
+            case IterationStarted(of=int(most)) if is_outermost(fact.path):
+                told.most = most
+            case RunEdited(passes=int(most)):
+                told.most = most or None
+            case EffectRequested(call=AgentCall() | ModelCall()) if _is_stage(fact.path, indexes):
+                told.asked, told.task, told.at = fact.path, fact.effect, fact.at
+                told.asked_index = indexes.get(_stage_id(fact.path), 0)
+                told.trouble = told.cut_off = ""
+            case EffectFailed() if fact.effect == told.task:
+                told.at = fact.at
+                if fact.error.type == "cancelled":  # it was dispatched; somebody ended it
+                    told.cut_off = fact.error.detail
+                else:
+                    told.trouble = f"{fact.error.type}: {fact.error.detail}"
+            case _:
+                pass
+    return told
+
+
+def _stage_id(path: str) -> str:
+    """The stage that a call is for: `main.0.plan~1` is about `plan`, and so are its turns."""
+    parts = path.split(".")
+    return parts[_STAGE_DEPTH - 1].partition("~")[0] if len(parts) >= _STAGE_DEPTH else ""
+
+
+def _is_stage(path: str, indexes: Mapping[str, int]) -> bool:
+    """Whether a call is for a stage, and not for an evaluator; all calls of a loop without stages
+    count.
+    """
+    return not indexes or _stage_id(path) in indexes
+
+
+def shown_time(ms: int | None) -> str | None:
+    return None if ms is None else timestamp(ms)

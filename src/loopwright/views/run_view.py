@@ -1,0 +1,455 @@
+"""The view of one run: what lists and pages show, the graph of its steps, and outputs of steps.
+
+The view is folded event by event, so it can be continued from any event. Prompts show long
+outputs in part; the full output of one step can be read here.
+"""
+
+import re
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from loopwright.errors import RESTORE_HINT, NotFound, StorageError
+from loopwright.kernel.events import (
+    AnyEvent,
+    CheckVerdict,
+    EffectDone,
+    EffectFailed,
+    EffectRequested,
+    GateAnswered,
+    GateClosed,
+    GateOpened,
+    IterationFinished,
+    IterationStarted,
+    MessageDelivered,
+    MessageDropped,
+    MessageSent,
+    RunForked,
+    RunReopened,
+    StepFinished,
+    StepKept,
+    StepSkipped,
+    StepStarted,
+    TurnTaken,
+)
+from loopwright.kernel.state import State
+from loopwright.model.actions import (
+    Action,
+    AskPerson,
+    CallAgent,
+    Each,
+    FailStep,
+    ModelCycle,
+    Repeat,
+    RunCommand,
+    RunScript,
+    Step,
+    Steps,
+    StopRun,
+    Wait,
+)
+from loopwright.model.checks import Cap, Check, Leaf, ResultPath, SpendCheck, leaves
+from loopwright.model.plan import Plan
+from loopwright.model.record import JsonValue, LiteralItems, Text
+from loopwright.ports import RunReader
+from loopwright.syntax.document import suggest
+from loopwright.views.progress import IterationSeen, Progress
+from loopwright.views.status_text import place_words, resume_point
+
+_PASSES = re.compile(r"~\d+|\.-?\d+(?=\.|\[|~|$)")
+_ITEMS = re.compile(r"\[\d+\]")
+_LAST_ITEMS = re.compile(r"(?:\[\d+\])+$")
+_ASIDE = frozenset({CheckVerdict, EffectDone, EffectFailed, TurnTaken})  # many, and move no step
+_OF_ITEMS = {  # what a step is as long as one of its items is that, the first of them counts
+    "running": "running",
+    "waiting": "waiting",
+    "failed": "failed",
+    "exhausted": "exhausted",
+    "cancelled": "cancelled",
+    "completed": "ok",
+    "skipped": "skipped",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphNode:
+    """A step as it is drawn. `status` is empty before anything is known of it."""
+
+    id: str
+    kind: str
+    needs: tuple[str, ...] = ()
+    status: str = ""
+    passes: str = ""
+    inner: tuple["GraphNode", ...] = ()
+
+    def as_dict(self) -> dict[str, JsonValue]:
+        return {
+            "id": self.id,
+            "kind": self.kind,
+            "needs": list(self.needs),
+            "status": self.status or None,
+            "passes": self.passes or None,
+            "steps": [node.as_dict() for node in self.inner],
+        }
+
+
+def logical(path: str) -> str:
+    """The path of a place without the numbers of passes, items and tries."""
+    return _ITEMS.sub("", _of_item(path))
+
+
+def _of_item(path: str) -> str:
+    """The path of a place with the numbers of items alone: these are under way side by side."""
+    return _PASSES.sub("", path)
+
+
+@dataclass(slots=True)
+class GraphStatus:
+    """How far the steps have come, by the newest pass of each loop; what is inside of a loop over
+    a list has a status for each item.
+    """
+
+    status: dict[str, str] = field(default_factory=dict)
+    passes: dict[str, int] = field(default_factory=dict)
+    done: dict[str, int] = field(default_factory=dict)
+
+    def take(self, fact: AnyEvent) -> None:
+        if type(fact) not in _ASIDE:
+            self._take(fact)
+
+    def _take(self, fact: AnyEvent) -> None:
+        place = _of_item(getattr(fact, "path", ""))
+        path = _LAST_ITEMS.sub("", place)
+        match fact:
+            case StepStarted():
+                self.status[path] = "running"
+            case StepFinished(status=status) | StepSkipped(status=status):
+                self.status[path] = status
+            case StepKept():
+                self.status[path] = "completed"
+            case GateOpened():
+                self.status[path] = "waiting"
+            case GateAnswered() | GateClosed() | EffectRequested():
+                if self.status.get(path) == "waiting":
+                    self.status[path] = "running"
+            case IterationStarted():
+                self._pass_begins(place, fact)
+            case IterationFinished():
+                loop = logical(place)
+                self.done[loop] = self.done.get(loop, 0) + 1
+            case RunReopened():
+                self._reopened(fact)
+            case _:
+                pass
+
+    def of_items(self) -> dict[str, list[str]]:
+        """By the path of a step: how each item stands there."""
+        found: dict[str, list[str]] = {}
+        for path, status in self.status.items():
+            found.setdefault(_ITEMS.sub("", path), []).append(status)
+        return found
+
+    def _pass_begins(self, place: str, fact: IterationStarted) -> None:
+        loop = logical(place)
+        self.passes[loop] = max(self.passes.get(loop, 0), fact.iteration or 0)
+        if fact.resumed:
+            self.done[loop] = max(0, self.done.get(loop, 0) - 1)
+        if not fact.path.endswith("]"):  # items are under way side by side
+            self.passes[loop] = fact.iteration or 0
+            if not fact.resumed:
+                self._forget(place)
+
+    def _forget(self, place: str) -> None:
+        """Everything inside of a place."""
+        for table in (self.status, self.passes, self.done):
+            around = place if table is self.status else logical(place)
+            inside = (f"{around}.", f"{around}[")
+            for path in [path for path in table if path.startswith(inside)]:
+                del table[path]
+
+    def _reopened(self, fact: RunReopened) -> None:
+        if fact.mode == "continue":  # what begins again says so
+            self.status = {p: s for p, s in self.status.items() if s == "completed"}
+            return
+        whole = fact.mode == "restart"
+        again = [p for p, s in self.status.items() if "." not in p and (whole or s != "completed")]
+        for path in again:
+            self._forget(path)
+            for table in (self.status, self.passes, self.done):
+                table.pop(path, None)
+
+
+def graph(plan: Plan, facts: Iterable[AnyEvent] = ()) -> list[GraphNode]:
+    """The steps of a plan, and how far the facts of a run have brought them."""
+    standing = GraphStatus()
+    for fact in facts:
+        standing.take(fact)
+    return drawn(plan, standing)
+
+
+def drawn(plan: Plan, standing: GraphStatus) -> list[GraphNode]:
+    """The steps of a plan as they stand."""
+    items = standing.of_items()
+    return [_node(step, step.id, standing, items) for step in plan.steps]
+
+
+def _node(
+    step: Step, path: str, standing: GraphStatus, items: Mapping[str, list[str]]
+) -> GraphNode:
+    here = items.get(path, [])
+    words = (_passes(step.action, path, standing), _counted(here) if len(here) > 1 else "")
+    return GraphNode(
+        id=step.id,
+        kind=kind_of(step.action),
+        needs=step.needs,
+        status=next((status for status in _OF_ITEMS if status in here), ""),
+        passes=", ".join(word for word in words if word),
+        inner=tuple(
+            _node(inner, f"{path}.{inner.id}", standing, items) for inner in _inside(step.action)
+        ),
+    )
+
+
+def _counted(statuses: list[str]) -> str:
+    """`2 ok, 1 failed`: how the items stand at a step."""
+    counts = Counter(_OF_ITEMS.get(status, status) for status in statuses)
+    return ", ".join(f"{count} {word}" for word, count in sorted(counts.items(), key=_ok_first))
+
+
+def _ok_first(counted: tuple[str, int]) -> tuple[bool, str]:
+    return counted[0] != "ok", counted[0]
+
+
+def _inside(action: Action) -> Sequence[Step]:
+    match action:
+        case Steps(steps=steps):
+            return steps
+        case Repeat(body=body):
+            return _inside(body)
+        case _:
+            return ()
+
+
+def _passes(action: Action, path: str, standing: GraphStatus) -> str:
+    """`2/4` for the second of at most four passes; of a list, how many items are done."""
+    if not isinstance(action, Repeat):
+        return ""
+    if action.each is None:
+        made, most = standing.passes.get(path, 0), action.max
+        if not made:
+            plural = "" if most == 1 else "s"
+            return f"up to {most} iteration{plural}" if most is not None else "iterations"
+        return f"iteration {made}/{most}" if most is not None else f"iteration {made}"
+    values = action.each.items
+    known = len(values.values) if isinstance(values, LiteralItems) else standing.passes.get(path)
+    if path not in standing.passes:
+        return f"{known} items" if known is not None else f"up to {action.each.max_items} items"
+    return f"{standing.done.get(path, 0)}/{'?' if known is None else known} items"
+
+
+def kind_of(action: Action) -> str:
+    """What a step does, in a few words."""
+    match action:
+        case CallAgent(agent=agent) | ModelCycle(agent=agent):
+            return f"agent {agent}"
+        case RunCommand(argv=argv):
+            return f"command {argv[0]}"
+        case RunScript(interpreter=interpreter):
+            return f"script ({interpreter})"
+        case AskPerson():
+            return "asks a person"
+        case Wait(ms=ms):
+            return f"waits {ms / 1_000:g} s"
+        case StopRun():
+            return "ends the run"
+        case FailStep():
+            return "fails"
+        case Steps(steps=steps):
+            return f"{len(steps)} steps"
+        case Repeat():
+            return _loop(action)
+
+
+def _loop(action: Repeat) -> str:
+    body = action.body if isinstance(action.body, Repeat) else None
+    inside = "" if _inside(action.body) else f"{kind_of(body or action.body)}, "
+    if action.each is not None:
+        return f"{inside}for each item{_at_once(action.each)}"
+    until = f"until {check_words(action.until)}" if not isinstance(action.until, Cap) else ""
+    return f"{inside}{until}".removesuffix(", ") or "repeats"
+
+
+def _at_once(each: Each) -> str:
+    return f", {each.parallel} at once" if each.parallel else ""
+
+
+def check_words(check: Check) -> str:
+    """What ends a loop, in a few words."""
+    return " + ".join(_leaf(leaf) for leaf in leaves(check))
+
+
+def _leaf(leaf: Leaf) -> str:
+    name = str(type(leaf).__struct_config__.tag)
+    argv = getattr(leaf, "argv", None)
+    if argv:
+        return f"{name} {argv[0]}"
+    if isinstance(leaf, SpendCheck):
+        return f"{name} {leaf.usd:g} USD"
+    if isinstance(leaf, ResultPath):
+        return f"{name} {'.'.join(map(str, leaf.path))}".rstrip()
+    for what in ("pattern", "word", "text", "agent", "field", "tool"):
+        detail = getattr(leaf, what, "")
+        if detail:
+            return f"{name} {' '.join(str(detail).split())}"
+    return name
+
+
+PASSES_SHOWN = 200
+"""The newest passes of a run are shown, however many it has made."""
+DECISIONS_SHOWN = 50
+RESUMED_SHOWN = 20
+DEPENDENCIES_SHOWN = 50
+MESSAGES_SHOWN = 50
+
+
+@dataclass(slots=True)
+class MessageView:
+    """A message of a person to the agents of the run, and what became of it."""
+
+    sent: MessageSent
+    state: str = "waiting"
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """That a run was resumed, and where it continued, in words."""
+
+    fact: RunReopened
+    point: str
+
+
+class RunView:
+    """One run up to the fact with the number `seen`."""
+
+    def __init__(self, service: RunReader, run: str) -> None:
+        first = service.log.read(run, limit=1)
+        if not first:
+            raise StorageError(f"{run} has no events", code="damaged", hint=RESTORE_HINT)
+        self.run = run
+        self.progress = Progress(service.plan(first[0].fact), service.read_text, words=False)
+        self.forked: RunForked | None = None
+        self.resumed: deque[Resumed] = deque(maxlen=RESUMED_SHOWN)
+        self.decisions: deque[GateAnswered] = deque(maxlen=DECISIONS_SHOWN)
+        self.messages: dict[str, MessageView] = {}
+        self.dependencies: dict[tuple[str, int | None], None] = {}
+        self._left_out = 0
+        self._standing = GraphStatus()
+        self._log = service.log
+
+    @property
+    def seen(self) -> int:
+        return self.progress.seen
+
+    @property
+    def state(self) -> State:
+        return self.progress.state
+
+    def carry_on(self, most: int | None = None) -> bool:
+        """Take in what is new, at most so many facts; whether there may be more."""
+        facts = self._log.read(self.run, after=self.seen, limit=most)
+        for numbered in facts:
+            self.progress.take(numbered)
+            self._standing.take(numbered.fact)
+            if isinstance(numbered.fact, RunForked):
+                self.forked = numbered.fact
+            elif isinstance(numbered.fact, RunReopened):
+                self.resumed.append(Resumed(numbered.fact, resume_point(self.state)))
+            elif isinstance(numbered.fact, EffectDone) and numbered.fact.snapshot is not None:
+                self._note_dependencies(numbered.fact.snapshot.watched, numbered.fact.iteration)
+            elif isinstance(numbered.fact, GateAnswered):
+                self.decisions.append(numbered.fact)
+            else:
+                self._note_message(numbered.fact)
+        self._forget_old_passes()
+        return most is not None and len(facts) == most
+
+    def _note_message(self, fact: AnyEvent) -> None:
+        """Follow what people tell the agents of the run."""
+        match fact:
+            case MessageSent(intent="tell"):
+                self.messages[fact.message] = MessageView(fact)
+                while len(self.messages) > MESSAGES_SHOWN:
+                    del self.messages[next(iter(self.messages))]
+            case MessageDelivered():
+                for name in fact.messages:
+                    if name in self.messages:
+                        self.messages[
+                            name
+                        ].state = f"delivered to {place_words(fact.path) or fact.to}"
+            case MessageDropped():
+                if fact.message in self.messages:
+                    self.messages[fact.message].state = f"dropped: {fact.detail}"
+            case _:
+                pass
+
+    def _note_dependencies(self, paths: tuple[str, ...], iteration: int | None) -> None:
+        """Files that a check names and that changed: the first of them are shown."""
+        for path in paths:
+            if len(self.dependencies) < DEPENDENCIES_SHOWN:
+                self.dependencies[path, iteration] = None
+
+    def _forget_old_passes(self) -> None:
+        """Memory follows what is shown, not what has been; now and then is often enough."""
+        passes = self.progress.passes
+        if len(passes) > 2 * PASSES_SHOWN:
+            self._left_out += len(passes) - PASSES_SHOWN
+            del passes[:-PASSES_SHOWN]
+
+    @property
+    def passes(self) -> list[IterationSeen]:
+        """The newest passes."""
+        return self.progress.passes[-PASSES_SHOWN:]
+
+    @property
+    def passes_before(self) -> int:
+        """How many passes there were before those."""
+        return self._left_out + max(0, len(self.progress.passes) - PASSES_SHOWN)
+
+    def graph(self) -> list[GraphNode]:
+        """The steps, and how far each has come."""
+        return drawn(self.state.plan, self._standing)
+
+
+MOST_NAMED = 12
+SPEAKING = (StepFinished, StepKept, IterationFinished, EffectDone)
+
+
+class Outputs:
+    """What the steps and passes of a run said, fact by fact; of several tries, the last."""
+
+    def __init__(self, service: RunReader, run: str) -> None:
+        self._service, self._run = service, run
+        self._found: dict[str, Text] = {}
+
+    def take(self, fact: AnyEvent) -> None:
+        if isinstance(fact, SPEAKING) and fact.output:
+            self._found[fact.path] = fact.output
+
+    def at(self, path: str) -> dict[str, JsonValue]:
+        """The output of one place, as `show --output` has it."""
+        found = self._found
+        if path in found:
+            output = self._service.read_text(found[path])
+            return {"run": self._run, "path": path, "output": output}
+        near = suggest(path, found)
+        few = ", ".join(list(found)[:MOST_NAMED])
+        hint = f"did you mean {near}?" if near else f"there are {few}" if few else None
+        raise NotFound(f"{self._run} has no output at {path!r}", code="no-output", hint=hint)
+
+
+def output_at(service: RunReader, run: str, path: str) -> dict[str, JsonValue]:
+    """The output of a step or a pass, by its path."""
+    outputs = Outputs(service, run)
+    for numbered in service.facts(run):
+        outputs.take(numbered.fact)
+    return outputs.at(path)

@@ -1,0 +1,386 @@
+"""The status of a run in words: why it ended, where it would resume, and the next commands.
+
+Paths in events count from 0 (`main.2`); people count from 1 (`iteration 3`).
+"""
+
+import re
+import shlex
+
+from loopwright.kernel.effects import SHORTAGE
+from loopwright.kernel.event_parts import HOME_BUDGET
+from loopwright.kernel.events import (
+    CheckVerdict,
+    EffectDone,
+    EffectFailed,
+    GateAnswered,
+    RunReopened,
+)
+from loopwright.kernel.frames import GateState, IterationOwner, RepeatBody, StepOwner, has_turns
+from loopwright.kernel.limits import COST_UNKNOWN, cap, used_up
+from loopwright.kernel.reopened_runs import stopped_half_way
+from loopwright.kernel.resumption import is_at_cap, unfinished_places
+from loopwright.kernel.state import State
+from loopwright.model.actions import Decision, ModelCycle, Repeat, StopRun
+from loopwright.model.checks import Contains, leaves
+from loopwright.model.ids import MAIN
+from loopwright.model.plan import only_repeat
+from loopwright.ports.headline import status_of
+from loopwright.views.event_records import text_of
+from loopwright.views.formats import PROTECT, cost_text, money, protect_words
+from loopwright.views.summary import ReadText, check_phrase, seen_text
+
+_PART = re.compile(r"(?P<id>[^\[\]~]*)(?:~\d+)?(?P<items>(?:\[\d+\])*)")
+
+
+def place_words(path: str) -> str:
+    """`dev.0.review` is `step dev, iteration 1, step review`. The only step of a definition that is
+    one action is not named; the path of the run itself, or of that step, gives no words.
+    """
+    words: list[str] = []
+    for number, part in enumerate(path.split(".") if path else ()):
+        found = _PART.fullmatch(part)
+        if found is None:
+            return path
+        name, items = found["id"], found["items"]
+        if name.isdecimal():
+            words.append(f"iteration {int(name) + 1}")
+        elif name == "-1":
+            words.append("before iteration 1")
+        elif name and (name != MAIN or number):
+            words.append(f"step {name}")
+        words += [f"item {int(one) + 1}" for one in re.findall(r"\d+", items)]
+    return ", ".join(words)
+
+
+RESUMABLE = ("failed", "exhausted", "cancelled")
+"""How a run must have ended to be resumed."""
+
+
+def capped_loops(state: State) -> list[RepeatBody]:
+    """The loops that ended because they had made all their iterations."""
+    bodies = [place.body for place in unfinished_places(state.root.body)]
+    return [body for body in bodies if isinstance(body, RepeatBody) and is_at_cap(body)]
+
+
+def is_stopped_by_plan(state: State) -> bool:
+    """Whether a step of the definition stopped the run: it would do so again."""
+    bodies = (place.body for place in unfinished_places(state.root.body))
+    return any(isinstance(getattr(body, "action", None), StopRun) for body in bodies)
+
+
+def next_iteration(body: RepeatBody) -> int:
+    """The number of the iteration with which a loop continues, from 1."""
+    numbers = [number for number in body.unfinished if number >= 0]
+    return (min(numbers) if numbers else body.finished) + 1
+
+
+def resume_point(state: State) -> str:
+    """Where a run that has ended, or that was just resumed, continues: `iteration 3 of 5`, or its
+    unfinished steps. Empty when nothing of it has begun.
+    """
+    steps = state.root.body.unfinished
+    if len(state.plan.steps) == 1 and steps:
+        [owner] = steps.values()
+        return _place_in(state, owner) or f"step {owner.step.id}"
+    names = [_step_words(state, owner) for owner in steps.values()]
+    return " and ".join(names)
+
+
+def _step_words(state: State, owner: StepOwner) -> str:
+    inside = _place_in(state, owner)
+    return f"step {owner.step.id} ({inside})" if inside else f"step {owner.step.id}"
+
+
+def _place_in(state: State, owner: StepOwner) -> str:
+    """The iteration, turn or item of a step that is a loop; nothing for any other step."""
+    body = owner.body
+    if not isinstance(body, RepeatBody):
+        return ""
+    if body.action.each is not None:
+        done = sum(one is not None and one.status == "completed" for one in body.item_results)
+        return f"{done} items are kept" if done != 1 else "1 item is kept"
+    most = cap(body)
+    opening = state.opening
+    if state.finished is None and opening is not None and opening.passes is not None:
+        most = opening.passes
+    what = "turn" if has_turns(body) else "iteration"
+    return f"{what} {next_iteration(body)}{f' of {most}' if most else ''}"
+
+
+def resumed_words(state: State, fact: RunReopened) -> str:
+    """How a run was resumed, from the state right after it: `resumed at iteration 3 of 5`."""
+    by = f" by {fact.by}" if fact.by else ""
+    if fact.mode == "restart":
+        loop = only_repeat(state.plan) if len(state.plan.steps) == 1 else None
+        where = "at iteration 1" if loop is not None and loop.each is None else "at its first step"
+        return f"{state.run} restarted {where}{by}{_spent(state)}"
+    point = resume_point(state)
+    if not point and fact.mode and len(state.plan.steps) == 1:
+        point = "iteration 1"  # of a loop that failed at its cap
+    return f"{state.run} resumed{f' at {point}' if point else ''}{by}{_spent(state)}"
+
+
+def _spent(state: State) -> str:
+    """` (spent $0.40 of $5.00)`, where money was spent or is limited."""
+    limit, used = state.plan.limits.usd, state.usage
+    if limit is None and not used.usd:
+        return ""
+    if used.unpriced and not used.usd:
+        return f" (spent an unknown amount; limit {money(limit or 0)})"
+    spent = cost_text(used.usd, used.unpriced)
+    return f" (spent {spent}{f' of {money(limit)}' if limit is not None else ''})"
+
+
+def spent_budget(state: State) -> str:
+    """Which budget of the run, or of a place that has work left, is used up; empty if none is."""
+    words = used_up(state.plan.limits, state.root.spent)
+    return words or spent_inside(state)
+
+
+def spent_inside(state: State) -> str:
+    """The same for the places inside the run alone."""
+    for place in unfinished_places(state.root.body):
+        step = used_up(place.step.limits, place.spent) if isinstance(place, StepOwner) else None
+        body = place.body
+        loop = used_up(body.action.limits, body.spent) if isinstance(body, RepeatBody) else None
+        if step or loop:
+            where = place_words(place.path)
+            return f"{step or loop}{f' in {where}' if where else ''}"
+    return ""
+
+
+def resume_command(state: State) -> str:
+    """The command that resumes a run that has ended, with the flag that it needs."""
+    more = max((f" --max {2 * body.finished}" for body in capped_loops(state)), default="")
+    limits = state.plan.limits
+    if spent_budget(state):
+        over_tokens = limits.tokens is not None and state.root.spent.tokens >= limits.tokens
+        amount = f"tokens={2 * state.root.spent.tokens}" if over_tokens else _more_usd(state)
+        more += f" --budget {amount}"
+    elif limits.wall_ms is not None and _met_deadline(state):
+        more += f" --time {duration_text(2 * limits.wall_ms)}"
+    if _met_unknown_cost(state):
+        more += " --allow-unknown-cost"
+    return f"loopwright resume {state.run}{more}"
+
+
+def resume_hint(state: State) -> str:
+    """The same for a run that can be resumed; empty for any other."""
+    ended = state.finished
+    if ended is None or ended.outcome not in RESUMABLE or is_stopped_by_plan(state):
+        return ""
+    return restore_command(state) or resume_command(state)
+
+
+def restore_command(state: State) -> str:
+    """The command that writes the newest recorded files of a run that ended because its workspace
+    is gone: it cannot be resumed without them.
+    """
+    ended, known = state.finished, state.snapshots
+    gone = ended is not None and ended.error is not None and ended.error.type == "workspace_gone"
+    if not gone or not known.last:
+        return ""
+    wanted = "0" if known.last == known.first else known.last
+    return f"loopwright restore {state.run} {wanted} --to DIR"
+
+
+def resume_note(state: State) -> str:
+    """What the command for resuming a run does, and when it can succeed."""
+    if restore_command(state):
+        return "writes the files of its newest snapshot, since its workspace is gone"
+    if is_stopped_by_home_budget(state):
+        return (
+            "continues it once the budget of all runs allows more: wait for the next day (UTC), or "
+            "raise [budget] in the settings"
+        )
+    return "continues it"
+
+
+def is_stopped_by_home_budget(state: State) -> bool:
+    """Whether what all runs may use together ended a run."""
+    return state.finished is not None and state.finished.reason == HOME_BUDGET
+
+
+def _met_unknown_cost(state: State) -> bool:
+    """Whether a run failed because a limit in USD cannot be enforced for one of its agents."""
+    error = state.finished.error if state.finished is not None else None
+    return error is not None and error.detail.startswith(COST_UNKNOWN) and not state.plan.uncovered
+
+
+def _met_deadline(state: State) -> bool:
+    return state.finished is not None and state.finished.reason == "deadline"
+
+
+def duration_text(ms: int) -> str:
+    """A duration as `--time` takes it: `90s`, `5m`, `2h`."""
+    for unit, size in (("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
+        if ms >= size and ms % size == 0:
+            return f"{ms // size}{unit}"
+    return f"{ms}ms"
+
+
+def _more_usd(state: State) -> str:
+    most = max(state.plan.limits.usd or 0.0, state.root.spent.usd)
+    return f"usd={max(0.01, round(2 * most, 2)):g}"
+
+
+COQUI = "coqui"  # its loops are retried stage by stage
+_WITH = {" REASON": " with a reason", " TEXT": " with a text"}
+
+
+def capped_words(state: State) -> str:
+    """How a run goes on whose loop stopped at its cap; nothing for any other run."""
+    capped = capped_loops(state) if status_of(state) in RESUMABLE else []
+    if not capped:
+        return ""
+    body = max(capped, key=lambda one: one.finished)
+    what = "turn" if isinstance(body.action.body, ModelCycle) else "iteration"
+    most = cap(body)
+    of = f"{body.finished} of {most} {what}{'' if most == 1 else 's'}"
+    return f"stopped after {of}; `{resume_command(state)}` continues it"
+
+
+def goal(state: State) -> str:
+    """What the run is for."""
+    started = state.started
+    if started is not None and started.message:
+        return started.message if isinstance(started.message, str) else started.message.head
+    written = "".join(getattr(part, "text", "…") for part in state.plan.message)
+    return written or state.plan.description or state.plan.name
+
+
+def waits_for(state: State) -> str | None:
+    """What a run waits for that neither an agent nor a person gives it: `waiting for file
+    descriptors`, or `rate limited`.
+    """
+    for effect in state.timers:
+        pending = state.pending.get(effect)
+        if pending is None or pending.purpose not in ("backoff", "park"):
+            continue
+        answer = getattr(pending.owner, "check_answer", None) or getattr(
+            pending.owner.body, "failure", None
+        )
+        if not isinstance(answer, EffectFailed):
+            continue
+        if answer.error.type == SHORTAGE:
+            return answer.error.detail.partition(":")[0]
+        if answer.error.type == "rate_limited":
+            return "rate limited"
+    return None
+
+
+def seen_output(state: State, fact: EffectDone | EffectFailed, read: ReadText) -> str:
+    """What people see of an answer: what it says to its loop alone is left out."""
+    text, owner = read(fact.output), state.owners.get(fact.path)
+    return text if owner is None else seen_text(owner, text)
+
+
+def decided(fact: GateAnswered) -> str:
+    """A decision in words: `approve with other arguments`."""
+    edited = " with other arguments" if fact.arguments is not None else ""
+    return f"{fact.decision}{edited}{', and from now on' if fact.remember else ''}"
+
+
+def check_label(state: State, path: str, index: int, fallback: str) -> str:
+    """A check by what it asks, for people: `command: pytest -q`."""
+    loop = _loop_at(state, path)
+    return fallback if loop is None else _label(loop, index) or fallback
+
+
+def check_result(state: State, fact: CheckVerdict) -> str:
+    """A verdict that is not folded yet, in words: "`pytest -q` failed (exit code 1)"."""
+    if fact.check == PROTECT:
+        return protect_words(fact.verdict, text_of(fact.evidence))
+    loop, owner = _loop_at(state, fact.path), state.owners.get(fact.path)
+    found = leaves(loop.until) if loop is not None else ()
+    leaf = found[fact.index] if fact.index < len(found) else None
+    answer = owner.check_answer if isinstance(owner, IterationOwner) else None
+    return check_phrase(
+        leaf,
+        fact.check,
+        fact.verdict,
+        code=answer.code if answer is not None else None,
+        by=verdict_by(state, fact),
+        quoted=True,
+    )
+
+
+def verdict_by(state: State, fact: CheckVerdict) -> str:
+    """Who gave a verdict that is not folded yet."""
+    owner = state.owners.get(fact.path)
+    gate = owner.gate if isinstance(owner, IterationOwner) else None
+    return gate.by if gate is not None else fact.by
+
+
+def _loop_at(state: State, path: str) -> Repeat | None:
+    owner = state.owners.get(path.rpartition(".")[0])
+    body = owner.body if owner is not None else None
+    return body.action if isinstance(body, RepeatBody) else None
+
+
+def _label(loop: Repeat, index: int) -> str:
+    found = leaves(loop.until)
+    if index >= len(found):
+        return ""
+    leaf = found[index]
+    name = str(type(leaf).__struct_config__.tag)
+    argv = getattr(leaf, "argv", None)
+    if argv:
+        return f"{name}: {shlex.join(argv)}"
+    what = leaf.text if isinstance(leaf, Contains) else getattr(leaf, "pattern", "")
+    detail = " ".join(str(what or getattr(leaf, "word", "")).split())
+    return f"{name}: {detail}" if detail else name
+
+
+def _words_for(verb: Decision, gate: GateState) -> str:
+    """What must be said with a decision."""
+    if verb == "reject" and gate.call is not None:
+        return " REASON"
+    return " TEXT" if verb == "continue" else ""
+
+
+def answering(gate: GateState) -> str:
+    """How a gate can be answered, in one line: a command, and what else it takes."""
+    first, *others = gate.answers
+    also = [_in_words(verb, gate) for verb in others]
+    if gate.call is not None:
+        also.insert(0, "with other arguments: --arguments JSON")
+    command = f"loopwright {first} {gate.gate}{_words_for(first, gate)}"
+    return f"{command}   ({', '.join(f'or {one}' for one in also)})" if also else command
+
+
+def _in_words(verb: Decision, gate: GateState) -> str:
+    return f"{verb}{_WITH.get(_words_for(verb, gate), '')}"
+
+
+def next_commands(state: State) -> list[str]:
+    """What a person may want to do with a run now."""
+    status, run = status_of(state), state.run
+    if status == "waiting":
+        return [
+            f"loopwright {verb} {gate.gate}{_words_for(verb, gate)}"
+            for gate in state.gates.values()
+            for verb in gate.answers
+        ]
+    if status == "paused":
+        return [f"loopwright resume {run}", f"loopwright stop {run}"]
+    if status == "running":
+        return [f"loopwright watch {run}", f"loopwright pause {run}", f"loopwright stop {run}"]
+    again = ["loopwright spend"] if is_stopped_by_home_budget(state) else []
+    again += [words] if (words := resume_hint(state)) else []
+    return [f"loopwright logs {run}", *_diff_command(state), *_stage_commands(state), *again]
+
+
+def _diff_command(state: State) -> list[str]:
+    latest = state.snapshots.latest
+    changed = latest is not None and latest.total.files
+    return [f"loopwright diff {state.run}"] if changed else []
+
+
+def _stage_commands(state: State) -> list[str]:
+    """Of a loop of roles that stopped at a stage: try that again, or leave it out."""
+    if state.plan.dialect != COQUI or status_of(state) not in ("failed", "exhausted"):
+        return []
+    half = stopped_half_way(state).values()
+    skip = [f"loopwright skip {state.run}"] if any(one.stuck is not None for one in half) else []
+    return [f"loopwright retry {state.run} NOTE", *skip] if half else []

@@ -1,0 +1,538 @@
+"""A run as one object, as printed by `run --json` and `show`, and its one-line summary.
+
+The line has the same format for every outcome and interface:
+
+✓ Completed in 3 iterations · 20 s · $0.89 · 3 files changed (+12 −4) · pytest -q passed
+
+Unknown parts are left out; an unknown cost is shown as unknown. Verdicts of checks are in words
+(`pytest -q failed (exit code 1)`). A gate about a tool call shows the tool and its arguments.
+"""
+
+import shlex
+from collections.abc import Callable
+
+import msgspec
+
+from loopwright.errors import StorageError
+from loopwright.kernel.event_parts import Failure, Usage
+from loopwright.kernel.events import RunFinished, RunStarted, Verdict
+from loopwright.kernel.fold import fold
+from loopwright.kernel.frames import (
+    CheckNote,
+    CycleBody,
+    GateState,
+    Owner,
+    RepeatBody,
+    Result,
+    StepOwner,
+    passes_made,
+)
+from loopwright.kernel.references import hidden_word
+from loopwright.kernel.reopened_runs import at_cap
+from loopwright.kernel.signal import without_signal
+from loopwright.kernel.snapshots import has_unrecorded
+from loopwright.kernel.state import State, enclosing_pass
+from loopwright.model.actions import Repeat
+from loopwright.model.checks import (
+    Approval,
+    CommandCheck,
+    Contains,
+    Expr,
+    Goal,
+    Judge,
+    OutputSchema,
+    Regex,
+    ScriptCheck,
+    Signal,
+    leaves,
+)
+from loopwright.model.plan import stored_plan
+from loopwright.model.record import JsonValue, Text
+from loopwright.ports import EventLog
+from loopwright.ports.headline import status_of
+from loopwright.views.event_records import text_of
+from loopwright.views.formats import (
+    PERSON,
+    PROTECT,
+    SIGNS,
+    VERDICTS,
+    exposure,
+    money,
+    person_words,
+    protect_words,
+    run_usage,
+    run_usage_item,
+    without_signs,
+)
+from loopwright.views.iterations import iterations, most_passes, snapshot_json
+
+DETAIL_CHARS = 60
+_PLAIN: dict[type, tuple[str, str]] = {
+    Signal: ("agent signalled completion", "no completion signal"),
+    OutputSchema: ("result matches its schema", "result does not match its schema"),
+    Judge: ("judge accepted the result", "judge did not accept the result"),
+    Goal: ("goal met", "goal not met"),
+    Approval: ("reviewer approved", "reviewer did not approve"),
+    Expr: ("expression is true", "expression is not true"),
+}
+
+
+def check_phrase(
+    leaf: object,
+    check: str,
+    verdict: Verdict,
+    *,
+    code: int | None = None,
+    by: str = "",
+    quoted: bool = False,
+) -> str:
+    """What a check found. `check` is its kind, for a check that has no words of its own; a command
+    line is put in backquotes where it stands inside a sentence.
+    """
+    if check == PERSON:
+        return person_words(verdict, by)
+    words = _PLAIN.get(type(leaf)) or _about_text(leaf)
+    if words is not None and verdict in ("pass", "fail"):
+        return words[0] if verdict == "pass" else words[1]
+    line = program(leaf)
+    shown = f"`{line}`" if quoted and isinstance(leaf, CommandCheck) else line or check
+    return f"{shown} {verdict_word(verdict, code)}"
+
+
+def verdict_word(verdict: Verdict, code: int | None = None) -> str:
+    """A verdict as a verb."""
+    if verdict == "fail":
+        return f"failed (exit code {code})" if code else "failed"
+    return VERDICTS.get(verdict, verdict)
+
+
+def program(leaf: object) -> str:
+    """The command line of a check, or what stands for it."""
+    if isinstance(leaf, CommandCheck):
+        return _cut(shlex.join(leaf.argv))
+    return "check script" if isinstance(leaf, ScriptCheck) else ""
+
+
+def _about_text(leaf: object) -> tuple[str, str] | None:
+    if isinstance(leaf, Contains):
+        return (
+            f"output contains {_cut(leaf.text)!r}",
+            f"output does not contain {_cut(leaf.text)!r}",
+        )
+    if isinstance(leaf, Regex):
+        shown = _cut(leaf.pattern)
+        return f"output matches {shown}", f"output does not match {shown}"
+    return None
+
+
+def _cut(text: str) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= DETAIL_CHARS else f"{flat[: DETAIL_CHARS - 1].rstrip()}…"
+
+
+FIRST_TOKEN = "first-start"  # as in app.access, which takes longer to load
+REASON_CHARS = 120
+MOST_CHECKS = 3
+_LIMITS = {
+    "budget": "Stopped by the budget",
+    "home_budget": "Stopped by the budget of all runs",
+    "deadline": "Stopped by the time limit",
+    "stalled": "Stopped without further changes",
+}
+_FAILED = {"check_broken": "the check could not run"}
+
+
+def final_line(
+    state: State,
+    *,
+    signs: bool = True,
+    left_behind: bool = False,
+    details: bool = True,
+    now_ms: int | None = None,
+) -> str:
+    """Describe a run in one line. `left_behind` marks a run that no process drives; without
+    `details` the text of an error is left out, which may repeat what an agent printed. `now_ms`
+    is the time for a run that is running, whose last event may be long ago.
+    """
+    status = status_of(state)
+    what = _interrupted(state) if left_behind else _outcome(state, status, details=details)
+    parts = [what, _elapsed(state, now_ms), cost(run_usage(state)), _changes(state)]
+    if status != "running":
+        parts += _checks(state, status)
+    # Names of files may have line ends: an agent could write a line of its own with them.
+    text = " ".join(" · ".join(part for part in parts if part).splitlines())
+    line = f"{SIGNS[status]} {text}"
+    return line if signs else without_signs(line)
+
+
+def final_line_at(log: EventLog, run: str, seq: int, *, details: bool = False) -> str:
+    """The line of a run as it was after an event."""
+    facts = [one.fact for one in log.read(run, limit=seq)]
+    first = facts[0] if facts else None
+    if not isinstance(first, RunStarted):
+        raise StorageError(f"the log of {run} has no beginning", code="damaged")
+    return final_line(fold(stored_plan(log.blob, first.plan), facts), details=details)
+
+
+# -- what happened ---------------------------------------------------------------------------------
+
+
+def _outcome(state: State, status: str, *, details: bool) -> str:
+    finished = state.finished
+    if finished is None:
+        return _unfinished(state, status)
+    if status == "completed":
+        return _completed(state)
+    if status == "exhausted":
+        return _exhausted(state, finished)
+    if status == "failed":
+        return _failed(state, finished, details=details)
+    by = _person(state.cancel.by) if state.cancel is not None else ""
+    words = f"Stopped{f' by {by}' if by else ''}{_place(state)}"
+    return words if finished.reason == "stopped" else f"{words}: {_short(finished.reason)}"
+
+
+def _unfinished(state: State, status: str) -> str:
+    place = _place(state)
+    if status == "waiting":
+        count = len(state.gates)
+        return f"Waiting for {'a decision' if count == 1 else f'{count} decisions'}{place}"
+    if status == "paused":
+        return f"Paused{place}"
+    return f"Running{place.replace(' in ', ' ', 1)}"
+
+
+def _interrupted(state: State) -> str:
+    return f"Interrupted{_place(state)}"
+
+
+def _completed(state: State) -> str:
+    loop, made = _loop(state), iterations(state)
+    if loop is None:
+        return f"Completed{_steps(state)}"
+    if loop.each is not None:
+        return f"Completed {_count(made, 'item')}"
+    finished = state.finished
+    if finished and finished.reason == "max_iterations" and _has_failed_checks(state):
+        return f"Completed at {_limit(state)}"
+    return f"Completed in {_count(made, 'iteration')}" if made else "Completed without an iteration"
+
+
+def _has_failed_checks(state: State) -> bool:
+    return any(one.verdict not in ("pass", "approved") for one in state.judged)
+
+
+def _exhausted(state: State, finished: RunFinished) -> str:
+    if finished.reason == "max_iterations" and _loop(state) is not None:
+        return f"Stopped at {_limit(state)}"
+    capped = [one.most for one in at_cap(state).values()]
+    if finished.reason == "max_iterations" and len(state.plan.steps) == 1:
+        match capped:
+            case [int() as most]:
+                return f"Stopped at the limit of {_count(most, 'turn')}"
+            case _:
+                pass
+    words = _LIMITS.get(finished.reason, f"Stopped by a limit ({finished.reason})")
+    return f"{words}{_place(state)}"
+
+
+def _failed(state: State, finished: RunFinished, *, details: bool) -> str:
+    if finished.reason == "max_iterations" and _loop(state) is not None:
+        return f"Failed at {_limit(state)}"
+    error = finished.error
+    why = _FAILED.get(finished.reason, "")
+    if finished.reason == "rejected":
+        by = next((one.by for one in state.judged if one.verdict == "rejected"), "")
+        why = f"rejected by {_person(by) or 'a person'}"
+        said = error.detail if error is not None and details else ""
+        why += "" if not said or said.startswith("rejected by a person") else f": {_short(said)}"
+    elif error is not None and details and error.detail:
+        said = _short(error.detail, 2 * REASON_CHARS if why else REASON_CHARS)
+        why = f"{why}: {said}" if why and not said.startswith(why) else said
+    elif error is not None and not why:
+        why = error.type.replace("_", " ")
+    return f"Failed{_place(state)}{f': {why}' if why else ''}"
+
+
+def _person(name: str) -> str:
+    """A person in words: the first token belongs to nobody whose name is known."""
+    return "the first administrator" if name == FIRST_TOKEN else name
+
+
+def _limit(state: State) -> str:
+    return f"the limit of {_count(most_passes(state) or iterations(state), 'iteration')}"
+
+
+def _loop(state: State) -> Repeat | None:
+    """The loop of a run that is nothing but one loop."""
+    steps = state.plan.steps
+    action = steps[0].action if len(steps) == 1 else None
+    return action if isinstance(action, Repeat) and not action.is_one_call else None
+
+
+def _place(state: State) -> str:
+    """` in iteration 3 of 5`; for a graph, how many of its steps have ended."""
+    loop, made = _loop(state), iterations(state)
+    if loop is None:
+        steps = _steps(state)
+        return steps and f" after{steps}"
+    if loop.each is not None:
+        return f" after {_count(made, 'item')}" if made else ""
+    most = most_passes(state)
+    return f" in iteration {made}{f' of {most}' if most else ''}" if made else ""
+
+
+def _steps(state: State) -> str:
+    """` 5 of 6 steps`, or nothing for a run of one step."""
+    total = len(state.plan.steps)
+    if total < 2 or not state.started:
+        return ""
+    done = sum(one.status == "completed" for one in state.root.body.results.values())
+    if state.finished and state.finished.outcome == "completed" and done == total:
+        return f" {total} steps"
+    return f" {done} of {total} steps"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _short(text: str, chars: int = REASON_CHARS) -> str:
+    lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+    first = lines[0] if lines else ""
+    return first if len(first) <= chars else f"{first[: chars - 1].rstrip()}…"
+
+
+# -- figures ---------------------------------------------------------------------------------------
+
+
+def _elapsed(state: State, now_ms: int | None) -> str:
+    if state.started is None:
+        return ""
+    silent_ms = max(0, now_ms - state.now) if now_ms and status_of(state) == "running" else 0
+    return elapsed(state.elapsed_ms + silent_ms)
+
+
+def elapsed(ms: int) -> str:
+    """A length of time: `0.4 s`, `20 s`, `5 min 20 s`, `2 h 5 min`."""
+    seconds = max(0, ms) / 1_000
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    total = round(seconds)
+    if total < 60:
+        return f"{total} s"
+    minutes, rest = divmod(total, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def cost(usage: Usage) -> str:
+    """What was spent: `$0.89`, `$0.40 + unknown` or `cost unknown`; nothing for no usage."""
+    spent = money(usage.usd)
+    if usage.unpriced:
+        return f"{spent} + unknown" if usage.usd else "cost unknown"
+    used = usage.usd or usage.input_tokens or usage.output_tokens
+    return spent if used else ""
+
+
+def _changes(state: State) -> str:
+    """The files that differ between the first and the newest snapshot of the workspace."""
+    if state.snapshot is None:
+        return ""
+    total, unknown = state.snapshot.total, has_unrecorded(state)
+    words = "" if unknown else "no files changed"
+    if total.files:
+        words = (
+            f"{_count(total.files, 'file')} changed (+{total.insertions:,} \N{MINUS SIGN}"
+            f"{total.deletions:,})"
+        )
+    if not unknown or (state.finished is None and not state.snapshots.problem):
+        return words
+    newest, since = state.newest, state.snapshots.failed_since
+    where = f"changes of iteration {newest.iteration}" if newest else "later changes"
+    if newest and 0 < since < newest.iteration:
+        where = f"changes since iteration {since}"
+    return f"{words}, {where} were not recorded" if words else f"{where} were not recorded"
+
+
+def _checks(state: State, status: str) -> list[str]:
+    """The newest verdicts: of a completed run those that passed, else those that did not. Verdicts
+    about an earlier iteration than the last one are named as such: the files have changed since.
+    """
+    loop = _loop(state)
+    if loop is None:
+        return []
+    judged = [one for one in state.judged if one.verdict != "rejected"]  # the outcome says so
+    notes = [one for one in judged if (one.verdict == "pass") == (status == "completed")] or judged
+    found = leaves(loop.until)
+    earlier = _earlier(state)
+    phrases = dict.fromkeys(_phrase(found, note, code=not earlier) for note in notes)
+    shown = list(phrases)[:MOST_CHECKS]
+    more = len(phrases) - len(shown)
+    shown += [f"{more} more check{'' if more == 1 else 's'}"] if more else []
+    return [earlier.format(", ".join(shown))] if earlier and shown else shown
+
+
+def _earlier(state: State) -> str:
+    """How verdicts are introduced that are not about the last iteration; empty where they are."""
+    judged, newest = state.judged_in, state.newest
+    if judged is None or newest is None or judged is newest:
+        return ""
+    where = f"iteration {judged.iteration}" if judged.number >= 0 else "before the first iteration"
+    if judged.parent is not newest.parent and judged.number >= 0:
+        where = "before the restart"
+    words = f"{where}: {{}}"
+    if state.finished is None:
+        return words
+    return f"not checked in iteration {newest.iteration} ({words})"
+
+
+def _phrase(found: tuple[object, ...], note: CheckNote, *, code: bool) -> str:
+    leaf = found[note.index] if note.index < len(found) and note.check != "person" else None
+    exit_code = note.code if code else None
+    if note.check == PROTECT:
+        return protect_words(note.verdict, text_of(note.evidence))
+    return check_phrase(leaf, note.check, note.verdict, code=exit_code, by=note.by)
+
+
+Read = Callable[[Text | None], str]
+
+
+def asked_call(gate: GateState, read: Read) -> dict[str, JsonValue] | None:
+    """The tool call that an open gate asks about; None for every other gate. `reason` is what the
+    model itself says about the call, where it does.
+    """
+    body = gate.owner.body
+    if gate.call is None or not isinstance(body, CycleBody) or body.turn is None:
+        return None
+    note = body.turn.calls[gate.call - 1]
+    arguments: JsonValue = msgspec.json.decode(read(note.arguments))
+    reason = arguments.get("reason") if isinstance(arguments, dict) else None
+    return {
+        "id": note.id,
+        "tool": note.tool,
+        "arguments": arguments,
+        "held": note.held,
+        "reason": reason if isinstance(reason, str) else None,
+    }
+
+
+def gate_view(gate: GateState, read: Read) -> dict[str, JsonValue]:
+    """An open gate as one object."""
+    shown: dict[str, JsonValue] = {
+        "id": gate.gate,
+        "path": gate.path,
+        "message": gate.message,
+        "digest": gate.digest,
+    }
+    call = asked_call(gate, read)
+    if gate.snapshot is not None:
+        shown["snapshot"] = snapshot_json(gate.snapshot)
+    return {**shown, **({"call": call} if call else {}), **exposure(gate.message, call)}
+
+
+ReadText = Callable[[Text | None], str]
+EVIDENCE_CHARS = 2_000
+
+
+def summary(state: State, read: ReadText) -> dict[str, JsonValue]:
+    """The run as its facts tell it."""
+    finished = state.finished
+    steps: dict[str, JsonValue] = {
+        step.id: _step(state, step.id, read) for step in state.plan.steps
+    }
+    return {
+        "run": state.run,
+        "status": status_of(state),
+        "summary": final_line(state),
+        "reason": finished.reason if finished else _waiting_reason(state),
+        "output": read(finished.output) if finished else _last_output(state, read),
+        "result": _json(finished.result if finished else None, read),
+        "iterations": iterations(state),
+        "steps": steps,
+        "usage": run_usage_item(state),
+        "uncovered": list(state.plan.uncovered),
+        "labels": list(state.labels),
+        "gates": [gate_view(gate, read) for gate in state.gates.values()],
+        "checks": [_check(note, read) for note in state.judged],
+        "error": _error(finished.error if finished else None),
+    }
+
+
+def _check(note: CheckNote, read: ReadText) -> dict[str, JsonValue]:
+    """A check of the newest iteration: its kind, its verdict, and the end of its evidence."""
+    evidence = read(note.evidence)[-EVIDENCE_CHARS:]
+    return {"check": note.check, "verdict": note.verdict, "evidence": evidence}
+
+
+def _step(state: State, name: str, read: ReadText) -> dict[str, JsonValue]:
+    body = state.root.body if state.started else None
+    ended = body.results.get(name) if body else None
+    if ended is not None:
+        return _ended(ended, read)
+    owner = body.active.get(name) if body else None
+    return {
+        "status": "running" if owner is not None else "pending",
+        "reason": "",
+        "output": _active_output(owner, read),
+        "result": None,
+        "iterations": _passes(owner),
+        "error": None,
+    }
+
+
+def _ended(ended: Result, read: ReadText) -> dict[str, JsonValue]:
+    return {
+        "status": ended.status,
+        "reason": ended.reason,
+        "output": read(ended.output),
+        "result": _json(ended.result, read),
+        "iterations": ended.iterations,
+        "error": _error(ended.error),
+    }
+
+
+def _passes(owner: StepOwner | None) -> int:
+    return passes_made(owner.body) if owner is not None else 0
+
+
+def _active_output(owner: StepOwner | None, read: ReadText) -> str:
+    if owner is None or not isinstance(owner.body, RepeatBody):
+        return ""
+    for inside in owner.body.active.values():
+        answer = getattr(inside.body, "answer", None)
+        if answer is not None:
+            return seen_text(inside, read(answer.output))
+    return read(owner.body.last.output) if owner.body.last else ""
+
+
+def seen_text(owner: Owner, text: str) -> str:
+    """What people see of what was said at a place: words for its loop alone are left out."""
+    inside = enclosing_pass(owner)
+    word = hidden_word(inside) if inside is not None else None
+    return text if word is None else without_signal(text, word)
+
+
+def _last_output(state: State, read: ReadText) -> str:
+    for owner in state.root.body.active.values() if state.started else ():
+        text = _active_output(owner, read)
+        if text:
+            return text
+    return ""
+
+
+def _waiting_reason(state: State) -> str:
+    return "gate" if state.gates else ""
+
+
+def _json(text: Text | None, read: ReadText) -> JsonValue:
+    if text is None:
+        return None
+    value: JsonValue = msgspec.json.decode(read(text))
+    return value
+
+
+def _error(error: Failure | None) -> JsonValue:
+    return None if error is None else {"type": error.type, "detail": error.detail}

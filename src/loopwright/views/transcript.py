@@ -1,0 +1,516 @@
+"""What agents did and said in a run: activity entries, model turns, messages, and the transcript.
+
+The transcript contains agents, checks and people in the order of the events.
+"""
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from loopwright.kernel.event_parts import (
+    ActivityNote,
+    AgentCall,
+    CallNote,
+    CommandCall,
+    ModelCall,
+    ToolCall,
+)
+from loopwright.kernel.events import (
+    AnyEvent,
+    CheckVerdict,
+    CoordinatorFinalized,
+    CoordinatorNarrated,
+    EffectActivity,
+    EffectDone,
+    EffectFailed,
+    EffectRepeated,
+    EffectRequested,
+    GateAnswered,
+    GateOpened,
+    HistoryCompressed,
+    MessageDelivered,
+    MessageDropped,
+    MessageSent,
+    RunFinished,
+    TurnTaken,
+)
+from loopwright.kernel.fold import apply
+from loopwright.kernel.frames import CycleBody, IterationOwner, has_turns
+from loopwright.kernel.state import ANY_AGENT, PERSON, State
+from loopwright.model.plan import Plan
+from loopwright.model.record import Blob, JsonValue, Text
+from loopwright.ports import NumberedEvent
+from loopwright.views.event_records import fact_on_wire, text_of
+from loopwright.views.formats import shown_evidence
+from loopwright.views.iterations import is_in_iteration, iteration_of
+from loopwright.views.status_text import check_result, decided, place_words, seen_output
+from loopwright.views.summary import ReadText, final_line
+
+TOOL_CALLS = frozenset({"tool", "command", "edit", "read", "fetch"})
+FILES_SHOWN = 20
+_MORE = re.compile(r" and \d+ more$")
+FAILED_SHOWN = 5
+DENIALS_SHOWN = 20
+STDERR_SHOWN = 5
+WARNINGS_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivityFilter:
+    """Which entries are wanted; what is not given does not matter."""
+
+    effect: str | None = None
+    iteration: int | None = None
+    attempt: int | None = None  # which try of the loop
+    kind: str | None = None
+
+    def takes_call(self, effect: str, path: str, iteration: int | None) -> bool:
+        """Whether entries of this call may be wanted."""
+        if self.effect is not None and effect != self.effect:
+            return False
+        return is_in_iteration(path, iteration, (self.iteration, self.attempt))
+
+
+ALL = ActivityFilter()
+
+
+def repeat_words(attempt: int) -> str:
+    """That a call is made again, since the process that drove the run ended during it."""
+    return (
+        f"attempt {attempt - 1} of the call was interrupted when the process of the run ended; "
+        f"the call was made again (attempt {attempt})"
+    )
+
+
+def activity_items(
+    facts: Iterable[NumberedEvent], read: ReadText | None = None, wanted: ActivityFilter = ALL
+) -> Iterator[dict[str, JsonValue]]:
+    """The entries of events, in order. With `read`, arguments and results are whole; without, as
+    far as the log itself holds them.
+    """
+    for numbered in facts:
+        if isinstance(numbered.fact, EffectActivity):
+            yield from items_of_event(fact_on_wire("", numbered), read, wanted)
+
+
+def items_of_event(
+    event: Mapping[str, JsonValue], read: ReadText | None = None, wanted: ActivityFilter = ALL
+) -> Iterator[dict[str, JsonValue]]:
+    """The same of one event as it travels."""
+    effect, path, number = str(event["effect"]), str(event["path"]), event.get("iteration")
+    iteration = number if isinstance(number, int) else None
+    entries = event.get("entries")
+    if not isinstance(entries, list) or not wanted.takes_call(effect, path, iteration):
+        return
+    for entry in entries:
+        if not isinstance(entry, dict) or wanted.kind not in (None, entry["kind"]):
+            continue
+        arguments, result = _text(entry.get("arguments")), _text(entry.get("result"))
+        yield {
+            "seq": event["seq"],
+            "number": entry["number"],
+            "effect": effect,
+            "path": path,
+            "iteration": iteration_of(path, iteration),
+            "agent": event.get("agent", ""),
+            "at": entry["at"],
+            "kind": entry["kind"],
+            "tool": entry.get("tool", ""),
+            "target": entry.get("target", ""),
+            "ok": entry.get("ok"),
+            "code": entry.get("code"),
+            "ms": entry.get("ms"),
+            "text": entry.get("text", ""),
+            "arguments": (read or text_of)(arguments),
+            "arguments_bytes": _size(arguments),
+            "result": (read or text_of)(result),
+            "result_bytes": _size(result),
+        }
+
+
+def count_dropped(
+    counts: dict[str, int], fact: EffectActivity, wanted: ActivityFilter = ALL
+) -> None:
+    """Add the entries of an event that were not stored to the counts by call."""
+    kind = wanted.kind
+    dropped = fact.dropped if kind is None else fact.dropped_by_kind.get(kind, 0)
+    if dropped and wanted.takes_call(fact.effect, fact.path, fact.iteration):
+        counts[fact.effect] = counts.get(fact.effect, 0) + dropped
+
+
+def dropped_in(event: Mapping[str, JsonValue], wanted: ActivityFilter = ALL) -> dict[str, int]:
+    """The same of one event as it travels."""
+    effect, path, number = str(event["effect"]), str(event["path"]), event.get("iteration")
+    iteration, dropped = number if isinstance(number, int) else None, event.get("dropped")
+    if not isinstance(dropped, int) or not dropped:
+        return {}
+    return {effect: dropped} if wanted.takes_call(effect, path, iteration) else {}
+
+
+def noting_dropped(
+    facts: Iterable[NumberedEvent], counts: dict[str, int], wanted: ActivityFilter = ALL
+) -> Iterator[NumberedEvent]:
+    """Hand events on and count what was not stored."""
+    for numbered in facts:
+        if isinstance(numbered.fact, EffectActivity):
+            count_dropped(counts, numbered.fact, wanted)
+        yield numbered
+
+
+def _text(value: JsonValue) -> Text:
+    return msgspec.convert(value, Blob) if isinstance(value, dict) else str(value or "")
+
+
+def _size(text: Text) -> int:
+    return text.size if isinstance(text, Blob) else len(text.encode())
+
+
+def outcome_words(item: Mapping[str, JsonValue]) -> str:
+    """How an entry ended, in one word or two: `ok`, `exit 1`, `failed`, or nothing."""
+    if item["kind"] == "denied":
+        return "denied"
+    if item["code"] not in (None, 0):
+        return f"exit {item['code']}"
+    return "" if item["ok"] is None else ("ok" if item["ok"] else "failed")
+
+
+def note_line(note: ActivityNote) -> str:
+    """An entry in one short line, for a status line."""
+    words = f"{note.tool} {note.target}".strip() or note.text
+    bad = note.kind == "denied" or note.ok is False
+    how = "denied" if note.kind == "denied" else (f"exit {note.code}" if note.code else "failed")
+    return f"{words} ({how})" if bad else words
+
+
+def notable_words(fact: EffectActivity) -> list[str]:
+    """What people are shown of activity as it happens: denied permissions, statuses and
+    warnings.
+    """
+    notable = (note for note in fact.entries if note.kind in ("denied", "status", "warning"))
+    return [warning_line(note) or note.text or note_line(note) for note in notable]
+
+
+def warning_line(note: ActivityNote) -> str:
+    """A warning about a call as a line; empty for other entries."""
+    return f"warning: {note.text}" if note.kind == "warning" else ""
+
+
+def calls_words(count: int) -> str:
+    """`12 tool calls`; nothing for none."""
+    return f"{count:,} tool call{'' if count == 1 else 's'}" if count else ""
+
+
+@dataclass(slots=True)
+class ActivityCounts:
+    """What agents did, summed up: of one iteration or of a run."""
+
+    tool_calls: int = 0
+    dropped: int = 0
+    commands: int = 0
+    failed_commands: int = 0
+    denied: int = 0
+    edited: dict[str, None] = field(default_factory=dict)  # in order of the first edit
+    failed: list[str] = field(default_factory=list)
+    denials: dict[str, None] = field(default_factory=dict)  # in words, each once
+    stderr: list[str] = field(default_factory=list)  # the last line of each call that has any
+    warnings: dict[str, None] = field(default_factory=dict)  # each once
+    last: str = ""
+
+    def take(self, fact: EffectActivity) -> None:
+        """Count one more event in."""
+        self._take_dropped(fact)
+        for note in fact.entries:
+            self.tool_calls += note.kind in TOOL_CALLS
+            self.denied += note.kind == "denied"
+            if note.kind == "edit" and note.target and note.ok is not False:
+                self.edited.update(dict.fromkeys(_MORE.sub("", note.target).split(", ")))
+            elif note.kind == "command":
+                self._take_command(note)
+            elif note.kind == "denied" and len(self.denials) < DENIALS_SHOWN:
+                self.denials[note.text or note_line(note)] = None
+            elif note.kind == "stderr" and len(self.stderr) < STDERR_SHOWN:
+                self.stderr.append(note.text)
+            elif note.kind == "warning" and len(self.warnings) < WARNINGS_SHOWN:
+                self.warnings[note.text] = None
+        shown = [note for note in fact.entries if note.kind not in ("stderr", "warning")]
+        if shown:
+            self.last = note_line(shown[-1])
+
+    def _take_dropped(self, fact: EffectActivity) -> None:
+        """Count what was not stored; an older version did not store the kinds."""
+        kinds = fact.dropped_by_kind
+        self.dropped += fact.dropped
+        others = sum(count for kind, count in kinds.items() if kind not in TOOL_CALLS)
+        self.tool_calls += fact.dropped - others
+        self.commands += kinds.get("command", 0)
+        self.denied += kinds.get("denied", 0)
+        self.failed_commands += fact.dropped_failures
+
+    def _take_command(self, note: ActivityNote) -> None:
+        self.commands += 1
+        if note.ok is False:
+            self.failed_commands += 1
+            if len(self.failed) < FAILED_SHOWN:
+                how = f"exit {note.code}" if note.code is not None else "failed"
+                self.failed.append(f"{note.target or note.tool} ({how})")
+
+    def as_dict(self) -> dict[str, JsonValue]:
+        files: list[JsonValue] = [*islice(self.edited, FILES_SHOWN)]
+        return {
+            "tool_calls": self.tool_calls,
+            "files_edited": len(self.edited),
+            "files": files,
+            "commands": self.commands,
+            "failed_commands": self.failed_commands,
+            "failed": [*self.failed],
+            "denied": self.denied,
+            "denials": [*self.denials],
+            "stderr": [*self.stderr],
+            **({"warnings": [*self.warnings]} if self.warnings else {}),
+            "dropped": self.dropped,
+        }
+
+
+def counts_words(counts: Mapping[str, JsonValue]) -> str:
+    """`12 tool calls, 3 files edited, 4 commands (1 failed)`; nothing for no activity."""
+    files, commands = int(str(counts["files_edited"])), int(str(counts["commands"]))
+    failed, denied = int(str(counts["failed_commands"])), int(str(counts["denied"]))
+    parts = [calls_words(int(str(counts["tool_calls"])))]
+    if files:
+        parts.append(f"{files:,} file{'' if files == 1 else 's'} edited")
+    if commands:
+        parts.append(
+            f"{commands:,} command{'' if commands == 1 else 's'}"
+            + (f" ({failed:,} failed)" if failed else "")
+        )
+    if denied:
+        parts.append(f"{denied:,} denied")
+    return ", ".join(part for part in parts if part)
+
+
+SAID_CHARS = 200
+CALL_ARGUMENT_CHARS = 60
+
+
+def is_turn(state: State, path: str) -> bool:
+    """Whether a place is a turn of an agent's conversation, and no pass that an author wrote."""
+    owner = state.owners.get(path)
+    return isinstance(owner, IterationOwner) and has_turns(owner.parent)
+
+
+def turn_words(state: State, fact: TurnTaken, read: ReadText) -> str:
+    """One line for a turn: its words, cut, and its calls."""
+    owner = state.owners.get(fact.path)
+    body = owner.body if owner is not None else None
+    answer = body.answer if isinstance(body, CycleBody) else None
+    said = " ".join(read(answer.output).split()) if answer is not None else ""
+    calls = ", ".join(call_words(note, read) for note in fact.calls if note.id)
+    parts = [_cut(said, SAID_CHARS), f"[{calls}]" if calls else ""]
+    return " ".join(part for part in parts if part)
+
+
+def call_words(note: CallNote, read: ReadText) -> str:
+    """A call: the tool, and the argument that tells most about it."""
+    if note.problem:
+        return f"{note.tool} (cannot be run: {_cut(note.problem, CALL_ARGUMENT_CHARS)})"
+    held = " (held)" if note.held else ""
+    return f"{note.tool}{_telling(read(note.arguments))}{held}"
+
+
+def _telling(arguments: str) -> str:
+    try:
+        value: JsonValue = msgspec.json.decode(arguments)
+    except msgspec.DecodeError:
+        return ""
+    if not isinstance(value, dict):
+        return ""
+    first = next((value[name] for name in ("path", "argv", "pattern") if name in value), None)
+    if isinstance(first, list):
+        first = " ".join(str(one) for one in first)
+    return f" {_cut(str(first), CALL_ARGUMENT_CHARS)}" if first else ""
+
+
+def compressed_words(fact: HistoryCompressed) -> str:
+    """What was done to a conversation that became too long."""
+    parts = []
+    if fact.dropped:
+        how = "summed up" if fact.summary is not None else "dropped"
+        parts.append(f"{fact.dropped} old entries {how}")
+    if fact.trimmed:
+        parts.append(f"long results of {len(fact.trimmed)} turns cut")
+    note = f" ({fact.note})" if fact.note else ""
+    return f"the conversation was made shorter: {', '.join(parts) or 'nothing to drop'}{note}"
+
+
+def _cut(text: str, most: int) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def written(fact: AnyEvent, read: ReadText) -> tuple[str, str] | None:
+    """A title and a text, or nothing for a fact that is no message."""
+    match fact:
+        case MessageSent(intent="tell"):
+            to = "" if fact.to == ANY_AGENT else f" to {fact.to}"
+            return f"message from {fact.sender or PERSON}{to}", read(fact.text)
+        case MessageDelivered(to="*"):
+            to = place_words(fact.path) or "the run"
+            return f"message {', '.join(fact.messages)} delivered to {to}", ""
+        case MessageSent():
+            what = {"cancel": "cancel", "reply": "reply"}.get(fact.intent, "message")
+            return f"{what} {fact.sender or 'somebody'} → {fact.to}", read(fact.text)
+        case MessageDropped():
+            return f"message to {fact.to} dropped ({fact.reason})", fact.detail
+        case CoordinatorNarrated():
+            return "coordinator", read(fact.text)
+        case CoordinatorFinalized():
+            return "coordinator sums up", read(fact.summary)
+        case _:
+            return None
+
+
+ARGUMENT_CHARS = 200
+STDERR_LINES = 10
+
+Kind: TypeAlias = Literal["agent", "command", "tool", "check", "person", "message", "end"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranscriptEntry:
+    """One thing that was said."""
+
+    kind: Kind
+    seq: int
+    path: str
+    iteration: int | None
+    title: str
+    text: str
+
+    def as_dict(self) -> dict[str, JsonValue]:
+        return {
+            "kind": self.kind,
+            "seq": self.seq,
+            "path": self.path,
+            "iteration": self.iteration,
+            "title": self.title,
+            "text": self.text,
+        }
+
+
+class RunTranscript:
+    """Facts in, entries out."""
+
+    def __init__(self, plan: Plan, read: ReadText) -> None:
+        self._state = State(plan)
+        self._read = read
+        self._calls: dict[str, EffectRequested] = {}
+        self._activity: dict[str, ActivityCounts] = {}
+
+    def take(self, numbered: NumberedEvent) -> TranscriptEntry | None:
+        """Fold the next fact; the entry it makes, if it says something."""
+        fact = numbered.fact
+        said = self._said(fact)
+        apply(self._state, fact)
+        self._state.agenda.clear()
+        if isinstance(fact, RunFinished):
+            said = ("end", final_line(self._state), fact.error.detail if fact.error else "")
+        if said is None:
+            return None
+        kind, title, text = said
+        return TranscriptEntry(
+            kind=kind,
+            seq=numbered.seq,
+            path=getattr(fact, "path", ""),
+            iteration=getattr(fact, "iteration", None),
+            title=title,
+            text=text,
+        )
+
+    def _said(self, fact: AnyEvent) -> tuple[Kind, str, str] | None:
+        match fact:
+            case EffectRequested():
+                self._calls[fact.effect] = fact
+                return None
+            case EffectActivity():
+                self._activity.setdefault(fact.effect, ActivityCounts()).take(fact)
+                return self._reported(fact)
+            case EffectRepeated():
+                return self._repeated(fact)
+            case EffectDone() | EffectFailed():
+                return self._answered(fact)
+            case CheckVerdict() if is_turn(self._state, fact.path):
+                return None
+            case CheckVerdict():
+                text = shown_evidence(fact.check, self._read(fact.evidence))
+                return "check", check_result(self._state, fact), text
+            case HistoryCompressed():
+                return "message", "conversation", compressed_words(fact)
+            case GateOpened():
+                about = f"\n{self._read(fact.output)}" if fact.call is not None else ""
+                return "person", f"asked ({fact.gate})", f"{fact.message}{about}"
+            case GateAnswered():
+                return "person", f"{decided(fact)} by {fact.by or 'somebody'}", fact.text
+            case _:
+                told = written(fact, self._read)
+                return None if told is None else ("message", *told)
+
+    def _repeated(self, fact: EffectRepeated) -> tuple[Kind, str, str] | None:
+        """Before the event is applied: it is one more attempt."""
+        pending = self._state.pending.get(fact.effect)
+        if pending is None:
+            return None
+        agent = getattr(pending.call, "agent", "")
+        return "agent", f"agent {agent}: interrupted", repeat_words(pending.repeats + 2)
+
+    def _reported(self, fact: EffectActivity) -> tuple[Kind, str, str] | None:
+        """What people should see of activity: denied permissions with what allows them,
+        warnings, and the end of standard error.
+        """
+        texts = {
+            "permission denied": [
+                note.text or note_line(note) for note in fact.entries if note.kind == "denied"
+            ],
+            "warning": [note.text for note in fact.entries if note.kind == "warning"],
+            "standard error": [
+                self._last_lines(note) for note in fact.entries if note.kind == "stderr"
+            ],
+        }
+        titles = [title for title, found in texts.items() if found]
+        if not titles:
+            return None
+        asked = self._calls.get(fact.effect)
+        agent = getattr(asked.call, "agent", "") if asked is not None else ""
+        text = "\n".join(line for title in titles for line in texts[title])
+        return "agent", f"agent {agent}: {', '.join(titles)}", text
+
+    def _last_lines(self, note: ActivityNote) -> str:
+        lines = self._read(note.result).splitlines()
+        more = len(lines) - STDERR_LINES
+        left_out = [f"({more} lines before; `logs --tools --json` has them)"] if more > 0 else []
+        return "\n".join([*left_out, *lines[-STDERR_LINES:]])
+
+    def _answered(
+        self, fact: EffectDone | EffectFailed
+    ) -> tuple[Literal["agent", "command", "tool"], str, str] | None:
+        asked = self._calls.pop(fact.effect, None)
+        did = self._activity.pop(fact.effect, ActivityCounts())
+        output = seen_output(self._state, fact, self._read)
+        problem = fact.error if isinstance(fact, EffectFailed) else None
+        if problem is not None:
+            output = "\n".join(text for text in (output, problem.detail) if text)
+        failed = f" failed ({problem.type})" if problem else ""
+        match asked.call if asked else None:
+            case AgentCall(agent=agent) | ModelCall(agent=agent):
+                words = counts_words(did.as_dict())
+                return "agent", f"agent {agent}{failed}{f', {words}' if words else ''}", output
+            case ToolCall(tool=tool, arguments=arguments):
+                return "tool", f"{tool} {self._read(arguments)[:ARGUMENT_CHARS]}{failed}", output
+            case CommandCall(argv=argv) if "/check" not in fact.effect:
+                return "command", f"{shlex.join(argv)}{failed}", output
+            case _:
+                return None

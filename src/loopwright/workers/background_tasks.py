@@ -1,0 +1,104 @@
+"""Background tasks that survive errors, and the server's log.
+
+The log has one JSON object per line on stderr, with secrets removed.
+"""
+
+import json
+import logging
+import re
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from loopwright.errors import StorageError
+from loopwright.kernel.event_parts import MASK, mask_text
+from loopwright.views.event_records import timestamp
+
+NAME = "loopwright.server"
+LOWER = "uvicorn.error"  # what speaks HTTP below us: requests that are none
+LOWEST = "asyncio"
+WRONG = logging.WARNING
+SELDOM_S = 10.0
+_OWN = re.compile(r"lwt_[0-9a-f]+_[\w-]+")
+_FIELDS = ("request", "method", "path", "status", "ms", "who")
+
+
+class JsonLogFormatter(logging.Formatter):
+    """A record as one line; whatever looks like a secret is masked here, at the last moment."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        told: dict[str, object] = {
+            "at": timestamp(int(record.created * 1_000)),
+            "level": record.levelname.lower(),
+            "message": redacted(record.getMessage()),
+        }
+        for name in _FIELDS:
+            value = record.__dict__.get(name)
+            if value is not None:
+                told[name] = redacted(value) if isinstance(value, str) else value
+        if record.exc_info:
+            told["trace"] = redacted(self.formatException(record.exc_info))
+        return json.dumps(told)
+
+
+class Seldom(logging.Filter):
+    """What is below us says the same thing thousands of times in a second; once in a while will
+    do.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: tuple[str, float] = ("", 0.0)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.name == NAME:
+            return True
+        last, at = self._said
+        if last == record.getMessage() and 0 <= record.created - at < SELDOM_S:
+            return False
+        self._said = (record.getMessage(), record.created)
+        return True
+
+
+def redacted(text: str) -> str:
+    return mask_text(_OWN.sub(MASK, text))
+
+
+def log_to(stream: TextIO | None = None, *, requests: bool) -> None:
+    """Send the log of the server to a stream: what is wrong, and with `requests` every request."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonLogFormatter())
+    handler.addFilter(Seldom())
+    own = logging.INFO if requests else WRONG
+    for name, level in ((NAME, own), (LOWER, WRONG), (LOWEST, WRONG)):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.propagate = False
+        logger.setLevel(level)
+
+
+_LOG = logging.getLogger(NAME)
+QUIET_SECONDS = 60.0
+
+
+class BackgroundTask:
+    """Rounds of such work. A disk that fails may come back, and has its own ways to be seen;
+    anything else is a defect: it is logged, not by every round, and the next one is made.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._quiet_until = 0.0
+
+    @contextmanager
+    def round(self) -> Iterator[None]:
+        try:
+            yield
+        except StorageError:
+            return
+        except Exception:
+            if time.monotonic() >= self._quiet_until:
+                self._quiet_until = time.monotonic() + QUIET_SECONDS
+                _LOG.exception("%s failed; it goes on", self._what)

@@ -1,0 +1,227 @@
+"""Notifications: what people should know about their runs, stored until they have read it.
+
+They are computed from events. The id of a notification follows from its event, and it is
+written in one transaction with the number of the last event considered: each event gives a
+notification at most once, whatever happens to the server. If its person was not connected, it
+is sent on return.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from loopwright.errors import LoopwrightError, NotFound
+from loopwright.model.record import JsonValue
+from loopwright.ports import NOTICE, Card, Cards, Clock, EventLog
+from loopwright.views.event_records import timestamp
+
+SEEN = "notice-seen"
+CURSOR = "(cursor)"
+KEPT_MS = 30 * 86_400_000
+MOST = 10_000
+AT_ONCE = 200
+SAVE_MS = 10_000
+_LATEST = 10**13  # milliseconds; so the newest comes first in the order of keys
+_HIGHEST = 10**9
+
+Level: TypeAlias = Literal["info", "action_required", "critical", "error"]
+
+
+class StoredNotification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something that happened, for the person whose run it is. `name` is how the system that a run
+    comes from calls it; `data` is what is sent over sockets.
+    """
+
+    id: str
+    kind: str
+    level: Level
+    title: str
+    run: str
+    seq: int
+    at: int
+    to: str
+    session: str = ""
+    actions: list[str] = []
+    data: dict[str, JsonValue] = {}
+    told: bool = False
+    read_by: list[str] = []
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """Up to where the log was looked at, and when that began: what is older is nobody's news."""
+
+    place: int
+    since: int
+
+
+def notice_id(run: str, at: int, seq: int, part: int = 0) -> str:
+    """The id of what a fact has to say, in the order of keys newest first. `part` tells apart what
+    one fact says, from 0. Where the run begins in it is known to whoever forgets runs.
+    """
+    return f"ntf_{_LATEST - at:013d}_{_HIGHEST - seq:09d}{9 - part}_{run}"
+
+
+Tell: TypeAlias = Callable[[str, int], list[StoredNotification]]
+"""The notices of a run from the fact after this number on; NotFound when it is gone."""
+
+
+class Notices:
+    """The notices of a home."""
+
+    def __init__(self, log: EventLog, cards: Cards, clock: Clock) -> None:
+        self._log = log
+        self._cards = cards
+        self._clock = clock
+        self._cursor: Cursor | None = None
+        self._saved_at = 0
+
+    # -- noticing --------------------------------------------------------------------------------
+
+    def moved(self) -> list[str]:
+        """The runs that were written to since the last time; the first time is now."""
+        cursor = self._cursor or self._stored()
+        runs, place = self._log.nudges(cursor.place)
+        self._cursor = Cursor(place, cursor.since)
+        return runs
+
+    def _stored(self) -> Cursor:
+        card = self._cards.card(SEEN, CURSOR)
+        if card is not None:
+            return msgspec.json.decode(card.body, type=Cursor)
+        _, place = self._log.nudges(0)
+        first = Cursor(place, self._clock.now_ms())
+        self._cards.change([(_cursor_card(first), 0)])
+        return first
+
+    def notice(self, runs: Iterable[str], tell: Tell) -> list[StoredNotification]:
+        """Write down what is new in these runs, each thing once."""
+        made: list[StoredNotification] = []
+        puts: list[tuple[Card, int | None]] = []
+        drops: list[tuple[str, str]] = []
+        assert self._cursor is not None, "first is looked at what has moved"
+        for run in runs:
+            try:
+                found = [one for one in tell(run, self._seen(run)) if one.at >= self._cursor.since]
+            except NotFound:
+                drops.append((SEEN, run))
+                continue
+            except LoopwrightError:  # it is damaged: nothing can be said about it
+                continue
+            if found:
+                made += found
+                last = str(found[-1].seq).encode()
+                puts.append((Card(kind=SEEN, key=run, body=last), None))
+        puts += [(notice_card(one), None) for one in made]
+        if made or drops or self._clock.now_ms() - self._saved_at > SAVE_MS:
+            puts.append((_cursor_card(self._cursor), None))
+            self._cards.change(puts, drops)
+            self._saved_at = self._clock.now_ms()
+        return made
+
+    def _seen(self, run: str) -> int:
+        card = self._cards.card(SEEN, run)
+        return 0 if card is None else int(card.body)
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def page(
+        self,
+        after: str,
+        limit: int,
+        fits: Callable[[StoredNotification], bool],
+        *,
+        owner: str | None = None,
+    ) -> list[StoredNotification]:
+        """Notices from the one after `after` on, newest first, and one more than are asked for."""
+        found: list[StoredNotification] = []
+        while len(found) <= limit:
+            cards = self._cards.cards(NOTICE, owner=owner, after=after, limit=AT_ONCE)
+            found += [one for card in cards if fits(one := _decoded(card))]
+            if len(cards) < AT_ONCE:
+                break
+            after = cards[-1].key
+        return found[: limit + 1]
+
+    def waits(self, one: StoredNotification) -> bool:
+        """Whether it asks for something that nobody has answered yet."""
+        gate = gate_of(one)
+        return gate is not None and any(gate == left.gate for left in self._log.gates(one.run))
+
+    def item(self, one: StoredNotification, who: str) -> dict[str, JsonValue]:
+        """A notice as programs read it, for somebody."""
+        return {
+            "id": one.id,
+            "kind": one.kind,
+            "level": one.level,
+            "title": one.title,
+            "run": one.run,
+            "seq": one.seq,
+            "at": timestamp(one.at),
+            "to": one.to,
+            "session": one.session or None,
+            "actions": list(one.actions),
+            "waiting": self.waits(one),
+            "read": who in one.read_by,
+            "data": dict(one.data),
+        }
+
+    def read(self, names: Iterable[str], who: str) -> int:
+        """Somebody has read these; how many were new to them. NotFound for what there is not."""
+        changed: list[StoredNotification] = []
+        for name in dict.fromkeys(names):
+            card = self._cards.card(NOTICE, name)
+            if card is None:
+                raise NotFound(f"there is no notification {name[:80]!a}")
+            one = _decoded(card)
+            if who not in one.read_by:
+                changed.append(msgspec.structs.replace(one, read_by=[*one.read_by, who]))
+        self._keep(changed)
+        return len(changed)
+
+    def read_up_to(self, name: str, who: str) -> int:
+        """Somebody has read this one and all that are older."""
+        first = self.read([name], who)
+        older = [one.id for one in self.page(name, MOST, lambda one: who not in one.read_by)]
+        return first + self.read(older, who)
+
+    # -- sending ---------------------------------------------------------------------------------
+
+    def untold(self, who: str, limit: int) -> list[StoredNotification]:
+        """What nobody has sent to somebody yet, oldest first; of too many the newest."""
+        found = self.page("", limit, lambda one: not one.told, owner=who)[:limit]
+        return found[::-1]
+
+    def are_told(self, notices: Iterable[StoredNotification]) -> None:
+        self._keep([msgspec.structs.replace(one, told=True) for one in notices])
+
+    def _keep(self, notices: list[StoredNotification]) -> None:
+        if notices:
+            self._cards.change([(notice_card(one), None) for one in notices])
+
+    def forget_old(self) -> int:
+        """Let go of what was kept for long enough."""
+        old = self._cards.cards(NOTICE, due_by=self._clock.now_ms(), limit=1_000)
+        if old:
+            self._cards.change(drops=[(card.kind, card.key) for card in old])
+        return len(old)
+
+
+def notice_card(notice: StoredNotification) -> Card:
+    """A notice as it is kept."""
+    body = msgspec.json.encode(notice)
+    due = notice.at + KEPT_MS
+    return Card(kind=NOTICE, key=notice.id, body=body, owner=notice.to, due=due)
+
+
+def gate_of(one: StoredNotification) -> JsonValue:
+    """The gate that a notice asks about; assistants call it the id of their loop."""
+    return one.data.get("gate", one.data.get("loopId"))
+
+
+def _decoded(card: Card) -> StoredNotification:
+    return msgspec.json.decode(card.body, type=StoredNotification)
+
+
+def _cursor_card(cursor: Cursor) -> Card:
+    return Card(kind=SEEN, key=CURSOR, body=msgspec.json.encode(cursor))

@@ -1,0 +1,303 @@
+"""Notifiers of the settings (Slack format, commands, webhooks), and links that answer one gate.
+
+A link is for a person without an account: a 256-bit code, stored as a hash, valid for a day and
+for one answer. Opening the link decides nothing, because programs open links too.
+"""
+
+import base64
+import contextlib
+import hashlib
+import hmac
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from loopwright.errors import Conflict, LoopwrightError, NotAllowed, NotFound, VersionConflict
+from loopwright.kernel.events import GateOpened
+from loopwright.model.actions import Decision
+from loopwright.operations.outgoing_requests import Resolve, check_url, is_public
+from loopwright.operations.runs import Service
+from loopwright.operations.settings import Settings
+from loopwright.operations.settings_files import Notifier
+from loopwright.ports import Card, Cards, Clock, EventLog
+from loopwright.workers.webhooks import Delivery, Hook, Send
+
+COMMAND_SECONDS = 15.0
+PASSED = ("PATH", "HOME", "LANG", "TZ")
+PREFIX = "notify:"
+
+Message = Mapping[str, object]
+
+
+def slack_text(message: Message, name: str, link: str | None) -> bytes:
+    """A message as a channel takes it; nothing in it is markup."""
+    data = message["data"]
+    assert isinstance(data, dict)
+    where = f"{name} ({data['run']})"
+    if message["type"] == "gate.opened":
+        text = f"{where} waits for a person at {data['path']}: `loopwright show {data['run']}`"
+    else:
+        ended = data.get("summary") or f"has ended: {data['outcome']} ({data['reason']})"
+        text = f"{where} {ended}"
+    told = _plain(text) + (f"\nDecide: {link}" if link else "")
+    return msgspec.json.encode({"text": told})
+
+
+def _plain(text: str) -> str:
+    for sign, instead in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
+        text = text.replace(sign, instead)
+    return " ".join(text.split())
+
+
+def command_body(message: Message, name: str, link: str | None) -> bytes:
+    return msgspec.json.encode({**message, "name": name, "link": link}) + b"\n"
+
+
+class RunningCommands:
+    """The commands that run just now; when the server ends, they end with it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._groups: set[int] = set()
+        self._over = False
+
+    def add(self, group: int) -> None:
+        with self._lock:
+            self._groups.add(group)
+            if self._over:
+                _kill(group)
+
+    def remove(self, group: int) -> None:
+        with self._lock:
+            self._groups.discard(group)
+
+    def end(self) -> None:
+        with self._lock:
+            self._over = True
+            for group in self._groups:
+                _kill(group)
+
+
+def _kill(group: int) -> None:
+    """A program, and whatever it has started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def run_command(
+    notifier: Notifier, body: bytes, home: Path, running: RunningCommands | None = None
+) -> bool:
+    """Start a command with a message on its stdin; whether it ended well, in time."""
+    running = running or RunningCommands()
+    env = {name: os.environ[name] for name in PASSED if name in os.environ}
+    try:
+        process = subprocess.Popen(
+            list(notifier.command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=home,
+            env=env,
+            start_new_session=True,
+        )
+    except OSError:
+        return False
+    running.add(process.pid)
+    try:
+        process.communicate(body, timeout=COMMAND_SECONDS)
+        return process.returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
+    finally:
+        running.remove(process.pid)
+        _kill(process.pid)
+        process.wait()
+
+
+LINK = "gate-link"
+SECRET = ("secret", "gate-links")
+LIFE_MS = 86_400_000
+KEEP_MS = 7 * 86_400_000  # how long a link that is over says so
+
+
+class GateLink(msgspec.Struct, frozen=True, kw_only=True):
+    """A link as it is kept."""
+
+    gate: str
+    run: str
+    digest: str
+    sent_to: str
+    expires_at: int
+    used_at: int | None = None
+
+
+class LinkOver(LoopwrightError):
+    """A link that had its time."""
+
+    code = "link-expired"
+
+
+class GateLinks:
+    """The links of a home."""
+
+    def __init__(self, cards: Cards, clock: Clock) -> None:
+        self._cards = cards
+        self._clock = clock
+
+    def code_for(self, delivery: str) -> str:
+        """The code of the link in a message: made again whenever the message is sent, so that it
+        is kept nowhere.
+        """
+        digest = hmac.new(self._secret(), delivery.encode(), hashlib.sha256).digest()
+        return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+    def card_for(self, delivery: str, run: str, opened: GateOpened, sent_to: str) -> Card:
+        """A new link, to be written together with its message."""
+        until = self._clock.now_ms() + LIFE_MS
+        link = GateLink(
+            gate=opened.gate, run=run, digest=opened.digest, sent_to=sent_to, expires_at=until
+        )
+        key = _hashed(self.code_for(delivery))
+        return Card(kind=LINK, key=key, body=msgspec.json.encode(link), due=until + KEEP_MS)
+
+    def look(self, code: str) -> GateLink:
+        """A link that still counts; Conflict when it was used, LinkOver when its time is over."""
+        card = self._cards.card(LINK, _hashed(code))
+        if card is None:
+            raise NotFound("there is no such link", hint="`loopwright inbox` lists what waits")
+        link = msgspec.json.decode(card.body, type=GateLink)
+        if link.used_at is not None:
+            raise Conflict("this link was used already", code="link-used")
+        if link.expires_at <= self._clock.now_ms():
+            raise LinkOver("this link is too old", hint="`loopwright inbox` lists what waits")
+        return link
+
+    async def answer(self, service: Service, code: str, decision: Decision, text: str) -> str:
+        """Answer the gate of a link; the run. The gate takes one answer, so the link does too."""
+        link = self.look(code)
+        if service.four_eyes and decision == "approve":  # it was sent before that was asked for
+            raise NotAllowed(
+                "nobody knows who follows a link, and here somebody else has to approve",
+                code="self-approval",
+                hint="sign in; the setting is four_eyes",
+            )
+        by = f"link:{link.sent_to}"
+        run = await service.answer(link.gate, decision, text=text, by=by, digest=link.digest)
+        used = msgspec.structs.replace(link, used_at=self._clock.now_ms())
+        due = link.expires_at + KEEP_MS
+        card = Card(kind=LINK, key=_hashed(code), body=msgspec.json.encode(used), due=due)
+        self._cards.change([(card, None)])
+        return run
+
+    def forget_old(self) -> None:
+        due = self._cards.cards(LINK, due_by=self._clock.now_ms(), limit=1_000)
+        if due:
+            self._cards.change(drops=[(LINK, card.key) for card in due])
+
+    def _secret(self) -> bytes:
+        kind, key = SECRET
+        if self._cards.card(kind, key) is None:
+            made = Card(kind=kind, key=key, body=secrets.token_bytes(32))
+            with contextlib.suppress(VersionConflict):  # another process may be first
+                self._cards.change([(made, 0)])
+        card = self._cards.card(kind, key)
+        assert card is not None, "it was just made"
+        return card.body
+
+
+def _hashed(code: str) -> str:
+    return hashlib.sha256(code.encode(errors="surrogatepass")).hexdigest()
+
+
+SINCE = "notify-since"
+WELL = 200
+
+
+def idle_channels(settings: Settings) -> list[str]:
+    """Notifiers that would tell nobody, in words; what takes a name server to know is not asked."""
+    told = ((name, _trouble(one, settings.home)) for name, one in settings.notify.items())
+    return [f"[notify.{name}] tells nobody: {why}" for name, why in told if why]
+
+
+def _trouble(notifier: Notifier, home: Path) -> str:
+    if notifier.command:
+        program = notifier.command[0]
+        found = shutil.which(str(home / program) if "/" in program else program)
+        return "" if found else f"{program} is no program that can be started"
+    address = notifier.address()
+    if not address:
+        return f"the variable {notifier.slack_env} is not set"
+    host = urlsplit(address).hostname or ""
+    near = host == "localhost" or (host[:1].isdigit() and not is_public(host))
+    if near and not notifier.allow_private:
+        return "its address is near; say allow_private = true if it is meant"
+    return ""
+
+
+class SettingsChannels:
+    """The notifiers of a home."""
+
+    def __init__(
+        self, settings: Settings, *, log: EventLog, cards: Cards, clock: Clock, base: str
+    ) -> None:
+        self._notifiers = {f"{PREFIX}{name}": one for name, one in settings.notify.items()}
+        self._log, self._home, self._base = log, settings.home, base.rstrip("/")
+        self.links = GateLinks(cards, clock)
+        self._running = RunningCommands()
+        self._with_links = settings.four_eyes == "off"  # nobody knows who follows a link
+        self._hooks = [_hook(name, one, cards, clock) for name, one in self._notifiers.items()]
+
+    @property
+    def hooks(self) -> list[Hook]:
+        return self._hooks
+
+    def links_of(
+        self, hook: str, delivery: str, run: str, opened: GateOpened
+    ) -> list[tuple[Card, int | None]]:
+        if not self._has_link(hook):
+            return []
+        return [(self.links.card_for(delivery, run, opened, hook), None)]
+
+    def send(self, hook: str, delivery: Delivery, send: Send, resolved: Resolve) -> int:
+        notifier = self._notifiers[hook]
+        message = msgspec.json.decode(delivery.body)
+        link = None
+        if message["type"] == "gate.opened" and self._has_link(hook):
+            link = f"{self._base}/decide#{self.links.code_for(delivery.id)}"
+        name = self._name(message["data"]["run"])
+        if notifier.command:
+            body = command_body(message, name, link)
+            return WELL if run_command(notifier, body, self._home, self._running) else 0
+        target = check_url(notifier.address(), resolved, private=notifier.allow_private)
+        headers = {"content-type": "application/json"}
+        return send(target, headers, slack_text(message, name, link))
+
+    def end(self) -> None:
+        self._running.end()
+
+    def _has_link(self, hook: str) -> bool:
+        notifier = self._notifiers.get(hook)
+        return self._with_links and notifier is not None and notifier.links
+
+    def _name(self, run: str) -> str:
+        try:
+            return self._log.row(run).headline.name
+        except LoopwrightError:  # forgotten meanwhile
+            return run
+
+
+def _hook(name: str, notifier: Notifier, cards: Cards, clock: Clock) -> Hook:
+    """A notifier is told what happens from the first time on that it stands in the settings."""
+    card = cards.card(SINCE, name)
+    since = int(card.body) if card is not None else clock.now_ms()
+    if card is None:
+        cards.change([(Card(kind=SINCE, key=name, body=str(since).encode()), None)])
+    return Hook(id=name, url="", secret="", kinds=list(notifier.kinds), created_at=since)

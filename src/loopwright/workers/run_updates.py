@@ -1,0 +1,281 @@
+"""Updates of runs for a server: a feed that wakes readers of new events, and a cache of run views.
+
+Events are never queued for a client. A woken reader reads the log from its own position, so a
+slow client delays only itself and nothing is lost or repeated. The end of each log is recorded
+when it is written, so the disk is read once for any number of followers.
+
+A cached view is always the fold of the events up to its number. A long run is followed while it
+is under way, and its last view is stored: folding a million events takes half a minute. Runs
+that other processes changed before the server started are folded when the server is idle.
+"""
+
+import asyncio
+import contextlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
+
+from loopwright import __version__
+from loopwright.errors import LoopwrightError
+from loopwright.model.record import JsonValue
+from loopwright.operations.response_types import RunSnapshot
+from loopwright.operations.run_lists import RunListFigures, detail, item, run_figures
+from loopwright.operations.runs import Service, row_ended
+from loopwright.ports import PICTURE, Card, Cards, EventLog, RunRow
+from loopwright.views.run_view import RunView
+from loopwright.workers.background_tasks import BackgroundTask
+
+POLL_S = 0.2
+MOST_KNOWN = 10_000
+
+
+class EventFeed:
+    """One for a server. Made and used in the thread of its event loop."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self._waiting: dict[str, dict[asyncio.Future[bool], int]] = {}  # what each has seen
+        self._versions: dict[str, int] = {}
+        self._hearing: list[Callable[[str], None]] = []
+        self._cursor = 0
+        self._end = log.subscribe(self._written)
+        self.closed = False
+
+    def version(self, run: str) -> int:
+        """The number of the newest fact of a run; what others wrote counts when it is noticed."""
+        known = self._versions.get(run)
+        if known is None:
+            if len(self._versions) >= MOST_KNOWN:
+                self._versions.clear()
+            known = self._versions[run] = self._log.version(run)
+        return known
+
+    async def moved(self, run: str, after: int, seconds: float) -> bool:
+        """Wait until a run has a fact with a number above `after`; False when time was up first."""
+        loop = asyncio.get_running_loop()
+        woken: asyncio.Future[bool] = loop.create_future()
+        self._waiting.setdefault(run, {})[woken] = after
+        # Not `wait_for`: a task for each of thousands of waits a second is what that would cost.
+        late = loop.call_later(seconds, _time_is_up, woken)
+        try:
+            if self.closed or self.version(run) > after:
+                return not self.closed
+            if not await woken:
+                self._versions.pop(run, None)  # it may be gone
+                return False
+            return not self.closed
+        finally:
+            late.cancel()
+            del self._waiting[run][woken]
+            if not self._waiting[run]:
+                del self._waiting[run]
+
+    def hear(self, listener: Callable[[str], None]) -> Callable[[], None]:
+        """Call `listener(run)` whenever a run was written to; the answer ends it."""
+        self._hearing.append(listener)
+        return lambda: self._hearing.remove(listener)
+
+    async def watch_others(self) -> None:
+        """Notice what other processes write, for as long as somebody waits."""
+        work = BackgroundTask("noticing what other processes write")
+        with work.round():
+            _, self._cursor = self._log.nudges(0)
+        while not self.closed:
+            await asyncio.sleep(POLL_S)
+            if not self._waiting and not self._hearing:
+                continue
+            with work.round():
+                runs, self._cursor = self._log.nudges(self._cursor)
+                for run in runs:
+                    self._wake(run, self._asked_anew(run))
+
+    def close(self) -> None:
+        """Let everybody go."""
+        self.closed = True
+        self._end()
+        for run in list(self._waiting):
+            self._wake(run)
+
+    @property
+    def listeners(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    def _written(self, run: str, version: int) -> None:
+        if run in self._versions:  # a later one may be known already
+            self._versions[run] = max(version, self._versions[run])
+        self._wake(run, version)
+
+    def _asked_anew(self, run: str) -> int | None:
+        """How far a run is that somebody wrote to; None where that is not known."""
+        self._versions.pop(run, None)
+        if run in self._waiting:
+            with contextlib.suppress(LoopwrightError):  # whoever waits finds out
+                return self.version(run)
+        return None
+
+    def _wake(self, run: str, version: int | None = None) -> None:
+        """Wake whoever has not seen as much."""
+        for woken, after in self._waiting.get(run, {}).items():
+            if not woken.done() and (version is None or version > after):
+                woken.set_result(True)
+        for listener in self._hearing:
+            listener(run)
+
+
+def _time_is_up(woken: asyncio.Future[bool]) -> None:
+    if not woken.done():
+        woken.set_result(False)
+
+
+MOST = 256
+MOST_ENDED = 16  # of them, pictures of runs that have ended: few look at those again
+MOST_FIGURES = 1_000  # lines of lists, about 1 kB each
+MOST_ITERATIONS = 10_000  # in all pictures together, about 1 kB each
+AT_ONCE = 500  # facts between two looks at other requests
+LONG = 2_000  # facts
+NEWEST = 1_000  # runs that are looked at when a server starts
+FOLLOW_SECONDS = 5.0
+MOST_BYTES = 2_000_000  # of a record
+MADE_BY = f"{__version__} {' '.join(RunSnapshot.__struct_fields__)}"
+"""A record of another version is of no use: it may show other things."""
+
+
+class Kept(msgspec.Struct):
+    """The last picture of a long run that has ended."""
+
+    made_by: str
+    seq: int
+    shown: dict[str, JsonValue]
+
+
+class ViewCache:
+    """The newest pictures, by run."""
+
+    def __init__(self, service: Service, cards: Cards, most: int = MOST) -> None:
+        self._service, self._cards = service, cards
+        self._most = most
+        self._kept: OrderedDict[str, RunView] = OrderedDict()
+        self._ended: OrderedDict[str, None] = OrderedDict()  # those of them that have ended
+        self._figures: OrderedDict[str, tuple[int, RunListFigures]] = OrderedDict()
+        self._long: set[str] = set()
+
+    async def picture(self, run: str) -> RunView:
+        """The picture of a run as it is now; NotFound if there is none.
+
+        Whoever asks for the same run meanwhile carries the same picture on: what one has read of
+        the log, nobody reads again.
+        """
+        version = self._service.log.version(run)
+        picture = self._kept.get(run) or self._new(run)
+        self._kept.move_to_end(run)
+        more = picture.seen < version
+        while more:
+            try:
+                more = picture.carry_on(AT_ONCE)
+            except Exception:
+                self._kept.pop(run, None)
+                raise
+            if more:
+                await asyncio.sleep(0)  # others have their turn
+        self._keep_few_ended(run, picture)
+        return picture
+
+    def _keep_few_ended(self, run: str, picture: RunView) -> None:
+        """The memory of a server follows the runs under way, not those that have been."""
+        self._ended.pop(run, None)
+        if picture.state.finished is not None:
+            self._ended[run] = None
+            while len(self._ended) > MOST_ENDED:
+                oldest, _ = self._ended.popitem(last=False)
+                self._kept.pop(oldest, None)
+
+    def _new(self, run: str) -> RunView:
+        picture = self._kept[run] = RunView(self._service, run)
+        while len(self._kept) > self._most or self._are_large():
+            self._kept.popitem(last=False)
+        return picture
+
+    def _are_large(self) -> bool:
+        """Whether the pictures before the newest one have to make room."""
+        held = sum(len(one.progress.passes) for one in self._kept.values())
+        return held > MOST_ITERATIONS and len(self._kept) > 1
+
+    async def snapshot(self, run: str) -> Mapping[str, JsonValue]:
+        """Everything that a page shows of a run, with the number of its newest fact."""
+        row = self._service.log.row(run)
+        found = self._found(row)
+        if found is not None:
+            return found
+        picture = await self.picture(run)
+        shown = detail(self._service, picture)
+        if picture.seen >= LONG and row_ended(row) and row.version == picture.seen:
+            self._keep(run, shown)
+        return shown
+
+    async def item(self, row: RunRow) -> dict[str, JsonValue]:
+        """A run as a line of a list."""
+        version, figures = self._figures.get(row.run, (0, None))
+        if figures is not None and version == row.version:
+            return item(self._service.log, row, figures)
+        found = self._found(row)
+        if found is None:
+            picture = await self.picture(row.run)
+            figures = run_figures(picture.state)
+            if row_ended(row) and picture.seen == row.version:
+                self._keep_figures(row, figures)
+            return item(self._service.log, row, figures)
+        gates = found["gates"]
+        assert isinstance(gates, list)
+        known = {name: found[name] for name in ("iterations", "max", "usage", "changed")}
+        return {**item(self._service.log, row, None), **known, "gates": len(gates)}
+
+    def _keep_figures(self, row: RunRow, figures: RunListFigures) -> None:
+        self._figures[row.run] = row.version, figures
+        while len(self._figures) > MOST_FIGURES:
+            self._figures.popitem(last=False)
+
+    # -- long runs -----------------------------------------------------------------------------
+
+    def written(self, run: str, version: int) -> None:
+        """A run was written to."""
+        if version >= LONG:
+            self._long.add(run)
+
+    async def follow(self) -> None:
+        """Carry the pictures of long runs on, so that nobody waits for them."""
+        work = BackgroundTask("carrying pictures of runs on")
+        with work.round():
+            self._long.update(self._unseen())
+        while True:
+            await asyncio.sleep(FOLLOW_SECONDS)
+            for run in list(self._long):
+                self._long.discard(run)
+                with work.round(), contextlib.suppress(LoopwrightError):  # it is gone, or damaged
+                    await self.snapshot(run)
+
+    def _unseen(self) -> Iterator[str]:
+        """Long runs of before: those under way, and the newest that no picture was kept of."""
+        for row in self._service.log.rows(limit=NEWEST):
+            if row.version >= LONG and (not row_ended(row) or self._found(row) is None):
+                yield row.run
+
+    def _found(self, row: RunRow) -> dict[str, JsonValue] | None:
+        """What was kept of a run that has ended, if that is how it ended."""
+        if row.version < LONG or row.run in self._kept or not row_ended(row):
+            return None
+        card = self._cards.card(PICTURE, row.run)
+        if card is None:
+            return None
+        with contextlib.suppress(msgspec.MsgspecError):
+            kept = msgspec.json.decode(card.body, type=Kept)
+            if (kept.made_by, kept.seq) == (MADE_BY, row.version):
+                return kept.shown
+        return None
+
+    def _keep(self, run: str, shown: dict[str, JsonValue]) -> None:
+        seq = shown["seq"]
+        assert isinstance(seq, int)
+        body = msgspec.json.encode(Kept(made_by=MADE_BY, seq=seq, shown=shown))
+        if len(body) <= MOST_BYTES:
+            self._cards.change([(Card(kind=PICTURE, key=run, body=body), None)])

@@ -1,0 +1,543 @@
+"""Outgoing webhooks: deliveries to other servers by the rules of Standard Webhooks.
+
+A delivery is stored in one transaction with the number of the last event considered, so each
+event is delivered at least once, under an id that stays the same. There are ten attempts, the
+last 76 hours after the first. Receivers are served concurrently, each one in order, so a slow
+receiver delays neither others nor the end of the server.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import secrets
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from loopwright.errors import LoopwrightError, NotFound, StorageError
+from loopwright.kernel.events import GateOpened, RunFinished, RunStarted
+from loopwright.model.plan import stored_plan
+from loopwright.model.record import JsonValue
+from loopwright.operations.accounts.access import Access
+from loopwright.operations.incoming_webhooks import new_secret, sign
+from loopwright.operations.outgoing_requests import PRIVATE, Resolve, Target, check_url, resolve
+from loopwright.ports import Card, Cards, Clock, EventLog, NumberedEvent
+from loopwright.views.certificate import certify
+from loopwright.views.event_records import fact_on_wire, timestamp
+from loopwright.views.iterations import stat_json
+from loopwright.views.summary import final_line_at
+from loopwright.workers.background_tasks import BackgroundTask
+from loopwright.workers.notifications import StoredNotification, notice_card, notice_id
+
+MOST = 8  # receivers that are told at the same moment
+
+_Found = TypeVar("_Found")
+
+
+async def aside(work: Callable[[], _Found]) -> _Found:
+    """Do something slow in a thread that nobody waits for when the server ends."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[_Found] = loop.create_future()
+
+    def settle(found: _Found | None, error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(found)  # type: ignore[arg-type]  # there was no error
+
+    def run() -> None:
+        found, trouble = None, None
+        try:
+            found = work()
+        except BaseException as error:
+            trouble = error
+        with contextlib.suppress(RuntimeError):  # the server has ended meanwhile
+            loop.call_soon_threadsafe(settle, found, trouble)
+
+    threading.Thread(target=run, name="loopwright-aside", daemon=True).start()
+    return await done
+
+
+class Lanes:
+    """Who is being told just now."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self._busy: dict[str, asyncio.Future[None]] = {}
+        self._last: dict[str, int] = {}  # whose turn was when
+        self._turn = 0
+
+    def begin(
+        self, waiting: Iterable[str], work: Callable[[str], Coroutine[Any, Any, None]]
+    ) -> None:
+        """Begin with those who wait, as far as there is room: first whose turn was longest ago."""
+        names = sorted(set(waiting).difference(self._busy), key=lambda one: self._last.get(one, 0))
+        for name in names[: self._most - len(self._busy)]:
+            self._turn += 1
+            self._last[name] = self._turn
+            self._busy[name] = task = asyncio.ensure_future(work(name))
+            task.add_done_callback(partial(self._done, name))
+
+    def _done(self, name: str, _task: asyncio.Future[None]) -> None:
+        del self._busy[name]
+
+    async def rest(self) -> None:
+        """Wait until nobody is being told any more."""
+        while self._busy:
+            await asyncio.wait(self._busy.values())
+
+    async def end(self) -> None:
+        """Let go of all of them."""
+        for task in self._busy.values():
+            task.cancel()
+        await self.rest()
+
+
+HOOK, DELIVERY, SEEN = "webhook", "delivery", "webhook-seen"
+CURSOR = "(cursor)"
+KINDS = ("gate.opened", "run.finished")
+TEST = "webhook.test"
+TRIES_S = (0, 5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
+LOOK_S = 0.5
+AT_ONCE = 20
+REFUSED_TRIES = 3  # an address that is refused may be a mistake of a name server
+GONE = 410
+NOTICE_PART = 9  # in the ids of notices: nothing that is read off events has this number
+TITLE_CHARS = 300
+_THIN = ("run", "seq", "path", "gate", "outcome", "reason", "summary")
+
+Send = Callable[[Target, dict[str, str], bytes], int]
+"""Sends a body to a target; answers with the status, raises OSError when nobody answers."""
+
+
+class Hook(msgspec.Struct, frozen=True, kw_only=True):
+    """An address that wants to be told; the secret is needed to sign, so it is kept."""
+
+    id: str
+    url: str
+    secret: str
+    kinds: list[str]
+    active: bool = True
+    by: str = ""
+    created_at: int = 0
+    problem: str = ""
+
+
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing to tell to one address."""
+
+    id: str
+    hook: str
+    body: str
+    tries: int = 0
+
+
+class DeliveryTrial(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a message that was sent to try an address."""
+
+    id: str
+    status: int | None = None
+    delivered: bool = False
+    problem: str | None = None
+
+
+class DeliveryOutcome(NamedTuple):
+    """What came of one attempt: the status, 0 when it could not be sent, and why its address was
+    refused, if it was.
+    """
+
+    status: int
+    refused: str = ""
+
+
+class Channels(Protocol):
+    """Receivers that stand in the settings, each with a way of its own to be told."""
+
+    @property
+    def hooks(self) -> list[Hook]: ...
+
+    def links_of(
+        self, hook: str, delivery: str, run: str, opened: GateOpened
+    ) -> list[tuple[Card, int | None]]:
+        """What has to be kept for the link in a message."""
+
+    def send(self, hook: str, delivery: Delivery, send: Send, resolved: Resolve) -> int:
+        """Tell it; the status as of HTTP, 0 when it could not be told."""
+
+    def end(self) -> None:
+        """End what is being told by a program."""
+
+
+def _also(fact: GateOpened | RunFinished) -> tuple[str, ...]:
+    """What else a fact is called in a list of kinds."""
+    failed = isinstance(fact, RunFinished) and fact.outcome in ("failed", "exhausted")
+    return ("run.failed",) if failed else ()
+
+
+class WebhookDeliveries:
+    """Hooks, and their deliveries."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        cards: Cards,
+        access: Access,
+        clock: Clock,
+        channels: Channels | None = None,
+        *,
+        loopback: bool = False,
+    ) -> None:
+        self._loopback = loopback  # whether this machine itself may be told
+        self._log = log
+        self._channels = channels
+        self._cards = cards
+        self._access = access
+        self._clock = clock
+        self._lanes = Lanes()
+        self._telling = BackgroundTask("telling a receiver")
+        self._tried = 0
+        self.resolve: Resolve = resolve
+
+    # -- hooks ---------------------------------------------------------------------------------
+
+    def all(self) -> list[Hook]:
+        return [msgspec.json.decode(card.body, type=Hook) for card in self._cards.cards(HOOK)]
+
+    def check(self, url: str) -> None:
+        """Refuse an address that may not be sent to. It asks name servers, so it may be slow."""
+        check_url(url, self.resolve, loopback=self._loopback)
+
+    def add(self, url: str, kinds: list[str], *, by: str, is_checked: bool = False) -> Hook:
+        """Tell an address from now on; its secret is told once more than it should be: now."""
+        if not is_checked:
+            self.check(url)
+        hook = Hook(
+            id=f"hook_{secrets.token_hex(8)}",
+            url=url,
+            secret=new_secret(),
+            kinds=kinds,
+            by=by,
+            created_at=self._clock.now_ms(),
+        )
+        _, cursor = self._log.nudges(0)
+        puts: list[tuple[Card, int | None]] = [(_card(HOOK, hook.id, hook), 0)]
+        if self._cards.card(SEEN, CURSOR) is None:
+            puts.append((Card(kind=SEEN, key=CURSOR, body=str(cursor).encode()), None))
+        audit = [self._access.row(by, "webhook.added", hook.id, url)]
+        self._cards.change(puts, audit=audit)
+        return hook
+
+    def remove(self, name: str, *, by: str) -> None:
+        if self._cards.card(HOOK, name) is None:
+            raise NotFound(f"no webhook {name[:80]!a}")
+        waiting = [(card.kind, card.key) for card in self._cards.cards(DELIVERY, owner=name)]
+        audit = [self._access.row(by, "webhook.removed", name)]
+        self._cards.change(drops=[(HOOK, name), *waiting], audit=audit)
+
+    # -- noticing ------------------------------------------------------------------------------
+
+    def notice(self) -> int:
+        """Turn new facts into deliveries; how many."""
+        card = self._cards.card(SEEN, CURSOR)
+        if card is None:
+            return 0
+        runs, cursor = self._log.nudges(int(card.body))
+        if not runs:
+            return 0
+        hooks = [hook for hook in [*self.all(), *self._channel_hooks()] if hook.active]
+        puts: list[tuple[Card, int | None]] = []
+        drops: list[tuple[str, str]] = []
+        made = 0
+        for run in runs:
+            found = self._new(run, hooks, puts)
+            if found is None:
+                drops.append((SEEN, run))
+            made += found or 0
+        puts.append((Card(kind=SEEN, key=CURSOR, body=str(cursor).encode()), card.version))
+        self._cards.change(puts, drops=drops)
+        return made
+
+    def _new(self, run: str, hooks: list[Hook], puts: list[tuple[Card, int | None]]) -> int | None:
+        """Deliveries of what is new in a run; None when the run is not there any more."""
+        seen = self._cards.card(SEEN, run)
+        after = int(seen.body) if seen is not None else 0
+        try:
+            facts = self._log.read(run, after=after)
+        except LoopwrightError:  # forgotten, or damaged: there is nothing to tell
+            return None
+        made = 0
+        for one in facts:
+            if not isinstance(one.fact, GateOpened | RunFinished):
+                continue
+            told = {
+                **fact_on_wire(run, one),
+                "summary": self._summary(run, one),
+                **self._proof(run, one.fact),
+            }
+            kinds = {told["kind"], *_also(one.fact)}
+            for hook in hooks:
+                if kinds.intersection(hook.kinds) and one.fact.at >= hook.created_at:
+                    card = self._delivery(hook, run, one.seq, told)
+                    puts.append((card, None))
+                    if self._channels is not None and isinstance(one.fact, GateOpened):
+                        puts += self._channels.links_of(hook.id, card.key, run, one.fact)
+                    made += 1
+        if facts:
+            puts.append((Card(kind=SEEN, key=run, body=str(facts[-1].seq).encode()), None))
+        return made
+
+    def _summary(self, run: str, one: NumberedEvent) -> str | None:
+        """The final line of a run that has ended."""
+        if not isinstance(one.fact, RunFinished):
+            return None
+        try:
+            return final_line_at(self._log, run, one.seq)
+        except LoopwrightError:  # what is damaged is still reported as ended
+            return None
+
+    def _proof(self, run: str, fact: GateOpened | RunFinished) -> dict[str, JsonValue]:
+        """What was changed, at a gate; what decided the run, at its end. Nothing that an agent or
+        a program printed is part of it.
+        """
+        if isinstance(fact, GateOpened):
+            shown = fact.snapshot
+            return {} if shown is None else {"changed": stat_json(shown.changed)}
+        try:
+            facts = [one.fact for one in self._log.read(run)]
+            if not isinstance(facts[0], RunStarted):
+                return {}
+            plan = stored_plan(self._log.blob, facts[0].plan)
+            made = certify(plan, facts, lambda _: "", self._log.head(run))
+        except LoopwrightError:  # forgotten, or damaged: the end is told without it
+            return {}
+        return {"certificate": made.as_dict()}
+
+    def _delivery(self, hook: Hook, run: str, seq: int, told: Mapping[str, object]) -> Card:
+        """Thin: what happened and where to read it, never what an agent said."""
+        name = hashlib.sha256(f"{hook.id}/{run}/{seq}".encode()).hexdigest()[:32]
+        data = {key: told.get(key) for key in _THIN}
+        data |= {key: told[key] for key in ("certificate", "changed") if key in told}
+        body = {"type": told["kind"], "timestamp": told["at"], "data": data}
+        delivery = Delivery(id=f"msg_{name}", hook=hook.id, body=msgspec.json.encode(body).decode())
+        return Card(
+            kind=DELIVERY,
+            key=delivery.id,
+            body=msgspec.json.encode(delivery),
+            owner=hook.id,
+            due=self._clock.now_ms(),
+        )
+
+    # -- delivering ----------------------------------------------------------------------------
+
+    async def deliver_due(self, send: Send) -> int:
+        """Try what is due, and wait for it; how many were tried."""
+        before = self._tried
+        self.begin_due(send)
+        await self._lanes.rest()
+        return self._tried - before
+
+    def begin_due(self, send: Send) -> None:
+        """Begin to try what is due, with every receiver that is not being told already."""
+        self._lanes.begin(self._waiting(), lambda name: self._lane(name, send))
+
+    def _waiting(self) -> set[str]:
+        """Receivers for whom something is due. One that has a lot of it hides the others from the
+        first look, so then each is looked at.
+        """
+        now = self._clock.now_ms()
+        due = self._cards.cards(DELIVERY, due_by=now, limit=AT_ONCE)
+        found = {card.owner for card in due}
+        if len(due) == AT_ONCE:
+            known = {hook.id for hook in [*self.all(), *self._channel_hooks()]}
+            found |= {one for one in known - found if self._due(one, now, 1)}
+        return found
+
+    def _due(self, owner: str, now: int, limit: int) -> list[Card]:
+        return self._cards.cards(DELIVERY, owner=owner, due_by=now, limit=limit)
+
+    async def _lane(self, name: str, send: Send) -> None:
+        """Tell one receiver what is due, in order, until it fails: then others have their turn."""
+        with self._telling.round():
+            for card in self._due(name, self._clock.now_ms(), AT_ONCE):
+                hook = self._hook(name)
+                if hook is None or not hook.active:
+                    self._cards.change(drops=[(DELIVERY, card.key)])
+                    continue
+                delivery = msgspec.json.decode(card.body, type=Delivery)
+                self._tried += 1
+                outcome = await aside(lambda: self._try(hook, delivery, send))  # noqa: B023 - awaited
+                if not self._settle(name, delivery, outcome):
+                    return
+
+    def _channel_hooks(self) -> list[Hook]:
+        return [] if self._channels is None else self._channels.hooks
+
+    def _hook(self, name: str) -> Hook | None:
+        for hook in self._channel_hooks():
+            if hook.id == name:
+                return hook
+        found = self._cards.card(HOOK, name)
+        return None if found is None else msgspec.json.decode(found.body, type=Hook)
+
+    def _try(self, hook: Hook, delivery: Delivery, send: Send) -> DeliveryOutcome:
+        """Send once. The address is checked again, every time."""
+        try:
+            if self._channels is not None and hook in self._channels.hooks:
+                return DeliveryOutcome(self._channels.send(hook.id, delivery, send, self.resolve))
+            return DeliveryOutcome(self._posted(hook, delivery, send))
+        except LoopwrightError as error:
+            return DeliveryOutcome(0, error.message if error.code == PRIVATE else "")
+        except OSError:
+            return DeliveryOutcome(0)
+
+    def _posted(self, hook: Hook, delivery: Delivery, send: Send) -> int:
+        target = check_url(hook.url, self.resolve, loopback=self._loopback)
+        at = str(self._clock.now_ms() // 1_000)
+        body = delivery.body.encode()
+        headers = {
+            "content-type": "application/json",
+            "webhook-id": delivery.id,
+            "webhook-timestamp": at,
+            "webhook-signature": sign(hook.secret, delivery.id, at, body),
+        }
+        return send(target, headers, body)
+
+    def trial(self, name: str, send: Send, *, by: str) -> Callable[[], DeliveryTrial]:
+        """A message of kind `webhook.test` for an address, once; it is sent by what is answered,
+        which may be called in any thread.
+        """
+        found = self._cards.card(HOOK, name)
+        if found is None:
+            raise NotFound(f"no webhook {name[:80]!a}")
+        hook = msgspec.json.decode(found.body, type=Hook)
+        told = {"type": TEST, "timestamp": timestamp(self._clock.now_ms()), "data": {}}
+        body = msgspec.json.encode(told).decode()
+        delivery = Delivery(id=f"msg_{secrets.token_hex(16)}", hook=hook.id, body=body)
+        self._cards.change(audit=[self._access.row(by, "webhook.tested", hook.id)])
+
+        def sent() -> DeliveryTrial:
+            try:
+                status = self._posted(hook, delivery, send)
+            except LoopwrightError as error:
+                return DeliveryTrial(id=delivery.id, problem=error.message)
+            except OSError as error:
+                why = (error.strerror or str(error)).lower()
+                return DeliveryTrial(id=delivery.id, problem=f"it does not answer: {why}")
+            good = 200 <= status < 300
+            problem = None if good else f"it answers with {status}"
+            return DeliveryTrial(id=delivery.id, status=status, delivered=good, problem=problem)
+
+        return sent
+
+    def _settle(self, name: str, delivery: Delivery, outcome: DeliveryOutcome) -> bool:
+        """Keep what came of it; whether it was told. Meanwhile the receiver may have been removed,
+        and nothing of it comes back then.
+        """
+        hook, status = self._hook(name), outcome.status
+        if hook is None or 200 <= status < 300:
+            drops = [(DELIVERY, delivery.id)]
+            self._cards.change(self._recovered(hook), drops=drops)
+            return hook is not None
+        tries = delivery.tries + 1
+        most = REFUSED_TRIES if outcome.refused else len(TRIES_S)
+        if status == GONE or tries >= most:
+            why = _why_given_up(outcome, tries)
+            self._report(hook, why, "webhook.failed", delivery, active=status != GONE)
+            self._cards.change(drops=[(DELIVERY, delivery.id)])
+            return False
+        if outcome.refused and tries == 1:
+            self._report(hook, f"not sent: {outcome.refused}", "webhook.refused", delivery)
+        again = msgspec.structs.replace(delivery, tries=tries)
+        due = self._clock.now_ms() + TRIES_S[tries] * 1_000
+        card = _card(DELIVERY, delivery.id, again, owner=hook.id, due=due)
+        self._cards.change([(card, None)])
+        return False
+
+    def _recovered(self, hook: Hook | None) -> list[tuple[Card, int | None]]:
+        """A receiver whose address was refused before and that was told now."""
+        if hook is None or not hook.problem or hook in self._channel_hooks():
+            return []
+        return [(_card(HOOK, hook.id, msgspec.structs.replace(hook, problem="")), None)]
+
+    def _report(
+        self, hook: Hook, why: str, action: str, delivery: Delivery, *, active: bool = True
+    ) -> None:
+        """Record why something was not delivered, for admins and for whoever added the receiver."""
+        audit = [self._access.row("webhooks", action, hook.id, why)]
+        kept: list[tuple[Card, int | None]] = []
+        if hook not in self._channel_hooks():  # those are in the settings, not here
+            changed = msgspec.structs.replace(hook, active=active, problem=why)
+            kept.append((_card(HOOK, hook.id, changed), None))
+        if hook.by:
+            kept.append((self._notice(hook, why, action, delivery), None))
+        self._cards.change(kept, audit=audit)
+
+    def _notice(self, hook: Hook, why: str, action: str, delivery: Delivery) -> Card:
+        data = msgspec.json.decode(delivery.body)["data"]
+        now, run, seq = self._clock.now_ms(), str(data["run"]), int(data["seq"] or 0)
+        notice = StoredNotification(
+            id=notice_id(run, now, seq, NOTICE_PART),
+            kind=action,
+            level="error",
+            title=f"Webhook {hook.id}: {why}"[:TITLE_CHARS],
+            run=run,
+            seq=seq,
+            at=now,
+            to=hook.by,
+            data={"webhook": hook.id, "url": hook.url, "reason": why},
+        )
+        return notice_card(notice)
+
+    def begin(self) -> None:
+        """Channels of the settings are told what happens from the first start with them on."""
+        if self._channel_hooks() and self._cards.card(SEEN, CURSOR) is None:
+            _, cursor = self._log.nudges(0)
+            card = Card(kind=SEEN, key=CURSOR, body=str(cursor).encode())
+            self._cards.change([(card, None)])
+
+    async def working(self, send: Send) -> None:
+        """Notice and deliver, for as long as the server lives."""
+        with contextlib.suppress(StorageError):
+            self.begin()
+        work = BackgroundTask("telling webhooks")
+        try:
+            while True:
+                with work.round():
+                    self.notice()
+                    self.begin_due(send)
+                await asyncio.sleep(LOOK_S)
+        finally:
+            if self._channels is not None:
+                self._channels.end()
+            await self._lanes.end()
+
+
+def webhook_item(hook: Hook) -> dict[str, JsonValue]:
+    """An address as programs read it, without its secret."""
+    return {
+        "id": hook.id,
+        "url": hook.url,
+        "kinds": list(hook.kinds),
+        "active": hook.active,
+        "problem": hook.problem or None,
+        "created_at": timestamp(hook.created_at),
+    }
+
+
+def _why_given_up(outcome: DeliveryOutcome, tries: int) -> str:
+    if outcome.status == GONE:
+        return "it is gone (410)"
+    if outcome.refused:
+        return f"not sent, {tries} times: {outcome.refused}"
+    return f"it failed {tries} times"
+
+
+def _card(
+    kind: str, key: str, value: msgspec.Struct, owner: str = "", due: int | None = None
+) -> Card:
+    return Card(kind=kind, key=key, body=msgspec.json.encode(value), owner=owner, due=due)

@@ -1,0 +1,65 @@
+"""A loop with plain options leads to the same definition as its text, without the validators."""
+
+from itertools import product
+
+import pytest
+
+from loopwright.operations.run_start import LoopOptions, StartRun, loop_definition, plain_definition
+
+CHECKS: tuple[dict[str, tuple[str, ...]], ...] = (
+    {},
+    {"commands": ("pytest -q",)},
+    {"commands": ("make test", "ruff check .")},
+    {"signals": ("DONE",)},
+    {"signals": ("DONE",), "commands": ("true",)},
+)
+BUDGETS = (None, "usd=5", "usd=0.5,tokens=2M,time=1h30m", "tokens=120000", "time=90s")
+
+
+@pytest.mark.parametrize("checks", CHECKS)
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_plain_definition_is_the_native_definition(
+    checks: dict[str, tuple[str, ...]], budget: str | None
+) -> None:
+    memories = ("progress-log", "previous-output", "session", "none")
+    for memory, criteria, most in product(memories, (True, False), (1, 10, 1000)):
+        wish = StartRun(
+            message="Make the tests pass: all of them, on every platform", budget=budget
+        )
+        loop = LoopOptions(memory=memory, criteria=criteria, max=most, wish=wish, **checks)
+        assert plain_definition(loop) == loop_definition(loop)[0]
+
+
+@pytest.mark.parametrize("name", ["nightly", "é – ü", "x" * 200, None])
+def test_plain_definition_has_the_name_of_the_native_one(name: str | None) -> None:
+    loop = LoopOptions(wish=StartRun(message="a\tmessage {{with}} signs\n and lines", name=name))
+    assert plain_definition(loop) == loop_definition(loop)[0]
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        LoopOptions(max=0),
+        LoopOptions(max=1001),
+        LoopOptions(memory="unknown"),
+        LoopOptions(manual=True),
+        LoopOptions(judges=("it is good",)),
+        LoopOptions(patterns=("done",)),
+        LoopOptions(signals=("two words",)),
+        LoopOptions(commands=("a && b",)),
+        LoopOptions(commands=("A=1 pytest",)),
+        LoopOptions(commands=("cat $HOME",)),
+        LoopOptions(commands=(" ",)),
+        LoopOptions(wish=StartRun(name="zero\u200bwidth")),
+        LoopOptions(wish=StartRun(name=" blank")),
+        LoopOptions(wish=StartRun(inputs=("a=b",))),
+        LoopOptions(wish=StartRun(budget="usd=0")),
+        LoopOptions(wish=StartRun(budget="usd=1000001")),
+        LoopOptions(wish=StartRun(budget="tokens=0")),
+        LoopOptions(wish=StartRun(budget="tokens=many")),
+        LoopOptions(wish=StartRun(budget="time=3")),
+        LoopOptions(wish=StartRun(budget="time=366d")),
+    ],
+)
+def test_options_that_can_be_refused_are_left_to_the_native_definition(loop: LoopOptions) -> None:
+    assert plain_definition(loop) is None

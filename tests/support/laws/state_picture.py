@@ -1,0 +1,117 @@
+"""A picture of a state: plain values that are equal exactly when two folds gave the same state.
+
+Two states cannot be compared directly, because their frames point at each other. What only
+helps deciding (the agenda, queue positions, the time of the last look) is not in the picture.
+"""
+
+import dataclasses
+
+import msgspec
+
+from loopwright.kernel.frames import (
+    Body,
+    CheckNote,
+    GateState,
+    InterruptedIteration,
+    ItemResult,
+    KeptLoop,
+    LeafBody,
+    Owner,
+    RepeatBody,
+    StepsBody,
+)
+from loopwright.kernel.state import State
+
+_INDEXES = {
+    "agenda",
+    "slots",
+    "indexes",
+    "directory",
+    "now",
+    "ignored",
+    "plan",
+    "root",
+    "owners",
+    "pending",
+    "lost",
+}
+_LINKS = {
+    "owner",
+    "parent",
+    "body",
+    "active",
+    "unfinished",
+    "queued",
+    "index",
+    "action",
+    "gate",
+    "heard",
+    "thread",
+}
+_FOUND_WHEN_ASKED = {"items", "no_items", "retry", "limits", "step", "cap_gate"}
+
+
+def picture(state: State) -> dict[str, object]:
+    """Everything that later facts can depend on."""
+    drawn: dict[str, object] = {
+        name: getattr(state, name)
+        for name in _names(state)
+        if name not in _INDEXES and name not in ("gates", "kept", "newest", "judged_in")
+    }
+    drawn["newest"] = state.newest.path if state.newest else None
+    drawn["judged_in"] = state.judged_in.path if state.judged_in else None
+    drawn["judged"] = _value(state.judged)
+    drawn["gates"] = {name: (gate.digest, gate.path) for name, gate in state.gates.items()}
+    drawn["pending"] = {
+        effect: (pending.call, pending.purpose, pending.owner.path, pending.attempt)
+        for effect, pending in state.pending.items()
+    }
+    drawn["kept"] = {path: _kept(kept) for path, kept in state.kept.items()}
+    drawn["places"] = {path: _place(owner) for path, owner in state.owners.items()}
+    return drawn
+
+
+def _kept(kept: KeptLoop) -> dict[str, object]:
+    return {name: _value(getattr(kept, name)) for name in kept.__struct_fields__}
+
+
+def _place(owner: Owner) -> dict[str, object]:
+    drawn = _plain(owner)
+    body: Body = owner.body
+    drawn["body"] = _plain(body)
+    match body:
+        case StepsBody() | RepeatBody():
+            drawn["active"] = sorted(map(str, body.active))
+            drawn["unfinished"] = sorted(map(str, body.unfinished))
+        case LeafBody():
+            drawn["asked"] = body.gate is not None
+    return drawn
+
+
+def _plain(thing: Owner | Body) -> dict[str, object]:
+    return {
+        name: _value(getattr(thing, name))
+        for name in _names(thing)
+        if name not in _LINKS | _FOUND_WHEN_ASKED
+    }
+
+
+def _names(thing: State | Owner | Body) -> tuple[str, ...]:
+    if isinstance(thing, msgspec.Struct):
+        return thing.__struct_fields__
+    return tuple(field.name for field in dataclasses.fields(thing))
+
+
+def _value(value: object) -> object:
+    """Notes, results of items and gates are frames too, and compare by identity."""
+    if isinstance(value, InterruptedIteration):
+        return {name: _value(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, dict):
+        return {name: _value(one) for name, one in value.items()}
+    if isinstance(value, GateState):
+        return value.gate, value.digest, value.decision
+    if isinstance(value, list):
+        return [_value(one) for one in value]
+    if isinstance(value, ItemResult | CheckNote):
+        return msgspec.structs.asdict(value)
+    return list(value) if hasattr(value, "popleft") and hasattr(value, "__iter__") else value
