@@ -79,7 +79,7 @@ def test_other_names_are_free() -> None:
 
 @pytest.mark.parametrize("name", ["", "A=B", "1A", "A B", "A\0", "A\n", "Ä", "BASH_FUNC_x%%"])
 def test_malformed_names_are_refused(name: str) -> None:
-    """What is no name of a variable is not passed to the system."""
+    """What is not a name of a variable is not passed to the system."""
     assert malformed_names([name, "FINE"]) == [name]
     with pytest.raises(ValueError, match="may not set"):
         agent_environment({}, {name: "x"}, {})

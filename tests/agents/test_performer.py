@@ -114,7 +114,7 @@ def test_an_endless_answer_is_cut(tmp_path: Path) -> None:
 
 
 def test_large_and_broken_output_comes_whole(tmp_path: Path) -> None:
-    """5 MB with bytes that are no text come back complete, broken bytes replaced."""
+    """5 MB with bytes that are not text come back complete, broken bytes replaced."""
     code = (
         f'import sys\nfor _ in range(5): sys.stdout.buffer.write(b"y" * {MB})\n'
         'sys.stdout.buffer.write(b"\\xff\\xfe!")'

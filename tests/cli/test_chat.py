@@ -113,7 +113,7 @@ def test_another_run_is_no_chat(lw: Place, serve: Serve) -> None:
     run = lw("run", lw.loop(lw.script("a", "b", "c")), "--json").json["run"]
     told = lw("chat", "--resume", run)
     assert told.code == 8
-    assert "is no chat" in told.err
+    assert "is not a chat" in told.err
 
 
 @pytest.mark.item("aldo-64")

@@ -315,7 +315,7 @@ def test_defects_are_told_without_a_trace(lw: Place, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("words", [["ls", "--data-dir", ""], ["--data-dir", " ", "version"]])
 def test_an_empty_data_directory_is_refused(lw: Place, words: list[str]) -> None:
-    """Nothing is no folder: a variable that was never set must not lead to the usual one."""
+    """Nothing is not a folder: a variable that was never set must not lead to the usual one."""
     told = lw(*words)
     assert told.code == 2
     assert "'--data-dir': it is empty" in told.err

@@ -213,6 +213,6 @@ def test_the_idle_limit_is_set_at_the_start_and_on_resume(lw: Place) -> None:
 def test_an_idle_limit_that_is_none_is_refused(lw: Place) -> None:
     """With the form that is expected."""
     told = lw("loop", "go", "--agent", lw.script("x"), "--budget", "idle=soon")
-    assert (told.code, '"soon" is no time' in told.err) == (2, True)
+    assert (told.code, '"soon" is not a time' in told.err) == (2, True)
     near = lw("loop", "go", "--agent", lw.script("x"), "--budget", "idel=1m")
     assert "did you mean idle?" in near.err

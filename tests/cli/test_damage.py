@@ -22,7 +22,7 @@ def change(lw: Place, statement: str, *values: object) -> None:
 
 
 DAMAGE = {
-    "facts that are no JSON": "UPDATE segment SET body = x'00ff' WHERE run = 1 AND seq > 1",
+    "facts that are not JSON": "UPDATE segment SET body = x'00ff' WHERE run = 1 AND seq > 1",
     "facts of an unknown kind": (
         "UPDATE segment SET body = replace(body, 'iteration', 'iteratiom') WHERE run = 1"
     ),

@@ -261,7 +261,7 @@ def test_an_answer_from_elsewhere_ends_the_question(lw: Place) -> None:
         screen.wait_for("[l]eave it: ")
         told = lw("approve", "run_", "--json")
         assert told.code == 0
-        screen.wait_for("answered elsewhere")
+        screen.wait_for("answered in another place")
         assert screen.leave() == 0
 
 

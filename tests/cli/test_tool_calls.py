@@ -178,7 +178,7 @@ def test_arguments_that_are_none(lw: Place, given: str, words: str) -> None:
 
 
 def test_a_file_of_other_bytes(lw: Place) -> None:
-    """What is no text, or too much of it, is refused before it is read as JSON."""
+    """What is not text, or too much of it, is refused before it is read as JSON."""
     run = held(shell())
     (lw.folder / "bytes").write_bytes(b"\xff\xfe")
     (lw.folder / "large").write_bytes(b" " * 1_000_001)

@@ -3,7 +3,7 @@
 A file of `transcripts/scenarios` has scenarios by name. Each one has its own folder and data
 directory:
 
-    files:   files of the folder; a value that is no text is written as JSON
+    files:   files of the folder; a value that is not text is written as JSON
     git:     whether the folder is a Git repository with these files committed
     env:     variables of all commands
     model:   what a chat model on a local address answers, in turn

@@ -259,7 +259,7 @@ FILES = {
         (["loop.yaml", "--json", "--jsonl"], 2, "exclude each other"),
         (["loop.yaml", "--name", ""], 2, "--name cannot be that"),
         (["loop.yaml", "--workspace", "/none"], 2, "/none is not a folder"),
-        (["loop.yaml", "--base-branch=-x"], 2, "is no name of a branch"),
+        (["loop.yaml", "--base-branch=-x"], 2, "is not a name of a branch"),
         (["loop.yaml", "--promoted"], 6, "loop.yaml was not promoted as it is now"),
         (["loop.yaml", "--file-tools-only"], 2, "hold chat models alone"),
         (["two.yaml", "--max", "2"], 2, "--max is for a definition that is one loop"),
@@ -504,7 +504,7 @@ def test_a_fork_is_made_once(both: Both, done: str) -> None:
     [
         (["retry", "DONE"], 8, "completed"),
         (["retry", "DONE", "--json"], 8, "urn:loopwright:problem:ended"),
-        (["retry", "OTHER"], 8, "is no loop of roles"),
+        (["retry", "OTHER"], 8, "is not a loop of roles"),
         (["retry", "none"], 2, "loopwright ls"),
         (["retry", "STUCK", "--budget", "usd=x"], 2, "--budget"),
         (["skip", "DONE"], 8, "completed"),

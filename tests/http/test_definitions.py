@@ -102,7 +102,7 @@ def test_what_starts_nothing_is_ready_at_once(own: Served) -> None:
 def test_definitions_that_cannot_be(
     shared: Served, name: str, given: str, status: int, code: str
 ) -> None:
-    """What is no definition is not kept."""
+    """What is not a definition is not kept."""
     reply = shared("PUT", f"{BASE}/{name}", {"text": given})
     assert (reply.status, reply.code) == (status, code)
     assert shared("GET", BASE).json["definitions"] == []

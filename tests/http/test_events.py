@@ -119,7 +119,7 @@ def test_a_cursor_from_elsewhere_is_told_to_begin_anew(own: Served) -> None:
 
 @pytest.mark.parametrize("cursor", ["x", "-1", "1" * 40, "1.5", "\u00b2"])
 def test_bad_cursors(own: Served, cursor: str) -> None:
-    """What is no number is refused."""
+    """What is not a number is refused."""
     run, _ = own.gated()
     with Stream(own, run, **{"Last-Event-ID": cursor}) as stream:
         assert stream.reply.status == 400

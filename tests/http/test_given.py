@@ -76,7 +76,7 @@ def test_others_are_answered_meanwhile(
 
 
 def test_many_of_the_same_names(shared: Served) -> None:
-    """A name that stands twice in an archive is two versions, and so is the archive again."""
+    """A name that occurs twice in an archive is two versions, and so is the archive again."""
     run = shared.gated()[0]
     names = [f"f{n}" for n in range(25)]
     data = tarred(*[(name, name.encode()) for name in names], ("f3", b"other"))

@@ -234,7 +234,7 @@ def test_a_definition_takes_its_files_along(
 
 
 def test_files_that_cannot_be_sent(there: There) -> None:
-    """Too much of them, or what is no text, stays here, and is told."""
+    """Too much of them, or what is not text, stays here, and is told."""
     case = CASES["zenflow"]
     put(there.lw.folder, {case.main: case.text, **case.files}, there.lw.folder)
     (there.lw.folder / "role.md").write_bytes(b"\xff\xfe")

@@ -273,8 +273,8 @@ def test_detached_without_a_process_of_its_own(lw: Place, server: Served) -> Non
 
 
 def test_answers_pauses_and_stops(lw: Place, server: Served) -> None:
-    """A gate that a run waits at is answered, and the run goes on at the server; what is paused is
-    resumed there, one by one or all; what is stopped has ended, and can be resumed there too.
+    """A gate that a run waits at is answered, and the run continues on the server; what is
+    paused is resumed there, one by one or all; a stopped run has ended, and can be resumed too.
     """
     file = lw.loop(lw.script(*["work"] * 9), until={"person": True})
     waiting = lw("run", file, "--json")

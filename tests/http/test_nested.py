@@ -18,7 +18,7 @@ from tests.http.served import SECONDS, Served, served
 
 
 def left_behind(server: Served, parent: str) -> str:
-    """A run that a program of another run started, and that nobody drives."""
+    """A run that a program of another run started, and that no process drives."""
     server.context.service.inside = InsideRun(run=parent, runs=(parent,))
     definition = server.definition(server.script("a", "b", "c", name=f"{parent}.yaml"))
     wish = StartRun(workspace=str(server.folder))

@@ -66,8 +66,8 @@ def channels(world: World, home: Path, **more: Any) -> None:
     ("notifier", "said"),
     [
         pytest.param(Notifier(slack_env="NO_SUCH_VARIABLE"), "NO_SUCH_VARIABLE is not", id="unset"),
-        pytest.param(Notifier(command=("no-such-program",)), "is no program", id="no program"),
-        pytest.param(Notifier(command=("./none",)), "./none is no program", id="no file"),
+        pytest.param(Notifier(command=("no-such-program",)), "is not a program", id="no program"),
+        pytest.param(Notifier(command=("./none",)), "./none is not a program", id="no file"),
         pytest.param(Notifier(slack="http://127.0.0.1:1/x"), "allow_private", id="near"),
         pytest.param(Notifier(slack="http://localhost/x"), "allow_private", id="here"),
         pytest.param(Notifier(slack="http://10.0.0.1/x", allow_private=True), "", id="meant"),

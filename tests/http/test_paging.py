@@ -83,7 +83,7 @@ def test_a_list_in_pages(shared: Served, path: str) -> None:
 
 @pytest.mark.parametrize("path", LISTS)
 def test_cursors_that_are_none(shared: Served, path: str) -> None:
-    """What is from nowhere, changed, or of another list is refused, and so is no number."""
+    """What is from nowhere, changed, or of another list is refused, and so is not a number."""
     own, others = cursor_of(shared, path), [one for one in LISTS if one != path]
     wrong = ["x", own[:-2] + "AA", own[2:], *(cursor_of(shared, one) for one in others)]
     for cursor in wrong:

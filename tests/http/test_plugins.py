@@ -28,7 +28,7 @@ REASONS = {
     "leaves": "SystemExit: 3",
     "newer": "made for API 2, and this version has API 1",
     "silent": "made for API None",
-    "unfit": "ARGV is no list of texts",
+    "unfit": "ARGV is not a list of texts",
     "tongue": "speaks 'latin'",
     "wrong": "SyntaxError",
     "gone": "ModuleNotFoundError",

@@ -187,7 +187,7 @@ def test_a_remote_watch_leaves_a_gate_open(shared: Served, lw: Place, how: str) 
             screen.type("l\n")
         if how == "elsewhere":
             shared("POST", f"/api/v1/gates/{gate}/approve", {})
-            screen.wait_for("answered elsewhere")
+            screen.wait_for("answered in another place")
         assert screen.leave() == (0 if how == "elsewhere" else 5)
     gates = shared("GET", f"/api/v1/runs/{run}").json["gates"]
     assert len(gates) == (0 if how == "elsewhere" else 1)

@@ -217,7 +217,7 @@ LISTS = [
 
 @pytest.mark.parametrize(("script", "status", "output"), LISTS)
 def test_lists_that_are_none(troupe: Troupe, script: str, status: str, output: str) -> None:
-    """An empty list is done at once; what is no list fails the node and says so."""
+    """An empty list is done at once; what is not a list fails the node and says so."""
     child(troupe, "work", {"id": "say", "bash": "true"})
     told = troupe.run({"id": "list", "bash": script}, fan("$list.output"))
     step = told["steps"]["fan"]
@@ -231,7 +231,7 @@ def test_a_field_that_an_item_has_not(troupe: Troupe) -> None:
     child(troupe, "work", {"id": "say", "prompt": "Read docs/$item.md"})
     told = troupe.run(LIST, fan(["a", {"name": "b"}], join="all_done"))
     text, row = json.loads(told["steps"]["fan"]["output"])
-    assert "no field md: it is no JSON object" in text["error"]
+    assert "no field md: it is not a JSON object" in text["error"]
     assert "no field md; it has name" in row["error"]
     assert troupe.calls == []
 

@@ -21,7 +21,7 @@ def test_context_files_are_shown(lw: Place) -> None:
     [
         pytest.param("{maxConcurrency: 2}", ["--parallel", "3"], 2, id="the file beats the option"),
         pytest.param("", ["--parallel", "3"], 3, id="the option beats the default"),
-        pytest.param("{maxConcurrency: 0}", ["--parallel", "1"], 1, id="0 is no number"),
+        pytest.param("{maxConcurrency: 0}", ["--parallel", "1"], 1, id="0 is not a number"),
         pytest.param("", [], 5, id="five by default"),
     ],
 )

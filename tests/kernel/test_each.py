@@ -126,7 +126,7 @@ def test_items_under_way_finish_after_a_failure() -> None:
     ],
 )
 def test_bad_lists(items: object, reason: str, detail: str) -> None:
-    """Something that is no list, or too long a one, fails the step before anything begins."""
+    """Something that is not a list, or too long a one, fails the step before anything begins."""
     plan = plan_of(Repeat(body=WORK, each=Each(items=items, max_items=3)))
     run = drive(plan, inputs={"text": "abc"}, message="m" * 500)
     assert run.ended[:2] == ("failed", reason)

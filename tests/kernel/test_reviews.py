@@ -43,7 +43,7 @@ APPROVE = {
     "on a line of its own": "I read everything.\n\nAPPROVED\n\nThanks.",
     "in a list": "- APPROVED",
     "reviewed and approved": "Reviewed and approved",
-    "question answered elsewhere": "Is every test green? All of them. APPROVED",
+    "question answered in another place": "Is every test green? All of them. APPROVED",
     "code beside it": "The helper is right:\n\n```python\nstate = 'rejected'\n```\n\nAPPROVED",
     "copied word alone": "APPROVED",
     "but, and then a verdict": "Looks good. But see the nit below: rename it.\n\nAPPROVED",

@@ -134,7 +134,7 @@ def test_expressions_see_the_same() -> None:
 
 
 def test_the_pass_of_the_same_workflow() -> None:
-    """A loop around a workflow is no loop of what stands inside."""
+    """A loop around a workflow is not a loop of what stands inside."""
     owners = RUN.state.owners
     assert pass_in_scope(owners[ASK]) is None
     assert pass_in_scope(RUN.state.root) is None

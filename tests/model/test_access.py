@@ -33,7 +33,7 @@ def test_levels(level: Access | None, reach: Reach) -> None:
 
 
 def test_a_role_takes_toolkits_away() -> None:
-    """A filter can only take away; what is no list of names takes nothing."""
+    """A filter can only take away; what is not a list of names takes nothing."""
     options = {DENIED_TOOLKITS: ["files", "shell", "servers", 7]}
     taken = reach_of(Agent(access="full", options=options))
     assert taken == Reach(reads=False, writes=False, commands="none", servers=False)

@@ -34,7 +34,7 @@ def test_only_these_moves_are_possible(now: str, to: str) -> None:
 
 def test_words_that_are_no_status() -> None:
     """They are refused, whichever side they stand on."""
-    assert "is no status" in (sprint_problem(sprint("planned"), "done") or "")
+    assert "is not a status" in (sprint_problem(sprint("planned"), "done") or "")
     assert "it has ended" in (sprint_problem(sprint("odd"), "planned") or "")
 
 

@@ -177,7 +177,7 @@ def test_a_real_agent_is_driven_to_the_end(home: Settings, workspace: Path, tmp_
 def test_large_and_broken_output_survives_the_disk(
     home: Settings, workspace: Path, tmp_path: Path
 ) -> None:
-    """5 MB with bytes that are no text are stored once and read back whole by another process."""
+    """5 MB with bytes that are not text are stored once and read back whole by another process."""
     code = 'import os\nfor _ in range(5): os.write(1, b"y" * 2**20)\nos.write(1, b"\\xff!")'
     spec = program(tmp_path, code)
 

@@ -151,11 +151,11 @@ def test_a_counted_loop_does_not_hide_the_item() -> None:
 def test_a_result_that_did_not_fit_is_told() -> None:
     """The second request has the form and the reason."""
     driver = started(Step(id="a", action=call("Count.", schema={"type": "object"})))
-    driver.answer("a/agent#1", Fail("bad_result", "count: 'x' is no number"))
+    driver.answer("a/agent#1", Fail("bad_result", "count: 'x' is not a number"))
     driver.step()
     text = shown(driver, "a")
     assert '{"type":"object"}' in text
-    assert text.endswith("The answer before did not fit: count: 'x' is no number")
+    assert text.endswith("The answer before did not fit: count: 'x' is not a number")
     last: AnyEvent = driver.facts[-1]
     assert not isinstance(last, RunFinished)
 

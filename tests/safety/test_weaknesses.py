@@ -90,7 +90,7 @@ def test_a_model_that_simply_finishes(
 @pytest.mark.item("W18")
 def test_a_call_that_was_cut_off_is_not_run(tmp_path: Path) -> None:
     """A turn that ends at its length may have half a call in it, even if that can be read; a call
-    whose arguments are no JSON is not run either. The model is told both times.
+    whose arguments are not JSON is not run either. The model is told both times.
     """
     scene = furnish(tmp_path)
     cut = ScriptedTurn(

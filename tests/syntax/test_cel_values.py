@@ -105,7 +105,7 @@ def test_a_nul_does_not_hide_what_follows() -> None:
     ids=["above", "below", "huge", "subclass", "deep", "very deep", "bytes", "key", "object"],
 )
 def test_values_that_stay_out(value: Any, why: str) -> None:
-    """What is no JSON value of 64 bits is said to be none."""
+    """What is not a JSON value of 64 bits is said to be none."""
     answer = program("[item]").evaluate({"item": value})
     assert isinstance(answer, Broken)
     assert answer.code == "error"

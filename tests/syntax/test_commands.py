@@ -87,7 +87,7 @@ def test_lists_are_taken_literally() -> None:
         pytest.param(["|", "a"], None, id="the program itself"),
         pytest.param(["find", ".", "-exec", "rm", "{}", ";"], None, id="end of a nested command"),
         pytest.param(["find", "-exec", "rm", ";", "|", "wc"], (4, "|"), id="behind a nested one"),
-        pytest.param(["a", 3, ">"], (2, ">"), id="behind what is no text"),
+        pytest.param(["a", 3, ">"], (2, ">"), id="behind what is not text"),
         pytest.param([], None, id="nothing"),
     ],
 )

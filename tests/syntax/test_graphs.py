@@ -71,7 +71,7 @@ def problems(text: str) -> list[Diagnostic]:
         pytest.param(
             "- {id: build}\n- {id: test, after: [3, bild]}\n",
             ["2:25 unknown-step no task here is called bild (did you mean build?)"],
-            id="near miss behind what is no name",
+            id="near miss behind what is not a name",
         ),
         pytest.param(
             "- {id: build}\n- {id: test, after: [zzz]}\n",

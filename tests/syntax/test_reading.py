@@ -129,7 +129,7 @@ def test_bombs_are_refused_quickly(text: str, file: str, code: str) -> None:
 
 @pytest.mark.item("A10")
 def test_a_large_file_is_refused_before_it_is_parsed() -> None:
-    """Ten megabytes are refused by size, with the limit, even if they are no text at all."""
+    """Ten megabytes are refused by size, with the limit, even if they are not text at all."""
     (found,) = problems(b"\xff" * 10_000_000)
     assert found.code == "too-large"
     assert "10,000,000" in found.message

@@ -150,7 +150,7 @@ def test_a_long_list_is_cut_and_kept(tmp_path: Path) -> None:
     "handle", ["result:" + "0" * 64, "../neighbour/secret.txt", "result:../../etc/passwd", ""]
 )
 def test_a_handle_opens_results_alone(tmp_path: Path, handle: str) -> None:
-    """A handle is no path."""
+    """A handle is not a path."""
     assert problem(run(tmp_path, "result.more", {"handle": handle})) == "not-found"
 
 

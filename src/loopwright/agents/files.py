@@ -300,7 +300,7 @@ def _unfit(found: os.stat_result, limit: int) -> FileProblem | None:
     if stat.S_ISDIR(found.st_mode):
         return FileProblem("not-a-file", "is a directory; name a file")
     if not stat.S_ISREG(found.st_mode):
-        return FileProblem("not-a-regular-file", "is no regular file")
+        return FileProblem("not-a-regular-file", "is not a regular file")
     if found.st_size > limit:
         return FileProblem("file-too-large", f"{found.st_size} bytes, at most {limit} are read")
     return None

@@ -129,7 +129,7 @@ def _unfit_tools(spec: Spec, agent: Agent) -> str | None:
         return "a plain program cannot use loop tools (`loops`): give them to another agent"
     asked = sorted(tool for tool, rule in agent.approvals.items() if rule != "never")
     if asked and spec.kind != "model":
-        return f"nobody would be asked before {asked[0]}: only a chat model has approvals"
+        return f"no person would be asked before {asked[0]}: only a chat model has approvals"
     return None
 
 

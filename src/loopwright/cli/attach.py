@@ -230,7 +230,7 @@ class AttachedRun:
             if await self.leaving.unless(both):
                 return False
             if elsewhere.done():
-                door.tell("answered elsewhere")
+                door.tell("answered in another place")
                 return True
             reply = question.result()
         finally:

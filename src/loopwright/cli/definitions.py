@@ -464,7 +464,7 @@ def stored_rm(ctx: click.Context, /, *, name: str) -> None:
 @click.argument("digest", metavar="DIGEST")
 @click.pass_context
 def stored_approve(ctx: click.Context, /, *, name: str, digest: str) -> None:
-    """Let a definition from elsewhere be run, exactly as it was shown with this digest."""
+    """Approve an imported definition with exactly this digest."""
     door = terminal_of(ctx)
     with _open_stored(door) as shelf:
         told = shelf.approve(name, digest)

@@ -295,7 +295,7 @@ def ask_remote(door: Terminal, run: str) -> bool:
 async def _asked(
     door: Terminal, remote: "RemoteClient", run: str, gate: GateOpened, output: str
 ) -> GateReply | str | None:
-    """The answer of the person here; a text says that the gate was answered elsewhere."""
+    """The answer of the person here; a text says that the gate was answered in another place."""
 
     async def show_diff() -> None:
         _show_diff(door, remote, run, gate)
@@ -304,7 +304,7 @@ async def _asked(
     elsewhere = asyncio.ensure_future(_answered_elsewhere(remote, gate.gate))
     try:
         await asyncio.wait({question, elsewhere}, return_when=asyncio.FIRST_COMPLETED)
-        return question.result() if question.done() else "answered elsewhere"
+        return question.result() if question.done() else "answered in another place"
     finally:
         question.cancel()
         elsewhere.cancel()

@@ -236,7 +236,9 @@ def _record(door: Terminal, decide: "Callable[[Service], Any]") -> int:
         if door.as_json:
             door.put_json(summary(service.state(run), service.read_text))
         else:
-            door.say(f"recorded; `loopwright resume {run}` takes the run up if nobody drives it")
+            door.say(
+                f"recorded; `loopwright resume {run}` continues the run if no process drives it"
+            )
     return 0
 
 

@@ -153,7 +153,7 @@ def _put(door: Terminal, resolved: "ResolvedSettings", *, origin: bool) -> None:
         amounts = ", ".join(f"{part} = {usd:g}" for part, usd in price.items())
         door.put(f"prices.{one_line(subject)}: {amounts}")
     for notifier, kinds in told.items():
-        door.put(f"notify.{one_line(notifier)} is told of {', '.join(kinds)}")
+        door.put(f"notify.{one_line(notifier)} receives {', '.join(kinds)}")
 
 
 def _prices(settings: "Settings") -> dict[str, dict[str, float]]:
@@ -279,7 +279,7 @@ def _write_heads(door: Terminal, export_to: Path | None) -> int:
 
 @click.command(
     cls=Verb,
-    examples=[("loopwright backup loopwright-monday.db", "a new file; runs go on meanwhile")],
+    examples=[("loopwright backup loopwright-monday.db", "a new file; runs continue meanwhile")],
 )
 @click.argument("file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
 @click.pass_context

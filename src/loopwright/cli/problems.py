@@ -45,7 +45,7 @@ def _surroundings(error: OSError) -> ProblemReport:
         detail, hint = "the current folder does not exist any more", "change to one that does"
     elif error.errno in (errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EBADF):
         detail = f"the output cannot be written: {what}"
-        hint = "make room where it goes to, or send it elsewhere; runs are not harmed by this"
+        hint = "free some space there, or write to another place; runs are not affected"
     return ProblemReport(
         exit=1,
         status=503,

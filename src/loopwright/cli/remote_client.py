@@ -97,7 +97,7 @@ class RemoteClient:
         return self._answer("GET", path, more=ANYTHING)
 
     def text(self, path: str) -> str:
-        """Something that is no JSON."""
+        """Something that is not JSON."""
         return self._answer("GET", path, more=ANYTHING).decode()
 
     def _ask(
@@ -108,7 +108,7 @@ class RemoteClient:
             return json.loads(data) if data else None
         except (ValueError, RecursionError) as error:
             raise ServerFailed(
-                f"{self.url} answered with what is no JSON", code="not-loopwright"
+                f"{self.url} answered with what is not JSON", code="not-loopwright"
             ) from error
 
     def _answer(
@@ -130,7 +130,7 @@ class RemoteClient:
             spoken, version = int(told["api"]), str(told["version"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ServerFailed(
-                f"{self.url} is no server of loopwright",
+                f"{self.url} is not a Loopwright server",
                 code="not-loopwright",
                 hint="it sends to another address: name that one" if 300 <= status < 400 else None,
             ) from error
@@ -384,7 +384,7 @@ def _cookies(given: list[str]) -> str:
 
 
 def _as_bytes(body: object) -> bytes:
-    """JSON; half a sign, as arguments that are no text have it, is replaced as it is here."""
+    """JSON; half a sign, as arguments that are not text have it, is replaced as it is here."""
     return json.dumps(body, ensure_ascii=False).encode(errors="replace")
 
 

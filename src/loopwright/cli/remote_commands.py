@@ -69,7 +69,7 @@ def answer_remote_gate(
     if door.as_json:
         door.put_json(summary)
     else:
-        door.say(f"{decision}: {gate}; {summary['run']} goes on at {remote.url}")
+        door.say(f"{decision}: {gate}; {summary['run']} continues at {remote.url}")
     return 0
 
 

@@ -72,7 +72,7 @@ def run(
 
     FILE may be the name of a definition that `loopwright definitions` lists, stored:NAME for one
     that `loopwright stored` keeps here or at the server, or - for stdin. Files that it names are
-    looked for beside it, and sent with it to a server elsewhere.
+    looked for beside it, and sent with it to a remote server.
     """
     from loopwright.operations.run_start import prepare_file  # noqa: PLC0415 - help stays quick
 

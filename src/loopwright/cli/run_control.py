@@ -385,9 +385,9 @@ def fork(
     """Make a new run that begins with what RUN has recorded up to the end of a place, and drive it
     here until it rests; with --server it is driven there, and watched. RUN stays as it is.
 
-    Passes, tokens and money up to there count in the new run too. What was under way elsewhere at
-    that point is asked for anew; nothing that has an answer is repeated. The workspace stays as it
-    is now; --restore puts its files back as they were. A fork of a run with a worktree gets a
+    Iterations, tokens and money up to there count in the new run too. Calls that were under way at
+    that point are made again; calls that have an answer are not. The workspace stays as it is now;
+    --restore puts its files back as they were. A fork of a run with a worktree gets a
     worktree of its own.
     """
     from loopwright.cli.attach import AttachOptions, RunCursor, drive  # noqa: PLC0415 - help stays quick

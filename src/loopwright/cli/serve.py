@@ -161,7 +161,7 @@ def _greet(door: Terminal, started: _Started) -> None:
 @click.option(
     "--allow-answers",
     is_flag=True,
-    help="Offer gate_list and gate_answer: whoever uses this may decide in your place.",
+    help="Offer gate_list and gate_answer: the client may then decide in your place.",
 )
 @click.pass_context
 def mcp(

@@ -46,7 +46,7 @@ def parse_address(url: str) -> ServerAddress:
         found = None
     if found is None or found.scheme not in _PORTS or not found.host or "@" in parts.netloc:
         raise LoopwrightError(
-            f"{url!r} is no address of a server",
+            f"{url!r} is not an address of a server",
             code="bad-server",
             hint="write --server http://127.0.0.1:3001",
         )

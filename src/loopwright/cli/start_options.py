@@ -135,7 +135,7 @@ _OPTIONS = [
         metavar="TOOL",
         help="A tool that chat models may use without being asked about, where the definition asks "
         "about every one; `all` is all. Away from a terminal the others are denied. "
-        "`shell.exec:PROGRAM` allows a program. Refused by a server elsewhere. May be given more "
+        "`shell.exec:PROGRAM` allows a program. Refused by remote servers. May be given more "
         "than once.",
     ),
     click.option(

@@ -207,7 +207,7 @@ def _object(text: str) -> "JsonValue":
         value: JsonValue = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise LoopwrightError(
-            f"--metadata is no JSON: {error}", code="bad-value", hint="""--metadata '{"a": 1}'"""
+            f"--metadata is not JSON: {error}", code="bad-value", hint="""--metadata '{"a": 1}'"""
         ) from error
     return value
 

@@ -21,7 +21,7 @@ def _keep(ctx: click.Context, param: click.Parameter, value: object) -> None:
     """A flag counts wherever it was given, so a later "not given" does not take it back."""
     wanted = ctx.ensure_object(CommonOptions)
     if isinstance(value, str) and not value.strip():
-        # Nothing is no folder; most likely a variable in a script was never set.
+        # Nothing is not a folder; most likely a variable in a script was never set.
         raise click.BadParameter("it is empty; name a folder, or leave it out", ctx, param)
     if value and param.name:
         setattr(wanted, param.name, value)

@@ -271,7 +271,7 @@ def _webhooks(door: Terminal) -> "Iterator[WebhookClient]":
 @click.command("ls", cls=Verb, remote=True)
 @click.pass_context
 def webhook_ls(ctx: click.Context, /) -> None:
-    """Addresses that are told, never their secrets."""
+    """Outgoing webhooks, without their secrets."""
     door = terminal_of(ctx)
     with _webhooks(door) as webhooks:
         found = webhooks.all()
@@ -282,7 +282,7 @@ def webhook_ls(ctx: click.Context, /) -> None:
     for one in found:
         state = "active" if one["active"] else "off"
         rows.append([one["id"], state, ",".join(one["kinds"]), one["problem"] or "-", one["url"]])
-    empty = "nobody is told; `loopwright webhook add URL` makes a webhook"
+    empty = "no outgoing webhooks; `loopwright webhook add URL` adds one"
     put_rows(door, ("ID", "STATE", "KINDS", "PROBLEM", "URL"), rows, empty)
 
 

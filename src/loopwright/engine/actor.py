@@ -338,7 +338,7 @@ class Actor:
         self._start_over()
 
     def _give_up(self, error: Exception) -> None:
-        detail = f"{self.run} cannot go on: {type(error).__name__}: {error}"
+        detail = f"{self.run} cannot continue: {type(error).__name__}: {error}"
         self.around.trouble(self.run, Conflict(detail, code="defect"))
         self.leave()
 

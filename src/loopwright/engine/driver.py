@@ -81,7 +81,7 @@ class LocalDriver:
         return False
 
     def stranded(self) -> list[str]:
-        """Runs that it left, and that nobody drives."""
+        """Runs that it left, and that no process drives."""
         return []
 
     @property

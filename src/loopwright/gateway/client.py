@@ -178,7 +178,7 @@ _WORDS: dict[ModelFailureKind, str] = {
     "first_token_timeout": "nothing was said within {first_token_ms} ms",
     "idle_timeout": "it fell silent for {idle_ms} ms",
     "wall_timeout": "it was not done within {total_ms} ms, all tries together",
-    "bad_answer": "the answer did not come to an end",
+    "bad_answer": "the answer did not end",
 }
 
 

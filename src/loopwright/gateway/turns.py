@@ -179,7 +179,7 @@ ToolsOf: TypeAlias = Callable[[EffectJob], AgentTools]
 SchemaProblem: TypeAlias = Callable[[dict[str, JsonValue], JsonValue], str | None]
 
 INTERRUPTED = (
-    "the call was interrupted, and nobody knows whether it had an effect; look before you do it "
+    "the call was interrupted, and it is not known whether it had an effect; look before you do it "
     "again"
 )
 UNMEASURED = (
@@ -350,7 +350,7 @@ class ModelTurns:
         try:
             value: JsonValue = msgspec.json.decode(call.args.strip() or "{}")
         except (msgspec.DecodeError, RecursionError) as error:
-            problem = f"the arguments are no JSON: {error}"
+            problem = f"the arguments are not JSON: {error}"
             return RequestedCall(id=call.id, tool=call.tool, arguments=call.args, problem=problem)
         unfit = self._schema_problem(own.schema, value)
         problem = f"the arguments do not fit: {unfit}" if unfit is not None else ""
@@ -481,7 +481,9 @@ class _Watch:
 
 async def _sent(job: EffectJob, arguments: JsonValue) -> Answer:
     if job.talk is None:
-        return EffectFailure(error=Failure(type="tool", detail="there is nobody to write to"))
+        return EffectFailure(
+            error=Failure(type="tool", detail="there is no recipient for messages")
+        )
     told = await job.talk.use(SEND.name, arguments)
     if told.ok:
         return EffectSuccess(output=told.text)

@@ -215,7 +215,7 @@ def _check_query(scope: Scope, limits: RequestLimits) -> None:
 
 
 def _hostname(host: str) -> str:
-    """The name in a Host header, without its port; empty where it is no name."""
+    """The name in a Host header, without its port; empty where it is not a name."""
     name, bracket, rest = host.partition("]") if host.startswith("[") else ("", "", host)
     if bracket:
         name, port = f"{name}]", rest.removeprefix(":") if rest else ""

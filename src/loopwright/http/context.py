@@ -133,7 +133,7 @@ class ServerMetrics:
             "# HELP loopwright_calls_unknown_cost_total Calls whose cost is unknown.",
             "# TYPE loopwright_calls_unknown_cost_total counter",
             f"loopwright_calls_unknown_cost_total {used.unpriced}",
-            "# HELP loopwright_streams Clients that wait for facts.",
+            "# HELP loopwright_streams Clients that follow events.",
             "# TYPE loopwright_streams gauge",
             f"loopwright_streams {listeners}",
             "# HELP loopwright_troubles_total Problems that the driver met.",

@@ -321,11 +321,11 @@ def strict_json(raw: bytes) -> object:
             parse_float=_float,
             parse_int=_int,
         )
-        if "\\ud" in text.lower():  # half of a pair is no text, and could be kept nowhere
+        if "\\ud" in text.lower():  # half of a pair is not text, and could be kept nowhere
             json.dumps(value, ensure_ascii=False).encode()
         return value
     except UnicodeDecodeError as error:
-        raise bad_json("it is no UTF-8") from error
+        raise bad_json("it is not UTF-8") from error
     except UnicodeEncodeError as error:
         raise bad_json("a sign in it is only half there") from error
     except RecursionError as error:
@@ -338,12 +338,12 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) != len(pairs):
         twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"{twice[:80]!a} stands twice")
+        raise ValueError(f"{twice[:80]!a} occurs twice")
     return found
 
 
 def _no_constant(name: str) -> object:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 def _float(digits: str) -> float:
@@ -423,6 +423,6 @@ def _check(path: str) -> None:
         raise RequestRefusal(422, BAD, f"{shown} holds {hidden}")
     if not is_path(path):
         hint = "name files as the definition does: prompts/review.md"
-        raise RequestRefusal(422, OUTSIDE, f"{shown} is no path below a folder", hint=hint)
+        raise RequestRefusal(422, OUTSIDE, f"{shown} is not a path below a folder", hint=hint)
     if len(path) > LONGEST_PATH:
         raise RequestRefusal(422, OUTSIDE, f"{shown}: a path has at most {LONGEST_PATH} characters")

@@ -90,7 +90,7 @@ TITLES = {
     400: "The request cannot be understood",
     401: "Not signed in",
     403: "Not allowed",
-    404: "There is no such thing",
+    404: "Not found",
     405: "Not by this method",
     408: "The request took too long",
     409: "The state does not allow it",
@@ -98,7 +98,7 @@ TITLES = {
     412: "It was changed meanwhile",
     413: "The request is too large",
     414: "The address is too long",
-    416: "There is no such part",
+    416: "Not found: this part of the run",
     415: "This kind of content is not taken",
     422: "The request is not valid",
     428: "A condition is required",
@@ -193,7 +193,7 @@ def assistant_refusal(problem: ProblemReport) -> str:
 
 
 def bad_json(why: str) -> RequestRefusal:
-    return RequestRefusal(400, "bad-json", f"the body is no JSON: {why}")
+    return RequestRefusal(400, "bad-json", f"the body is not JSON: {why}")
 
 
 def no_route(path: str) -> RequestRefusal:

@@ -202,7 +202,7 @@ def _flaw(url: str) -> str:
     except ValueError:
         return "it cannot be read"
     if parts.scheme not in ("http", "https") or any(ord(sign) <= 32 for sign in url):
-        return "it is no address of a web site"
+        return "it is not an address of a web site"
     if port == 0 or parts.netloc.endswith(":") or not _is_host(parts.hostname or ""):
         return "it names no host"
     if parts.username is not None or _has_more(parts, url):

@@ -98,7 +98,7 @@ def resolve_address(state: State, written: str) -> str | UnreachableAddress:
 
 def _deaf(state: State, key: str, kind: Reader) -> UnreachableAddress:
     if kind == "other":
-        return UnreachableAddress("not-an-agent", f"{key} is no agent and reads no messages")
+        return UnreachableAddress("not-an-agent", f"{key} is not an agent and reads no messages")
     inside = [one for one in reachable(state) if one.startswith((f"{key}.", f"{key}["))]
     return UnreachableAddress(
         "container", f"{key} is made of other steps and reads no messages itself", tuple(inside)

@@ -94,7 +94,7 @@ def caller_of(state: State, pending: PendingEffect) -> ToolCaller | RefusedToolU
     if role == "coordinator":
         return ToolCaller(effect=pending.effect, role="coordinator", sent=state.mail.sent)
     if role not in ("worker", "reply"):
-        return RefusedToolUse("a judge judges: it has no inbox and writes to nobody")
+        return RefusedToolUse("a judge only judges: it neither receives nor sends messages")
     assert isinstance(call, AgentCall)
     return ToolCaller(
         effect=pending.effect,

@@ -361,7 +361,7 @@ def _place_ended(state: State, path: str, status: str = "skipped") -> None:
         refuse(
             state,
             too_late,
-            UnreachableAddress("target-terminal", f"{path} ended before it could be told"),
+            UnreachableAddress("target-terminal", f"{path} ended before it received the message"),
         )
     if not mail.inboxes:
         return

@@ -209,7 +209,7 @@ def _asked(
     if ref.of == "message":
         message = _message(state, owner, senses)
         said = _read_json(message, senses) if ref.field else None
-        # A message that is no object has no fields: it is handed over as it is.
+        # A message that is not an object has no fields: it is handed over as it is.
         return _field(said, ref.field) if isinstance(said, dict) else message
     return _field(started.inputs.get(ref.name or "") if started else None, ref.field)
 
@@ -316,7 +316,7 @@ def _missing(
 def _missing_in_item(state: State, owner: Owner, ref: Ref, senses: KernelServices) -> str | None:
     item = resolve(state, owner, Ref(of="item"), senses)
     if not isinstance(item, dict):
-        return f"the item has no field {ref.field}: it is no JSON object"
+        return f"the item has no field {ref.field}: it is not a JSON object"
     if ref.field not in item:
         return f"the item has no field {ref.field}; it has {', '.join(list(item)[:12])}"
     return None
@@ -335,7 +335,7 @@ def _missing_in_step(
         return None  # what has not run has said nothing; a declared form says what may be absent
     said = _read_json(found.output, senses)
     if not isinstance(said, dict):
-        return f"{ref.name} has no field {ref.field}: what it said is no JSON object"
+        return f"{ref.name} has no field {ref.field}: what it said is not a JSON object"
     if ref.field not in said:
         return f"{ref.name} has no field {ref.field}; it has {', '.join(list(said)[:12])}"
     return None
@@ -379,7 +379,7 @@ def _find_items(
         case ItemsFrom(ref=ref):
             found = _list_in(resolve(state, owner, ref, senses), senses)
             if found is None and ref.of == "result" and ref.field is None:
-                ended = step_result(owner, ref.name or "")  # what it said is no JSON at all
+                ended = step_result(owner, ref.name or "")  # what it said is not JSON at all
                 found = senses.read(ended.output) or None if ended is not None else None
         case ItemsExpr(expr=expr):
             said = senses.evaluate(expr, scope_at(state, owner, senses), wants="list")

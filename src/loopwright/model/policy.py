@@ -102,7 +102,7 @@ OutputMode: TypeAlias = Literal[
     "all",  # what every pass said, each under a heading
     "learning",  # the learning of the last pass, unless the check has passed
     "result",  # the structured result of the last pass
-    "list",  # of a loop over a list: what each item came to, as a JSON array in its order
+    "list",  # of a loop over a list: the output of each item, as a JSON array in its order
 ]
 GraphOutput: TypeAlias = Literal[
     "last",  # of the last step that completed

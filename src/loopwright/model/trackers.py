@@ -63,7 +63,7 @@ def sprint_problem(sprint: Item, to: str) -> str | None:
     """Why a sprint cannot become what it is to become, in words."""
     now = sprint.text("status")
     if to not in SPRINT_STATUSES:
-        return f"{to!r} is no status of a sprint; there are {', '.join(SPRINT_STATUSES)}"
+        return f"{to!r} is not a status of a sprint; there are {', '.join(SPRINT_STATUSES)}"
     if to not in _MOVES.get(now, ()):
         may = ", ".join(_MOVES.get(now, ())) or "nothing: it has ended"
         return f"a sprint that is {now} cannot become {to}; it can become {may}"

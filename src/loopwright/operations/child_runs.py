@@ -164,8 +164,8 @@ def check_wall(log: EventLog, run: str, inside: InsideRun | None) -> None:
     around = _wall_around(log, run, inside=inside.run if inside is not None else None)
     if around is not None:
         raise Conflict(
-            f"{run} was started by an agent of {around}, behind a wall: without that agent it "
-            "would go on outside of it",
+            f"{run} was started by an agent of {around}, in a sandbox: without that agent it "
+            "would continue outside of it",
             code="behind-wall",
             hint=f"`loopwright stop {run}` ends it; what it is for can be started by a person",
         )

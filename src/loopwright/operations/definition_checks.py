@@ -487,7 +487,7 @@ def _refused(file: str, why: str) -> LoopwrightError:
     return LoopwrightError(
         f"{file} cannot be converted: {why}",
         code="not-expressible",
-        hint=f"change it there, or go on with `loopwright run {file}`, which needs no conversion",
+        hint=f"change it there, or use `loopwright run {file}`, which needs no conversion",
     )
 
 

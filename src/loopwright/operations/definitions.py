@@ -95,7 +95,7 @@ class Definitions:
         stored = self.get(name)
         if not stored.enabled:
             raise NotAllowed(
-                f"{name} came from elsewhere and starts programs: it needs admin approval of "
+                f"{name} was imported and starts programs: it needs admin approval of "
                 f"digest {stored.digest}",
                 code="needs-approval",
                 hint=f"`loopwright stored approve {name} {stored.digest}`, after a look at it: "

@@ -279,13 +279,13 @@ def _disk(patient: DoctorSubject) -> Iterator[DoctorFinding]:
         why = f"{kind}: a disk of another machine, where locks do not hold"
         yield DoctorFinding("disk", "fail", why, LOCAL)
     else:
-        yield DoctorFinding("disk", "ok", kind or "of this machine, as far as can be told")
+        yield DoctorFinding("disk", "ok", kind or "local, as far as the system says")
 
 
 def _space(patient: DoctorSubject) -> Iterator[DoctorFinding]:
     free = shutil.disk_usage(nearest(patient.home)).free
     state: State = "fail" if free < NO_SPACE else "warn" if free < LITTLE_SPACE else "ok"
-    fix = "" if state == "ok" else "make room: a full disk pauses every run"
+    fix = "" if state == "ok" else "free some space: a full disk pauses every run"
     yield DoctorFinding("disk space", state, f"{free / (1 << 30):.1f} GiB free", fix)
 
 
@@ -369,7 +369,7 @@ def _left_behind(patient: DoctorSubject) -> Iterator[DoctorFinding]:
         row for row in patient.log.rows(statuses=("running",)) if is_left_behind(patient.log, row)
     ]
     if rows:
-        why = f"{len(rows)} run{'s' if len(rows) > 1 else ''} that nobody drives"
+        why = f"{len(rows)} run{'s' if len(rows) > 1 else ''} that no process drives"
         yield DoctorFinding(
             "left behind", "warn", why, "continue them with `loopwright resume all`"
         )

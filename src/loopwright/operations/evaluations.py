@@ -509,7 +509,7 @@ async def run_case(here: Local, cases: Cases, name: str, case: Case) -> ScoredRu
     await settled(here, run)
     status = status_of(here.service.state(run))
     if status not in ENDED:
-        problem = f"it is {status}: a person has to decide before it can go on"
+        problem = f"it is {status}: a person has to decide before it can continue"
         return ScoredRun(
             case=name,
             run=run,

@@ -81,7 +81,7 @@ def check_other_person(log: EventLog, run: str, by: str) -> None:
         assert isinstance(fact, RunStarted), "every run begins so"
         if same_somebody(fact.by, by):
             raise NotAllowed(
-                f"{by or 'whoever asks'} has started {run}, and here somebody else approves",
+                f"{by or 'the caller'} started {run}, and somebody else has to approve it",
                 code="self-approval",
                 hint="ask somebody else, or `continue` with what should be different; the setting "
                 "is four_eyes",
@@ -99,7 +99,7 @@ def read_arguments(given: str) -> str:
     try:
         value: JsonValue = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        raise unfit(f"they are no JSON: {error}") from error
+        raise unfit(f"they are not JSON: {error}") from error
     if not isinstance(value, dict):
         raise unfit("they must be a JSON object, with the arguments by their names")
     return msgspec.json.encode(value).decode()
@@ -112,7 +112,7 @@ def _file_text(name: str) -> str:
             raise unfit(f"{name} has more than {MAX_ARGUMENTS_BYTES:,} bytes")
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise unfit(f"{name} is no UTF-8") from error
+        raise unfit(f"{name} is not UTF-8") from error
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise unfit(f"{name} cannot be read: {why}") from error

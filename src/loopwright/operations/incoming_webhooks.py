@@ -164,7 +164,7 @@ class Hooks:
         signed = is_signed(secret, given, body, self._clock.now_ms())
         if hook is None or not signed:
             raise NotSignedIn(
-                "there is no such hook, or the message is not signed for it just now",
+                "no such incoming webhook, or the message has no valid signature for this moment",
                 code="bad-signature",
                 hint="sign webhook-id, webhook-timestamp and the body as Standard Webhooks says",
             )

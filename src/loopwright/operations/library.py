@@ -352,7 +352,7 @@ _DEFINITION_TEXT = """\
 
 name: haiku
 
-# What stands behind the agent. This one reads its answers from a file, so nothing has to be
+# What runs the agent. This one reads its answers from a file, so nothing has to be
 # installed. A program of yours reads the prompt from stdin and answers on stdout:
 #   agent: command:./my-agent
 agent: script:replies.yaml

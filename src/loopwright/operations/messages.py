@@ -261,7 +261,7 @@ def check_is_chat(state: State) -> None:
     """Only a chat can be gone on with as one."""
     if state.plan.settings.get(SURFACE) != "chat":
         raise Conflict(
-            f"{state.run} is no chat",
+            f"{state.run} is not a chat",
             code="no-chat",
             hint=f"`loopwright resume {state.run}` continues it",
         )
@@ -269,7 +269,7 @@ def check_is_chat(state: State) -> None:
         raise Conflict(
             f"{state.run} has ended: {state.finished.outcome} ({state.finished.reason})",
             code="ended",
-            hint=f"`loopwright fork {state.run} --at PASS --edit TEXT` goes on from a turn of it",
+            hint=f"`loopwright fork {state.run} --at PASS --edit TEXT` continues from a turn of it",
         )
 
 
@@ -310,8 +310,8 @@ def _file(workspace: Path, name: str) -> str | FileProblem:
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        return FileProblem("encoding", "it is no text")
-    return FileProblem("encoding", "it is no text") if "\0" in text else text
+        return FileProblem("encoding", "it is not text")
+    return FileProblem("encoding", "it is not text") if "\0" in text else text
 
 
 def fenced(text: str) -> str:

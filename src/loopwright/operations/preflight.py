@@ -230,14 +230,14 @@ def _looked_for(
 def _fix(named: NamedProgram, why: CannotStart) -> str | None:
     if why.problem != "program-not-found" or "/" not in named.program:
         return None  # the words have it
-    return "a path is taken from the workspace; write the whole path of a program elsewhere"
+    return "a path is taken from the workspace; for another program write its whole path"
 
 
 STALE_MS = 15_000
 YOUNG_MS = 10_000
 
 TASKS = "tasks"  # the thread that performs and records: it beats when it has time
-LOOPS = "loops"  # takes up runs that nobody drives
+LOOPS = "loops"  # takes up runs that no process drives
 
 
 @dataclass(slots=True)
@@ -355,5 +355,5 @@ def jump_words(jump_ms: int) -> str:
     where = "forward" if jump_ms > 0 else "back"
     return (
         f"the clock of this machine was set {where} by {abs(jump_ms) // 1_000} seconds; times and "
-        "limits here go on as before until the next start"
+        "limits here are not adjusted until the next start"
     )

@@ -110,7 +110,7 @@ def problem_words(error: LoopwrightError) -> str:
 
 _KINDS: list[tuple[type[LoopwrightError], int, int, str]] = [
     (DefinitionError, 2, 422, "The definition is not valid"),
-    (NotFound, 2, 404, "There is no such thing"),
+    (NotFound, 2, 404, "Not found"),
     (Conflict, 8, 409, "The state does not allow it"),
     (NotSignedIn, 6, 401, "Not signed in"),
     (NotAllowed, 6, 403, "Not allowed"),

@@ -552,4 +552,4 @@ def _stuck(log: EventLog, rows: list[RunRow]) -> str:
     first = rows[0]
     pid = driver_pid(log, first)
     who = f"process {pid}, which drives it," if pid else "the process that drives it"
-    return f"{first.run} has been told to stop, but {who} has not ended it yet"
+    return f"{first.run} was asked to stop, but {who} has not ended it yet"

@@ -205,7 +205,7 @@ def taken(log: EventLog, key: str, refusal: Conflict) -> Conflict:
     return Conflict(
         f"{row.run} ({row.headline.name}) holds {key}: it is {_state(log, row)}",
         code=refusal.code,
-        hint=f"`loopwright resume {row.run}` goes on with it, `loopwright stop {row.run}` ends it",
+        hint=f"`loopwright resume {row.run}` continues it, `loopwright stop {row.run}` ends it",
     )
 
 

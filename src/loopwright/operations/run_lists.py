@@ -222,7 +222,7 @@ def _changed(state: State) -> dict[str, JsonValue] | None:
 
 
 def _next(state: State, row: RunRow, *, left_behind: bool) -> list[JsonValue]:
-    """A run that nobody drives any more has to be taken up before anything else."""
+    """A run that no process drives any more has to be taken up before anything else."""
     if left_behind:
         return [f"loopwright resume {row.run}", f"loopwright stop {row.run}"]
     found = _worktree(state.started.worktree if state.started else None, row)

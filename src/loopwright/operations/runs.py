@@ -344,7 +344,7 @@ class Service:
         """Answer a gate, once. The reference is a gate, or a run with exactly one open gate."""
         gate = self._gate(reference)  # once: the next gate of a run was never shown to anybody
         opened = self.opened(gate)
-        text = text.encode(errors="replace").decode()  # of bytes that are no text, no store takes
+        text = text.encode(errors="replace").decode()  # of bytes that are not text, no store takes
         check_answer(opened, decision, text=text, digest=digest, call=call)
         if self.rights is not None:
             self.rights.refuse("answer a gate", gate.gate)

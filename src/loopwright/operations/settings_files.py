@@ -145,7 +145,7 @@ def _wrong_kinds(one: dict[str, object]) -> Iterator[tuple[str, str]]:
             yield f"{key} must be text", f'write {key} = "…"'
     url = one.get("url")
     if isinstance(url, str) and not url.startswith(("http://", "https://")):
-        yield f"url is {url!r}, which is no address", 'write url = "https://…"'
+        yield f"url is {url!r}, which is not an address", 'write url = "https://…"'
     headers = one.get("header_env", {})
     if not isinstance(headers, dict) or not _is_words(list(headers.values())):
         yield "header_env must name a variable for each header", 'write header_env = {"X-A" = "A"}'

@@ -90,7 +90,7 @@ def is_archive(data: bytes) -> bool:
 def entries_of(data: bytes) -> list[tuple[str, bytes]]:
     """Every file of an archive by its name; `unsafe-archive` or `archive-too-big`, and nothing."""
     if not is_archive(data):
-        raise _unsafe("it is no zip, no tar and no tar.gz")
+        raise _unsafe("it is not a zip, tar or tar.gz file")
     room, found = _Room(len(data)), list[tuple[str, bytes]]()
     _look(data, room, 1, lambda name, body: found.append((name, body)))
     return found
@@ -209,7 +209,7 @@ def _checked(name: str) -> str:
     if not name.strip("./ "):
         if name.rstrip("/") in (".", ""):
             return name  # the folder itself
-        raise _unsafe(f"{_shown(name)} is no name")
+        raise _unsafe(f"{_shown(name)} is not a name")
     return name.removeprefix("./")
 
 

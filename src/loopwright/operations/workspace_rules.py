@@ -295,7 +295,7 @@ def _check(branch: str) -> None:
     problem = ref_problem(branch)
     if problem is not None:
         raise LoopwrightError(
-            f"{escaped(branch[:60])!s} is no name of a branch: {problem}",
+            f"{escaped(branch[:60])!s} is not a name of a branch: {problem}",
             code="bad-ref",
             hint="name another with --base-branch NAME",
         )

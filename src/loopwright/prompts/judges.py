@@ -281,5 +281,5 @@ def _number(found: "re.Match[str]") -> Score:
         most = float(found[3]) if found[3] else 100.0
         value = value / most if most else 2.0
     if value > 1:
-        return _verdict(f"{found[0]} is no score from 0 to 1")
+        return _verdict(f"{found[0]} is not a score from 0 to 1")
     return Score(score=value, detail="" if value >= PASSING else f"{value:g} is below {PASSING:g}")

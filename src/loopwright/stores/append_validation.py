@@ -174,7 +174,7 @@ def stale_error(append: Append, version: int) -> VersionConflict:
         )
     return VersionConflict(
         f"{append.run} is at version {version}; the append expected {append.expected}",
-        hint="read the newer facts and decide again",
+        hint="read the newer events and decide again",
     )
 
 
@@ -183,7 +183,7 @@ def fenced_error(run: str) -> Conflict:
     return Conflict(
         f"{run} is driven by another process now",
         code="fenced",
-        hint="stop driving it; its owner stands in the row of the run",
+        hint="stop driving it; the row of the run names its owner",
     )
 
 

@@ -139,7 +139,7 @@ def to_cel(value: object, *, longest: int | None = None, depth: int = 0) -> obje
         }
     if isinstance(value, list | tuple):
         return [to_cel(v, longest=longest, depth=depth + 1) for v in value]
-    raise Unfit(f"{type(value).__name__} is no JSON value")
+    raise Unfit(f"{type(value).__name__} is not a JSON value")
 
 
 def from_cel(value: CelValue) -> JsonValue:
@@ -201,7 +201,7 @@ class _Reader:
             return [self.read(part) for part in content]
         if isinstance(content, dict):
             return {_key(key): self.read(part) for key, part in content.items()}
-        raise Unfit(f"{in_words(kind)} is no JSON value; string(…) makes a text of most values")
+        raise Unfit(f"{in_words(kind)} is not a JSON value; string(…) makes a text of most values")
 
 
 def _text(text: str, longest: int | None) -> str:
@@ -222,7 +222,7 @@ def _text(text: str, longest: int | None) -> str:
 
 def _scalar(value: object) -> JsonValue:
     if isinstance(value, float) and not isfinite(value):
-        raise Unfit(f"{value} is no JSON number")
+        raise Unfit(f"{value} is not a JSON number")
     if isinstance(value, int) and not _LOWEST <= value <= _HIGHEST:
         raise Unfit(f"the number {value} does not fit into 64 bits with a sign")
     assert isinstance(value, bool | int | float | str)
@@ -232,7 +232,7 @@ def _scalar(value: object) -> JsonValue:
 def _key(key: object) -> str:
     if isinstance(key, str):
         return key
-    raise Unfit("a mapping has a key that is no text")
+    raise Unfit("a mapping has a key that is not text")
 
 
 __all__ = [
@@ -350,7 +350,7 @@ class Program:
     def _steps(self, steps: JsonValue) -> object:
         given = {} if steps is None else steps
         if not isinstance(given, Mapping):
-            raise Unfit("steps is no mapping")
+            raise Unfit("steps is not a mapping")
         if self._fields is not None:
             given = {
                 step: _only(given[step], fields)
@@ -394,7 +394,7 @@ def compile_cel(
     try:
         text.encode()
     except UnicodeEncodeError as problem:
-        return [CelProblem("half a character stands here", problem.start, "cel-syntax")]
+        return [CelProblem("there is half a character here", problem.start, "cel-syntax")]
     made = _compile(text, frozenset(step_ids), wants, frozenset(variables))
     return made if isinstance(made, Program) else list(made)
 

@@ -446,7 +446,7 @@ def _name_hints(index: int, written: WrittenExpression) -> Iterator[str]:
         hyphened = f"{before.text}-{name}"
         if hyphened in written.step_ids:
             yield f"did you mean steps.{hyphened}?"
-        yield f"a name with a hyphen stands in brackets: ['{hyphened}']"
+        yield f"write a name with a hyphen in brackets: ['{hyphened}']"
     variables = sorted(written.variables)
     nothing = "no name can be used here"
     yield did_you_mean(name, variables) or (

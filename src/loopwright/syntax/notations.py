@@ -221,7 +221,7 @@ _FORBIDDEN = frozenset(" ~^:?*[\\;&|<>$`'\"(){}!#%")
 
 
 def ref_problem(name: str) -> str | None:
-    """Why a text is no name of a branch, or None. Stricter than git: nothing that a shell reads."""
+    """Why a text cannot name a branch, or None. Stricter than git: nothing that a shell reads."""
     if not name:
         return "it is empty"
     if len(name) > MOST_CHARS:

@@ -44,7 +44,7 @@ _GROUPS = {
     "?=": ("look-aheads", "combine two checks with all: [{regex: …}, {regex: …}]"),
     "?!": ("negative look-aheads", "name what must be there, or use a command check"),
     "?<=": ("look-behinds", "match the text before it as well"),
-    "?<!": ("negative look-behinds", "name what may stand before it, or use a command check"),
+    "?<!": ("negative look-behinds", "name what may precede it, or use a command check"),
     "?>": _ATOMIC,
     "?#": ("comments", "put the comment into the file, behind a #"),
 }

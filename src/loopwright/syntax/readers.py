@@ -179,7 +179,7 @@ class _Scanner:
         word = _WORD.match(self._text, self._at)
         found = f"not {show(word[0] if word else char)}" if char else "but the file ends here"
         hint = {
-            "'": "JSON text stands in double quotes",
+            "'": "JSON text needs double quotes",
             "/": "JSON has no comments",
             "#": "JSON has no comments",
             "}": "no comma before it" if self._text[: self._at].rstrip().endswith(",") else None,

@@ -51,7 +51,7 @@ def _read_result(bench: Bench, call: BuiltinCall) -> ToolCallResult:
     start = call.number("offset", 0)
     part = data[start : start + PAGE_BYTES]
     end = start + len(part)
-    note = f"\n[bytes {start} to {end} of {len(data)}; go on with offset {end}]"
+    note = f"\n[bytes {start} to {end} of {len(data)}; continue with offset {end}]"
     return ToolCallResult(text=part.decode(errors="replace") + (note if end < len(data) else ""))
 
 
@@ -59,10 +59,10 @@ def as_text(data: bytes, name: str) -> str:
     """The text in a file; Refusal if there is none."""
     try:
         if b"\0" in data[:8_192]:
-            raise ToolRefusal("binary-file", f"{name} is no text ({len(data)} bytes)")
+            raise ToolRefusal("binary-file", f"{name} is not text ({len(data)} bytes)")
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise ToolRefusal("binary-file", f"{name} is no UTF-8 text ({len(data)} bytes)") from None
+        raise ToolRefusal("binary-file", f"{name} is not UTF-8 text ({len(data)} bytes)") from None
 
 
 def page(content: str, call: BuiltinCall) -> str:
@@ -83,9 +83,9 @@ def page(content: str, call: BuiltinCall) -> str:
         return "".join(kept)
     if not kept and first <= last:
         head = lines[first - 1].encode(errors="replace")[:PAGE_BYTES].decode(errors="ignore")
-        note = f"line {first} of {len(lines)} is cut; go on with offset {first + 1}"
+        note = f"line {first} of {len(lines)} is cut; continue with offset {first + 1}"
         return f"{head}\n[{note}]"
-    note = f"lines {first} to {end} of {len(lines)}; go on with offset {end + 1}"
+    note = f"lines {first} to {end} of {len(lines)}; continue with offset {end + 1}"
     return f"{''.join(kept)}\n[{note}]"
 
 

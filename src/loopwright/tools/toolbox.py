@@ -93,7 +93,7 @@ class SecretFilter:
         return text
 
     def blot_json(self, value: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        """The same for what is no text; what holds no secret is given back as it is."""
+        """The same for what is not text; what holds no secret is given back as it is."""
         text = as_json(value)
         blotted = self.blot(text)
         if blotted == text:
@@ -362,7 +362,7 @@ def _parsed(text: str) -> JsonValue:
     try:
         value: JsonValue = msgspec.json.decode(text.strip() or "{}")
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-        raise ToolRefusal("bad-arguments", f"the arguments are no JSON: {error}") from None
+        raise ToolRefusal("bad-arguments", f"the arguments are not JSON: {error}") from None
     return value
 
 

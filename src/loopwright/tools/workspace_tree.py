@@ -205,7 +205,7 @@ class WorkspaceTree:
             if stat.S_ISDIR(found.st_mode):
                 raise ToolRefusal("not-a-file", f"{shown(parts)} is a folder; list it instead")
             if not stat.S_ISREG(found.st_mode):
-                raise ToolRefusal("not-a-regular-file", f"{shown(parts)} is no regular file")
+                raise ToolRefusal("not-a-regular-file", f"{shown(parts)} is not a regular file")
             if found.st_size > limit:
                 raise _too_large(parts, found.st_size, limit)
             with os.fdopen(handle, "rb", closefd=False) as file:
@@ -278,7 +278,7 @@ def _mode_of(folder: int, parts: Parts, hidden: frozenset[Identity]) -> int | No
     if stat.S_ISDIR(found.st_mode):
         raise ToolRefusal("not-a-file", f"{shown(parts)} is a folder")
     if not stat.S_ISREG(found.st_mode):
-        raise ToolRefusal("not-a-regular-file", f"{shown(parts)} is no regular file")
+        raise ToolRefusal("not-a-regular-file", f"{shown(parts)} is not a regular file")
     return stat.S_IMODE(found.st_mode) & 0o777
 
 
@@ -340,7 +340,7 @@ def refusal(error: OSError, parts: Parts) -> ToolRefusal:
             return outside(shown(parts))
         case errno.ENOTDIR:
             return ToolRefusal(
-                "not-a-folder", f"{_shown(shown(parts))} is no folder, or leads over one"
+                "not-a-folder", f"{_shown(shown(parts))} is not a folder, or leads over one"
             )
         case _:
             why = (error.strerror or str(error)).lower()
@@ -359,7 +359,7 @@ def _check_spelling(name: str) -> None:
     except UnicodeEncodeError:
         raise ToolRefusal("bad-path", f"{_shown(name)} has no form in bytes") from None
     if not name or "\0" in name:
-        raise ToolRefusal("bad-path", f"{_shown(name)} is no path")
+        raise ToolRefusal("bad-path", f"{_shown(name)} is not a path")
     if size > _MAX_NAME_BYTES:
         raise ToolRefusal("bad-path", f"{_shown(name)} is too long for a path")
 

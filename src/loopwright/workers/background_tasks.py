@@ -17,7 +17,7 @@ from loopwright.kernel.event_parts import MASK, mask_text
 from loopwright.views.event_records import timestamp
 
 NAME = "loopwright.server"
-LOWER = "uvicorn.error"  # what speaks HTTP below us: requests that are none
+LOWER = "uvicorn.error"  # what speaks HTTP below us: requests that are not valid
 LOWEST = "asyncio"
 WRONG = logging.WARNING
 SELDOM_S = 10.0
@@ -101,4 +101,4 @@ class BackgroundTask:
         except Exception:
             if time.monotonic() >= self._quiet_until:
                 self._quiet_until = time.monotonic() + QUIET_SECONDS
-                _LOG.exception("%s failed; it goes on", self._what)
+                _LOG.exception("%s failed; it is started again", self._what)

@@ -185,7 +185,7 @@ class GateLinks:
         link = self.look(code)
         if service.four_eyes and decision == "approve":  # it was sent before that was asked for
             raise NotAllowed(
-                "nobody knows who follows a link, and here somebody else has to approve",
+                "a link does not say who follows it, and somebody else has to approve",
                 code="self-approval",
                 hint="sign in; the setting is four_eyes",
             )
@@ -224,14 +224,14 @@ WELL = 200
 def idle_channels(settings: Settings) -> list[str]:
     """Notifiers that would tell nobody, in words; what takes a name server to know is not asked."""
     told = ((name, _trouble(one, settings.home)) for name, one in settings.notify.items())
-    return [f"[notify.{name}] tells nobody: {why}" for name, why in told if why]
+    return [f"[notify.{name}] notifies no one: {why}" for name, why in told if why]
 
 
 def _trouble(notifier: Notifier, home: Path) -> str:
     if notifier.command:
         program = notifier.command[0]
         found = shutil.which(str(home / program) if "/" in program else program)
-        return "" if found else f"{program} is no program that can be started"
+        return "" if found else f"{program} is not a program that can be started"
     address = notifier.address()
     if not address:
         return f"the variable {notifier.slack_env} is not set"

@@ -146,7 +146,7 @@ def test_an_unknown_kind_of_end_is_refused_with_all_kinds() -> None:
         pytest.param({"type": "evaluation_bound", "value": ""}, id="empty criteria"),
         pytest.param({"type": "iteration_bound", "value": 0}, id="no iteration"),
         pytest.param({"type": "iteration_bound", "value": -1}, id="fewer than none"),
-        pytest.param({"type": "iteration_bound", "value": True}, id="yes is no number"),
+        pytest.param({"type": "iteration_bound", "value": True}, id="yes is not a number"),
         pytest.param({"type": "goal_bound", "value": {"goal_prompt": "x"}}, id="no cap"),
         pytest.param({"type": "goal_bound", "value": {"max_iterations": 0}}, id="cap of 0"),
         pytest.param({"type": "time_bound", "value": "soon"}, id="no time"),
@@ -361,7 +361,7 @@ def test_a_condition_with_a_tool_loads_with_a_warning(threshold: object, codes: 
 @pytest.mark.parametrize(
     ("changes", "codes"),
     [
-        pytest.param({"description": 1}, ["wrong-type"], id="a description that is no text"),
+        pytest.param({"description": 1}, ["wrong-type"], id="a description that is not text"),
         pytest.param({"description": None}, [], id="null is as if it were not there"),
         pytest.param({"owner": "me", "colour": 1}, ["unknown-field"] * 2, id="other systems"),
         pytest.param({"$schema": "x", "_comment": "y", "//": "z"}, [], id="comments"),

@@ -385,7 +385,7 @@ def test_line_ends_do_not_matter() -> None:
     ["PATH", "LD_PRELOAD", "GIT_DIR", "PYTHONSTARTUP", "NODE_OPTIONS", "LOOPWRIGHT_RUN", "path"],
 )
 def test_reserved_variables_cannot_be_set(name: str) -> None:
-    """What decides which code programs load is no definition's to set, for agent or program."""
+    """What decides which code programs load is not a definition's to set, for agent or program."""
     agent = f"name: x\nagents: {{a: {{env: {{{name}: x}}}}}}\n"
     program = f"name: x\nrun: [ls]\nenv: {{{name}: x}}\n"
     for text, place in ((agent, "2:20"), (program, "3:7")):

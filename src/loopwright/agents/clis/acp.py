@@ -63,7 +63,7 @@ _STOPS: dict[str, tuple[str, Trouble]] = {
     "cancelled": ("the turn was cancelled", "aborted"),
     "max_tokens": ("the answer was longer than the model may give", "turns"),
     "max_turn_requests": ("the agent made as many turns as it may", "turns"),
-    "refusal": ("the agent refused to go on", "other"),
+    "refusal": ("the agent refused to continue", "other"),
 }
 
 

@@ -45,7 +45,7 @@ def checked_command(program: Startable) -> list[str]:
         raise CannotStart("program-not-found", "the command is empty")
     for name in program.env:
         if not name or "=" in name:
-            raise CannotStart("not-startable", f"{name!r} is no name of a variable")
+            raise CannotStart("not-startable", f"{name!r} is not a name of a variable")
     entries = [f"{name}={value}" for name, value in program.env.items()]
     for text in (program.cwd, *program.argv, *entries):
         _check_text(text)
@@ -89,7 +89,7 @@ _PROBLEMS: dict[int, StartProblem] = {
 _SAYS: dict[int, str] = {
     errno.E2BIG: "all arguments and variables together are too long; pass less, or in a file",
     errno.ENOENT: "the file or the interpreter in its first line does not exist",
-    errno.ENOEXEC: "the file is no program; a script needs a first line like #!/bin/sh",
+    errno.ENOEXEC: "the file is not a program; a script needs a first line like #!/bin/sh",
 }
 
 

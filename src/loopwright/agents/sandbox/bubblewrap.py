@@ -431,7 +431,7 @@ class Sandbox:
         if not is_startable(file):
             raise CannotStart(
                 "not-startable",
-                f"cannot start {file}: the file is no program; a script needs a first line like "
+                f"cannot start {file}: the file is not a program; a script needs a first line like "
                 "#!/bin/sh",
             )
         env = {n: value for n, value in program.env.items() if n not in DATA_VARIABLES}

@@ -154,7 +154,7 @@ class ReplSession:
         left = [run for run in self._shown if self.here.driver.is_driving(run)]
         for run in left:
             if self.here.driver.is_served:
-                self.door.say(f"{run} goes on at the server")
+                self.door.say(f"{run} continues on the server")
             else:
                 self.door.say(f"{run} stops here; `loopwright resume {run}` continues it")
 

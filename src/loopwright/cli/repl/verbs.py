@@ -47,7 +47,7 @@ class _ChatFlags(TypedDict):
     "--resume",
     metavar="RUN",
     shell_complete=complete_runs,
-    help="Go on with a chat that was left, by its id.",
+    help="Continue an earlier chat, by its id.",
 )
 @click.option(
     "--workspace",

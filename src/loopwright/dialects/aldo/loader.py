@@ -184,7 +184,7 @@ class AldoLoader:
         path = inside(schema) if isinstance(schema, str) else None
         if path is None and schema is not None:
             self._note(
-                unit, "bad-schema", f"outputs.{name} names no file and is no JSON Schema", at
+                unit, "bad-schema", f"outputs.{name} names no file and is not a JSON Schema", at
             )
         return at, path
 

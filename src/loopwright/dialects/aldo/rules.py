@@ -28,7 +28,7 @@ _FORMER = "meridian/agent.v1"
 _NO_EFFECT = {
     ("memory",): "nothing is remembered between runs",
     ("spawn",): "agents start no others; write a composite instead",
-    ("escalation",): "nobody is notified; read what the run ended with",
+    ("escalation",): "no one is notified; read the outcome of the run",
     ("subscriptions",): "events start no runs; add an incoming webhook instead",
     ("inputs",): "the message of a run is not checked against a schema",
     ("tools", "guards"): "results of tools are not filtered",

@@ -95,7 +95,7 @@ def _kebab(text: str) -> str:
 
 def _semver(text: str) -> str:
     if not _SEMVER.fullmatch(text):
-        message = f'"{clip(text)}" is no version'
+        message = f'"{clip(text)}" is not a version'
         raise fault("bad-format", message, hint="three numbers with dots between: 0.1.0")
     return text
 
@@ -128,7 +128,7 @@ def _unquoted(value: object) -> object:
 
 def _terminate(text: str) -> str:
     if parse_path(text) is None:
-        message = f'"{clip(text)}" is no path of the output'
+        message = f'"{clip(text)}" is not a path of the output'
         hint = "write true, false, $, $.done, $['done'] or $[0]"
         raise fault("bad-path", message, hint=hint)
     return text
@@ -255,7 +255,7 @@ class ModelPolicy(AldoModel):
 
 
 class Prompt(OpenAldoModel):
-    """What the model is told."""
+    """The prompt of the model."""
 
     system_file: File = Field(description="File with the system prompt; {{name}} is filled in.")
     templates: dict[Variable, File] = Field(default={}, description="Files to fill in, by name.")
@@ -503,7 +503,7 @@ class AldoAgent(OpenAldoModel):
     identity: Identity = Field(description="Who it is.")
     role: Role = Field(description="Its place among others.")
     model_policy: ModelPolicy = Field(description="Which models may be used.")
-    prompt: Prompt = Field(description="What the model is told.")
+    prompt: Prompt = Field(description="The prompt of the model.")
     tools: Tools = Field(default=Tools(), description="Its tools.")
     iteration: Iteration | None = Field(default=None, description="It loops until it is done.")
     composite: Composite | None = Field(default=None, description="It is made of other agents.")
@@ -514,7 +514,7 @@ class AldoAgent(OpenAldoModel):
     outputs: dict[Word, Output] = Field(default={}, description="Its answers, by name.")
     memory: Inert = Field(default=None, description="What it remembers between runs. No effect.")
     spawn: Inert = Field(default=None, description="Agents that it may start. No effect.")
-    escalation: Inert = Field(default=None, description="Who is told when. No effect.")
+    escalation: Inert = Field(default=None, description="Who is notified, and when. No effect.")
     subscriptions: Inert = Field(default=None, description="Events that start it. No effect.")
 
 

@@ -309,7 +309,7 @@ class ArchonLowering:
             return AskPerson(message=message, capture=True, reject="cancel")
         text = f"Approve when the event {spec.event} has happened."
         if spec.deadline_ms is not None:
-            text += f" The run goes on by itself after {spec.deadline_ms / 1000:g} s."
+            text += f" The run continues by itself after {spec.deadline_ms / 1000:g} s."
         return AskPerson(
             message=literal(text),
             approved=_waited("satisfied", event=spec.event),

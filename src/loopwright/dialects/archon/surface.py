@@ -196,14 +196,15 @@ class LoopControl(ArchonModel):
         default=None, description="What the person is asked. Required with interactive."
     )
     signal_completes: bool = Field(
-        default=False, description="With interactive: a pass that is done asks nobody."
+        default=False,
+        description="With interactive: an iteration that completes the loop does not ask.",
     )
 
 
 class LoopSpec(LoopControl):
     """One prompt, again and again."""
 
-    prompt: Maybe[Prose] = Field(default=None, description="What the agent is told in each pass.")
+    prompt: Maybe[Prose] = Field(default=None, description="The prompt of each iteration.")
     command: Maybe[CommandName] = Field(
         default=None, description="Instead of prompt: a file in .archon/commands."
     )
@@ -224,7 +225,9 @@ class GroupSpec(LoopControl):
 class OnReject(ArchonModel):
     """What is done about a rejection before the person is asked again."""
 
-    prompt: Prose = Field(description="What the agent is told; $REJECTION_REASON says why.")
+    prompt: Prose = Field(
+        description="The prompt of the agent; $REJECTION_REASON is the reason of the person."
+    )
     max_attempts: Annotated[int, Field(ge=1, le=10)] = Field(
         default=3, description="The rejection that makes so many cancels the run."
     )
@@ -294,12 +297,16 @@ class WaitSpec(ArchonModel):
 class AgentKeys(ArchonModel):
     """Which agent does the work, and what it may do."""
 
-    provider: Maybe[Line] = Field(default=None, description="What stands behind the agent.")
+    provider: Maybe[Line] = Field(
+        default=None, description="The spec of the agent, such as `claude`."
+    )
     model: Maybe[Line] = Field(default=None, description="Which model it uses.")
     effort: Maybe[Line] = Field(default=None, description="How hard it thinks.")
     thinking: Maybe[str | JsonObject] = Field(default=None, description="How it thinks.")
     fallback_model: Maybe[Line] = Field(
-        default=None, alias="fallbackModel", description="The model when the first has no room."
+        default=None,
+        alias="fallbackModel",
+        description="The model to use when the first is overloaded.",
     )
     betas: Maybe[list[Line]] = Field(default=None, description="Features that are not final.")
     sandbox: Maybe[JsonObject] = Field(
@@ -335,9 +342,10 @@ class NodeSpec(AgentKeys):
     )
     retry: Maybe[RetrySpec] = Field(default=None, description="Further tries.")
 
-    prompt: Maybe[Prose] = Field(default=None, description="An agent is told this.")
+    prompt: Maybe[Prose] = Field(default=None, description="A prompt for an agent.")
     command: Maybe[CommandName] = Field(
-        default=None, description="An agent is told what stands in this file of .archon/commands."
+        default=None,
+        description="A prompt for an agent: the text of this file in .archon/commands.",
     )
     bash: Maybe[ScriptText] = Field(default=None, description="A shell script.")
     script: Maybe[ScriptText] = Field(

@@ -385,9 +385,9 @@ def _clause(part: str, at: int, item: str | None) -> Clause:
     place = at + len(part) - len(part.lstrip())
     found = _left_side_pattern(item).fullmatch(part)
     if found is None:
-        return Clause(written, place, problem="it is no comparison")
+        return Clause(written, place, problem="it is not a comparison")
     if found["before"]:
-        return Clause(written, place, problem="a condition cannot look at the pass before")
+        return Clause(written, place, problem="a condition cannot use the previous iteration")
     ref = _left_side_ref(found)
     op = cast("Operator", found["op"])
     value = _value(found, ordered=op not in ("==", "!="))

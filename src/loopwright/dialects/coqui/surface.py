@@ -353,7 +353,7 @@ class GoalValue(CoquiModel):
     max_iterations: Rounds = Field(description="The most iterations.")
     evaluator: Maybe[Role] = Field(
         default=None,
-        description="The role that judges; `none`: nobody does, and all iterations are made.",
+        description="The role that judges; `none`: no role does, and all iterations run.",
     )
 
 

@@ -89,9 +89,7 @@ def _something(text: str) -> str:
 class GoalSpec(NativeModel):
     """An agent that says whether the goal is reached."""
 
-    agent: Maybe[SpecLine] = Field(
-        default=None, description="Name of an agent, or what stands behind it."
-    )
+    agent: Maybe[SpecLine] = Field(default=None, description="Name of an agent, or its spec.")
     prompt: Prose = Field(
         default="", description="What it looks for. Default: whether the task is done."
     )
@@ -136,7 +134,7 @@ Approves: TypeAlias = Annotated[
 class ToolSpec(NativeModel):
     """What a tool must have answered; all that is given has to hold."""
 
-    name: Line = Field(description="The tool; a short name stands for its long one too.")
+    name: Line = Field(description="The tool; a short name matches its long one too.")
     exit_code: Maybe[Annotated[int, Field(ge=-255, le=255)]] = Field(
         default=None, description="The code that it ended with."
     )

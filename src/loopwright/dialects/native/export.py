@@ -450,7 +450,7 @@ def _action(step: Step) -> Made:
         case Repeat():
             return {"repeat": _repeat(action, step.id)}
         case ModelCycle():
-            raise no_words(f"a cycle of {step.id} that is no pass of a loop")
+            raise no_words(f"a cycle of {step.id} that is not an iteration of a loop")
         case _:
             return _body(action, step.id)
 

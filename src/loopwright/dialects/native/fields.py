@@ -242,14 +242,14 @@ def duration_ms(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         hint += f'; is "{value}s" meant?'
     shown = f'"{value[:40]}"' if isinstance(value, str) else _shown(value)
-    raise fault("bad-duration", f"{shown} is no time", hint=hint)
+    raise fault("bad-duration", f"{shown} is not a time", hint=hint)
 
 
 def _point(value: object) -> int:
     found = point_ms(value)
     if found is None:
         hint = "write it with its zone: 2027-01-31T18:00:00Z"
-        raise fault("bad-format", f"{_shown(value)} is no point in time", hint=hint)
+        raise fault("bad-format", f"{_shown(value)} is not a point in time", hint=hint)
     return found
 
 
@@ -257,7 +257,7 @@ def _tokens(value: object) -> int:
     total = parse_tokens(value)
     if total is None:
         hint = "write 2M, 500k or 120000"
-        raise fault("wrong-type", f"{_shown(value)} is no number of tokens", hint=hint)
+        raise fault("wrong-type", f"{_shown(value)} is not a number of tokens", hint=hint)
     if not is_token_count(total):
         raise fault("out-of-range", f"tokens must be from 1 to {MAX_TOKENS}, not {_shown(value)}")
     return total

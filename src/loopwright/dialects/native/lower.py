@@ -181,7 +181,7 @@ def _history(spec: MemorySpec | None) -> ConversationHistory:
 
 
 DEFAULT_AGENT = "agent"
-"""Name of the agent when a definition names none; whoever starts the run says what it is."""
+"""Name of the agent when a definition names none; `--agent` says what it is."""
 
 
 def lower(document: Document) -> tuple[Plan | None, list[Diagnostic]]:

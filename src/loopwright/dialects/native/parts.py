@@ -98,7 +98,7 @@ class AgentSpec(NativeModel):
 
     use: Maybe[SpecLine] = Field(
         default=None,
-        description="What stands behind it; when left out, whoever starts the run says it.",
+        description="Spec of the agent; when left out, `--agent` names it at the start.",
         examples=["claude", "command:./agent.sh"],
     )
     role: Maybe[Line] = Field(
@@ -149,7 +149,7 @@ class AgentSpec(NativeModel):
         default={},
         description="Of a chat model, by tool, whether a person is asked before a call: `never` "
         "(default), `always`, or `protected_paths` for calls that touch one. The short name of a "
-        "tool stands for its long one too.",
+        "tool matches its long one too.",
         examples=[{"shell.exec": "always"}],
     )
     options: dict[str, JsonValue] = Field(
@@ -160,10 +160,8 @@ class AgentSpec(NativeModel):
 class CoordinatorSpec(NativeModel):
     """An agent that hears what happens in a run, may pass messages on and tell people about it."""
 
-    agent: Maybe[SpecLine] = Field(
-        default=None, description="Name of an agent, or what stands behind it."
-    )
-    prompt: Prose = Field(default="", description="What it is told.")
+    agent: Maybe[SpecLine] = Field(default=None, description="Name of an agent, or its spec.")
+    prompt: Prose = Field(default="", description="Its prompt.")
     narrates: bool = Field(default=True, description="It tells people what happens.")
 
 
@@ -290,11 +288,9 @@ class LoopGateSpec(GateSpec):
 class ReworkSpec(NativeModel):
     """An agent that works on what a person has rejected; then the person is asked again."""
 
-    agent: Maybe[SpecLine] = Field(
-        default=None, description="Name of an agent, or what stands behind it."
-    )
+    agent: Maybe[SpecLine] = Field(default=None, description="Name of an agent, or its spec.")
     prompt: Prose = Field(
-        default="", description="What it is told; {{rejection}} is what the person wrote."
+        default="", description="Its prompt; {{rejection}} is what the person wrote."
     )
     attempts: Annotated[int, Field(ge=1, le=100)] = Field(
         default=3, description="The rejection with this number ends it."

@@ -317,7 +317,7 @@ def _list(source: str, scope: ReferenceScope, given: _Given) -> _Found | None:
         return _read(ref, scope, given)
     hint = "write steps.ID.result.FIELD or input.NAME, or use expr"
     code = "unknown-reference" if ref is None else "not-a-list"
-    return _Found(code, f"{source[:60]} is no list", hint)
+    return _Found(code, f"{source[:60]} is not a list", hint)
 
 
 def _unread(written: str) -> _Found:
@@ -404,7 +404,7 @@ def _of_step(ref: Ref, scope: ReferenceScope) -> _Found | None:
             return None
         if ref.name == step.id:
             message = f"{ref.name} cannot read its own {ref.of}"
-            return _Found("unknown-reference", message, "previous is the pass before")
+            return _Found("unknown-reference", message, "previous is the previous iteration")
         message = f"{write_ref(ref)} may be read before {ref.name} has ended"
         return _Found(_DOUBT, message, f"add needs: [{ref.name}]")
     seen = [

@@ -126,7 +126,7 @@ def structure(document: Document, made: NativeOutline) -> Iterator[Diagnostic]:
     looped = {loop.path for loop in made.loops}
     for path, body in bodies.items():
         if "cycle" in body.keys and path not in looped:
-            message, hint = "a cycle is a pass of a loop", "repeat: {max: 10, cycle: …}"
+            message, hint = "a cycle is an iteration of a loop", "repeat: {max: 10, cycle: …}"
             yield _on_key(document, body.keys["cycle"], "unsupported-here", message, hint=hint)
     converted = "converted_from" in made.top
     for loop in made.loops:
@@ -196,7 +196,7 @@ _USE = {
     "by_stdin": "it goes with script",
     "timeout": "it goes with run or script; for the whole run there is budget: {time: …}, for "
     "other steps limits: {time: …}",
-    "env": "it goes with run or script; for an agent it stands in agents: {NAME: {env: …}}",
+    "env": "it goes with run or script; for an agent write agents: {NAME: {env: …}}",
     "on_failure": "it goes with steps",
     "speaker": "it goes with steps",
     "returns": "it goes with steps",
@@ -271,7 +271,7 @@ def _conversation(document: Document, loop: LoopOutline, body: BodyOutline) -> I
     kind = written.get("kind") if isinstance(written, dict) else written
     if "cycle" in body.value:
         if kind in ("progress-log", "previous-output", "stages", "session"):
-            hint = "a cycle goes on with the conversation: memory: history"
+            hint = "a cycle continues the conversation: memory: history"
             message = f"{kind} has no use here"
             yield document.error("unsupported-here", message, at=place, hint=hint)
         return

@@ -103,15 +103,13 @@ class GivenSpec(NativeModel):
 class CycleSpec(NativeModel):
     """One turn of a chat model, with all the tools that it asks for."""
 
-    agent: Maybe[SpecLine] = Field(
-        default=None, description="Name of an agent, or what stands behind it."
-    )
+    agent: Maybe[SpecLine] = Field(default=None, description="Name of an agent, or its spec.")
     prompt: Maybe[Prose] = Field(
-        default=None, description="What the model is told first. Default: the goal."
+        default=None, description="The first message to the model. Default: the goal."
     )
     nudge: Maybe[Prose] = Field(
         default=None,
-        description="What it is told after a turn that asked for no tool and did not end the loop.",
+        description="Its message after a turn that asked for no tool and did not end the loop.",
         examples=["Go on. If you have finished, say DONE."],
     )
     result_schema: Maybe[JsonSchema] = Field(
@@ -128,17 +126,15 @@ class CycleSpec(NativeModel):
 class BodySpec(NativeModel):
     """What is done once: a call of an agent, a cycle of a chat model, a program, or steps."""
 
-    agent: Maybe[SpecLine] = Field(
-        default=None, description="Name of an agent, or what stands behind it."
-    )
+    agent: Maybe[SpecLine] = Field(default=None, description="Name of an agent, or its spec.")
     prompt: Maybe[Prose] = Field(
-        default=None, description="What the agent is told. Default: the goal."
+        default=None, description="The prompt of the agent. Default: the goal."
     )
     result_schema: Maybe[JsonSchema] = Field(
         default=None, alias="schema", description="A JSON Schema that the answer must fit."
     )
     session: Maybe[SessionMode] = Field(
-        default=None, description="`thread`: go on with the session of the pass before."
+        default=None, description="`thread`: continue the session of the previous iteration."
     )
     files: Maybe[list[WorkspacePath]] = Field(
         default=None, description="Files of the workspace that the agent is shown."
@@ -157,7 +153,7 @@ class BodySpec(NativeModel):
     )
     cycle: Maybe[CycleSpec] = Field(
         default=None,
-        description="Inside repeat: each pass is a turn of a chat model with its tools.",
+        description="Inside repeat: each iteration is a turn of a chat model with its tools.",
     )
     run: Maybe[Argv] = Field(default=None, description="A program, run without a shell.")
     script: Maybe[ScriptText] = Field(
@@ -266,8 +262,8 @@ class MemorySpec(NativeModel):
     )
     by_step: bool = Field(
         default=False,
-        description="With previous-output: what each step of the pass before came to, and the "
-        "judge's last words.",
+        description="With previous-output: the output of each step of the previous iteration, and "
+        "the judge's last words.",
     )
     window: Maybe[Annotated[int, Field(ge=1, le=1_000_000_000)]] = Field(
         default=None,
@@ -313,17 +309,17 @@ class RepeatSpec(BodySpec):
     memory: Maybe[Memory] = Field(default=None, description="Default none; for a cycle, history.")
     at_cap: Maybe[AtCap] = Field(
         default=None,
-        description="What it means that all passes are made. Default: exhaust with an until or a "
-        "gate, complete without.",
+        description="What it means that all iterations are used. Default: exhaust with an until "
+        "or a gate, complete without.",
     )
     output: OutputMode = Field(
         default="last",
-        description="What the loop gives back. `list`, with for_each: what each item came to, as "
+        description="What the loop gives back. `list`, with for_each: the output of each item, as "
         "a JSON array in its order.",
     )
     delay: Maybe[Duration] = Field(default=None, description="Wait between passes.")
     gate: Maybe[Gate] = Field(
-        default=None, description="Ask a person after each pass that did not end the loop."
+        default=None, description="Ask a person after each iteration that did not end the loop."
     )
     limits: Maybe[Annotated[LoopLimitsSpec, AMOUNT_HINT]] = Field(
         default=None, description="What the loop may use."
@@ -368,7 +364,7 @@ class StepSpec(BodySpec):
     limits: Maybe[Annotated[BudgetSpec, AMOUNT_HINT]] = Field(
         default=None, description="What the step may use."
     )
-    on_error: OnError = Field(default="fail", description="`continue`: a failure is no failure.")
+    on_error: OnError = Field(default="fail", description="`continue`: a failure does not count.")
     needs_artifact: bool = Field(
         default=False,
         description="Whether it must leave an artifact; else a person is asked before anything "
@@ -427,7 +423,7 @@ class NativeDefinition(BodySpec):
     )
     outcome: Outcome = Field(
         default="worst",
-        description="What the run comes to. `worst`: what its worst step came to. "
+        description="The outcome of the run. `worst`: that of its worst step. "
         "`some_completed`: the same, and failed when no step completed. `partial`: failed when "
         "a step did not complete, for the reason `partial` when others did.",
     )
@@ -448,7 +444,8 @@ class NativeDefinition(BodySpec):
     sandbox: Maybe[ConfinedLevel] = Field(
         default=None,
         description="Confine all programs of the run at least so far: `guard`, `workspace`, "
-        "`readonly` or `none`. A definition cannot choose `off`: only whoever starts a run does.",
+        "`readonly` or `none`. A definition cannot choose `off`: only the person who starts a "
+        "run can.",
     )
     workspace: Maybe[WorkspaceSpec] = Field(
         default=None, description="Snapshots of the workspace, and a worktree of its own."

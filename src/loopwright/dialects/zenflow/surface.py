@@ -149,7 +149,7 @@ MAX_DURATION_MS = 365 * 86_400_000
 
 
 def milliseconds(value: object) -> int | None:
-    """The length of a time, or None for what is no time."""
+    """The length of a time, or None for what is not a time."""
     found = _DURATION.fullmatch(value) if isinstance(value, str) and value else None
     if found is None:
         return None
@@ -163,7 +163,7 @@ def _duration(value: object) -> int:
         hint = _DURATION_HINT
         if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
             hint += f'; is "{value}s" meant?'
-        raise fault("bad-duration", f"{show(value)} is no time", hint=hint)
+        raise fault("bad-duration", f"{show(value)} is not a time", hint=hint)
     if length > MAX_DURATION_MS:
         raise fault("out-of-range", "a time may be 8760h at most, which is a year")
     return length
@@ -315,7 +315,8 @@ class LoopSpec(ZenflowModel):
     on_exhausted: Literal["fail", "complete", "ask"] | None = Field(
         default=None,
         alias="onExhausted",
-        description="What it means that all passes are made and no check has passed. Default fail.",
+        description="What it means that all iterations are used and no check has passed. "
+        "Default fail.",
     )
     on_item_failure: Literal["stop", "continue"] | None = Field(
         default=None,
@@ -330,7 +331,7 @@ class StepSpec(ZenflowModel):
     id: StepId = Field(description="Its name.")
     agent: Name | None = Field(default=None, description="Name of the agent.")
     instructions: Prose | None = Field(
-        default=None, description="What the agent is told; @file takes it from a file."
+        default=None, description="The prompt of the agent; @file takes it from a file."
     )
     depends_on: list[Name] | None = Field(
         default=None, alias="dependsOn", description="Steps that end before it starts."

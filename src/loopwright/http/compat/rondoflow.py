@@ -299,7 +299,7 @@ async def approved(asked: RouteRequest) -> Answer:
 
 
 def status_of(agent_id: str, story: LoopStory | None) -> dict[str, JsonValue]:
-    """How the loop of an assistant stands."""
+    """The status of the loop of an assistant."""
     if story is None:
         nothing = {"run": None, "pending": None, "output": None, "error": None}
         return {"agentId": agent_id, "active": False, "state": None, **nothing}
@@ -445,7 +445,7 @@ FAMILY = RouteFamily(
             path=f"{BASE}/{{agent}}/loop/status",
             handle=status,
             need="viewer",
-            say="How the loop of an assistant stands",
+            say="The status of the loop of an assistant",
             answer=StatusAnswer,
         ),
         Route(

@@ -241,7 +241,7 @@ accounts and tokens for others, on this machine with <code>loopwright user add N
 loopwright ls --server ADDRESS</pre>
 <h2>Read on</h2>
 <ul>
-<li><a href="/openapi.json">/openapi.json</a>: every route, for whoever is signed in</li>
+<li><a href="/openapi.json">/openapi.json</a>: every route, for signed-in users</li>
 <li><a href="/healthz">/healthz</a>, <a href="/readyz">/readyz</a>: whether it is well</li>
 <li><a href="/api/version">/api/version</a>: which version answers</li>
 </ul>

@@ -104,7 +104,7 @@ OUTGOING_FAMILY = RouteFamily(
             path=OUTGOING_BASE,
             handle=list_outgoing,
             need="admin",
-            say="Addresses that are told what happens",
+            say="Outgoing webhooks",
             query=PageQuery,
             answer=WebhookList,
         ),
@@ -113,7 +113,7 @@ OUTGOING_FAMILY = RouteFamily(
             path=OUTGOING_BASE,
             handle=add_outgoing,
             need="admin",
-            say="Tell an address; its secret is told once",
+            say="Add an outgoing webhook; its secret is shown once",
             body=WebhookBody,
             answer=WebhookMade,
             status=201,
@@ -183,7 +183,7 @@ class Arrivals:
         try:
             text = body.decode()
         except UnicodeDecodeError as error:
-            raise RequestRefusal(400, "bad-json", "the body is no UTF-8") from error
+            raise RequestRefusal(400, "bad-json", "the body is not UTF-8") from error
         check_texts(text)
         try:
             arrival = self.hooks.take(hook, given[0], text)
@@ -361,7 +361,7 @@ INCOMING_FAMILY = RouteFamily(
             path=INCOMING_BASE,
             handle=list_incoming,
             need="admin",
-            say="Hooks by which messages from elsewhere start runs",
+            say="Incoming webhooks, which start runs",
             query=PageQuery,
             answer=HookList,
         ),
@@ -370,7 +370,7 @@ INCOMING_FAMILY = RouteFamily(
             path=INCOMING_BASE,
             handle=add_incoming,
             need="admin",
-            say="Make a hook for a stored definition; its secret is told once",
+            say="Add an incoming webhook for a stored definition; its secret is shown once",
             body=HookBody,
             answer=HookMade,
             status=201,

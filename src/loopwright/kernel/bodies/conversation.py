@@ -76,7 +76,7 @@ def approval_reason(call: RequestedCall, rules: Mapping[str, ApprovalRule]) -> s
         case "always":
             return "every call of this tool is approved by a person"
         case "protected_paths" if call.paths is None:
-            return "it cannot be told which paths this call would touch"
+            return "the paths that this call would touch are not known"
         case "protected_paths" if call.protected:
             return "it would touch a protected path"
         case _:

@@ -300,7 +300,7 @@ def _checked(schema: dict[str, JsonValue], output: Text | None, senses: KernelSe
     try:
         value: JsonValue = msgspec.json.decode(said)
     except (msgspec.DecodeError, RecursionError):
-        problem: str | None = "it is no JSON"
+        problem: str | None = "it is not JSON"
     else:
         problem = senses.schema_problem(schema, value)
     if problem is None:

@@ -88,7 +88,7 @@ def _price_problem(said: JsonValue) -> str | None:
     if not isinstance(said, dict) or set(said) != {"input_usd", "output_usd"}:
         return "unknown_price must be allow, deny, or {input_usd, output_usd} for a million tokens"
     wrong = [one for one in said.values() if not _is_amount(one)]
-    return f"unknown_price: {wrong[0]!r} is no price" if wrong else None
+    return f"unknown_price: {wrong[0]!r} is not a price" if wrong else None
 
 
 def _limits_problem(limits: JsonValue) -> str | None:

@@ -235,7 +235,7 @@ def with_rights(plan: Plan, rights: Rights) -> Plan:
         )
     if rights.strict and rights.allow:
         raise NotAllowed(
-            "--allow lets tools be used unasked, and that is not said from elsewhere",
+            "--allow permits tools without a question, and a server does not accept it",
             code="widens",
             hint="leave it out and answer in the inbox, or start the run on that machine",
         )

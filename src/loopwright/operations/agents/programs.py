@@ -119,7 +119,7 @@ def _spec_of(found: object) -> str:
         raise LoopwrightError(f"it is made for API {api!r}, and this version has API {API}")
     argv = getattr(found, "ARGV", None)
     if not isinstance(argv, list | tuple) or not argv or not all(map(_is_word, argv)):
-        raise LoopwrightError("its ARGV is no list of texts")
+        raise LoopwrightError("its ARGV is not a list of texts")
     speaks = getattr(found, "SPEAKS", "text")
     if speaks not in _KINDS:
         raise LoopwrightError(f"it speaks {speaks!r}, and not one of {', '.join(_KINDS)}")

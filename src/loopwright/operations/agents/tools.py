@@ -331,7 +331,7 @@ def _told(folder: Path, token: str) -> StageServer:
 MOST_TOOLBOXES = 256
 
 
-NOBODY = "denied: nobody is here to be asked about {tool}; whoever starts the run allows it with "
+NOBODY = "denied: no person can be asked about {tool}; to allow it, start the run with "
 NOBODY += "--allow {tool}"
 
 

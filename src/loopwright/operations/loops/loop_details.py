@@ -55,7 +55,7 @@ def loop_row(service: Service, run: str) -> RunRow:
     """A loop by its whole id; NotFound for a run that repeats nothing too."""
     row = service.log.row(run)
     if not is_loop(service, row):
-        raise NotFound(f"{row.run} is no loop: it repeats nothing")
+        raise NotFound(f"{row.run} is not a loop: it repeats nothing")
     return row
 
 
@@ -327,7 +327,7 @@ def edit_of(body: JsonValue) -> LoopEdit:
         json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
     except ValueError as error:
         raise LoopwrightError(
-            "this cannot be kept: a number in it is none, or a text holds bytes that are no text",
+            "this cannot be kept: a number in it is none, or a text holds bytes that are not text",
             code="bad-value",
         ) from error
     return LoopEdit(
@@ -361,7 +361,7 @@ def _metadata(value: JsonValue) -> dict[str, JsonValue]:
     for name in OURS:
         if name in value:
             raise LoopwrightError(
-                f"metadata.{name} is told by the loop itself and cannot be changed",
+                f"metadata.{name} is set by the loop itself and cannot be changed",
                 code="bad-value",
                 hint="keep yours under another name; what is left out stays as it is",
             )
@@ -492,9 +492,9 @@ async def _go_on(service: Service, reference: str, changes: ResumeChanges, *, by
         )
     if changes.stage == "skip" and about[0].about == "pass":
         raise Conflict(
-            f"{row.run} waits after a whole iteration: there is no stage to leave out",
+            f"{row.run} waits after a whole iteration: there is no stage to skip",
             code="wrong-state",
-            hint=f"go on with `retry`, or accept it: loopwright approve {about[0].gate}",
+            hint=f"continue with `retry`, or accept it: loopwright approve {about[0].gate}",
         )
     decision = _AGAIN[changes.stage or "retry"]
     if row.headline.status == "paused":
@@ -524,7 +524,7 @@ def _check_ended(service: Service, row: RunRow, changes: ResumeChanges) -> None:
         )
     if changes.stage == "skip" and all(one.stuck is None for one in half.values()):
         raise Conflict(
-            f"{row.run} was ended after a whole iteration: there is no stage to leave out",
+            f"{row.run} ended after a whole iteration: there is no stage to skip",
             code="wrong-state",
             hint=f"`loopwright retry {row.run}` tries it again",
         )
@@ -535,7 +535,7 @@ def _staged(service: Service, reference: str) -> RunRow:
     row = service.log.row(service.find(reference))
     if not stages_of(service.plan(service.facts(row.run)[0].fact)):
         raise Conflict(
-            f"{row.run} is no loop of roles: it has no stages",
+            f"{row.run} is not a loop of roles: it has no stages",
             code="no-stages",
             hint=f"`loopwright resume {row.run}` continues it",
         )

@@ -139,8 +139,8 @@ class LoopTools:
             (
                 ChatTool(
                     name="loop_start",
-                    description="Start a loop from a definition with a goal. It goes on by "
-                    "itself; loop_status tells how it goes.",
+                    description="Start a loop from a definition with a goal. It runs in the "
+                    "background; loop_status shows its progress.",
                     schema=schema(
                         ("definition", "goal"),
                         definition=text("Name of a definition; loop_definitions lists them"),
@@ -233,7 +233,7 @@ class LoopTools:
                         ("action", "id"),
                         action={"type": "string", "enum": list(ACTIONS)},
                         id=text("Id of the loop, or `all`"),
-                        note=text("For retry and skip: what the loop is told"),
+                        note=text("For retry and skip: a note for the loop"),
                         **RESUME_OPTIONS,
                     ),
                 ),
@@ -475,7 +475,7 @@ def described(one: LibraryEntry) -> str:
 
 
 INSTRUCTIONS = (
-    "Loops of agents that go on by themselves until the work is approved or a limit is reached. "
+    "Loops of agents that run in the background until the work is approved or a limit is reached. "
     "Start one with loop_start, and look at it with loop_status from time to time."
 )
 

@@ -44,7 +44,7 @@ _FITS = {
     "stop": OPEN_STATUSES,
 }
 _DONE = {"pause": "paused", "resume": "resumed", "stop": "stopped"}
-OF_ONE = {"retry": "tries again", "skip": "goes on without the stage"}
+OF_ONE = {"retry": "tries again", "skip": "continues without the stage"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

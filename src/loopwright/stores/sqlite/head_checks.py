@@ -299,7 +299,7 @@ def bind(place: DatabasePlace, ask: Ask) -> bool:
     if not place.heads.exists():
         raise refuse(
             place.heads,
-            "the head file of this database is missing, so nobody can tell whether events were "
+            "the head file of this database is missing, so it is not known whether events were "
             "removed",
         )
     if read_identity(place.heads) != identity:

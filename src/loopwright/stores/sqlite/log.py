@@ -499,7 +499,7 @@ def _refuse_foreign_file(path: Path) -> None:
     if not head:
         raise damaged_error(path, "the file is empty")
     if head != _MAGIC:
-        raise damaged_error(path, "the file is no database")
+        raise damaged_error(path, "the file is not a database")
 
 
 def _bring_up_to_date(place: DatabasePlace, reader: Reader) -> None:

@@ -374,7 +374,7 @@ class Reader:
         many = min(many, _MANY)
         while page := self._all(_PAGE, row, start, many):
             if not all(isinstance(one[0], int) and isinstance(one[1], int) for one in page):
-                raise damaged_error(self._place.path, "the numbers of facts are damaged")
+                raise damaged_error(self._place.path, "the numbers of events are damaged")
             yield from map(Segment._make, page)
             start = page[-1][0] + 1
 

@@ -221,7 +221,7 @@ Finish: TypeAlias = Literal["stop", "length", "tool_use", "refusal"]
 
 class ScriptedCall(Record, frozen=True):
     """One tool call of a turn. `raw` is sent as it stands instead of `args`, for arguments that
-    are no JSON; `text` makes it a call of a free-form tool (Responses wire); `namespace` is how
+    are not JSON; `text` makes it a call of a free-form tool (Responses wire); `namespace` is how
     that wire groups the tools of one server.
     """
 

@@ -380,7 +380,7 @@ class WireServer:
         if self.script.keys and request.key not in self.script.keys:
             return ScriptedFault(status=401, message="the key is not valid")
         if not request.body:
-            return self._refuse(request, "the body is no JSON object")
+            return self._refuse(request, "the body is not a JSON object")
         if request.wire == "anthropic" and "max_tokens" not in request.body:
             return self._refuse(request, "max_tokens: Field required")
         window = self.script.window

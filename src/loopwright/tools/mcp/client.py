@@ -43,7 +43,9 @@ FINISH_SECONDS = 2.0
 DESCRIPTION_CHARS = 4_000
 SCHEMA_BYTES = 64 * 1024
 PAGES = 20
-UNREADABLE = "the server's answer cannot be read: it is no JSON, or has characters that are none"
+UNREADABLE = (
+    "the server's answer cannot be read: it is not JSON, or has characters that are not valid"
+)
 
 # What it logs are errors that the model and the person are told about; on stderr they are noise.
 logging.getLogger("mcp").addHandler(logging.NullHandler())
@@ -172,7 +174,7 @@ def _block(block: mcp_types.ContentBlock) -> str:
         case mcp_types.EmbeddedResource(resource=mcp_types.TextResourceContents(text=text)):
             return text
         case _:
-            return "[content that is no text]"
+            return "[content that is not text]"
 
 
 def _said_by(error: BaseException) -> str:
@@ -270,7 +272,7 @@ async def _send(
 
 
 def _unreadable(line: bytes) -> mcp_types.JSONRPCMessage | None:
-    """An answer that is no text at all, as an error of the call that waits for it; else None."""
+    """An answer that is not text at all, as an error of the call that waits for it; else None."""
     try:
         said = json.loads(line.decode(errors="replace"))
     except (ValueError, RecursionError):

@@ -253,7 +253,7 @@ class McpTool:
 def server_name_problem(name: str) -> str | None:
     """Why a server cannot have this name, or None."""
     if not _SERVER.fullmatch(name):
-        return f"{name!r} is no name for a server; use letters, digits, _ and -"
+        return f"{name!r} is not a name for a server; use letters, digits, _ and -"
     if name in _OURS:
         return f"a server cannot be named {name!r}: the built-in tools are; choose another name"
     return None

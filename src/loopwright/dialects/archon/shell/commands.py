@@ -168,7 +168,7 @@ _NAME = ShellFault(
 )
 EVALUATED = ShellFault(
     "reference-in-code",
-    "the shell evaluates what stands here",
+    "the shell evaluates this text",
     "use the variable in quotes, in an ordinary command",
 )
 RESERVED = ShellFault(
@@ -178,7 +178,7 @@ RESERVED = ShellFault(
 )
 ARITHMETIC = ShellFault(
     "reference-in-arithmetic",
-    "arithmetic runs commands that stand in a value, such as a[$(cmd)]",
+    "arithmetic runs commands in a value, such as a[$(cmd)]",
     "put it into a variable of your own and test that it is a number first: "
     "case $n in ''|*[!0-9]*) exit 1;; esac",
 )

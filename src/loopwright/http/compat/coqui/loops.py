@@ -262,7 +262,7 @@ FAMILY = RouteFamily(
             path=BASE,
             handle=listed,
             need="viewer",
-            say="Loops, newest first, by whichever door they were started",
+            say="Loops, newest first, from every interface",
             query=LoopsQuery,
             answer=ManyLoops,
         ),
@@ -338,7 +338,7 @@ FAMILY = RouteFamily(
             path=f"{BASE}/{{loop}}/pause",
             handle=paused,
             need="editor",
-            say="Pause a running loop; the stage under way goes on to its end",
+            say="Pause a running loop; the current stage is finished first",
             answer=Steered,
         ),
         Route(
