@@ -155,7 +155,7 @@ def test_protected_files_that_are_left_out_are_never_overlooked(
     ("problem", "words"),
     [
         (LoopwrightError("no Git", code="git-missing", hint="install it"), "no Git; install it"),
-        (OSError(28, "No space left on device", "index"), "No space left on device: index"),
+        (OSError(28, "No space left on device", "index"), "index: No space left on device"),
     ],
     ids=["git", "disk"],
 )

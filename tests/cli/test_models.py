@@ -99,7 +99,7 @@ def test_what_goes_wrong_is_told_to_the_model(lw: Place, serve: Serve) -> None:
     results = [m["content"] for m in server.requests[-1].body["messages"] if m["role"] == "tool"]
     assert len(results) == 5
     for words, result in zip(
-        ("there is no tool", "do not fit", "no JSON", "leads out", "there is no tool"),
+        ("there is no tool", "do not fit", "not JSON", "leads out", "there is no tool"),
         results,
         strict=True,
     ):

@@ -156,14 +156,14 @@ def test_a_rejection_needs_a_reason(lw: Place, words: list[str]) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        pytest.param("{", "no JSON", id="no JSON"),
-        pytest.param("", "no JSON", id="nothing"),
+        pytest.param("{", "not JSON", id="no JSON"),
+        pytest.param("", "not JSON", id="nothing"),
         pytest.param('["ls"]', "must be a JSON object", id="a list"),
         pytest.param("null", "must be a JSON object", id="null"),
-        pytest.param('{"a": NaN}', "no JSON", id="no number"),
+        pytest.param('{"a": NaN}', "not JSON", id="no number"),
         pytest.param("@nowhere.json", "nowhere.json cannot be read", id="no file"),
         pytest.param("@.", "cannot be read", id="a folder"),
-        pytest.param("[" * 3_000, "no JSON", id="deep"),
+        pytest.param("[" * 3_000, "not JSON", id="deep"),
         pytest.param('{"a": "' + "x" * 1_000_001 + '"}', "more than 1,000,000 bytes", id="long"),
     ],
 )
@@ -182,7 +182,7 @@ def test_a_file_of_other_bytes(lw: Place) -> None:
     run = held(shell())
     (lw.folder / "bytes").write_bytes(b"\xff\xfe")
     (lw.folder / "large").write_bytes(b" " * 1_000_001)
-    assert "no UTF-8" in lw("approve", run, "--arguments", "@bytes", "--no-drive").err
+    assert "not UTF-8" in lw("approve", run, "--arguments", "@bytes", "--no-drive").err
     assert "more than" in lw("approve", run, "--arguments", "@large", "--no-drive").err
 
 

@@ -275,7 +275,7 @@ def test_a_server_of_another_age(lw: Place, newer: int, monkeypatch: pytest.Monk
     assert __version__ in told.err
     monkeypatch.setattr(Newer, "body", b"<html>")
     told = lw("ls", "--server", f"127.0.0.1:{newer}")
-    assert (told.code, "no server of loopwright" in told.err) == (1, True)
+    assert (told.code, "is not a Loopwright server" in told.err) == (1, True)
 
 
 def test_a_sign_in_that_is_missing_at_a_server_is_named_with_the_server() -> None:

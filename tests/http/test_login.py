@@ -124,7 +124,7 @@ def test_out_of_a_closed_account(there: There) -> None:
     there.server("PATCH", "/api/v1/users/ann", {"active": False})
     told = there.lw.real("logout", there.url)
     assert told.code == 6
-    assert "kept here no more, but counts there until " in told.err
+    assert "deleted here, but is valid there until " in told.err
     assert there.kept == {}
     there.server("PATCH", "/api/v1/users/ann", {"active": True})
     assert len(there.tokens("ann")) == 1
@@ -173,7 +173,7 @@ def test_a_server_that_is_gone(lw: Place, tmp_path: Path) -> None:
         there.login()
     told = lw.real("logout", there.url)
     assert told.code == 7
-    assert "kept here no more, but counts there until " in told.err
+    assert "deleted here, but is valid there until " in told.err
     assert there.kept == {}
 
 

@@ -39,7 +39,7 @@ def say(
 def test_webhooks(say: tuple[Say, Served], receiver: Receiver) -> None:
     """Made, tried, listed without their secrets, and taken away."""
     do, server = say
-    assert "nobody is told" in do("webhook", "ls").err
+    assert "no outgoing webhooks" in do("webhook", "ls").err
     url = f"http://127.0.0.1:{receiver.port}/x"
     made = do("webhook", "add", url, "--kind", "run.finished", "--json").json
     assert made["kinds"] == ["run.finished"]

@@ -62,9 +62,9 @@ def test_a_skipped_node_is_empty_text(troupe: Troupe) -> None:
 
 
 FIELDS = [
-    pytest.param("echo plain", "no JSON object", id="no JSON"),
+    pytest.param("echo plain", "not a JSON object", id="no JSON"),
     pytest.param("echo '{\"other\": 1}'", "it has other", id="no such field"),
-    pytest.param("echo '[1]'", "no JSON object", id="a list"),
+    pytest.param("echo '[1]'", "not a JSON object", id="a list"),
 ]
 
 

@@ -105,7 +105,7 @@ MISSING = [
     pytest.param(Ref(of="message"), ASK, None, id="the message"),
     pytest.param(Ref(of="item", field="y"), ASK, "no field y; it has x", id="of the item"),
     pytest.param(Ref(of="item"), ASK, None, id="the item itself"),
-    pytest.param(Ref(of="item", field="y"), "loop.0", "no JSON object", id="no item"),
+    pytest.param(Ref(of="item", field="y"), "loop.0", "not a JSON object", id="no item"),
     pytest.param(Ref(of="previous_result", name="same", field="n"), ASK, None, id="no pass before"),
     pytest.param(Ref(of="result", name="same", field="n"), FAN, "no field n", id="of a step"),
     pytest.param(Ref(of="result", name="same", field="n"), ASK, None, id="of a result"),

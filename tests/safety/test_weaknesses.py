@@ -110,7 +110,7 @@ def test_a_call_that_was_cut_off_is_not_run(tmp_path: Path) -> None:
     assert {"whole.txt"} == written & {"whole.txt", "cut.txt", "broken.txt"}
     said = [m["content"] for m in played.requests[-1].body["messages"] if m["role"] == "tool"]  # type: ignore[union-attr,index,call-overload]
     assert "cut off" in said[1]
-    assert "no JSON" in said[2]
+    assert "not JSON" in said[2]
 
 
 @pytest.mark.item("W19", "W2", "aldo-33")
