@@ -92,9 +92,13 @@ def count(texts: Iterator[str]) -> dict[str, int]:
 def test_phrases_become_fewer(kind: str) -> None:
     """Lower the number in language.json when a text is improved; it is never raised."""
     found = count(messages() if kind == "messages" else pages())
-    more = {name: (found[name], LEFT[kind][name]) for name in found if found[name] > LEFT[kind][name]}
+    more = {
+        name: (found[name], LEFT[kind][name]) for name in found if found[name] > LEFT[kind][name]
+    }
     assert more == {}, "use the words of CONTRIBUTING.md"
-    fewer = {name: (found[name], LEFT[kind][name]) for name in found if found[name] < LEFT[kind][name]}
+    fewer = {
+        name: (found[name], LEFT[kind][name]) for name in found if found[name] < LEFT[kind][name]
+    }
     assert fewer == {}, "lower these numbers in tests/house/language.json"
 
 

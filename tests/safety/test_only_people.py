@@ -90,6 +90,7 @@ def count_refusals(server: Served, own: str, via: str) -> int:
 # -- commands --------------------------------------------------------------------------------------
 
 FOR_PEOPLE: tuple[str, ...] = (
+    "demo",
     "inbox",
     "approve {gate}",
     "reject {gate} no",

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from loopwright.operations.settings import Settings
 
 WITHOUT_DATA = (
-    *("completion", "convert", "definitions", "import", "init", "roles", "schema", "validate"),
-    "version",
+    *("completion", "convert", "definitions", "help", "import", "init", "roles", "schema"),
+    *("validate", "version"),
 )
 """Commands that use no data of runs, people or settings."""
 START = ("loop", "run")
