@@ -27,7 +27,7 @@ PHRASES = {
     "door": r"\bdoors?\b",
     "room": r"\brooms?\b",
     "wall": r"\bwalls?\b(?!-| time| clock| limit)",
-    "pass for an iteration": r"\bpass(?:es)? (?:\d|is|are|was|has|of|with|that|which|before|after)\b",
+    "pass for an iteration": r"\bpass(?:es)? (?:\d|is|are|was|has|of|that|which|before|after)\b",
     "fact for an event": r"\bfacts\b",
     "comes to": r"\bcomes? to\b|\bcame to\b",
     "is no": r"(?<!there )\b(?:is|are) no\b(?! (?:longer|more|less))",
@@ -67,9 +67,9 @@ def messages() -> Iterator[str]:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         unread = {id(one) for one in _docstrings(tree)}
         for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                if " " in node.value and id(node) not in unread:
-                    yield node.value
+            text = node.value if isinstance(node, ast.Constant) else None
+            if isinstance(text, str) and " " in text and id(node) not in unread:
+                yield text
 
 
 def pages() -> Iterator[str]:
