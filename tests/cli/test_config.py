@@ -71,7 +71,7 @@ def test_project_files_are_found_from_below(lw: Place, monkeypatch: pytest.Monke
         pytest.param('[mcp.a]\ncommand=["x", 3]', "a list of texts", id="a number in a command"),
         pytest.param('[mcp.a]\ncommand=["x"]\nargs="y"', "args must be", id="arguments as text"),
         pytest.param('[mcp.a]\ncommand="x"\nbearer_env="Y"', "remove bearer_env", id="misplaced"),
-        pytest.param('[mcp.a]\nurl="ftp://x"', "no address", id="another address"),
+        pytest.param('[mcp.a]\nurl="ftp://x"', "is not an address", id="another address"),
         pytest.param("[mcp.a]\nurl=3", "url must be text", id="a number as address"),
         pytest.param('[mcp.a]\nurl="http://x"\nheader_env=["X"]', "for each header", id="headers"),
         pytest.param('[mcp.a]\nurl="http://x"\ncolour="Y"', "it may have", id="unknown in server"),
@@ -143,7 +143,7 @@ def test_limits_and_notifiers_are_shown(lw: Place) -> None:
     told = lw("config").out
     assert "budget.usd_per_day = 20" in told
     assert "budget.hard_stop = true" in told
-    assert "notify.team is told of gate.opened, run.failed" in told
+    assert "notify.team receives gate.opened, run.failed" in told
     assert "secret" not in told
     found = lw("config", "--json").json
     assert found["budget"]["usd_per_day"] == 20

@@ -181,7 +181,7 @@ def test_message_inputs_name_workspace_and_budget(lw: Place) -> None:
         pytest.param(["--budget", "usd"], "usd=5", id="budget without a number"),
         pytest.param(["--budget", "dollars=5"], "unknown limit", id="unknown budget"),
         pytest.param(["--budget", "usd=-1"], "--budget", id="negative budget"),
-        pytest.param(["--budget", "time=soon"], "no time", id="budget without a time"),
+        pytest.param(["--budget", "time=soon"], "is not a time", id="budget without a time"),
         pytest.param(["--workspace", "nowhere"], "--workspace", id="workspace"),
         pytest.param(["--agent", "wrker=script:replies.yaml"], "no agent", id="unknown agent"),
         pytest.param(["--agent", "comand:x"], "did you mean command", id="spec"),

@@ -75,7 +75,7 @@ def test_a_folder_with_files_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("agent", "code", "says", "left"),
     [
-        pytest.param("command:false", 3, "ended with code 1", 3, id="an agent that fails"),
+        pytest.param("command:false", 3, "exited with code 1", 3, id="an agent that fails"),
         pytest.param("nonsense", 2, "nonsense", 0, id="an unknown spec"),
         pytest.param("claude", 2, "claude is not on PATH", 0, id="an agent that is not installed"),
     ],

@@ -21,13 +21,13 @@ def test_a_defect_is_logged_and_not_by_every_round(caplog: pytest.LogCaptureFixt
             raise KeyError("a defect")
     with work.round():
         raise StorageError("no disk", code="io")
-    assert caplog.text.count("the work failed; it goes on") == 1
+    assert caplog.text.count("the work failed; it is started again") == 1
     assert "a defect" in caplog.text
     assert "no disk" not in caplog.text
     work._quiet_until -= QUIET_SECONDS
     with work.round():
         raise KeyError("a defect")
-    assert caplog.text.count("the work failed; it goes on") == 2
+    assert caplog.text.count("the work failed; it is started again") == 2
 
 
 def test_an_end_is_an_end() -> None:
@@ -108,5 +108,5 @@ def test_no_job_ends_for_good(
         await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(asyncio.wait_for(go(), 60))
-    assert caplog.text.count("failed; it goes on") == 1
+    assert caplog.text.count("failed; it is started again") == 1
     assert said in caplog.text

@@ -165,7 +165,7 @@ def test_four_eyes(tmp_path: Path) -> None:
         run, gate = own.gated()
         reply = own("POST", f"{GATES}/{gate}/approve", {})
         assert (reply.status, reply.code) == (403, "self-approval")
-        assert "first-start has started" in reply.json["detail"]
+        assert "first-start started" in reply.json["detail"]
         own("POST", f"{GATES}/{gate}/continue", {"text": "Shorter."})
         own.until(run, "waiting")
         gate = own("GET", GATES).json["gates"][0]["id"]

@@ -81,7 +81,7 @@ def test_a_notifier_that_tells_nobody_is_told_at_the_start(
     """What cannot work is said when the server starts, by the name of the notifier."""
     found = idle_channels(Settings(home=tmp_path, notify={"team": notifier}))
     assert len(found) == bool(said)
-    assert all(one.startswith("[notify.team] tells nobody") and said in one for one in found)
+    assert all(one.startswith("[notify.team] notifies no one") and said in one for one in found)
 
 
 def test_a_channel_in_the_format_of_slack(world: World, tmp_path: Path) -> None:

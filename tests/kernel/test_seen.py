@@ -263,8 +263,8 @@ READER = CallAgent(agent="a", prompt=(Ref(of="result", name="a", field="n"),))
     ("said", "why"),
     [
         pytest.param('{"n": null}', None, id="there"),
-        pytest.param("[1]", "no JSON object", id="a list"),
-        pytest.param("plain", "no JSON object", id="plain text"),
+        pytest.param("[1]", "not a JSON object", id="a list"),
+        pytest.param("plain", "not a JSON object", id="plain text"),
         pytest.param('{"m": 1, "k": 2}', "it has m, k", id="other fields"),
         pytest.param(Reply("x", result="{}"), None, id="declared"),
     ],
@@ -299,7 +299,7 @@ def test_a_field_of_the_pass_before_must_be_there() -> None:
     plan = plan_of(group(step("a")), missing="fail")
     run = Driver(plan, by_effect({"main.1.a/agent#1": None}, "plain")).run()
     found = missing_value(run.state, run.state.owners["main.1.a"], ref, run.texts)
-    assert "no JSON object" in (found or "")
+    assert "not a JSON object" in (found or "")
 
 
 NOWHERE = (Ref(of="setting", name="base_branch"),)

@@ -98,7 +98,7 @@ def test_programs_cannot_be_held_to_it() -> None:
 @pytest.mark.parametrize("asks", [True, False])
 def test_nothing_is_allowed_from_elsewhere(asks: bool) -> None:
     """Whoever may only take from what a definition gives cannot let it pass unasked."""
-    with pytest.raises(NotAllowed, match="unasked") as refused:
+    with pytest.raises(NotAllowed, match="without a question") as refused:
         given(Rights(allow=("fs.read",), attended=True, strict=True), asks=asks)
     assert refused.value.code == "widens"
 

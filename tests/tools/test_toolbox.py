@@ -86,8 +86,8 @@ def test_an_empty_grant_has_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        pytest.param("{", "no JSON", id="cut-off"),
-        pytest.param("not json", "no JSON", id="text"),
+        pytest.param("{", "not JSON", id="cut-off"),
+        pytest.param("not json", "not JSON", id="text"),
         pytest.param('["README.md"]', "must be a JSON object", id="list"),
         pytest.param("null", "must be a JSON object", id="null"),
         pytest.param("", "'path' is a required property", id="empty"),
@@ -97,8 +97,8 @@ def test_an_empty_grant_has_nothing(tmp_path: Path) -> None:
         pytest.param('{"path":"a","offset":0}', "offset", id="minimum"),
         pytest.param('{"path":"a","offset":true}', "offset", id="boolean-is-no-number"),
         pytest.param('{"path":"' + "x" * 2**21 + '"}', "more than", id="two-megabytes"),
-        pytest.param('{"path":' + "[" * 5_000, "no JSON", id="deep"),
-        pytest.param('{"path":"\\ud800"}', "no JSON", id="surrogate"),
+        pytest.param('{"path":' + "[" * 5_000, "not JSON", id="deep"),
+        pytest.param('{"path":"\\ud800"}', "not JSON", id="surrogate"),
     ],
 )
 def test_arguments_that_do_not_fit_are_told_to_the_model(

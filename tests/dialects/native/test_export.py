@@ -56,7 +56,7 @@ def loop(**changes: object) -> Repeat:
 @pytest.mark.parametrize(
     ("action", "says"),
     [
-        pytest.param(ModelCycle(agent="a"), "a cycle of main that is no pass", id="cycle"),
+        pytest.param(ModelCycle(agent="a"), "a cycle of main that is not an iteration", id="cycle"),
         pytest.param(loop(body=loop()), "a repeat as the body of main", id="loop-as-body"),
         pytest.param(loop(body=Wait(ms=1)), "a wait as the body of main", id="wait-as-body"),
         pytest.param(loop(limits=Limits(no_progress=3)), "without progress", id="no-progress"),
