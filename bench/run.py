@@ -166,6 +166,7 @@ def main() -> int:
     peers_python = str(environment.ensure_venv()) if needs_venv else ""
     # The system's temporary directory is often kept in memory, where fsync costs nothing.
     parent = chosen.dir or (environment.VENV if needs_venv else RESULTS)
+    Path(parent).mkdir(parents=True, exist_ok=True)
     directory = Path(tempfile.mkdtemp(prefix="data-", dir=parent))
     try:
         if environment.fsync_median(directory, times=50) * 1e6 < NOT_A_DISK_US:
