@@ -145,11 +145,13 @@ def test_gemini_without_a_key(labs: Labs) -> None:
     assert answer.error.type == "not_signed_in"
 
 
-def test_the_doctor_reads_the_real_programs(labs: Labs) -> None:
-    """Versions and sign-in are told, without a request to any model."""
+def test_the_doctor_reads_the_real_programs(labs: Labs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Versions and sign-in are shown, without a request to any model."""
     for name in DRIVEN:
         needs(name)
     lab = labs(talking("x"))
+    # Programs in the current folder are not asked, and the clone has those of this test.
+    monkeypatch.chdir(lab.folder)
     plain = {name: lab.env[name] for name in ("PATH", "HOME", "LANG")}
     found = {one.cli.name: one for one in look(plain)}
     assert all(one.version for one in found.values())
