@@ -7,6 +7,7 @@ Warnings are errors (`filterwarnings` in pyproject.toml): a test that expects on
 import atexit
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
@@ -31,6 +32,9 @@ def known_data_directories() -> None:
     records = Path(os.environ["XDG_DATA_HOME"]) / "loopwright" / "records"
     (records / "data-directories.json").unlink(missing_ok=True)
 
+
+# A shell starts background programs with this signal ignored, and their children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Snapshots take time: tests that need them switch them on.
 os.environ.setdefault("LOOPWRIGHT_SNAPSHOTS", "off")
