@@ -88,6 +88,7 @@ check: setup ## format, lint, types, import contracts, house rules
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/mypy --platform darwin --cache-dir .mypy_cache/darwin
 	$(VENV)/bin/lint-imports
 	$(PY) -m pytest -q tests/house
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from loopwright.agents.processes.process import ProgramStart
-from loopwright.agents.program_files import find_own_program
 from loopwright.agents.sandbox import bubblewrap
 from loopwright.agents.sandbox.bubblewrap import Confinement, Sandbox, SandboxPolicy
+from loopwright.host import find_program
 from loopwright.model.sandbox import SandboxLevel
 from tests.agents.test_sandbox import every_level, needs_sandbox, python
 
@@ -84,7 +84,7 @@ def test_the_folders_above_them_cannot_be_renamed(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(
-    not bubblewrap.sets_modes(find_own_program("bwrap") or ""),
+    not bubblewrap.sets_modes(find_program("bwrap") or ""),
     reason="this bubblewrap is older than 0.5",
 )
 def test_more_of_them_make_no_more_mounts_read_only(tmp_path: Path) -> None:

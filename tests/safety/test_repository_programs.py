@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from loopwright.agents.clis.catalogue import CLIS
-from loopwright.agents.program_files import find_own_program
 from loopwright.agents.sandbox import bubblewrap
+from loopwright.host import find_program
 from loopwright.model.sandbox import SYSTEM_PATH
 from loopwright.operations.agents.programs import is_signed_out, look
 from loopwright.operations.settings import Settings
@@ -149,7 +149,7 @@ def test_a_program_planted_on_the_path_is_not_started(
     planted.write_text("#!/bin/sh\nexit 7\n")
     planted.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    found = git_program() if name == "git" else find_own_program(name)
+    found = git_program() if name == "git" else find_program(name)
     assert found is not None
     assert os.path.dirname(found) in SYSTEM_PATH
 

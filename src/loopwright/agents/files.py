@@ -11,22 +11,18 @@ contents.
 """
 
 import contextlib
-import ctypes
 import errno
 import os
 import stat
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
 from typing import TypeAlias
 
+from loopwright import host
 from loopwright.agents.user_records import UserRecords
 
 MOST_NAMES = 1_000
-_OPENAT2 = 437
-_RESOLVE_BENEATH = 0x08
-_RESOLVE_NO_MAGICLINKS = 0x02
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # A folder on the way needs no right to be listed.
@@ -42,14 +38,6 @@ class FileProblem:
 
 
 _PRIVATE_FILE = FileProblem("private-file", "is a file of Loopwright itself, which is private")
-
-
-class _OpenHow(ctypes.Structure):
-    _fields_ = (
-        ("flags", ctypes.c_uint64),
-        ("mode", ctypes.c_uint64),
-        ("resolve", ctypes.c_uint64),
-    )
 
 
 Identity: TypeAlias = tuple[int, int]  # device and inode
@@ -133,9 +121,8 @@ def _is_private(handle: int, scope: ReadScope) -> bool:
     private = find_private(_private_paths(scope), stored=found.st_nlink > 1)
     if _identity(found) in private.files:
         return True
-    try:
-        real = Path(os.readlink(f"/proc/self/fd/{handle}"))
-    except OSError:
+    real = host.path_of(handle)
+    if real is None:
         return False  # not Linux: there is no sandbox to hide the folder from anyway
     is_folder = stat.S_ISDIR(found.st_mode)
     return any(
@@ -263,15 +250,9 @@ def leads_out(name: str) -> bool:
 
 
 def _open_beneath(root: int, folder: Path, name: str) -> int:
-    if sys.platform == "linux":
-        how = _OpenHow(_FLAGS, 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
-        call = ctypes.CDLL(None, use_errno=True).syscall
-        handle = int(call(_OPENAT2, root, os.fsencode(name), ctypes.byref(how), ctypes.sizeof(how)))
-        if handle >= 0:
-            return handle
-        number = ctypes.get_errno()
-        if number not in (errno.ENOSYS, errno.EPERM, errno.EINVAL):
-            raise OSError(number, os.strerror(number), name)
+    handle = host.open_beneath(root, name, _FLAGS)
+    if handle is not None:
+        return handle
     real = (folder / name).resolve(strict=True)
     if not real.is_relative_to(folder.resolve()):
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), name)

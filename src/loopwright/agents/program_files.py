@@ -20,6 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from loopwright import host
 from loopwright.model.sandbox import OWN_PREFIX, SYSTEM_PATH, is_reserved, is_variable_name
 
 _MOST_LINKS = 40
@@ -376,16 +377,6 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 _SYSTEM_PREFIXES = ("/usr", "/usr/local")
 
 
-def find_own_program(name: str, path: str | None = None) -> str | None:
-    """The file of a program. One in a folder of the system comes before others on the PATH, such as
-    `~/.local/bin`, where an agent can put something of the same name.
-    """
-    found = shutil.which(name, path=path)
-    if found is None or path is not None or sys.platform != "linux":
-        return found
-    return shutil.which(name, path=os.pathsep.join(SYSTEM_PATH)) or found
-
-
 @cache
 def own_program_folders() -> tuple[str, ...]:
     """The folders of Loopwright, of its Python, and of the programs it starts, as far as they are
@@ -393,7 +384,7 @@ def own_program_folders() -> tuple[str, ...]:
     """
     found = [_PACKAGE, sys.prefix, sys.base_prefix]
     found += [
-        os.path.dirname(file) for name in ("bwrap", "git") if (file := find_own_program(name))
+        os.path.dirname(file) for name in ("bwrap", "git") if (file := host.find_program(name))
     ]
     found = [one for one in found if os.path.isdir(one)]
     if site.ENABLE_USER_SITE:  # Python reads it at each start, so nobody may create it

@@ -9,14 +9,13 @@ import contextlib
 import logging
 import os
 import socket
-import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
 
 import msgspec
 
-from loopwright import __version__
+from loopwright import __version__, host
 from loopwright.errors import (
     Conflict,
     LoopwrightError,
@@ -49,7 +48,6 @@ from loopwright.operations.data_directory import (
     keys_of,
     limits_of,
     path_of,
-    socket_path,
 )
 from loopwright.ports import OPEN_STATUSES, Delta
 from loopwright.workers.background_tasks import NAME
@@ -95,7 +93,7 @@ async def serve_local_socket(context: Context) -> AsyncIterator[bool]:
         server.close()
         for visit in list(visits):
             visit.end()
-        with contextlib.suppress(OSError), socket_path(home) as path:
+        with contextlib.suppress(OSError), host.socket_path(home, SOCKET) as path:
             os.unlink(path)
 
 
@@ -103,7 +101,7 @@ def _bound(context: Context) -> socket.socket:
     """The socket; we are the only server of this home, so one that lies there is a dead one's."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        with socket_path(context.settings.home) as path:
+        with host.socket_path(context.settings.home, SOCKET) as path:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
             sock.bind(path)
@@ -227,9 +225,4 @@ def _is_ours(writer: asyncio.StreamWriter) -> bool:
     """Whether whoever connects is whoever runs this server, or root; the socket's rights say the
     same, and a system may ignore those.
     """
-    if not hasattr(socket, "SO_PEERCRED"):
-        return True
-    sock = writer.get_extra_info("socket")
-    size = struct.calcsize("3i")
-    _, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-    return uid in (0, os.getuid())
+    return host.is_own_user(writer.get_extra_info("socket"))

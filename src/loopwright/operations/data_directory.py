@@ -14,15 +14,14 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 import msgspec
 
-from loopwright import __version__
+from loopwright import __version__, host
 from loopwright.agents.processes.process_marks import Presence, owner_mark
 from loopwright.engine.clock import SystemClock
 from loopwright.engine.driver import LocalDriver
@@ -122,7 +121,6 @@ def open_reader(settings: Settings) -> Service:
 RECORD = "server.json"
 SOCKET = "server.sock"
 PROTOCOL = 1
-LONGEST_PATH = 100  # of a socket, in bytes; systems take a few more
 LINE_BYTES = 4_000_000
 _KEY = re.compile(r"_(API_KEY|AUTH_TOKEN|OAUTH_TOKEN)$|^LOOPWRIGHT_MODEL_BASE_URL$")
 TEXT_CHARS = 100_000  # of what an agent said, in one line
@@ -257,22 +255,6 @@ def address_of(home: Path) -> str | None:
     return (held.public or held.url).rstrip("/") or None if held is not None else None
 
 
-@contextmanager
-def socket_path(home: Path) -> Iterator[str]:
-    """The path of the socket, short enough to be one: where the home lies too deep, by a handle of
-    its folder, which only Linux has names for.
-    """
-    path = str(home / SOCKET)
-    if len(os.fsencode(path)) <= LONGEST_PATH:
-        yield path
-        return
-    handle = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{handle}/{SOCKET}"
-    finally:
-        os.close(handle)
-
-
 HELLO_S = 5.0
 KNOCK_S = 0.05
 Say = Callable[[str], None]
@@ -338,7 +320,7 @@ async def reach(settings: Settings, say: Say, seconds: float = HELLO_S) -> Local
 
 
 async def _connected(home: Path, say: Say) -> LocalServerLink | None:
-    with socket_path(home) as path:
+    with host.socket_path(home, SOCKET) as path:
         reader, writer = await asyncio.open_unix_connection(path, limit=LINE_BYTES)
     try:
         hello = _DECODER.decode(await reader.readline())

@@ -13,7 +13,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from loopwright.agents.processes.supervise import HAS_TABLE
+from loopwright import host
+from loopwright.agents.processes.process_marks import list_left
+from loopwright.agents.processes.supervise import read_entry
 from loopwright.agents.sandbox import bubblewrap
 from loopwright.engine.clock import wall_ms
 from loopwright.errors import LoopwrightError
@@ -24,9 +26,7 @@ from loopwright.operations.backup import check_files, check_runs
 from loopwright.operations.data_directory import lock_holder, open_log
 from loopwright.operations.preflight import (
     CLOCK_FIX,
-    can_adopt_orphans,
     clock_problem,
-    leftover_processes,
 )
 from loopwright.operations.run_lists import is_left_behind
 from loopwright.operations.settings import ResolvedSettings, SettingsSources
@@ -157,11 +157,19 @@ def _git(_: DoctorSubject) -> Iterator[DoctorFinding]:
     yield DoctorFinding("git", "ok" if found else "warn", found or "not on PATH", fix)
 
 
+def _system(_: DoctorSubject) -> Iterator[DoctorFinding]:
+    """What is not available on a system other than Linux."""
+    for missing in host.missing_features():
+        yield DoctorFinding(missing.name, "warn", missing.effect, host.NEEDS_LINUX)
+
+
 def _sandbox(_: DoctorSubject) -> Iterator[DoctorFinding]:
     """What is enforced here for this user; every level is tried."""
+    if not host.is_linux():
+        return
     problem = bubblewrap.works()
     if problem is not None:
-        fix = f"{bubblewrap.INSTALL}; until then `guard` runs as `off`, and stricter levels refuse"
+        fix = f"{bubblewrap.remedy()}; until then `guard` runs as `off`, and stricter levels refuse"
         yield DoctorFinding("sandbox", "warn", f"agents run without a sandbox: {problem}", fix)
         return
     for level in SANDBOX_LEVELS[1:]:
@@ -170,7 +178,7 @@ def _sandbox(_: DoctorSubject) -> Iterator[DoctorFinding]:
         who = "root" if os.geteuid() == 0 else "this user"
         says = f"enforced for {who}: {LEVEL_SAYS[level]}" if why is None else why
         yield DoctorFinding(
-            f"sandbox {level}", state, says, "" if why is None else bubblewrap.INSTALL
+            f"sandbox {level}", state, says, "" if why is None else bubblewrap.remedy()
         )
 
 
@@ -192,7 +200,9 @@ def _plugins(_: DoctorSubject) -> Iterator[DoctorFinding]:
 
 
 def _proc(_: DoctorSubject) -> Iterator[DoctorFinding]:
-    if HAS_TABLE and os.access("/proc/self/stat", os.R_OK):
+    if not host.is_linux():
+        return
+    if read_entry(os.getpid()) is not None:
         yield DoctorFinding("proc", "ok", "/proc can be read")
     else:
         yield DoctorFinding(
@@ -205,7 +215,9 @@ def _proc(_: DoctorSubject) -> Iterator[DoctorFinding]:
 
 
 def _orphans(_: DoctorSubject) -> Iterator[DoctorFinding]:
-    if can_adopt_orphans():
+    if not host.is_linux():
+        return
+    if host.can_adopt_orphans():
         yield DoctorFinding(
             "orphans", "ok", "processes that agents leave behind can be adopted and ended"
         )
@@ -426,7 +438,7 @@ def _leftovers(patient: DoctorSubject) -> Iterator[DoctorFinding]:
         return
     rows = patient.log.rows(statuses=OPEN_STATUSES)
     dead = {row.owner.token for row in rows if row.owner and not patient.log.alive(row.owner)}
-    found = leftover_processes(dead)
+    found = list_left(dead)
     if found:
         why = f"processes of dead drivers still run: {', '.join(map(str, found))}"
         yield DoctorFinding("leftovers", "warn", why, "`loopwright resume all` ends them first")
@@ -466,6 +478,7 @@ LOOKS: tuple[Look, ...] = (
     _regress,
     _libyaml,
     _git,
+    _system,
     _sandbox,
     _agents,
     _plugins,

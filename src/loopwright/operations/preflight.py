@@ -7,11 +7,9 @@ server last ran. Leftover processes and clock changes are detected without chang
 """
 
 import asyncio
-import ctypes
 import hashlib
 import os
-import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,7 +17,6 @@ from loopwright.agents.call_inputs import passed_on_variables
 from loopwright.agents.clis.catalogue import CLIS
 from loopwright.agents.clis.command_line import own_variables
 from loopwright.agents.program_files import (
-    SWEEP_VARIABLE,
     CannotStart,
     agent_environment,
     find_shadowed,
@@ -296,43 +293,10 @@ def _refusal(why: str) -> Conflict:
     )
 
 
-_PR_GET_CHILD_SUBREAPER = 37
 NEWEST = 20  # runs that are looked at
 AHEAD_MS = 300_000
 LONG_MS = 300 * 86_400_000
 CLOCK_FIX = "if that surprises you, set the clock: time limits, tokens and signatures depend on it"
-
-
-def can_adopt_orphans() -> bool:
-    """Whether a process here can become the parent of the orphans among its descendants."""
-    if not sys.platform.startswith("linux"):
-        return False
-    answer = ctypes.c_int(-1)
-    try:
-        asked = ctypes.CDLL(None).prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(answer), 0, 0, 0)
-    except (AttributeError, OSError):
-        return False
-    return int(asked) == 0 and answer.value in (0, 1)
-
-
-def leftover_processes(tokens: Collection[str]) -> list[int]:
-    """Processes that drivers with these tokens have started and that still run."""
-    wanted = {f"{SWEEP_VARIABLE}={token}".encode() for token in tokens}
-    return sorted(pid for pid in _processes() if wanted and _carries(pid, wanted))
-
-
-def _processes() -> list[int]:
-    try:
-        return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    except OSError:
-        return []
-
-
-def _carries(pid: int, wanted: set[bytes]) -> bool:
-    try:
-        return not wanted.isdisjoint(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
-    except OSError:
-        return False
 
 
 def clock_problem(log: EventLog, now_ms: int) -> str:

@@ -12,15 +12,15 @@ import contextlib
 import os
 import select
 import socket
-import struct
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from loopwright import host
 from loopwright.engine.activity import LiveBus
 from loopwright.kernel.events import RunFinished
 from loopwright.operations.run_lists import is_left_behind
@@ -36,7 +36,6 @@ REQUEST_BYTES = 4_096
 LINE_BYTES = 2_000_000  # more than a text of the greatest size takes
 TEXT_CHARS = 100_000  # in one line
 CONNECT_S = 0.5
-LONGEST_PATH = 100  # of a Unix socket, in bytes
 FROM_NOW = "now"  # after the run: without what was written before
 
 
@@ -147,7 +146,7 @@ async def serve_live_text(bus: LiveBus, home: Path, token: str) -> AsyncIterator
         end()
         server.close()
         live.close()
-        with contextlib.suppress(OSError), _short_path(home, token) as path:
+        with contextlib.suppress(OSError), host.socket_path(home / FOLDER, token) as path:
             os.unlink(path)
 
 
@@ -156,7 +155,7 @@ def _listening(home: Path, token: str) -> socket.socket | None:
     try:
         (home / FOLDER).mkdir(mode=0o700, exist_ok=True)
         _remove_dead(home)
-        with _short_path(home, token) as path:
+        with host.socket_path(home / FOLDER, token) as path:
             sock.bind(path)
             os.chmod(path, 0o600)  # before it listens
         sock.listen()
@@ -169,35 +168,15 @@ def _listening(home: Path, token: str) -> socket.socket | None:
 def _remove_dead(home: Path) -> None:
     """Remove the sockets of processes that could not: nobody answers there."""
     for name in os.listdir(home / FOLDER):
-        with contextlib.suppress(OSError), _short_path(home, name) as path:
+        with contextlib.suppress(OSError), host.socket_path(home / FOLDER, name) as path:
             try:
                 _connected(path).close()
             except ConnectionRefusedError:
                 os.unlink(path)
 
 
-@contextmanager
-def _short_path(home: Path, name: str) -> Iterator[str]:
-    """The path of a socket, short enough for the system: in a deep folder by a descriptor of it."""
-    folder = home / FOLDER
-    path = str(folder / name)
-    if len(os.fsencode(path)) <= LONGEST_PATH:
-        yield path
-        return
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{handle}/{name}"
-    finally:
-        os.close(handle)
-
-
 def _is_same_user(writer: asyncio.StreamWriter) -> bool:
-    if not hasattr(socket, "SO_PEERCRED"):
-        return True  # the permissions of the socket say the same
-    sock = writer.get_extra_info("socket")
-    size = struct.calcsize("3i")
-    _, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-    return uid in (0, os.getuid())
+    return host.is_own_user(writer.get_extra_info("socket"))
 
 
 # -- a watching process ----------------------------------------------------------------------------
@@ -231,7 +210,7 @@ class LiveReader:
             self._token, self._tried_at = token, 0.0
         if self._socket is None and token and time.monotonic() - self._tried_at > CONNECT_S:
             self._tried_at = time.monotonic()
-            with contextlib.suppress(OSError), _short_path(self._home, token) as path:
+            with contextlib.suppress(OSError), host.socket_path(self._home / FOLDER, token) as path:
                 self._socket = _connected(path)
                 self._socket.sendall(f"{self._run}\n".encode())
         return self._socket is not None
@@ -263,7 +242,7 @@ async def read_live_text(
     With `tail`, the first piece is the end of what was written before.
     """
     try:
-        with _short_path(home, token) as path:
+        with host.socket_path(home / FOLDER, token) as path:
             reader, writer = await asyncio.open_unix_connection(path, limit=LINE_BYTES)
     except OSError:
         return

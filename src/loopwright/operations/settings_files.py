@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias, cast
 import msgspec
 from platformdirs import user_data_path
 
+from loopwright.agents.sandbox.mount_table import read_mounts
 from loopwright.agents.user_records import UserRecords
 from loopwright.errors import LoopwrightError, StorageError
 from loopwright.model.chat import Price
@@ -249,12 +250,10 @@ def _bytes(contents: bytes | object) -> bytes:
     return json.dumps(contents, sort_keys=True, default=str).encode()
 
 
-MOUNTS = Path("/proc/self/mountinfo")
 # On these two machines may write at a time, each without seeing the locks of the other.
 REMOTE = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "fuse.sshfs", "fuse.davfs2", "fuse.rclone")
 ELSEWHERE = "name another data directory with --data-dir or LOOPWRIGHT_HOME"
 LOCAL = "name a data directory on a local disk with --data-dir or LOOPWRIGHT_HOME"
-_ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
 def nearest(folder: Path) -> Path:
@@ -266,19 +265,12 @@ def nearest(folder: Path) -> Path:
 
 def disk_kind(folder: Path) -> str:
     """The kind of file system that a folder is on, or would be; empty where nobody can tell."""
-    try:
-        mounts = MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    except OSError:
+    where = nearest(folder).resolve()
+    around = [one for one in read_mounts() if where.is_relative_to(one.path)]
+    if not around:
         return ""
-    where, longest, kind = nearest(folder).resolve(), -1, ""
-    for line in mounts:
-        left, dash, right = line.partition(" - ")
-        if not dash:
-            continue
-        mounted = Path(_ESCAPE.sub(lambda code: chr(int(code[1], 8)), left.split(" ")[4]))
-        if len(mounted.parts) >= longest and where.is_relative_to(mounted):
-            longest, kind = len(mounted.parts), right.split(" ")[0]
-    return kind
+    innermost = max(reversed(around), key=lambda one: len(Path(one.path).parts))
+    return innermost.kind
 
 
 def refuse_remote(folder: Path) -> None:

@@ -21,7 +21,14 @@ from loopwright.agents.coding_agents import level_of_cli
 from loopwright.agents.files import keep_private
 from loopwright.agents.processes.process import ProgramStart, open_filter
 from loopwright.agents.program_files import own_program_folders
-from loopwright.agents.sandbox.bubblewrap import INSTALL, Confinement, Sandbox, SandboxPolicy, works
+from loopwright.agents.sandbox.bubblewrap import (
+    INSTALL,
+    Confinement,
+    Sandbox,
+    SandboxPolicy,
+    remedy,
+    works,
+)
 from loopwright.agents.snapshots import unmatched_note, with_link_targets
 from loopwright.agents.specs import UNHELD_KINDS, Spec, parse_spec
 from loopwright.errors import LoopwrightError, NotAllowed, StorageError
@@ -100,14 +107,14 @@ class SandboxRules:
                     f"{who}: sandbox level `{level}` cannot be enforced here: "
                     + problem.removesuffix(f"; {INSTALL}"),
                     code="no-sandbox",
-                    hint=INSTALL,
+                    hint=remedy(),
                 )
             if self.served and not self.allow_unsandboxed:
                 raise LoopwrightError(
                     f"{who}: this server runs agents in a sandbox only: "
                     + problem.removesuffix(f"; {INSTALL}"),
                     code="no-sandbox",
-                    hint=f'{INSTALL}, or set {ALLOW} = "on" in the settings of the server',
+                    hint=f'{remedy()}, or set {ALLOW} = "on" in the settings of the server',
                 )
 
     def _check_off(self, who: str) -> None:

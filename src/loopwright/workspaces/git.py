@@ -2,16 +2,14 @@
 
 import asyncio
 import os
-import shutil
 import signal
-import sys
 from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from loopwright import host
 from loopwright.errors import LoopwrightError
-from loopwright.model.sandbox import SYSTEM_PATH
 
 _TAIL = 2000  # of an error output that a message repeats
 
@@ -168,19 +166,15 @@ def _user_environment() -> dict[str, str]:
 
 
 def git_program() -> str:
-    """The path of Git. One in a folder of the system comes before others on the PATH, where an
-    agent can put a program of that name.
-    """
-    found = shutil.which("git")
+    """The path of Git, which an agent cannot have put there on Linux."""
+    found = host.find_program("git")
     if found is None:
         raise LoopwrightError(
             "Git is not installed, or not on the PATH",
             code="git-missing",
             hint="snapshots and worktrees need Git 2.32 or newer",
         )
-    if sys.platform != "linux":
-        return found
-    return shutil.which("git", path=os.pathsep.join(SYSTEM_PATH)) or found
+    return found
 
 
 def workspace_gone(folder: Path) -> LoopwrightError:

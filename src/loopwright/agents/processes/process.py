@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from loopwright import host
 from loopwright.agents.processes.pipes import HeadAndTail, PipeFeed, PipeSource
 from loopwright.agents.processes.process_marks import ProcessMark, process_mark, sweep_marks
 from loopwright.agents.processes.supervise import command_line
@@ -271,13 +272,8 @@ def open_filter(data: bytes) -> Iterator[list[int]]:
     if not data:
         yield []
         return
-    descriptor = os.memfd_create("loopwright")
-    try:
-        os.write(descriptor, data)
-        os.lseek(descriptor, 0, os.SEEK_SET)
+    with host.open_in_memory(data) as descriptor:
         yield [descriptor]
-    finally:
-        os.close(descriptor)
 
 
 # ------------------------------------------------------------------------------------- running

@@ -230,6 +230,16 @@ def sweep(dead_tokens: Collection[str]) -> int:
     return _end_all(lambda entry: _carries(entry.pid, wanted)) if wanted else 0
 
 
+def list_left(dead_tokens: Collection[str]) -> list[int]:
+    """The living processes that drivers with these tokens have started."""
+    wanted = {f"{SWEEP_VARIABLE}={token}".encode() for token in dead_tokens if token}
+    try:
+        living = [one.pid for one in read_entries() if wanted and not one.is_dead]
+    except OSError:  # no /proc on this system
+        return []
+    return sorted(pid for pid in living if _carries(pid, wanted))
+
+
 def sweep_marks(marks: Iterable[ProcessMark]) -> int:
     """End these supervisors and all that came from them; how many processes were ended."""
     this_boot = boot_id()

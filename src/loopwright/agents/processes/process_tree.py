@@ -33,6 +33,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TypeAlias
 
+from loopwright import host
 from loopwright.agents.processes.supervise import (
     HAS_TABLE,
     PROCESS_NAME,
@@ -203,7 +204,6 @@ def describe_processes(entries: Collection[ProcessEntry]) -> str:
 
 _SO_PEERPIDFD = 77  # Linux 6.5; Python has no name for it
 _ACCEPTS = 0x10000  # the flag of listening sockets in /proc/net/unix
-_PEER = struct.Struct("3i")
 _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 Address: TypeAlias = tuple[str, int]
 UNKNOWN_PEER = InsideRun()
@@ -219,12 +219,12 @@ def find_unix_peer(connection: socket.socket) -> InsideRun | None:
     """The run that the process at the other end of a Unix socket belongs to, or None. A process
     that has ended since it connected cannot be looked up, and is taken for one of a run.
     """
-    if not HAS_TABLE or not hasattr(socket, "SO_PEERCRED"):
+    if not HAS_TABLE:
         return None
     handle = _open_peer(connection)
     try:
-        pid = _read_pid(handle) if handle is not None else _credentials(connection)
-        if pid <= 0 or not os.path.exists(f"/proc/{pid}"):
+        pid = _read_pid(handle) if handle is not None else host.peer_process(connection)
+        if pid is None or pid <= 0 or not os.path.exists(f"/proc/{pid}"):
             return UNKNOWN_PEER
         found = find_inside_run(pid)
         if handle is not None and _read_pid(handle) != pid:  # its number may be another's by now
@@ -265,11 +265,6 @@ def _read_pid(handle: int) -> int:
     with suppress(OSError, ValueError), open(f"/proc/self/fdinfo/{handle}", encoding="ascii") as f:
         return next(int(line.split()[1]) for line in f if line.startswith("Pid:"))
     return -1
-
-
-def _credentials(connection: socket.socket) -> int:
-    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-    return int(_PEER.unpack(data)[0])
 
 
 # -- TCP -------------------------------------------------------------------------------------------

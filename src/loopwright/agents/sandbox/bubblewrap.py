@@ -21,6 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
+from loopwright import host
 from loopwright.agents.processes.process import (
     OnRunning,
     OnStderr,
@@ -32,7 +33,6 @@ from loopwright.agents.processes.process import (
 )
 from loopwright.agents.program_files import (
     CannotStart,
-    find_own_program,
     interpreters,
     is_startable,
     real_program,
@@ -189,7 +189,10 @@ class ProgramApprovals(Protocol):
 @cache
 def works(path: str | None = None) -> str | None:
     """None if bubblewrap works here for this user, else why not. It is tried once."""
-    file = find_own_program(NAME, path)
+    problem = host.sandbox_problem()
+    if problem is not None:
+        return problem
+    file = host.find_program(NAME, path)
     if file is None:
         return f"{NAME} is not installed; {INSTALL}"
     trial = [file, "--ro-bind", "/", "/", *_COMMON, "--dev", "/dev", "--proc", "/proc"]
@@ -208,6 +211,11 @@ def works(path: str | None = None) -> str | None:
         return None
     said = done.stderr.decode(errors="replace").strip()[-200:]
     return f"{NAME} does not work here: {said or f'exit code {done.returncode}'}"
+
+
+def remedy() -> str:
+    """What a user can do where the sandbox does not work."""
+    return INSTALL if host.is_linux() else host.NEEDS_LINUX
 
 
 @cache
@@ -437,7 +445,7 @@ class Sandbox:
         env = {n: value for n, value in program.env.items() if n not in DATA_VARIABLES}
         if level in ("readonly", "none"):
             file, env = _without_shims(file, cwd, env)
-        bubblewrap = find_own_program(NAME)
+        bubblewrap = host.find_program(NAME)
         assert bubblewrap is not None, "it works"
         with _temporary_folder(level) as temporary, _protected_repository(level, cwd):
             caches = {name: f"/tmp/{name.lower()}" for name in _CACHES} if temporary else {}

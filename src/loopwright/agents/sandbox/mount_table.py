@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+MOUNTS = Path("/proc/self/mountinfo")
 # File systems of the kernel. Where another one is mounted, as for containers, it stays hidden.
 _KERNEL_TYPES = ("proc", "sysfs", "devtmpfs", "debugfs", "tracefs", "securityfs", "configfs", "bpf")
 _OCTAL = re.compile(r"\\([0-7]{3})")
@@ -28,7 +29,7 @@ class MountPoint:
 
 def read_mounts() -> Iterator[MountPoint]:
     try:
-        text = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+        text = MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
         return
     for line in text.splitlines():

@@ -10,7 +10,6 @@ import asyncio
 import hmac
 import os
 import shutil
-import socket
 import struct
 import sys
 import tempfile
@@ -27,6 +26,7 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
+from loopwright import host
 from loopwright.agents import pump
 from loopwright.agents.clis.command_line import StageServer
 from loopwright.agents.files import find_private
@@ -282,11 +282,8 @@ async def _is_let_in(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str
 ) -> bool:
     """Whether whoever connects is this user and knows the token."""
-    line: socket.socket = writer.get_extra_info("socket")
-    if hasattr(socket, "SO_PEERCRED"):
-        peer = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-        if _PEER.unpack(peer)[1] != os.getuid():
-            return False
+    if host.peer_user(writer.get_extra_info("socket")) != os.getuid():
+        return False
     with suppress(TimeoutError, ValueError):
         said = await asyncio.wait_for(reader.readline(), TOKEN_SECONDS)
         return hmac.compare_digest(said.strip(), token.encode())
@@ -295,11 +292,11 @@ async def _is_let_in(
 
 def _is_caller(loops: LoopAnswers | None, writer: asyncio.StreamWriter) -> bool:
     """Whether a process of the agent itself connects. At `guard` other agents of this user can read
-    the token, so it is not enough for loop tools.
+    the token, so it is not enough for loop tools: without a process table they are refused.
     """
-    if loops is None or not HAS_TABLE:
+    if loops is None:
         return True
-    return loops.check_caller(find_unix_peer(writer.get_extra_info("socket")))
+    return HAS_TABLE and loops.check_caller(find_unix_peer(writer.get_extra_info("socket")))
 
 
 async def _speak(
