@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import json
 import re
 import typing
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
-from types import ModuleType
 from typing import Protocol
 
 import msgspec
 
-from loopwright import kernel
 from loopwright.kernel.events import AnyEvent, EffectRequested, StepFinished, StepSkipped
 from loopwright.kernel.state import State
+from loopwright.model import effect_ids
+from loopwright.model.effect_ids import CheckPurpose, ToolPurpose, effect_id
 from loopwright.model.plan import Plan, decode_plan
 from loopwright.model.record import Blob, Text
 from loopwright.views.summary import summary as run_summary
@@ -165,38 +163,8 @@ def roles_of(call: type) -> Iterator[str]:
     yield from typing.get_args(hint) if hint is not None else ("",)
 
 
-def purposes_in_source(package: ModuleType = kernel) -> set[str]:
-    """The purposes that the source of the kernel requests effects for."""
-    assert package.__file__ is not None
-    found: set[str] = set()
-    for file in Path(package.__file__).parent.rglob("*.py"):
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        constants = {
-            node.targets[0].id: node.value
-            for node in tree.body
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
-        }
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                place = _PURPOSE_AT.get(node.func.id)
-                if place is not None and len(node.args) > place:
-                    found |= set(_literal(node.args[place], constants))
-    return found
-
-
-_PURPOSE_AT = {"request_effect": 2, "_request": 1, "effect_id": 1}
-"""The functions that make the id of an effect, and which argument is its purpose."""
-
-
-def _literal(node: ast.expr, constants: dict[str, ast.expr]) -> Iterator[str]:
-    match node:
-        case ast.Constant(value=str(text)):
-            yield text
-        case ast.JoinedStr(values=[ast.Constant(value=str(text)), *_]):
-            yield text
-        case ast.Name(id=name) if name in constants:
-            yield from _literal(constants[name], constants)
-        case ast.Name():
-            return  # the parameter of one of these functions themselves
-        case _:
-            raise AssertionError(f"a purpose that cannot be read: {ast.unparse(node)}")
+def known_purposes() -> set[str]:
+    """The purposes that an effect can have, each as its word in an id."""
+    known = [*effect_ids.PURPOSES.values(), CheckPurpose(0), ToolPurpose(1)]
+    assert set(map(type, known)) == set(typing.get_args(effect_ids.EffectPurpose))
+    return {purpose_of(effect_id("dev", one, 1)) for one in known}

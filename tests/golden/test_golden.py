@@ -20,9 +20,9 @@ from tests.golden.catalogue import (
     as_json,
     calls_in,
     kinds_in,
+    known_purposes,
     lines_of,
     purposes_in,
-    purposes_in_source,
     read_facts,
     read_plan,
     roles_of,
@@ -108,7 +108,7 @@ def test_every_kind_of_event_is_in_a_golden_log() -> None:
 
 def test_every_purpose_of_an_effect_is_in_a_golden_log() -> None:
     """A new purpose needs a run that requests such an effect."""
-    assert purposes_in_source() == PURPOSES
+    assert known_purposes() == PURPOSES
     assert purposes_in(stored_facts()) == PURPOSES
 
 

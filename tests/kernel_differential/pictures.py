@@ -38,7 +38,8 @@ def outer_picture(state: object) -> dict[str, object]:
     drawn["plan"] = encode_plan(state.plan).decode()  # type: ignore[attr-defined]
     drawn["pending"] = {
         effect: {
-            **_fields(one, ("call", "purpose", "attempt", "requested_at", "used", "repeats")),
+            **_fields(one, ("call", "attempt", "requested_at", "used", "repeats")),
+            "purpose": getattr(one.purpose, "word", one.purpose),
             **_fields(one.owner, ("path", "inside", "iteration")),
         }
         for effect, one in state.pending.items()  # type: ignore[attr-defined]

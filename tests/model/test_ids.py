@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from loopwright.model.ids import (
     child_path,
-    effect_id,
     is_id,
     item_path,
     iteration_number,
@@ -94,11 +93,6 @@ def test_paths_are_unique(
 ) -> None:
     """Two places never share a name."""
     assert (built(first, one) == built(first, other)) == (one == other)
-
-
-def test_effects_are_named_by_place_purpose_and_try() -> None:
-    """The id of an effect is derived, so a resumed run names it as before."""
-    assert effect_id("dev.0.review", "agent", 2) == "dev.0.review/agent#2"
 
 
 def test_look_before_the_first_pass_has_a_number() -> None:

@@ -28,6 +28,7 @@ from loopwright.model.checks import (
     SpendCheck,
     ToolResultCheck,
 )
+from loopwright.model.effect_ids import AGENT_CALL
 from loopwright.model.policy import PreviousOutput, StageOutputs, WorkspacePolicy
 from loopwright.model.record import literal
 from loopwright.prompts.calls import CallPrompt, compose
@@ -51,7 +52,7 @@ def started(action: Repeat) -> Driver:
 
 
 def shown(driver: Driver) -> CallPrompt:
-    (pending,) = [p for p in driver.state.pending.values() if p.purpose == "agent"]
+    (pending,) = [p for p in driver.state.pending.values() if p.purpose == AGENT_CALL]
     return compose(driver.state, pending.owner, driver.texts)
 
 

@@ -18,7 +18,7 @@ import yaml
 from loopwright.kernel.event_parts import ToolCall
 from loopwright.kernel.events import AnyEvent, EffectRequested, GateAnswered, GateOpened, TurnTaken
 from loopwright.model.actions import Decision
-from loopwright.model.ids import effect_id
+from loopwright.model.effect_ids import ToolPurpose, effect_id
 from loopwright.model.plan import Plan
 from loopwright.model.record import JsonValue
 from loopwright.operations.run_request import RunStart
@@ -225,13 +225,13 @@ def ungated(facts: Sequence[AnyEvent]) -> list[str]:
         match fact:
             case GateOpened(about="tool"):
                 gates[fact.path, fact.call] = fact.gate
-                held[effect_id(fact.path, f"tool{fact.call}", 1)] = fact.gate
+                held[effect_id(fact.path, ToolPurpose(fact.call), 1)] = fact.gate
             case GateAnswered(decision="approve"):
                 approved.add(fact.gate)
             case TurnTaken():
                 for number, note in enumerate(fact.calls, start=1):
                     if note.held:
-                        held.setdefault(effect_id(fact.path, f"tool{number}", 1), "not asked")
+                        held.setdefault(effect_id(fact.path, ToolPurpose(number), 1), "not asked")
             case EffectRequested(call=ToolCall()) if fact.effect in held:
                 if held[fact.effect] not in approved:
                     broken.append(f"{fact.effect}: {fact.call}")

@@ -21,7 +21,7 @@ from loopwright.kernel.events import (
     EffectRepeated,
     TurnTaken,
 )
-from loopwright.kernel.snapshots import PURPOSE
+from loopwright.model.effect_ids import SnapshotPurpose
 from loopwright.ports import Delta, NumberedEvent
 from loopwright.ports.headline import status_of
 from loopwright.views.formats import cost_text, evidence_below, labelled, money
@@ -215,4 +215,4 @@ class LiveView:
 
 
 def _is_snapshot_failure(fact: AnyEvent) -> bool:
-    return isinstance(fact, EffectFailed) and f"/{PURPOSE}#" in fact.effect
+    return isinstance(fact, EffectFailed) and isinstance(fact.purpose, SnapshotPurpose)

@@ -18,6 +18,7 @@ from loopwright.cli.run_source import IterationChoice, RunSource, open_run_sourc
 from loopwright.cli.terminal import Terminal, Tone, as_json, cleaned, one_line
 from loopwright.cli.verb import Verb, terminal_of
 from loopwright.errors import LoopwrightError, StorageError
+from loopwright.model.effect_ids import effect_path, effect_words
 from loopwright.views.formats import without_signs
 from loopwright.views.status_text import place_words
 
@@ -263,13 +264,12 @@ class _LiveText:
         self._at_start = True  # of a line
 
     def take(self, effect: str, kind: str, text: str) -> None:
-        if not _is_in(effect.partition("/")[0], None, self._iteration):
+        if not _is_in(effect_path(effect), None, self._iteration):
             return
         if effect != self._effect:
             self._close()
             self._effect, self._text, self._at_start = effect, "", True
-            place, _, what = effect.partition("/")
-            _put_title(self._door, _titled(place, what.partition("#")[0]))
+            _put_title(self._door, _titled(effect_path(effect), effect_words(effect)))
         if kind != "text":
             line = "" if self._at_start else "\n"
             sys.stdout.write(f"{line}[{one_line(text)}]\n")
@@ -285,7 +285,7 @@ class _LiveText:
         if not self._effect:
             return False
         said = str(entry["text"]).strip()
-        shown = entry["path"] == self._effect.partition("/")[0] and said == self._text.strip()
+        shown = entry["path"] == effect_path(self._effect) and said == self._text.strip()
         self._close()
         return shown
 

@@ -444,7 +444,7 @@ class CallActivity:
         call = self._pending.call
         fact = EffectActivity(
             at=self._run.now_ms(),
-            path=effect.rpartition("/")[0] if owner.path else "",
+            path=self._pending.path if owner.path else "",
             iteration=owner.iteration,
             effect=effect,
             agent=call.agent if isinstance(call, AgentCall | ToolCall) else "",

@@ -46,6 +46,12 @@ from loopwright.kernel.state import (
 )
 from loopwright.model.actions import AskPerson, CallAgent, Rework, RunScript
 from loopwright.model.checks import CommandCheck, Goal, Judge, Leaf, ScriptCheck, leaves
+from loopwright.model.effect_ids import (
+    SCRIPT_CALL,
+    CheckPurpose,
+    CoordinatorPurpose,
+    ToolPurpose,
+)
 from loopwright.model.ids import last_id
 from loopwright.model.plan import Agent
 from loopwright.model.record import Template
@@ -127,7 +133,8 @@ def turn_job(
     )
     if isinstance(call, ToolCall):
         job.arguments = texts.read(call.arguments)
-        job.approved = _is_approved(owner, pending.purpose)
+        assert isinstance(pending.purpose, ToolPurpose)
+        job.approved = _is_approved(owner, pending.purpose.call)
         return job
     assert isinstance(call, ModelCall)
     talk: Conversation = (
@@ -139,11 +146,11 @@ def turn_job(
     return job
 
 
-def _is_approved(owner: IterationOwner, purpose: str) -> bool:
+def _is_approved(owner: IterationOwner, call: int) -> bool:
     """Whether a person has let this very call through."""
     body = owner.body
     assert isinstance(body, CycleBody)
-    gate = body.gates.get(int(purpose.removeprefix("tool")))
+    gate = body.gates.get(call)
     return gate is not None and gate.decision == "approve"
 
 
@@ -156,7 +163,7 @@ def answer_event(
     """What a performer said, as it stands in the log."""
     # The place is that of the request, also when it goes by another name since.
     owner = pending.owner
-    path, iteration = pending.effect.rpartition("/")[0] if owner.path else "", owner.iteration
+    path, iteration = pending.path if owner.path else "", owner.iteration
     if type(answer) is EffectSuccess:
         return EffectDone(
             at=at,
@@ -283,7 +290,7 @@ def job_for(
         agent = plan.agents.get(call.agent, UNKNOWN)
         return turn_job(state, pending, agent, texts, token)
     path = _path(pending)
-    is_coordinator = pending.purpose == "coordinator"
+    is_coordinator = type(pending.purpose) is CoordinatorPurpose
     return EffectJob(
         run=started.run,
         effect=pending.effect,
@@ -306,7 +313,7 @@ def job_for(
         env=_values(state, pending, texts) if kind is CommandCall else NO_VALUES,
         pass_env=plan.pass_env,
         hidden=hidden_from(owner),
-        fresh_bytecode=bool(plan.workspace.protect) and pending.purpose.startswith("check"),
+        fresh_bytecode=bool(plan.workspace.protect) and type(pending.purpose) is CheckPurpose,
         checks=check_commands(state, owner) if state.has_checks and agent is not None else (),
         wall_ms=agent.wall_ms if agent else None,
         used=used,
@@ -323,7 +330,7 @@ def _sandbox(state: State, pending: PendingEffect) -> SandboxLevel | None:
     level = state.plan.sandbox
     if type(pending.call) is CommandCall:
         level = command_level(level, state.plan.settings)
-    return strictest(level, "guard") if pending.purpose == "script" and level else level
+    return strictest(level, "guard") if pending.purpose == SCRIPT_CALL and level else level
 
 
 def _is_covered(state: State, call: AnyCall) -> bool:
@@ -351,6 +358,7 @@ def _shown(
         return compose_reply(state, call.step, pending.effect, texts)
     if call.role != "worker":
         assert isinstance(owner, IterationOwner)
+        assert isinstance(pending.purpose, CheckPurpose)
         leaf = _check(owner, pending.purpose)
         assert isinstance(leaf, Judge | Goal)
         return compose_judge(state, owner, leaf, texts)
@@ -362,8 +370,8 @@ def _shown(
     return compose(state, owner, texts)
 
 
-def _check(owner: IterationOwner, purpose: str) -> Leaf:
-    return leaves(owner.parent.action.until)[int(purpose.removeprefix("check"))]
+def _check(owner: IterationOwner, purpose: CheckPurpose) -> Leaf:
+    return leaves(owner.parent.action.until)[purpose.index]
 
 
 def _unfit(state: State, pending: PendingEffect, texts: TextServices) -> str | None:
@@ -395,10 +403,10 @@ def _environment(pending: PendingEffect) -> dict[str, Template]:
     owner = pending.owner
     if not isinstance(pending.call, CommandCall):
         return {}
-    if pending.purpose == "script" and isinstance(owner.body, LeafBody):
+    if pending.purpose == SCRIPT_CALL and isinstance(owner.body, LeafBody):
         action = owner.body.action
         return action.env if isinstance(action, RunScript) else {}
-    if isinstance(owner, IterationOwner) and pending.purpose.startswith("check"):
+    if isinstance(owner, IterationOwner) and isinstance(pending.purpose, CheckPurpose):
         leaf = _check(owner, pending.purpose)
         return leaf.env if isinstance(leaf, ScriptCheck) else {}
     return {}

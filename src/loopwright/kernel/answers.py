@@ -6,7 +6,7 @@ one line (the learning) of each finished iteration.
 """
 
 import re
-from typing import TypeVar
+from typing import TypeVar, assert_never
 
 import msgspec
 
@@ -49,6 +49,26 @@ from loopwright.kernel.state import (
     session_key,
 )
 from loopwright.model.actions import RunCommand, RunScript
+from loopwright.model.effect_ids import (
+    ArtifactPurpose,
+    BackoffPurpose,
+    CallPurpose,
+    CheckBackoffPurpose,
+    CheckPurpose,
+    CoordinatorBackoffPurpose,
+    CoordinatorPurpose,
+    DeadlinePurpose,
+    DelayPurpose,
+    HoldPurpose,
+    LoopDeadlinePurpose,
+    ReplyPurpose,
+    ReworkPurpose,
+    SnapshotPurpose,
+    SummaryPurpose,
+    ToolPurpose,
+    TurnPurpose,
+)
+from loopwright.model.ids import last_id
 from loopwright.model.policy import ProgressLog, StageOutputs
 from loopwright.model.record import Text
 
@@ -56,46 +76,54 @@ from loopwright.model.record import Text
 def effect_requested(state: State, fact: EffectRequested) -> None:
     owner = state.owners[fact.path]
     pending = note_request(state, fact, owner)
-    body = owner.body
-    if pending.purpose == "agent":
-        assert type(body) is LeafBody
-        body.pending, body.attempt = fact.effect, pending.attempt
-        return
-    if pending.purpose in coordination.PURPOSES:
-        coordination.requested(state, pending)
-    elif pending.purpose == snapshots.PURPOSE:
-        snapshots.snapshot_requested(state, pending)
-    elif isinstance(body, CycleBody) and conversation.concerns(pending):
-        conversation.requested(body, pending)
-    else:
-        _route_request(pending)
-
-
-def _route_request(pending: PendingEffect) -> None:
-    owner, body, effect = pending.owner, pending.owner.body, pending.effect
-    match pending.purpose:
-        case "deadline":
-            owner.deadline = effect
-        case "loop-deadline":
-            assert isinstance(body, RepeatBody)
-            body.deadline = effect
-        case "delay":
-            assert isinstance(body, RepeatBody)
-            body.delay = effect
-        case "artifact":
-            assert isinstance(owner, StepOwner)
-            owner.look, owner.looks, owner.found = effect, pending.attempt, None
-        case purpose if purpose.startswith(("check", "park")):  # a park has the number of its try
+    purpose = pending.purpose
+    match purpose:
+        case CallPurpose() | BackoffPurpose() | ReworkPurpose():
+            _note_call(pending, purpose)
+        case TurnPurpose() | SummaryPurpose() | ToolPurpose():
+            assert isinstance(owner.body, CycleBody)
+            conversation.requested(owner.body, pending)
+        case DeadlinePurpose() | LoopDeadlinePurpose() | DelayPurpose():
+            _note_timer(pending, purpose)
+        case CheckPurpose() | CheckBackoffPurpose():  # a wait has the number of the try before it
             assert isinstance(owner, IterationOwner)
-            owner.check_pending = effect
-            owner.check_tries = pending.attempt
-        case "backoff" | "rework":
-            assert isinstance(body, LeafBody)
-            body.pending = effect
+            owner.check_pending, owner.check_tries = fact.effect, pending.attempt
+        case ArtifactPurpose():
+            assert isinstance(owner, StepOwner)
+            owner.look, owner.looks, owner.found = fact.effect, pending.attempt, None
+        case SnapshotPurpose():
+            snapshots.snapshot_requested(state, pending)
+        case CoordinatorPurpose() | CoordinatorBackoffPurpose() | ReplyPurpose() | HoldPurpose():
+            coordination.requested(state, pending, purpose)
         case _:
-            assert isinstance(body, LeafBody)
-            body.pending = effect
-            body.attempt = pending.attempt
+            assert_never(purpose)
+
+
+def _note_call(
+    pending: PendingEffect, purpose: CallPurpose | BackoffPurpose | ReworkPurpose
+) -> None:
+    body = pending.owner.body
+    if isinstance(body, CycleBody):
+        conversation.requested(body, pending)
+        return
+    assert isinstance(body, LeafBody)
+    body.pending = pending.effect
+    if isinstance(purpose, CallPurpose):
+        body.attempt = pending.attempt
+
+
+def _note_timer(
+    pending: PendingEffect, purpose: DeadlinePurpose | LoopDeadlinePurpose | DelayPurpose
+) -> None:
+    owner, body = pending.owner, pending.owner.body
+    if isinstance(purpose, DeadlinePurpose):
+        owner.deadline = pending.effect
+        return
+    assert isinstance(body, RepeatBody)
+    if isinstance(purpose, LoopDeadlinePurpose):
+        body.deadline = pending.effect
+    else:
+        body.delay = pending.effect
 
 
 _Answer = TypeVar("_Answer", EffectDone, EffectFailed)
@@ -116,12 +144,7 @@ def effect_answered(state: State, fact: _Answer) -> None:
         _agent_answered(state, pending, pending.call, fact)
     if state.snapshots.on:
         snapshots.note_writer(state, pending)
-    if pending.purpose in coordination.PURPOSES:
-        coordination.answered(state, pending, fact)
-    elif pending.purpose == snapshots.PURPOSE:
-        snapshots.snapshot_answered(state, pending, fact)
-    else:
-        _route_answer(pending, fact)
+    _route_answer(state, pending, fact)
     state.touch(pending.owner)
 
 
@@ -188,43 +211,74 @@ def _wake_sleepers(state: State) -> None:
         state.touch(state.pending[effect].owner)
 
 
-def _route_answer(pending: PendingEffect, fact: EffectDone | EffectFailed) -> None:
-    owner, body = pending.owner, pending.owner.body
-    done = type(fact) is EffectDone
-    if pending.purpose == "agent":
-        assert type(body) is LeafBody
-        _answer_leaf(body, pending, fact)
-    elif isinstance(body, CycleBody) and conversation.concerns(pending):
+def _route_answer(state: State, pending: PendingEffect, fact: EffectDone | EffectFailed) -> None:
+    owner, purpose = pending.owner, pending.purpose
+    match purpose:
+        case CallPurpose() | BackoffPurpose() | ReworkPurpose():
+            _answer_call(pending, fact)
+        case TurnPurpose() | SummaryPurpose() | ToolPurpose():
+            assert isinstance(owner.body, CycleBody)
+            conversation.answered(owner.body, pending, fact)
+        case DeadlinePurpose() | LoopDeadlinePurpose() | DelayPurpose():
+            _end_timer(pending, purpose, done=type(fact) is EffectDone)
+        case CheckPurpose() | CheckBackoffPurpose():
+            assert isinstance(owner, IterationOwner)
+            _answer_check(owner, purpose, fact)
+        case ArtifactPurpose():
+            assert isinstance(owner, StepOwner)
+            owner.look, owner.found = None, type(fact) is EffectDone and fact.code == 0
+        case SnapshotPurpose():
+            snapshots.snapshot_answered(state, pending, fact)
+        case CoordinatorPurpose() | CoordinatorBackoffPurpose() | ReplyPurpose() | HoldPurpose():
+            coordination.answered(state, pending, purpose, fact)
+        case _:
+            assert_never(purpose)
+
+
+def _answer_call(pending: PendingEffect, fact: EffectDone | EffectFailed) -> None:
+    body = pending.owner.body
+    if isinstance(body, CycleBody):
         conversation.answered(body, pending, fact)
-    elif pending.purpose == "deadline":
-        owner.deadline_hit = owner.deadline_hit or done
-    elif isinstance(body, RepeatBody) and pending.purpose in ("loop-deadline", "delay"):
-        if pending.purpose == "delay":
-            body.delay = None
-            body.delayed = pending.attempt
-        else:
-            body.deadline_hit = body.deadline_hit or done
-    elif pending.purpose == "artifact":
-        assert isinstance(owner, StepOwner)
-        owner.look, owner.found = None, done and fact.code == 0
-    elif pending.purpose == "park":
-        assert isinstance(owner, IterationOwner)
-        owner.check_pending = owner.check_answer = None
-        owner.check_parks += 1
-    elif pending.purpose.startswith("check"):
-        assert isinstance(owner, IterationOwner)
-        owner.check_pending = None
-        owner.check_answer = fact
     else:
         assert isinstance(body, LeafBody)
         _answer_leaf(body, pending, fact)
 
 
+def _end_timer(
+    pending: PendingEffect,
+    purpose: DeadlinePurpose | LoopDeadlinePurpose | DelayPurpose,
+    *,
+    done: bool,
+) -> None:
+    owner, body = pending.owner, pending.owner.body
+    if isinstance(purpose, DeadlinePurpose):
+        owner.deadline_hit = owner.deadline_hit or done
+        return
+    assert isinstance(body, RepeatBody)
+    if isinstance(purpose, LoopDeadlinePurpose):
+        body.deadline_hit = body.deadline_hit or done
+    else:
+        body.delay, body.delayed = None, pending.attempt
+
+
+def _answer_check(
+    owner: IterationOwner,
+    purpose: CheckPurpose | CheckBackoffPurpose,
+    fact: EffectDone | EffectFailed,
+) -> None:
+    owner.check_pending = None
+    if isinstance(purpose, CheckPurpose):
+        owner.check_answer = fact
+    else:
+        owner.check_answer = None
+        owner.check_parks += 1
+
+
 def _answer_leaf(body: LeafBody, pending: PendingEffect, fact: EffectDone | EffectFailed) -> None:
     body.pending = None
-    if pending.purpose == "backoff":
+    if isinstance(pending.purpose, BackoffPurpose):
         note_backoff_end(body, pending.attempt, fact.at)
-    elif pending.purpose == "rework" and type(fact) is EffectDone:
+    elif isinstance(pending.purpose, ReworkPurpose) and type(fact) is EffectDone:
         body.gate = None  # what was rejected has been worked on: ask again
     elif type(fact) is EffectFailed:
         body.failure = fact
@@ -250,7 +304,7 @@ def _bad_exit(fact: EffectDone, action: RunCommand | RunScript) -> EffectFailed:
 def _exit_words(fact: EffectDone, action: RunCommand | RunScript) -> str:
     words = f"the command ended with code {fact.code}"
     if isinstance(action, RunScript):
-        step = fact.path.rpartition(".")[2]
+        step = last_id(fact.path)
         words = f"step '{step}' failed: {action.interpreter} exited with code {fact.code}"
     return f"{words}: {fact.note}" if fact.note else words
 

@@ -10,7 +10,7 @@ is recorded as an event at once, while the call is still open.
 """
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, assert_never
 
 import msgspec
 
@@ -47,7 +47,19 @@ from loopwright.kernel.state import (
     UndeliverableMessage,
 )
 from loopwright.model.actions import Action, CallAgent, Repeat, Step
-from loopwright.model.ids import effect_id
+from loopwright.model.effect_ids import (
+    COORDINATOR_BACKOFF,
+    COORDINATOR_CALL,
+    HOLD,
+    REPLY,
+    CoordinatorBackoffPurpose,
+    CoordinatorPurpose,
+    HoldPurpose,
+    MailPurpose,
+    ReplyPurpose,
+    effect_id,
+    effect_path,
+)
 from loopwright.model.policy import Retry
 from loopwright.model.record import JsonValue
 
@@ -215,44 +227,46 @@ def _written(text: JsonValue) -> str | RefusedToolUse:
 
 MOST_WAKES = 10
 MOST_FAILURES = 3
-PURPOSES = frozenset({"coordinator", "coordinator-backoff", "reply", "hold"})
-"""What is asked for on behalf of the run itself, and not by a place in it."""
 _RETRY = Retry(attempts=MOST_FAILURES)
 
 
 # -- folding ---------------------------------------------------------------------------------------
 
 
-def requested(state: State, pending: PendingEffect) -> None:
+def requested(state: State, pending: PendingEffect, purpose: MailPurpose) -> None:
     """Fold a request of these purposes."""
     mail = state.mail
-    match pending.purpose:
-        case "coordinator":
+    match purpose:
+        case CoordinatorPurpose():
             mail.call, mail.calls = pending.effect, pending.attempt
             mail.shown, mail.notices = [*mail.shown, *mail.notices], []
             mail.woken, mail.spoke, mail.trouble = False, False, None
-        case "coordinator-backoff":
+        case CoordinatorBackoffPurpose():
             mail.backoff, mail.trouble = pending.effect, None
-        case "reply":
-            step = pending.effect.rpartition("/")[0]
+        case ReplyPurpose():
+            step = pending.path
             mail.waking[step] = pending.effect
             mail.wakes[step] = pending.attempt
             mail.asleep.pop(step, None)
-        case _:
+        case HoldPurpose():
             mail.hold = pending.effect
+        case _:
+            assert_never(purpose)
 
 
-def answered(state: State, pending: PendingEffect, fact: EffectDone | EffectFailed) -> None:
+def answered(
+    state: State, pending: PendingEffect, purpose: MailPurpose, fact: EffectDone | EffectFailed
+) -> None:
     """Fold an answer to a request of these purposes."""
     mail = state.mail
-    match pending.purpose:
-        case "coordinator":
+    match purpose:
+        case CoordinatorPurpose():
             mail.call = None
             _coordinator_answered(state, fact)
-        case "coordinator-backoff":
+        case CoordinatorBackoffPurpose():
             mail.backoff = None
-        case "reply":
-            step = pending.effect.rpartition("/")[0]
+        case ReplyPurpose():
+            step = pending.path
             mail.waking.pop(step, None)
             if isinstance(fact, EffectDone):
                 mail.replies[fact.effect] = fact
@@ -260,8 +274,10 @@ def answered(state: State, pending: PendingEffect, fact: EffectDone | EffectFail
                 mail.heard.pop(fact.effect, None)
                 words = f"could not answer ({fact.error.type}): {fact.error.detail}"
                 tell(state, CoordinatorNotice("reply.failed", step, words), wakes=True)
-        case _:
+        case HoldPurpose():
             mail.held = True
+        case _:
+            assert_never(purpose)
 
 
 def _coordinator_answered(state: State, fact: EffectDone | EffectFailed) -> None:
@@ -351,7 +367,7 @@ def _replied(state: State) -> list[AnyEvent]:
                     path="",
                     to=sender,
                     text=answer.output,
-                    sender=effect.rpartition("/")[0],
+                    sender=effect_path(effect),
                     message=f"m{number}",
                     intent="reply",
                     effect=effect,
@@ -380,9 +396,9 @@ def _call_coordinator(state: State) -> list[AnyEvent]:
     wait = after_failure(_RETRY, mail.failures, mail.trouble) if mail.trouble else None
     if wait is not None and wait.ms:
         rest = SleepCall(until=state.now + wait.ms)
-        return [_request(state, "coordinator-backoff", mail.calls, rest)]
+        return [_request(state, COORDINATOR_BACKOFF, mail.calls, rest)]
     call = AgentCall(agent=coordinator.agent, role="coordinator")
-    return [_request(state, "coordinator", mail.calls + 1, call)]
+    return [_request(state, COORDINATOR_CALL, mail.calls + 1, call)]
 
 
 def _deaf(state: State) -> DropReason | None:
@@ -425,7 +441,7 @@ def _not_woken(state: State, key: str) -> tuple[DropReason, str] | None:
 
 def _wake(state: State, key: str, step: Step, waiting: list[QueuedMessage]) -> list[AnyEvent]:
     number = state.mail.wakes.get(key, 0) + 1
-    effect = effect_id(key, "reply", number)
+    effect = effect_id(key, REPLY, number)
     handed = [delivered(state, state.root, key, waiting, effect)] if waiting else []
     call = AgentCall(agent=_agent_of(step.action), role="reply", step=key)
     return [*handed, EffectRequested(at=state.now, path="", effect=effect, call=call)]
@@ -440,7 +456,7 @@ def _agent_of(action: Action) -> str:
 
 def _request(
     state: State,
-    purpose: Literal["coordinator", "coordinator-backoff", "hold"],
+    purpose: MailPurpose,
     number: int,
     call: AgentCall | SleepCall,
 ) -> EffectRequested:
@@ -459,9 +475,7 @@ def last_words(state: State) -> list[AnyEvent] | None:
     if mail.hold is not None or coordinator is None:
         return []
     return [
-        _request(
-            state, "hold", 1 + state.reopened, SleepCall(until=state.now + coordinator.hold_ms)
-        )
+        _request(state, HOLD, 1 + state.reopened, SleepCall(until=state.now + coordinator.hold_ms))
     ]
 
 

@@ -41,7 +41,8 @@ from loopwright.kernel.frames import (
 )
 from loopwright.kernel.state import PendingEffect, State, enclosing_pass, is_full
 from loopwright.model.actions import AskPerson, CallAgent
-from loopwright.model.ids import child_path, effect_id
+from loopwright.model.effect_ids import BACKOFF, EffectPurpose, effect_id
+from loopwright.model.ids import child_path
 from loopwright.model.policy import FailureKind, Retry, StageOutputs
 
 LEAST_PARK_MS = 1_000
@@ -112,7 +113,7 @@ def after_failure(policy: Retry, attempt: int, failure: Failure) -> RetryAfter |
 
 
 def request_effect(
-    state: State, owner: Owner, purpose: str, number: int, call: AnyCall
+    state: State, owner: Owner, purpose: EffectPurpose, number: int, call: AnyCall
 ) -> EffectRequested:
     """The fact that asks for an effect at a place."""
     return EffectRequested(
@@ -142,7 +143,7 @@ def request_backoff(state: State, body: LeafBody | CycleBody) -> EffectRequested
         wait = after_failure(body.retry, body.tries, error)
         assert wait is not None, "a failure without a retry is an outcome"
         until = state.now + wait.ms
-    return request_effect(state, body.owner, "backoff", body.attempt, SleepCall(until=until))
+    return request_effect(state, body.owner, BACKOFF, body.attempt, SleepCall(until=until))
 
 
 def note_backoff_end(body: LeafBody | CycleBody, attempt: int, at: int) -> None:

@@ -26,6 +26,7 @@ from loopwright.kernel.event_parts import (
 from loopwright.kernel.event_parts import BaseEvent as Fact
 from loopwright.kernel.event_parts import PlaceEvent as PlaceFact
 from loopwright.model.actions import Decision
+from loopwright.model.effect_ids import EffectPurpose, read_effect_id
 from loopwright.model.plan import Agent
 from loopwright.model.policy import Limits
 from loopwright.model.record import JsonValue, Text
@@ -231,18 +232,27 @@ class CheckVerdict(PlaceFact, frozen=True, kw_only=True, tag="check.verdict"):
     tree: str = ""  # the snapshot that it is about
 
 
-class EffectRequested(PlaceFact, frozen=True, kw_only=True, tag="effect.requested"):
-    """The intent, recorded before anything is done."""
+class EffectFact(PlaceFact, frozen=True, kw_only=True):
+    """Base of the events of one effect."""
 
     effect: str
+
+    @property
+    def purpose(self) -> EffectPurpose:
+        """What the effect is for; its id says so, in the logs of every release."""
+        return read_effect_id(self.effect).purpose
+
+
+class EffectRequested(EffectFact, frozen=True, kw_only=True, tag="effect.requested"):
+    """The intent, recorded before anything is done."""
+
     call: AnyCall
 
 
 @final
-class EffectDone(PlaceFact, frozen=True, kw_only=True, tag="effect.done"):
+class EffectDone(EffectFact, frozen=True, kw_only=True, tag="effect.done"):
     """The answer to an effect. `result` is JSON text; `mark` is the agent's own bookmark."""
 
-    effect: str
     output: Text = ""
     result: Text | None = None
     usage: Usage | None = None
@@ -256,10 +266,9 @@ class EffectDone(PlaceFact, frozen=True, kw_only=True, tag="effect.done"):
 
 
 @final
-class EffectFailed(PlaceFact, frozen=True, kw_only=True, tag="effect.failed"):
+class EffectFailed(EffectFact, frozen=True, kw_only=True, tag="effect.failed"):
     """The other answer to an effect."""
 
-    effect: str
     error: Failure
     output: Text = ""
     usage: Usage | None = None
@@ -270,14 +279,13 @@ class EffectFailed(PlaceFact, frozen=True, kw_only=True, tag="effect.failed"):
     stream: Text | None = None  # the output of the agent's program, in the gzip format
 
 
-class EffectActivity(PlaceFact, frozen=True, kw_only=True, tag="effect.activity"):
+class EffectActivity(EffectFact, frozen=True, kw_only=True, tag="effect.activity"):
     """What an agent did during a call, recorded in batches while the call runs. `dropped` counts
     entries beyond the limit of one call, `dropped_by_kind` the same by their kinds, and
     `dropped_failures` the failed commands among them. `usage` is what the call has used so far,
     with attempts that were lost; the answer of the call replaces it.
     """
 
-    effect: str
     agent: str = ""
     entries: tuple[ActivityNote, ...] = ()
     dropped: int = 0
@@ -286,10 +294,8 @@ class EffectActivity(PlaceFact, frozen=True, kw_only=True, tag="effect.activity"
     usage: Usage | None = None
 
 
-class EffectRepeated(PlaceFact, frozen=True, kw_only=True, tag="effect.repeated"):
+class EffectRepeated(EffectFact, frozen=True, kw_only=True, tag="effect.repeated"):
     """A call is made again: the process that had begun it is gone, and nobody saw its end."""
-
-    effect: str
 
 
 class TurnTaken(PlaceFact, frozen=True, kw_only=True, tag="turn.taken"):

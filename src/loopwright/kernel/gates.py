@@ -29,6 +29,7 @@ from loopwright.kernel.references import fill
 from loopwright.kernel.snapshots import gate_snapshot, violation
 from loopwright.kernel.state import KernelServices, State, enclosing_pass
 from loopwright.model.actions import AskPerson, LoopGate
+from loopwright.model.effect_ids import ARTIFACT
 from loopwright.model.record import Blob, Text, literal
 
 About: TypeAlias = Literal["pass", "step", "cap", "tool", "blocked"]
@@ -229,7 +230,7 @@ def _lookup(state: State, owner: StepOwner) -> list[AnyEvent]:
     inside = enclosing_pass(owner)
     since = inside.started_at if inside is not None else 0
     call = LookupCall(since=since)
-    return [request_effect(state, owner, "artifact", owner.looks + 1, call)]
+    return [request_effect(state, owner, ARTIFACT, owner.looks + 1, call)]
 
 
 def _retry_blocked_step(

@@ -20,6 +20,7 @@ from loopwright.kernel.frames import (
 )
 from loopwright.kernel.state import State, chain, limits_of
 from loopwright.model.actions import AskPerson
+from loopwright.model.effect_ids import DEADLINE
 from loopwright.model.plan import Plan
 from loopwright.model.policy import Limits
 
@@ -186,7 +187,7 @@ def request_deadline(state: State, owner: Owner) -> list[AnyEvent]:
     if wall is None:
         return []
     number = 1 + state.reopened if isinstance(owner, RunOwner) else owner.openings
-    return [request_effect(state, owner, "deadline", number, SleepCall(until=state.now + wall))]
+    return [request_effect(state, owner, DEADLINE, number, SleepCall(until=state.now + wall))]
 
 
 def deadline_result(state: State, owner: Owner) -> Result | None:

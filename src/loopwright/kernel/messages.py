@@ -49,6 +49,7 @@ from loopwright.kernel.state import (
     State,
     UndeliverableMessage,
 )
+from loopwright.model.effect_ids import AGENT_CALL
 from loopwright.model.ids import logical_path
 
 MAILBOX_SIZE = 10_000
@@ -393,7 +394,7 @@ def _sort_unread(state: State, name: str, waiting: list[QueuedMessage], where: E
 def _call_ended(state: State, fact: EffectDone | EffectFailed) -> None:
     mail = state.mail
     mail.said.pop(fact.effect, None)
-    if fact.session and "/agent#" in fact.effect:
+    if fact.session and fact.purpose == AGENT_CALL:
         key = logical_path(fact.path)
         if "." not in key and "[" not in key:  # only steps of the plan itself are called again
             mail.sessions[key] = fact.session

@@ -46,8 +46,8 @@ from loopwright.kernel.frames import (
 from loopwright.kernel.state import PendingEffect, State, enclosing_pass
 from loopwright.model.actions import AskPerson, StopRun, Wait
 from loopwright.model.checks import leaves
+from loopwright.model.effect_ids import SNAPSHOT, CheckPurpose
 
-PURPOSE = "snapshot"
 PROTECT = "protect"
 """The name of the check that protected files are unchanged."""
 
@@ -160,7 +160,7 @@ def _asked(state: State, owner: Owner, previous: str, *, within_ms: int = 0) -> 
         outside=known.latest.outside if known.latest is not None else (),
         within_ms=within_ms,
     )
-    return request_effect(state, owner, PURPOSE, known.count + 1, call)
+    return request_effect(state, owner, SNAPSHOT, known.count + 1, call)
 
 
 # -- folding ---------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def snapshot_answered(
     state: State, pending: PendingEffect, fact: EffectDone | EffectFailed
 ) -> None:
     known, owner = state.snapshots, pending.owner
-    known.asked.pop(pending.effect.rpartition("/")[0], None)
+    known.asked.pop(pending.path, None)
     if isinstance(fact, EffectFailed) and fact.error.type == "cancelled":
         known.written = True  # nobody waited for it any more; the next one covers it
         return
@@ -213,7 +213,7 @@ def note_writer(state: State, pending: PendingEffect) -> None:
 
 
 def _counts(state: State, pending: PendingEffect) -> bool:
-    is_check = pending.purpose.startswith("check")
+    is_check = isinstance(pending.purpose, CheckPurpose)
     return _may_write(pending) and (not is_check or bool(state.plan.workspace.protect))
 
 

@@ -56,6 +56,7 @@ from loopwright.kernel.frames import (
 )
 from loopwright.model.actions import Action, CallAgent, ModelCycle, Repeat, Steps
 from loopwright.model.checks import NoCalls
+from loopwright.model.effect_ids import EffectPurpose, read_effect_id
 from loopwright.model.plan import Agent, Plan, all_limits, check_words, graphs_inside
 from loopwright.model.policy import NO_LIMITS, ConversationHistory, Limits, Retry
 from loopwright.model.record import JsonValue, Text
@@ -223,7 +224,8 @@ class PendingEffect(msgspec.Struct, eq=False):
 
     effect: str
     call: AnyCall
-    purpose: str
+    purpose: EffectPurpose
+    path: str  # the place as it was named when the effect was requested
     owner: Owner
     attempt: int
     requested_at: int
@@ -486,13 +488,14 @@ def limits_of(state: State, place: Owner | RepeatBody) -> Limits:
 
 def note_request(state: State, fact: EffectRequested, owner: Owner) -> PendingEffect:
     """Enter a request into the table of what is pending."""
-    purpose, _, attempt = fact.effect.rpartition("/")[2].partition("#")
+    name = read_effect_id(fact.effect)
     entry = PendingEffect(
         effect=fact.effect,
         call=fact.call,
-        purpose=purpose,
+        purpose=name.purpose,
+        path=name.path,
         owner=owner,
-        attempt=int(attempt),
+        attempt=name.number,
         requested_at=fact.at,
     )
     state.pending[fact.effect] = entry

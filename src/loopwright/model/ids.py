@@ -1,9 +1,8 @@
-"""Ids and paths: the names of steps, iterations, items and effects in a run.
+"""Ids and paths: the names of steps, iterations and items in a run.
 
 A path names one of them: `build` (a step), `dev.0` (iteration 0 of the loop `dev`), `each[3]`
-(item 3), `dev.0.review` (a step inside an iteration). An effect id adds the purpose and the
-attempt: `dev.0.review/agent#1`. Ids are derived, so a run that crashed and resumed uses the
-same names.
+(item 3), `dev.0.review` (a step inside an iteration). Paths are derived, so a run that crashed and
+resumed uses the same names. `effect_ids` has the ids of effects.
 """
 
 import re
@@ -103,7 +102,3 @@ def iteration_name(number: int | None, attempt: int | None) -> str | None:
 def judge_path(repeat: str) -> str:
     """How the judge of a loop is named."""
     return f"{repeat}.judge"
-
-
-def effect_id(path: str, purpose: str, attempt: int) -> str:
-    return f"{path}/{purpose}#{attempt}"

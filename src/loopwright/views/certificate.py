@@ -23,6 +23,7 @@ from loopwright.kernel.events import (
 from loopwright.kernel.fold import apply
 from loopwright.kernel.snapshots import PROTECT, violation
 from loopwright.kernel.state import State
+from loopwright.model.effect_ids import CheckPurpose
 from loopwright.model.ids import parent_path
 from loopwright.model.plan import Plan
 from loopwright.model.record import JsonValue, Text
@@ -138,9 +139,8 @@ class Certifier:
                 self._commands[fact.effect] = call
             case EffectDone() | EffectFailed() if fact.effect in self._commands:
                 call = self._commands.pop(fact.effect)
-                check = fact.effect.rpartition("/")[2].partition("#")[0]
-                if check.startswith("check"):
-                    self._codes[f"{fact.path}:{check[5:]}"] = (call.argv, fact.code)
+                if isinstance(fact.purpose, CheckPurpose):
+                    self._codes[f"{fact.path}:{fact.purpose.index}"] = (call.argv, fact.code)
             case CheckVerdict():
                 made = self._certified(fact)
                 self._verdicts.setdefault(fact.path, []).append(made)

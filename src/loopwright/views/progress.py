@@ -53,6 +53,7 @@ from loopwright.kernel.events import (
 from loopwright.kernel.fold import apply
 from loopwright.kernel.snapshots import name_files
 from loopwright.kernel.state import State
+from loopwright.model.effect_ids import AGENT_CALL, COMMAND_CALL, SCRIPT_CALL, TURN, BackoffPurpose
 from loopwright.model.ids import is_inside, parent_path
 from loopwright.model.plan import Plan
 from loopwright.ports import Delta, NumberedEvent
@@ -102,7 +103,12 @@ SAID_CHARS = 8_000
 EVIDENCE_CHARS = 2_000
 LEARNING_CHARS = 300
 STOPPED_CALL = "the call was stopped"
-WORK = ("agent", "command", "model", "script")  # what a pass is about; a judge only speaks of it
+WORK = (
+    AGENT_CALL,
+    COMMAND_CALL,
+    SCRIPT_CALL,
+    TURN,
+)  # what a pass is about; a judge only speaks of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,14 +240,14 @@ class Progress:
         self._status.pop(fact.effect, None)
         if isinstance(fact, EffectFailed) and fact.effect in self._snapshots:
             return self._snapshot_failed(fact)
-        purpose = fact.effect.rpartition("/")[2].partition("#")[0]
+        purpose = fact.purpose
         if isinstance(fact, EffectFailed) and fact.error.type == SHORTAGE:
             self._shortage = fact.error.detail.partition(":")[0]
             return ProgressLine(
                 f"{self._pass_label(fact.path, fact.iteration)}: {fact.error.detail}"
             )
         seen = self._open.get(fact.path)
-        if seen is not None and purpose in WORK and (fact.output or purpose == "agent"):
+        if seen is not None and purpose in WORK and (fact.output or purpose == AGENT_CALL):
             output = seen_output(self.state, fact, self._read)
             seen.learning = learning_of(output, fact.iteration or 1, LEARNING_CHARS)
             if not output.strip() and _is_cancelled(fact):  # what it had said is not recorded
@@ -481,7 +487,7 @@ class Progress:
         else:
             self._shortage = ""
         match fact.call:
-            case SleepCall(until=until) if "/backoff#" in fact.effect:
+            case SleepCall(until=until) if isinstance(fact.purpose, BackoffPurpose):
                 wait = (until - fact.at) / 1_000
                 return ProgressLine(
                     f"{self._pass_label(fact.path, fact.iteration)}: retrying in {wait:g} s"

@@ -22,6 +22,7 @@ from loopwright.kernel.resumption import is_at_cap, unfinished_places
 from loopwright.kernel.state import State
 from loopwright.model.actions import Decision, ModelCycle, Repeat, StopRun
 from loopwright.model.checks import Contains, leaves
+from loopwright.model.effect_ids import BackoffPurpose, CheckBackoffPurpose
 from loopwright.model.ids import MAIN
 from loopwright.model.plan import only_repeat
 from loopwright.ports.headline import status_of
@@ -255,7 +256,7 @@ def waits_for(state: State) -> str | None:
     """
     for effect in state.timers:
         pending = state.pending.get(effect)
-        if pending is None or pending.purpose not in ("backoff", "park"):
+        if pending is None or not isinstance(pending.purpose, BackoffPurpose | CheckBackoffPurpose):
             continue
         answer = getattr(pending.owner, "check_answer", None) or getattr(
             pending.owner.body, "failure", None

@@ -63,7 +63,7 @@ def picture(state: State) -> dict[str, object]:
     drawn["judged"] = _value(state.judged)
     drawn["gates"] = {name: (gate.digest, gate.path) for name, gate in state.gates.items()}
     drawn["pending"] = {
-        effect: (pending.call, pending.purpose, pending.owner.path, pending.attempt)
+        effect: (pending.call, pending.purpose.word, pending.owner.path, pending.attempt)
         for effect, pending in state.pending.items()
     }
     drawn["kept"] = {path: _kept(kept) for path, kept in state.kept.items()}

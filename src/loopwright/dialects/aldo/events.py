@@ -23,6 +23,7 @@ from loopwright.dialects.aldo.results import (
     result_of,
 )
 from loopwright.model.actions import ModelCycle
+from loopwright.model.effect_ids import ToolPurpose, TurnPurpose, read_effect_id
 from loopwright.model.ids import last_id, parent_path
 from loopwright.model.plan import Plan
 from loopwright.model.record import JsonValue
@@ -304,12 +305,12 @@ class Rendering:
         if found is None:
             return
         loop = found[1]
-        purpose = effect.rpartition("/")[2].partition("#")[0]
-        if purpose.startswith("tool"):
-            yield from self._tool_answered(fact, loop, int(purpose[4:]))
+        purpose = read_effect_id(effect).purpose
+        if isinstance(purpose, ToolPurpose):
+            yield from self._tool_answered(fact, loop, purpose.call)
             return
         usage = fact.get("usage")
-        if purpose == "model" and fact["kind"] == "effect.done":
+        if isinstance(purpose, TurnPurpose) and fact["kind"] == "effect.done":
             loop.answer = fact  # what the engine makes of it is told next, with the model's name
         elif usage:
             self._count(loop, usage, loop.model)

@@ -57,6 +57,14 @@ from loopwright.model.access import is_rule_for
 from loopwright.model.actions import ModelCycle
 from loopwright.model.chat import ModelTurn, RequestedCall, decode_turn
 from loopwright.model.checks import Leaf, NoCalls, SpendCheck, ToolResultCheck
+from loopwright.model.effect_ids import (
+    SUMMARY,
+    TURN,
+    BackoffPurpose,
+    SummaryPurpose,
+    ToolPurpose,
+    TurnPurpose,
+)
 from loopwright.model.plan import ApprovalRule
 from loopwright.model.policy import ConversationHistory
 from loopwright.model.record import Lit, Ref, Text
@@ -150,7 +158,7 @@ def proceed_cycle(state: State, body: CycleBody, senses: KernelServices) -> list
     if shorter:
         return shorter
     asked = request_effect(
-        state, body.owner, "model", body.attempt + 1, ModelCall(agent=body.action.agent)
+        state, body.owner, TURN, body.attempt + 1, ModelCall(agent=body.action.agent)
     )
     return [*deliver(state, body.owner, asked.effect), asked]
 
@@ -204,7 +212,9 @@ def _run(
     state: State, body: CycleBody, number: int, note: CallNote, arguments: Text
 ) -> EffectRequested:
     call = ToolCall(agent=body.action.agent, tool=note.tool, arguments=arguments, call=note.id)
-    return request_effect(state, body.owner, f"tool{number}", body.runs.get(number, 0) + 1, call)
+    return request_effect(
+        state, body.owner, ToolPurpose(number), body.runs.get(number, 0) + 1, call
+    )
 
 
 def _ask(
@@ -283,7 +293,7 @@ def _shorten(state: State, body: CycleBody) -> list[AnyEvent]:
     if one.dropped and wants_summary and body.summary is None and not overflow:
         call = ModelCall(agent=body.action.agent, role="summary")
         number = max(repeat.summaries, body.summaries) + 1
-        return [request_effect(state, body.owner, "summary", number, call)]
+        return [request_effect(state, body.owner, SUMMARY, number, call)]
     said = body.summary
     summary = said.output if isinstance(said, EffectDone) and said.output else None
     lost = said.error.detail if isinstance(said, EffectFailed) else ""
@@ -361,43 +371,33 @@ def rejected(note: CallNote, reason: str, by: str) -> ToolAnswer:
 
 
 NOT_APPROVED = "a person did not approve it"
-_CYCLE = ("model", "summary", "backoff")
-
-
-def _is_tool(purpose: str) -> bool:
-    return purpose.startswith("tool")
-
-
-def concerns(pending: PendingEffect) -> bool:
-    """Whether a request is one of a turn itself, and not of a limit or a check around it."""
-    return pending.purpose in _CYCLE or _is_tool(pending.purpose)
 
 
 def requested(body: CycleBody, pending: PendingEffect) -> None:
     """Note what is under way for a turn."""
-    if _is_tool(pending.purpose):
-        number = int(pending.purpose[4:])
-        body.asked[number], body.runs[number] = pending.effect, pending.attempt
+    purpose = pending.purpose
+    if isinstance(purpose, ToolPurpose):
+        body.asked[purpose.call], body.runs[purpose.call] = pending.effect, pending.attempt
         return
     body.pending = pending.effect
-    if pending.purpose == "model":
+    if isinstance(purpose, TurnPurpose):
         body.attempt = pending.attempt
-    elif pending.purpose == "summary":
+    elif isinstance(purpose, SummaryPurpose):
         body.summaries = pending.attempt
 
 
 def answered(body: CycleBody, pending: PendingEffect, fact: EffectDone | EffectFailed) -> None:
     """Note what came of it."""
-    if _is_tool(pending.purpose):
-        number = int(pending.purpose[4:])
-        body.said[number] = _said(pending, fact)
+    purpose = pending.purpose
+    if isinstance(purpose, ToolPurpose):
+        body.said[purpose.call] = _said(pending, fact)
         if isinstance(fact, EffectFailed) and fact.error.type == "cancelled":
-            body.withdrawn.add(number)
+            body.withdrawn.add(purpose.call)
         return
     body.pending = None
-    if pending.purpose == "backoff":
+    if isinstance(purpose, BackoffPurpose):
         note_backoff_end(body, pending.attempt, fact.at)
-    elif pending.purpose == "summary":
+    elif isinstance(purpose, SummaryPurpose):
         body.summary = fact
     elif isinstance(fact, EffectFailed):
         body.failure = fact

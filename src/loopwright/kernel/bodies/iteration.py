@@ -66,6 +66,7 @@ from loopwright.model.checks import (
     Signal,
     SpendCheck,
 )
+from loopwright.model.effect_ids import CHECK_BACKOFF, CheckPurpose
 from loopwright.model.ids import judge_path
 from loopwright.model.record import Template, Text
 
@@ -245,11 +246,15 @@ def _ask_program(
         return []
     answer = owner.check_answer
     if answer is None:
-        return [request_effect(state, owner, f"check{ask.index}", _next_try(owner, ask), call)]
+        return [request_effect(state, owner, CheckPurpose(ask.index), _next_try(owner, ask), call)]
     if isinstance(answer, EffectFailed):
         until = parked_until(answer.error, parks=owner.check_parks, now=state.now)
         if until is not None:
-            return [request_effect(state, owner, "park", owner.check_tries, SleepCall(until=until))]
+            return [
+                request_effect(
+                    state, owner, CHECK_BACKOFF, owner.check_tries, SleepCall(until=until)
+                )
+            ]
     assert isinstance(ask.leaf, CommandCheck | ScriptCheck)
     said = command_result(ask.leaf, answer)
     tail: Text = answer.output if isinstance(answer, EffectDone) else said.evidence
@@ -271,7 +276,7 @@ def _ask_match(
         call = MatchCall(
             pattern=leaf.pattern, text=text, ignore_case=leaf.ignore_case, timeout_ms=MATCH_MS
         )
-        return [request_effect(state, owner, f"check{ask.index}", _next_try(owner, ask), call)]
+        return [request_effect(state, owner, CheckPurpose(ask.index), _next_try(owner, ask), call)]
     said = match_result(owner.check_answer, senses)
     return [_verdict(state, owner, ask, said, senses.keep(said.evidence))]
 
@@ -286,13 +291,13 @@ def _ask_judge(
     if isinstance(answer, EffectFailed):
         until = parked_until(answer.error, parks=owner.check_parks, now=state.now)
         if until is not None:
-            return [request_effect(state, owner, "park", tries, SleepCall(until=until))]
+            return [request_effect(state, owner, CHECK_BACKOFF, tries, SleepCall(until=until))]
     if answer is None or _asks_again(owner, leaf, answer, senses):
         if has_to_wait(state, owner):
             return []
         role: Literal["judge", "goal"] = "judge" if isinstance(leaf, Judge) else "goal"
         call = AgentCall(agent=leaf.agent, role=role, step=judge_path(owner.parent.owner.path))
-        return [request_effect(state, owner, f"check{ask.index}", _next_try(owner, ask), call)]
+        return [request_effect(state, owner, CheckPurpose(ask.index), _next_try(owner, ask), call)]
     said = judge_result(answer, senses) if isinstance(leaf, Judge) else goal_result(answer, senses)
     return [_verdict(state, owner, ask, said, senses.keep(said.evidence))]
 

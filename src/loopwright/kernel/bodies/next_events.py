@@ -52,7 +52,16 @@ from loopwright.model.actions import (
     StopRun,
     Wait,
 )
-from loopwright.model.ids import child_path, effect_id, item_path, iteration_path
+from loopwright.model.effect_ids import (
+    AGENT_CALL,
+    COMMAND_CALL,
+    DELAY,
+    LOOP_DEADLINE,
+    REWORK,
+    SCRIPT_CALL,
+    WAIT_CALL,
+)
+from loopwright.model.ids import child_path, item_path, iteration_path
 from loopwright.model.record import Blob, JsonValue
 
 
@@ -194,7 +203,7 @@ def _proceed_gate(
         if has_to_wait(state, body.owner):
             return []
         call = AgentCall(agent=action.on_reject.agent)
-        return [request_effect(state, body.owner, "rework", body.rejections, call)]
+        return [request_effect(state, body.owner, REWORK, body.rejections, call)]
     assert action.reject == "cancel", "any other rejection has ended the step"
     return [CancelRequested(at=state.now, reason="rejected")]
 
@@ -204,21 +213,22 @@ def _next_try(state: State, body: LeafBody) -> list[AnyEvent]:
     if type(action) is CallAgent:
         if has_to_wait(state, owner):
             return []
-        asked = request_effect(state, owner, "agent", number, AgentCall(agent=action.agent))
+        request = request_effect(state, owner, AGENT_CALL, number, AgentCall(agent=action.agent))
         if state.mail.inboxes:
-            effect = effect_id(owner.inside, "agent", number)
-            return [*deliver(state, owner, effect), asked]
-        return [asked]
+            return [*deliver(state, owner, request.effect), request]
+        return [request]
     match action:
         case RunCommand(argv=argv, timeout_ms=timeout_ms, env=env):
             call = CommandCall(argv=argv, timeout_ms=timeout_ms, env=env)
-            return [request_effect(state, owner, "command", number, call)]
+            return [request_effect(state, owner, COMMAND_CALL, number, call)]
         case RunScript() as script:
-            return [request_effect(state, owner, "script", number, _script_call(script))]
+            return [request_effect(state, owner, SCRIPT_CALL, number, _script_call(script))]
         case wait:
             assert isinstance(wait, Wait), f"no decider for {type(wait).__name__}"
             return [
-                request_effect(state, owner, "wait", number, SleepCall(until=state.now + wait.ms))
+                request_effect(
+                    state, owner, WAIT_CALL, number, SleepCall(until=state.now + wait.ms)
+                )
             ]
 
 
@@ -351,7 +361,7 @@ def proceed_repeat(state: State, body: RepeatBody, senses: KernelServices) -> li
         return facts
     if action.delay_ms and body.finished and body.delayed < body.finished:
         call = SleepCall(until=state.now + action.delay_ms)
-        return [*facts, request_effect(state, owner, "delay", body.finished, call)]
+        return [*facts, request_effect(state, owner, DELAY, body.finished, call)]
     number = -1 if action.check_first and not body.checked_first else body.started
     path = iteration_path(owner.inside, number)
     resumed = number in body.unfinished
@@ -381,7 +391,7 @@ def _loop_deadline(state: State, body: RepeatBody) -> list[AnyEvent]:
     times = [at for at in (wall, ends_at) if at is not None]
     if not times:
         return []
-    return [request_effect(state, owner, "loop-deadline", openings, SleepCall(until=min(times)))]
+    return [request_effect(state, owner, LOOP_DEADLINE, openings, SleepCall(until=min(times)))]
 
 
 # -- one pass for each item ------------------------------------------------------------------------

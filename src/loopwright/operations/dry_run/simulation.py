@@ -44,6 +44,7 @@ from loopwright.kernel.frames import CycleBody, IterationOwner, LeafBody
 from loopwright.kernel.state import PendingEffect, State
 from loopwright.model.actions import Action, CallAgent, ModelCycle, Repeat, Step, Steps
 from loopwright.model.chat import encode_turn
+from loopwright.model.effect_ids import AGENT_CALL, CheckPurpose
 from loopwright.model.plan import Plan
 from loopwright.model.policy import NO_WORKSPACE_POLICY, Limits
 from loopwright.model.record import JsonValue
@@ -291,7 +292,7 @@ class _Stage:
             self.ending.calls[call.agent] += 1
         if isinstance(call, ToolCall):
             return self._done(pending, code=0)
-        if pending.purpose.startswith("check"):
+        if isinstance(pending.purpose, CheckPurpose):
             return self._check(pending)
         step = story.fails
         if step is not None and step in _names(pending.owner.path):
@@ -389,7 +390,9 @@ _MOST_GATES = 100
 def _schema(pending: PendingEffect) -> JsonValue:
     body = pending.owner.body
     action = body.action if isinstance(body, LeafBody) else None
-    return action.schema if isinstance(action, CallAgent) and pending.purpose == "agent" else None
+    return (
+        action.schema if isinstance(action, CallAgent) and pending.purpose == AGENT_CALL else None
+    )
 
 
 def _names(path: str) -> set[str]:

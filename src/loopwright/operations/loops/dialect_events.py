@@ -24,6 +24,7 @@ from loopwright.kernel.events import (
     RunResumed,
     RunStarted,
 )
+from loopwright.model.effect_ids import AGENT_CALL
 from loopwright.model.ids import MAIN, last_id
 from loopwright.model.plan import only_repeat
 from loopwright.model.record import Blob, JsonValue
@@ -238,7 +239,7 @@ def _is_work(fact: EffectDone | IterationFinished) -> bool:
         return False
     if isinstance(fact, IterationFinished):
         return fact.status == "completed"
-    return fact.effect.rpartition("/")[2].partition("#")[0] == "agent"
+    return fact.purpose == AGENT_CALL
 
 
 def _events(events: Iterable[LoopEvent]) -> Iterator[tuple[str, dict[str, JsonValue]]]:

@@ -29,6 +29,7 @@ from loopwright.kernel.events import EffectDone, IterationFinished, IterationSta
 from loopwright.kernel.frames import GateState
 from loopwright.kernel.reopened_runs import places
 from loopwright.model.actions import Decision
+from loopwright.model.effect_ids import AGENT_CALL
 from loopwright.model.ids import parent_path
 from loopwright.model.record import JsonValue, Text
 from loopwright.operations.forks import Fork, fork
@@ -361,7 +362,7 @@ def pass_tree(facts: Iterable[NumberedEvent], read: Read) -> list[dict[str, Json
 
 
 def _is_agents(fact: EffectDone) -> bool:
-    return fact.effect.rpartition("/")[2].partition("#")[0] == "agent"
+    return fact.purpose == AGENT_CALL
 
 
 def _note(cycle: dict[str, Any], kind: str, payload: dict[str, Any]) -> None:
