@@ -219,10 +219,10 @@ IN_SIMULATION: dict[str, Mutant] = {
         "if state is not None:",
     ),
     "stop does not stop": Mutant(
-        decide.decide, "if state.cancel is not None:", "if state.version < 0:"
+        decide.decide, "if state.control.cancel is not None:", "if state.version < 0:"
     ),
     "no limit on calls at once": Mutant(
-        state.is_full, "state.calls >= state.plan.parallel", "state.version < 0"
+        state.is_full, "state.agents.calls >= state.plan.parallel", "state.version < 0"
     ),
     "a new try of a step forgets the run": Mutant(
         fold._step_retried,
@@ -305,8 +305,8 @@ IN_CONVERSATIONS: dict[str, Mutant] = {
     "every approval is for good": Mutant(turns.decided, "if fact.remember:", "if fact.at:"),
     "too much is remembered": Mutant(
         turns.decided,
-        "state.remembered.add(note.tool)",
-        "state.remembered.update(one.tool for one in body.turn.calls)",
+        "state.agents.remembered.add(note.tool)",
+        "state.agents.remembered.update(one.tool for one in body.turn.calls)",
     ),
     "arguments of a person are ignored": Mutant(
         turns.decided,

@@ -155,7 +155,7 @@ async def _pause_resume_answer_stop(service: Service, run: str) -> None:
     """Pause in the first pass, resume, answer the gates, stop in the third pass."""
     facts = [numbered.fact for numbered in service.facts(run)]
     passes = sum(isinstance(fact, IterationStarted) for fact in facts)
-    if service.state(run).paused:
+    if service.state(run).control.paused:
         await service.resume(run, by="child")
     elif passes and not any(isinstance(fact, RunPaused) for fact in facts):
         await service.pause(run, by="child")

@@ -91,7 +91,7 @@ def summary(state: State, facts: Sequence[AnyEvent]) -> dict[str, object]:
         "kinds": dict(sorted(Counter(kind(fact) for fact in facts).items())),
         "pending": sorted(state.pending),
         "gates": sorted(gate.path for gate in state.gates.values()),
-        "paused": state.paused,
+        "paused": state.control.paused,
         "ignored": state.ignored,
         "usage": msgspec.to_builtins(state.usage),
     }

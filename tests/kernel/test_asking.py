@@ -87,10 +87,10 @@ def test_an_answer_of_the_effect_closes_what_it_asked() -> None:
     new = run.append(run.answer_fact(run.request(EFFECT), Reply("done")))
     assert [type(fact) for fact in new[:2]] == [type(new[0]), GateClosed]
     assert [fact.reason for fact in new if isinstance(fact, GateClosed)] == ["answered without it"]
-    assert run.state.gates == run.state.stale == {}
+    assert run.state.gates == run.state.queues.stale == {}
     assert run.state.finished is not None
     assert not broken_laws(run.facts)
-    assert fold(PLAN, run.facts).stale == {}
+    assert fold(PLAN, run.facts).queues.stale == {}
 
 
 def test_a_stop_closes_the_question_with_the_effect() -> None:

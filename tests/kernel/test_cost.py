@@ -127,7 +127,7 @@ def test_memory_follows_what_is_open(make: Callable[[int], Plan], most: int) -> 
     while run.state.pending:
         run.answer(next(iter(run.state.pending)), "x")
         alive = max(alive, len(run.state.owners))
-        assert len(run.state.agenda) == 0
+        assert len(run.state.queues.agenda) == 0
     assert alive <= most
 
 

@@ -525,7 +525,7 @@ def test_an_approval_alone_runs_a_held_call(
     [gate] = [fact for fact in run.facts if isinstance(fact, GateOpened)]
     run.append(answer(gate, decision, **more))
     asked = {request.effect: request.call for request in run.requests()}
-    assert bool(run.state.remembered) is (runs_with is not None and "remember" in more)
+    assert bool(run.state.agents.remembered) is (runs_with is not None and "remember" in more)
     if runs_with is None:
         assert list(asked) == ["main.1/model#1"]
         [_, told] = loop_of(run).history
@@ -551,7 +551,7 @@ def test_a_second_word_changes_nothing(second: str) -> None:
     run.append(answer(gate, second, arguments='{"path":"b"}', remember=True))
     assert "main.0/tool1#1" not in effects(run)
     assert len(effects(run)) == before
-    assert not run.state.remembered
+    assert not run.state.agents.remembered
 
 
 @pytest.mark.item("W7", "W13")

@@ -50,7 +50,7 @@ def test_a_new_goal_is_the_message_from_then_on() -> None:
 def test_an_edit_before_the_beginning_changes_no_message() -> None:
     """A log that begins with an edit is damaged, and yet it folds."""
     state = fold(plan_of(), [RunEdited(at=1, message="x", labels=("a",))])
-    assert (state.started, state.labels) == (None, ("a",))
+    assert (state.started, state.control.labels) == (None, ("a",))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_only_loops_that_count_have_a_cap(action: object) -> None:
     agents = {"chat": Agent(spec="model:x")}
     plan = plan_of(action, agents=agents)
     before = Driver(plan, by_effect({}, default=Reply("ok"))).start()
-    assert edited(before, passes=1).state.passes == 1
+    assert edited(before, passes=1).state.control.passes == 1
     body = before.state.root.body.active["main"].body
     assert getattr(getattr(body, "action", None), "max", None) != 1
 
@@ -126,4 +126,4 @@ def test_metadata_and_labels_are_kept() -> None:
     driver = edited(Driver(plan_of()).start(), metadata={"a": 1}, labels=("x", "y"))
     edited(driver, metadata={"b": 2})
     edited(driver, labels=())
-    assert (driver.state.metadata, driver.state.labels) == ({"a": 1, "b": 2}, ())
+    assert (driver.state.control.metadata, driver.state.control.labels) == ({"a": 1, "b": 2}, ())

@@ -143,7 +143,7 @@ def test_paused_runs_come_back_paused() -> None:
     run.pause()
     run.answer("main.0/agent#1", "x")
     again = run.cut(len(run.facts))
-    assert again.state.paused
+    assert again.state.control.paused
     assert again.facts == run.facts
 
 
@@ -260,7 +260,7 @@ def test_bookmarks_stay_with_their_program(becomes: str, marks: dict[str, set[in
     for name, mark in {"a": 3, "b": 7, "c": 5}.items():
         run.answer(f"{name}.0/agent#1", Reply("x", mark=mark))
     run.append(AgentChanged(at=run.clock, agent="a", becomes=Agent(spec=becomes)))
-    assert run.state.marks == marks
+    assert run.state.agents.marks == marks
 
 
 def test_version_counts_facts() -> None:
@@ -283,9 +283,9 @@ def test_timers_are_known() -> None:
     """A run knows when its timers are due, and forgets those that went off or were withdrawn."""
     run = Driver(plan_of(Repeat(body=WORK, max=2, delay_ms=50))).start()
     run.answer("main.0/agent#1", "x")
-    assert run.state.timers == {"main/delay#1": run.clock + 50}
+    assert run.state.queues.timers == {"main/delay#1": run.clock + 50}
     run.fire("main/delay#1")
-    assert run.state.timers == {}
+    assert run.state.queues.timers == {}
 
 
 def test_frames_of_ended_places_are_gone() -> None:
@@ -293,8 +293,8 @@ def test_frames_of_ended_places_are_gone() -> None:
     memory = ProgressLog()
     run = drive(plan_of(Repeat(body=GRAPH.steps[0].action, max=3, memory=memory)))
     assert list(run.state.owners) == [""]
-    assert (run.state.pending, run.state.gates, run.state.timers) == ({}, {}, {})
-    assert run.state.calls == 0
+    assert (run.state.pending, run.state.gates, run.state.queues.timers) == ({}, {}, {})
+    assert run.state.agents.calls == 0
 
 
 def test_a_run_has_its_name() -> None:

@@ -235,7 +235,7 @@ def test_a_pending_approval_is_asked_under_a_new_name() -> None:
     assert isinstance(other.state.pending["talk.0/tool1#1"].call, ToolCall)
     run.answer("talk.0/tool1#1", Reply("ok"))
     later = fork(run, "talk.0")
-    assert not later.state.remembered
+    assert not later.state.agents.remembered
     assert fact_problems(made, later.facts) == []
 
 
@@ -311,7 +311,7 @@ def test_a_fork_of_a_paused_run_goes_on() -> None:
     run.pause()
     run.step()
     made = fork(run, "main.0")
-    assert not made.state.paused
+    assert not made.state.control.paused
     assert made.run().passes == 3
 
 
@@ -413,7 +413,7 @@ def test_a_conversation_at_its_cap_may_be_allowed_more() -> None:
     new = reopened(run, passes=3)
     assert started(new) == [("main~2.2", 3)]
     assert run.ended[:2] == ("exhausted", "max_iterations")
-    [kept] = run.state.kept.values()
+    [kept] = run.state.reopenings.kept.values()
     assert (kept.passes, kept.most, kept.talk, kept.spent.tokens) == (3, 3, True, 30)
     history = kept.values["history"]
     assert isinstance(history, list)

@@ -179,7 +179,7 @@ def law_of_life(plan: Plan, seed: int) -> None:
     run = Driver(plan, script, people, order=random.Random(seed).randrange).run(most=2_000)
     assert run.state.finished is not None, f"forgotten: {run.facts[-3:]}"
     assert broken_laws(run.facts) == []
-    assert (run.state.calls, run.state.pending, run.state.gates) == (0, {}, {})
+    assert (run.state.agents.calls, run.state.pending, run.state.gates) == (0, {}, {})
 
 
 def law_of_stops(plan: Plan, seed: int) -> None:

@@ -199,7 +199,7 @@ def test_sessions_belong_to_the_innermost_loop() -> None:
 def test_marks_are_remembered() -> None:
     """An agent's bookmarks are known after an answer, be it good or bad."""
     run = Driver(loop(), by_pass(Reply("x", mark=0), Fail(mark=4))).run()
-    assert run.state.marks == {"a": {0, 4}}
+    assert run.state.agents.marks == {"a": {0, 4}}
 
 
 # -- other ends ------------------------------------------------------------------------------------

@@ -227,10 +227,10 @@ def test_a_run_may_be_reopened_again_and_again(paused: bool) -> None:
     broken = {f"a{n}/agent#1": BROKEN for n in ("", "~2", "~3")}
     driver = Driver(chain_of("a"), script=by_effect(broken)).run()
     for _ in range(3):
-        driver.state.paused = paused
+        driver.state.control.paused = paused
         reopened(driver)
     assert outcome(driver) == "completed"
-    assert driver.state.reopened == 3
+    assert driver.state.reopenings.count == 3
 
 
 @pytest.mark.parametrize(

@@ -329,7 +329,7 @@ def test_everything_stops_at_once_where_that_is_said() -> None:
     """The running stage is withdrawn; of two limits the earlier counts."""
     repeat = loop(until=Cap(), limits=Limits(wall_ms=10_000, ends_at=1_100))
     driver = Driver(plan_of(repeat)).start()
-    assert driver.state.timers == {"main/loop-deadline#1": 1_100}
+    assert driver.state.queues.timers == {"main/loop-deadline#1": 1_100}
     driver.fire("main/loop-deadline#1")
     assert end(driver) == ("exhausted", "deadline", 1)
 

@@ -150,13 +150,13 @@ class _Making:
             self._elapse()
             if self.state.finished is not None:
                 return
-            if self.state.paused:
+            if self.state.control.paused:
                 self._event(RunResumed(at=self.now, by="ann"))
             elif self._calls() and self.dice.random() < 0.8:
                 self._answer()
             elif self.state.gates and self.dice.random() < 0.8:
                 self._decide()
-            elif self.state.timers:
+            elif self.state.queues.timers:
                 self._timer()
             elif not self._calls() and not self.state.gates:
                 return
@@ -283,7 +283,7 @@ class _Making:
             self._event(*told)
 
     def _timer(self) -> None:
-        timers = sorted((until, effect) for effect, until in self.state.timers.items())
+        timers = sorted((until, effect) for effect, until in self.state.queues.timers.items())
         if timers:
             until, effect = timers[0] if self.dice.random() < 0.95 else self.dice.choice(timers)
             self.now = max(self.now, until)
@@ -312,7 +312,7 @@ class _Making:
         )
 
     def _pause(self) -> None:
-        pause = RunResumed if self.state.paused else RunPaused
+        pause = RunResumed if self.state.control.paused else RunPaused
         self._event(pause(at=self.now, by="ann"))
 
     def _stop(self) -> None:
@@ -361,7 +361,7 @@ class _Making:
 
     def _use(self) -> None:
         agents = self._agents()
-        if agents and self.state.cancel is None:
+        if agents and self.state.control.cancel is None:
             pending = self.dice.choice(agents)
             if getattr(pending.call, "role", "") in ("turn", "summary"):
                 return  # a model has no talk, its tools have

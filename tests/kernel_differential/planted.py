@@ -48,7 +48,7 @@ PLANTED = {
         "bodies/history", "left[number] = _trim(left[number])", "left[number] = left[number]"
     ),
     "a step that needs an output": Planted("gates", 'reason="no_output"', 'reason="empty"'),
-    "the reason of a stop": Planted("decide", "why = state.cancel.reason", 'why = "ended"'),
+    "the reason of a stop": Planted("decide", "why = state.control.cancel.reason", 'why = "ended"'),
     "who waits for a place": Planted(
         "effects",
         "return sorted(waiting, key=lambda one: busy",

@@ -181,7 +181,7 @@ def ended() -> State:
 def test_changed_files_come_from_the_newest_snapshot(total: DiffStat | None, expected: str) -> None:
     """Files are left out only where no snapshot was taken."""
     state = ended()
-    state.snapshot = None if total is None else Snapshot(tree="t", total=total)
+    state.snapshots.newest = None if total is None else Snapshot(tree="t", total=total)
     assert expected in final_line(state)
 
 
@@ -224,7 +224,7 @@ def test_elapsed_time_is_short(ms: int, expected: str) -> None:
 def test_a_terminal_without_unicode_gets_ascii() -> None:
     """Neither signs nor dots beyond ASCII, and the same parts."""
     state = ended()
-    state.snapshot = Snapshot(tree="t", total=DiffStat(3, 12, 4))
+    state.snapshots.newest = Snapshot(tree="t", total=DiffStat(3, 12, 4))
     line = final_line(state, signs=False)
     assert line.isascii()
     assert line.startswith("Completed in 1 iteration | 0.0 s | 3 files changed (+12 -4) | ")

@@ -431,7 +431,7 @@ def test_pausing_twice_is_pausing() -> None:
             await process.service.pause(name, by="ann")
             await quiet()
         assert process.status(name) == "paused"
-        assert process.service.state(name).paused
+        assert process.service.state(name).control.paused
         for _ in range(2):
             await process.service.resume(name)
             await quiet()
@@ -566,7 +566,7 @@ def test_two_processes_that_resume_a_run_at_once_resume_it_once(
         await quiet()
         world.kill(dying)
         first, second = world.process(never()), world.process(never())
-        assert second.service.state(name).paused
+        assert second.service.state(name).control.paused
         tell, answers = second.service._tell, []
 
         async def tell_later(*what: Any, **how: Any) -> None:

@@ -449,7 +449,7 @@ def test_a_pause_from_another_process_holds_the_next_pass(
         go.touch()
         await asyncio.to_thread(heard, other, "rests paused")
         state = reader.state(name)
-        assert (state.paused, len(state.pending)) == (True, 0)
+        assert (state.control.paused, len(state.pending)) == (True, 0)
         await reader.resume(name)
         await asyncio.to_thread(heard, other, "rests exhausted")
 

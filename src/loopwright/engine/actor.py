@@ -262,7 +262,7 @@ class Actor:
 
     def _changed_headline(self) -> Headline | None:
         """The headline when a list would show something else than before."""
-        shown = status_of(self.state), wake_time(self.state), self.state.labels
+        shown = status_of(self.state), wake_time(self.state), self.state.control.labels
         if shown == self._shown:
             return None
         self._shown = shown
@@ -398,7 +398,7 @@ class Actor:
                 job.activity = sink
                 if kind in _METERED:
                     job.meter = sink
-                    if self.state.has_budget:
+                    if self.state.plan_index.has_budget:
                         self.live.share(pending, job)
         answer: Answer | Awaitable[Answer]
         if self._withdrawn and type(call) is SnapshotCall:
@@ -502,5 +502,5 @@ class Actor:
             and not self.inbox
             and not self.talks.asked
             and not self.ending
-            and len(self.state.pending) == len(self.state.timers)
+            and len(self.state.pending) == len(self.state.queues.timers)
         )

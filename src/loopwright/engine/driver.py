@@ -196,7 +196,7 @@ class LocalDriver:
         if self._actors.get(actor.run) is not actor or not actor.idle:
             return
         finished = actor.state.finished is not None
-        waiting = bool(actor.state.gates) or actor.state.paused
+        waiting = bool(actor.state.gates) or actor.state.control.paused
         if not finished and not waiting and self._wakes_soon(actor):
             return
         del self._actors[actor.run]
@@ -206,7 +206,7 @@ class LocalDriver:
             if actor.state.finished is not None and actor.state.plan.pass_env:
                 self._note_end(actor.run, actor.state.finished.outcome)
             self._save_worktree(actor.state.started)
-        elif actor.state.timers:
+        elif actor.state.queues.timers:
             self._park(actor)
         self._tell(actor.run)
         actor.release()
@@ -241,7 +241,7 @@ class LocalDriver:
 
     def _wakes_soon(self, actor: Actor) -> bool:
         """A short wait is not worth folding the whole log again after it."""
-        due = min(actor.state.timers.values(), default=0)
+        due = min(actor.state.queues.timers.values(), default=0)
         return due - self.clock.now_ms() < SHORT_WAIT_MS
 
     def trouble(self, run: str, problem: Exception) -> None:
@@ -260,7 +260,7 @@ class LocalDriver:
         del self.problems[:-PROBLEMS_KEPT]
 
     def _park(self, actor: Actor) -> None:
-        due, run = min(actor.state.timers.values()), actor.run
+        due, run = min(actor.state.queues.timers.values()), actor.run
         self._timers[run] = self.clock.call_at(due, lambda: self._due(run))
 
     def _unpark(self, run: str) -> None:

@@ -84,7 +84,7 @@ def hidden_from(owner: Owner) -> str | None:
 
 def check_commands(state: State, owner: Owner) -> tuple[tuple[str, ...], ...]:
     """The commands that decide when the loops around a call are done, the innermost loop first."""
-    if not state.has_checks:
+    if not state.plan_index.has_checks:
         return ()
     loops = (place.action for place in chain(owner) if isinstance(place, RepeatBody))
     found = (
@@ -96,7 +96,7 @@ def check_commands(state: State, owner: Owner) -> tuple[tuple[str, ...], ...]:
 def idle_limit(state: State, owner: Owner, agent: Agent | None) -> int | None:
     """The tightest limit on silence among the agent's own and those of the places around."""
     own = agent.idle_ms if agent else None
-    if not state.has_idle:
+    if not state.plan_index.has_idle:
         return own
     around = (limits_of(state, place).idle_ms for place in chain(owner))
     return min((ms for ms in (own, *around) if ms is not None), default=None)
@@ -284,7 +284,7 @@ def job_for(
     if type(call) is AgentCall:
         agent = plan.agents.get(call.agent, UNKNOWN)
         shown = _shown(state, pending, call, texts)
-        if state.marks:
+        if state.agents.marks:
             used = _used(state, call.agent, agent)
     elif type(call) is ModelCall or type(call) is ToolCall:
         agent = plan.agents.get(call.agent, UNKNOWN)
@@ -314,10 +314,12 @@ def job_for(
         pass_env=plan.pass_env,
         hidden=hidden_from(owner),
         fresh_bytecode=bool(plan.workspace.protect) and type(pending.purpose) is CheckPurpose,
-        checks=check_commands(state, owner) if state.has_checks and agent is not None else (),
+        checks=check_commands(state, owner)
+        if state.plan_index.has_checks and agent is not None
+        else (),
         wall_ms=agent.wall_ms if agent else None,
         used=used,
-        budgeted=state.has_budget and agent is not None and has_usd_limit(state, owner),
+        budgeted=state.plan_index.has_budget and agent is not None and has_usd_limit(state, owner),
         covered=not plan.uncovered or _is_covered(state, call),
         sandbox=plan.sandbox if kind is AgentCall else _sandbox(state, pending),
     )
@@ -415,10 +417,12 @@ def _environment(pending: PendingEffect) -> dict[str, Template]:
 def _used(state: State, name: str, agent: Agent) -> AbstractSet[int]:
     """Bookmarks in what stands behind an agent; agents with the same spec share them."""
     agents = state.plan.agents
-    same = [n for n in state.marks if n == name or (n in agents and agents[n].spec == agent.spec)]
+    same = [
+        n for n in state.agents.marks if n == name or (n in agents and agents[n].spec == agent.spec)
+    ]
     if len(same) == 1:
-        return state.marks[same[0]]
-    return frozenset().union(*(state.marks[n] for n in same))
+        return state.agents.marks[same[0]]
+    return frozenset().union(*(state.agents.marks[n] for n in same))
 
 
 @dataclass(slots=True)

@@ -117,7 +117,7 @@ class RunTools:
     def _take(self, one: _Use) -> None:
         state = self._run.state
         pending = state.pending.get(one.effect)
-        if pending is None or state.cancel is not None or one.answer.done():
+        if pending is None or state.control.cancel is not None or one.answer.done():
             one.told = OVER
             return
         caller = caller_of(state, pending)

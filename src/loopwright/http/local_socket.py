@@ -188,7 +188,7 @@ class Visit:
         try:
             check_wall(self._context.here.log, run, None)
         except Conflict:
-            if self._context.service.state(run).cancel is None:
+            if self._context.service.state(run).control.cancel is None:
                 raise
 
     def _moved(self, run: str) -> None:

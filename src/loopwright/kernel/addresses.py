@@ -78,9 +78,9 @@ def _enter(found: StepDirectory, action: Action, pattern: str) -> None:
 
 def directory(state: State) -> StepDirectory:
     """The directory of a run's plan, made once."""
-    if state.directory is None:
-        state.directory = directory_of(state.plan)
-    return state.directory
+    if state.plan_index.directory is None:
+        state.plan_index.directory = directory_of(state.plan)
+    return state.plan_index.directory
 
 
 # -- from an address to a step ---------------------------------------------------------------------

@@ -134,12 +134,12 @@ def effect_answered(state: State, fact: _Answer) -> None:
     if pending is None:
         state.ignored += 1
         return
-    state.lost.pop(fact.effect, None)
-    state.timers.pop(fact.effect, None)
+    state.queues.lost.pop(fact.effect, None)
+    state.queues.timers.pop(fact.effect, None)
     if type(fact) is EffectDone and fact.snapshot is not None:
-        state.snapshot = fact.snapshot
+        state.snapshots.newest = fact.snapshot
     if pending.gates:
-        state.stale.update((name, gate) for name, gate in pending.gates.items() if gate.open)
+        state.queues.stale.update((name, gate) for name, gate in pending.gates.items() if gate.open)
     if type(pending.call) is AgentCall or type(pending.call) is ModelCall:
         _agent_answered(state, pending, pending.call, fact)
     if state.snapshots.on:
@@ -165,10 +165,10 @@ def _agent_answered(
 ) -> None:
     if call.role != "coordinator":
         count_call(state, pending.owner, -1)
-    if state.slots:
+    if state.queues.slots:
         free_slot(state)
     if fact.mark is not None:
-        state.marks.setdefault(call.agent, set()).add(fact.mark)
+        state.agents.marks.setdefault(call.agent, set()).add(fact.mark)
     if fact.usage is not None or pending.used is not None:
         _spend(state, pending.owner, (fact.usage or NO_USAGE) - (pending.used or NO_USAGE))
     if fact.session and call.role == "worker":
@@ -189,7 +189,9 @@ def _remember(pending: PendingEffect, session: str, used: Usage) -> None:
 def _spend(state: State, owner: Owner, usage: Usage) -> None:
     state.usage = state.usage + usage
     places = chain(owner)
-    watched = [one for one in places if _has_left(state, one)] if state.has_budget else []
+    watched = (
+        [one for one in places if _has_left(state, one)] if state.plan_index.has_budget else []
+    )
     for place in places:
         place.spent.input_tokens += usage.input_tokens
         place.spent.output_tokens += usage.output_tokens
@@ -207,7 +209,7 @@ def _wake_sleepers(state: State) -> None:
     """Let all that wait for a time be looked at: a loop between two passes has no next one when
     what is around it is used up. A place is used up once, so this is not done often.
     """
-    for effect in state.timers:
+    for effect in state.queues.timers:
         state.touch(state.pending[effect].owner)
 
 
@@ -350,7 +352,7 @@ def gate_answered(state: State, fact: GateAnswered) -> None:
         state.ignored += 1
         return
     gate.open = False
-    state.stale.pop(fact.gate, None)
+    state.queues.stale.pop(fact.gate, None)
     gate.decision = fact.decision
     gate.text = fact.text
     gate.by = fact.by
@@ -373,7 +375,7 @@ def gate_answered(state: State, fact: GateAnswered) -> None:
 
 
 def gate_closed(state: State, fact: GateClosed) -> None:
-    state.stale.pop(fact.gate, None)
+    state.queues.stale.pop(fact.gate, None)
     gate = state.gates.pop(fact.gate, None)
     if gate is None:
         state.ignored += 1

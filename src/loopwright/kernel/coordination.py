@@ -302,7 +302,7 @@ def correspond(state: State, senses: KernelServices) -> list[AnyEvent]:
         return []
     facts: list[AnyEvent] = [dropped(state, one) for one in mail.undeliverable.values()]
     facts += _heard_coordinator(state, senses) + _replied(state)
-    if facts or state.paused:
+    if facts or state.control.paused:
         return facts  # what follows from these is looked at when they are folded
     return [*_wake_steps(state), *_call_coordinator(state)]
 
@@ -415,7 +415,7 @@ def _wake_steps(state: State) -> list[AnyEvent]:
     """Call ended steps again that have something to read."""
     facts: list[AnyEvent] = []
     most = state.plan.parallel
-    room = len(state.mail.asleep) if most is None else most - state.calls
+    room = len(state.mail.asleep) if most is None else most - state.agents.calls
     for key in state.mail.asleep:
         if key in state.mail.waking:
             continue  # what came meanwhile waits for its next call
@@ -475,7 +475,12 @@ def last_words(state: State) -> list[AnyEvent] | None:
     if mail.hold is not None or coordinator is None:
         return []
     return [
-        _request(state, HOLD, 1 + state.reopened, SleepCall(until=state.now + coordinator.hold_ms))
+        _request(
+            state,
+            HOLD,
+            1 + state.reopenings.count,
+            SleepCall(until=state.now + coordinator.hold_ms),
+        )
     ]
 
 

@@ -47,13 +47,13 @@ def settle(state: State, senses: KernelServices, at: int = 0) -> list[AnyEvent]:
     """Everything that follows now, already folded into the state; `at` is the time."""
     if at > state.now:
         state.now = at
-    new: list[AnyEvent] = close_stale(state) if state.stale else []
-    if state.lost:
+    new: list[AnyEvent] = close_stale(state) if state.queues.stale else []
+    if state.queues.lost:
         new += close_lost(state)
     for fact in new:
         apply(state, fact)
-    while state.agenda or (state.slots and _use_free_slot(state)):
-        owner = state.agenda.popleft()
+    while state.queues.agenda or (state.queues.slots and _use_free_slot(state)):
+        owner = state.queues.agenda.popleft()
         owner.queued = False
         if owner.closed:
             continue
@@ -69,14 +69,14 @@ def _use_free_slot(state: State) -> bool:
     Whoever was looked at before may have had no use for the place.
     """
     free_slot(state)
-    return bool(state.agenda)
+    return bool(state.queues.agenda)
 
 
 def decide(state: State, owner: Owner, senses: KernelServices) -> list[AnyEvent]:
     """What follows for one owner; nothing when it waits."""
     if state.finished is not None or state.started is None:
         return []
-    if state.cancel is not None:
+    if state.control.cancel is not None:
         return _cancelled(state)
     if state.snapshots.on and not state.snapshots.taken and owner is not state.root:
         return []
@@ -104,10 +104,10 @@ def _begins_anew(owner: StepOwner, ended: Result) -> bool:
 
 
 def _cancelled(state: State) -> list[AnyEvent]:
-    assert state.cancel is not None
+    assert state.control.cancel is not None
     if state.snapshots.on and not state.snapshots.skip_last and is_last_under_way(state):
         return []
-    why = state.cancel.reason
+    why = state.control.cancel.reason
     facts = close_inside(state, state.root, why)
     if state.snapshots.on:
         last = after_run(state, state.root, cut_off=True)

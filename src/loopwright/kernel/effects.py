@@ -164,20 +164,20 @@ def free_slot(state: State) -> None:
         if fits:
             done.append(name)
             state.touch(owner)
-        if not owner.closed and (fits or not state.has_caps):
+        if not owner.closed and (fits or not state.plan_index.has_caps):
             break
     for name in done:
-        del state.slots[name]
+        del state.queues.slots[name]
 
 
 def _in_order(state: State) -> Iterable[tuple[str, Owner]]:
     """Those who wait: as they came; or first whose agent was called longest ago (`round-robin`);
     or whose agent has the fewest calls under way (`least-busy`). As they came where that is equal.
     """
-    waiting = state.slots.items()
+    waiting = state.queues.slots.items()
     match state.plan.settings.get("scheduler"):
         case "round-robin":
-            return sorted(waiting, key=lambda one: state.served.get(_agent(one[1]), 0))
+            return sorted(waiting, key=lambda one: state.agents.served.get(_agent(one[1]), 0))
         case "least-busy":
             calls = (one.call for one in state.pending.values())
             busy = Counter(call.agent for call in calls if isinstance(call, CALLED))
@@ -212,7 +212,7 @@ def vanished(state: State, at: int) -> list[EffectRepeated]:
             effect=pending.effect,
         )
         for pending in state.pending.values()
-        if state.cancel is None and isinstance(pending.call, CALLED)
+        if state.control.cancel is None and isinstance(pending.call, CALLED)
     ]
 
 
@@ -224,7 +224,7 @@ def effect_repeated(state: State, fact: EffectRepeated) -> None:
         return
     pending.repeats += 1
     if pending.repeats > MOST_REPEATS and _is_counted(pending):
-        state.lost[fact.effect] = pending
+        state.queues.lost[fact.effect] = pending
 
 
 def close_lost(state: State) -> list[AnyEvent]:
@@ -238,7 +238,7 @@ def close_lost(state: State) -> list[AnyEvent]:
             error=Failure("vanished", _words(pending)),
             usage=pending.used,
         )
-        for effect, pending in state.lost.items()
+        for effect, pending in state.queues.lost.items()
     ]
 
 
@@ -372,7 +372,7 @@ def _used(pending: PendingEffect) -> Usage | None:
 
 def close_stale(state: State) -> list[AnyEvent]:
     """Questions that an effect asked while it was under way, and that nobody needs answered."""
-    stale = list(state.stale.values())
+    stale = list(state.queues.stale.values())
     return [fact for gate in stale for fact in _close_gate(state, gate, "answered without it")]
 
 

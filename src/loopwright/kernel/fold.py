@@ -126,8 +126,8 @@ def apply(state: State, fact: AnyEvent) -> None:
 
 def _run_started(state: State, fact: RunStarted) -> None:
     state.started = fact
-    state.working_since = fact.at
-    state.labels = fact.labels
+    state.times.working_since = fact.at
+    state.control.labels = fact.labels
     root = state.root
     root.body = steps_body(state, root, _root_steps(state.plan))
     state.owners[""] = root
@@ -145,18 +145,18 @@ def _root_steps(plan: Plan) -> Steps:
 
 
 def _run_paused(state: State, fact: RunPaused) -> None:
-    state.paused = True
+    state.control.paused = True
 
 
 def _run_resumed(state: State, fact: RunResumed) -> None:
-    state.paused = False
+    state.control.paused = False
     for owner in list(state.owners.values()):
         state.touch(owner)
 
 
 def _cancel_requested(state: State, fact: CancelRequested) -> None:
-    if state.cancel is None:
-        state.cancel = fact
+    if state.control.cancel is None:
+        state.control.cancel = fact
     elif state.snapshots.on:
         snapshots.stopped_again(state)
     state.touch(state.root)
@@ -170,22 +170,22 @@ def _agent_changed(state: State, fact: AgentChanged) -> None:
         _leave_marks(state, fact.agent, before.spec)
     state.plan = msgspec.structs.replace(state.plan, agents=agents)
     if fact.becomes.is_chat and fact.becomes.max_usd is not None:
-        state.has_budget = True
+        state.plan_index.has_budget = True
 
 
 def _leave_marks(state: State, name: str, spec: str | None) -> None:
     """What an agent had used up belongs to what stood behind it, and to others that still do."""
-    used = state.marks.pop(name, set())
+    used = state.agents.marks.pop(name, set())
     for other, agent in state.plan.agents.items():
         if other != name and agent.spec == spec and used:
-            state.marks.setdefault(other, set()).update(used)
+            state.agents.marks.setdefault(other, set()).update(used)
 
 
 def _run_finished(state: State, fact: RunFinished) -> None:
     state.finished = fact
-    state.worked_ms += max(0, fact.at - state.working_since)
+    state.times.worked_ms += max(0, fact.at - state.times.working_since)
     state.root.closed = True
-    state.agenda.clear()
+    state.queues.agenda.clear()
 
 
 def _step_started(state: State, fact: StepStarted) -> None:
@@ -221,8 +221,8 @@ def _step_retried(state: State, fact: StepRetried) -> None:
         del state.owners[owner.inside]
     owner.tries = fact.attempt
     owner.inside = f"{owner.path}~{fact.attempt}"
-    if owner.path in state.begun:
-        state.begun[owner.path] = fact.attempt
+    if owner.path in state.reopenings.begun:
+        state.reopenings.begun[owner.path] = fact.attempt
     release_inside(owner.body)
     owner.body = make_threaded_body(state, owner, owner.step.action, owner)
     owner.gate = owner.found = None
@@ -336,7 +336,7 @@ def _iteration_resumed(
 
 def _note_newest(state: State, owner: IterationOwner) -> None:
     if not has_turns(owner.parent) and owner.parent.owner.parent is state.root.body:
-        state.newest = owner
+        state.latest.iteration = owner
 
 
 def _iteration_finished(state: State, fact: IterationFinished) -> None:
@@ -393,7 +393,7 @@ def _check_verdict(state: State, fact: CheckVerdict) -> None:
         CheckNote(fact.index, fact.check, fact.verdict, fact.evidence, code=code, by=by)
     )
     if not has_turns(owner.parent) and owner.parent.owner.parent is state.root.body:
-        state.judged, state.judged_in = owner.notes, owner
+        state.latest.notes, state.latest.notes_of = owner.notes, owner
     owner.check_answer = None
     if fact.verdict == "error":  # asked again if the run is resumed, under the next number
         owner.check_numbers[fact.index] = owner.check_tries

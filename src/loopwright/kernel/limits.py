@@ -34,7 +34,7 @@ COST_UNKNOWN = (
 
 def over_budget(state: State, owner: Owner) -> str | None:
     """Which budget around an owner is used up, in words, or None."""
-    if not state.has_budget:
+    if not state.plan_index.has_budget:
         return None
     used = (used_up(limits_of(state, place), place.spent) for place in chain(owner))
     return next((words for words in used if words is not None), None)
@@ -65,7 +65,7 @@ def remaining(state: State, owner: Owner, live: Mapping[str, Usage]) -> Remainin
     """The smallest budget that is left at any place around an owner. `live` is what calls that
     have not ended have used so far, by effect.
     """
-    if not state.has_budget:
+    if not state.plan_index.has_budget:
         return RemainingBudget()
     usd: list[float] = []
     tokens: list[int] = []
@@ -85,7 +85,7 @@ def exceeded(state: State, owner: Owner, live: Mapping[str, Usage]) -> str | Non
     """Which budget around an owner is exceeded when calls that have not ended are counted with
     what they have used so far, in words, or None.
     """
-    if not state.has_budget:
+    if not state.plan_index.has_budget:
         return None
     for place in chain(owner):
         limits = limits_of(state, place)
@@ -113,7 +113,7 @@ def _live_at(state: State, place: Owner | RepeatBody, live: Mapping[str, Usage])
 
 def has_usd_limit(state: State, owner: Owner) -> bool:
     """Whether a limit in USD applies to an owner."""
-    if not state.has_budget:
+    if not state.plan_index.has_budget:
         return False
     return any(limits_of(state, place).usd is not None for place in chain(owner))
 
@@ -178,7 +178,7 @@ def out_of_time(plan: Plan) -> Result:
 
 def request_deadline(state: State, owner: Owner) -> list[AnyEvent]:
     """The timer of a place with a time limit, asked for once, when the place begins."""
-    if owner.deadline is not None or not state.has_wall:
+    if owner.deadline is not None or not state.plan_index.has_wall:
         return []
     if isinstance(owner, IterationOwner):
         wall = owner.parent.action.limits.pass_wall_ms
@@ -186,7 +186,7 @@ def request_deadline(state: State, owner: Owner) -> list[AnyEvent]:
         wall = limits_of(state, owner).wall_ms
     if wall is None:
         return []
-    number = 1 + state.reopened if isinstance(owner, RunOwner) else owner.openings
+    number = 1 + state.reopenings.count if isinstance(owner, RunOwner) else owner.openings
     return [request_effect(state, owner, DEADLINE, number, SleepCall(until=state.now + wall))]
 
 

@@ -154,7 +154,9 @@ def request_text(state: State, owner: Owner, template: Template, senses: KernelS
 def told_message(state: State, owner: Owner, senses: KernelServices) -> str | None:
     """What the workflow around a place is asked, unless that is the run itself."""
     given = (
-        find_workflow_input(owner, Ref(of="message")) if state.started and state.has_given else None
+        find_workflow_input(owner, Ref(of="message"))
+        if state.started and state.plan_index.has_given
+        else None
     )
     return fill(state, *given, senses, outside=True) if given is not None else None
 
@@ -202,7 +204,9 @@ def _asked(
     """The message or an input: of the workflow around a place, else of the run."""
     started = state.started
     given = (
-        find_workflow_input(owner, ref, outside=outside) if started and state.has_given else None
+        find_workflow_input(owner, ref, outside=outside)
+        if started and state.plan_index.has_given
+        else None
     )
     if given is not None:
         return fill(state, *given, senses, outside=True)

@@ -85,21 +85,23 @@ def run_reopened(state: State, fact: RunReopened) -> None:
     if state.finished is None or state.finished.outcome not in allowed:
         state.ignored += 1
         return
-    state.finished = state.cancel = None
-    state.working_since = fact.at
-    state.paused = False
-    state.reopened += 1
-    state.slots.clear()
-    state.raised = fact.passes
-    state.opening = fact
+    state.finished = state.control.cancel = None
+    state.times.working_since = fact.at
+    state.control.paused = False
+    state.reopenings.count += 1
+    state.queues.slots.clear()
+    state.reopenings.raised = fact.passes
+    state.reopenings.last = fact
     if fact.mode and fact.passes is not None:
-        state.passes = fact.passes
-    state.kept = {path: kept for path, kept in state.kept.items() if _is_wanted(kept, fact)}
-    for kept in state.kept.values() if fact.limits is not None else ():
+        state.control.passes = fact.passes
+    state.reopenings.kept = {
+        path: kept for path, kept in state.reopenings.kept.items() if _is_wanted(kept, fact)
+    }
+    for kept in state.reopenings.kept.values() if fact.limits is not None else ():
         kept.spent, kept.spent_by_step = Spent(), Spent()  # the new budget is of the whole run
     if fact.limits is not None:
         state.plan = msgspec.structs.replace(state.plan, limits=fact.limits)
-        state.note_limits()
+        state.plan_index.note_limits(state.plan)
     note_coverage(state, fact)
     if fact.sandbox is not None:
         state.plan = msgspec.structs.replace(state.plan, sandbox=fact.sandbox)
@@ -150,19 +152,19 @@ def _reset(state: State, fact: RunReopened) -> None:
 
 def at_cap(state: State) -> dict[str, KeptLoop]:
     """The loops of a run that has ended which stopped at their cap, by step."""
-    return {path: kept for path, kept in state.kept.items() if kept.capped}
+    return {path: kept for path, kept in state.reopenings.kept.items() if kept.capped}
 
 
 def name_at_the_top(state: State, owner: StepOwner) -> None:
     """Count a step of the plan that begins; the second time it gets a new name for its inside."""
-    count = state.begun.get(owner.path, 0) + 1
-    state.begun[owner.path] = count
+    count = state.reopenings.begun.get(owner.path, 0) + 1
+    state.reopenings.begun[owner.path] = count
     set_cap(state, owner)
     if count > 1:
         owner.tries = owner.first_try = count
         owner.inside = f"{owner.path}~{count}"
         state.owners[owner.inside] = owner
-        _go_on(state, owner, state.kept.pop(owner.path, None))
+        _go_on(state, owner, state.reopenings.kept.pop(owner.path, None))
 
 
 _OF_TALKS = ("last", "history", "summaries", "extra", "turns")
@@ -190,7 +192,7 @@ def keep_loop(state: State, owner: StepOwner, fact: StepFinished) -> None:
         return
     talk, capped = isinstance(body.action.body, ModelCycle), _is_capped(body, fact)
     if fact.status == "completed" or not (talk or capped or body.spoilt):
-        state.kept.pop(owner.path, None)
+        state.reopenings.kept.pop(owner.path, None)
         return
     values = {name: getattr(body, name) for name in (_OF_TALKS if talk else _OF_LOOPS)}
     last = body.last if body.turns or not talk else None
@@ -207,7 +209,7 @@ def keep_loop(state: State, owner: StepOwner, fact: StepFinished) -> None:
     )
     if body.spoilt is not None and body.spoilt.stuck is not None:  # that pass is made once more
         kept.passes, kept.values = body.spoilt.number, body.spoilt.values
-    state.kept[owner.path] = kept
+    state.reopenings.kept[owner.path] = kept
 
 
 def note_spoilt(repeat: RepeatBody, owner: IterationOwner, fact: IterationFinished) -> None:
@@ -234,7 +236,9 @@ def note_spoilt(repeat: RepeatBody, owner: IterationOwner, fact: IterationFinish
 
 def stopped_half_way(state: State) -> dict[str, InterruptedIteration]:
     """The loops of a run that has ended which stopped in the middle of a pass, by step."""
-    return {path: kept.spoilt for path, kept in state.kept.items() if kept.spoilt is not None}
+    return {
+        path: kept.spoilt for path, kept in state.reopenings.kept.items() if kept.spoilt is not None
+    }
 
 
 def _is_capped(body: RepeatBody, fact: StepFinished) -> bool:
@@ -254,10 +258,10 @@ def _go_on(state: State, owner: StepOwner, kept: KeptLoop | None) -> None:
     for name, value in kept.values.items():
         setattr(body, name, value)
     body.spent, owner.spent = kept.spent, kept.spent_by_step
-    if kept.capped and state.raised is not None and body.action.max is not None:
-        body.extra = max(body.extra, state.raised - body.action.max)
-    if kept.spoilt is not None and state.opening is not None:
-        _take_up(body, kept.spoilt, state.opening)
+    if kept.capped and state.reopenings.raised is not None and body.action.max is not None:
+        body.extra = max(body.extra, state.reopenings.raised - body.action.max)
+    if kept.spoilt is not None and state.reopenings.last is not None:
+        _take_up(body, kept.spoilt, state.reopenings.last)
 
 
 def _take_up(body: RepeatBody, spoilt: InterruptedIteration, opening: RunReopened) -> None:
@@ -338,10 +342,10 @@ def _asked(fact: GateOpened, run: str) -> Iterator[GateOpened]:
 
 def run_forked(state: State, fact: RunForked) -> None:
     """From here on the run is its own."""
-    state.paused = False
-    state.worked_ms, state.working_since = 0, fact.at
-    state.forked_at = fact.at
-    state.remembered.clear()
+    state.control.paused = False
+    state.times.worked_ms, state.times.working_since = 0, fact.at
+    state.times.forked_at = fact.at
+    state.agents.remembered.clear()
     state.mail.sessions.clear()
     begin_again(state)
     note_coverage(state, fact)
@@ -358,7 +362,7 @@ def run_forked(state: State, fact: RunForked) -> None:
         return
     steps = [step.id for step in state.plan.steps]
     if only_repeat(state.plan) is not None and logical_path(around.path) in steps:
-        state.passes = fact.passes  # also when the loop has ended, or begins again
+        state.control.passes = fact.passes  # also when the loop has ended, or begins again
     around.body.extra = fact.passes - around.body.action.max
 
 

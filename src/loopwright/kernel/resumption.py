@@ -51,11 +51,11 @@ def run_edited(state: State, fact: RunEdited) -> None:
     if fact.message is not None and state.started is not None:
         state.started = msgspec.structs.replace(state.started, message=fact.message)
     if fact.metadata is not None:
-        state.metadata = merge_objects(state.metadata, fact.metadata)
+        state.control.metadata = merge_objects(state.control.metadata, fact.metadata)
     if fact.labels is not None:
-        state.labels = fact.labels
+        state.control.labels = fact.labels
     if fact.passes is not None:
-        state.passes = fact.passes
+        state.control.passes = fact.passes
         for owner in state.root.body.active.values():
             set_cap(state, owner)
             state.touch(owner)
@@ -64,10 +64,10 @@ def run_edited(state: State, fact: RunEdited) -> None:
 def set_cap(state: State, owner: StepOwner) -> None:
     """Let a loop of the plan make as many passes as somebody has said since the run started."""
     body = owner.body
-    if state.passes is None or not isinstance(body, RepeatBody):
+    if state.control.passes is None or not isinstance(body, RepeatBody):
         return
     if body.action.each is None and not isinstance(body.action.body, ModelCycle):
-        body.action = msgspec.structs.replace(body.action, max=state.passes or None)
+        body.action = msgspec.structs.replace(body.action, max=state.control.passes or None)
         body.extra = 0
 
 
@@ -211,8 +211,8 @@ def _open(state: State, owner: StepOwner | IterationOwner) -> None:
 
 
 def _opening(state: State) -> RunReopened:
-    assert state.opening is not None, "only a reopened run has frames that were kept"
-    return state.opening
+    assert state.reopenings.last is not None, "only a reopened run has frames that were kept"
+    return state.reopenings.last
 
 
 def _asked(gate: GateState | None) -> GateState | None:

@@ -76,7 +76,7 @@ def before_run(state: State, owner: RunOwner) -> list[AnyEvent] | None:
     """The snapshot before anything else of a run; None when it is there."""
     if state.snapshots.taken:
         return None
-    if owner.inside in state.snapshots.asked or state.paused:
+    if owner.inside in state.snapshots.asked or state.control.paused:
         return []
     return [_asked(state, owner, state.snapshots.last)]
 

@@ -257,56 +257,79 @@ class Snapshots:
     failed_since: int = 0  # the first iteration without a snapshot, while they fail; 0: none
     skip_last: bool = False  # the run was stopped again while its last one was being taken
     latest: Snapshot | None = None
+    newest: Snapshot | None = None  # in the log, also where snapshots are off now
     asked: dict[str, str] = field(default_factory=dict)  # by place: the effect under way
     before: dict[str, tuple[str, int]] = field(default_factory=dict)  # by open iteration
     iterations: dict[str, Snapshot | None] = field(default_factory=dict)  # by open iteration
 
 
-@dataclass(slots=True, eq=False)
-class State:
-    """A run as its facts tell it."""
+@dataclass(slots=True)
+class WorkQueues:
+    """What deciding and the driver look at next; found again from the rest of the state."""
 
-    plan: Plan
-    root: RunOwner = field(default_factory=RunOwner)
-    owners: dict[str, Owner] = field(default_factory=dict)
-    pending: dict[str, PendingEffect] = field(default_factory=dict)
-    timers: dict[str, int] = field(default_factory=dict)
-    gates: dict[str, GateState] = field(default_factory=dict)
+    agenda: deque[Owner] = field(default_factory=deque)
+    slots: OrderedDict[str, Owner] = field(default_factory=OrderedDict)  # who waits for a slot
+    timers: dict[str, int] = field(default_factory=dict)  # by effect
     stale: dict[str, GateState] = field(default_factory=dict)  # open, of effects that are answered
     lost: dict[str, PendingEffect] = field(default_factory=dict)  # begun again too often
-    agenda: deque[Owner] = field(default_factory=deque)
-    slots: OrderedDict[str, Owner] = field(default_factory=OrderedDict)  # who waits for a place
-    served: dict[str, int] = field(default_factory=dict)  # by agent: which fact called it last
+
+
+@dataclass(slots=True)
+class AgentUse:
+    """Calls of agents under way, and what a run remembers about its agents."""
+
+    calls: int = 0
+    served: dict[str, int] = field(default_factory=dict)  # by agent: which event called it last
     marks: dict[str, set[int]] = field(default_factory=dict)
-    indexes: dict[int, StepsIndex] = field(default_factory=dict)
-    begun: dict[str, int] = field(default_factory=dict)  # how often each step of the plan has begun
     remembered: set[str] = field(default_factory=set)  # tools that a person let through for good
-    started: RunStarted | None = None
-    finished: RunFinished | None = None
+
+
+@dataclass(slots=True)
+class RunControl:
+    """What people have asked of a run since it was started."""
+
     cancel: CancelRequested | None = None
     paused: bool = False
-    reopened: int = 0
-    kept: dict[str, KeptLoop] = field(default_factory=dict)  # that did not complete, by step
-    raised: int | None = None  # how many passes loops that ended at their cap may make since then
-    opening: RunReopened | None = None  # the last one
-    passes: int | None = None  # the most that loops of the plan may make, where somebody changed it
+    passes: int | None = None  # the most iterations of the plan's loops, where somebody changed it
     metadata: dict[str, JsonValue] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
-    version: int = 0
-    calls: int = 0
-    usage: Usage = field(default_factory=Usage)
-    ignored: int = 0
-    now: int = 0
-    judged: list[CheckNote] = field(default_factory=list)  # the newest verdicts of a step
-    judged_in: IterationOwner | None = None  # the iteration that they are about
-    newest: IterationOwner | None = None  # the iteration of a step that began last
+
+
+@dataclass(slots=True)
+class Reopenings:
+    """How often a run was reopened, and what its steps take up again."""
+
+    count: int = 0
+    last: RunReopened | None = None
+    begun: dict[str, int] = field(default_factory=dict)  # how often each step of the plan has begun
+    kept: dict[str, KeptLoop] = field(default_factory=dict)  # that did not complete, by step
+    raised: int | None = None  # how many iterations loops that ended at their cap may make now
+
+
+@dataclass(slots=True)
+class LatestIteration:
+    """The newest iteration of a step of the plan, and the newest verdicts."""
+
+    iteration: IterationOwner | None = None
+    notes: list[CheckNote] = field(default_factory=list)
+    notes_of: IterationOwner | None = None
+
+
+@dataclass(slots=True)
+class RunTimes:
+    """When a run was under way."""
+
     worked_ms: int = 0  # from each start to each end, up to the last one of them
     working_since: int = 0
     forked_at: int = 0  # when the newest fork in its history was made; 0 for a run that is none
-    snapshot: Snapshot | None = None  # the newest one of the workspace
-    mail: Mail = field(default_factory=Mail)
-    snapshots: Snapshots = field(default_factory=Snapshots)
-    directory: StepDirectory | None = None  # of the plan's steps, made when a message needs it
+
+
+@dataclass(slots=True)
+class PlanIndex:
+    """What is looked up in the plan once."""
+
+    indexes: dict[int, StepsIndex] = field(default_factory=dict)
+    directory: StepDirectory | None = None  # made when a message needs it
     has_budget: bool = False  # whether any place of the plan limits money or tokens
     has_caps: bool = False  # whether a graph inside limits how many agents are called at once
     has_checks: bool = False  # whether a check of the plan starts a program
@@ -314,32 +337,61 @@ class State:
     has_idle: bool = False  # whether any place limits silence
     has_wall: bool = False  # whether any place limits time
 
-    def __post_init__(self) -> None:
-        self.mail.active = self.plan.coordinator is not None
-        if self.plan.workspace.snapshots:
-            self.snapshots = Snapshots(on=True, watch=check_words(self.plan))
-        self.note_limits()
-
-    def note_limits(self) -> None:
+    def note_limits(self, plan: Plan) -> None:
         """Look up what is limited anywhere in the plan."""
-        limits = all_limits(self.plan)
-        chats = any(one.max_usd is not None for one in self.plan.agents.values() if one.is_chat)
+        limits = all_limits(plan)
+        chats = any(one.max_usd is not None for one in plan.agents.values() if one.is_chat)
         self.has_budget = chats or any(
             one.usd is not None or one.tokens is not None for one in limits
         )
-        graphs = list(graphs_inside(self.plan))
+        graphs = list(graphs_inside(plan))
         self.has_caps = any(graph.parallel is not None for graph in graphs)
-        self.has_checks = bool(check_words(self.plan))
+        self.has_checks = bool(check_words(plan))
         self.has_given = any(graph.given is not None for graph in graphs)
         self.has_idle = any(one.idle_ms is not None for one in limits)
         self.has_wall = any(
             one.wall_ms is not None or one.pass_wall_ms is not None for one in limits
         )
 
+
+@dataclass(slots=True, eq=False)
+class State:
+    """A run as its events describe it."""
+
+    plan: Plan
+    plan_index: PlanIndex = field(default_factory=PlanIndex)
+    root: RunOwner = field(default_factory=RunOwner)
+    owners: dict[str, Owner] = field(default_factory=dict)
+    pending: dict[str, PendingEffect] = field(default_factory=dict)
+    gates: dict[str, GateState] = field(default_factory=dict)
+    queues: WorkQueues = field(default_factory=WorkQueues)
+    agents: AgentUse = field(default_factory=AgentUse)
+    started: RunStarted | None = None
+    finished: RunFinished | None = None
+    control: RunControl = field(default_factory=RunControl)
+    reopenings: Reopenings = field(default_factory=Reopenings)
+    latest: LatestIteration = field(default_factory=LatestIteration)
+    times: RunTimes = field(default_factory=RunTimes)
+    usage: Usage = field(default_factory=Usage)
+    mail: Mail = field(default_factory=Mail)
+    snapshots: Snapshots = field(default_factory=Snapshots)
+    version: int = 0
+    ignored: int = 0
+    now: int = 0
+
+    def __post_init__(self) -> None:
+        self.mail.active = self.plan.coordinator is not None
+        if self.plan.workspace.snapshots:
+            self.snapshots.on, self.snapshots.watch = True, check_words(self.plan)
+        self.plan_index.note_limits(self.plan)
+
     @property
     def elapsed_ms(self) -> int:
         """How long the run was under way: what passed between an end and a resume is no part."""
-        return self.worked_ms if self.finished else self.worked_ms + self.now - self.working_since
+        times = self.times
+        return (
+            times.worked_ms if self.finished else times.worked_ms + self.now - times.working_since
+        )
 
     @property
     def run(self) -> str:
@@ -349,14 +401,14 @@ class State:
         """Note that deciding should look at this owner again."""
         if not owner.queued and not owner.closed:
             owner.queued = True
-            self.agenda.append(owner)
+            self.queues.agenda.append(owner)
 
 
 def is_full(state: State, owner: Owner) -> bool:
     """Whether as many agents are called at once as the plan allows, or a graph around a place."""
-    if state.plan.parallel is not None and state.calls >= state.plan.parallel:
+    if state.plan.parallel is not None and state.agents.calls >= state.plan.parallel:
         return True
-    if not state.has_caps:
+    if not state.plan_index.has_caps:
         return False
     return any(graph.calls >= most for graph, most in capped_graphs(state, owner))
 
@@ -374,8 +426,8 @@ def capped_graphs(state: State, owner: Owner) -> Iterator[tuple[StepsBody, int]]
 
 def count_call(state: State, owner: Owner, more: int) -> None:
     """Count a call that begins, or that has ended, wherever that is limited."""
-    state.calls += more
-    if state.has_caps:
+    state.agents.calls += more
+    if state.plan_index.has_caps:
         for graph, _ in capped_graphs(state, owner):
             graph.calls += more
 
@@ -386,13 +438,13 @@ def has_to_wait(state: State, owner: Owner) -> bool:
     """
     if not is_full(state, owner):
         return False
-    state.slots.setdefault(owner.inside, owner)
+    state.queues.slots.setdefault(owner.inside, owner)
     return True
 
 
 def index_of(state: State, action: Steps) -> StepsIndex:
     """The layout of a graph, made once for each graph of the plan."""
-    found = state.indexes.get(id(action))
+    found = state.plan_index.indexes.get(id(action))
     if found is None:
         at = {step.id: n for n, step in enumerate(action.steps)}
         dependents: list[list[int]] = [[] for _ in action.steps]
@@ -401,7 +453,7 @@ def index_of(state: State, action: Steps) -> StepsIndex:
                 dependents[at[need]].append(n)
         missing = [len(step.needs) for step in action.steps]
         found = StepsIndex(action=action, at=at, dependents=dependents, missing=missing)
-        state.indexes[id(action)] = found
+        state.plan_index.indexes[id(action)] = found
     return found
 
 
@@ -502,11 +554,11 @@ def note_request(state: State, fact: EffectRequested, owner: Owner) -> PendingEf
     if type(fact.call) is AgentCall or type(fact.call) is ModelCall:
         if fact.call.role != "coordinator":  # it listens, and takes nobody's place
             count_call(state, owner, 1)
-            state.served[fact.call.agent] = state.version
+            state.agents.served[fact.call.agent] = state.version
         agent = state.plan.agents.get(fact.call.agent)
         entry.spec = (agent.spec or "") if agent is not None else ""
     elif isinstance(fact.call, SleepCall):
-        state.timers[fact.effect] = fact.call.until
+        state.queues.timers[fact.effect] = fact.call.until
     return entry
 
 

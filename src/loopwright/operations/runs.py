@@ -421,9 +421,9 @@ class Service:
         self._open(run)
         check_wall(self.log, run, self.inside)
         self.admit_resume(self.state(run), by=by)
-        if self.state(run).paused:
+        if self.state(run).control.paused:
             fact = RunResumed(at=self.clock.now_ms(), by=by)
-            return await self._control(run, fact, "running", lambda: self.state(run).paused)
+            return await self._control(run, fact, "running", lambda: self.state(run).control.paused)
         if self.driver is not None:
             self.driver.wake(run)
         return False
@@ -445,7 +445,7 @@ class Service:
         if row_ended(self.log.row(run)):
             return False
         state = self.state(run)
-        if state.cancel is not None and not is_last_under_way(state):
+        if state.control.cancel is not None and not is_last_under_way(state):
             if self.driver is not None:  # whoever drives it only has to look
                 self.look(run)
             return True

@@ -33,17 +33,17 @@ def status_of(state: State) -> RunStatus:
     """The status of a run in one word."""
     if state.finished is not None:
         return state.finished.outcome
-    if state.paused:
+    if state.control.paused:
         return "paused"
     if all(ends_by_itself(gate) for gate in state.gates.values()):
         return "running"
     asking = {gate.effect for gate in state.gates.values() if gate.effect}
-    return "running" if len(state.pending) > len(state.timers) + len(asking) else "waiting"
+    return "running" if len(state.pending) > len(state.queues.timers) + len(asking) else "waiting"
 
 
 def wake_time(state: State) -> int | None:
     """When the earliest timer of a run is due."""
-    return min(state.timers.values()) if state.timers else None
+    return min(state.queues.timers.values()) if state.queues.timers else None
 
 
 def headline_of(state: State) -> Headline:
@@ -57,13 +57,13 @@ def headline_of(state: State) -> Headline:
         reason=finished.reason if finished else "",
         dialect=started.dialect,
         workspace=started.workspace,
-        started_at=state.forked_at or started.at,
+        started_at=state.times.forked_at or started.at,
         updated_at=state.now,
         finished_at=finished.at if finished else None,
         wake_at=wake_time(state),
         key=started.key,
         session=started.session,
-        labels=state.labels,
+        labels=state.control.labels,
         surface=state.plan.settings.get("surface", ""),
     )
 

@@ -129,7 +129,7 @@ class Certifier:
         self._history.take(fact)
         self._unmatched = self._unmatched or _unmatched(fact)
         apply(self._state, fact)
-        self._state.agenda.clear()
+        self._state.queues.agenda.clear()
         self._events += 1
         self._note_decision(fact)
         match fact:

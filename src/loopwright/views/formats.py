@@ -126,7 +126,7 @@ def run_usage_item(state: "State") -> dict[str, JsonValue]:
     """What a run has used, as one object."""
     used = run_usage(state)
     is_used = used.tokens or used.usd or used.unpriced
-    return usage_item(used, called=bool(state.served or is_used))
+    return usage_item(used, called=bool(state.agents.served or is_used))
 
 
 # Change the order in which text is drawn, so that a person decides about what is not there.

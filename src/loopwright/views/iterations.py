@@ -66,10 +66,10 @@ def most_passes(state: State) -> int | None:
     if loop is not None and len(capped) == 1:
         return next(iter(capped.values())).most
     most = loop.max if loop is not None else None
-    if most is not None and state.passes is not None:
-        most = state.passes or None
+    if most is not None and state.control.passes is not None:
+        most = state.control.passes or None
     # An ended loop has no body any more that knows what was granted to it.
-    return None if most is None else max(most, state.raised or 0, iterations(state))
+    return None if most is None else max(most, state.reopenings.raised or 0, iterations(state))
 
 
 def passes_text(state: State) -> str:

@@ -182,7 +182,7 @@ class Progress:
         line = self._before(fact)
         used = self.state.usage
         apply(self.state, fact)
-        self.state.agenda.clear()
+        self.state.queues.agenda.clear()
         if self.state.usage is not used:
             self._note_usage(getattr(fact, "path", ""), self.state.usage - used)
         self.seen = numbered.seq

@@ -101,7 +101,7 @@ def _place_in(state: State, owner: StepOwner) -> str:
         done = sum(one is not None and one.status == "completed" for one in body.item_results)
         return f"{done} items are kept" if done != 1 else "1 item is kept"
     most = cap(body)
-    opening = state.opening
+    opening = state.reopenings.last
     if state.finished is None and opening is not None and opening.passes is not None:
         most = opening.passes
     what = "turn" if has_turns(body) else "iteration"
@@ -254,7 +254,7 @@ def waits_for(state: State) -> str | None:
     """What a run waits for that neither an agent nor a person gives it: `waiting for file
     descriptors`, or `rate limited`.
     """
-    for effect in state.timers:
+    for effect in state.queues.timers:
         pending = state.pending.get(effect)
         if pending is None or not isinstance(pending.purpose, BackoffPurpose | CheckBackoffPurpose):
             continue

@@ -187,7 +187,7 @@ def _outcome(state: State, status: str, *, details: bool) -> str:
         return _exhausted(state, finished)
     if status == "failed":
         return _failed(state, finished, details=details)
-    by = _person(state.cancel.by) if state.cancel is not None else ""
+    by = _person(state.control.cancel.by) if state.control.cancel is not None else ""
     words = f"Stopped{f' by {by}' if by else ''}{_place(state)}"
     return words if finished.reason == "stopped" else f"{words}: {_short(finished.reason)}"
 
@@ -219,7 +219,7 @@ def _completed(state: State) -> str:
 
 
 def _has_failed_checks(state: State) -> bool:
-    return any(one.verdict not in ("pass", "approved") for one in state.judged)
+    return any(one.verdict not in ("pass", "approved") for one in state.latest.notes)
 
 
 def _exhausted(state: State, finished: RunFinished) -> str:
@@ -242,7 +242,7 @@ def _failed(state: State, finished: RunFinished, *, details: bool) -> str:
     error = finished.error
     why = _FAILED.get(finished.reason, "")
     if finished.reason == "rejected":
-        by = next((one.by for one in state.judged if one.verdict == "rejected"), "")
+        by = next((one.by for one in state.latest.notes if one.verdict == "rejected"), "")
         why = f"rejected by {_person(by) or 'a person'}"
         said = error.detail if error is not None and details else ""
         why += "" if not said or said.startswith("rejected by a person") else f": {_short(said)}"
@@ -339,9 +339,9 @@ def cost(usage: Usage) -> str:
 
 def _changes(state: State) -> str:
     """The files that differ between the first and the newest snapshot of the workspace."""
-    if state.snapshot is None:
+    if state.snapshots.newest is None:
         return ""
-    total, unknown = state.snapshot.total, has_unrecorded(state)
+    total, unknown = state.snapshots.newest.total, has_unrecorded(state)
     words = "" if unknown else "no files changed"
     if total.files:
         words = (
@@ -350,7 +350,7 @@ def _changes(state: State) -> str:
         )
     if not unknown or (state.finished is None and not state.snapshots.problem):
         return words
-    newest, since = state.newest, state.snapshots.failed_since
+    newest, since = state.latest.iteration, state.snapshots.failed_since
     where = f"changes of iteration {newest.iteration}" if newest else "later changes"
     if newest and 0 < since < newest.iteration:
         where = f"changes since iteration {since}"
@@ -364,7 +364,7 @@ def _checks(state: State, status: str) -> list[str]:
     loop = _loop(state)
     if loop is None:
         return []
-    judged = [one for one in state.judged if one.verdict != "rejected"]  # the outcome says so
+    judged = [one for one in state.latest.notes if one.verdict != "rejected"]  # the outcome says so
     notes = [one for one in judged if (one.verdict == "pass") == (status == "completed")] or judged
     found = leaves(loop.until)
     earlier = _earlier(state)
@@ -377,7 +377,7 @@ def _checks(state: State, status: str) -> list[str]:
 
 def _earlier(state: State) -> str:
     """How verdicts are introduced that are not about the last iteration; empty where they are."""
-    judged, newest = state.judged_in, state.newest
+    judged, newest = state.latest.notes_of, state.latest.iteration
     if judged is None or newest is None or judged is newest:
         return ""
     where = f"iteration {judged.iteration}" if judged.number >= 0 else "before the first iteration"
@@ -454,9 +454,9 @@ def summary(state: State, read: ReadText) -> dict[str, JsonValue]:
         "steps": steps,
         "usage": run_usage_item(state),
         "uncovered": list(state.plan.uncovered),
-        "labels": list(state.labels),
+        "labels": list(state.control.labels),
         "gates": [gate_view(gate, read) for gate in state.gates.values()],
-        "checks": [_check(note, read) for note in state.judged],
+        "checks": [_check(note, read) for note in state.latest.notes],
         "error": _error(finished.error if finished else None),
     }
 

@@ -416,7 +416,7 @@ class RunTranscript:
         fact = numbered.fact
         said = self._said(fact)
         apply(self._state, fact)
-        self._state.agenda.clear()
+        self._state.queues.agenda.clear()
         if isinstance(fact, RunFinished):
             said = ("end", final_line(self._state), fact.error.detail if fact.error else "")
         if said is None:

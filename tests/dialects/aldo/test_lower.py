@@ -245,7 +245,7 @@ def test_parallel_waits_for_all_and_tells_the_first_failure() -> None:
 
     def speak(agent: str, cycle: int, asked: str) -> object:
         nonlocal most
-        most = max(most, stage.driver.state.calls)
+        most = max(most, stage.driver.state.agents.calls)
         fails = {"n3": "third", "n7": "seventh"}
         return type(BROKEN)("auth", fails[agent]) if agent in fails else turn("fine")
 

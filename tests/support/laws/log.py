@@ -118,7 +118,7 @@ def _views(
     newest = next(f for f in reversed(facts) if not isinstance(f, AgentChanged | RunEdited))
     told = isinstance(newest, RunPaused | RunResumed | CancelRequested | GateAnswered)
     allowed = {status_of(state), "running"} if told else {status_of(state)}
-    if due and not state.paused:
+    if due and not state.control.paused:
         allowed = {"running"}
     if row.headline.status not in allowed:
         yield f"the row says {row.headline.status}, the facts say {' or '.join(sorted(allowed))}"

@@ -5,6 +5,7 @@ helps deciding (the agenda, queue positions, the time of the last look) is not i
 """
 
 import dataclasses
+from operator import attrgetter
 
 import msgspec
 
@@ -22,19 +23,26 @@ from loopwright.kernel.frames import (
 )
 from loopwright.kernel.state import State
 
-_INDEXES = {
-    "agenda",
-    "slots",
-    "indexes",
-    "directory",
-    "now",
-    "ignored",
-    "plan",
-    "root",
-    "owners",
-    "pending",
-    "lost",
+_FIELDS = {
+    **{name: f"queues.{name}" for name in ("timers", "stale")},
+    **{name: f"agents.{name}" for name in ("served", "marks")},
+    "begun": "reopenings.begun",
+    "remembered": "agents.remembered",
+    **{name: name for name in ("started", "finished")},
+    **{name: f"control.{name}" for name in ("cancel", "paused")},
+    **{"reopened": "reopenings.count", "raised": "reopenings.raised"},
+    "opening": "reopenings.last",
+    **{name: f"control.{name}" for name in ("passes", "metadata", "labels")},
+    **{"version": "version", "calls": "agents.calls", "usage": "usage", "judged": "latest.notes"},
+    **{name: f"times.{name}" for name in ("worked_ms", "working_since", "forked_at")},
+    **{"snapshot": "snapshots.newest", "mail": "mail"},
+    "snapshots": "snapshots",
+    **{
+        f"has_{name}": f"plan_index.has_{name}"
+        for name in ("budget", "caps", "checks", "given", "idle", "wall")
+    },
 }
+"""What is drawn as it is: its name in the picture, and where a state has it."""
 _LINKS = {
     "owner",
     "parent",
@@ -53,20 +61,18 @@ _FOUND_WHEN_ASKED = {"items", "no_items", "retry", "limits", "step", "cap_gate"}
 
 def picture(state: State) -> dict[str, object]:
     """Everything that later facts can depend on."""
-    drawn: dict[str, object] = {
-        name: getattr(state, name)
-        for name in _names(state)
-        if name not in _INDEXES and name not in ("gates", "kept", "newest", "judged_in")
-    }
-    drawn["newest"] = state.newest.path if state.newest else None
-    drawn["judged_in"] = state.judged_in.path if state.judged_in else None
-    drawn["judged"] = _value(state.judged)
+    drawn: dict[str, object] = {name: attrgetter(path)(state) for name, path in _FIELDS.items()}
+    drawn["snapshots"] = dataclasses.replace(state.snapshots, newest=None)
+    latest = state.latest
+    drawn["newest"] = latest.iteration.path if latest.iteration else None
+    drawn["judged_in"] = latest.notes_of.path if latest.notes_of else None
+    drawn["judged"] = _value(latest.notes)
     drawn["gates"] = {name: (gate.digest, gate.path) for name, gate in state.gates.items()}
     drawn["pending"] = {
         effect: (pending.call, pending.purpose.word, pending.owner.path, pending.attempt)
         for effect, pending in state.pending.items()
     }
-    drawn["kept"] = {path: _kept(kept) for path, kept in state.kept.items()}
+    drawn["kept"] = {path: _kept(kept) for path, kept in state.reopenings.kept.items()}
     drawn["places"] = {path: _place(owner) for path, owner in state.owners.items()}
     return drawn
 
@@ -96,7 +102,7 @@ def _plain(thing: Owner | Body) -> dict[str, object]:
     }
 
 
-def _names(thing: State | Owner | Body) -> tuple[str, ...]:
+def _names(thing: Owner | Body) -> tuple[str, ...]:
     if isinstance(thing, msgspec.Struct):
         return thing.__struct_fields__
     return tuple(field.name for field in dataclasses.fields(thing))

@@ -121,7 +121,7 @@ def cycle_outcome(state: State, body: CycleBody) -> Result | None:
         if failure.error.type == HOME_BUDGET:
             return Result("exhausted", HOME_BUDGET, error=failure.error)
         return Result("failed", "error", output=failure.output or None, error=failure.error)
-    if is_full(state, body.owner) or not state.has_budget:
+    if is_full(state, body.owner) or not state.plan_index.has_budget:
         return None
     spent = over_budget(state, body.owner)
     if spent is None:
@@ -195,7 +195,7 @@ def _notes(
     rules = agent.approvals if agent is not None else {}
     notes: list[CallNote] = []
     for call in turn.calls:
-        free = call.problem or call.tool == SUBMIT or call.tool in state.remembered
+        free = call.problem or call.tool == SUBMIT or call.tool in state.agents.remembered
         notes.append(
             CallNote(
                 id=call.id,
@@ -433,7 +433,7 @@ def decided(state: State, body: CycleBody, number: int, fact: GateAnswered) -> N
         return
     body.approved[number] = note.arguments if fact.arguments is None else fact.arguments
     if fact.remember:
-        state.remembered.add(note.tool)
+        state.agents.remembered.add(note.tool)
 
 
 def granted(repeat: RepeatBody, text: str) -> None:

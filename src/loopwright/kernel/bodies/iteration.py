@@ -387,7 +387,11 @@ def _gate_after_pass(
         case "reject":
             words = owner.gate.text or "rejected by a person"
             if gate.reject == "cancel":
-                return [] if state.cancel else [CancelRequested(at=state.now, reason="rejected")]
+                return (
+                    []
+                    if state.control.cancel
+                    else [CancelRequested(at=state.now, reason="rejected")]
+                )
             return _finish_pass(state, owner, ended, ChecksDecision("rejected", words))
         case "continue":
             return _finish_pass(state, owner, ended, ChecksDecision("fail"))

@@ -184,7 +184,7 @@ def proceed_leaf(state: State, body: LeafBody, senses: KernelServices) -> list[A
         return _proceed_gate(state, body, body.action, senses)
     if type(body.action) is StopRun:
         reason = fill(state, body.owner, body.action.reason, senses) or "stopped"
-        return [] if state.cancel else [CancelRequested(at=state.now, reason=reason)]
+        return [] if state.control.cancel else [CancelRequested(at=state.now, reason=reason)]
     if body.failure is not None and body.backoff < body.attempt:
         return [request_backoff(state, body)]
     return _next_try(state, body)
@@ -243,7 +243,7 @@ def _script_call(script: RunScript) -> CommandCall:
 
 
 def proceed_steps(state: State, body: StepsBody, senses: KernelServices) -> list[AnyEvent]:
-    if state.paused or not body.ready or is_out_of_time(body):
+    if state.control.paused or not body.ready or is_out_of_time(body):
         return []
     facts: list[AnyEvent] = []
     keeps = body.owner.parent.keeps if isinstance(body.owner, IterationOwner) else {}
@@ -357,7 +357,7 @@ def proceed_repeat(state: State, body: RepeatBody, senses: KernelServices) -> li
     most = cap(body)
     if body.finished and most is not None and body.finished >= most:
         return [*facts, *_ask_at_cap(state, body, senses)]
-    if state.paused or body.delay is not None:
+    if state.control.paused or body.delay is not None:
         return facts
     if action.delay_ms and body.finished and body.delayed < body.finished:
         call = SleepCall(until=state.now + action.delay_ms)
@@ -403,7 +403,7 @@ def proceed_each(state: State, body: RepeatBody, senses: KernelServices) -> list
     items = items_of(state, body, each, senses)
     assert isinstance(items, list), "a loop without a list is an outcome"
     facts = _loop_deadline(state, body)
-    if state.paused or (body.spoiled is not None and each.on_item_error == "stop"):
+    if state.control.paused or (body.spoiled is not None and each.on_item_error == "stop"):
         return facts
     if body.active and loop_over_budget(state, body) is not None:
         return facts

@@ -331,7 +331,7 @@ def _is_left_out(body: LeafBody) -> bool:
 
 
 def _budget_outcome(state: State, body: LeafBody) -> Result | None:
-    if not state.has_budget or not isinstance(body.action, CallAgent):
+    if not state.plan_index.has_budget or not isinstance(body.action, CallAgent):
         return None
     if is_full(state, body.owner) and (body.failure is None or body.backoff >= body.attempt):
         return None  # it waits for its turn, and what is left is looked at then
@@ -340,7 +340,11 @@ def _budget_outcome(state: State, body: LeafBody) -> Result | None:
 
 def _rework_outcome(state: State, body: LeafBody, action: AskPerson) -> Result | None:
     """Work on what was rejected is paid for as any other."""
-    if not state.has_budget or is_full(state, body.owner) or not is_worked_on(body, action):
+    if (
+        not state.plan_index.has_budget
+        or is_full(state, body.owner)
+        or not is_worked_on(body, action)
+    ):
         return None
     return _nothing_left(state, body)
 

@@ -260,7 +260,7 @@ class _Stage:
             return self._decide()
         while self._sleeps:
             due, _, effect = heappop(self._sleeps)
-            if effect in state.timers:
+            if effect in state.queues.timers:
                 self._now = max(self._now, due)
                 return self._done(state.pending[effect])
         return self._answer(working) if working is not None else None
@@ -268,7 +268,7 @@ class _Stage:
     def _working(self) -> PendingEffect | None:
         """The first that is at work, of what may be a long list of those that sleep."""
         pending = self.state.pending
-        if len(pending) == len(self.state.timers):
+        if len(pending) == len(self.state.queues.timers):
             return None
         return next((p for p in pending.values() if not isinstance(p.call, SleepCall)), None)
 

@@ -142,8 +142,8 @@ def live(service: Service, reference: str) -> dict[str, JsonValue]:
             "definition": row.headline.name,
             "status": loop_status(row),
             "goal": goal_of(state),
-            "labels": [*state.labels],
-            "metadata": {**state.metadata, "dispatch": told.dispatch(loop_status(row))},
+            "labels": [*state.control.labels],
+            "metadata": {**state.control.metadata, "dispatch": told.dispatch(loop_status(row))},
         },
         "position": {
             "iteration": told.iteration,

@@ -403,14 +403,14 @@ class Sheet:
             "completed_at": shown_time(head.finished_at),
             "last_activity_at": shown_time(head.updated_at),
             "metadata": self._metadata(),
-            "labels": [*self.state.labels],
+            "labels": [*self.state.control.labels],
             "origin": "conversation" if head.session else "headless",
             "escalation": self.blocked,
             "started_by": started.by,
         }
 
     def _metadata(self) -> Part:
-        return {**self.state.metadata, "dispatch": self.seen.dispatch(self.status)}
+        return {**self.state.control.metadata, "dispatch": self.seen.dispatch(self.status)}
 
     def _criteria(self) -> str | None:
         """What approved or reached means, with the parameters of the loop."""
