@@ -182,12 +182,12 @@ def _link(ref: str) -> str:
 
 
 def commands_page() -> str:
-    """Every command with its own help; what all take is told once."""
+    """Every command with its help; the common options are listed once."""
     parts = [
         f"# Commands\n\n{HEADER}\n",
-        f"`{PROGRAM}` and the short `lw` are the same program. Data goes to stdout, talk to",
-        "stderr. The options at the end of this list are taken by every command, before or after",
-        "its name. What the exit codes mean stands in [exit-codes.md](exit-codes.md).\n",
+        f"`{PROGRAM}` and the short form `lw` are the same program. Data goes to stdout, messages",
+        "to stderr. The options at the end of this list are accepted by every command, before or",
+        "after its name. [exit-codes.md](exit-codes.md) lists the exit codes.\n",
         _help(cli, PROGRAM),
     ]
     context = click.Context(cli, info_name=PROGRAM)
@@ -220,9 +220,9 @@ def _help(command: click.Command, name: str) -> str:
     return f"```text\n{text}\n```\n"
 
 
-# -- facts -----------------------------------------------------------------------------------------
+# -- events ----------------------------------------------------------------------------------------
 
-_FACTS_HEAD = """\
+_EVENTS_HEAD = """\
 # Events
 
 {header}
@@ -230,24 +230,24 @@ _FACTS_HEAD = """\
 A run is a sequence of events, numbered 1, 2, 3 … without a gap. `loopwright events RUN` prints
 them, one JSON object on each line: `run`, `seq`, `at` (RFC 3339, UTC), `kind`, and the fields of
 its kind. `path` is the place in the run, empty for the run itself; an event that belongs to an
-iteration has its `iteration`, from 1. Empty fields are left out, and a structured `result` is
-JSON, not text.
+iteration has its number in `iteration`, from 1. Empty fields are left out, and a structured
+`result` is JSON, not text.
 
-A *text* is a string; a long one is kept once by its content and stands here as
+A *text* is a string; a long one is stored once by its content and appears as
 `{{"blob": HASH, "size": BYTES, "head": "how it begins"}}`.
 """
 
 
-def facts_page() -> str:
-    """Every kind of fact with its fields."""
-    parts = [_FACTS_HEAD.format(header=HEADER)]
+def events_page() -> str:
+    """Every kind of event with its fields."""
+    parts = [_EVENTS_HEAD.format(header=HEADER)]
     kinds = get_args(AnyEvent)
     for kind in kinds:
-        parts.append(_fact(kind))
+        parts.append(_event(kind))
     parts.append("# Parts of events\n")
     for part in (Failure, Usage, Blob):
         parts.append(f"## {part.__name__.lower()}\n\n{_first_line(part)}\n\n{_fields(part, ())}")
-    parts.append("## call\n\nWhat is asked for in `effect.requested`, by its field `do`.\n")
+    parts.append("## call\n\nThe request in `effect.requested`, by its field `do`.\n")
     parts += [
         f"`{_tag(call)}`: {_first_line(call)}\n\n{_fields(call, ())}"
         for call in get_args(event_parts.AnyCall)
@@ -260,7 +260,7 @@ _NOT_YET = " Reserved: this version does not write it."
 RESERVED = ("budget.reserved", "budget.settled")
 
 
-def _fact(kind: type[msgspec.Struct]) -> str:
+def _event(kind: type[msgspec.Struct]) -> str:
     base = PlaceEvent if issubclass(kind, PlaceEvent) else BaseEvent
     known = {field.name for field in msgspec.structs.fields(base)}
     words = _docstring(kind) + (_NOT_YET if _tag(kind) in RESERVED else "")
@@ -276,7 +276,7 @@ def _docstring(kind: type) -> str:
 
 
 def _first_line(kind: type) -> str:
-    return (kind.__doc__ or "").strip().splitlines()[0]
+    return _docstring(kind)
 
 
 def _fields(kind: type[msgspec.Struct], known: Iterable[str]) -> str:
@@ -287,7 +287,7 @@ def _fields(kind: type[msgspec.Struct], known: Iterable[str]) -> str:
         if field.name not in known
     ]
     if not rows:
-        return "Nothing else.\n"
+        return "No further fields.\n"
     return "\n".join(["| field | value | default |", "|---|---|---|", *rows, ""])
 
 
@@ -377,7 +377,7 @@ def openapi_page() -> str:
 WHOLE: dict[str, Callable[[], str]] = {
     "openapi.json": openapi_page,
     "cli.md": commands_page,
-    "facts.md": facts_page,
+    "events.md": events_page,
     "support.md": support_page,
 }
 PARTS: dict[str, Callable[[], str]] = {"fields": native_fields, "settings": settings_table}

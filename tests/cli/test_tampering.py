@@ -166,7 +166,7 @@ TAMPERINGS = {
     "an event in the middle removed": Tampering(
         statement("DELETE FROM segment WHERE run = 4 AND seq = (SELECT max(seq) FROM segment "
                   "WHERE run = 4 AND seq < (SELECT max(seq) FROM segment WHERE run = 4))"),
-        "is followed by", plain=False, ls=True, show="newest",
+        "found where event", plain=False, ls=True, show="newest",
     ),
     "a status edited": Tampering(
         statement("UPDATE run SET status = 'failed' WHERE id = 1"),

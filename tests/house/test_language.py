@@ -1,12 +1,14 @@
-"""The words of messages, pages and names: those that a reader would not search for become fewer.
+"""Phrases that readers would not search for, counted in messages, pages, docstrings and comments.
 
-Each phrase has the number of places that still use it. The numbers may only go down: a text that
-adds one fails, and so does a number that is higher than what is left.
+`language.json` has the number of places that still use each phrase. The numbers may only fall: a
+text that adds a phrase fails, and so does a number that is higher than the number of places.
 """
 
 import ast
+import io
 import json
 import re
+import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +18,7 @@ import pytest
 from tests.house.source_tree import ROOT, source_files
 
 LEFT = json.loads((Path(__file__).parent / "language.json").read_text(encoding="utf-8"))
-"""How many places use each phrase, in messages and help, and on pages."""
+"""The number of places that use each phrase: in messages and help, on pages, in the source."""
 
 PHRASES = {
     "goes on": r"\bgo(?:es|ing)? on\b",
@@ -42,38 +44,53 @@ _PAGES = (
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs" / "howto").glob("*.md")),
     *sorted((ROOT / "docs" / "reference").glob("*.md")),
+    *sorted((ROOT / "docs" / "adr").glob("*.md")),
 )
 
 
 def _docstrings(tree: ast.AST) -> Iterator[ast.Constant]:
-    """The docstrings that no person reads at the command line: all but those of commands."""
-    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    """The docstrings of modules, classes, functions and attributes, except those of commands."""
+    commands = {
+        id(node.body[0])
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _is_command(node)
+    }
     for node in ast.walk(tree):
-        if not isinstance(node, kinds) or not node.body or _is_command(node):
-            continue
-        first = node.body[0]
-        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-            yield first.value
+        if isinstance(node, ast.Expr) and id(node) not in commands:
+            text = node.value
+            if isinstance(text, ast.Constant) and isinstance(text.value, str):
+                yield text
 
 
-def _is_command(node: ast.AST) -> bool:
-    decorators = getattr(node, "decorator_list", ())
+def _is_command(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    decorators = node.decorator_list
     return any("command" in ast.unparse(one) or "group" in ast.unparse(one) for one in decorators)
 
 
 def messages() -> Iterator[str]:
-    """The texts of the product: constants of more than one word that are not docstrings."""
+    """Constants of more than one word that are neither docstrings nor regular expressions."""
     for path in source_files():
         tree = ast.parse(path.read_text(encoding="utf-8"))
         unread = {id(one) for one in _docstrings(tree)}
         for node in ast.walk(tree):
             text = node.value if isinstance(node, ast.Constant) else None
             if isinstance(text, str) and " " in text and id(node) not in unread:
-                yield text
+                yield "" if r"\b" in text else text
+
+
+def source() -> Iterator[str]:
+    """The docstrings and comments of the package."""
+    for path in source_files():
+        text = path.read_text(encoding="utf-8")
+        for docstring in _docstrings(ast.parse(text)):
+            yield str(docstring.value)
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT:
+                yield token.string
 
 
 def pages() -> Iterator[str]:
-    """The pages for users, without the code in them."""
+    """The pages of the documentation, without code."""
     for path in _PAGES:
         text = path.read_text(encoding="utf-8")
         if path.name != "matrix.md":
@@ -88,10 +105,13 @@ def count(texts: Iterator[str]) -> dict[str, int]:
     return {name: found[name] for name in PHRASES}
 
 
-@pytest.mark.parametrize("kind", ["messages", "pages"])
+TEXTS = {"messages": messages, "pages": pages, "source": source}
+
+
+@pytest.mark.parametrize("kind", TEXTS)
 def test_phrases_become_fewer(kind: str) -> None:
     """Lower the number in language.json when a text is improved; it is never raised."""
-    found = count(messages() if kind == "messages" else pages())
+    found = count(TEXTS[kind]())
     more = {
         name: (found[name], LEFT[kind][name]) for name in found if found[name] > LEFT[kind][name]
     }

@@ -67,7 +67,7 @@ def test_instructions_inside_a_text_are_data(lw: Place) -> None:
         "inputs": {"issue": {"description": "what was reported"}},
         "steps": [
             {"id": "plan", "agent": "w", "prompt": "Look at this issue: {{input.issue}}"},
-            {"id": "sure", "needs": ["plan"], "gate": {"message": "Go on?"}},
+            {"id": "sure", "needs": ["plan"], "gate": {"message": "Continue?"}},
             {
                 "id": "ship",
                 "needs": ["sure"],

@@ -251,7 +251,7 @@ def test_gate_step_asks_with_its_message() -> None:
     )
     run = drive(plan, by_pass("v2"))
     assert [(gate.path, gate.message) for gate in run.open_gates()] == [
-        ("plain", "Go on?"),
+        ("plain", "Continue?"),
         ("ship", "Ship v2?"),
     ]
 

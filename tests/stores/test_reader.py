@@ -50,42 +50,42 @@ def test_an_untouched_run_has_no_problems(log: SqliteLog) -> None:
     [
         pytest.param(
             "UPDATE segment SET body = replace(body, '\"5\"', '\"6\"') WHERE run = 1 AND seq = 5",
-            ["the hash chain breaks at fact 5"],
+            ["the hash chain breaks at event 5"],
             id="a fact edited",
         ),
         pytest.param(
             "DELETE FROM segment WHERE run = 1 AND seq = 5",
-            ["fact 5 is followed by 7", "the hash chain breaks at fact 7"],
+            ["event 7 found where event 5 was expected", "the hash chain breaks at event 7"],
             id="a segment removed",
         ),
         pytest.param(
             "DELETE FROM segment WHERE run = 1 AND seq = 1",
-            ["fact 1 is followed by 3", "the hash chain breaks at fact 3"],
+            ["event 3 found where event 1 was expected", "the hash chain breaks at event 3"],
             id="the first removed",
         ),
         pytest.param(
             "UPDATE segment SET body = (SELECT body FROM segment WHERE run = 1 AND seq = 7) "
             "WHERE run = 1 AND seq = 5",
-            ["the hash chain breaks at fact 5"],
+            ["the hash chain breaks at event 5"],
             id="a segment repeated",
         ),
         pytest.param(
             'UPDATE segment SET body = \'[{"kind":"run.unknown","at":1}]\' '
             "WHERE run = 1 AND seq = 9",
-            ["the hash chain breaks at fact 9", "facts of run_a from number 9 on cannot be read"],
+            ["the hash chain breaks at event 9", "events of run_a from number 9 on cannot be read"],
             id="an unknown kind",
         ),
         pytest.param(
             "UPDATE segment SET last = 11 WHERE run = 1 AND seq = 9",
-            ["facts 9 to 11 hold 2 facts instead"],
+            ["2 events found instead of events 9 to 11"],
             id="a wrong count",
         ),
         pytest.param(
-            "DELETE FROM segment WHERE run = 1", ["run_a: has no facts"], id="all removed"
+            "DELETE FROM segment WHERE run = 1", ["run_a: has no events"], id="all removed"
         ),
         pytest.param(
             "UPDATE segment SET run = 3 - run",
-            ["the hash chain breaks at fact 1"],
+            ["the hash chain breaks at event 1"],
             id="runs exchanged",
         ),
     ],

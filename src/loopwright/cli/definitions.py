@@ -482,7 +482,7 @@ _GROUP = group(
     cls=Verb,
     examples=[
         ("loopwright roles", ""),
-        ("loopwright roles reviewer", "what it is told"),
+        ("loopwright roles reviewer", "show its instructions"),
     ],
 )
 @click.argument("name", required=False, metavar="[NAME]")

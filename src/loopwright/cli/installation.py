@@ -171,7 +171,7 @@ def _prices(settings: "Settings") -> dict[str, dict[str, float]]:
 @click.command(cls=Verb)
 @click.pass_context
 def version(ctx: click.Context, /) -> None:
-    """The version of loopwright, and of what it stands on."""
+    """Show the version of loopwright and of its main dependencies."""
     door = terminal_of(ctx)
     found = {
         "loopwright": __version__,

@@ -210,7 +210,7 @@ def check_texts(value: object, free: Collection[str] = ()) -> None:
     for pointer, text in _texts(value, free):
         found = _CONTROL.search(text)
         if found is not None:
-            said = f"U+{ord(found[0]):04X} is a control character, and cannot stand in a text"
+            said = f"U+{ord(found[0]):04X} is a control character, which a text must not contain"
             raise RequestRefusal(
                 422,
                 BAD,

@@ -15,12 +15,12 @@ from loopwright.model.record import JsonValue, Text
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What a call used, as far as it was told."""
+    """What a call used, as far as it is known."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     usd: float = 0.0
-    unpriced: int = 0  # calls whose price nobody knows: what was spent is more than `usd` says
+    unpriced: int = 0  # calls without a known price: the actual cost is higher than `usd`
     cache_read_tokens: int = 0  # part of the input tokens
     cache_write_tokens: int = 0  # part of the input tokens
 
@@ -39,7 +39,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         )
 
     def __sub__(self, other: "Usage") -> "Usage":
-        """The difference, to replace one amount by another: parts of it may be negative."""
+        """The difference, to replace one amount by another: parts may be negative."""
         return Usage(
             input_tokens=self.input_tokens - other.input_tokens,
             output_tokens=self.output_tokens - other.output_tokens,
@@ -54,7 +54,7 @@ NO_USAGE = Usage()
 
 
 class ToolUse(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A tool that an agent has used, and with what, as JSON text; secrets are masked."""
+    """A tool call of an agent, with its arguments as JSON text; secrets are masked."""
 
     name: str
     input: str = ""
@@ -85,11 +85,11 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     protected: tuple[str, ...] = ()  # protected files that differ from the baseline, the first 100
     protected_count: int = 0
     watched: tuple[str, ...] = ()  # files that a check names, changed since the previous snapshot
-    outside: tuple[tuple[str, str], ...] = ()  # those that no snapshot has, with their state
+    outside: tuple[tuple[str, str], ...] = ()  # files that no snapshot contains, with their state
 
 
 class Worktree(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """The Git worktree that a run works in, and where it came from."""
+    """The Git worktree that a run works in, and its origin."""
 
     repository: str  # the folder of the user's checkout
     folder: str  # the root of the worktree
@@ -117,25 +117,27 @@ class ActivityNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Why something did not work, in a form that a policy can read and a person too."""
+    """Why something failed, in a form that policies and people can read."""
 
     type: FailureKind | str
     detail: str = ""
     retry_after_ms: int | None = None
-    resets_at: int | None = None  # when a used-up allowance is renewed; milliseconds, epoch
+    resets_at: int | None = None  # when a rate limit is renewed; milliseconds since the epoch
     outer: bool = False  # a limit around the call ended it, not a limit of the call itself
 
 
 class BaseEvent(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", gc=False
 ):
-    """Base of all facts. They hold plain data and never each other: none is part of a circle."""
+    """Base class of all events. Events hold plain data and never refer to each other: none is part
+    of a reference cycle.
+    """
 
     at: int
 
 
 class PlaceEvent(BaseEvent, frozen=True, kw_only=True):
-    """A fact that belongs to a place in the run."""
+    """An event that belongs to a place in the run."""
 
     path: str
     iteration: int | None = None
@@ -148,8 +150,8 @@ class EffectCall(
 
 
 class AgentCall(EffectCall, frozen=True, kw_only=True, tag="agent"):
-    """Ask an agent of the plan; `role` tells the worker from a judge, from the coordinator, and
-    from a step that has ended and answers a message. `step` is the id of a judge.
+    """Call an agent of the plan. `role` says what the call is for: work, judging, coordinating, or
+    answering a message to a step that has ended. `step` is the id of a judge.
     """
 
     agent: str
@@ -167,7 +169,7 @@ class CommandCall(EffectCall, frozen=True, kw_only=True, tag="command"):
 
 
 class SleepCall(EffectCall, frozen=True, kw_only=True, tag="sleep"):
-    """Answer not before this time (milliseconds since the epoch)."""
+    """Wait until this time (milliseconds since the epoch)."""
 
     until: int
 
@@ -180,7 +182,9 @@ class ModelCall(EffectCall, frozen=True, kw_only=True, tag="model"):
 
 
 class ToolCall(EffectCall, frozen=True, kw_only=True, tag="tool"):
-    """One tool of a model's turn. `arguments` is JSON text; `call` is the model's own id."""
+    """One tool call of a model's turn. `arguments` is JSON text; `call` is the id that the model
+    gave it.
+    """
 
     agent: str
     tool: str
@@ -206,8 +210,8 @@ class SnapshotCall(EffectCall, frozen=True, kw_only=True, tag="snapshot"):
 
 
 class LookupCall(EffectCall, frozen=True, kw_only=True, tag="lookup"):
-    """Look whether somebody has left an artifact in the scope of the run since a time. The code of
-    the answer is 0 where there is one, and its output says which.
+    """Look for an artifact that was created in the scope of the run since a time. The code of the
+    answer is 0 if there is one, and its output says which.
     """
 
     since: int = 0
@@ -225,7 +229,7 @@ class MatchCall(EffectCall, frozen=True, kw_only=True, tag="match"):
 
 
 class CallNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A tool call of a turn: run at once, held for a person (`held` says why), or not to be run
+    """A tool call of a turn: run at once, held for approval (`held` says why), or refused
     (`problem` says why).
     """
 
@@ -237,7 +241,9 @@ class CallNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
 
 
 CALLED = (AgentCall, ModelCall)
-"""Calls of an agent, for the checks of every pass: a tuple is looked at quicker than a union."""
+"""Calls of an agent, for the checks in every iteration: testing against a tuple is faster than
+against a union.
+"""
 
 AnyCall: TypeAlias = (
     AgentCall
@@ -252,18 +258,18 @@ AnyCall: TypeAlias = (
 
 
 HOME_BUDGET = "home_budget"
-"""Why a call is not made: what all runs of one home may use together is used up."""
+"""Why a call is not made: the budget shared by all runs of the data directory is used up."""
 
 Intent: TypeAlias = Literal["info", "context_update", "cancel", "reply", "tell"]
 DropReason: TypeAlias = Literal[
     "unknown-step",  # no step has this id
-    "ambiguous",  # a bare name that fits more than one step
-    "container",  # a loop or a graph of steps, which reads nothing itself
+    "ambiguous",  # a bare name that matches more than one step
+    "container",  # a loop or a graph of steps, which has no inbox
     "not-an-agent",  # a command, a gate, a wait
-    "not-running",  # only a step under way can be cancelled
+    "not-running",  # only a running step can be cancelled
     "target-terminal",  # the step has ended and is not called again
-    "no-transcript",  # the step has ended without ever having spoken
-    "max-wake-cycles",  # called again often enough
+    "no-transcript",  # the step ended without an answer
+    "max-wake-cycles",  # the maximum number of further calls is reached
     "mailbox-full",
     "mailbox-closed-by-finalize",
     "no-coordinator",
@@ -309,17 +315,21 @@ def is_secret_name(name: str) -> bool:
 
 
 def mask_tokens(text: str) -> str:
-    """A text without what has the look of a key: for prose, where a name alone says nothing."""
+    """A text with everything that looks like a key masked: for prose, where a name alone proves
+    nothing.
+    """
     return _BEARER.sub(rf"\g<1>{MASK}", _PLAIN.sub(MASK, text))
 
 
 def mask_text(text: str) -> str:
-    """The same for the input of a tool, where what follows a telling name goes too."""
+    """The same for the input of a tool, where the value after a secret's name is masked too."""
     return _AFTER.sub(rf"\g<1>{MASK}", mask_tokens(text))
 
 
 def mask(value: JsonValue, depth: int = 0) -> JsonValue:
-    """A JSON value with its secrets taken out: by how they look, and by the names they go by."""
+    """A JSON value with its secrets masked, recognised by their form and by the names of their
+    fields.
+    """
     if isinstance(value, str):
         return mask_text(value)
     if depth == MAX_DEPTH and isinstance(value, list | dict):

@@ -38,7 +38,7 @@ Verdict: TypeAlias = Literal["pass", "fail", "error", "timed_out", "rejected"]
 
 
 class RunStarted(Fact, frozen=True, kw_only=True, tag="run.started"):
-    """The run exists. `plan` is the hash of the plan's text in the blob store."""
+    """The run was created. `plan` is the hash of the plan's text in the blob store."""
 
     run: str
     plan: str
@@ -51,34 +51,35 @@ class RunStarted(Fact, frozen=True, kw_only=True, tag="run.started"):
     parent: str | None = None
     key: str | None = None
     schema: int = 1
-    session: str = ""  # of whoever started it; all runs of a session share its trackers
-    project: str = ""  # the id of the project that it belongs to
+    session: str = ""  # of the client that started it; all runs of a session share its trackers
+    project: str = ""  # the id of its project
     labels: tuple[str, ...] = ()
-    depth: int = 0  # of runs around it, each of which has started the next; `parent` is the nearest
-    worktree: Worktree | None = None  # where it does not work in the user's own checkout
+    # number of runs around it, each of which started the next; `parent` is the nearest
+    depth: int = 0
+    worktree: Worktree | None = None  # set if the run does not work in the user's own checkout
 
 
 class RunPaused(Fact, frozen=True, kw_only=True, tag="run.paused"):
-    """Nothing new begins until the run is resumed; what is under way goes on to its end."""
+    """No new work starts until the run is resumed; running calls continue to their end."""
 
     by: str = ""
 
 
 class RunResumed(Fact, frozen=True, kw_only=True, tag="run.resumed"):
-    """A paused run goes on."""
+    """A paused run continues."""
 
     by: str = ""
 
 
 class CancelRequested(Fact, frozen=True, kw_only=True, tag="cancel.requested"):
-    """Somebody wants the run to end now."""
+    """A person or program requested that the run end now."""
 
     reason: str = "stopped"
     by: str = ""
 
 
 class RunFinished(Fact, frozen=True, kw_only=True, tag="run.finished"):
-    """The run has ended. Nothing comes after it, unless the run is reopened."""
+    """The run has ended. No event follows, unless the run is reopened."""
 
     outcome: Outcome
     reason: str
@@ -90,17 +91,17 @@ class RunFinished(Fact, frozen=True, kw_only=True, tag="run.finished"):
 class RunReopened(Fact, frozen=True, kw_only=True, tag="run.reopened"):
     """A run that ended without completing runs again.
 
-    `mode` says from where. `continue`: every place that did not complete begins again where it
-    stopped, under its name; what completed and what has an answer is kept. `restart`: everything
-    begins anew. The empty mode is that of older logs and of `stage`: steps that completed keep
-    their results, all others begin anew.
+    `mode` says where it continues. `continue`: every place that did not complete starts again where
+    it stopped, under its own name; completed results and answers are kept. `restart`: everything
+    starts from the beginning. The empty mode is used by older logs and with `stage`: steps that
+    completed keep their results, all others start from the beginning.
 
     `limits` replaces the limits of the plan, and `time_ms` also the time limits of loops and steps
-    that had reached theirs. `passes` is the most iterations that loops of the plan may make; in the
-    empty mode, only of those that ended at their cap. With `stage`, a loop whose iteration stopped
-    half-way continues there: the step that did not complete is tried again or left out, and `note`
-    is what a person says to it. With `accept_changes`, protected files as they are now are the new
-    baseline.
+    that had reached theirs. `passes` is the maximum number of iterations of the loops of the plan;
+    in the empty mode, only of those that ended at their cap. With `stage`, a loop that stopped in
+    the middle of an iteration continues there: the step that did not complete is retried or
+    skipped, and `note` is a person's message to it. With `accept_changes`, the current state of
+    protected files is the new baseline.
     """
 
     by: str = ""
@@ -117,10 +118,10 @@ class RunReopened(Fact, frozen=True, kw_only=True, tag="run.reopened"):
 
 
 class RunEdited(Fact, frozen=True, kw_only=True, tag="run.edited"):
-    """Somebody changed what a run is for while it was under way; whatever begins from now on sees
-    it so. `message` is its goal, `passes` the most that a loop of the plan may make (0: no limit).
-    `metadata` is merged into what was said before, where null takes a key away; `labels` replace
-    those before. None leaves a thing as it was.
+    """A person changed the run while it was running; everything that starts later uses the new
+    values. `message` is its goal, `passes` the maximum number of iterations of a loop of the plan
+    (0: unlimited). `metadata` is merged into the existing metadata, where null removes a key;
+    `labels` replaces the existing labels. None leaves a value unchanged.
     """
 
     message: Text | None = None
@@ -131,9 +132,9 @@ class RunEdited(Fact, frozen=True, kw_only=True, tag="run.edited"):
 
 
 class RunForked(Fact, frozen=True, kw_only=True, tag="run.forked"):
-    """What stands before was copied from another run, up to the end of `place`; from here on this
-    run is its own. `text` is what a person says to the next pass of the loop there, and `passes`
-    how many that loop may make from now on.
+    """The events before this one were copied from another run, up to the end of `place`; later
+    events belong to this run only. `text` is a person's message to the next iteration of that loop,
+    and `passes` is its new maximum number of iterations.
     """
 
     parent: str
@@ -146,7 +147,7 @@ class RunForked(Fact, frozen=True, kw_only=True, tag="run.forked"):
 
 
 class AgentChanged(Fact, frozen=True, kw_only=True, tag="agent.changed"):
-    """Somebody edited an agent while the run was under way; calls from now on see it so."""
+    """A person edited an agent while the run was running; later calls use the new agent."""
 
     agent: str
     becomes: Agent
@@ -154,18 +155,20 @@ class AgentChanged(Fact, frozen=True, kw_only=True, tag="agent.changed"):
 
 
 class StepStarted(PlaceFact, frozen=True, kw_only=True, tag="step.started"):
-    """A step's dependencies are met and it begins."""
+    """The dependencies of a step are met, and it starts."""
 
 
 class StepRetried(PlaceFact, frozen=True, kw_only=True, tag="step.retried"):
-    """A step of many parts failed and begins anew; `attempt` counts from 1 with the first."""
+    """A step with several parts failed and starts again; `attempt` counts from 1, the first
+    attempt.
+    """
 
     attempt: int
     error: Failure | None = None
 
 
 class StepFinished(PlaceFact, frozen=True, kw_only=True, tag="step.finished"):
-    """A step ended; `result` is JSON text, `usage` the sum of everything inside."""
+    """A step ended; `result` is JSON text, `usage` the sum of everything inside the step."""
 
     status: StepStatus
     reason: str = ""
@@ -177,7 +180,7 @@ class StepFinished(PlaceFact, frozen=True, kw_only=True, tag="step.finished"):
 
 
 class StepSkipped(PlaceFact, frozen=True, kw_only=True, tag="step.skipped"):
-    """A step will not run, and why."""
+    """A step will not run, for this reason."""
 
     reason: str
     status: Literal["skipped", "cancelled", "failed"] = "skipped"
@@ -185,8 +188,8 @@ class StepSkipped(PlaceFact, frozen=True, kw_only=True, tag="step.skipped"):
 
 
 class StepKept(PlaceFact, frozen=True, kw_only=True, tag="step.kept"):
-    """A step of a pass that goes on after its run was reopened is not run: it completed before, at
-    `of`, or a person leaves it out.
+    """A step of an iteration that continues after its run was reopened is not run again: it
+    completed before, at `of`, or a person skipped it.
     """
 
     of: str = ""
@@ -196,8 +199,9 @@ class StepKept(PlaceFact, frozen=True, kw_only=True, tag="step.kept"):
 
 
 class IterationStarted(PlaceFact, frozen=True, kw_only=True, tag="iteration.started"):
-    """A pass of a repeat begins. `of` is the most passes there may be; `note` says what a person
-    might not expect. `resumed`: it had begun before the run ended, and continues where it stopped.
+    """An iteration of a loop starts. `of` is the maximum number of iterations; `note` explains what
+    a person might not expect. `resumed`: it had started before the run ended, and continues where
+    it stopped.
     """
 
     of: int | None = None
@@ -206,7 +210,9 @@ class IterationStarted(PlaceFact, frozen=True, kw_only=True, tag="iteration.star
 
 
 class IterationFinished(PlaceFact, frozen=True, kw_only=True, tag="iteration.finished"):
-    """A pass ended. `done` says that its check passed, `reason` which one; `ms` is its time."""
+    """An iteration ended. `done` is true if its check passed, `reason` names the check; `ms` is its
+    duration.
+    """
 
     status: StepStatus = "completed"
     done: bool = False
@@ -220,8 +226,8 @@ class IterationFinished(PlaceFact, frozen=True, kw_only=True, tag="iteration.fin
 
 
 class CheckVerdict(PlaceFact, frozen=True, kw_only=True, tag="check.verdict"):
-    """What one check said about a pass. `index` is its place among the checks of the loop; `by`
-    names a judge. The check `protect` has the number after the last one.
+    """The verdict of one check about an iteration. `index` is the position of the check in the
+    loop; `by` names a judge. The check `protect` has the number after the last check.
     """
 
     index: int
@@ -229,7 +235,7 @@ class CheckVerdict(PlaceFact, frozen=True, kw_only=True, tag="check.verdict"):
     verdict: Verdict
     evidence: Text = ""
     by: str = ""
-    tree: str = ""  # the snapshot that it is about
+    tree: str = ""  # the snapshot that was checked
 
 
 class EffectFact(PlaceFact, frozen=True, kw_only=True):
@@ -239,19 +245,19 @@ class EffectFact(PlaceFact, frozen=True, kw_only=True):
 
     @property
     def purpose(self) -> EffectPurpose:
-        """What the effect is for; its id says so, in the logs of every release."""
+        """The purpose of the effect, read from its id, which contains it in every release."""
         return read_effect_id(self.effect).purpose
 
 
 class EffectRequested(EffectFact, frozen=True, kw_only=True, tag="effect.requested"):
-    """The intent, recorded before anything is done."""
+    """The request for an effect, recorded before the effect starts."""
 
     call: AnyCall
 
 
 @final
 class EffectDone(EffectFact, frozen=True, kw_only=True, tag="effect.done"):
-    """The answer to an effect. `result` is JSON text; `mark` is the agent's own bookmark."""
+    """An effect succeeded. `result` is JSON text; `mark` is a bookmark defined by the agent."""
 
     output: Text = ""
     result: Text | None = None
@@ -267,7 +273,7 @@ class EffectDone(EffectFact, frozen=True, kw_only=True, tag="effect.done"):
 
 @final
 class EffectFailed(EffectFact, frozen=True, kw_only=True, tag="effect.failed"):
-    """The other answer to an effect."""
+    """An effect failed."""
 
     error: Failure
     output: Text = ""
@@ -295,11 +301,11 @@ class EffectActivity(EffectFact, frozen=True, kw_only=True, tag="effect.activity
 
 
 class EffectRepeated(EffectFact, frozen=True, kw_only=True, tag="effect.repeated"):
-    """A call is made again: the process that had begun it is gone, and nobody saw its end."""
+    """A call is repeated: the process that had started it has ended, and its result is unknown."""
 
 
 class TurnTaken(PlaceFact, frozen=True, kw_only=True, tag="turn.taken"):
-    """What the engine makes of a model's turn: which calls are run, held or turned away."""
+    """The decision of the engine about the calls of a model's turn: run, hold or refuse."""
 
     effect: str
     calls: tuple[CallNote, ...] = ()
@@ -308,7 +314,7 @@ class TurnTaken(PlaceFact, frozen=True, kw_only=True, tag="turn.taken"):
 
 
 class GateOpened(PlaceFact, frozen=True, kw_only=True, tag="gate.opened"):
-    """A person is asked. `digest` names exactly what is decided about."""
+    """A person must decide. `digest` identifies exactly what the decision is about."""
 
     gate: str
     digest: str
@@ -316,14 +322,14 @@ class GateOpened(PlaceFact, frozen=True, kw_only=True, tag="gate.opened"):
     answers: tuple[Decision, ...]
     about: Literal["pass", "step", "cap", "tool", "blocked"] = "pass"
     output: Text | None = None
-    effect: str = ""  # whose answer waits for the decision, where one is under way
-    call: int | None = None  # which of a turn's calls is asked about, from 1
-    snapshot: Snapshot | None = None  # of the workspace as it is decided about
+    effect: str = ""  # the effect whose answer waits for the decision, if one is running
+    call: int | None = None  # the number, from 1, of the tool call of a turn that needs a decision
+    snapshot: Snapshot | None = None  # of the workspace that the decision is about
 
 
 class GateAnswered(PlaceFact, frozen=True, kw_only=True, tag="gate.answered"):
-    """A person decided; the first answer counts. About a tool call, `arguments` replace those of
-    the model, and with `remember` the tool is not asked about again in this run.
+    """A person decided; the first decision counts. For a tool call, `arguments` replaces the
+    model's arguments, and with `remember` later calls of the tool in this run need no decision.
     """
 
     gate: str
@@ -335,15 +341,15 @@ class GateAnswered(PlaceFact, frozen=True, kw_only=True, tag="gate.answered"):
 
 
 class GateClosed(PlaceFact, frozen=True, kw_only=True, tag="gate.closed"):
-    """The question is no longer asked."""
+    """The gate was closed without a decision."""
 
     gate: str
     reason: str
 
 
 class MessageSent(PlaceFact, frozen=True, kw_only=True, tag="message.sent"):
-    """Somebody wrote to a step, to the coordinator, or in answer. `to` is the address as it was
-    written, `effect` the call that wrote it, `reply_to` the message that it answers.
+    """A message to a step or to the coordinator, or a reply. `to` is the address as written,
+    `effect` the call that wrote it, `reply_to` the message that it answers.
     """
 
     to: str
@@ -356,7 +362,7 @@ class MessageSent(PlaceFact, frozen=True, kw_only=True, tag="message.sent"):
 
 
 class MessageDelivered(PlaceFact, frozen=True, kw_only=True, tag="message.delivered"):
-    """An inbox was read: these messages were handed to this call."""
+    """An inbox was read: these messages were delivered to this call."""
 
     to: str
     messages: tuple[str, ...] = ()
@@ -364,8 +370,8 @@ class MessageDelivered(PlaceFact, frozen=True, kw_only=True, tag="message.delive
 
 
 class MessageDropped(PlaceFact, frozen=True, kw_only=True, tag="message.dropped"):
-    """A message that nobody will read, why, and its text, so that nothing is lost. `known` are ids
-    that would have been understood.
+    """A message that was not delivered, with the reason and its text. `known` lists ids that would
+    have been valid.
     """
 
     message: str
@@ -378,34 +384,34 @@ class MessageDropped(PlaceFact, frozen=True, kw_only=True, tag="message.dropped"
 
 
 class CoordinatorNarrated(PlaceFact, frozen=True, kw_only=True, tag="coordinator.narrated"):
-    """The coordinator tells people what happens."""
+    """The coordinator reports progress to people."""
 
     text: Text
     effect: str = ""
 
 
 class CoordinatorFinalized(PlaceFact, frozen=True, kw_only=True, tag="coordinator.finalized"):
-    """The coordinator has said its last word; a summary is the output of the run."""
+    """The coordinator has finished; its summary is the output of the run."""
 
     summary: Text = ""
     effect: str = ""
 
 
 class HistoryCompressed(PlaceFact, frozen=True, kw_only=True, tag="history.compressed"):
-    """Part of a conversation was replaced by less: `trimmed` results were cut to their heads,
-    `dropped` entries left out, `kept` ones stay. All of it is still in the log.
+    """Part of a conversation was shortened: `trimmed` lists results that were cut, `dropped` counts
+    removed entries, `kept` the remaining ones. The full conversation is still in the log.
     """
 
     dropped: int
     kept: int
     strategy: Literal["trim", "rolling-window", "periodic-summary"]
     summary: Text | None = None
-    trimmed: tuple[int, ...] = ()  # entries of what is left whose results were cut
+    trimmed: tuple[int, ...] = ()  # remaining entries whose results were cut
     note: str = ""
 
 
 class BudgetReserved(PlaceFact, frozen=True, kw_only=True, tag="budget.reserved"):
-    """Money and tokens set aside before a call."""
+    """Money and tokens reserved before a call."""
 
     effect: str
     usd: float = 0.0
@@ -413,7 +419,7 @@ class BudgetReserved(PlaceFact, frozen=True, kw_only=True, tag="budget.reserved"
 
 
 class BudgetSettled(PlaceFact, frozen=True, kw_only=True, tag="budget.settled"):
-    """What a call really cost, against what was set aside."""
+    """The actual cost of a call, compared with the reservation."""
 
     effect: str
     usd: float = 0.0
@@ -463,7 +469,7 @@ _DECODER = msgspec.json.Decoder(list[AnyEvent])
 
 
 def encode_facts(facts: list[AnyEvent]) -> bytes:
-    """Facts of one append as they stand on disk."""
+    """The events of one append, as stored on disk."""
     return _ENCODER.encode(facts)
 
 

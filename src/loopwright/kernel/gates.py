@@ -129,16 +129,19 @@ def _default_message(owner: Owner, about: About) -> str:
     if about == "cap":
         return "The iteration limit is reached and the checks have not passed. Accept the result?"
     if about == "blocked":
-        return "Blocked: it says so itself. Try again with a note, go on all the same, or end it?"
+        return (
+            "The agent reports that it is blocked. Try again with a note, continue anyway, "
+            "or end it?"
+        )
     if about == "pass" and isinstance(owner, IterationOwner) and _is_stuck(owner):
         times = owner.parent.unmet + 1
         return (
             f"Blocked: {times} iteration{'s' if times > 1 else ''} in a row did not pass. "
-            "Go on with a note, accept the result as it is, or end it?"
+            "Continue with a note, accept the result as it is, or end it?"
         )
     if about == "pass":
         return f"Review iteration {owner.iteration}. Accept?"
-    return "Go on?"
+    return "Continue?"
 
 
 def _limit_words(owner: IterationOwner) -> str:
@@ -163,8 +166,8 @@ def _digest(message: str, output: Text | None) -> str:
 
 
 NO_ARTIFACT = (
-    "Blocked: it left no artifact, and one is required. Leave one and try again, go on without it, "
-    "or end it?"
+    "Blocked: the agent created no artifact, and one is required. Try again with a note, continue "
+    "without it, or end it?"
 )
 NO_OUTPUT = "the agent answered with no text, and a later step needs its output"
 LINES = 5

@@ -26,14 +26,14 @@ class Record(
 
 
 class Blob(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A text that stands in the blob store; `head` is enough for a list or a headline."""
+    """A text in the blob store; `head` is enough for a list or a headline."""
 
     blob: str
     size: int
     head: str = ""
 
 
-# A text in a fact: itself while it is short, a reference to stored content when it is long.
+# A text in an event: a string if it is short, a reference to stored content if it is long.
 Text: TypeAlias = str | Blob
 
 
@@ -42,26 +42,26 @@ Source: TypeAlias = Literal[
     "input",  # a named input of the run
     "output",  # the text of an earlier step
     "result",  # a field of the structured result of an earlier step
-    "item",  # the item of the enclosing pass over a list
+    "item",  # the item of the enclosing `for_each` iteration
     "index",  # its index, from 0
-    "iteration",  # number of the enclosing pass, from 1
-    "max",  # the most passes the enclosing repeat may make
-    "previous",  # output of the pass before
-    "previous_output",  # the text of a step in the pass before
-    "previous_result",  # a field of the structured result of a step in the pass before
-    "rejection",  # what a person said when rejecting
-    "setting",  # a named value of the surroundings: artifacts folder, base branch, docs folder
-    "feedback",  # what a person said at the last gate
+    "iteration",  # number of the enclosing iteration, from 1
+    "max",  # maximum number of iterations of the enclosing loop
+    "previous",  # output of the previous iteration
+    "previous_output",  # the text of a step in the previous iteration
+    "previous_result",  # a field of the structured result of a step in the previous iteration
+    "rejection",  # the text of a rejection
+    "setting",  # a named value of the environment: artifacts folder, base branch, docs folder
+    "feedback",  # a person's text at the last gate
     "run",  # id of the run
     "workspace",  # the working directory
 ]
 
 
 class Ref(Record, frozen=True, kw_only=True, tag="ref", tag_field="part"):
-    """A place to fill. `name` is a step id or an input's name, `field` a dotted path inside. With
-    `up`, what is said of a pass is said of one so many loops further out; with `json` the value
-    is filled in as JSON, so that a text cannot break the structure around it. `if_skipped` takes
-    the place of the value when the step that it names did not run.
+    """A place to fill. `name` is a step id or an input's name, `field` a dotted path inside. `up`
+    selects a loop that many levels further out; with `json` the value is filled in as JSON, so that
+    a text cannot break the structure around it. `if_skipped` replaces the value if the step did not
+    run.
     """
 
     of: Source
@@ -82,11 +82,11 @@ Template: TypeAlias = tuple[Lit | Ref, ...]
 
 
 def literal(text: str) -> Template:
-    """The template that is just this text."""
+    """A template of one literal text."""
     return (Lit(text=text),) if text else ()
 
 
-# A list to go over: written out, or found where a reference points.
+# A list to iterate over: literal, or at the target of a reference.
 class LiteralItems(Record, frozen=True, kw_only=True, tag="items", tag_field="list"):
     """A list written in the definition."""
 

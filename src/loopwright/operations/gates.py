@@ -62,8 +62,8 @@ def check_answer(
         )
     if opened.call is not None and decision == "reject" and not text.strip():
         raise LoopwrightError(
-            f"{opened.gate} is about a tool call: a rejection needs a reason, which the model is "
-            "told",
+            f"{opened.gate} is about a tool call: rejecting it requires a reason, which the model "
+            "receives",
             code="reason-needed",
             hint=f'loopwright reject {opened.gate} "what is wrong with it"',
         )

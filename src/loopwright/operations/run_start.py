@@ -135,7 +135,7 @@ def prepare_named(
     """A run of a definition that is known by its name here, or in another folder."""
     from loopwright.operations.library import DefinitionLibrary  # noqa: PLC0415 - only for a name
 
-    assert wish.home is not None, "the door knows where definitions are"
+    assert wish.home is not None, "StartRun.home is required to find a definition by name"
     known = DefinitionLibrary(wish.home, cwd or Path.cwd())
     definition = known.read(name, {**wish.values, **input_values(wish.inputs)})
     return _prepare(definition, wish, base=Path.cwd()), definition

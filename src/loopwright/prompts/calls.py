@@ -79,7 +79,7 @@ def _is_whole(graph: StepsBody, name: str) -> bool:
 def iteration_before(inside: IterationOwner, senses: KernelServices) -> list[str]:
     """What every step of the pass before came to, and what a judge said about it."""
     repeat = inside.parent
-    assert repeat.last is not None, "a pass has ended before this one"
+    assert repeat.last is not None, "an iteration has ended before this one"
     heading = f"## Previous Iteration Output (Iteration {inside.iteration - 1})"
     if repeat.last_steps:
         parts = [_result(name, found, senses) for name, found in repeat.last_steps.items()]
@@ -408,7 +408,7 @@ TASK = (
 TOOLS = """## Tools
 
 - forward_to_agent {"target_step_id", "text", "kind"}: write to a step. kind is info, \
-context_update or cancel, which stops the step. Use the ids below, as they stand there.
+context_update or cancel, which stops the step. Use the ids below exactly as written.
 - narrate {"text"}: tell people what happens.
 - finalize {"summary"}: your last word; the summary becomes the output of the run.
 
@@ -468,7 +468,8 @@ def compose_reply(state: State, key: str, effect: str, senses: KernelServices) -
         request_text(state, state.root, _call(where.step.action).prompt, senses),
         f"## Your answer\n\n{clip_end(senses.read(where.result.output), MESSAGE_BYTES)}",
         *render_messages(state.mail.heard.get(effect, ()), senses),
-        "## Now\n\nYour answer above stands. Answer these messages; your words go to who wrote.",
+        "## Now\n\nYour answer above is recorded. Answer these messages; your reply goes to "
+        "their senders.",
     ]
     text = "\n\n".join(section for section in sections if section)
     return CallPrompt(text=text, schema=None, session=state.mail.sessions.get(key))

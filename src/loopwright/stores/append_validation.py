@@ -39,7 +39,7 @@ def validate_append(append: Append, done: Done) -> PendingAppend:
     _check_id(append.run, "the id of the run")
     if append.expected == 0 and (append.headline is None or not append.facts):
         raise StorageError(
-            f"the first append to {append.run} needs facts and a headline", code="bad-append"
+            f"the first append to {append.run} needs events and a headline", code="bad-append"
         )
     if append.headline is not None:
         _check_headline(append.headline)

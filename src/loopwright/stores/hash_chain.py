@@ -47,7 +47,7 @@ def numbered(run: str, seq: int, body: bytes) -> list[NumberedEvent]:
         facts = decode_facts(body)
     except (msgspec.MsgspecError, ValueError) as error:
         raise StorageError(
-            f"facts of {run} from number {seq} on cannot be read: {error}",
+            f"events of {run} from number {seq} on cannot be read: {error}",
             code="damaged",
             hint="they are damaged or from a newer version; `doctor --deep` says which",
         ) from error
@@ -58,11 +58,11 @@ def followed(run: str, before: bytes, segment: Segment) -> list[NumberedEvent]:
     """The facts of a segment that follows `before`; refused when it was changed afterwards."""
     if link(before, segment.body) != segment.chain:
         raise StorageError(
-            f"facts of {run} from number {segment.seq} on are not as they were recorded: the hash "
+            f"events of {run} from number {segment.seq} on are not as they were recorded: the hash "
             "chain breaks there",
             code="damaged",
-            hint="nothing is done with the run any more; `loopwright events RUN` shows what is "
-            "there, `doctor --deep` what is wrong",
+            hint="the run cannot be used any more; `loopwright events RUN` shows the events "
+            "that can be read, `doctor --deep` lists the damage",
         )
     return numbered(run, segment.seq, segment.body)
 
@@ -75,13 +75,15 @@ def inspect(
     before, after = genesis(run), 0
     for segment in segments:
         if segment.seq != after + 1:
-            problems.append(f"{run}: fact {after + 1} is followed by {segment.seq}")
+            problems.append(
+                f"{run}: event {segment.seq} found where event {after + 1} was expected"
+            )
         if link(before, segment.body) != segment.chain:
-            problems.append(f"{run}: the hash chain breaks at fact {segment.seq}")
+            problems.append(f"{run}: the hash chain breaks at event {segment.seq}")
         problems += _inspect_body(run, segment, blob, digest)
         # Goes on from what is stored, so that one edited segment is one problem and not a hundred.
         before, after = segment.chain, segment.last
-    return problems or ([] if after else [f"{run}: has no facts"])
+    return problems or ([] if after else [f"{run}: has no events"])
 
 
 def _inspect_body(run: str, segment: Segment, blob: BlobOf, digest: Digest | None) -> list[str]:
@@ -92,7 +94,7 @@ def _inspect_body(run: str, segment: Segment, blob: BlobOf, digest: Digest | Non
     problems = []
     if segment.last - segment.seq + 1 != len(facts):
         problems.append(
-            f"{run}: facts {segment.seq} to {segment.last} hold {len(facts)} facts instead"
+            f"{run}: {len(facts)} events found instead of events {segment.seq} to {segment.last}"
         )
     for fact in facts:
         for name, size in _named_blobs(fact):

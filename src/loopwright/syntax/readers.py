@@ -258,7 +258,7 @@ class _Reader:
             message = f"alias *{clip(name)} has no anchor &{clip(name)} before it"
             raise self._source.refusal(at, "yaml-syntax", message)
         if self.composer.inside(node):
-            message = f"alias *{clip(name)} stands inside of its own anchor"
+            message = f"alias *{clip(name)} is inside its own anchor"
             raise self._source.refusal(at, "yaml-cycle", message)
         self.composer.repeat(node, at)
 

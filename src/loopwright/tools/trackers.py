@@ -229,7 +229,7 @@ TRACKER_TOOLS: tuple[BuiltinTool, ...] = (
             ("id",),
             id=ID,
             title=TITLE,
-            status=_one_of(_OPEN_STATUSES, "Where it stands"),
+            status=_one_of(_OPEN_STATUSES, "Status of the todo"),
             priority=_one_of(PRIORITIES, "How urgent"),
         ),
         _write_todo,

@@ -169,7 +169,7 @@ class ChatSession:
             return 0
         state = self._here.service.state(self._run)
         if state.finished is None:
-            self._door.say(f"loopwright chat --resume {self._run}   goes on", tone="dim")
+            self._door.say(f"continue with: loopwright chat --resume {self._run}", tone="dim")
             asked = any(gate.call is not None for gate in state.gates.values())
             return EXIT_CODES["waiting"] if asked else 0
         line = final_line(state, signs=self._door.has_signs(sys.stderr))

@@ -187,7 +187,7 @@ def _check(condition: Condition, usd: float) -> Check:
 
 
 NUDGE = (
-    "Go on with the task. If it is finished, say so explicitly in the agreed words. "
+    "Continue with the task. If it is finished, say so explicitly in the agreed words. "
     "If it is not, use your tools."
 )
 LEAF_TURNS = 50

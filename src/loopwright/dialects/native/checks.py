@@ -87,16 +87,18 @@ def _something(text: str) -> str:
 
 
 class GoalSpec(NativeModel):
-    """An agent that says whether the goal is reached."""
+    """An agent that decides whether the goal is reached."""
 
     agent: Maybe[SpecLine] = Field(default=None, description="Name of an agent, or its spec.")
     prompt: Prose = Field(
-        default="", description="What it looks for. Default: whether the task is done."
+        default="", description="What the agent checks. Default: whether the task is done."
     )
 
 
 class JudgeSpec(GoalSpec):
-    """An agent that looks at each pass and answers `done`, with a reason for the next pass."""
+    """An agent that judges each iteration: it answers `done`, with a reason for the next
+    iteration.
+    """
 
     result_schema: Maybe[JsonSchema] = Field(
         default=None,
@@ -105,20 +107,21 @@ class JudgeSpec(GoalSpec):
     )
     on_error: Literal["continue", "fail"] = Field(
         default="continue",
-        description="What it means that it gave no answer twice: `continue` counts it as broken.",
+        description="What happens if the judge gives no valid answer twice. `continue`: the check "
+        "counts as broken. `fail`: the loop fails.",
     )
 
 
 class ApprovalSpec(NativeModel):
-    """The stage that reviews has approved."""
+    """The approval of the stage that reviews."""
 
-    stage: Maybe[Line] = Field(default=None, description="Which one. Default: the last.")
+    stage: Maybe[Line] = Field(default=None, description="Id of the stage. Default: the last.")
     words: bool = Field(
         default=False,
-        description="Plain words count too where it gives no verdict; what is denied or put under "
-        "a condition never approves.",
+        description="If the stage gives no verdict, accept an approval in plain words; negated or "
+        "conditional words never approve.",
     )
-    criteria: Prose = Field(default="", description="What approved means.")
+    criteria: Prose = Field(default="", description="Criteria for the approval.")
 
 
 def _true_is_approval(value: object) -> object:
@@ -132,14 +135,14 @@ Approves: TypeAlias = Annotated[
 
 
 class ToolSpec(NativeModel):
-    """What a tool must have answered; all that is given has to hold."""
+    """The expected result of a tool call; all given conditions must be true."""
 
-    name: Line = Field(description="The tool; a short name matches its long one too.")
+    name: Line = Field(description="Name of the tool; a short name also matches the full one.")
     exit_code: Maybe[Annotated[int, Field(ge=-255, le=255)]] = Field(
-        default=None, description="The code that it ended with."
+        default=None, description="Its exit code."
     )
     contains: Maybe[Annotated[str, AfterValidator(_something)]] = Field(
-        default=None, description="A text in its answer."
+        default=None, description="A text in its output."
     )
 
 
@@ -168,8 +171,8 @@ class CheckSpec(NativeModel):
     )
     anywhere: bool = Field(
         default=False,
-        description="With signal: also in a tag anywhere, alone on any line, or as the last word; "
-        "its tags are then seen by the loop alone.",
+        description="With signal: also match it in a tag anywhere, alone on any line, or as the "
+        "last word; such tags are removed from the output.",
     )
     regex: Maybe[Annotated[str, AfterValidator(_pattern)]] = Field(
         default=None, description="A pattern found in the output; see engine."
@@ -183,21 +186,21 @@ class CheckSpec(NativeModel):
         description="A program, run without a shell, that ends with code 0. Several, joined by "
         "`&&` in one text, run in this order until one fails.",
     )
-    script: Maybe[ScriptText] = Field(
-        default=None, description="A script of yours that ends with code 0."
-    )
+    script: Maybe[ScriptText] = Field(default=None, description="A script that ends with code 0.")
     interpreter: Maybe[Line] = Field(default=None, description="With script; default bash.")
     on_timeout: Literal["fail", "error"] = Field(
         default="fail",
-        description="With script, when it takes too long: it has not passed, or it is broken.",
+        description="With script, at its timeout: `fail`: the check has not passed; `error`: the "
+        "check is broken.",
     )
     on_missing: Literal["error", "fail"] = Field(
         default="error",
-        description="With script, when it ends with code 126 or 127, since a program in it is "
-        "missing or cannot be executed: it is broken, or it has not passed.",
+        description="With script, when it ends with code 126 or 127 because a program in it is "
+        "missing or cannot be executed: `error`: the check is broken; `fail`: it has not passed.",
     )
     env: Maybe[dict[EnvName, str]] = Field(
-        default=None, description="With script: variables; these texts take references."
+        default=None,
+        description="With script: environment variables; their values can contain references.",
     )
     timeout: Maybe[Duration] = Field(
         default=None, description="With command, default 10m; with script, default 2m."
@@ -212,14 +215,14 @@ class CheckSpec(NativeModel):
     )
     on_error: Maybe[Literal["fail", "count"]] = Field(
         default=None,
-        description="With expr, when it has no value: the loop fails (default), or it is counted "
-        "as a broken check.",
+        description="With expr, when it cannot be evaluated: the loop fails (default), or the "
+        "check counts as broken.",
     )
     judge: Maybe[Annotated[JudgeSpec, ASKED_HINT]] = Field(
-        default=None, description="An agent says that it is done."
+        default=None, description="An agent decides that the task is done."
     )
     goal: Maybe[Annotated[GoalSpec, ASKED_HINT]] = Field(
-        default=None, description="An agent says that the goal is reached."
+        default=None, description="An agent decides that the goal is reached."
     )
     result_field: Maybe[Line] = Field(
         default=None, description="A field of the structured result that is exactly true."
@@ -229,33 +232,36 @@ class CheckSpec(NativeModel):
     )
     result_path: Maybe[list[str | Annotated[int, Field(ge=0)]]] = Field(
         default=None,
-        description="What stands at these keys and places of the answer is there and is not "
-        "false, 0, null or an empty text.",
+        description="Path of keys and list indexes in the answer. The check passes if there is "
+        "a value "
+        "that is not false, 0, null or an empty text.",
         examples=[["review", "done"]],
     )
     tool: Maybe[Tool] = Field(
         default=None,
-        description="With a cycle: a tool of this pass answered so.",
+        description="With a cycle: a tool call of this iteration had this result.",
         examples=[{"name": "shell.exec", "exit_code": 0}],
     )
     no_calls: Maybe[Literal[True]] = Field(
-        default=None, description="With a cycle: the model asked for no tool."
+        default=None, description="With a cycle: the model called no tool."
     )
     spend: Maybe[Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]] = Field(
         default=None,
-        description="The loop has spent at least so many USD and ends as exhausted.",
+        description="The loop has spent at least this amount in USD and ends as exhausted.",
     )
     person: Maybe[PersonField] = Field(default=None, description="A person approves.")
-    manual: Maybe[PersonField] = Field(default=None, description="Another word for person.")
-    cap: Maybe[Literal[True]] = Field(default=None, description="Only the number of passes.")
+    manual: Maybe[PersonField] = Field(default=None, description="An alias of `person`.")
+    cap: Maybe[Literal[True]] = Field(
+        default=None, description="No check: only the maximum number of iterations ends the loop."
+    )
     any: Maybe[Annotated[list[Annotated["CheckSpec", CHECK_HINT]], Field(min_length=1)]] = Field(
-        default=None, description="One of these passes."
+        default=None, description="At least one of these checks passes."
     )
     all: Maybe[Annotated[list[Annotated["CheckSpec", CHECK_HINT]], Field(min_length=1)]] = Field(
-        default=None, description="All of these pass."
+        default=None, description="All of these checks pass."
     )
     approval: Maybe[Approves] = Field(
-        default=None, description="The last step, or the one named, has approved."
+        default=None, description="The last stage, or the named one, has approved."
     )
 
 
@@ -279,30 +285,34 @@ class WhenSpec(NativeModel):
 
     expr: Maybe[Expression] = Field(
         default=None,
-        description="An expression (CEL) that is true. A text in the place of the mapping is one.",
+        description="An expression (CEL) that is true. A plain text instead of the mapping is an "
+        "expression.",
         examples=["steps.triage.result.kind == 'bug'"],
     )
     missing: Maybe[Literal[False, "error"]] = Field(
         default=None,
-        description="With expr, when it asks for something that is not there: `false`, or an "
-        "error (default).",
+        description="With expr, when a field is missing: `false`, or an error (default).",
     )
     value: Maybe[Line] = Field(
         default=None,
-        description="What is compared: a reference without braces.",
+        description="The value to compare: a reference without braces.",
         examples=["input.target", "steps.triage.result.kind"],
     )
-    equals: JsonValue = Field(default=None, description="With value: it is this, as text.")
-    not_equals: JsonValue = Field(default=None, description="With value: it is not this.")
-    below: Number = Field(default=None, description="With value: a smaller number.")
-    above: Number = Field(default=None, description="With value: a greater number.")
-    at_most: Number = Field(default=None, description="With value: this number or a smaller one.")
-    at_least: Number = Field(default=None, description="With value: this number or a greater one.")
+    equals: JsonValue = Field(
+        default=None, description="With value: it equals this, compared as text."
+    )
+    not_equals: JsonValue = Field(
+        default=None, description="With value: it differs from this, compared as text."
+    )
+    below: Number = Field(default=None, description="With value: it is less than this number.")
+    above: Number = Field(default=None, description="With value: it is greater than this number.")
+    at_most: Number = Field(default=None, description="With value: it is at most this number.")
+    at_least: Number = Field(default=None, description="With value: it is at least this number.")
     any: Maybe[Annotated[list["When"], Field(min_length=1)]] = Field(
-        default=None, description="One of these holds; looked at in order."
+        default=None, description="At least one of these conditions is true; evaluated in order."
     )
     all: Maybe[Annotated[list["When"], Field(min_length=1)]] = Field(
-        default=None, description="All of these hold; looked at in order."
+        default=None, description="All of these conditions are true; evaluated in order."
     )
 
 
@@ -329,21 +339,21 @@ OPERATORS: dict[str, Operator] = {
 }
 
 NameAgent: TypeAlias = Callable[[str | None], str]
-"""Says under which name the plan has the agent that is meant."""
+"""The name that an agent has in the plan."""
 
 
 def template(text: str) -> Template:
-    """A text with its places to fill."""
+    """A text with references."""
     return parse(text)[0]
 
 
 def templates(texts: dict[str, str] | None) -> dict[str, Template]:
-    """Variables of a script."""
+    """Environment variables of a script."""
     return {name: template(text) for name, text in (texts or {}).items()}
 
 
 def lower_check(spec: CheckSpec, agent: NameAgent) -> Check:
-    """The check that is meant; that exactly one is given has been made sure of before."""
+    """The check that a definition specifies; an earlier rule ensures that it is exactly one."""
     if spec.any is not None:
         return AnyOf(parts=tuple(lower_check(part, agent) for part in spec.any))
     if spec.all is not None:
@@ -393,7 +403,7 @@ def _program_check(spec: CheckSpec) -> Check | None:
 
 
 def _cycle_check(spec: CheckSpec) -> Check | None:
-    """What a turn, its tools and its price are looked at for."""
+    """Checks on a turn, its tool calls and its cost."""
     if spec.tool is not None:
         one = spec.tool
         return ToolResultCheck(tool=one.name, exit_code=one.exit_code, contains=one.contains)
@@ -437,7 +447,7 @@ def _person(spec: PersonSpec) -> PersonCheck:
 
 
 def lower_condition(spec: WhenSpec) -> Condition:
-    """The condition that is meant; that exactly one is given has been made sure of before."""
+    """The condition that a definition specifies; an earlier rule ensures that it is exactly one."""
     if spec.any is not None:
         return SomeOf(parts=tuple(lower_condition(part) for part in spec.any))
     if spec.all is not None:

@@ -67,7 +67,9 @@ def _local_schema(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 def _schema_problem(schema: dict[str, JsonValue]) -> str | None:
-    """Why a schema is none. The library is loaded only for definitions that have one."""
+    """Why a value is not a valid JSON Schema. The library is loaded only for definitions
+    with one.
+    """
     checker = import_module("jsonschema").Draft202012Validator
     found = next(checker(checker.META_SCHEMA).iter_errors(schema), None)
     if found is None:
@@ -94,32 +96,32 @@ JsonSchema: TypeAlias = Annotated[dict[str, JsonValue], AfterValidator(_local_sc
 
 
 class AgentSpec(NativeModel):
-    """An agent by name: what stands behind it, what it is told, what it may do."""
+    """An agent by name: its backend, its instructions, its permissions."""
 
     use: Maybe[SpecLine] = Field(
         default=None,
-        description="Spec of the agent; when left out, `--agent` names it at the start.",
+        description="Spec of the agent; if omitted, `--agent` chooses it when the run starts.",
         examples=["claude", "command:./agent.sh"],
     )
     role: Maybe[Line] = Field(
         default=None,
         description="A role (`loopwright roles` lists them): its instructions, its access and, "
-        "where nothing is said here, its model and its turns.",
+        "unless they are set in this definition, its model and its number of turns.",
         examples=["reviewer"],
     )
     access: Maybe[Access] = Field(
         default=None,
-        description="How far it reaches, whatever else it is given: `full`, `readonly-shell` "
-        "(reading, and a few commands that only read), `readonly`, or `minimal` (no files). A "
-        "level that it cannot be held to here is refused at the start.",
+        description="Its access, whatever else it is given: `full`, `readonly-shell` (reading, and "
+        "a few commands that only read), `readonly`, or `minimal` (no files). If this machine "
+        "cannot enforce the level, the run is refused when it starts.",
     )
     sandbox: Maybe[ConfinedLevel] = Field(
         default=None,
-        description="Confine its program at least so far: `guard`, `workspace`, `readonly` or "
+        description="Minimum sandbox level of its program: `guard`, `workspace`, `readonly` or "
         "`none`. The strictest of this, the level of the run and its access applies.",
     )
-    system: Prose = Field(default="", description="Standing instructions.")
-    model: Maybe[Line] = Field(default=None, description="Model, as the agent names it.")
+    system: Prose = Field(default="", description="Instructions for every call.")
+    model: Maybe[Line] = Field(default=None, description="Model, by the name that the agent uses.")
     tools: Maybe[list[Line]] = Field(default=None, description="The only tools it may use.")
     deny_tools: list[Line] = Field(default=[], description="Tools it may not use.")
     loops: list[LoopRight] = Field(
@@ -130,43 +132,48 @@ class AgentSpec(NativeModel):
     )
     permission: Maybe[Line] = Field(default=None, description="Permission mode of the agent.")
     max_turns: Maybe[Annotated[int, Field(ge=1, le=10_000)]] = Field(
-        default=None, description="Most turns in one call."
+        default=None, description="Maximum number of turns in one call."
     )
-    max_usd: Maybe[Usd] = Field(default=None, description="Most money that one call may cost.")
+    max_usd: Maybe[Usd] = Field(default=None, description="Maximum cost of one call in USD.")
     temperature: Maybe[Annotated[float, Field(ge=0, le=2)]] = Field(
         default=None, description="Temperature of the model."
     )
     env: dict[EnvName, str] = Field(default={}, description="Further environment variables.")
     pass_env: list[EnvName] = Field(
         default=[],
-        description="Names of variables that are handed on from the surroundings; values are "
-        "never recorded.",
+        description="Names of environment variables that are passed to it; values are never "
+        "recorded.",
         examples=[["ANTHROPIC_API_KEY"]],
     )
     idle: Maybe[Duration] = Field(default=None, description="Longest silence in one call.")
     wall: Maybe[Duration] = Field(default=None, description="Longest time of one call.")
     approvals: dict[Line, ApprovalRule] = Field(
         default={},
-        description="Of a chat model, by tool, whether a person is asked before a call: `never` "
-        "(default), `always`, or `protected_paths` for calls that touch one. The short name of a "
-        "tool matches its long one too.",
+        description="For a chat model, by tool, whether a person must approve a call: `never` "
+        "(default), `always`, or `protected_paths` for calls that use a protected path. The short "
+        "name of a tool also matches the full one.",
         examples=[{"shell.exec": "always"}],
     )
     options: dict[str, JsonValue] = Field(
-        default={}, description="Handed on as it is, to programs in LOOPWRIGHT_OPTIONS."
+        default={}, description="Passed on unchanged; programs receive it in LOOPWRIGHT_OPTIONS."
     )
 
 
 class CoordinatorSpec(NativeModel):
-    """An agent that hears what happens in a run, may pass messages on and tell people about it."""
+    """An agent that receives the messages of a run, can forward them and report progress to
+    people.
+    """
 
     agent: Maybe[SpecLine] = Field(default=None, description="Name of an agent, or its spec.")
     prompt: Prose = Field(default="", description="Its prompt.")
-    narrates: bool = Field(default=True, description="It tells people what happens.")
+    narrates: bool = Field(
+        default=True,
+        description="The coordinator can write messages about the progress for people.",
+    )
 
 
 class WorkspaceSpec(NativeModel):
-    """How the workspace of a run is recorded and kept apart."""
+    """Snapshots and the worktree of a run."""
 
     snapshots: Maybe[bool] = Field(
         default=None,
@@ -180,60 +187,61 @@ class WorkspaceSpec(NativeModel):
 
 
 class InputSpec(NativeModel):
-    """A value that whoever starts the run gives by name."""
+    """A value given by name when the run is started."""
 
-    description: Prose = Field(default="", description="What it is for.")
+    description: Prose = Field(default="", description="Description for people.")
     required: Maybe[bool] = Field(default=None, description="True unless there is a default.")
-    default: JsonValue = Field(default=None, description="The value when none is given.")
+    default: JsonValue = Field(default=None, description="Value used if none is given.")
 
 
 # -- limits and tries ------------------------------------------------------------------------------
 
 
 class BudgetSpec(NativeModel):
-    """What may be used: money, tokens, time, and how long an agent may be silent."""
+    """Limits: money, tokens, time, and the longest silence of an agent."""
 
-    usd: Maybe[Usd] = Field(default=None, description="Money.", examples=[5])
+    usd: Maybe[Usd] = Field(default=None, description="Money in USD.", examples=[5])
     tokens: Maybe[Tokens] = Field(default=None, description="Tokens, in and out.")
     time: Maybe[Duration] = Field(default=None, description="Time from start to end.")
     idle: Maybe[Duration] = Field(default=None, description="Longest silence of an agent.")
 
 
 class LoopLimitsSpec(BudgetSpec):
-    """What a loop may use."""
+    """Limits of a loop."""
 
-    pass_time: Maybe[Duration] = Field(default=None, description="Longest time of one pass.")
+    pass_time: Maybe[Duration] = Field(default=None, description="Longest time of one iteration.")
     identical: Maybe[Annotated[int, Field(ge=2, le=1000)]] = Field(
-        default=None, description="So many equal results in a row, and the loop has stalled."
+        default=None, description="The loop has stalled after this many equal results in a row."
     )
     until: Maybe[PointInTime] = Field(
         default=None,
-        description="The point in time at which the loop is over.",
+        description="The point in time at which the loop ends.",
         examples=["2027-01-31T18:00:00Z"],
     )
     no_progress: NotYet = None
 
 
 class RetrySpec(NativeModel):
-    """How often a failed call is made; tries are counted apart from passes."""
+    """How often a failed call is attempted; attempts are counted separately from iterations."""
 
     attempts: Annotated[int, Field(ge=1, le=100)] = Field(
-        default=3, description="All tries, the first one included."
+        default=3, description="Maximum number of attempts, including the first."
     )
     delay: Maybe[Duration] = Field(
-        default=None, description="Wait before the second try, doubled each time. Default 1s."
+        default=None,
+        description="Wait before the second attempt; doubled for each further one. Default 1s.",
     )
     max_delay: Maybe[Duration] = Field(default=None, description="Longest wait. Default 1m.")
     on: Maybe[Annotated[list[RetryKind], Field(min_length=1)]] = Field(
         default=None,
-        description="Failures to try again; `any` is whatever went wrong. "
-        "Default rate_limited and overloaded.",
+        description="Failures to retry; `any` means all failures. Default rate_limited and "
+        "overloaded.",
     )
     if_says: list[Line] = Field(
-        default=[], description="Words in a failure that make another try worth it."
+        default=[], description="Retry failures whose message contains one of these texts."
     )
     unless_says: list[Line] = Field(
-        default=[], description="Words in a failure that make any other try vain."
+        default=[], description="Never retry failures whose message contains one of these texts."
     )
 
 
@@ -260,19 +268,20 @@ _REJECT = "What a rejection means: the step has failed, or the whole run is canc
 class GateSpec(NativeModel):
     """A question to a person."""
 
-    message: Prose = Field(default="", description="What the person is asked.")
-    answers: Maybe[Answers] = Field(default=None, description="What the person may answer.")
+    message: Prose = Field(default="", description="The question to the person.")
+    answers: Maybe[Answers] = Field(default=None, description="The possible decisions.")
 
 
 class LoopGateSpec(GateSpec):
-    """A question to a person after a pass."""
+    """A question to a person after an iteration."""
 
     first_always: bool = Field(
-        default=False, description="Asked after the first pass even when its check passed."
+        default=False,
+        description="Open the gate after the first iteration even if its check passed.",
     )
     approve_continues: bool = Field(
         default=False,
-        description="An approval of a pass whose check did not pass asks for another pass.",
+        description="Approving an iteration whose check did not pass starts another iteration.",
     )
     grants: bool = Field(
         default=False, description="`continue` after the last iteration raises the limit by one."
@@ -280,29 +289,30 @@ class LoopGateSpec(GateSpec):
     reject: Reject = Field(default="fail", description=_REJECT)
     after: Annotated[int, Field(ge=0, le=1000)] = Field(
         default=0,
-        description="Asked only after so many passes in a row that did not end the loop, and not "
-        "about the last one there may be.",
+        description="Open the gate only after this many iterations in a row that did not end the "
+        "loop, and not after the last allowed one.",
     )
 
 
 class ReworkSpec(NativeModel):
-    """An agent that works on what a person has rejected; then the person is asked again."""
+    """An agent that changes what a person has rejected; then the gate opens again."""
 
     agent: Maybe[SpecLine] = Field(default=None, description="Name of an agent, or its spec.")
     prompt: Prose = Field(
-        default="", description="Its prompt; {{rejection}} is what the person wrote."
+        default="", description="Its prompt; {{rejection}} is the text of the rejection."
     )
     attempts: Annotated[int, Field(ge=1, le=100)] = Field(
-        default=3, description="The rejection with this number ends it."
+        default=3, description="After this many rejections, the step fails."
     )
 
 
 class GateStepSpec(GateSpec):
-    """A step that stops until a person has decided."""
+    """A step that waits until a person has decided."""
 
-    capture: bool = Field(default=False, description="What the person writes is the output.")
+    capture: bool = Field(default=False, description="The text of the person becomes the output.")
     on_reject: Maybe[ReworkSpec] = Field(
-        default=None, description="Let an agent work on it and ask again."
+        default=None,
+        description="After a rejection, an agent changes the result and the gate opens again.",
     )
     reject: Reject = Field(default="fail", description=_REJECT)
 

@@ -72,7 +72,9 @@ _SIGNS = ("agent", "agents", "budget", "goal", "repeat")
 
 
 def recognise(value: object) -> int:
-    """From 0 (not mine) to 100; native takes what no other dialect claims."""
+    """Confidence from 0 (another format) to 100; native accepts what no other dialect
+    recognises.
+    """
     if not isinstance(value, dict):
         return 0
     if "converted_from" in value:
@@ -92,16 +94,16 @@ MemoryKind: TypeAlias = Literal[
 
 
 class GivenSpec(NativeModel):
-    """What steps are told that are a workflow of their own."""
+    """The message and inputs of steps that are a separate workflow."""
 
     message: Maybe[Prose] = Field(
-        default=None, description="What they are asked. Default: the message around them."
+        default=None, description="Their message. Default: the message of the outer workflow."
     )
     inputs: dict[InputName, str] = Field(default={}, description="Their inputs by name.")
 
 
 class CycleSpec(NativeModel):
-    """One turn of a chat model, with all the tools that it asks for."""
+    """One turn of a chat model and its tool calls."""
 
     agent: Maybe[SpecLine] = Field(default=None, description="Name of an agent, or its spec.")
     prompt: Maybe[Prose] = Field(
@@ -109,13 +111,14 @@ class CycleSpec(NativeModel):
     )
     nudge: Maybe[Prose] = Field(
         default=None,
-        description="Its message after a turn that asked for no tool and did not end the loop.",
-        examples=["Go on. If you have finished, say DONE."],
+        description="Message to the model after a turn that called no tool and did not end the "
+        "loop.",
+        examples=["Continue. If you have finished, say DONE."],
     )
     result_schema: Maybe[JsonSchema] = Field(
         default=None,
         alias="schema",
-        description="A JSON Schema of the result, which it hands in by a tool of its own.",
+        description="A JSON Schema of the result, which the model submits with a separate tool.",
     )
     one_call: bool = Field(
         default=False,
@@ -124,7 +127,7 @@ class CycleSpec(NativeModel):
 
 
 class BodySpec(NativeModel):
-    """What is done once: a call of an agent, a cycle of a chat model, a program, or steps."""
+    """What is executed once: a call of an agent, a cycle of a chat model, a program, or steps."""
 
     agent: Maybe[SpecLine] = Field(default=None, description="Name of an agent, or its spec.")
     prompt: Maybe[Prose] = Field(
@@ -137,19 +140,21 @@ class BodySpec(NativeModel):
         default=None, description="`thread`: continue the session of the previous iteration."
     )
     files: Maybe[list[WorkspacePath]] = Field(
-        default=None, description="Files of the workspace that the agent is shown."
+        default=None, description="Files of the workspace whose contents are added to the prompt."
     )
     show_needs: Maybe[bool] = Field(
         default=None,
-        description="The results of the steps that it needs are shown below the prompt.",
+        description="Add the results of the steps in `needs` below the prompt.",
     )
     on_idle: Maybe[Literal["fail", "answer"]] = Field(
         default=None,
-        description="After too much silence: the call has failed (default), or what was said is "
-        "its answer.",
+        description="What happens at the `idle` limit: the call fails (default), or the text so "
+        "far is its answer.",
     )
     on_empty: Maybe[Literal["answer", "fail"]] = Field(
-        default=None, description="Whether saying nothing at all is an answer (default)."
+        default=None,
+        description="Whether an empty answer is accepted (`answer`, the default) or "
+        "fails the call.",
     )
     cycle: Maybe[CycleSpec] = Field(
         default=None,
@@ -158,13 +163,13 @@ class BodySpec(NativeModel):
     run: Maybe[Argv] = Field(default=None, description="A program, run without a shell.")
     script: Maybe[ScriptText] = Field(
         default=None,
-        description="A script of yours, run by its interpreter; values reach it by env only.",
+        description="A script, executed by its interpreter; it receives values through `env` only.",
     )
     interpreter: Maybe[Line] = Field(
         default=None, description="With script; default bash. It is called with -c and the text."
     )
     flags: Maybe[list[str]] = Field(
-        default=None, description="With script: words before the text. Default [-c]."
+        default=None, description="With script: arguments before the text. Default [-c]."
     )
     by_stdin: Maybe[bool] = Field(
         default=None, description="With script: the interpreter reads the text from stdin."
@@ -174,31 +179,31 @@ class BodySpec(NativeModel):
     )
     env: Maybe[dict[EnvName, str]] = Field(
         default=None,
-        description="With run or script: further environment variables. For a script these texts "
-        "take references.",
+        description="With run or script: further environment variables. For a script, their values "
+        "can contain references.",
     )
     steps: Maybe[Annotated[list["StepSpec"], Field(min_length=1)]] = Field(
-        default=None, description="Steps that form a graph by what they need."
+        default=None, description="Steps, ordered by their `needs`."
     )
     on_failure: Maybe[OnFailure] = Field(
         default=None, description="With steps: what happens to the others when one fails."
     )
     parallel: Maybe[Annotated[int, Field(ge=1, le=1000)]] = Field(
-        default=None, description="With steps: most agent calls at once."
+        default=None, description="With steps: maximum number of agent calls at once."
     )
     speaker: Maybe[GraphOutput] = Field(
         default=None,
-        description="With steps: whose output is the output of all. `last` (default): of the last "
-        "that completed. `sink`: of the first that completed with words and that none needs. "
-        "`list`: a JSON list of the outputs of all, in their order.",
+        description="With steps: the step whose output is the output of all. `last` (default): the "
+        "last that completed. `sink`: the first that completed with a text and that no other step "
+        "needs. `list`: a JSON list of the outputs of all, in their order.",
     )
     returns: Maybe[str] = Field(
-        default=None, description="With steps: the id of the step whose output is that of all."
+        default=None, description="With steps: id of the step whose output is the output of all."
     )
     given: Maybe[GivenSpec] = Field(
         default=None,
-        description="With steps: they are a workflow of their own and see nothing of what is "
-        "around them but this, and the item of a list; it has failed when none of them completed.",
+        description="With steps: they are a separate workflow that can use only these values and "
+        "the item of a list; it fails if none of them completes.",
     )
 
     role: OnAgentOnly = None
@@ -215,30 +220,31 @@ class BodySpec(NativeModel):
 
 
 class ForEachSpec(NativeModel):
-    """One pass for each item of a list."""
+    """One iteration for each item of a list."""
 
-    items: Maybe[list[JsonValue]] = Field(default=None, description="The list, written out.")
+    items: Maybe[list[JsonValue]] = Field(default=None, description="The list itself.")
     source: Maybe[Line] = Field(
         default=None,
         alias="from",
-        description="Where the list is found.",
+        description="A reference to the list.",
         examples=["steps.plan.result.files", "input.files"],
     )
     expr: Maybe[Expression] = Field(
         default=None,
-        description="An expression (CEL) that gives the list.",
+        description="An expression (CEL) whose value is the list.",
         examples=["steps.list.result.services.filter(s, s.port > 0)"],
     )
     parallel: Maybe[Annotated[int, Field(ge=1, le=1000)]] = Field(
-        default=None, description="Most passes at once. Default 100."
+        default=None, description="Maximum number of iterations at once. Default 100."
     )
     max_items: Annotated[int, Field(ge=1, le=100_000)] = Field(
-        default=1_000, description="A longer list is refused."
+        default=1_000, description="Longer lists are rejected."
     )
     on_item_error: OnItemError = Field(
         default="stop",
-        description="What a failed item means. `stop`: no other is begun. `continue`: it is one "
-        "row of the results. `fail`: all others are worked on, then the loop has failed.",
+        description="What happens if an item fails. `stop`: no further item is started. "
+        "`continue`: the failure is one entry of the results. `fail`: all other items are "
+        "processed, then the loop fails.",
     )
 
 
@@ -247,7 +253,7 @@ def _word_is_kind(value: object) -> object:
 
 
 class MemorySpec(NativeModel):
-    """What a pass knows of the passes before."""
+    """What an iteration receives from the previous ones."""
 
     kind: MemoryKind
     chars: Maybe[Annotated[int, Field(ge=1, le=1_000_000)]] = Field(
@@ -258,33 +264,34 @@ class MemorySpec(NativeModel):
     total: Maybe[Annotated[int, Field(ge=0, le=1_000_000)]] = Field(
         default=None,
         description="With progress-log: length of the whole log in a prompt. The most recent "
-        "entries are shown in full, older ones are condensed. Default 8000; 0 is no limit.",
+        "entries are shown in full, older ones are condensed. Default 8000; 0 means unlimited.",
     )
     by_step: bool = Field(
         default=False,
         description="With previous-output: the output of each step of the previous iteration, and "
-        "the judge's last words.",
+        "the last answer of the judge.",
     )
     window: Maybe[Annotated[int, Field(ge=1, le=1_000_000_000)]] = Field(
         default=None,
-        description="With history: the tokens that the model can read. Default 128000.",
+        description="With history: size of the model's context window in tokens. Default 128000.",
     )
     at: Maybe[Annotated[float, Field(gt=0, le=1)]] = Field(
         default=None,
-        description="With history: the part of the window that may be full before the "
-        "conversation is made shorter. Default 0.8.",
+        description="With history: fraction of the window at which the conversation is shortened. "
+        "Default 0.8.",
     )
     strategy: Maybe[Literal["rolling-window", "periodic-summary"]] = Field(
         default=None,
-        description="With history: old turns go (default), or a summary takes their place.",
+        description="With history: remove old turns (default), or replace them by a summary.",
     )
     summaries: Maybe[Annotated[int, Field(ge=0, le=1000)]] = Field(
         default=None,
-        description="With periodic-summary: the most summaries; then old turns go. Default 3.",
+        description="With periodic-summary: maximum number of summaries; after that, old turns are "
+        "removed. Default 3.",
     )
     trim: Maybe[bool] = Field(
         default=None,
-        description="With history: cut long results to their heads before old turns go. Default "
+        description="With history: shorten long results before old turns are removed. Default "
         "true.",
     )
 
@@ -300,87 +307,98 @@ class RepeatSpec(BodySpec):
     """A loop: repeat a body until a check, a limit or a person ends it."""
 
     max: Maybe[Annotated[Count, COUNT_HINT]] = Field(
-        default=None, description="The most passes.", examples=[10]
+        default=None, description="Maximum number of iterations.", examples=[10]
     )
     until: Maybe[Annotated[CheckSpec, CHECK_HINT]] = Field(
-        default=None, description="The check that ends it."
+        default=None, description="The check that ends the loop."
     )
-    for_each: Maybe[ForEachSpec] = Field(default=None, description="Instead of max and until.")
+    for_each: Maybe[ForEachSpec] = Field(
+        default=None, description="Iterate over a list, instead of max and until."
+    )
     memory: Maybe[Memory] = Field(default=None, description="Default none; for a cycle, history.")
     at_cap: Maybe[AtCap] = Field(
         default=None,
-        description="What it means that all iterations are used. Default: exhaust with an until "
-        "or a gate, complete without.",
+        description="Result of the loop when all iterations are used. Default: exhaust with an "
+        "until or a gate, complete without.",
     )
     output: OutputMode = Field(
         default="last",
-        description="What the loop gives back. `list`, with for_each: the output of each item, as "
-        "a JSON array in its order.",
+        description="The output of the loop. `list`, with for_each: the output of each item, as a "
+        "JSON array in its order.",
     )
-    delay: Maybe[Duration] = Field(default=None, description="Wait between passes.")
+    delay: Maybe[Duration] = Field(default=None, description="Time to wait between iterations.")
     gate: Maybe[Gate] = Field(
-        default=None, description="Ask a person after each iteration that did not end the loop."
+        default=None, description="Open a gate after each iteration that did not end the loop."
     )
     limits: Maybe[Annotated[LoopLimitsSpec, AMOUNT_HINT]] = Field(
         default=None, description="What the loop may use."
     )
     broken_after: Annotated[int, Field(ge=0, le=1000)] = Field(
         default=3,
-        description="So many iterations in a row whose check could not run end the loop; "
-        "0 is never.",
+        description="The loop ends after this many iterations in a row whose check could not run; "
+        "0 means never.",
     )
-    check_first: bool = Field(default=False, description="Ask the check before the first pass.")
+    check_first: bool = Field(
+        default=False, description="Run the check before the first iteration."
+    )
     criteria: bool = Field(
         default=True,
-        description="Whether the prompt of each iteration says when the work is done, and which "
-        "checks failed after the iteration before, with the end of their output.",
+        description="Whether the prompt of each iteration includes the completion criteria and the "
+        "failed checks of the previous iteration, with the end of their output.",
     )
     checks: CheckOrder = Field(
         default="all",
-        description="`all`: the checks of an `all` are run even after one has failed, so that the "
-        "agent sees every failure at once; a judge or a person is still asked only when all checks "
+        description="`all`: all checks of an `all` run even after one has failed, so that the "
+        "agent sees every failure at once; a judge or a gate still starts only if all checks "
         "before it passed. `until_decided`: the first failure ends the checks of the iteration.",
     )
     on_deadline: OnDeadline = Field(
         default="stop",
-        description="When its time is up: what is under way is stopped (default), the steps under "
-        "way are finished (`after_step`), or the pass is (`after_pass`).",
+        description="What happens at the time limit: running calls are stopped (`stop`, the "
+        "default), "
+        "running steps finish first (`after_step`), or the iteration does (`after_pass`).",
     )
 
 
 class StepSpec(BodySpec):
     """One step of a graph."""
 
-    id: Id = Field(description="Its name.")
-    needs: list[str] = Field(default=[], description="Steps that end before it starts.")
-    join: Join = Field(default="all_success", description="How those must have ended.")
-    repeat: Maybe[Annotated[RepeatSpec, LOOP_HINT]] = Field(
-        default=None, description="Do it in a loop."
+    id: Id = Field(description="Id of the step.")
+    needs: list[str] = Field(default=[], description="Steps that must end before it starts.")
+    join: Join = Field(
+        default="all_success", description="How the steps in `needs` must have ended."
     )
-    gate: Maybe[GateStep] = Field(default=None, description="Stop until a person has decided.")
-    wait: Maybe[Duration] = Field(default=None, description="Do nothing for a while.")
-    stop: Maybe[Prose] = Field(default=None, description="End the run, for this reason.")
-    retry: Maybe[RetrySpec] = Field(default=None, description="Tries of a call.")
+    repeat: Maybe[Annotated[RepeatSpec, LOOP_HINT]] = Field(
+        default=None, description="Repeat it in a loop."
+    )
+    gate: Maybe[GateStep] = Field(default=None, description="Wait until a person has decided.")
+    wait: Maybe[Duration] = Field(default=None, description="Time to wait.")
+    stop: Maybe[Prose] = Field(default=None, description="End the run with this reason.")
+    retry: Maybe[RetrySpec] = Field(default=None, description="Retries of a call.")
     limits: Maybe[Annotated[BudgetSpec, AMOUNT_HINT]] = Field(
         default=None, description="What the step may use."
     )
-    on_error: OnError = Field(default="fail", description="`continue`: a failure does not count.")
+    on_error: OnError = Field(
+        default="fail", description="`continue`: a failure of the step does not fail the run."
+    )
     needs_artifact: bool = Field(
         default=False,
-        description="Whether it must leave an artifact; else a person is asked before anything "
-        "else begins.",
+        description="Whether the step must create an artifact; if it does not, a gate opens before "
+        "anything else starts.",
     )
     needs_output: bool = Field(
-        default=False, description="Whether it fails when its agent answers with no text."
+        default=False, description="Whether the step fails if its agent answers with no text."
     )
     on_blocked: Literal["go_on", "ask"] = Field(
         default="go_on",
-        description="`ask`: where an agent begins with STATUS: BLOCKED, a person is asked before "
-        "anything else begins.",
+        description="`ask`: if the answer of the agent begins with STATUS: BLOCKED, a gate opens "
+        "before anything else starts.",
     )
-    when: Maybe[When] = Field(default=None, description="The step is skipped unless this holds.")
+    when: Maybe[When] = Field(
+        default=None, description="The step is skipped unless this condition is true."
+    )
     when_error: Literal["fail", "skip"] = Field(
-        default="fail", description="What it means that `when` has no value."
+        default="fail", description="What happens if `when` cannot be evaluated."
     )
 
 
@@ -405,18 +423,18 @@ class NativeDefinition(BodySpec):
         Field(ge=1, le=VERSION),
         BeforeValidator(_version, json_schema_input_type=Literal[1]),
     ] = Field(default=VERSION, description="Version of this language.")
-    name: Line = Field(description="What it is called.")
-    description: Prose = Field(default="", description="What it is for.")
+    name: Line = Field(description="Name of the definition.")
+    description: Prose = Field(default="", description="Description for people.")
     goal: Prose = Field(
         default="",
-        description="What is to be reached; a message given at the start takes its place.",
+        description="The goal; a message given when the run starts replaces it.",
     )
     agents: Annotated[dict[AgentName, Annotated[AgentSpec, AGENT_HINT]], AGENTS_HINT] = Field(
         default={}, description="Agents by name."
     )
     inputs: dict[InputName, InputSpec] = Field(default={}, description="Inputs by name.")
     repeat: Maybe[Annotated[RepeatSpec, LOOP_HINT]] = Field(
-        default=None, description="Do it in a loop."
+        default=None, description="Repeat it in a loop."
     )
     budget: Maybe[Annotated[BudgetSpec, AMOUNT_HINT]] = Field(
         default=None, description="What the run may use."
@@ -429,26 +447,26 @@ class NativeDefinition(BodySpec):
     )
     missing: Literal["empty", "fail"] = Field(
         default="empty",
-        description="What it means that a text speaks of a field or a setting that is not there.",
+        description="What happens if a text refers to a field or a setting that does not exist.",
     )
     pass_env: list[EnvName] = Field(
         default=[],
-        description="Names of environment variables that every agent and every command of the run "
-        "is given; `--env` adds to them. Values are never recorded.",
+        description="Names of environment variables that are passed to every agent and every "
+        "command of the run; `--env` adds to them. Values are never recorded.",
         examples=[["DATABASE_URL"]],
     )
     exclusive: Maybe[Literal["workspace"]] = Field(
         default=None,
-        description="`workspace`: at most one run is open in a folder; a second one is refused.",
+        description="`workspace`: only one run can be open in a folder; a second one is refused.",
     )
     sandbox: Maybe[ConfinedLevel] = Field(
         default=None,
-        description="Confine all programs of the run at least so far: `guard`, `workspace`, "
-        "`readonly` or `none`. A definition cannot choose `off`: only the person who starts a "
-        "run can.",
+        description="Minimum sandbox level of all programs of the run: `guard`, `workspace`, "
+        "`readonly` or `none`. A definition cannot choose `off`: only the person who starts a run "
+        "can.",
     )
     workspace: Maybe[WorkspaceSpec] = Field(
-        default=None, description="Snapshots of the workspace, and a worktree of its own."
+        default=None, description="Snapshots of the workspace, and a separate worktree."
     )
     protect: WorkspacePaths = Field(
         default=[],
@@ -457,15 +475,15 @@ class NativeDefinition(BodySpec):
         examples=[["tests/**"]],
     )
     coordinator: Maybe[CoordinatorSpec] = Field(
-        default=None, description="An agent that hears what happens in the run."
+        default=None, description="An agent that receives messages about the progress of the run."
     )
     settings: dict[InputName, str] = Field(
         default={}, description="Named values for {{setting.NAME}}."
     )
     converted_from: Maybe[Id] = Field(
         default=None,
-        description="Written by `convert`: the dialect it comes from. Names are kept as that "
-        "dialect allows them, and runs are listed under it.",
+        description="Written by `convert`: the original dialect. Names are kept in the form that "
+        "the dialect allows, and runs are listed under it.",
     )
 
 
@@ -486,7 +504,7 @@ _EXAMPLE: Node = {
 
 
 def json_schema() -> Node:
-    """Draft 7, which every editor knows."""
+    """Draft 7, which every editor supports."""
     made = cast("Node", NativeDefinition.model_json_schema(ref_template="#/definitions/{model}"))
     definitions = made.pop("$defs", {})
     tidy = cast("Node", _tidied(made))
@@ -500,7 +518,7 @@ def json_schema() -> Node:
 
 
 def _tidied(value: SchemaValue) -> SchemaValue:
-    """Without the words that are known and refused, and without titles that say nothing."""
+    """Without reserved keys, and without titles that add no information."""
     if isinstance(value, list):
         return [_tidied(one) for one in value]
     if not isinstance(value, dict):
@@ -510,7 +528,7 @@ def _tidied(value: SchemaValue) -> SchemaValue:
     if not is_properties:
         kept = {key: one for key, one in kept.items() if (key, one) != ("default", None)}
         kept.pop("title", None)
-        if "$ref" in kept and len(kept) > 1:  # draft 7 reads nothing that stands beside a $ref
+        if "$ref" in kept and len(kept) > 1:  # draft 7 ignores every key beside a $ref
             kept["allOf"] = [{"$ref": kept.pop("$ref")}]
     return {key: _tidied(one) for key, one in kept.items()}
 

@@ -333,7 +333,7 @@ FAMILY = RouteFamily(
             path=f"{BASE}/me",
             handle=me,
             need="viewer",
-            say="Whoever asks",
+            say="The authenticated user",
             answer=Me,
         ),
         Route(

@@ -264,7 +264,7 @@ class ShellReader(Quotes):
         """All that happened in a group happened in the pipeline around it."""
         frame.compound = True
         if not frame.groups:
-            raise Unreadable(self.at, "a word that ends a group stands outside of one")
+            raise Unreadable(self.at, "a word that ends a group is outside of a group")
         group = frame.groups.pop()
         self.loops.pop()
         self.guards.close()

@@ -61,7 +61,7 @@ def place_before(service: Service, run: str, checkpoint: str | None) -> str:
         raise NotFound(f"{run} has no checkpoint {checkpoint[:80]!a}", code="unknown-place")
     if int(number[:9]) == 0:
         raise Conflict(
-            "nothing stands before the first cycle", code="not-finished", hint="start a new run"
+            "there is no cycle before the first one", code="not-finished", hint="start a new run"
         )
     return f"{around}.{int(number[:9]) - 1}"
 
