@@ -22,24 +22,24 @@ PLAIN_READ_COMMANDS = (
     *("grep", "cat", "head", "tail", "wc", "ls", "uniq", "diff"),
     *("cut", "nl", "stat"),
 )
-"""Programs of `readonly-shell` that are not made to write or to start other programs."""
+"""Programs of `readonly-shell` that are not meant to write or to start other programs."""
 
 READ_COMMANDS = (*PLAIN_READ_COMMANDS, "find", "sort")
 """All programs of `readonly-shell`. Some options of the last two write or start programs, so they
-are there where arguments are checked one by one.
+are available only where arguments are checked one by one.
 """
 
 TOOLKITS = (
     *("files", "shell", "web", "servers", "memory"),
     *("artifacts", "todos", "sprints", "projects", "skills"),
 )
-"""What the filter of a role speaks of."""
+"""The tools that the filter of a role names."""
 
 DENIED_TOOLKITS = "denied_toolkits"
-"""Where an agent's options name the toolkits that its role takes away."""
+"""The agent option that lists the toolkits that its role removes."""
 
 NETWORK = "network"
-"""Where an agent's options say whether what it starts has a network: `none` or `full`."""
+"""The agent option that says whether the processes it starts have a network: `none` or `full`."""
 
 _TRACKERS = {
     "artifact": "artifacts",
@@ -50,7 +50,7 @@ _TRACKERS = {
     "memory": "memory",
 }
 _FULL_ONLY = ("artifact.delete", "todo.complete", "todo.delete")
-"""Tools that end things for everybody."""
+"""Tools that delete or complete items for everybody."""
 
 Commands: TypeAlias = Literal["none", "reading", "all"]
 
@@ -74,7 +74,7 @@ _REACHES: dict[Access, Reach] = {
 
 
 def reach_of(agent: Agent) -> Reach:
-    """How far an agent reaches; one without a level is not held by any."""
+    """The access level of an agent; an agent without a level is not restricted by one."""
     level = _REACHES[agent.access or "full"]
     taken = denied_toolkits(agent)
     files = "files" not in taken and agent.sandbox != "none"
@@ -89,7 +89,7 @@ def reach_of(agent: Agent) -> Reach:
 
 
 def denied_toolkits(agent: Agent) -> frozenset[str]:
-    """The toolkits that a role has taken away."""
+    """The toolkits that a role removes."""
     named = agent.options.get(DENIED_TOOLKITS)
     return (
         frozenset(one for one in named if isinstance(one, str))
@@ -99,12 +99,12 @@ def denied_toolkits(agent: Agent) -> frozenset[str]:
 
 
 def is_offline(agent: Agent) -> bool:
-    """Whether what an agent starts has no network at all."""
+    """Whether the processes that an agent starts have no network at all."""
     return agent.options.get(NETWORK) == "none"
 
 
 def network_problem(agent: Agent) -> str | None:
-    """Why what an agent says about the network means nothing."""
+    """Why an agent's network option is invalid."""
     said = agent.options.get(NETWORK, "full")
     if said in ("none", "full"):
         return None
@@ -112,7 +112,7 @@ def network_problem(agent: Agent) -> str | None:
 
 
 def is_tracker(tool: str) -> bool:
-    """Whether a tool is one of the trackers, which every level has."""
+    """Whether a tool belongs to the trackers, which every level has."""
     return tool.partition(".")[0] in _TRACKERS
 
 
@@ -127,7 +127,7 @@ def has_tracker(agent: Agent, tool: str) -> bool:
 
 
 def narrower(one: Access | None, other: Access | None) -> Access | None:
-    """The narrower of two levels; none at all is no level."""
+    """The more restrictive of two levels; None means no level."""
     if one is None or other is None:
         return one or other
     return min(one, other, key=LEVELS.index)
@@ -144,12 +144,12 @@ NATIVE_TOOLS = (
     "fs.mkdir",
     "shell.exec",
 )
-"""The built-in tools for files and programs, for dialects that look at names only."""
+"""The built-in tools for files and programs, for dialects that only check names."""
 
 
 def is_rule_for(name: str, tool: str) -> bool:
-    """Whether a rule under this name is about a tool. A name is a tool's own, or the last parts of
-    it, or a longer one that ends with it; `SERVER.*` is every tool of a server, `*` every tool.
+    """Whether a rule under this name applies to a tool. A name is a tool's own, or its last parts,
+    or a longer one that ends with it; `SERVER.*` is every tool of a server, `*` every tool.
     """
     if is_open(name):
         return tool.startswith(name.removesuffix(ANY))
@@ -157,13 +157,13 @@ def is_rule_for(name: str, tool: str) -> bool:
 
 
 def is_open(name: str) -> bool:
-    """Whether a name stands for tools that nobody has listed."""
+    """Whether a name may match tools that are not listed."""
     return name == ANY or name.endswith(f".{ANY}")
 
 
 class ToolFamily(NamedTuple):
-    """Tools that do the same: ours, those of each coding CLI, and the kinds that an agent of the
-    Agent Client Protocol asks about.
+    """Equivalent tools: ours, those of each coding CLI, and the kinds in permission requests of the
+    Agent Client Protocol.
     """
 
     name: str
@@ -175,7 +175,7 @@ class ToolFamily(NamedTuple):
     also: tuple[str, ...] = ()
 
     def names(self, kind: str) -> tuple[str, ...]:
-        """The names that an agent of this kind knows; empty where it has no such tool."""
+        """The names of this tool for an agent of this kind; empty if it has no such tool."""
         return self.ours if kind == "model" else getattr(self, kind, ())
 
 
@@ -207,7 +207,7 @@ FAMILIES = (
         also=("multiedit", "edit_file", "str_replace", "patch", "apply_patch"),
     ),
     ToolFamily(
-        "write",  # whoever may not write a file may not change one either
+        "write",  # an agent that may not write files may not edit them either
         ours=("fs.write", "fs.edit", "fs.mkdir"),
         claude=("Write", "Edit", "NotebookEdit"),
         opencode=("edit",),
@@ -271,23 +271,23 @@ def _names_of(family: ToolFamily) -> Iterable[str]:
         yield from names
 
 
-# A name that is in two families belongs to the first of them.
+# A name in two families belongs to the first of them.
 _FAMILY_OF: Mapping[str, ToolFamily] = {
     name.lower(): family for family in reversed(FAMILIES) for name in _names_of(family)
 } | {family.name: family for family in FAMILIES}
 
 
 def family_of(name: str) -> ToolFamily | None:
-    """What a tool is in any of the systems; None for a tool that only one of them has. A name may
-    have a pattern behind it (`Bash(npm test)`).
+    """The family of a tool of any of the systems; None for a tool that only one of them has. A name
+    may be followed by a pattern (`Bash(npm test)`).
     """
     return _FAMILY_OF.get(name.partition("(")[0].lower())
 
 
 def names_for(kind: str, names: Iterable[str], *, denies: bool = False) -> tuple[str, ...]:
-    """Names of tools as an agent of this kind knows them. A name that is its own, or that has no
-    counterpart there, stays as it is. Of a tool that is denied a pattern would leave the rest, so
-    one that was written for another system denies all of it.
+    """Tool names translated for an agent of this kind. A name of its own, or one without a
+    counterpart, is unchanged. If a tool is denied with a pattern, the rest of the tool would stay
+    allowed, so a pattern that was written for another system denies all of it.
     """
     found: dict[str, None] = {}
     for name in names:
@@ -309,7 +309,7 @@ Kind: TypeAlias = Literal["tool", "command", "edit", "read", "fetch"]
 
 
 class ToolTarget(NamedTuple):
-    """The kind of a tool call and what it was about; the latter is empty when nothing says so."""
+    """The kind of a tool call and its subject, which is empty if the call does not name one."""
 
     kind: Kind
     target: str
@@ -356,7 +356,7 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     "fetch": ("url", "uri", "urls", "href", "host", "query", "prompt", "input"),
     "tool": (),
 }
-_ANY = (  # where the fields of the kind say nothing
+_ANY = (  # if the fields of the kind have no value
     *("filepath", "path", "absolutepath", "notebookpath", "dirpath"),
     *("pattern", "query", "prompt", "description", "name", "command", "cmd", "script"),
 )
@@ -371,7 +371,7 @@ MOST_PATCH_CHARS = 200_000
 
 
 def tool_target(name: str, arguments: JsonValue) -> ToolTarget:
-    """What a tool call was, by the tool's name and its arguments."""
+    """The kind and subject of a tool call, from the tool's name and arguments."""
     kind = tool_kind(name)
     return ToolTarget(kind, target_of(kind, arguments))
 
@@ -389,7 +389,7 @@ def target_of(kind: str, arguments: JsonValue) -> str:
 
 
 def tool_kind(name: str) -> Kind:
-    """The kind of a tool by its name; a tool that the table does not know is just a tool."""
+    """The kind of a tool by its name; a tool that the table does not contain is just a tool."""
     words = [word for word in re.split(r"__+|[.:/]", name) if word]
     for candidate in (name, words[-1] if words else ""):
         kind = _KIND_OF.get(_SEPARATORS.sub("", candidate.lower()))
@@ -436,7 +436,7 @@ def _fetched(value: JsonValue) -> str:
 
 
 def _paths(value: JsonValue) -> str:
-    """One path, or the first of several: as a list, as objects with a path, or in a patch."""
+    """One path, or the first of several: in a list, in objects with a path, or in a patch."""
     if isinstance(value, str):
         patched = list(dict.fromkeys(_PATCHED.findall(value[:MOST_PATCH_CHARS])))
         named = [path.strip() for path in patched if path.strip() != "/dev/null"]

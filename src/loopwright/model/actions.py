@@ -30,14 +30,14 @@ Operator: TypeAlias = Literal["==", "!=", "<", ">", "<=", ">="]
 
 
 class Cel(Record, frozen=True, kw_only=True, tag="cel", tag_field="if"):
-    """An expression that must give true or false. `missing` says what an absent name means."""
+    """An expression that must give true or false. `missing` is the result for an absent name."""
 
     text: str
     missing: Literal["false", "error"] = "error"
 
 
 class Compare(Record, frozen=True, kw_only=True, tag="compare", tag_field="if"):
-    """A value of an earlier step or an input against a literal.
+    """Compares a value of an earlier step or an input with a literal.
 
     Equality compares texts; an order needs numbers on both sides, and anything else is an error.
     """
@@ -48,13 +48,13 @@ class Compare(Record, frozen=True, kw_only=True, tag="compare", tag_field="if"):
 
 
 class EveryOf(Record, frozen=True, kw_only=True, tag="every", tag_field="if"):
-    """All parts hold; the first that does not decides."""
+    """All parts are true; the first that is not decides."""
 
     parts: tuple["Condition", ...]
 
 
 class SomeOf(Record, frozen=True, kw_only=True, tag="some", tag_field="if"):
-    """One part holds; the first that does decides, and what follows is not looked at."""
+    """One part is true; the first that is decides, and later parts are not evaluated."""
 
     parts: tuple["Condition", ...]
 
@@ -65,7 +65,7 @@ Condition: TypeAlias = Cel | Compare | EveryOf | SomeOf
 Decision: TypeAlias = Literal["approve", "reject", "continue"]
 
 SCRIPT_FLAGS = ("-c",)
-"""The words between an interpreter and the text of a script, for every shell."""
+"""The arguments between an interpreter and the text of a script, for every shell."""
 
 
 class CallAgent(Record, frozen=True, kw_only=True, tag="agent", tag_field="do"):
@@ -77,8 +77,8 @@ class CallAgent(Record, frozen=True, kw_only=True, tag="agent", tag_field="do"):
     session: SessionMode = "fresh"
     context_files: tuple[str, ...] = ()
     show_needs: bool = False  # the results of the steps before it are shown below the prompt
-    on_idle: Literal["fail", "answer"] = "fail"  # after silence, what was said is the answer
-    on_empty: Literal["answer", "fail"] = "answer"  # whether saying nothing at all is a failure
+    on_idle: Literal["fail", "answer"] = "fail"  # after silence, the text so far is the answer
+    on_empty: Literal["answer", "fail"] = "answer"  # whether an empty answer is a failure
 
 
 class RunCommand(Record, frozen=True, kw_only=True, tag="command", tag_field="do"):
@@ -90,38 +90,40 @@ class RunCommand(Record, frozen=True, kw_only=True, tag="command", tag_field="do
 
 
 class RunScript(Record, frozen=True, kw_only=True, tag="script", tag_field="do"):
-    """A script of the author's, run by its interpreter; values reach it by environment only."""
+    """A script of the author, run by its interpreter; it receives values through the environment
+    only.
+    """
 
     text: str
     interpreter: str = "bash"
     flags: tuple[str, ...] = SCRIPT_FLAGS
-    by_stdin: bool = False  # the text is read from stdin, and is no argument
+    by_stdin: bool = False  # the text is read from stdin and is not an argument
     timeout_ms: int = 120_000
     env: dict[str, Template] = {}
     on_timeout: Literal["fail", "skip"] = "fail"  # with skip, the step counts as not run
-    schema: dict[str, JsonValue] | None = None  # what it prints must be JSON of this form
+    schema: dict[str, JsonValue] | None = None  # its output must be JSON of this form
 
 
 class AskPerson(Record, frozen=True, kw_only=True, tag="gate", tag_field="do"):
-    """Stop until a person decides. With `capture`, what the person says is the output. With
-    `choices`, an approval begins with one of them, and the output says which it was. With
-    `expired`, nobody has to: when the time of the step is up, it completes with that output.
+    """Wait until a person decides. With `capture`, the person's text is the output. With `choices`,
+    an approval begins with one of them, and the output says which. With `expired`, no decision is
+    required: when the time of the step is over, it completes with that output.
     """
 
     message: Template = ()
     answers: tuple[Decision, ...] = ("approve", "reject")
     capture: bool = False
     choices: tuple[str, ...] = ()
-    approved: str | None = None  # the output of an approval, whatever the person says
+    approved: str | None = None  # the output of an approval, whatever the person writes
     expired: str | None = None
     on_reject: "Rework | None" = None
     reject: Literal["fail", "cancel"] = "fail"
 
 
 class Rework(Record, frozen=True, kw_only=True):
-    """What happens when a person rejects: an agent works on it and the person is asked again.
+    """After a rejection, an agent changes the result and the gate opens again.
 
-    The rejection that makes `attempts` ends it.
+    The rejection number `attempts` ends it.
     """
 
     agent: str
@@ -130,29 +132,31 @@ class Rework(Record, frozen=True, kw_only=True):
 
 
 class Wait(Record, frozen=True, kw_only=True, tag="wait", tag_field="do"):
-    """Do nothing for a while."""
+    """Wait for a time."""
 
     ms: int
     output: str | None = None
 
 
 class StopRun(Record, frozen=True, kw_only=True, tag="stop", tag_field="do"):
-    """End the whole run, saying why."""
+    """End the whole run with a reason."""
 
     reason: Template = ()
 
 
 class FailStep(Record, frozen=True, kw_only=True, tag="fail", tag_field="do"):
-    """Fail the step when it is reached, saying why: what it needs was missing at the start."""
+    """Fail the step when it is reached, with a reason: something that it needs was missing at the
+    start.
+    """
 
     reason: str
 
 
 class ModelCycle(Record, frozen=True, kw_only=True, tag="cycle", tag_field="do"):
-    """One call of a chat model and the tool calls that it asks for, all at once. A pass without a
-    tool call that did not end the loop is followed by `nudge`. `schema` is the form of the result,
-    which the model hands in by a tool of its own. With `one_call` the loop around it is a single
-    call of the model, and its turns do not count as iterations.
+    """One call of a chat model and the tool calls that it requests, all at once. After an iteration
+    without a tool call that did not end the loop, the model receives `nudge`. `schema` is the form
+    of the result, which the model submits with a separate tool. With `one_call` the loop around it
+    is a single call of the model, and its turns do not count as iterations.
     """
 
     agent: str
@@ -163,9 +167,9 @@ class ModelCycle(Record, frozen=True, kw_only=True, tag="cycle", tag_field="do")
 
 
 class WorkflowInputs(Record, frozen=True, kw_only=True):
-    """What a graph of steps is told that is a workflow of its own: it sees nothing else of what is
-    around it but the item that it is made for. Without a message it has the one around it. Where
-    none of its steps completes, it has failed.
+    """The values of a graph of steps that is a separate workflow: it can use nothing else of its
+    surroundings except the item that it runs for. Without a message it has the outer one. If none
+    of its steps completes, it has failed.
     """
 
     message: Template = ()
@@ -173,20 +177,20 @@ class WorkflowInputs(Record, frozen=True, kw_only=True):
 
 
 class Steps(Record, frozen=True, kw_only=True, tag="steps", tag_field="do"):
-    """Steps that form a graph by what they need. What they come to is the output of the last that
-    completed, or a JSON list of the outputs of all, in their order.
+    """Steps ordered by their dependencies. The output is that of the last step that completed, or a
+    JSON list of the outputs of all, in their order.
     """
 
     steps: tuple["Step", ...]
     on_failure: OnFailure = "cascade"
     parallel: int | None = None
     output: GraphOutput = "last"
-    returns: str | None = None  # the step whose output it is, instead
+    returns: str | None = None  # the step whose output is the output of the graph, instead
     given: WorkflowInputs | None = None
 
 
 class Each(Record, frozen=True, kw_only=True):
-    """One pass for each item of a list, up to `parallel` at once."""
+    """One iteration for each item of a list, up to `parallel` at once."""
 
     items: ItemSource
     parallel: int | None = None
@@ -195,21 +199,21 @@ class Each(Record, frozen=True, kw_only=True):
 
 
 class LoopGate(Record, frozen=True, kw_only=True):
-    """A person is asked after each pass that did not end the loop, or only `after` so many of them
-    in a row since a person was asked last, and then not about the last pass that there may be.
+    """A gate opens after each iteration that did not end the loop, or only after `after` of them in
+    a row since the last gate, and then not after the last allowed iteration.
     """
 
     message: Template = ()
     answers: tuple[Decision, ...] = ("approve", "reject", "continue")
-    first_always: bool = False  # asked after the first pass even when its check passed
-    approve_continues: bool = False  # an approval of a pass that is not done asks for another
+    first_always: bool = False  # opened after the first iteration even if its check passed
+    approve_continues: bool = False  # approving an iteration that is not done starts another
     grants: bool = False  # `continue` after the last iteration raises the limit by one
     reject: Literal["fail", "cancel"] = "fail"
     after: int = 0
 
 
 MAX_ITERATIONS = 1_000
-"""So many passes a definition may allow a loop at most."""
+"""The maximum number of iterations that a definition may allow a loop."""
 
 
 class Repeat(Record, frozen=True, kw_only=True, tag="repeat", tag_field="do"):
@@ -225,11 +229,12 @@ class Repeat(Record, frozen=True, kw_only=True, tag="repeat", tag_field="do"):
     output: OutputMode = "last"
     delay_ms: int = 0
     limits: Limits = NO_LIMITS
-    broken_after: int = 3  # so many iterations in a row whose check could not run; 0 is never
+    # maximum number of iterations in a row whose check could not run; 0 means unlimited
+    broken_after: int = 3
     check_first: bool = False
-    on_deadline: OnDeadline = "stop"  # what happens to the work when the time of the loop is up
-    criteria: bool = False  # the prompt says when the work is done and which checks failed
-    checks: CheckOrder = "all"  # whether `all` asks its other checks after one has failed
+    on_deadline: OnDeadline = "stop"  # what happens to running work at the time limit of the loop
+    criteria: bool = False  # the prompt includes the completion criteria and the failed checks
+    checks: CheckOrder = "all"  # whether `all` runs its other checks after one has failed
 
     @property
     def is_one_call(self) -> bool:
@@ -252,7 +257,7 @@ Action: TypeAlias = (
 
 
 class Origin(Record, frozen=True, kw_only=True):
-    """Where a step was written; for messages only."""
+    """Position of a step in its file; for messages only."""
 
     line: int = 0
     column: int = 0
@@ -270,7 +275,8 @@ class Step(Record, frozen=True, kw_only=True):
     retry: Retry = Retry()
     limits: Limits = NO_LIMITS
     on_error: OnError = "fail"
-    on_blocked: Literal["go_on", "ask"] = "go_on"  # where an agent begins with STATUS: BLOCKED
-    needs_artifact: bool = False  # without one a person is asked when it has completed
-    needs_output: bool = False  # without one it has failed
+    # if the answer of an agent begins with STATUS: BLOCKED
+    on_blocked: Literal["go_on", "ask"] = "go_on"
+    needs_artifact: bool = False  # without one, a gate opens when the step has completed
+    needs_output: bool = False  # without one, the step has failed
     origin: Origin | None = None

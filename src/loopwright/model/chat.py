@@ -1,15 +1,15 @@
 """Calls of chat models: messages, requests, answers, turns, file attachments and prices.
 
 These are our own records: events must not contain objects of a client library. A history is a
-sequence of messages. A call and its result are matched by an id that is unique in the history,
-and tools keep their own names here, whatever a provider's protocol requires.
+sequence of messages. A call and its result are matched by an id that is unique in the history, and
+tools keep their own names here, whatever a provider's protocol requires.
 
 What may happen in a healthy run is a value: a request ends with an answer or with a record that
 says why there is none, never with an exception, and reports the usage and cost of each attempt.
 
-A performer returns a turn. It knows which tools exist; the engine decides what is done with a
-call. So a requested call has the tool's own name, whichever form the model used, the problem
-with the call, if any, and the paths that it would touch, with links resolved.
+A performer returns a turn. It knows which tools exist; the engine decides how each call is handled.
+So a requested call has the tool's own name, whichever form the model used, the problem with the
+call, if any, and the paths that it would touch, with links resolved.
 
 The cost of a call is what the agent reports, else its tokens at a known price, else unknown.
 """
@@ -26,28 +26,28 @@ from loopwright.model.record import JsonValue, Record
 
 
 class MessagePart(Record, frozen=True, kw_only=True, tag_field="part"):
-    """Base of the parts of a model's message. `extra` is the wire's own, to be given back with
-    the part and read by nobody else (item ids, signatures of thoughts).
+    """Base of the parts of a model's message. `extra` belongs to the wire format: it is returned
+    with the part, and nothing else reads it (item ids, signatures of thoughts).
     """
 
     extra: dict[str, JsonValue] = {}
 
 
 class TextPart(MessagePart, frozen=True, kw_only=True, tag="text"):
-    """Something the model said."""
+    """Text of the model."""
 
     text: str
 
 
 class ThoughtPart(MessagePart, frozen=True, kw_only=True, tag="thought"):
-    """Something the model thought aloud; never a part of its answer."""
+    """A thought of the model; never a part of its answer."""
 
     text: str = ""
 
 
 class CallPart(MessagePart, frozen=True, kw_only=True, tag="call"):
-    """A tool that the model wants to be run. `args` is JSON as the model wrote it, which may be
-    no JSON at all when the model erred or was cut off.
+    """A tool call that the model requests. `args` is JSON as the model wrote it, which may be
+    invalid if the model made an error or was cut off.
     """
 
     id: str
@@ -63,13 +63,13 @@ class ChatMessage(Record, frozen=True, kw_only=True, tag_field="role"):
 
 
 class SystemMessage(ChatMessage, frozen=True, kw_only=True, tag="system"):
-    """What the author says to the model in the middle of a history."""
+    """The author's message to the model in the middle of a history."""
 
     text: str
 
 
 class FilePart(Record, frozen=True, kw_only=True):
-    """A file that a model is shown: an image or a PDF. It is read when the model is asked, and is
+    """A file that a model is shown: an image or a PDF. It is read when the model is called, and is
     not part of any event.
     """
 
@@ -79,7 +79,7 @@ class FilePart(Record, frozen=True, kw_only=True):
 
 
 class UserMessage(ChatMessage, frozen=True, kw_only=True, tag="user"):
-    """What a person, or the engine in a person's place, says to the model."""
+    """A message of a person, or of the engine on a person's behalf, to the model."""
 
     text: str
     files: tuple[FilePart, ...] = ()
@@ -92,17 +92,17 @@ class AssistantMessage(ChatMessage, frozen=True, kw_only=True, tag="assistant"):
 
     @property
     def text(self) -> str:
-        """All that was said, without thoughts."""
+        """The whole text, without thoughts."""
         return "".join(part.text for part in self.parts if isinstance(part, TextPart))
 
     @property
     def calls(self) -> tuple[CallPart, ...]:
-        """The tools that were asked for, in order."""
+        """The requested tool calls, in order."""
         return tuple(part for part in self.parts if isinstance(part, CallPart))
 
 
 class ToolResult(Record, frozen=True, kw_only=True):
-    """What came of one call, as the model is to see it."""
+    """The result of one call, as the model sees it."""
 
     id: str
     tool: str
@@ -120,8 +120,9 @@ AnyMessage: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMes
 
 
 class ChatTool(Record, frozen=True, kw_only=True):
-    """A tool as it is offered to a model; `schema` is the JSON Schema of its arguments,
-    an empty one that of a tool without any."""
+    """A tool as it is offered to a model; `schema` is the JSON Schema of its arguments, empty for a
+    tool without arguments.
+    """
 
     name: str
     description: str = ""
@@ -136,15 +137,15 @@ CostSource: TypeAlias = Literal[
     "listed",  # the price list that comes with the installation
     "assumed",  # a price in the definition, for a model that the list does not have
     "local",  # the model runs on the user's own machine
-    "script",  # a script says what its replies cost
+    "script",  # a script states the cost of its replies
     "unknown",
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """USD for a million tokens, and for one call. Tokens that a cache serves cost as much as other
-    input unless they have a price of their own.
+    """USD for a million tokens, and for one call. Cached tokens cost as much as other input unless
+    they have a separate price.
     """
 
     input: float = 0.0
@@ -172,7 +173,7 @@ class TokenCounts:
 
 
 def cost_at(price: Price, tokens: TokenCounts) -> float:
-    """What a call costs at a price, in USD."""
+    """The cost of a call at a price, in USD."""
     cached = min(tokens.cache_read, tokens.input)
     read = price.input if price.cache_read is None else price.cache_read
     by_tokens = (tokens.input - cached) * price.input + cached * read + tokens.output * price.output
@@ -187,9 +188,9 @@ def cost_of_call(
     local: bool = False,
     listed: Callable[[], float | None] = lambda: None,
 ) -> tuple[float | None, CostSource]:
-    """What a call cost in USD, and how that is known; None when nobody knows.
+    """The cost of a call in USD, and how it is known; None if it is unknown.
 
-    The list is asked before a model counts as local: a model with a price in it that answers on
+    The list is checked before a model counts as local: a model with a listed price that answers on
     this machine is reached through a proxy, and is paid for.
     """
     if reported is not None:
@@ -207,28 +208,28 @@ def cost_of_call(
 
 ModelFailureKind: TypeAlias = Literal[
     "auth",  # the key is missing, wrong, or not allowed to do this
-    "bad_answer",  # the answer broke off or made no sense
-    "bad_request",  # the service refuses the request itself
-    "first_token_timeout",  # nothing was said in time
-    "idle_timeout",  # it began to speak and fell silent
+    "bad_answer",  # the answer broke off or was invalid
+    "bad_request",  # the service rejected the request itself
+    "first_token_timeout",  # no output in time
+    "idle_timeout",  # the output stopped in the middle
     "network",  # the service could not be reached, or the connection broke
     "no_model",  # there is no such model or provider
     "no_price",  # its price is not known, and the policy is to deny that
     "overflow",  # the prompt does not fit in the context window
-    "overloaded",  # the service cannot take it now
+    "overloaded",  # the service has no capacity now
     "quota",  # the account has no credit left
     "rate_limited",  # the service asks to come back later
     "refused",  # the service withheld the answer for its content
     "server",  # the service failed
-    "wall_timeout",  # too long altogether, with all tries
+    "wall_timeout",  # the exchange with all attempts took too long
 ]
 Finish: TypeAlias = Literal["stop", "tool_calls", "length", "refused", "unknown"]
 PricePolicy: TypeAlias = Literal["allow", "deny", "assume"]
 
 
 class DecodingOptions(Record, frozen=True, kw_only=True):
-    """How the model is to answer. What is not named is the provider's own choice; a `schema` asks
-    for an answer that is JSON of this shape.
+    """How the model is to answer. Options without a value are left to the provider; a `schema`
+    requests an answer that is JSON of this form.
     """
 
     temperature: float | None = None
@@ -236,14 +237,14 @@ class DecodingOptions(Record, frozen=True, kw_only=True):
     max_output_tokens: int | None = None
     seed: int | None = None
     schema: dict[str, JsonValue] | None = None
-    cache: bool = True  # long prompts are kept by the provider where it can, and cost less
+    cache: bool = True  # long prompts are cached by the provider if possible, and cost less
 
 
 class CallLimits(Record, frozen=True, kw_only=True):
-    """How long an exchange may take and how often it is tried.
+    """The time limits of an exchange and its maximum number of attempts.
 
-    `longest_wait_ms`: a service that asks for a longer pause is not waited for. The exchange ends
-    then, with the time, so that the run can be parked until it comes.
+    `longest_wait_ms`: if a service requests a longer pause, the exchange ends with that time, so
+    that the run can wait without a connection.
     """
 
     first_token_ms: int = 120_000
@@ -256,8 +257,8 @@ class CallLimits(Record, frozen=True, kw_only=True):
 
 
 class Pricing(Record, frozen=True, kw_only=True):
-    """What is done about a model whose price is not known: it may be asked and its cost stays
-    unknown, it may not be asked, or its cost is assumed (USD for a million tokens).
+    """The policy for a model with an unknown price: call it with an unknown cost, do not call it,
+    or assume a cost (USD for a million tokens).
     """
 
     unknown: PricePolicy = "allow"
@@ -266,7 +267,7 @@ class Pricing(Record, frozen=True, kw_only=True):
 
 
 class ModelRequest(Record, frozen=True, kw_only=True):
-    """What is asked of a chat model. `models` are tried in their order, each `PROVIDER/NAME`."""
+    """A request to a chat model. `models` are tried in their order, each `PROVIDER/NAME`."""
 
     models: tuple[str, ...]
     messages: tuple[AnyMessage, ...]
@@ -275,14 +276,14 @@ class ModelRequest(Record, frozen=True, kw_only=True):
     decoding: DecodingOptions = DecodingOptions()
     limits: CallLimits = CallLimits()
     pricing: Pricing = Pricing()
-    key: str = ""  # of the effect: the same for each try of it
+    key: str = ""  # of the effect: the same for each attempt
 
 
 class ModelUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What one attempt has used. `input_tokens` has in it what a cache served or took.
+    """The usage of one attempt. `input_tokens` includes tokens read from or written to a cache.
 
-    `measured` is False when the service told nothing (the counts are then no counts), and `usd`
-    is None when nobody knows the price. Neither is ever passed off as zero.
+    `measured` is False if the service reported nothing (the counts are then meaningless), and `usd`
+    is None if the price is unknown. Neither is ever reported as zero.
     """
 
     input_tokens: int = 0
@@ -295,11 +296,13 @@ class ModelUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 NOTHING_USED = ModelUsage(usd=0.0, price="listed")
-"""Of an attempt that a service turned away, or that never reached one. It costs nothing."""
+"""Usage of an attempt that a service rejected, or that never reached one. It costs nothing."""
 
 
 class ModelFailure(Record, frozen=True, kw_only=True):
-    """Why there is no answer. `retry_at_ms` is when the service says that it will have one."""
+    """Why there is no answer. `retry_at_ms` is the time at which the service expects to
+    have one.
+    """
 
     kind: ModelFailureKind
     detail: str = ""
@@ -309,7 +312,9 @@ class ModelFailure(Record, frozen=True, kw_only=True):
 
 
 class ModelAttempt(Record, frozen=True, kw_only=True):
-    """One request that was sent, or would have been; `failure` is None for the one that worked."""
+    """One request that was sent, or would have been; `failure` is None for the one that
+    succeeded.
+    """
 
     number: int
     model: str
@@ -319,7 +324,7 @@ class ModelAttempt(Record, frozen=True, kw_only=True):
 
 
 class AttemptStarted(Record, frozen=True, kw_only=True, tag="attempt.started"):
-    """An attempt begins. What an earlier attempt has said is void."""
+    """An attempt starts. The output of an earlier attempt is void."""
 
     number: int
     model: str
@@ -340,7 +345,7 @@ class ThoughtDelta(Record, frozen=True, kw_only=True, tag="thought"):
 
 
 class CallDelta(Record, frozen=True, kw_only=True, tag="call"):
-    """A piece of a tool call: its name with the first one, then its arguments bit by bit."""
+    """A piece of a tool call: its name in the first one, then parts of its arguments."""
 
     part: int
     tool: str = ""
@@ -348,14 +353,14 @@ class CallDelta(Record, frozen=True, kw_only=True, tag="call"):
 
 
 class AttemptFailed(Record, frozen=True, kw_only=True, tag="attempt.failed"):
-    """An attempt did not work. Another follows after `wait_ms`; with None the exchange ends."""
+    """An attempt failed. Another follows after `wait_ms`; with None the exchange ends."""
 
     attempt: ModelAttempt
     wait_ms: int | None = None
 
 
 class ModelAnswer(Record, frozen=True, kw_only=True, tag="answered"):
-    """The end of an exchange that worked; `model` is the one that answered, by its own name."""
+    """The end of a successful exchange; `model` is the model that answered, by its own name."""
 
     message: AssistantMessage
     finish: Finish
@@ -364,7 +369,7 @@ class ModelAnswer(Record, frozen=True, kw_only=True, tag="answered"):
 
 
 class UnansweredRequest(Record, frozen=True, kw_only=True, tag="unanswered"):
-    """The end of an exchange that did not work."""
+    """The end of a failed exchange."""
 
     failure: ModelFailure
     attempts: tuple[ModelAttempt, ...]
@@ -383,7 +388,7 @@ ModelEvent: TypeAlias = (
 
 
 def total_usage(attempts: tuple[ModelAttempt, ...]) -> ModelUsage:
-    """What all attempts have used together; something unknown in a part makes the whole unknown."""
+    """The sum of all attempts; if a part is unknown, the whole is unknown."""
     used = [one.usage for one in attempts]
     known = [one.usd for one in used if one.usd is not None]
     sources = {one.price for one in used}
@@ -400,8 +405,8 @@ def total_usage(attempts: tuple[ModelAttempt, ...]) -> ModelUsage:
 
 
 class RequestedCall(Record, frozen=True, kw_only=True):
-    """One call that the model asks for. `problem` says why it cannot be run at all; the model is
-    told so. `paths` is None when nobody can say what the call would touch.
+    """One call that the model requests. `problem` says why it cannot be run; the model receives it.
+    `paths` is None if the paths that the call would touch are unknown.
     """
 
     id: str
@@ -409,12 +414,12 @@ class RequestedCall(Record, frozen=True, kw_only=True):
     arguments: JsonValue = None
     problem: str = ""
     paths: tuple[str, ...] | None = None
-    protected: bool = False  # one of the paths stands on the list of protected ones
+    protected: bool = False  # one of the paths is on the list of protected ones
 
 
 class ModelTurn(Record, frozen=True, kw_only=True):
-    """What a model said, and the tools that it wants. `task` is what it was told to do before it
-    said this, where a later conversation goes on with this one.
+    """The output of a model and the tool calls that it requests. `task` is the task it was given,
+    for a later conversation that continues this one.
     """
 
     message: AssistantMessage
@@ -447,7 +452,8 @@ MEDIA_TYPES = {
     ".webp": "image/webp",
 }
 
-# All current models of these services look at both. Elsewhere the name of a model tells.
+# All current models of these services accept both. For other services the name of the model
+# decides.
 _BOTH = ("anthropic", "google")
 _OPENAI = ("openai", "openai-responses")
 _TEXT_ONLY = re.compile(r"gpt-3|gpt-4(?!o|\.|-turbo|-vision)|o1-mini|o3-mini|instruct|davinci")
@@ -465,8 +471,8 @@ def media_type(name: str) -> str | None:
 
 
 def can_see(agent: Agent, media: str) -> bool:
-    """Whether an agent can be given a file of this media type as a part of its prompt. An agent
-    with several models is given one only if all of them can look at it.
+    """Whether an agent accepts a file of this media type as a part of its prompt. An agent with
+    several models does so only if all of them do.
     """
     if not agent.is_chat:
         return False
@@ -482,5 +488,5 @@ def _model_sees(model: str, medium: Medium) -> bool:
     if provider in _OPENAI:
         return _TEXT_ONLY.search(name) is None
     if provider == "openrouter" and medium == "pdf":
-        return True  # it reads them for models that cannot
+        return True  # it converts them to text for models that do not accept them
     return medium == "image" and _SEES.search(name) is not None

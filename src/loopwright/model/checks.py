@@ -1,9 +1,9 @@
 """Checks: the records that decide when a loop is done, combined by any and all.
 
-A check returns a verdict: pass, fail, error (it could not run), timed_out, rejected. Checks run
-in the order in which they are written. In `any` the first pass decides. In `all` the cheap
-checks all run, so that a run shows every verdict; a judge or a person is only asked when all
-checks before it passed. A loop with `checks: until_decided` stops at the first failure instead.
+A check returns a verdict: pass, fail, error (it could not run), timed_out, rejected. Checks run in
+the order in which they are written. In `any` the first pass decides. In `all` the cheap checks all
+run, so that a run shows every verdict; a judge or a gate only starts if all checks before it
+passed. A loop with `checks: until_decided` stops at the first failure instead.
 """
 
 from typing import Literal, TypeAlias
@@ -13,7 +13,7 @@ from loopwright.model.record import JsonValue, Record, Template
 
 
 class Cap(Record, frozen=True, kw_only=True, tag="cap", tag_field="check"):
-    """Never passes: the number of passes alone ends the loop."""
+    """Never passes: only the maximum number of iterations ends the loop."""
 
 
 class Regex(Record, frozen=True, kw_only=True, tag="regex", tag_field="check"):
@@ -28,17 +28,17 @@ class Regex(Record, frozen=True, kw_only=True, tag="regex", tag_field="check"):
 
 
 class Contains(Record, frozen=True, kw_only=True, tag="contains", tag_field="check"):
-    """The output has this text in it."""
+    """The output contains this text."""
 
     text: str
     ignore_case: bool = False
 
 
 class Signal(Record, frozen=True, kw_only=True, tag="signal", tag_field="check"):
-    """The agent says so: the word alone on the last line, bare or inside a tag.
+    """The agent's signal: the word alone on the last line, bare or inside a tag.
 
-    With `anywhere` it may stand alone on any line, at the end of the text, or inside a tag
-    anywhere; then tags are for the loop alone: neither people nor later steps see them.
+    With `anywhere` it may be alone on any line, at the end of the text, or inside a tag anywhere;
+    such tags are removed from the output that people and later steps see.
     """
 
     word: str
@@ -52,7 +52,7 @@ class OutputSchema(Record, frozen=True, kw_only=True, tag="schema", tag_field="c
 
 
 class CommandCheck(Record, frozen=True, kw_only=True, tag="command", tag_field="check"):
-    """A program of the author's, outside the agent's reach, ends with code 0."""
+    """A program of the author, outside the agent's control, ends with code 0."""
 
     argv: tuple[str, ...]
     timeout_ms: int = 600_000
@@ -60,19 +60,21 @@ class CommandCheck(Record, frozen=True, kw_only=True, tag="command", tag_field="
 
 
 class ScriptCheck(Record, frozen=True, kw_only=True, tag="script", tag_field="check"):
-    """A shell text of the author's ends with code 0; values reach it by environment only."""
+    """A shell script of the author ends with code 0; it receives values through the environment
+    only.
+    """
 
     text: str
     interpreter: str = "bash"
     timeout_ms: int = 120_000
     env: dict[str, Template] = {}
-    on_timeout: Literal["fail", "error"] = "fail"  # not yet passed, or the check is broken
-    on_missing: Literal["error", "fail"] = "error"  # the same for a program that is missing in it
+    on_timeout: Literal["fail", "error"] = "fail"  # not passed, or the check is broken
+    on_missing: Literal["error", "fail"] = "error"  # the same if a program in it is missing
 
 
 class Expr(Record, frozen=True, kw_only=True, tag="expr", tag_field="check"):
-    """An expression over the state of the loop is true. One that cannot be evaluated ends the
-    loop as failed, or is counted like any check that is broken.
+    """An expression over the state of the loop is true. One that cannot be evaluated ends the loop
+    as failed, or counts as a broken check.
     """
 
     text: str
@@ -86,15 +88,15 @@ class ResultField(Record, frozen=True, kw_only=True, tag="field", tag_field="che
 
 
 class ResultPath(Record, frozen=True, kw_only=True, tag="path", tag_field="check"):
-    """What stands at a path of the answer is there and is not false, 0, null or an empty text.
-    The answer is the structured result, else the JSON in the output, else the output itself.
+    """The value at this path of the answer exists and is not false, 0, null or an empty text. The
+    answer is the structured result, else the JSON in the output, else the output itself.
     """
 
     path: tuple[str | int, ...] = ()
 
 
 class Judge(Record, frozen=True, kw_only=True, tag="judge", tag_field="check"):
-    """Another agent looks at the work and answers `done`."""
+    """Another agent judges the work and answers `done`."""
 
     agent: str
     prompt: Template = ()
@@ -103,15 +105,15 @@ class Judge(Record, frozen=True, kw_only=True, tag="judge", tag_field="check"):
 
 
 class Goal(Record, frozen=True, kw_only=True, tag="goal", tag_field="check"):
-    """An evaluator says whether the goal is reached; `prompt` says what reached means."""
+    """An evaluator decides whether the goal is reached; `prompt` describes the goal."""
 
     agent: str
     prompt: Template = ()
 
 
 class Approval(Record, frozen=True, kw_only=True, tag="approval", tag_field="check"):
-    """The reviewing stage approved: by its structured verdict, and with `words` also by its words.
-    It is the last stage unless one is named; `criteria` says what approved means.
+    """The reviewing stage approved: by its structured verdict, or, with `words`, by its text. It is
+    the last stage unless one is named; `criteria` describes what approval requires.
     """
 
     stage: str | None = None
@@ -120,7 +122,7 @@ class Approval(Record, frozen=True, kw_only=True, tag="approval", tag_field="che
 
 
 class ToolResultCheck(Record, frozen=True, kw_only=True, tag="tool-result", tag_field="check"):
-    """A tool of this pass answered in a certain way."""
+    """A tool call of this iteration had the expected result."""
 
     tool: str
     exit_code: int | None = None
@@ -128,19 +130,19 @@ class ToolResultCheck(Record, frozen=True, kw_only=True, tag="tool-result", tag_
 
 
 class NoCalls(Record, frozen=True, kw_only=True, tag="no-calls", tag_field="check"):
-    """The model asked for no tool in this pass, or has handed in its result: it has said what it
-    had to say.
-    """
+    """The model called no tool in this iteration, or has submitted its result."""
 
 
 class SpendCheck(Record, frozen=True, kw_only=True, tag="spend", tag_field="check"):
-    """The loop has spent so much. It ends as exhausted, since nothing says that it is done."""
+    """The loop has spent this amount. It ends as exhausted, since no check says that it is done."""
 
     usd: float
 
 
 class PersonCheck(Record, frozen=True, kw_only=True, tag="person", tag_field="check"):
-    """A person looks at the pass: approve ends it, reject fails it, continue gives feedback."""
+    """A person reviews the iteration: approve ends the loop, reject fails it, continue gives
+    feedback.
+    """
 
     message: Template = ()
     answers: tuple[Literal["approve", "reject", "continue"], ...] = (
@@ -152,13 +154,15 @@ class PersonCheck(Record, frozen=True, kw_only=True, tag="person", tag_field="ch
 
 
 class AnyOf(Record, frozen=True, kw_only=True, tag="any", tag_field="check"):
-    """Passes as soon as one part does."""
+    """Passes as soon as one part passes."""
 
     parts: tuple["Check", ...]
 
 
 class AllOf(Record, frozen=True, kw_only=True, tag="all", tag_field="check"):
-    """Passes when every part does. `until_decided`: nothing is asked after the first failure."""
+    """Passes if every part passes. `until_decided`: no further check runs after the first
+    failure.
+    """
 
     parts: tuple["Check", ...]
     order: CheckOrder = "all"

@@ -29,24 +29,24 @@ def child_path(parent: str, step: str) -> str:
 
 
 def iteration_path(repeat: str, number: int) -> str:
-    """Path of a pass of a counted repeat; `number` counts from 0."""
+    """Path of an iteration of a counted loop; `number` counts from 0."""
     return f"{repeat}.{number}"
 
 
 def item_path(repeat: str, index: int) -> str:
-    """Path of a pass over one item of a list; `index` counts from 0."""
+    """Path of the iteration for one item of a list; `index` counts from 0."""
     return f"{repeat}[{index}]"
 
 
 def parent_path(path: str) -> str:
-    """Path of the place that holds this one; the run itself is the empty path."""
+    """Path of the enclosing place; the run itself is the empty path."""
     if path.endswith("]"):
         return path[: path.rindex("[")]
     return path.rpartition(".")[0]
 
 
 def is_inside(path: str, place: str) -> bool:
-    """Whether a path lies inside of a place; the run itself, the empty path, is around all."""
+    """Whether a path is inside a place; the run itself, the empty path, contains all paths."""
     return not place or path.startswith((f"{place}.", f"{place}["))
 
 
@@ -56,36 +56,34 @@ def last_id(path: str) -> str:
 
 
 def iteration_number(path: str) -> int:
-    """Number of a pass, from 0, read off its path."""
+    """Number of an iteration, from 0, taken from its path."""
     if path.endswith("]"):
         return int(path[path.rindex("[") + 1 : -1])
     return int(path.rpartition(".")[2])
 
 
 def logical_path(path: str) -> str:
-    """A step whatever the pass or the try: `dev.0.review` and `dev~2.3.review` are `dev.review`.
-    Items stay apart: `each[3].deploy`.
+    """A step without its iteration and attempt: `dev.0.review` and `dev~2.3.review` are
+    `dev.review`. Items stay separate: `each[3].deploy`.
     """
     return _PASS_OR_TRY.sub("", path)
 
 
 def loop_path(path: str) -> str:
-    """The outermost loop around a place, with its try: `dev~2` for `dev~2.0.review`."""
+    """The outermost loop around a place, with its attempt: `dev~2` for `dev~2.0.review`."""
     found = _LOOP.match(path)
     assert found is not None
     return found["loop"]
 
 
 def try_number(path: str) -> int:
-    """Which try of the outermost loop a place belongs to: `dev.0` to the first, `dev~2.0` to the
-    second.
-    """
+    """The attempt of the outermost loop that a place belongs to: 1 for `dev.0`, 2 for `dev~2.0`."""
     tries = _TRY.findall(loop_path(path))
     return int(tries[-1]) if tries else 1
 
 
 def parse_iteration(text: str) -> tuple[int, int | None] | None:
-    """An iteration as people name it: `3`, or `3~1` for the third of the first try."""
+    """An iteration as people name it: `3`, or `3~1` for the third of the first attempt."""
     if _NAMED.fullmatch(text) is None:
         return None
     number, _, attempt = text.partition("~")
@@ -100,5 +98,5 @@ def iteration_name(number: int | None, attempt: int | None) -> str | None:
 
 
 def judge_path(repeat: str) -> str:
-    """How the judge of a loop is named."""
+    """The name of a loop's judge."""
     return f"{repeat}.judge"

@@ -1,4 +1,4 @@
-"""The plan: what a definition of any dialect is translated into. The engine knows nothing else."""
+"""The plan: what a definition of any dialect is translated into. The engine uses nothing else."""
 
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
@@ -23,17 +23,19 @@ from loopwright.model.sandbox import SandboxLevel
 PLAN_VERSION = 1
 
 CHAT = "model:"
-"""How the spec of an agent begins that is a chat model."""
+"""The prefix of the spec of an agent that is a chat model."""
 
 ApprovalRule: TypeAlias = Literal["never", "always", "protected_paths"]
 Access: TypeAlias = Literal["full", "readonly-shell", "readonly", "minimal"]
-"""How far an agent reaches: all of it, reading and a few commands, reading alone, no files."""
+"""The access of an agent: everything, reading and a few commands, reading only, no files."""
 LoopRight: TypeAlias = Literal["start", "look"]
-"""What an agent may do with loops: start child runs of its run; look at its run and at those."""
+"""The loop tools of an agent: start child runs of its run; read its run and its child runs."""
 
 
 class Agent(Record, frozen=True, kw_only=True):
-    """An agent by name. `spec` says what stands behind it; the rest, what it is told and may do."""
+    """An agent by name. `spec` names its backend; the other fields its instructions and
+    permissions.
+    """
 
     spec: str | None = None
     system: str = ""
@@ -45,24 +47,24 @@ class Agent(Record, frozen=True, kw_only=True):
     max_usd: float | None = None
     temperature: float | None = None
     env: dict[str, str] = {}
-    pass_env: tuple[str, ...] = ()  # names of variables that are handed on, never their values
+    pass_env: tuple[str, ...] = ()  # names of variables that are passed on, never their values
     idle_ms: int | None = None
     wall_ms: int | None = None
-    approvals: dict[str, ApprovalRule] = {}  # by tool; a short name stands for its long one too
+    approvals: dict[str, ApprovalRule] = {}  # by tool; a short name also matches the full one
     options: dict[str, JsonValue] = {}
     role: str | None = None  # a role of this machine or project; it is bound when a run starts
-    access: Access | None = None  # what it is held to, whatever else it is given
-    sandbox: SandboxLevel | None = None  # at least; the level of the run may be stricter
-    loops: tuple[LoopRight, ...] = ()  # the loop tools that it is given; none by default
+    access: Access | None = None  # its access level, whatever else it is given
+    sandbox: SandboxLevel | None = None  # minimum; the level of the run may be stricter
+    loops: tuple[LoopRight, ...] = ()  # its loop tools; none by default
 
     @property
     def is_chat(self) -> bool:
-        """Whether a chat model stands behind it: the engine has its turns, and does its tools."""
+        """Whether it is a chat model: the engine records its turns and performs its tool calls."""
         return (self.spec or "").startswith(CHAT)
 
 
 class Input(Record, frozen=True, kw_only=True):
-    """A value that the person who starts the run gives by name."""
+    """A value given by name when the run is started."""
 
     description: str = ""
     required: bool = True
@@ -70,13 +72,15 @@ class Input(Record, frozen=True, kw_only=True):
 
 
 class Coordinator(Record, frozen=True, kw_only=True):
-    """An agent that hears what happens in a run, may pass messages on and tell people about it."""
+    """An agent that receives the messages of a run, can forward them and report progress to
+    people.
+    """
 
     agent: str
     prompt: Template = ()
     narrates: bool = True
     max_calls: int = 100
-    hold_ms: int = 120_000  # how long a run whose steps have all ended waits for its last words
+    hold_ms: int = 120_000  # how long a run whose steps have all ended waits for its last call
 
 
 class Plan(Record, frozen=True, kw_only=True):
@@ -93,16 +97,17 @@ class Plan(Record, frozen=True, kw_only=True):
     parallel: int | None = None
     outcome: Literal["worst", "some_completed", "partial"] = "worst"
     output: GraphOutput = "last"
-    returns: str | None = None  # the step whose output it is, instead
-    missing: Literal["empty", "fail"] = "empty"  # what a text without one of its values is
+    returns: str | None = None  # the step whose output is the output of the plan, instead
+    missing: Literal["empty", "fail"] = "empty"  # the text for a missing value
     coordinator: Coordinator | None = None
     uncovered: tuple[str, ...] = ()  # agents of unknown cost: limits in USD do not cover them
     allow_unknown_cost: bool = False  # also for runs that its agents start
     settings: dict[str, str] = {}
     pass_env: tuple[str, ...] = ()  # names of variables that every agent and command is given
-    exclusive: Literal["workspace"] | None = None  # of what an open run keeps others away
+    exclusive: Literal["workspace"] | None = None  # what an open run reserves for itself
     sandbox: SandboxLevel | None = None  # of all its programs; decided when a run starts
-    sandbox_least: SandboxLevel | None = None  # what its definition asks for, kept when resumed
+    # minimum required by its definition, kept when the run is resumed
+    sandbox_least: SandboxLevel | None = None
     workspace: WorkspacePolicy = NO_WORKSPACE_POLICY
     dialect: str = "native"
     version: int = PLAN_VERSION
@@ -130,7 +135,7 @@ def content_hash(data: bytes) -> str:
 
 
 def stored_content(load: Callable[[str], bytes], name: str) -> bytes:
-    """Stored content, which must be what its name says: a disk may have changed it."""
+    """Stored content, which must match its name: the disk may have changed it."""
     try:
         data: bytes | None = load(name)
     except NotFound:
@@ -172,7 +177,9 @@ def _outermost(step: Step) -> list[Repeat]:
 
 
 def unplaced(plan: Plan) -> Plan:
-    """The plan without where its steps were written: two that are equal do the same."""
+    """The plan without the source positions of its steps: two plans that are equal have the same
+    effect.
+    """
     return msgspec.structs.replace(plan, steps=tuple(_unplaced(step) for step in plan.steps))
 
 
@@ -189,7 +196,7 @@ def _unplaced_action(action: Action) -> Action:
 
 
 def graphs_inside(plan: Plan) -> Iterator[Steps]:
-    """The graphs of steps that stand inside of steps."""
+    """The graphs of steps inside steps."""
     for step in plan.steps:
         yield from _graphs(step.action)
 
@@ -204,7 +211,7 @@ def _graphs(action: Action) -> Iterator[Steps]:
 
 
 def agent_calls(plan: Plan) -> Iterator[CallAgent]:
-    """Every call of an agent that is written in a plan."""
+    """Every agent call in a plan."""
     for step in plan.steps:
         yield from _agent_calls(step.action)
 
@@ -220,7 +227,7 @@ def _agent_calls(action: Action) -> Iterator[CallAgent]:
 
 
 def check_words(plan: Plan) -> tuple[str, ...]:
-    """The words of all check commands of a plan; some of them may name files."""
+    """The arguments of all check commands of a plan; some of them may name files."""
     found: dict[str, None] = {}
     for step in plan.steps:
         for check in _checks(step.action):
@@ -248,7 +255,7 @@ def _words(check: Leaf) -> Iterator[str]:
 
 
 def all_limits(plan: Plan) -> list[Limits]:
-    """Every limits record that is written anywhere in a plan."""
+    """Every limits record in a plan."""
     found = [plan.limits]
     for step in plan.steps:
         _gather_limits(step, found)

@@ -22,7 +22,7 @@ import re2
 
 SandboxLevel: TypeAlias = Literal["off", "guard", "workspace", "readonly", "none"]
 ConfinedLevel: TypeAlias = Literal["guard", "workspace", "readonly", "none"]
-"""What a definition may ask for: only a person chooses `off`."""
+"""Levels that a definition may request: only a person can choose `off`."""
 
 SANDBOX_LEVELS: tuple[SandboxLevel, ...] = ("off", "guard", "workspace", "readonly", "none")
 """From the weakest to the strictest."""
@@ -48,7 +48,7 @@ LEVEL_OF_ACCESS: Mapping[str, SandboxLevel] = MappingProxyType(
         "minimal": "none",
     }
 )
-"""The level that the access of a role stands for."""
+"""The level that corresponds to the access of a role."""
 
 
 COMMAND_SANDBOX = "command_sandbox"
@@ -80,11 +80,11 @@ def effective_level(
     offline: bool = False,
     default: SandboxLevel = DEFAULT_SANDBOX,
 ) -> SandboxLevel:
-    """The level of one call: the strictest of all that speak about it.
+    """The level of one call: the strictest of all that apply.
 
-    `chosen` is the level of the run (the person's choice and the definition's), `requested` that
-    of the agent, `access` that of its role. A program without a network needs a sandbox to be
-    without one. Only `chosen` can be `off`, as nothing else makes a level weaker.
+    `chosen` is the level of the run (the person's choice and the definition's), `requested` that of
+    the agent, `access` that of its role. A program without a network always needs a sandbox. Only
+    `chosen` can be `off`, as no other value weakens a level.
     """
     return strictest(
         chosen if chosen is not None else default,
@@ -99,7 +99,7 @@ OWN_PREFIX = "LOOPWRIGHT_"
 SYSTEM_PATH = ("/usr/bin", "/bin", "/usr/local/bin", "/run/current-system/sw/bin")
 """Folders of programs that an ordinary user cannot change."""
 
-# Each of these makes a program load or run something other than what was asked for.
+# Each of these makes a program load or run something other than the intended code.
 _RESERVED = frozenset(
     {
         "BASHOPTS",
@@ -148,13 +148,13 @@ EDITOR_VARIABLES = (
 )
 """Variables that definitions of editors may set for agents, unless the settings list others."""
 INPUTS_PREFIX = "INPUTS_"
-"""The beginning of names that no program but that of the author reads."""
+"""The prefix of names that only the author's program reads."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a variable decides what programs load and run, in whatever case it is written."""
+    """Whether a variable decides what programs load and run, in upper or lower case."""
     return name.upper() in _RESERVED or name.upper().startswith(_RESERVED_PREFIXES)
 
 
@@ -166,8 +166,8 @@ def is_loading(name: str) -> bool:
 
 
 def is_listed(name: str, listed: Collection[str]) -> bool:
-    """Whether a list names a variable; `REVIEW_*` names all that begin so. Names that decide what
-    programs load and run are not listed by a beginning.
+    """Whether a list names a variable; `REVIEW_*` names all with this prefix. Names that decide
+    what programs load and run cannot be listed by a prefix.
     """
     exact = name in listed
     begins = any(one.endswith("*") and name.startswith(one[:-1]) for one in listed)
@@ -176,17 +176,17 @@ def is_listed(name: str, listed: Collection[str]) -> bool:
 
 
 def is_variable_pattern(text: str) -> bool:
-    """Whether a text is the name of a variable, or the beginning of one before `*`."""
+    """Whether a text is the name of a variable, or a prefix of one before `*`."""
     return is_variable_name(text.removesuffix("*"))
 
 
 def is_variable_name(name: str) -> bool:
-    """Whether every system takes this for the name of a variable."""
+    """Whether every system accepts this as the name of a variable."""
     return _NAME.fullmatch(name) is not None
 
 
 NO_MATCH = "no file matches "
-"""How the note about patterns begins that match nothing."""
+"""The beginning of the note about patterns that match nothing."""
 _PARTS = re.compile(r"\*\*/|/\*\*$|\*\*|\*|\?|[^*?]+")
 _WRITTEN = {
     "**/": "(?:.*/)?",
@@ -206,7 +206,9 @@ _CACHE_NAMES = ("__pycache__", ".pyc", ".pytest_cache", ".ruff_cache", ".mypy_ca
 
 
 def is_protected(patterns: Iterable[str], path: str) -> bool:
-    """Whether one of the patterns protects a file. A cache counts only where it is named."""
+    """Whether one of the patterns protects a file. A cache is protected only if a pattern
+    names it.
+    """
     if _CACHES.fullmatch(path):
         patterns = [one for one in patterns if any(name in one for name in _CACHE_NAMES)]
     return matches_any(patterns, path)
@@ -218,7 +220,7 @@ def matches_any(patterns: Iterable[str], path: str) -> bool:
 
 
 def may_match(patterns: Sequence[str], path: str) -> bool:
-    """Whether a pattern matches a file, or files of a folder, which ends with a slash."""
+    """Whether a pattern matches a file, or files of a folder, whose path ends with a slash."""
     if path.endswith("/"):
         return matches_any(patterns, path[:-1]) or matches_any(patterns, f"{path}file")
     return matches_any(patterns, path)
@@ -262,5 +264,5 @@ def _compiled(pattern: str) -> "re2._Regexp":
 
 
 def _encodable(text: str) -> str:
-    """The text with halves of surrogate pairs, which the engine cannot read, written out."""
+    """The text with unpaired surrogates, which the engine cannot read, written as escapes."""
     return text.encode(errors="backslashreplace").decode()

@@ -1,7 +1,7 @@
 """Trackers: artifacts, todos, sprints and projects, and their rules.
 
-An `Item` has a `scope` (the session or run that it belongs to), a `kind` and values. This
-module defines which values exist and how they may change; storage is defined elsewhere.
+An `Item` has a `scope` (the session or run that it belongs to), a `kind` and values. This module
+defines which values exist and how they may change; `stores` stores them.
 """
 
 import re
@@ -16,7 +16,9 @@ Values: TypeAlias = dict[str, JsonValue]
 ArtifactType: TypeAlias = Literal["plan", "document", "code", "config"]
 ARTIFACT_TYPES: tuple[str, ...] = get_args(ArtifactType)
 LOOP_OUTPUT = "loop_output"
-"""The type of artifacts that the engine makes of what stages said; nobody else makes them."""
+"""The type of artifacts that the engine creates from the outputs of stages; only the engine creates
+them.
+"""
 
 TODO_STATUSES = ("pending", "in_progress", "completed", "cancelled")
 PRIORITIES = ("low", "medium", "high")
@@ -35,13 +37,13 @@ _MOVES: dict[str, tuple[str, ...]] = {
 SPRINT_STATUSES = tuple(_MOVES)
 
 EVERYBODY = ""
-"""The scope of what belongs to no session: projects."""
+"""The scope of items that belong to no session: projects."""
 
 _NOT_IN_SLUGS = re.compile(r"[^a-z0-9]+")
 
 
 class Item(Record, frozen=True, kw_only=True):
-    """One thing in its newest version, or in an older one."""
+    """One item in its newest version, or in an older one."""
 
     scope: str
     kind: Kind
@@ -60,7 +62,7 @@ class Item(Record, frozen=True, kw_only=True):
 
 
 def sprint_problem(sprint: Item, to: str) -> str | None:
-    """Why a sprint cannot become what it is to become, in words."""
+    """Why the status of a sprint cannot change in this way."""
     now = sprint.text("status")
     if to not in SPRINT_STATUSES:
         return f"{to!r} is not a status of a sprint; there are {', '.join(SPRINT_STATUSES)}"
@@ -75,14 +77,14 @@ def sprint_problem(sprint: Item, to: str) -> str | None:
 
 
 def sprint_moved(sprint: Item, to: str, summary: str) -> Values:
-    """The values of a sprint that has moved; a review is counted when it begins."""
+    """The values of a sprint after a change of status; a review is counted when it starts."""
     rounds = sprint.number("review_round", 0) + (to == "review")
     told: Values = {"summary": summary} if summary else {}
     return {**sprint.values, "status": to, "review_round": rounds, **told}
 
 
 def slug_of(title: str) -> str:
-    """A name for addresses and folders."""
+    """A name for URLs and folders."""
     return _NOT_IN_SLUGS.sub("-", title.casefold()).strip("-")[:60] or "untitled"
 
 
@@ -90,7 +92,7 @@ def slug_of(title: str) -> str:
 
 
 class ItemText(NamedTuple):
-    """That one version of a thing has a certain text."""
+    """Condition: one version of an item has a certain text."""
 
     scope: str
     id: str
@@ -99,44 +101,48 @@ class ItemText(NamedTuple):
 
 
 class TrackerChange(Protocol):
-    """The trackers inside of one change: what is put here is kept together, or not at all."""
+    """The trackers inside one change: everything that is stored here is committed together, or not
+    at all.
+    """
 
     def get(self, scope: str, kind: Kind, item: str) -> Item | None: ...
 
     def all(self, scope: str, kind: Kind) -> list[Item]:
-        """In the order in which they were made."""
+        """Items in the order of their creation."""
 
     def put(self, item: Item) -> None:
-        """Make it, or keep it as the next version; the one before it stays among the versions."""
+        """Create an item, or store it as the next version; the previous one stays among the
+        versions.
+        """
 
     def put_all(self, items: Sequence[Item]) -> None:
         """The same for many, in their order."""
 
     def having(self, kind: Kind, name: str) -> list[ItemText]:
-        """Things of every scope that have a text under this name, the older versions too."""
+        """Items of every scope with a text under this name, including older versions."""
 
     def drop(self, scope: str, kind: Kind, item: str) -> None:
-        """Take it away with all its versions."""
+        """Delete an item with all its versions."""
 
 
 class Trackers(Protocol):
-    """Keeps artifacts, todos, sprints and projects."""
+    """Stores artifacts, todos, sprints and projects."""
 
     def change(self, key: str, work: Callable[[TrackerChange], str]) -> str:
-        """Make a change once. The answer of `work` is kept under the key, together with what it
-        did; under a key that was used before nothing is done, and the answer is the one of then.
-        An exception of `work` is raised, and nothing is kept.
+        """Make a change exactly once. The answer of `work` is stored under the key, together with
+        the change; for a key that was used before nothing happens, and the stored answer is
+        returned. If `work` raises, nothing is stored.
         """
 
     async def change_aside(self, key: str, work: Callable[[TrackerChange], str]) -> str:
-        """The same for a change that takes a while: the event loop goes on meanwhile."""
+        """The same for a change that takes time: the event loop continues in the meantime."""
 
     def get(self, scope: str, kind: Kind, item: str) -> Item | None: ...
 
     def all(self, scope: str, kind: Kind) -> list[Item]: ...
 
     def versions(self, scope: str, kind: Kind, item: str) -> list[Item]:
-        """All versions of it, the newest last."""
+        """All versions of an item, the newest last."""
 
     def having(self, kind: Kind, name: str) -> list[ItemText]:
-        """As in a book."""
+        """A natural sort key."""

@@ -50,12 +50,12 @@ NEED_BYTES = 16 * 1_024
 PROMPT_BYTES = 120 * 1_024
 SMALL_FIELD_BYTES = 1_024
 JUDGES = ("judge", "goal")
-"""Checks whose words are shown as the feedback of a judge."""
+"""Checks whose results are shown as the feedback of a judge."""
 
 
 def needed_results(owner: Owner, senses: KernelServices) -> list[str]:
-    """Results of everything that a place stands on: what its step needs, and what the loops and
-    steps around it need. Only what completed is shown.
+    """Results of everything that a place depends on: what its step needs, and what the loops and
+    steps around it need. Only completed results are shown.
     """
     names: dict[str, bool] = {}
     for place in chain(owner):
@@ -71,13 +71,13 @@ def needed_results(owner: Owner, senses: KernelServices) -> list[str]:
 
 
 def _is_whole(graph: StepsBody, name: str) -> bool:
-    """Whether a step is there to hand on everything that was said in it."""
+    """Whether a step exists to pass on its full output."""
     action = graph.index.action.steps[graph.index.at[name]].action
     return isinstance(action, Repeat) and action.output == "all"
 
 
 def iteration_before(inside: IterationOwner, senses: KernelServices) -> list[str]:
-    """What every step of the pass before came to, and what a judge said about it."""
+    """The result of every step of the previous iteration, and the judge's answer to it."""
     repeat = inside.parent
     assert repeat.last is not None, "an iteration has ended before this one"
     heading = f"## Previous Iteration Output (Iteration {inside.iteration - 1})"
@@ -89,7 +89,7 @@ def iteration_before(inside: IterationOwner, senses: KernelServices) -> list[str
 
 
 def judged(repeat: RepeatBody, senses: KernelServices) -> list[str]:
-    """A judge's last words, whether they were a yes or a no."""
+    """The judge's last answer, whether it was yes or no."""
     return [
         f"## Judge Feedback\n\n{senses.read(note.evidence)}"
         for note in repeat.last_checks
@@ -110,7 +110,7 @@ def _texts(found: Result, senses: KernelServices, *, whole: bool = False) -> str
 
 
 def _fitting(result: str) -> str:
-    """A structured result that fits; of a large object the small fields are kept, as an object."""
+    """A structured result that fits; for a large object, its small fields, as an object."""
     if len(result.encode(errors="replace")) <= NEED_BYTES:
         return result
     value: JsonValue = msgspec.json.decode(result)
@@ -130,17 +130,17 @@ def _fitting(result: str) -> str:
 
 
 FULL_ENTRIES = 400
-"""At most so many entries are shown in full, however short they are."""
+"""The maximum number of entries that are shown in full, even if they are short."""
 CONDENSED_ENTRIES = 200
-"""So many entries before those are looked at for what they had in common."""
+"""How many of the entries before those are searched for common contents."""
 CONDENSED_KINDS = 5
-"""So many different ones of them are named."""
+"""The maximum number of different reports that are listed."""
 
 
 def progress_log(repeat: RepeatBody, total: int) -> str:
-    """One line for each iteration before, in at most `total` characters; 0 means no limit.
+    """One line for each previous iteration, in at most `total` characters; 0 means unlimited.
 
-    The work depends on the size alone and not on the number of iterations.
+    The cost depends on the size alone and not on the number of iterations.
     """
     learnings = repeat.learnings
     count = repeat.forgotten + len(learnings)
@@ -171,8 +171,8 @@ def _fitting_entries(learnings: list[str], room: int) -> int:
 
 
 def _condensed(older: list[str], last: int, room: int) -> list[str]:
-    """Iterations 1 to `last` in a few lines: what the most recent of them reported, the newest
-    last, each different report once with how often it occurs.
+    """Iterations 1 to `last` in a few lines: the reports of the most recent ones, the newest last,
+    each different report once with its number of occurrences.
     """
     whole = f"- Iterations 1–{last}, condensed" if last > 1 else "- Iteration 1, condensed"
     each = max(room // CONDENSED_KINDS - len("  - 200 × \n"), 20)
@@ -191,11 +191,11 @@ def _cut(text: str, room: int) -> str:
 
 EVIDENCE_CHARS = 4_000
 OUTPUT_CHARS = 32_000
-MARGIN_BYTES = 256  # for what is said about a cut
+MARGIN_BYTES = 256  # for the note about omitted text
 
 
 class CallPrompt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Everything that an agent is given for one call."""
+    """Everything that an agent receives for one call."""
 
     text: str
     schema: dict[str, JsonValue] | None
@@ -220,8 +220,8 @@ def compose(state: State, owner: Owner, senses: KernelServices) -> CallPrompt:
 def compose_call(
     state: State, owner: Owner, action: CallAgent, senses: KernelServices
 ) -> CallPrompt:
-    """What a chat model is told to do when it is called at this place. How it hands in a result
-    it knows from its tools.
+    """The task of a chat model that is called at this place. Its tools explain how it submits its
+    result.
     """
     return _composed(state, owner, action, [], senses)
 
@@ -264,7 +264,7 @@ def _shown(text: str, action: CallAgent, session: AgentSession | None) -> CallPr
 
 
 def _is_plain(action: CallAgent, inside: IterationOwner | None) -> bool:
-    """Whether nothing is shown but what is asked, which is worth knowing early in a long loop."""
+    """Whether only the request is shown, which is worth knowing early in a long loop."""
     if inside is None:
         return False
     if action.show_needs or action.schema is not None or action.context_files:
@@ -277,7 +277,7 @@ def _is_plain(action: CallAgent, inside: IterationOwner | None) -> bool:
 
 
 def _occasion(state: State, owner: Owner, action: CallAgent, senses: KernelServices) -> list[str]:
-    """What the run was started with, for a step of a graph that has a prompt of its own."""
+    """The message of the run, for a step of a graph that has its own prompt."""
     if not (action.show_needs and action.prompt):
         return []
     message = told_message(state, owner, senses)
@@ -291,8 +291,8 @@ def _joined(sections: list[str]) -> str:
 
 
 def _as_fits(needs: list[str], *, beside: str) -> list[str]:
-    """The results of steps before, cut where the whole prompt would become too long: what is
-    asked, the item and the memory of the loop come first.
+    """The results of earlier steps, cut if the whole prompt would become too long: the request, the
+    item and the memory of the loop take precedence.
     """
     if not needs:
         return []
@@ -301,7 +301,7 @@ def _as_fits(needs: list[str], *, beside: str) -> list[str]:
 
 
 def _form(body: LeafBody, schema: dict[str, JsonValue]) -> list[str]:
-    """The form of a structured answer, and what was wrong with the one before."""
+    """The format of a structured answer, and the error of the previous one."""
     shown = msgspec.json.encode(schema).decode()
     told = [f"## Result\n\nEnd with one JSON object that fits this schema:\n\n{shown}"]
     if body.failure is not None and body.failure.error.type == "bad_result":
@@ -310,7 +310,7 @@ def _form(body: LeafBody, schema: dict[str, JsonValue]) -> list[str]:
 
 
 def _session(state: State, owner: Owner, action: CallAgent) -> AgentSession | None:
-    """The session to go on with: the one that the same program has begun at the same place of this
+    """The session to continue: the one that the same program started at the same place of this
     loop.
     """
     thread = thread_of(state, owner, action)
@@ -318,11 +318,12 @@ def _session(state: State, owner: Owner, action: CallAgent) -> AgentSession | No
 
 
 def _item(inside: IterationOwner, template: Template) -> list[str]:
-    """The item of a pass over a list, unless the prompt places it itself."""
+    """The item of an iteration over a list, unless the prompt refers to it."""
     if any(isinstance(part, Ref) and part.of == "item" for part in template):
         return []
     place: IterationOwner | None = inside
-    while place is not None and place.parent.items is None:  # a counted loop does not hide it
+    # a counted loop inside does not hide it
+    while place is not None and place.parent.items is None:
         place = pass_in_scope(place.parent.owner)
     if place is None or place.parent.items is None:
         return []
@@ -360,7 +361,7 @@ def _memory(inside: IterationOwner, senses: KernelServices) -> list[str]:
 
 
 def _number(inside: IterationOwner) -> list[str]:
-    """Which pass this is, for steps that work together on it."""
+    """The number of the iteration, for steps that work together on it."""
     by_step = inside.parent.action.memory == PreviousOutput(by_step=True)
     told = by_step and (inside.parent.finished or isinstance(inside.body, StepsBody))
     return [f"## Iteration {inside.iteration}"] if told else []
@@ -392,7 +393,7 @@ def _check_note(note: CheckNote, senses: KernelServices) -> str:
 
 
 def _feedback(repeat: RepeatBody, action: CallAgent) -> list[str]:
-    """What a person said, unless the prompt places it itself."""
+    """A person's feedback, unless the prompt refers to it."""
     placed = any(isinstance(part, Ref) and part.of == "feedback" for part in action.prompt)
     if placed or not repeat.feedback:
         return []
@@ -417,7 +418,7 @@ Without tools of your own, answer with one JSON object: \
 
 
 def compose_coordinator(state: State, senses: KernelServices) -> CallPrompt:
-    """What the coordinator is shown in the call that is due."""
+    """The prompt of the coordinator for the call that is due."""
     coordinator = state.plan.coordinator
     assert coordinator is not None
     sections = [
@@ -459,7 +460,7 @@ def _event(notice: CoordinatorNotice, senses: KernelServices) -> str:
 
 
 def compose_reply(state: State, key: str, effect: str, senses: KernelServices) -> CallPrompt:
-    """What a step is shown that has ended and has mail: its task, its answer, the messages."""
+    """The prompt of a step that has ended and has messages: its task, its answer, the messages."""
     where = locate(state, key)
     assert isinstance(where, EndedStep)
     assert where.step is not None

@@ -50,7 +50,7 @@ class ConversationSeed:
 
 
 def seed_conversation(message: str, system: str) -> ConversationSeed:
-    """What a run's message makes of an agent's system prompt."""
+    """The effect of a run's message on an agent's system prompt."""
     try:
         value: JsonValue = msgspec.json.decode(message)
     except (msgspec.DecodeError, RecursionError):
@@ -128,13 +128,14 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     files: tuple[str, ...] = ()
     tools: tuple[ChatTool, ...] = ()  # of the run itself, besides those of the workspace
     forced: bool = False  # the only thing left to do is to hand in the result
-    task: str = ""  # to be kept with the turn: what a later conversation has to know was asked
+    # to be stored with the turn: the request, which a later conversation has to know
+    task: str = ""
 
 
 def converse(
     state: State, owner: IterationOwner, agent: Agent, senses: KernelServices
 ) -> Conversation:
-    """The conversation at a turn that is due."""
+    """The conversation for a turn that is due."""
     body, repeat = owner.body, owner.parent
     assert isinstance(body, CycleBody)
     seed, files = _beginning(state, owner, agent, senses)
@@ -167,7 +168,7 @@ def _kept_task(repeat: RepeatBody, seed: ConversationSeed) -> str:
 def _beginning(
     state: State, owner: IterationOwner, agent: Agent, senses: KernelServices
 ) -> tuple[ConversationSeed, tuple[str, ...]]:
-    """The task: for a call of an agent all that any agent would be shown at this place."""
+    """The task: for a call of an agent everything that any agent would be shown at this place."""
     body, call = owner.body, owner.parent.call
     assert isinstance(body, CycleBody)
     if call is None:
@@ -178,9 +179,7 @@ def _beginning(
 
 
 class _Told(msgspec.Struct):
-    """The entries of a conversation that were put into words before, and their words; with each
-    entry the number of words before it.
-    """
+    """The rendered entries of a conversation; with each entry, the length of the text before it."""
 
     entries: list[HistoryEntry]
     messages: list[AnyMessage]
@@ -188,14 +187,15 @@ class _Told(msgspec.Struct):
 
 
 _TOLD: WeakKeyDictionary[RepeatBody, _Told] = WeakKeyDictionary()
-"""Words are a function of an entry alone. A conversation is sent again with every turn of it, so
-putting all of it into words again would make a long one cost the square of its length."""
+"""Rendering depends on an entry alone. Every turn sends the conversation again, so rendering all of
+it each time would make the cost of a long conversation quadratic.
+"""
 
 
 def _told_so_far(
     repeat: RepeatBody, senses: KernelServices
 ) -> tuple[Sequence[AnyMessage], Sequence[AnyMessage]]:
-    """What was said before the task was given, and since."""
+    """The conversation before the task was given, and since."""
     history, told = repeat.history, _TOLD.get(repeat)
     if told is None or len(told.entries) > len(history) or not all(map(is_, told.entries, history)):
         told = _TOLD[repeat] = _Told([], [], [])
@@ -215,7 +215,7 @@ def _told_so_far(
 def _messages(
     entry: HistoryEntry, senses: KernelServices, *, earlier: bool
 ) -> Iterator[AnyMessage]:
-    """An entry in words. One of an earlier conversation brings its task along."""
+    """A rendered entry. An entry of an earlier conversation includes its task."""
     match entry.kind:
         case "user":
             text = senses.read(entry.text)
@@ -243,7 +243,7 @@ def _messages(
 
 
 def summarise(owner: IterationOwner, senses: KernelServices) -> Conversation:
-    """What is sent for a summary of what is about to be dropped."""
+    """The request for a summary of the part that is about to be removed."""
     repeat = owner.parent
     told = "\n\n".join(
         _told(message)
@@ -254,7 +254,7 @@ def summarise(owner: IterationOwner, senses: KernelServices) -> Conversation:
 
 
 def _told(message: AnyMessage) -> str:
-    """A message as a text that no wire takes for a turn."""
+    """A message as a text that no wire format takes for a turn."""
     match message:
         case AssistantMessage():
             calls = [f"(calls {call.tool} {call.args})" for call in message.calls]
@@ -285,7 +285,7 @@ SEND = ChatTool(
 
 
 def submit_tool(schema: dict[str, JsonValue]) -> ChatTool:
-    """The tool by which a model hands in its result."""
+    """The tool with which a model submits its result."""
     return ChatTool(
         name=SUBMIT,
         description="Hand in the result of your work. Call it once, when you are done.",
@@ -384,7 +384,7 @@ def _answers(
 
 
 def _fresh(wanted: str, used: set[str]) -> str:
-    """An id that is not used yet, as near to the wanted one as can be; it is used from now on."""
+    """An unused id, as similar to the preferred one as possible; it counts as used afterwards."""
     name, number = wanted or "call", 1
     while name in used:
         number += 1

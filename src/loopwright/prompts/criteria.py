@@ -1,11 +1,12 @@
 """Completion criteria in a prompt: when the work is done, and which checks failed last time.
 
-An agent that knows the checks can work towards them, and one that sees every failure can repair
-all of them in one iteration. What a check printed is quoted, never taken as an instruction, and
-the criteria come after it, so that a prompt never ends with a text that a check printed.
+An agent that knows the checks can work towards them, and one that sees every failure can fix all of
+them in one iteration. The output of a check is quoted, never taken as an instruction, and the
+criteria come after it, so that a prompt never ends with the output of a check.
 
-A criterion about the words of the reply must not be met by a reply that quotes it. Where it would
-be, the text is spelled out with dots, unless the author's own request has it already.
+A criterion about the text of the reply must not be met by a reply that quotes it. If it would be,
+the text is written with dots between its letters, unless the author's own request already contains
+it.
 """
 
 import re
@@ -48,11 +49,11 @@ from loopwright.model.policy import PreviousOutput
 from loopwright.model.record import Template
 
 EVIDENCE_CHARS = 4_000
-"""How much of the output of one failed check is shown: its end, where failures are summed up."""
+"""Maximum length of the output of one failed check: its end, where failures are summed up."""
 ALL_EVIDENCE_CHARS = 12_000
-"""How much of the output of all failed checks is shown together."""
+"""Maximum total length of the output of all failed checks."""
 WORDS_CHARS = 1_000
-"""How much of a judge's instructions, a script or a schema is shown."""
+"""Maximum length of a judge's instructions, a script or a schema."""
 
 INSTRUCTIONS = ", with these instructions:"
 WITHOUT_DOTS = "written without the dots between the characters"
@@ -96,7 +97,9 @@ def _sentence(lines: list[str]) -> str:
 
 
 class _Wording:
-    """Says what a check asks for, from the point of view of the agent that works for it."""
+    """Describes the requirement of a check, from the point of view of the agent that works
+    for it.
+    """
 
     def __init__(self, state: State, inside: IterationOwner, senses: KernelServices) -> None:
         self._state, self._inside, self._senses = state, inside, senses
@@ -104,8 +107,8 @@ class _Wording:
         self.reply = "your reply" if single else "the last reply of the iteration"
 
     def is_met_by(self, leaf: Leaf, words: str) -> bool:
-        """Whether a reply with these words would meet a criterion that the request of the author
-        does not meet.
+        """Whether a reply with this text would meet a criterion that the author's request does not
+        meet.
         """
         if not isinstance(leaf, Regex | Contains | OutputSchema):
             return False
@@ -117,12 +120,12 @@ class _Wording:
         return said is not None and said.verdict == "pass"
 
     def text(self, template: Template) -> str:
-        """The words of a template, shortened."""
+        """The literal text of a template, shortened."""
         return _short(fill(self._state, self._inside, template, self._senses).strip())
 
 
 def _lines(check: Check, wording: _Wording) -> Iterator[str]:
-    """A check in words; further lines belong to the first."""
+    """A check as text; further lines belong to the first."""
     match check:
         case AllOf(parts=parts) | AnyOf(parts=parts):
             told = [lines for part in parts if (lines := list(_lines(part, wording)))]
@@ -139,7 +142,7 @@ def _lines(check: Check, wording: _Wording) -> Iterator[str]:
 
 
 def _leaf_words(leaf: Leaf, wording: _Wording, *, brief: bool = False) -> str:
-    """What a check asks for; `brief`: without instructions, which the criteria have."""
+    """The requirement of a check; `brief`: without instructions, which are part of the criteria."""
     match leaf:
         case CommandCheck() | ScriptCheck():
             return _program_words(leaf)
@@ -238,8 +241,8 @@ def _expression_words(text: str) -> str:
 def failed_checks(
     state: State, inside: IterationOwner, senses: KernelServices, *, of_turn: bool = False
 ) -> list[str]:
-    """Every check that did not pass last time, with the end of its output. What a person said is
-    feedback and shown as that. `of_turn`: without those that fail in every turn but the last.
+    """Every check that did not pass last time, with the end of its output. A person's text is shown
+    as feedback instead. `of_turn`: without checks that fail in every turn but the last.
     """
     repeat = inside.parent
     notes = [note for note in repeat.last_checks if _is_shown(note, repeat, of_turn=of_turn)]
@@ -263,7 +266,7 @@ def _is_shown(note: CheckNote, repeat: RepeatBody, *, of_turn: bool) -> bool:
 
 
 def _leaf_of(note: CheckNote, repeat: RepeatBody) -> Leaf | None:
-    """The check that a note is about; None for one that does not stand in the definition."""
+    """The check that a note is about; None if the definition does not contain it."""
     known = leaves(repeat.action.until)
     found = known[note.index] if 0 <= note.index < len(known) else None
     return found if found is not None and found.__struct_config__.tag == note.check else None
@@ -306,7 +309,7 @@ def _short(text: str) -> str:
 
 
 def _tail(text: str, room: int) -> str:
-    """The end of a text, with how much is missing before it."""
+    """The end of a text, with the number of characters omitted before it."""
     if len(text) <= room:
         return text
     return f"[… {len(text) - room} characters before this …]\n{text[-room:]}"

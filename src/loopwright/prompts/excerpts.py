@@ -9,7 +9,7 @@ from loopwright.kernel.state import KernelServices, QueuedMessage
 
 
 def clip(text: str, size: int) -> str:
-    """A text that fits, with its head and its tail and a word on what was left out."""
+    """A text that fits: its head, its tail and a note about the omitted part."""
     if len(text) <= size:
         return text
     half = size // 2
@@ -17,7 +17,7 @@ def clip(text: str, size: int) -> str:
 
 
 def clip_with(text: str, size: int, handle: str) -> str:
-    """The same with a word on where all of it is."""
+    """The same with a note that says where the whole text is."""
     if len(text) <= size:
         return text
     half = size // 2
@@ -27,13 +27,13 @@ def clip_with(text: str, size: int, handle: str) -> str:
 
 
 def clip_end(text: str, size: int) -> str:
-    """A text of at most so many bytes: its head, and a word on what was left out after it."""
+    """A text of at most this many bytes: its head, and a note about the omitted part."""
     if len(text) * 4 <= size:
         return text
     data = text.encode(errors="replace")
     if len(data) <= size:
         return text
-    head = data[: max(size, 0)].decode(errors="ignore")  # a character is kept whole or left out
+    head = data[: max(size, 0)].decode(errors="ignore")  # a character is kept or omitted as a whole
     return f"{head}\n[… truncated: {len(data) - len(head.encode())} bytes left out]"
 
 
@@ -41,7 +41,7 @@ MESSAGE_BYTES = 16 * 1_024
 
 
 def render_messages(messages: Iterable[QueuedMessage], senses: KernelServices) -> list[str]:
-    """A section with messages, each as a turn of whoever wrote it; none when there are none."""
+    """A section with messages, each with its sender; empty if there are none."""
     turns = [
         render_sender(message.sender, senses.read(message.text), told=message.intent == "tell")
         for message in messages
@@ -50,7 +50,7 @@ def render_messages(messages: Iterable[QueuedMessage], senses: KernelServices) -
 
 
 def render_sender(sender: str, text: str, *, told: bool = False) -> str:
-    """One message, with who wrote it; `told` marks a person who steers the run."""
+    """One message with its sender; `told` marks a person who steers the run."""
     head = f"Message from {sender}" if told else f"[{sender}]"
-    # What a person sends is read whole; its size was checked when it was sent.
+    # A message of a person is shown in full; its size was checked when it was sent.
     return f"{head}: {text if told else clip_end(text, MESSAGE_BYTES)}"

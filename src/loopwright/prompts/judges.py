@@ -1,12 +1,12 @@
 """Judges and evaluators: what a judge is shown, and how an evaluation scores a finished run.
 
-A judge in a loop sees the goal, the result of the iteration and the form of the answer. It
-reports `done` as a value, not in prose. Its earlier verdicts are in its prompt, so that it can
-see whether its objections were met.
+A judge in a loop sees the goal, the result of the iteration and the form of the answer. It reports
+`done` as a value, not in prose. Its earlier verdicts are in its prompt, so that it can see whether
+its objections were met.
 
-An evaluation computes the result of a run from its events. This module asks nobody: the caller
-matches patterns, validates values against schemas and sends the question to the judge. Here the
-question is composed and the reply is scored.
+An evaluation computes the result of a run from its events. This module calls no model: the caller
+matches patterns, validates values against schemas and sends the question to the judge. This module
+composes the question and scores the reply.
 """
 
 import re
@@ -51,7 +51,7 @@ _WORDS = (
 def compose_judge(
     state: State, owner: IterationOwner, leaf: Judge | Goal, senses: KernelServices
 ) -> CallPrompt:
-    """What the judge of a pass is shown now."""
+    """The prompt of the judge of an iteration."""
     schema = (leaf.schema if isinstance(leaf, Judge) else None) or VERDICT
     sections = [
         fill(state, owner, leaf.prompt, senses)
@@ -104,7 +104,7 @@ def _form(schema: dict[str, JsonValue], *, forced: bool) -> str:
 
 
 PASSING = 0.8
-"""The least score of a rubric or a judge that counts as passed."""
+"""The minimum score of a rubric or a judge that counts as passed."""
 
 _SCORE = re.compile(r"\bSCORE\s*[:=]?\s*(\d+(?:\.\d+)?)(\s*%|\s*/\s*(\d+))?", re.IGNORECASE)
 _YES_NO = re.compile(r"\b(YES|NO)\b", re.IGNORECASE)
@@ -113,7 +113,7 @@ _PLACEHOLDER = re.compile(r"\{\{\s*(output|expected|input)\s*\}\}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluatedRun:
-    """What a run came to. `terminated_by` is the reason of its end, empty while it goes on."""
+    """The result of a run. `terminated_by` is the reason of its end, empty while it is open."""
 
     text: str = ""
     final_tool_result: str | None = None
@@ -123,9 +123,7 @@ class EvaluatedRun:
 
     @property
     def composed(self) -> str:
-        """The text with the last tool's result below it, so that a claim stands beside what the
-        tools said.
-        """
+        """The text followed by the last tool's result, so that a claim can be compared with it."""
         if self.final_tool_result is None:
             return self.text
         head = "[final tool result: failed]" if self.final_tool_failed else "[final tool result]"
@@ -134,7 +132,7 @@ class EvaluatedRun:
 
 @dataclass(slots=True)
 class _ResultParts:
-    """What is known so far."""
+    """The result so far."""
 
     read: Callable[[Text | None], str]
     turns: set[str] = field(default_factory=set)
@@ -185,7 +183,7 @@ def _tool_answer(fact: EffectDone | EffectFailed) -> ToolAnswer:
 
 
 def read_result(facts: Iterable[AnyEvent], read: Callable[[Text | None], str]) -> EvaluatedRun:
-    """What a run came to: its output, else the last thing the model said."""
+    """The result of a run: its output, else the last text of the model."""
     found = _ResultParts(read)
     for fact in facts:
         found.add(fact)
@@ -204,14 +202,14 @@ def read_result(facts: Iterable[AnyEvent], read: Callable[[Text | None], str]) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """What an evaluator says: a number from 0 to 1, and why it is no more than that."""
+    """The result of an evaluator: a number from 0 to 1, and the reason why it is not higher."""
 
     score: float
     detail: str = ""
 
     @property
     def passed(self) -> bool:
-        """Whether that is enough."""
+        """Whether the score is high enough."""
         return self.score >= PASSING
 
 
@@ -233,7 +231,7 @@ def regex(text: str, pattern: str, *, matches: Callable[[str, str], bool]) -> Sc
 
 
 def exact(text: str, wanted: str) -> Score:
-    """The same but for blanks around it."""
+    """The same, ignoring leading and trailing whitespace."""
     return _verdict(None if text.strip() == wanted.strip() else "it is another text")
 
 
@@ -243,7 +241,7 @@ def json_schema(
     *,
     problem: Callable[[dict[str, JsonValue], JsonValue], str | None],
 ) -> Score:
-    """The text is JSON, or has a JSON object in it, and that fits; `problem` says why not."""
+    """The text is JSON, or contains a JSON object, and matches; `problem` says why it does not."""
     for candidate in (text, last_json_object(text)):
         try:
             value: JsonValue = msgspec.json.decode(candidate or "")
@@ -257,14 +255,14 @@ def json_schema(
 
 
 def judge_prompt(template: str, *, output: str, expected: str = "", input: str = "") -> str:
-    """The question to a judge; what is filled in is not looked at again."""
+    """The question to a judge; substituted values are not scanned for placeholders."""
     values = {"output": output, "expected": expected, "input": input}
     return _PLACEHOLDER.sub(lambda place: values[place[1]], template)
 
 
 def judge_score(reply: str) -> Score:
     """The score in a judge's reply: YES, NO, or SCORE with a number (0.9, 90 %, 9/10). The last
-    word counts; a reply without one has not passed.
+    occurrence counts; a reply without one has not passed.
     """
     scores = list(_SCORE.finditer(reply))
     if scores:

@@ -21,9 +21,9 @@ from loopwright.model.record import JsonValue, Template
 from loopwright.prompts.excerpts import clip_with
 
 ALL_CHARS = 96_000
-"""How much of the stages before is shown altogether."""
+"""Maximum total length of the outputs of earlier stages."""
 LINES_SHOWN = 200
-"""How many earlier iterations are told of, the newest last."""
+"""Maximum number of earlier iterations that are listed, the newest last."""
 
 ARTIFACT = """\
 Leave what you made as an artifact, with the tool for artifacts, before you end: whatever you say,
@@ -38,7 +38,7 @@ does not go with an approval."""
 def stage_sections(
     state: State, owner: Owner, inside: IterationOwner, action: CallAgent, senses: KernelServices
 ) -> list[str]:
-    """All that an agent is shown which has its turn in a loop of stages."""
+    """Everything that an agent is shown for its turn in a loop of stages."""
     repeat = inside.parent
     memory = repeat.action.memory
     assert isinstance(memory, StageOutputs)
@@ -104,7 +104,7 @@ def _handle(state: State, path: str) -> str:
 def _earlier(
     state: State, repeat: RepeatBody, memory: StageOutputs, senses: KernelServices
 ) -> list[str]:
-    """One line for each earlier iteration, and the words of the last review as they were said."""
+    """One line for each earlier iteration, and the unchanged text of the last review."""
     if not repeat.learnings:
         return []
     shown = repeat.learnings[-LINES_SHOWN:]
@@ -118,7 +118,7 @@ def _earlier(
 def _last_words(
     state: State, repeat: RepeatBody, memory: StageOutputs, senses: KernelServices
 ) -> list[str]:
-    """What the reviewer or the evaluator of the iteration before said, whole."""
+    """The full text of the reviewer or the evaluator of the previous iteration."""
     reviewed = next((one for one in leaves(repeat.action.until) if isinstance(one, Approval)), None)
     found = repeat.last
     if reviewed is not None and reviewed.stage is not None:
@@ -164,7 +164,7 @@ def _shown(value: JsonValue) -> str:
 
 
 def _note(owner: Owner, repeat: RepeatBody) -> list[str]:
-    """What a person said to this stage, else to the iteration: told once, where it begins."""
+    """A person's message to this stage, else to the iteration: shown once, at its start."""
     told = owner.note if isinstance(owner, StepOwner) else ""
     begins = not (isinstance(owner, StepOwner) and owner.parent.results)
     note = told or (repeat.feedback if begins else "")
