@@ -2,6 +2,7 @@
 
     LoopwrightError
     ├── DefinitionError      a definition or argument was refused; carries the problems
+    ├── InputError           a parameter of a request was refused
     ├── NotFound             a run, gate or definition of that name does not exist
     ├── Conflict             another caller was first, or the state does not allow it
     │   └── VersionConflict  an append expected another version of the run
@@ -43,6 +44,14 @@ class DefinitionError(LoopwrightError):
     def __init__(self, message: str, *, problems: Sequence[object] = ()) -> None:
         super().__init__(message)
         self.problems = tuple(problems)
+
+
+class InputError(LoopwrightError):
+    """A parameter of a request is unknown, missing or has a value that cannot be used."""
+
+    code = "bad-value"
+    pointer = ""
+    """Where in the request it is, as a JSON pointer."""
 
 
 class NotFound(LoopwrightError):

@@ -124,7 +124,7 @@ def test_references(lw: Place, verb: str) -> None:
 def test_numbers_without_bounds(lw: Place, words: list[str]) -> None:
     """A number that no list can have is wrong usage, and the range is named."""
     told = lw(*words, "9" * 23)
-    assert (told.code, "is not in the range" in told.err) == (2, True)
+    assert (told.code, "must be a whole number from " in told.err) == (2, True)
 
 
 def test_events(lw: Place) -> None:

@@ -79,7 +79,11 @@ REFUSED = {
     "taken": (("add", "claude", "command:/opt/x"), 8, "there is an agent 'claude' already"),
     "nothing": (("change", "claude"), 2, "say what is to be different"),
     "both": (("change", "claude", "--env", "A", "--no-env"), 2, "exclude each other"),
-    "off": (("add", "x", "command:/opt/x", "--sandbox", "off"), 2, "is not one of"),
+    "off": (
+        ("add", "x", "command:/opt/x", "--sandbox", "off"),
+        2,
+        'sandbox must be "guard", "none", "readonly" or "workspace", not "off"',
+    ),
 }
 
 

@@ -309,7 +309,7 @@ def test_a_defect_between_messages_ends_nothing(
     [
         ({"name": "../x", "stored": "triage"}, 422, "bad-hook-name"),
         ({"name": "x", "stored": "none"}, 404, "not-found"),
-        ({"name": "x", "stored": "triage", "at_once": 0}, 422, "bad-field"),
+        ({"name": "x", "stored": "triage", "at_once": 0}, 422, "out-of-range"),
         ({"name": "x", "stored": "triage", "secret": "mine"}, 422, "unknown-field"),
     ],
 )

@@ -191,7 +191,7 @@ def test_paths_that_are_none(shared: Served, workspace: Path, path: str, code: s
 def test_what_are_no_files(shared: Served, workspace: Path, files: object) -> None:
     """Texts by their paths, nothing else."""
     reply = asked(shared, CASES["aldo"], workspace, files=files)
-    assert (reply.status, reply.code) == (422, "bad-field")
+    assert (reply.status, reply.code) == (422, "wrong-type")
 
 
 def test_how_many_files(shared: Served, workspace: Path, tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_how_many_files(shared: Served, workspace: Path, tmp_path: Path) -> None
     assert reply.status == 201, reply.body
     plan_of(shared, reply.json["run"])
     reply = asked(shared, case, workspace, files={**many, "more.md": "x"})
-    assert (reply.status, reply.code) == (422, "bad-field")
+    assert (reply.status, reply.code) == (422, "out-of-range")
 
 
 # -- with the command line -------------------------------------------------------------------------

@@ -35,7 +35,7 @@ def refused(server: Served, raw: bytes, **headers: str) -> tuple[int, str]:
         pytest.param(b"{}", "", (415, "not-json"), id="untold"),
         pytest.param(b"{", "application/json", (400, "bad-json"), id="broken"),
         pytest.param(b"{} x", "application/json", (400, "bad-json"), id="trailing"),
-        pytest.param(b"[1]", "application/json", (422, "bad-field"), id="no-object"),
+        pytest.param(b"[1]", "application/json", (422, "wrong-type"), id="no-object"),
         pytest.param(b"\xff\xfe", "application/json", (400, "bad-json"), id="no-utf8"),
     ],
 )
@@ -450,18 +450,20 @@ def test_fields_that_nobody_may_set(shared: Served, extra: dict[str, str]) -> No
 
 
 @pytest.mark.parametrize(
-    ("body", "pointer"),
+    ("body", "pointer", "code"),
     [
-        ({"message": 1}, "/message"),
-        ({"agents": {"a": 1}}, "/agents"),
-        ({"parallel": 0}, "/parallel"),
-        ({"parallel": "2"}, "/parallel"),
+        ({"message": 1}, "/message", "wrong-type"),
+        ({"agents": {"a": 1}}, "/agents/a", "wrong-type"),
+        ({"parallel": 0}, "/parallel", "out-of-range"),
+        ({"parallel": "2"}, "/parallel", "wrong-type"),
     ],
 )
-def test_fields_of_another_kind(shared: Served, body: dict[str, object], pointer: str) -> None:
+def test_fields_of_another_kind(
+    shared: Served, body: dict[str, object], pointer: str, code: str
+) -> None:
     """Nothing is turned into what it is not, and the place is told."""
     reply = shared("POST", RUNS, {"definition": "x", **body})
-    assert (reply.status, reply.code) == (422, "bad-field")
+    assert (reply.status, reply.code) == (422, code)
     assert reply.json["errors"][0]["pointer"] == pointer
 
 
@@ -510,4 +512,4 @@ def test_half_a_character(shared: Served, half: str) -> None:
 def test_numbers_beyond_what_can_be_kept(shared: Served) -> None:
     """A number that no store holds is refused."""
     reply = shared("GET", f"/api/v1/audit?before={10**30}")
-    assert (reply.status, reply.code) == (422, "bad-field")
+    assert (reply.status, reply.code) == (422, "out-of-range")

@@ -320,7 +320,7 @@ def test_every_cell_of_the_sockets(shared: Served, tokens: dict[str, str], calle
             for event, least in EVENTS.items():
                 answer = await one.say(event, {})
                 denied = CALLERS[caller] < least
-                assert answer["code"] == ("role" if denied else "bad-event"), event
+                assert answer["code"] == ("role" if denied else "missing-field"), event
                 assert (answer["type"] == "POLICY_ERROR") is denied
 
     talk(go())

@@ -61,8 +61,8 @@ def test_agents_inputs_and_name_are_given_with_the_start(own: Served) -> None:
         ({"definition": "name: a\ngoal: b\nagnet: c"}, 422, "bad-definition"),
         ({"definition": "name: a\ngoal: b"}, 400, "no-agent"),
         ({"definition": "x", "dialect": "none"}, 422, "bad-definition"),
-        ({}, 422, "bad-field"),
-        ({"definition": "x", "stored": "y"}, 422, "bad-field"),
+        ({}, 422, "missing-field"),
+        ({"definition": "x", "stored": "y"}, 422, "mutually-exclusive"),
         ({"stored": "nothing"}, 404, "not-found"),
         ({"stored": "../x"}, 404, "not-found"),
         (

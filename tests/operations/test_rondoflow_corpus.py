@@ -12,7 +12,7 @@ from loopwright.errors import DefinitionError, LoopwrightError
 from loopwright.kernel.events import CheckVerdict
 from loopwright.operations.dialects import recognise
 from loopwright.operations.loops.dialect_events import dialect_events_after
-from loopwright.operations.preflight import preflight_checks
+from loopwright.operations.preflight import check_programs
 from loopwright.operations.run_start import StartRun, prepare_file
 from loopwright.operations.runs import row_ended
 from loopwright.operations.settings import Settings
@@ -190,7 +190,7 @@ def test_files_of_users_run_to_their_end(workspace: Path, name: str) -> None:
     case = CASES[name]
     values = {"assistant": case.choose} if case.choose else {}
     start, definition = prepare_file(str(USERS / name), wish(workspace, *case.says, values=values))
-    preflight_checks(start)
+    asyncio.run(check_programs(start))
     assert definition.dialect == "rondoflow"
     assert tuple(sorted(one.code for one in definition.warnings)) == case.warns
     (agent,) = start.plan.agents.values()

@@ -8,7 +8,6 @@ from urllib.parse import quote
 import click
 
 from loopwright.cli.formats import put_rows
-from loopwright.cli.start_options import LevelChoice
 from loopwright.cli.terminal import Terminal
 from loopwright.cli.verb import Verb, group, terminal_of
 
@@ -144,7 +143,7 @@ def agent_ls(ctx: click.Context, /) -> None:
 )
 @_NAME
 @click.argument("spec", metavar="AGENT")
-@click.option("--sandbox", type=LevelChoice(LEVELS), help="The lowest sandbox level it runs at.")
+@click.option("--sandbox", type=click.Choice(LEVELS), help="The lowest sandbox level it runs at.")
 @click.option("--allow-off", is_flag=True, help="Definitions may run it without a sandbox.")
 @_ENV
 @click.pass_context
@@ -190,7 +189,7 @@ def agent_add(
 @_NAME
 @click.option(
     "--sandbox",
-    type=LevelChoice((*LEVELS, SERVER_LEVEL)),
+    type=click.Choice((*LEVELS, SERVER_LEVEL)),
     help="The lowest sandbox level it runs at; `server`: that of the server.",
 )
 @click.option("--allow-off/--no-allow-off", default=None, help="Whether it may run at `off`.")

@@ -6,11 +6,21 @@ Exit codes: 1 unexpected · 2 usage or bad definition · 6 not allowed · 7 serv
 
 import errno
 import re
+from collections.abc import Iterator
 
 import click
 
-from loopwright.errors import LoopwrightError
-from loopwright.operations.problems import ProblemReport, known_problem
+from loopwright.cli.verb import WORDS
+from loopwright.errors import InputError, LoopwrightError
+from loopwright.model.record import JsonValue
+from loopwright.operations.problems import (
+    ProblemReport,
+    known_problem,
+    missing_input,
+    unknown_input,
+    value_of_text,
+    wrong_input,
+)
 
 _SECRET = re.compile(r"--?(?:[\w-]*-)?(?:token|api-?key|password|passwd|secret)s?", re.IGNORECASE)
 
@@ -68,10 +78,86 @@ def _usage(error: click.UsageError) -> ProblemReport:
             "you can read, and name that file",
         )
     command = error.ctx.command_path if error.ctx else "loopwright"
+    refused = _refused_input(error, command)
+    if refused is not None:
+        return known_problem(refused)
     if error.ctx and error.ctx.info_name in _TAKE_A_MESSAGE and _SEVERAL in error.message:
         hint = f"put a message of several words in quotes; `{command} --help` shows how"
         return _simple(_sentence(error.format_message()), hint=hint)
     return _simple(_sentence(error.format_message()), hint=f"`{command} --help` shows how")
+
+
+def _refused_input(error: click.UsageError, command: str) -> InputError | None:
+    """What other interfaces refuse too, with the same code and the same sentence: the hint has the
+    option. None: only a command line can be wrong in this way.
+    """
+    help_of = f"`{command} --help`"
+    if isinstance(error, click.NoSuchOption) and error.option_name.startswith("--"):
+        refused = unknown_input(error.option_name)
+        near = f"; did you mean {error.possibilities[0]}?" if error.possibilities else ""
+        refused.hint = f"there is no option {error.option_name}{near} {help_of} lists them"
+        refused.hint = refused.hint if near else refused.hint.replace(f" {help_of}", f"; {help_of}")
+        return refused
+    param = getattr(error, "param", None)
+    if param is None or error.ctx is None:
+        return None
+    spelling = _spelling(param, error.ctx.info_name or "")
+    if isinstance(error, click.MissingParameter):
+        given_as = spelling if spelling.startswith("--") else param.make_metavar(error.ctx)
+        return missing_input(spelling, hint=f"give {given_as}; {help_of} shows how")
+    for value in _values(param, error.ctx):
+        found = wrong_input(spelling, _schema_of(param.type), value)
+        if found is not None:
+            is_option = spelling.startswith("--")
+            place = f"with {spelling}" if is_option else f"as {param.make_metavar(error.ctx)}"
+            near = f"{found.hint} " if (found.hint or "").startswith("did you") else ""
+            found.hint = f"{near}given {place}; {help_of} shows how"
+            return found
+    return None
+
+
+_ARGUMENTS = {
+    ("run", "file"): "definition",
+    ("approve", "id"): "gate",
+    ("reject", "id"): "gate",
+    ("continue", "id"): "gate",
+}
+"""Arguments of commands that other interfaces name differently."""
+
+
+def _spelling(param: click.Parameter, command: str) -> str:
+    """The option, or the name of the argument as help shows it."""
+    if isinstance(param, click.Option):
+        return max(param.opts, key=len)
+    shown = re.sub(r"[^A-Z_].*", "", (param.metavar or "").lstrip("[")).lower()
+    name = shown or param.name or ""
+    return _ARGUMENTS.get((command, name), name)
+
+
+def _values(param: click.Parameter, ctx: click.Context) -> Iterator[JsonValue]:
+    """The values that were given for a parameter."""
+    given, _, _ = ctx.command.make_parser(ctx).parse_args([*ctx.meta.get(WORDS, ())])
+    value, _ = param.consume_value(ctx, given)
+    schema = _schema_of(param.type)
+    for one in value if isinstance(value, list | tuple) else (value,):
+        if isinstance(one, str):
+            yield value_of_text(one, schema)
+
+
+def _schema_of(kind: "click.ParamType[object]") -> dict[str, JsonValue]:
+    """What the values of a parameter must be, as other interfaces describe it."""
+    match kind:
+        case click.Choice():
+            return {"enum": [str(one) for one in kind.choices]}
+        case click.IntRange():
+            bounds = {"minimum": kind.min, "maximum": kind.max}
+            return {"type": "integer", **{k: v for k, v in bounds.items() if v is not None}}
+        case _ if kind is click.INT:
+            return {"type": "integer"}
+        case _ if kind is click.FLOAT:
+            return {"type": "number"}
+        case _:
+            return {}
 
 
 def _simple(detail: str, *, hint: str | None = None, exit_code: int = 2) -> ProblemReport:

@@ -253,7 +253,12 @@ class _TextOptions(TypedDict):
     help="A person reviews each iteration that has passed the other checks.",
 )
 @click.option(
-    "--max", "most", type=int, default=10, show_default=True, help="The most iterations, 1 to 1000."
+    "--max",
+    "most",
+    type=click.IntRange(1, 1_000),
+    default=10,
+    show_default=True,
+    help="The most iterations.",
 )
 @click.option(
     "--memory",

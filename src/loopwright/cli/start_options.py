@@ -65,28 +65,9 @@ class _StartFlags(TypedDict):
     sandbox: "SandboxLevel | None"
 
 
-class LevelChoice(click.Choice[str]):
-    """A sandbox level, with a suggestion for a misspelt one."""
-
-    def convert(
-        self, value: str, param: "click.Parameter | None", ctx: "click.Context | None"
-    ) -> str:
-        from loopwright.syntax.document import suggest  # noqa: PLC0415 - help stays quick
-
-        known = [str(one) for one in self.choices]
-        near = None if value in known else suggest(value.strip().lower(), known)
-        if near is not None:
-            self.fail(
-                f"{value!r} is not a level; did you mean {near}? Levels: {', '.join(known)}",
-                param,
-                ctx,
-            )
-        return super().convert(value, param, ctx)
-
-
 sandbox_option = click.option(
     "--sandbox",
-    type=LevelChoice(SANDBOX_LEVELS),
+    type=click.Choice(SANDBOX_LEVELS),
     metavar="LEVEL",
     help="How agents and commands are confined: off, guard (they do not see Loopwright's data and "
     "settings), workspace (they write only there), readonly or none (no files). A stricter level "

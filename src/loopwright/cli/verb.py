@@ -11,6 +11,8 @@ from loopwright.cli.terminal import CommonOptions, Terminal
 Example = tuple[str, str]
 """A command line, and what it does."""
 
+WORDS = "loopwright.words"
+"""Where a context has the command line as it was given, for errors about its values."""
 PROGRAM = "loopwright"
 PROGRAMS = (PROGRAM, "lw")
 RUNS = "A run is named by its id, by the beginning or the end of one, or by `last`: the newest."
@@ -117,6 +119,10 @@ class Verb(click.Command):
         kwargs.setdefault("context_settings", CONTEXT)
         super().__init__(*args, **kwargs)
         self.examples = examples
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[WORDS] = [*args]
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
         from loopwright.cli.inside_run import check_caller  # noqa: PLC0415 - help stays quick

@@ -34,11 +34,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from loopwright.errors import InputError
 from loopwright.http.context import Context, RequestLimits
 from loopwright.http.responses import RequestRefusal, bad_json
 from loopwright.operations.accounts.access import Principal, Role
 from loopwright.operations.definition_files import is_path
-from loopwright.operations.problems import ProblemReport
+from loopwright.operations.problems import ProblemReport, query_problem, request_problem
 from loopwright.syntax.document import check_text
 
 Need: TypeAlias = Literal["open", "signed"] | Role
@@ -238,9 +239,6 @@ def _texts(value: object, free: Collection[str]) -> Iterator[tuple[str, str]]:
 
 _B = TypeVar("_B", bound=Body)
 _Q = TypeVar("_Q", bound=Query)
-_UNKNOWN = re.compile(r"unknown field `([^`]*)`")
-_PLACE = re.compile(r" - at `\$([^`]*)`$")
-_STEP = re.compile(r"\[(\d+)\]")
 LONGEST_INT = 1_000
 
 
@@ -299,11 +297,11 @@ def parse_body(raw: bytes, headers: Headers, kind: type[_B]) -> _B:
         )
     value = strict_json(raw)
     if not isinstance(value, dict):
-        raise RequestRefusal(422, "bad-field", "the body must be a JSON object")
+        raise InputError("the body must be a JSON object", code="wrong-type")
     try:
         body = msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise unfit(str(error), "unknown-field") from error
+        raise request_problem(kind, value, str(error)) from error
     check_texts(value, kind.free)
     return body
 
@@ -368,41 +366,13 @@ def parse_query(params: QueryParams, kind: type[_Q]) -> _Q:
         if name in many:
             given[name] = [one for value in values for one in value.split(",")]
         elif len(values) > 1:
-            raise RequestRefusal(422, "given-twice", f"{name[:80]!a} is given twice")
+            raise InputError(f"{name[:80]!a} is given twice", code="given-twice")
         else:
             given[name] = values[0]
     try:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise unfit(str(error), "unknown-filter") from error
-
-
-def unfit(message: str, unknown: str) -> RequestRefusal:
-    """What does not fit, with where it stands."""
-    place = _PLACE.search(message)
-    pointer = _pointer(place[1]) if place else ""
-    words = message[: place.start()] if place else message
-    found = _UNKNOWN.search(words)
-    if found:
-        name = found[1][:80]
-        return RequestRefusal(
-            422,
-            unknown,
-            f"{name!a} is not known here",
-            errors=[{"pointer": f"{pointer}/{name}", "code": unknown, "message": "unknown"}],
-        )
-    said = f"{words[:1].lower()}{words[1:]}"
-    return RequestRefusal(
-        422,
-        "bad-field",
-        f"{pointer or 'the request'}: {said}",
-        errors=[{"pointer": pointer, "code": "bad-field", "message": said}],
-    )
-
-
-def _pointer(path: str) -> str:
-    """`.a[0].b` as `/a/0/b`; which key of a mapping it was, nobody says."""
-    return _STEP.sub(r"/\1", path.replace("[...]", "")).replace(".", "/")
+        raise query_problem(kind, given, str(error), unknown="unknown-filter") from error
 
 
 LONGEST_PATH = 500

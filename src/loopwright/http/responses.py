@@ -6,7 +6,7 @@ from dataclasses import replace
 import msgspec
 from starlette.responses import Response
 
-from loopwright.errors import LoopwrightError, StorageError
+from loopwright.errors import InputError, LoopwrightError, StorageError
 from loopwright.operations.problems import ProblemReport, known_problem, neutral
 from loopwright.workers.notifiers import LinkOver
 
@@ -82,7 +82,6 @@ UNFIT = (
     "private-address",
     "bad-user-name",
     "bad-password",
-    "unknown-user-role",
 )
 """Understood, and not good enough: on the command line wrong usage, here 422."""
 
@@ -143,6 +142,9 @@ def problem_of(error: LoopwrightError, *, flags: bool = False) -> ProblemReport:
             errors=error.errors,
         )
     problem = known_problem(error) if flags else neutral(known_problem(error))
+    if isinstance(error, InputError):
+        place = {"pointer": error.pointer, "code": error.code, "message": error.message}
+        return replace(problem, errors=[{**place}])
     if isinstance(error, LinkOver):
         return replace(problem, status=410, title=TITLES[410])
     if isinstance(error, StorageError):  # where the data lies is nobody's business outside

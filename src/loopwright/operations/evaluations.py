@@ -25,6 +25,7 @@ from loopwright.model.plan import Agent, Plan
 from loopwright.model.record import JsonValue
 from loopwright.operations.agents.backends import bind_agents
 from loopwright.operations.dialects import MAX_BYTES, dialect, recognise, rendering
+from loopwright.operations.preflight import check_programs
 from loopwright.operations.run_request import RunStart
 from loopwright.operations.run_start import StartRun, prepare_file
 from loopwright.operations.runs import Service, current_user
@@ -505,6 +506,8 @@ async def run_case(here: Local, cases: Cases, name: str, case: Case) -> ScoredRu
     wish = replace(cases.wish, message=case.input, name=f"{cases.name}: {name}")
     start, _ = prepare_file(str(cases.definition), wish)
     # Cases come one after the other, so the worker of a definition is free for each.
+    start = here.service.admit(start)
+    await check_programs(start)
     run = await here.service.start(start)
     await settled(here, run)
     status = status_of(here.service.state(run))

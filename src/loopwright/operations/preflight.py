@@ -96,13 +96,12 @@ def _called(one: NamedProgram, checks: str) -> NamedProgram:
     return replace(one, what=one.what.replace("check", checks, 1), check_of="")
 
 
-def preflight_checks(start: RunStart, environment: Mapping[str, str] | None = None) -> None:
-    """Refuse a run whose check commands cannot be started. Agents are not
-    checked: where a server runs them, a person sees why a call failed.
+async def check_programs(start: RunStart) -> None:
+    """Refuse a run if a program of an agent or a check is missing, or a coding CLI is known not to
+    be signed in. What `preflight` only warns about may fail in the run. This happens in a thread,
+    so that a server answers others meanwhile.
     """
-    env = os.environ if environment is None else environment
-    named = (one for one in find_programs(start.plan) if one.what.startswith("check "))
-    _looked_for(named, start.workspace, env, file=start.file)
+    await asyncio.to_thread(preflight, start)
 
 
 def preflight_agents(agents: Mapping[str, Agent], workspace: Path, passed: Sequence[str]) -> None:
@@ -130,15 +129,6 @@ def missing_programs(plan: Plan, workspace: Path) -> list[str]:
         except CannotStart as why:
             found[f"{one.title}: {why.detail}"] = None
     return list(found)
-
-
-async def check_sign_in(start: RunStart) -> None:
-    """Refuse a run with a coding CLI that is known not to be signed in. The program is asked in a
-    thread, so that a server answers others meanwhile.
-    """
-    named = [one for one in find_programs(start.plan) if one.agent]
-    if named:
-        await asyncio.to_thread(_check_signed_in, named, start, os.environ)
 
 
 def _check_signed_in(

@@ -34,7 +34,7 @@ from loopwright.operations.library import DefinitionLibrary
 from loopwright.operations.loops.loop_details import edit, edit_of, retry, skip
 from loopwright.operations.loops.loop_tools import described
 from loopwright.operations.messages import WHEN_WORDS, tell
-from loopwright.operations.preflight import check_sign_in
+from loopwright.operations.preflight import check_programs
 from loopwright.operations.problems import known_problem
 from loopwright.operations.run_control import (
     ResumeChanges,
@@ -239,7 +239,7 @@ async def _start(session: ReplSession, rest: str) -> None:
     start, definition = prepare_file(name, wish)
     for warning in definition.warnings:
         session.door.tell(warning.render(), tone="warn")
-    await check_sign_in(start)
+    await check_programs(start)
     run = await session.start(start)
     session.door.put(run)
 

@@ -15,15 +15,15 @@ from typing import Annotated, Protocol
 
 import msgspec
 
-from loopwright.errors import LoopwrightError
+from loopwright.errors import InputError, LoopwrightError
 from loopwright.http.context import Context
 from loopwright.http.loop_disconnects import REASON as TORN_DOWN
 from loopwright.http.requests import Answer, Body, Query, Route, RouteFamily, RouteRequest
-from loopwright.http.responses import RequestRefusal
 from loopwright.kernel.events import GateOpened, RunFinished, RunStarted
 from loopwright.model.record import JsonValue
 from loopwright.operations.dialects import OF_LOOPS
 from loopwright.operations.loops.dialect_events import LoopStory, LoopStoryEvent, is_loop
+from loopwright.operations.problems import missing_input
 from loopwright.operations.response_types import NotificationPage, ReadCount
 from loopwright.operations.runs import Service
 from loopwright.ports import EventLog, NumberedEvent
@@ -471,10 +471,10 @@ async def read_one(asked: RouteRequest) -> Answer:
 
 async def read_many(asked: RouteRequest) -> Answer:
     body, who = asked.body(ReadBody), asked.who.name
-    if bool(body.ids) == (body.up_to is not None):
-        raise RequestRefusal(
-            422, "bad-field", "give `ids`, or `up_to` for one and all that are older"
-        )
+    if not body.ids and body.up_to is None:
+        raise missing_input("ids", hint="give `ids`, or `up_to` for one and all that are older")
+    if body.ids and body.up_to is not None:
+        raise InputError("ids and up_to exclude each other", code="mutually-exclusive")
     notices = asked.context.part(NotificationWatcher).notices
     if body.up_to is not None:
         return {"read": notices.read_up_to(body.up_to, who)}

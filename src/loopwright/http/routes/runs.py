@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from loopwright.errors import Conflict, StorageError
+from loopwright.errors import Conflict, InputError, StorageError
 from loopwright.http.loop_disconnects import Looping
 from loopwright.http.requests import (
     Answer,
@@ -35,8 +35,8 @@ from loopwright.operations.dry_run.simulation import all_stories, played
 from loopwright.operations.dry_run.simulation import rehearsed as told_rehearsal
 from loopwright.operations.forks import Fork, fork
 from loopwright.operations.loops.assistants import Parting
-from loopwright.operations.preflight import check_sign_in, dry_run_warnings, preflight_checks
-from loopwright.operations.problems import rendered, without_flags
+from loopwright.operations.preflight import check_programs, dry_run_warnings
+from loopwright.operations.problems import missing_input, rendered, without_flags
 from loopwright.operations.response_types import (
     Forked,
     ResumedSummary,
@@ -193,8 +193,7 @@ async def started(asked: RouteRequest) -> Answer:
     context, by = asked.context, asked.who.name
     prepared, found = _prepared(asked)
     start = context.service.admit(replace(prepared, by=by))
-    preflight_checks(start)
-    await check_sign_in(start)
+    await check_programs(start)
     parting = asked.body(StartRunBody).on_disconnect
     beside = context.part(Looping).beside(by, start, parting=parting)
     try:
@@ -307,10 +306,11 @@ async def _answer_started(asked: RouteRequest, run: str, found: Sequence[Diagnos
 
 def _source(asked: RouteRequest, body: StartRunBody) -> tuple[str, bytes, str | None, Role]:
     """The definition of a request, its dialect, and the role of its author."""
-    if (body.definition is None) == (body.stored is None):
-        raise RequestRefusal(
-            422, "bad-field", "give `definition`, the text of one, or `stored`, the name of one"
-        )
+    if body.definition is None and body.stored is None:
+        hint = "give `definition`, the text of one, or `stored`, the name of one"
+        raise missing_input("definition", hint=hint)
+    if body.definition is not None and body.stored is not None:
+        raise InputError("definition and stored exclude each other", code="mutually-exclusive")
     if body.definition is not None:
         text = body.definition.encode(errors="surrogatepass")
         return REQUEST, text, body.dialect, asked.who.role

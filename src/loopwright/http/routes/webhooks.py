@@ -37,6 +37,7 @@ from loopwright.operations.incoming_webhooks import (
     hook_item,
 )
 from loopwright.operations.outgoing_requests import send
+from loopwright.operations.preflight import check_programs
 from loopwright.operations.response_types import (
     HookList,
     HookMade,
@@ -275,6 +276,8 @@ class Arrivals:
         # The folder is that of the server: nobody has chosen it for this definition.
         start = replace(start, workspace_by=stored.role)
         with acting_as("admin"):  # who made the hook; the definition has an author of its own
+            start = context.service.admit(start)
+            await check_programs(start)
             await context.service.start(start)
 
 

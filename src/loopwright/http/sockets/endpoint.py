@@ -16,7 +16,7 @@ import msgspec
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp
 
-from loopwright.errors import LoopwrightError
+from loopwright.errors import InputError, LoopwrightError
 from loopwright.http.clients import admit, identify
 from loopwright.http.context import Context
 from loopwright.http.loop_disconnects import GRACE_MS, Looping
@@ -40,7 +40,7 @@ from loopwright.model.actions import MAX_ITERATIONS
 from loopwright.model.record import JsonValue
 from loopwright.operations.accounts.access import DENIED, Principal, Role
 from loopwright.operations.messages import tell as tell_agents
-from loopwright.operations.problems import ProblemReport
+from loopwright.operations.problems import ProblemReport, request_problem
 from loopwright.operations.run_admission import acting_as
 from loopwright.operations.run_control import ResumeChanges, resume_run
 from loopwright.operations.run_start import choices
@@ -111,7 +111,7 @@ class Subscribe(SocketMessage):
     """`subscribe`: after this number; without one, from a snapshot on."""
 
     run: Id
-    after: Annotated[int, msgspec.Meta(ge=0, le=1 << 53)] | None = None
+    after: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] | None = None
 
 
 class TellRun(SocketMessage):
@@ -160,7 +160,8 @@ class SocketCommands:
             return {"ok": True, **await self._do(client, str(event), command, args[0])}
         except LoopwrightError as error:
             problem = without_paths(problem_of(error), self._context.private_paths)
-            return await self._refused(client, args, problem, loop=command in LOOPS)
+            loop = command in LOOPS and not isinstance(error, InputError)
+            return await self._refused(client, args, problem, loop=loop)
 
     async def _do(
         self, client: ConnectedClient, event: str, command: SocketCommand[Any], given: object
@@ -169,7 +170,9 @@ class SocketCommands:
         try:
             said = msgspec.convert(given, command.said)
         except msgspec.ValidationError as error:
-            raise _bad(str(error)) from error
+            if not isinstance(given, dict):
+                raise _bad("this event takes an object") from error
+            raise request_problem(command.said, given, str(error)) from error
         check_texts(given)
         with acting_as(client.who.role):
             return await command.do(self, client, said)

@@ -31,6 +31,7 @@ from loopwright.operations.accounts.access import (
     settled,
     unknown,
 )
+from loopwright.operations.problems import wrong_choice
 from loopwright.ports import AuditRow, Card
 
 Hashed = NewType("Hashed", str)
@@ -407,9 +408,7 @@ def as_role(text: str) -> Role:
     for role in ROLES:
         if role == text:
             return role
-    raise LoopwrightError(
-        f"no role {text!r}", code="unknown-user-role", hint=f"roles are {', '.join(ROLES)}"
-    )
+    raise wrong_choice("role", text, ROLES)
 
 
 def _no_link() -> LoopwrightError:

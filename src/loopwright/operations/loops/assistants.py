@@ -20,7 +20,7 @@ from loopwright.operations.dialects import (
     assistant_key,
     parse_definition,
 )
-from loopwright.operations.preflight import check_sign_in, preflight_checks
+from loopwright.operations.preflight import check_programs
 from loopwright.operations.run_admission import acting_role
 from loopwright.operations.run_groups import Beside, alone
 from loopwright.operations.run_start import StartRun, prepare_file
@@ -253,8 +253,7 @@ class Assistants:
         title = f"assistant {assistant.document.get('name', agent_id)!r}"
         start = replace(start, workspace_by=assistant.role, file=title)
         start = self._service.admit(start)
-        preflight_checks(start)
-        await check_sign_in(start)
+        await check_programs(start)
         try:
             return await self._service.start(start)
         except Conflict as conflict:

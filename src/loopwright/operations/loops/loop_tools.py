@@ -14,7 +14,6 @@ from typing import get_args
 
 import msgspec
 
-from loopwright.engine.json_schema import schema_problem
 from loopwright.errors import LoopwrightError
 from loopwright.model.actions import MAX_ITERATIONS, Decision
 from loopwright.model.chat import ChatTool
@@ -31,7 +30,7 @@ from loopwright.operations.loops.role_loops import (
     StartRoleLoop,
 )
 from loopwright.operations.messages import WHEN_WORDS, tell
-from loopwright.operations.problems import problem_words
+from loopwright.operations.problems import find_problem, problem_words
 from loopwright.operations.run_control import ResumeChanges
 from loopwright.operations.run_lists import inbox_items
 from loopwright.operations.run_variables import names_only
@@ -145,7 +144,12 @@ class LoopTools:
                         ("definition", "goal"),
                         definition=text("Name of a definition; loop_definitions lists them"),
                         goal=text("What shall be reached"),
-                        max_iterations={"type": "integer", "description": "Most rounds"},
+                        max_iterations={
+                            "type": "integer",
+                            "minimum": 1,
+                            "maximum": MAX_ITERATIONS,
+                            "description": "The most iterations",
+                        },
                         worktree={
                             "type": "boolean",
                             "description": "Work in a Git worktree on a branch of its own",
@@ -200,6 +204,7 @@ class LoopTools:
                         after={
                             "type": "integer",
                             "minimum": 0,
+                            "maximum": 1_000_000_000,
                             "description": "Only events with a greater number",
                         },
                     ),
@@ -406,13 +411,10 @@ class LoopTools:
 
 def check_arguments(spec: ChatTool, given: Arguments) -> None:
     """Refuse arguments that the tool does not have or that have the wrong type."""
-    problem = schema_problem(spec.schema, given)
+    names = {"id": "gate" if spec.name.startswith("gate_") else "run"}
+    problem = find_problem(spec.schema, given, names)
     if problem is not None:
-        names = spec.schema.get("properties")
-        hint = f"its arguments are {', '.join(names)}" if isinstance(names, dict) and names else ""
-        raise LoopwrightError(
-            f"{spec.name}: the arguments do not fit: {problem}", code="bad-arguments", hint=hint
-        )
+        raise problem
 
 
 def _changes(given: Arguments) -> ResumeChanges:

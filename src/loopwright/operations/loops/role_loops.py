@@ -11,7 +11,7 @@ from loopwright.model.record import JsonValue
 from loopwright.operations.agents.backends import check_not_empty, unknown_input
 from loopwright.operations.library import DefinitionLibrary, LibraryEntry
 from loopwright.operations.loops.loop_details import LoopEdit, edit, is_loop, live, retry, skip
-from loopwright.operations.preflight import check_sign_in, check_worker
+from loopwright.operations.preflight import check_programs, check_worker
 from loopwright.operations.problems import rendered
 from loopwright.operations.run_control import (
     NO_CHANGES,
@@ -110,7 +110,7 @@ class RoleLoops:
             start = self.confine(start)
         # Anybody who can write files here, an agent too, may have written the definition.
         start = self.here.service.admit(replace(start, author="editor", by=self.by or start.by))
-        await check_sign_in(start)
+        await check_programs(start)
         project = project_for(
             self.here.trackers,
             ProjectChoice(
