@@ -249,7 +249,7 @@ CASES: dict[str, Case] = {
     ),
     "version of an artifact": query(
         "out-of-range",
-        "version must be a whole number from 1 to 1000000000, not 0",
+        "version must be a whole number from 1 to 9007199254740992, not 0",
         ["artifact", "get", "RUN", "a", "--version", "0"],
         "/api/v1/runs/RUN/artifacts/a/content?version=0",
     ),

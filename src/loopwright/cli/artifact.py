@@ -202,7 +202,7 @@ def read_upload(file: str, most: int) -> bytes:
 @_WHERE
 @click.argument("name", metavar="ARTIFACT")
 @click.option(
-    "--version", type=click.IntRange(1, 1_000_000_000), metavar="N", help="Which; else the newest."
+    "--version", type=click.IntRange(1, 1 << 53), metavar="N", help="Which; else the newest."
 )
 @click.option("--output", "-o", metavar="FILE", help="A new file for it; else stdout.")
 @click.pass_context

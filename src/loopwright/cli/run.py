@@ -255,6 +255,7 @@ class _TextOptions(TypedDict):
 @click.option(
     "--max",
     "most",
+    metavar="N",
     type=click.IntRange(1, 1_000),
     default=10,
     show_default=True,

@@ -85,7 +85,7 @@ class UploadQuery(Query):
 class ContentQuery(Query):
     """Which version; without a number the newest."""
 
-    version: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)] | None = None
+    version: Annotated[int, msgspec.Meta(ge=1, le=1 << 53)] | None = None
 
 
 def given_of(context: Context) -> ArtifactAccess:
