@@ -11,6 +11,7 @@
     ├── Unreachable          a server does not answer
     ├── ServerFailed         a server returned a response that is not valid
     ├── CannotServe          this machine does not let a server start
+    ├── ServerDraining       a server that is about to stop accepts no new work
     └── StorageError         the data directory cannot be used (newer, damaged, busy, full)
 
 Exceptions are for broken input and broken environments. What may happen in a healthy run (a
@@ -100,6 +101,12 @@ class CannotServe(LoopwrightError):
     """A server cannot start here as it was asked to."""
 
     code = "cannot-serve"
+
+
+class ServerDraining(LoopwrightError):
+    """A server that is about to stop accepts no new work."""
+
+    code = "draining"
 
 
 class StorageError(LoopwrightError):

@@ -39,7 +39,7 @@ from loopwright.operations.data_directory import (
     socket_path,
 )
 from loopwright.operations.delegating_driver import DelegatingDriver
-from loopwright.operations.run_start import LoopOptions, StartRun, prepare_loop
+from loopwright.operations.run_start import LoopOptions, StartOptions, prepare_loop
 from loopwright.operations.settings import Settings
 from loopwright.operations.wiring import near
 from loopwright.ports import Delta
@@ -415,7 +415,7 @@ def test_the_server_is_started_again(
     place = Process(tmp_path)
     said: list[str] = []
     stepping(lw)
-    wish = StartRun(message="x", agents=["command:./agent.sh"])
+    wish = StartOptions(message="x", agents=["command:./agent.sh"])
 
     async def seen_through() -> str:
         settings = Settings(home=tmp_path / "home", durability="normal")

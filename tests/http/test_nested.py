@@ -13,7 +13,7 @@ from loopwright.agents.sandbox import bubblewrap
 from loopwright.http import server as serving
 from loopwright.operations.child_runs import InsideRun
 from loopwright.operations.data_directory import SOCKET, DriveRequest, as_line
-from loopwright.operations.run_start import StartRun, prepare_file
+from loopwright.operations.run_start import StartOptions, prepare_file
 from tests.http.served import SECONDS, Served, served
 
 
@@ -21,7 +21,7 @@ def left_behind(server: Served, parent: str) -> str:
     """A run that a program of another run started, and that no process drives."""
     server.context.service.inside = InsideRun(run=parent, runs=(parent,))
     definition = server.definition(server.script("a", "b", "c", name=f"{parent}.yaml"))
-    wish = StartRun(workspace=str(server.folder))
+    wish = StartOptions(workspace=str(server.folder))
     start, _ = prepare_file("inner.yaml", wish, data=definition.encode(), dialect="native")
 
     async def begin() -> str:

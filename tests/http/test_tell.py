@@ -77,7 +77,7 @@ def test_every_interface_records_a_message(shared: Served, lw: Place, way: Any) 
     way(shared, run, lw)
     [told] = shared("GET", f"/api/v1/runs/{run}/snapshot").json["messages"]
     assert (told["text"], told["state"]) == ("Keep it", "waiting")
-    assert told["by"] == {by_mcp: "mcp", by_prompt: ME}.get(way, "first-start")
+    assert told["by"] == {by_mcp: ME, by_prompt: ME}.get(way, "first-start")
     shared("POST", f"/api/v1/gates/{gate}/continue", {"text": "again"})
     shared.until(run, "waiting")
     [told] = shared("GET", f"/api/v1/runs/{run}/snapshot").json["messages"]

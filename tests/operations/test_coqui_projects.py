@@ -16,7 +16,7 @@ from loopwright.errors import LoopwrightError
 from loopwright.http.compat.coqui.payloads import sheet
 from loopwright.operations.agents.roles import find_roles
 from loopwright.operations.library import DefinitionLibrary
-from loopwright.operations.run_start import StartRun, prepare_named
+from loopwright.operations.run_start import StartOptions, prepare_named
 from loopwright.operations.settings import Settings
 from loopwright.operations.wiring import Local, local
 from loopwright.ports import EffectJob
@@ -118,7 +118,7 @@ def check_run(run: dict[str, Any], folder: Path, home: Path, prompts: dict[str, 
 
 
 async def _check(folder: Path, home: Path, run: dict[str, Any]) -> None:
-    wish = StartRun(
+    wish = StartOptions(
         message=run["goal"],
         agents=[f"script:{folder / 'replies.json'}"],
         workspace=str(folder),

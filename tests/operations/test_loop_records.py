@@ -14,7 +14,7 @@ from loopwright.errors import Conflict, NotFound
 from loopwright.http.compat.coqui.payloads import sheet
 from loopwright.operations.loops.loop_details import figures, forget, history, iteration, live
 from loopwright.operations.loops.role_loops import RoleLoops
-from loopwright.operations.run_start import StartRun, prepare_named
+from loopwright.operations.run_start import StartOptions, prepare_named
 from loopwright.operations.settings import Settings
 from loopwright.operations.wiring import Local, local
 
@@ -58,7 +58,7 @@ def round_of(review: str, **others: Any) -> dict[str, Any]:
 
 async def started(here: Local, tmp_path: Path, *rounds: dict[str, Any]) -> str:
     agent = replies(tmp_path, *rounds)
-    wish = StartRun(
+    wish = StartOptions(
         message="Build it", agents=[agent], workspace=str(tmp_path), home=tmp_path / "home"
     )
     start, _ = prepare_named("harness", wish)
@@ -123,7 +123,7 @@ async def named(
     folder.mkdir(parents=True, exist_ok=True)
     name = definition["name"]
     (folder / f"{name}.json").write_text(json.dumps(definition), encoding="utf-8")
-    wish = StartRun(
+    wish = StartOptions(
         message="Build it",
         agents=[agent],
         workspace=str(tmp_path),

@@ -4,7 +4,12 @@ from itertools import product
 
 import pytest
 
-from loopwright.operations.run_start import LoopOptions, StartRun, loop_definition, plain_definition
+from loopwright.operations.run_start import (
+    LoopOptions,
+    StartOptions,
+    loop_definition,
+    plain_definition,
+)
 
 CHECKS: tuple[dict[str, tuple[str, ...]], ...] = (
     {},
@@ -23,7 +28,7 @@ def test_plain_definition_is_the_native_definition(
 ) -> None:
     memories = ("progress-log", "previous-output", "session", "none")
     for memory, criteria, most in product(memories, (True, False), (1, 10, 1000)):
-        wish = StartRun(
+        wish = StartOptions(
             message="Make the tests pass: all of them, on every platform", budget=budget
         )
         loop = LoopOptions(memory=memory, criteria=criteria, max=most, wish=wish, **checks)
@@ -32,7 +37,9 @@ def test_plain_definition_is_the_native_definition(
 
 @pytest.mark.parametrize("name", ["nightly", "é – ü", "x" * 200, None])
 def test_plain_definition_has_the_name_of_the_native_one(name: str | None) -> None:
-    loop = LoopOptions(wish=StartRun(message="a\tmessage {{with}} signs\n and lines", name=name))
+    loop = LoopOptions(
+        wish=StartOptions(message="a\tmessage {{with}} signs\n and lines", name=name)
+    )
     assert plain_definition(loop) == loop_definition(loop)[0]
 
 
@@ -50,15 +57,15 @@ def test_plain_definition_has_the_name_of_the_native_one(name: str | None) -> No
         LoopOptions(commands=("A=1 pytest",)),
         LoopOptions(commands=("cat $HOME",)),
         LoopOptions(commands=(" ",)),
-        LoopOptions(wish=StartRun(name="zero\u200bwidth")),
-        LoopOptions(wish=StartRun(name=" blank")),
-        LoopOptions(wish=StartRun(inputs=("a=b",))),
-        LoopOptions(wish=StartRun(budget="usd=0")),
-        LoopOptions(wish=StartRun(budget="usd=1000001")),
-        LoopOptions(wish=StartRun(budget="tokens=0")),
-        LoopOptions(wish=StartRun(budget="tokens=many")),
-        LoopOptions(wish=StartRun(budget="time=3")),
-        LoopOptions(wish=StartRun(budget="time=366d")),
+        LoopOptions(wish=StartOptions(name="zero\u200bwidth")),
+        LoopOptions(wish=StartOptions(name=" blank")),
+        LoopOptions(wish=StartOptions(inputs=("a=b",))),
+        LoopOptions(wish=StartOptions(budget="usd=0")),
+        LoopOptions(wish=StartOptions(budget="usd=1000001")),
+        LoopOptions(wish=StartOptions(budget="tokens=0")),
+        LoopOptions(wish=StartOptions(budget="tokens=many")),
+        LoopOptions(wish=StartOptions(budget="time=3")),
+        LoopOptions(wish=StartOptions(budget="time=366d")),
     ],
 )
 def test_options_that_can_be_refused_are_left_to_the_native_definition(loop: LoopOptions) -> None:

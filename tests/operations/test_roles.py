@@ -15,7 +15,7 @@ from loopwright.operations.agents.roles import (
     find_roles,
     read_role,
 )
-from loopwright.operations.run_start import StartRun, prepare_file
+from loopwright.operations.run_start import StartOptions, prepare_file
 
 ROLE = """\
 ---
@@ -192,14 +192,14 @@ def test_an_unknown_role_is_an_error_before_anything_is_created(tmp_path: Path) 
     file = tmp_path / "r.yaml"
     file.write_text(DEFINITION % "reviwer")
     with pytest.raises(LoopwrightError) as caught:
-        prepare_file(str(file), StartRun(workspace=str(tmp_path)))
+        prepare_file(str(file), StartOptions(workspace=str(tmp_path)))
     assert (caught.value.code, caught.value.hint) == ("unknown-role", "did you mean reviewer?")
     file.write_text(DEFINITION % "zzz")
     with pytest.raises(LoopwrightError) as caught:
-        prepare_file(str(file), StartRun(workspace=str(tmp_path)))
+        prepare_file(str(file), StartOptions(workspace=str(tmp_path)))
     assert "there are coder" in (caught.value.hint or "")
     file.write_text(DEFINITION % "reviewer")
-    start, _ = prepare_file(str(file), StartRun(workspace=str(tmp_path)))
+    start, _ = prepare_file(str(file), StartOptions(workspace=str(tmp_path)))
     assert start.plan.agents["eye"].access == "readonly"
 
 

@@ -13,7 +13,7 @@ from loopwright.kernel.events import CheckVerdict
 from loopwright.operations.dialects import recognise
 from loopwright.operations.loops.dialect_events import dialect_events_after
 from loopwright.operations.preflight import check_programs
-from loopwright.operations.run_start import StartRun, prepare_file
+from loopwright.operations.run_start import StartOptions, prepare_file
 from loopwright.operations.runs import row_ended
 from loopwright.operations.settings import Settings
 from loopwright.operations.wiring import Local, local
@@ -161,11 +161,13 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def wish(workspace: Path, *says: Any, **more: Any) -> StartRun:
+def wish(workspace: Path, *says: Any, **more: Any) -> StartOptions:
     script = workspace.parent / "replies.json"
     replies = [{"text": one} if isinstance(one, str) else one for one in says]
     script.write_text(json.dumps({"replies": replies}))
-    return StartRun(message="Do it.", agents=[f"script:{script}"], workspace=str(workspace), **more)
+    return StartOptions(
+        message="Do it.", agents=[f"script:{script}"], workspace=str(workspace), **more
+    )
 
 
 async def play(here: Local, run: str, decision: str) -> None:

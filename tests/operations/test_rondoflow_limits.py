@@ -14,7 +14,7 @@ import pytest
 
 from loopwright.kernel.events import CheckVerdict, EffectFailed, EffectRequested
 from loopwright.kernel.state import State
-from loopwright.operations.run_start import StartRun, prepare_file
+from loopwright.operations.run_start import StartOptions, prepare_file
 from loopwright.operations.settings import Settings
 from loopwright.operations.wiring import Local, local
 from tests.operations.test_wiring import ended, facts, is_alive
@@ -70,7 +70,7 @@ class Stage:
         """Start the document with an agent, and do something while it runs."""
         looping = {"name": "fixer", "loopEnabled": True, **document}
         self._document.write_text(json.dumps(looping), encoding="utf-8")
-        wish = StartRun(message="Go", agents=[agent], workspace=str(self.workspace))
+        wish = StartOptions(message="Go", agents=[agent], workspace=str(self.workspace))
 
         async def played() -> None:
             loop = asyncio.get_running_loop()

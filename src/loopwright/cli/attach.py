@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from loopwright.cli.gate_prompts import ask
+from loopwright.cli.gate_prompts import answer_here, ask
 from loopwright.cli.run_output import ProgressView, choose_view
 from loopwright.cli.terminal import Terminal, exit_code, put_result, say_final_line, worst_exit_code
 from loopwright.cli.workspace_changes import show_gate_diff
@@ -24,7 +24,6 @@ from loopwright.kernel.state import State
 from loopwright.model.record import JsonValue
 from loopwright.operations.data_directory import lock_holder
 from loopwright.operations.run_lists import driver_pid
-from loopwright.operations.runs import current_user
 from loopwright.operations.wiring import Local, near
 from loopwright.ports import OPEN_STATUSES, Delta
 from loopwright.ports.headline import status_of
@@ -240,14 +239,7 @@ class AttachedRun:
         if reply is None:
             return False
         try:
-            await self._here.service.answer(
-                gate.gate,
-                reply.decision,
-                text=reply.text,
-                by=current_user(),
-                digest=gate.digest,
-                call=reply.call,
-            )
+            await answer_here(self._here, door, gate.gate, reply, gate.digest)
         except Conflict as conflict:
             door.tell(str(conflict), tone="warn")
         except NotAllowed as refusal:  # the question stays open for somebody else
@@ -281,7 +273,7 @@ async def _drive(door: Terminal, begin: Begin, manner: AttachOptions) -> int:
                 f"continue it later with:\n  loopwright resume {one.run}"
             )
             try:
-                await here.service.pause(one.run, by=current_user())
+                await _pause_here(here, door, one.run)
             except LoopwrightError as error:
                 one.view.note(str(error))
 
@@ -313,6 +305,15 @@ async def _drive(door: Terminal, begin: Begin, manner: AttachOptions) -> int:
         is_served = here.driver.is_served
     _tell_results(door, attended, [*results, *elsewhere], manner, is_served=is_served)
     return leaving.code if leaving.code is not None else worst_exit_code(codes)
+
+
+async def _pause_here(here: Local, terminal: Terminal, run: str) -> None:
+    """Pause a run as the person at this terminal."""
+    from loopwright.operations.use_cases.operation import local_app, local_caller  # noqa: PLC0415 - only then
+    from loopwright.operations.use_cases.runs import RunReference, pause  # noqa: PLC0415 - only then
+
+    app, caller = local_app(here.service, terminal.settings), local_caller(here.service)
+    await pause(app, caller, RunReference(run=run))
 
 
 def _driver_elsewhere(here: Local, run: str) -> int | None:

@@ -70,7 +70,7 @@ def evaluate(  # noqa: PLR0913 - one for each option
     The exit code is 0 when everything passed, and 1 when something did not.
     """
     from loopwright.operations.evaluations import prepare_cases  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.run_start import StartRun  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.run_start import StartOptions  # noqa: PLC0415 - help stays quick
 
     door = terminal_of(ctx)
     if not _is_file(target):
@@ -79,7 +79,7 @@ def evaluate(  # noqa: PLR0913 - one for each option
         return _put_run(door, _evaluate_run(door, target, expect, judge, allow=allow_unknown_cost))
     if expect is not None:
         raise click.UsageError("--expect goes with a run; a file has its own evaluators", ctx)
-    wish = StartRun(
+    wish = StartOptions(
         agents=agents,
         workspace=workspace,
         budget=budget,
@@ -245,13 +245,13 @@ def promote(  # noqa: PLR0913 - one for each option
     Without FILE, list what was promoted. The exit code is 6 when it is refused.
     """
     from loopwright.operations.definitions import prepare_trial  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.run_start import StartRun  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.run_start import StartOptions  # noqa: PLC0415 - help stays quick
 
     door = terminal_of(ctx)
     if file is None:
         _list(door)
         return
-    wish = StartRun(
+    wish = StartOptions(
         workspace=workspace,
         budget=budget,
         default_agent=door.settings.agent,

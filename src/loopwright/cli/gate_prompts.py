@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loopwright.cli.remote_client import RemoteClient
+    from loopwright.operations.wiring import Local
 
 OUTPUT_LINES = 15
 _KEYS: dict[str, Decision] = {"a": "approve", "r": "reject", "c": "continue"}
@@ -70,6 +71,18 @@ class GateReply(NamedTuple):
     decision: Decision
     text: str
     call: CallAnswer = AS_ASKED
+
+
+async def answer_here(
+    here: "Local", terminal: Terminal, gate: str, reply: GateReply, digest: str
+) -> None:
+    """Answer a gate of this data directory as the person at this terminal said."""
+    from loopwright.operations.use_cases.gates import NamedAnswer, answer_named  # noqa: PLC0415 - only at a gate
+    from loopwright.operations.use_cases.operation import local_app, local_caller  # noqa: PLC0415 - only at a gate
+
+    app, caller = local_app(here.service, terminal.settings), local_caller(here.service)
+    answer = NamedAnswer(decision=reply.decision, text=reply.text, digest=digest, call=reply.call)
+    await answer_named(app, caller, gate, answer)
 
 
 async def ask(

@@ -170,15 +170,16 @@ class _WrittenDecision(NamedTuple):
 
 def _answer(door: Terminal, reference: str, said: _WrittenDecision, *, go_on: bool) -> int:
     from loopwright.operations.gates import CallAnswer, read_arguments  # noqa: PLC0415 - quick help
-    from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases.gates import NamedAnswer, answer_named  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases.operation import local_app, local_caller  # noqa: PLC0415 - quick help
 
     arguments = None if said.arguments is None else read_arguments(said.arguments)
     call = CallAnswer(arguments=arguments, remember=said.remember)
 
     async def decide(service: "Service") -> str:
-        return await service.answer(
-            reference, said.decision, text=said.text, by=current_user(), call=call
-        )
+        app, caller = local_app(service, door.settings), local_caller(service)
+        reply = NamedAnswer(decision=said.decision, text=said.text, call=call)
+        return (await answer_named(app, caller, reference, reply)).run
 
     if not go_on:
         return _record(door, decide)
@@ -219,10 +220,12 @@ def _has_ended(door: Terminal, reference: str) -> bool:
 def _go_on(door: Terminal, reference: str) -> int:
     """A run that has ended takes no answer; it is resumed."""
     from loopwright.cli.attach import AttachOptions, RunCursor, drive  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.run_control import resume_run  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases.operation import local_app, local_caller  # noqa: PLC0415 - quick help
+    from loopwright.operations.use_cases.runs import resume_named  # noqa: PLC0415 - help stays quick
 
     async def begin(here: "Local") -> list[RunCursor]:
-        one = await resume_run(here, reference)
+        app, caller = local_app(here.service, door.settings), local_caller(here.service)
+        one = await resume_named(app, caller, reference)
         return [RunCursor(one.run, one.seen)]
 
     return drive(door, begin, AttachOptions())

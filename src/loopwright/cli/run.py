@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from loopwright.cli.remote_commands import RemoteStart as StartAfar
     from loopwright.operations.dialects import ParsedDefinition
     from loopwright.operations.run_request import RunStart
-    from loopwright.operations.run_start import StartRun
+    from loopwright.operations.run_start import StartOptions
 
 MOST_SEARCHED = 200
 """So many workflow files are searched for a name."""
@@ -91,7 +91,7 @@ def run(
         afar = _remote_start(ctx, shown, folder)
         return afar.run(data, dialect, {**options, "max": most, "promoted": promoted})
 
-    def prepare(wish: "StartRun") -> "tuple[RunStart, ParsedDefinition]":
+    def prepare(wish: "StartOptions") -> "tuple[RunStart, ParsedDefinition]":
         told = replace(wish, max=most)
         with _path_hints(shown):
             start, definition = prepare_file(shown, told, data=data, dialect=dialect, files=folder)
@@ -110,7 +110,7 @@ def _run_stored(ctx: click.Context, name: str, options: dict[str, object]) -> in
         return _remote_start(ctx, name, None).run_stored(options)
     most, promoted = cast("int | None", options.pop("max")), bool(options.pop("promoted"))
 
-    def prepare(wish: "StartRun") -> "tuple[RunStart, ParsedDefinition]":
+    def prepare(wish: "StartOptions") -> "tuple[RunStart, ParsedDefinition]":
         with definitions_here(terminal_of(ctx)) as definitions:
             stored = definitions.runnable(name)
         data, told = stored.text.encode(errors="surrogatepass"), replace(wish, max=most)
@@ -299,7 +299,7 @@ def loop(ctx: click.Context, /, **options: object) -> int:
     if terminal_of(ctx).remote is not None:
         return _start_remote_loop(ctx, shape, options)
 
-    def prepare(wish: "StartRun") -> "tuple[RunStart, ParsedDefinition]":
+    def prepare(wish: "StartOptions") -> "tuple[RunStart, ParsedDefinition]":
         from loopwright.operations.run_start import LoopOptions, prepare_loop  # noqa: PLC0415 - quick help
 
         return prepare_loop(LoopOptions(wish=wish, **shape))
@@ -313,12 +313,12 @@ def _start_remote_loop(ctx: click.Context, shape: _LoopOptions, options: dict[st
     from loopwright.operations.run_start import (  # noqa: PLC0415 - help stays quick
         COMMAND_LINE,
         LoopOptions,
-        StartRun,
+        StartOptions,
         loop_definition,
     )
 
     given = cast("_TextOptions", options)  # click has seen to their kinds
-    wish = StartRun(
+    wish = StartOptions(
         message=given["message"],
         name=given["name"],
         budget=given["budget"],

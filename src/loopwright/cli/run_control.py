@@ -47,15 +47,20 @@ class _ResumeFlags(TypedDict):
 @click.pass_context
 def pause(ctx: click.Context, /, *, run: str) -> None:
     """Pause a run before its next iteration. Calls under way are completed."""
-    from loopwright.operations.run_control import pause_run, runs_to_pause  # noqa: PLC0415 - quick help
+    from loopwright.operations.run_control import runs_to_pause  # noqa: PLC0415 - quick help
+    from loopwright.operations.use_cases import runs as operations  # noqa: PLC0415 - quick help
+    from loopwright.operations.use_cases.operation import local_app, local_caller  # noqa: PLC0415 - quick help
 
-    door = terminal_of(ctx)
-    if _control_remote(door, run, "pause", "paused"):
+    terminal = terminal_of(ctx)
+    if _control_remote(terminal, run, "pause", "paused"):
         return
-    with open_service(door) as service:
+    with open_service(terminal) as service:
+        app, caller = local_app(service, terminal.settings), local_caller(service)
         runs = runs_to_pause(service) if run == ALL else [service.find(run)]
-        paused = [one for one in runs if asyncio.run(pause_run(service, one))]
-    _report(door, "paused", runs, changed=paused)
+        paused = [one for one in runs if service.log.row(one).headline.status != "paused"]
+        for one in paused:
+            asyncio.run(operations.pause(app, caller, operations.RunReference(run=one)))
+    _report(terminal, "paused", runs, changed=paused)
 
 
 @click.command(
@@ -74,18 +79,21 @@ def stop(ctx: click.Context, /, *, run: str) -> None:
     What its agent has changed is recorded first, for at most 4 seconds; a second `stop` meanwhile
     ends the run without that.
     """
-    from loopwright.operations.run_control import stop_all, stop_run  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases.operation import local_app, local_caller  # noqa: PLC0415 - quick help
+    from loopwright.operations.use_cases.runs import stop_all_open, stop_open  # noqa: PLC0415 - quick help
 
-    door = terminal_of(ctx)
-    if _control_remote(door, run, "stop", "stopped"):
+    terminal = terminal_of(ctx)
+    if _control_remote(terminal, run, "stop", "stopped"):
         return
-    one = None if run == ALL else run
 
     async def work(here: "Local") -> list[str]:
-        return await stop_all(here) if one is None else [await stop_run(here, one)]
+        app, caller = local_app(here.service, terminal.settings), local_caller(here.service)
+        if run == ALL:
+            return await stop_all_open(app, caller)
+        return [(await stop_open(app, caller, here.service.find(run))).run]
 
-    runs = asyncio.run(_with_local(door, work))
-    _report(door, "stopped", runs, changed=runs)
+    runs = asyncio.run(_with_local(terminal, work))
+    _report(terminal, "stopped", runs, changed=runs)
 
 
 @click.command(
@@ -173,11 +181,9 @@ def resume(
     count anew.
     """
     from loopwright.cli.attach import AttachOptions, RunCursor, drive  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.run_control import (  # noqa: PLC0415 - quick help
-        ResumeChanges,
-        resume_all,
-        resume_run,
-    )
+    from loopwright.operations.run_control import ResumeChanges, resume_all  # noqa: PLC0415 - quick help
+    from loopwright.operations.use_cases.operation import local_app, local_caller  # noqa: PLC0415 - quick help
+    from loopwright.operations.use_cases.runs import resume_named  # noqa: PLC0415 - quick help
 
     door = terminal_of(ctx)
     if jsonl and (door.as_json or run == ALL):
@@ -197,7 +203,8 @@ def resume(
 
     async def begin(here: "Local") -> "list[RunCursor]":
         if run != ALL:
-            one = await resume_run(here, run, changes)
+            app, caller = local_app(here.service, door.settings), local_caller(here.service)
+            one = await resume_named(app, caller, run, changes)
             _warn_about_folders(door, here, [one.run])
             return [RunCursor(one.run, one.seen)]
         taken = await resume_all(here)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from loopwright.operations.background_runs import Detached
     from loopwright.operations.dialects import ParsedDefinition
     from loopwright.operations.run_request import RunStart
-    from loopwright.operations.run_start import StartRun
+    from loopwright.operations.run_start import StartOptions
     from loopwright.operations.wiring import Local
 
 STDIN = "-"
@@ -226,8 +226,8 @@ def start_options(function: _Function) -> _Function:
 
 def _read_definition(
     door: Terminal,
-    prepare: "Callable[[StartRun], tuple[RunStart, ParsedDefinition]]",
-    wish: "StartRun",
+    prepare: "Callable[[StartOptions], tuple[RunStart, ParsedDefinition]]",
+    wish: "StartOptions",
 ) -> "tuple[RunStart, ParsedDefinition]":
     """The definition and its start. It may name files: those of Loopwright itself are not read."""
     from loopwright.operations.workspace_rules import keep_files_private  # noqa: PLC0415 - help stays quick
@@ -238,7 +238,7 @@ def _read_definition(
 
 def launch(
     ctx: click.Context,
-    prepare: "Callable[[StartRun], tuple[RunStart, ParsedDefinition]]",
+    prepare: "Callable[[StartOptions], tuple[RunStart, ParsedDefinition]]",
     options: dict[str, object],
     *,
     checks: str = "check",
@@ -255,7 +255,7 @@ def launch(
     from loopwright.operations.cost_limits import token_warnings  # noqa: PLC0415 - help stays quick
     from loopwright.operations.dialects import exit_codes  # noqa: PLC0415 - help stays quick
     from loopwright.operations.preflight import preflight, shadow_warnings  # noqa: PLC0415 - quick help
-    from loopwright.operations.run_start import StartRun  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.run_start import StartOptions  # noqa: PLC0415 - help stays quick
     from loopwright.operations.run_variables import keep_variables  # noqa: PLC0415 - help stays quick
     from loopwright.operations.workspace_rules import (  # noqa: PLC0415 - help stays quick
         SnapshotChoice,
@@ -283,7 +283,7 @@ def launch(
         protect=cast("tuple[str, ...]", options.pop("protect")),
     )
     given = cast("_StartFlags", options)  # click has seen to their kinds
-    wish = StartRun(
+    wish = StartOptions(
         tools=tools,
         default_agent=door.settings.agent,
         models=door.settings.models,
@@ -380,10 +380,11 @@ def _rehearse(door: Terminal, start: "RunStart", agents: "Sequence[str]", checks
 def _start_here(door: Terminal, start: "RunStart", manner: "AttachOptions") -> int:
     """Start a run and drive it until it rests."""
     from loopwright.cli.attach import RunCursor, drive  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.run_launch import launch_run  # noqa: PLC0415 - help stays quick
     from loopwright.operations.run_workspaces import start_notes  # noqa: PLC0415 - help stays quick
 
     async def begin(here: "Local") -> list[RunCursor]:
-        run = await here.service.start(start)
+        run = await launch_run(here.service, start, is_checked=True)  # `launch` has checked it
         for note in start_notes(here.service, run):
             door.say(note, tone="warn" if note.startswith("warning") else "plain")
         return [RunCursor(run, seen=0)]

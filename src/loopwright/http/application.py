@@ -31,6 +31,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from loopwright.errors import LoopwrightError
 from loopwright.http.clients import admit, identify, refuse_agents
 from loopwright.http.context import LOOPBACK, Context, RequestLimits, ServerOptions
+from loopwright.http.operation_routes import app_of
 from loopwright.http.rate_limits import Rates
 from loopwright.http.requests import (
     NoBody,
@@ -517,6 +518,8 @@ class Application:
         )
 
         async def work() -> Response:
+            if route.draining == "refuse":
+                context.part(app_of).refuse_while_draining()
             with acting_as(VIEWER if who is None else who.role):
                 return as_response(await route.handle(asked), route.status)
 

@@ -1,23 +1,16 @@
 """The context that every handler uses: one `Context` for the life of the server.
 
-Also page cursors, which only this data directory can create, and Prometheus metrics.
+Also Prometheus metrics.
 """
 
 import asyncio
-import base64
-import contextlib
-import hashlib
-import hmac
-import secrets
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from loopwright.errors import VersionConflict
 from loopwright.http.rate_limits import SignInLimits
-from loopwright.http.responses import RequestRefusal
 from loopwright.operations.accounts.access import Access
 from loopwright.operations.accounts.people import People
 from loopwright.operations.agents.allowlist import AgentRegistry
@@ -27,54 +20,11 @@ from loopwright.operations.run_admission import WorkspaceRoots
 from loopwright.operations.runs import Service
 from loopwright.operations.settings import Settings
 from loopwright.operations.shared_budget import UsageLedger
+from loopwright.operations.use_cases.pages import Cursors
 from loopwright.operations.wiring import Local
-from loopwright.ports import Card, Cards, Clock, RunRow
+from loopwright.ports import Cards, Clock, RunRow
 from loopwright.workers.run_updates import EventFeed, ViewCache
 from loopwright.workers.webhooks import WebhookDeliveries
-
-SECRET = ("secret", "cursors")
-_TAG = 8
-
-
-class Cursors:
-    """Signs and reads cursors with a secret of the home, so that they outlive a restart."""
-
-    def __init__(self, cards: Cards) -> None:
-        kind, key = SECRET
-        if cards.card(kind, key) is None:
-            made = Card(kind=kind, key=key, body=secrets.token_bytes(32))
-            with contextlib.suppress(VersionConflict):  # another process may be first
-                cards.change([(made, 0)])
-        card = cards.card(kind, key)
-        assert card is not None, "it was just made"
-        self._secret = card.body
-
-    def after(self, kind: str, place: str) -> str:
-        """The cursor of the page that follows this place."""
-        text = f"{kind}:{place}".encode()
-        return base64.urlsafe_b64encode(self._tag(text) + text).decode().rstrip("=")
-
-    def place(self, kind: str, cursor: str) -> str:
-        """Where a page ended; 400 for what we did not make."""
-        try:
-            raw = base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4))
-            tag, text = raw[:_TAG], raw[_TAG:]
-            words = text.decode()
-        except (ValueError, UnicodeError) as error:
-            raise _bad() from error
-        if not hmac.compare_digest(tag, self._tag(text)) or not words.startswith(f"{kind}:"):
-            raise _bad()
-        return words.removeprefix(f"{kind}:")
-
-    def _tag(self, text: bytes) -> bytes:
-        return hmac.new(self._secret, text, hashlib.sha256).digest()[:_TAG]
-
-
-def _bad() -> RequestRefusal:
-    return RequestRefusal(
-        400, "bad-cursor", "this cursor is not from here", hint="begin without one"
-    )
-
 
 MEDIA = "text/plain; version=0.0.4"
 _EDGES_S = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0)

@@ -15,14 +15,17 @@ import msgspec
 from loopwright.errors import LoopwrightError, NotFound
 from loopwright.http.context import Context
 from loopwright.operations.dialects import THEIR_VARIABLES
-from loopwright.operations.loops.assistants import Assistants, Parting
+from loopwright.operations.loops.assistants import Assistants
 from loopwright.operations.loops.dialect_events import LoopStory, agent_of, is_loop
 from loopwright.operations.problems import rendered
-from loopwright.operations.run_control import wait_until_stopped
-from loopwright.operations.run_groups import Beside
+from loopwright.operations.response_types import RunSummary, StoppedRun
+from loopwright.operations.run_groups import Beside, OnDisconnect
 from loopwright.operations.run_request import RunStart
 from loopwright.operations.runs import Service, row_ended
 from loopwright.operations.settings import PREFIX
+from loopwright.operations.use_cases import gates, runs
+from loopwright.operations.use_cases.gates import NamedAnswer
+from loopwright.operations.use_cases.operation import App, Caller
 from loopwright.ports import AuditRow, Card, Cards
 
 LEASH = "leash"
@@ -70,7 +73,7 @@ class DisconnectRule(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     agent_id: str
     name: str
-    parting: Parting | None = None
+    parting: OnDisconnect | None = None
 
 
 class DisconnectedLoop(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +94,7 @@ class DisconnectTimers:
         self.rules = rules
 
     def beside(
-        self, owner: str, *, name: str, parting: Parting | None = None, agent_id: str = ""
+        self, owner: str, *, name: str, parting: OnDisconnect | None = None, agent_id: str = ""
     ) -> Beside:
         """Remember whose run this is that is about to be started, with its first fact. Only the
         loops of assistants are remembered where nothing could end them.
@@ -205,8 +208,8 @@ class Looping:
         message: str,
         *,
         by: str,
-        parting: Parting | None = None,
-        otherwise: Parting | None = None,
+        parting: OnDisconnect | None = None,
+        otherwise: OnDisconnect | None = None,
         allow_unknown_cost: bool = False,
     ) -> str:
         """Start a loop, and remember whose it is. `otherwise` says what happens when its starter
@@ -229,7 +232,12 @@ class Looping:
         return rendered(found)
 
     def beside(
-        self, by: str, start: RunStart | None = None, *, parting: Parting | None, name: str = ""
+        self,
+        by: str,
+        start: RunStart | None = None,
+        *,
+        parting: OnDisconnect | None,
+        name: str = "",
     ) -> Beside:
         """What is kept beside a run that somebody starts by another door."""
         agent_id = ""
@@ -243,14 +251,19 @@ class Looping:
         if self.assistants.newest(agent_id) is None:
             self.assistants.get(agent_id)
 
-    async def stop(self, agent_id: str, *, by: str) -> tuple[str, str]:
-        """End a loop, and wait for its end, so that the next may be started; the run, and whether
-        it is `stopped` or still `stopping`.
-        """
-        run = await self.assistants.stop(agent_id, by=by)
-        closing = self._context.closing
-        state = await wait_until_stopped(self._context.here.log, [run], is_closing=closing.is_set)
-        return run, state.word
+    async def stop(self, app: App, caller: Caller, agent_id: str) -> StoppedRun:
+        """End a loop, and wait for its end, so that the next may be started."""
+        self.known(agent_id)
+        request = runs.RunReference(run=self.assistants.open_run(agent_id))
+        return await runs.stop(app, caller, request)
+
+    async def review(
+        self, app: App, caller: Caller, agent_id: str, loop_id: str, review: NamedAnswer
+    ) -> RunSummary:
+        """Answer the review that a loop waits for."""
+        self.known(agent_id)
+        gate = self.assistants.open_review(agent_id, loop_id)
+        return await gates.answer_named(app, caller, gate, review)
 
     async def story(self, agent_id: str) -> LoopStory | None:
         """The loop of an assistant or the last one it had; None if it never had one."""

@@ -4,9 +4,6 @@ Bodies are limited in bytes and time, and JSON is read strictly. Control charact
 refused: NUL cannot be passed to a program, and others control terminals and break log lines.
 Tabs, line ends and page breaks are allowed. Files sent with a definition are never written to
 disk; still each path must be one that could be read below a folder.
-
-A page cursor names the last entry of a page, not its position, so entries that are added or
-removed meanwhile are neither skipped nor repeated.
 """
 
 import asyncio
@@ -20,9 +17,7 @@ from dataclasses import dataclass, field
 from typing import (
     Annotated,
     ClassVar,
-    Generic,
     Literal,
-    NamedTuple,
     TypeAlias,
     TypeVar,
     get_type_hints,
@@ -38,16 +33,15 @@ from loopwright.errors import InputError
 from loopwright.http.context import Context, RequestLimits
 from loopwright.http.responses import RequestRefusal, bad_json
 from loopwright.operations.accounts.access import Principal, Role
-from loopwright.operations.definition_files import is_path
 from loopwright.operations.problems import ProblemReport, query_problem, request_problem
-from loopwright.syntax.document import check_text
+from loopwright.operations.use_cases.operation import Method, WhileDraining
+from loopwright.operations.use_cases.pages import MOST, ListPage, page_of
 
 Need: TypeAlias = Literal["open", "signed"] | Role
 """Who may use a route: everybody, whoever signs with a secret that the handler knows, or somebody
 with at least this role.
 """
 
-Method: TypeAlias = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 Answer: TypeAlias = object
 """A response, or a value that is written as JSON; None is an answer without content."""
 
@@ -130,6 +124,7 @@ class Route:
     body_bytes: int | None = None  # where it is less or more than elsewhere
     body_seconds: float | None = None
     repeatable: bool = True  # whether an Idempotency-Key counts
+    draining: WhileDraining = "serve"  # whether it is refused by a server that is about to stop
     again: Callable[["RouteRequest", str], Awaitable[Answer]] | None = None
     """The answer for something that was made, by its name, where the first answer was lost."""
     pattern: re.Pattern[str] = field(init=False)
@@ -162,7 +157,6 @@ class RouteFamily:
     living: Callable[[Context], AbstractAsyncContextManager[None]] | None = None
 
 
-MOST = 1_000
 _Entry = TypeVar("_Entry")
 
 
@@ -173,33 +167,12 @@ class PageQuery(Query):
     cursor: str | None = None
 
 
-class ListPage(NamedTuple, Generic[_Entry]):
-    """Some entries of a list, and the cursor of those that follow; None: these are the last."""
-
-    entries: list[_Entry]
-    next: str | None
-
-
 def paged(
     asked: RouteRequest, kind: str, found: Iterable[_Entry], place: Callable[[_Entry], str]
 ) -> ListPage[_Entry]:
     """The page of a list that is asked for, in the order of its places."""
     query, cursors = asked.query(PageQuery), asked.context.cursors
-    after = "" if query.cursor is None else cursors.place(kind, query.cursor)
-    left = sorted((one for one in found if place(one) > after), key=place)
-    page = left[: query.limit]
-    more = cursors.after(kind, place(page[-1])) if len(left) > query.limit else None
-    return ListPage(page, more)
-
-
-def newest_first(at: int | None, name: str) -> str:
-    """The place of an entry in a list that begins with the newest."""
-    return f"{10**15 - (at or 0):016d} {name}"
-
-
-def oldest_first(at: int, name: str) -> str:
-    """The place of an entry in a list that begins with the oldest."""
-    return f"{at:016d} {name}"
+    return page_of(lambda: cursors, kind, found, place, limit=query.limit, cursor=query.cursor)
 
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]")
@@ -373,26 +346,3 @@ def parse_query(params: QueryParams, kind: type[_Q]) -> _Q:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
         raise query_problem(kind, given, str(error), unknown="unknown-filter") from error
-
-
-LONGEST_PATH = 500
-OUTSIDE = "outside-workspace"
-
-
-def sent_files(files: Mapping[str, str]) -> dict[str, bytes]:
-    """The files as they are read; refused where a path is none."""
-    for path in files:
-        _check(path)
-    return {path: text.encode() for path, text in files.items()}
-
-
-def _check(path: str) -> None:
-    shown = f"files: {path[:80]!a}"
-    hidden = "a line end or a tab" if "\n" in path or "\t" in path else check_text(path)
-    if hidden:
-        raise RequestRefusal(422, BAD, f"{shown} holds {hidden}")
-    if not is_path(path):
-        hint = "name files as the definition does: prompts/review.md"
-        raise RequestRefusal(422, OUTSIDE, f"{shown} is not a path below a folder", hint=hint)
-    if len(path) > LONGEST_PATH:
-        raise RequestRefusal(422, OUTSIDE, f"{shown}: a path has at most {LONGEST_PATH} characters")

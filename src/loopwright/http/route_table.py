@@ -1,5 +1,6 @@
-"""The table of all routes, and its OpenAPI 3.1 description. A new family of routes is added
-here."""
+"""The table of all routes, and its OpenAPI 3.1 description. Routes of operations are derived; a
+family of other routes is added here.
+"""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -8,6 +9,7 @@ from typing import Any, Literal, get_type_hints
 import msgspec
 
 from loopwright import __version__
+from loopwright.http import operation_routes
 from loopwright.http.compat import rondoflow
 from loopwright.http.compat.aldo import approvals, assistant
 from loopwright.http.compat.coqui import loop_definitions, loops, trackers
@@ -46,7 +48,6 @@ FAMILIES: tuple[RouteFamily, ...] = (
     runs.WORKTREES_FAMILY,
     artifacts.FAMILY,
     trackers.FAMILY,
-    gates.FAMILY,
     notifications.FAMILY,
     loop_definitions.FAMILY,
     loops.FAMILY,
@@ -61,6 +62,7 @@ FAMILIES: tuple[RouteFamily, ...] = (
     webhooks.OUTGOING_FAMILY,
     webhooks.INCOMING_FAMILY,
     gates.LINKS_FAMILY,
+    *operation_routes.FAMILIES,
 )
 
 __all__ = ["FAMILIES"]

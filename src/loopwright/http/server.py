@@ -32,7 +32,7 @@ from loopwright.engine.clock import JUMP_MS
 from loopwright.errors import CannotServe, Conflict, LoopwrightError, NotAllowed
 from loopwright.http.application import Application
 from loopwright.http.clients import BoundedWebSocket, limit_connections
-from loopwright.http.context import Context, Cursors, ServerOptions
+from loopwright.http.context import Context, ServerOptions
 from loopwright.http.local_socket import serve_local_socket
 from loopwright.http.rate_limits import SignInLimits
 from loopwright.http.route_table import FAMILIES, describe
@@ -55,6 +55,7 @@ from loopwright.operations.run_admission import RunAdmission, WorkspaceRoots
 from loopwright.operations.run_lists import driver_pid
 from loopwright.operations.settings import Settings
 from loopwright.operations.settings_files import refuse_remote, unusable
+from loopwright.operations.use_cases.pages import Cursors
 from loopwright.operations.wiring import Local, local
 from loopwright.workers.background_tasks import NAME, BackgroundTask, log_to
 from loopwright.workers.notifiers import GateLinks, SettingsChannels, idle_channels

@@ -20,7 +20,8 @@ from loopwright.operations.data_directory import (
     this_owner,
 )
 from loopwright.operations.delegating_driver import DelegatingDriver
-from loopwright.operations.run_control import ResumeChanges, resume_run, resume_stored
+from loopwright.operations.run_control import ResumeChanges, resume_run
+from loopwright.operations.run_launch import launch_run
 from loopwright.operations.run_request import RunStart
 from loopwright.operations.run_workspaces import resume_warnings, start_notes
 from loopwright.operations.runs import Service
@@ -58,7 +59,7 @@ def start_in_background(settings: Settings, start: RunStart, *, alone: bool = Fa
     held = presence_of(settings).held(ours.token) if ours is not None else nullcontext()
     service = open_reader(settings)
     with closing(service.log), held:
-        run = asyncio.run(service.start(replace(start, owner=ours)))
+        run = asyncio.run(launch_run(service, replace(start, owner=ours), is_checked=True))
         seen = summary(service.state(run), service.read_text)
         notes = tuple(start_notes(service, run))
         process = _driving(settings, run, alone=alone, heir_of=ours)
@@ -84,7 +85,7 @@ def resume_in_background(
         if other is not None:
             raise already_driven(run, other)
         try:
-            one = asyncio.run(resume_stored(service, run, changes))
+            one = asyncio.run(resume_run(service, run, changes))
         except LoopwrightError:
             service.log.release([run], ours)
             raise
@@ -107,7 +108,7 @@ async def _resume_at_server(
         driver = here.driver
         if not isinstance(driver, DelegatingDriver):
             return None
-        one = await resume_run(here, reference, changes)
+        one = await resume_run(here.service, reference, changes)
         seen = summary(here.service.state(one.run), here.service.read_text)
         notes = (one.words, *_folder_warnings(here.service, one.run))
         pid = await driver.taken_up(one.run)
@@ -141,7 +142,7 @@ async def _start_at_server(settings: Settings, start: RunStart) -> Detached | No
         driver = here.driver
         if not isinstance(driver, DelegatingDriver):
             return None
-        run = await here.service.start(start)
+        run = await launch_run(here.service, start, is_checked=True)
         seen = summary(here.service.state(run), here.service.read_text)
         notes = tuple(start_notes(here.service, run))
         pid = await driver.taken_up(run)

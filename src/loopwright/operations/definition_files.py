@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from loopwright.agents.files import FileProblem, leads_out, names_beneath, read_beneath
+from loopwright.errors import InputError
 from loopwright.model.record import JsonValue
+from loopwright.syntax.document import check_text
 
 _PERSONS = "~/"
 _HERE = "@here"
@@ -177,3 +179,27 @@ def _is_canvas(value: dict[str, JsonValue]) -> bool:
             isinstance(one, dict) and {"key", "type", "position"} <= one.keys() for one in nodes
         )
     )
+
+
+LONGEST_PATH = 500
+OUTSIDE = "outside-workspace"
+
+
+def sent_files(files: Mapping[str, str]) -> dict[str, bytes]:
+    """The files that came with a definition; refused if one has no path below a folder."""
+    for path in files:
+        _check_sent_path(path)
+    return {path: text.encode() for path, text in files.items()}
+
+
+def _check_sent_path(path: str) -> None:
+    shown = f"files: {path[:80]!a}"
+    hidden = "a line end or a tab" if "\n" in path or "\t" in path else check_text(path)
+    if hidden:
+        raise InputError(f"{shown} holds {hidden}", code="bad-character")
+    if not is_path(path):
+        hint = "name files as the definition does: prompts/review.md"
+        raise InputError(f"{shown} is not a path below a folder", code=OUTSIDE, hint=hint)
+    if len(path) > LONGEST_PATH:
+        message = f"{shown}: a path has at most {LONGEST_PATH} characters"
+        raise InputError(message, code=OUTSIDE)

@@ -37,7 +37,7 @@ from loopwright.operations.dialects import (
 from loopwright.operations.evaluations import Cases, ScoredRun, prepare_cases, run_case
 from loopwright.operations.run_admission import acting_role
 from loopwright.operations.run_request import Admission
-from loopwright.operations.run_start import StartRun
+from loopwright.operations.run_start import StartOptions
 from loopwright.operations.runs import current_user
 from loopwright.operations.wiring import Local
 from loopwright.ports import AuditRow, Card, Cards
@@ -102,6 +102,10 @@ class Definitions:
                 f"`loopwright stored show {name} --source`",
             )
         return stored
+
+    def check_promoted(self, definition: ParsedDefinition, *, is_stored: bool) -> None:
+        """Refuse a definition that was not promoted as it is now."""
+        check_promoted(self._cards, definition, is_stored=is_stored)
 
     def save(
         self, name: str, text: str, *, by: str, dialect: str | None, expected: int | None
@@ -286,7 +290,7 @@ def gate_of(plan: Plan) -> PromotionGate:
 
 
 def prepare_trial(
-    file: Path, wish: StartRun, *, models: Sequence[str], folder: Path | None, judge: str | None
+    file: Path, wish: StartOptions, *, models: Sequence[str], folder: Path | None, judge: str | None
 ) -> PromotionTrial:
     """Read a definition and its suites; all that can be wrong is told before anything is spent."""
     definition = read_definition(file)

@@ -25,9 +25,9 @@ from loopwright.model.plan import Agent, Plan
 from loopwright.model.record import JsonValue
 from loopwright.operations.agents.backends import bind_agents
 from loopwright.operations.dialects import MAX_BYTES, dialect, recognise, rendering
-from loopwright.operations.preflight import check_programs
+from loopwright.operations.run_launch import launch_run
 from loopwright.operations.run_request import RunStart
-from loopwright.operations.run_start import StartRun, prepare_file
+from loopwright.operations.run_start import StartOptions, prepare_file
 from loopwright.operations.runs import Service, current_user
 from loopwright.operations.wiring import Local
 from loopwright.ports.headline import status_of
@@ -394,15 +394,14 @@ class Jury:
             template, output=output, expected=asked.expected, input=asked.input
         )
         assert self.here is not None, "somebody has seen to it that there is a judge"
-        run = await self.here.service.start(
-            RunStart(
-                plan=self._plan(),
-                workspace=self.workspace,
-                message=prompt,
-                by=current_user(),
-                allow_unknown_cost=self.allow_unknown_cost,
-            )
+        start = RunStart(
+            plan=self._plan(),
+            workspace=self.workspace,
+            message=prompt,
+            by=current_user(),
+            allow_unknown_cost=self.allow_unknown_cost,
         )
+        run = await launch_run(self.here.service, start, is_checked=True)
         await settled(self.here, run)
         answer = look_at(self.here.service, run)
         if answer.problem:
@@ -474,7 +473,7 @@ class Cases:
 
     evaluation: Evaluation
     definition: Path
-    wish: StartRun
+    wish: StartOptions
     judge: str | None
     base: Path  # where files of the judge are looked for
 
@@ -483,7 +482,7 @@ class Cases:
         return self.evaluation.name or self.definition.stem
 
 
-def prepare_cases(file: Path, wish: StartRun, judge: str | None) -> Cases:
+def prepare_cases(file: Path, wish: StartOptions, judge: str | None) -> Cases:
     """Read an evaluation file; nothing is started, but all that can be wrong is told."""
     evaluation = read_evaluation(file)
     folder = file.absolute().parent
@@ -506,9 +505,7 @@ async def run_case(here: Local, cases: Cases, name: str, case: Case) -> ScoredRu
     wish = replace(cases.wish, message=case.input, name=f"{cases.name}: {name}")
     start, _ = prepare_file(str(cases.definition), wish)
     # Cases come one after the other, so the worker of a definition is free for each.
-    start = here.service.admit(start)
-    await check_programs(start)
-    run = await here.service.start(start)
+    run = await launch_run(here.service, start)
     await settled(here, run)
     status = status_of(here.service.state(run))
     if status not in ENDED:

@@ -33,6 +33,7 @@ from loopwright.errors import (
     NotAllowed,
     NotFound,
     NotSignedIn,
+    ServerDraining,
     ServerFailed,
     StorageError,
     Unreachable,
@@ -140,6 +141,7 @@ _KINDS: list[tuple[type[LoopwrightError], int, int, str]] = [
     (Unreachable, 7, 502, "The server cannot be reached"),
     (ServerFailed, 1, 502, "The server failed"),
     (CannotServe, 1, 503, "The server cannot start"),
+    (ServerDraining, 1, 503, "Not now"),
     (StorageError, 1, 503, "The data directory cannot be used"),
     (LoopwrightError, 2, 400, "This cannot be done as asked"),
 ]

@@ -35,7 +35,7 @@ class UsageAmounts(msgspec.Struct):
     cost: str  # `$0.89`, `unknown`, `$0.40 + unknown (2 calls)`, or `–` before the first call
 
 
-class GateItem(msgspec.Struct):
+class GateItem(msgspec.Struct, omit_defaults=True):
     """A question to a person, in its run. One that could hide something says how in `marks`, and
     has every line of it in `shown`, escaped and whole.
     """
@@ -44,18 +44,26 @@ class GateItem(msgspec.Struct):
     path: str
     message: str
     digest: str
+    snapshot: dict[str, JsonValue] | None = None  # what was changed in the workspace
+    call: dict[str, JsonValue] | None = None
+    marks: list[str] | None = None
+    shown: list[str] | None = None
+
+
+class InboxGate(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """A question to a person, in the inbox."""
+
+    id: str
+    run: str = ""
+    name: str = ""
+    path: str
+    message: str
+    digest: str
+    opened_at: str = ""
     call: dict[str, JsonValue] | None = None
     marks: list[str] | None = None
     shown: list[str] | None = None
     snapshot: dict[str, JsonValue] | None = None  # what was changed in the workspace
-
-
-class InboxGate(GateItem):
-    """A question to a person, in the inbox."""
-
-    run: str = ""
-    name: str = ""
-    opened_at: str = ""
 
 
 class WorktreeView(msgspec.Struct):
@@ -152,7 +160,7 @@ class StepSummary(msgspec.Struct):
     error: dict[str, JsonValue] | None
 
 
-class CheckView(msgspec.Struct):
+class CheckView(msgspec.Struct, omit_defaults=True):
     """A check and what it found."""
 
     check: str

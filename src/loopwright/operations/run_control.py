@@ -448,20 +448,25 @@ async def pause_run(service: Service, run: str, *, by: str | None = None) -> boo
 
 
 async def resume_run(
-    here: Local, reference: str, changes: ResumeChanges = NO_CHANGES, *, by: str | None = None
+    service: Service, reference: str, changes: ResumeChanges = NO_CHANGES, *, by: str | None = None
 ) -> ResumedRun:
-    """Resume a run. One that has ended without completing continues where it stopped."""
-    one = await resume_stored(here.service, reference, changes, by=by)
-    row = here.log.row(one.run)
-    if row.headline.status == "waiting" and row.headline.wake_at is not None:
-        here.service.look(one.run)
+    """Resume a run. One that has ended without completing continues where it stopped. One that
+    waits for a time is looked at at once, if this service drives runs.
+    """
+    one = await _resume(service, reference, changes, by=by)
+    row = service.log.row(one.run)
+    if (
+        service.driver is not None
+        and row.headline.status == "waiting"
+        and row.headline.wake_at is not None
+    ):
+        service.look(one.run)
     return one
 
 
-async def resume_stored(
-    service: Service, reference: str, changes: ResumeChanges = NO_CHANGES, *, by: str | None = None
+async def _resume(
+    service: Service, reference: str, changes: ResumeChanges, *, by: str | None
 ) -> ResumedRun:
-    """The same, also for a service that does not drive: then another process has to."""
     run, who = service.find(reference), current_user() if by is None else by
     seen = service.log.version(run)
     if has_ended(service, run):
@@ -507,49 +512,28 @@ async def resume_all(here: Local) -> list[ResumedRun]:
 # -- stopping ------------------------------------------------------------------------------------
 
 
-async def stop_run(here: Local, reference: str, *, by: str | None = None) -> str:
-    """End a run and wait until it has ended."""
-    run = here.service.find(reference)
-    if not await here.service.stop(run, by=current_user() if by is None else by):
-        head = here.log.row(run).headline
-        raise Conflict(f"{run} has already ended: {head.status} ({head.reason})", code="ended")
-    await _ended(here, [run])
-    return run
+async def stop_and_wait(
+    service: Service, run: str, *, by: str, is_closing: Callable[[], bool] = lambda: False
+) -> StopState:
+    """End a run and wait until nothing is left of it, at most `STOP_SECONDS`. A run that has ended
+    stays as it is.
+    """
+    await service.stop(run, by=by)
+    return await wait_until_stopped(service.log, [run], is_closing=is_closing)
 
 
-async def stop_all(here: Local) -> list[str]:
-    """End every open run; which. What is wrong with one is told when the others have ended."""
-    stopped: list[str] = []
-    wrong: StorageError | None = None
-    for row in here.service.rows(OPEN_STATUSES):
-        try:
-            if await here.service.stop(row.run, by=current_user()):
-                stopped.append(row.run)
-        except StorageError as error:
-            wrong = wrong or error
-    await _ended(here, stopped)
-    if wrong is not None:
-        raise wrong
-    return stopped
+def ended_error(row: RunRow) -> Conflict:
+    """A run that cannot be stopped because it has ended."""
+    head = row.headline
+    return Conflict(f"{row.run} has already ended: {head.status} ({head.reason})", code="ended")
 
 
-async def _ended(here: Local, runs: list[str]) -> None:
-    """Wait until nothing is left of the runs, whichever process drives them."""
-    state = await wait_until_stopped(here.log, runs)
-    if state.open_runs:
-        raise Conflict(
-            _stuck(here.log, [here.log.row(run) for run in state.open_runs]), code="busy"
-        )
-    if not state.is_stopped:
-        raise Conflict(
-            state.describe(),
-            code="stopping",
-            hint="`loopwright stop` again waits for them; end them yourself if they stay",
-        )
-
-
-def _stuck(log: EventLog, rows: list[RunRow]) -> str:
-    first = rows[0]
-    pid = driver_pid(log, first)
-    who = f"process {pid}, which drives it," if pid else "the process that drives it"
-    return f"{first.run} was asked to stop, but {who} has not ended it yet"
+def stopping_error(run: str, pids: Sequence[int]) -> Conflict:
+    """A run that did not end in time after it was stopped, with the processes that still live."""
+    listed = ", ".join(map(str, pids))
+    why = f"its processes {listed} have not ended yet" if pids else "it has not ended yet"
+    return Conflict(
+        f"{run} is stopping: {why}",
+        code="stopping",
+        hint="`loopwright stop` again waits for it; end the processes yourself if they stay",
+    )

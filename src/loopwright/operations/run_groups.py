@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from secrets import token_hex
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -178,6 +178,11 @@ def _decoded(card: Card) -> TrackerSession:
 def _card(session: TrackerSession) -> Card:
     return Card(kind=KIND, key=session.id, body=msgspec.json.encode(session))
 
+
+OnDisconnect: TypeAlias = Literal["keep", "teardown"]
+"""What happens to a run after the person who started it disconnects: it continues, or it is ended
+after a while.
+"""
 
 CANDIDATES = 5  # runs that are named where a reference fits several
 Beside: TypeAlias = Callable[[str], Sequence[Card]]

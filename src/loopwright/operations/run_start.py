@@ -57,7 +57,7 @@ _BUDGET = ("usd", "tokens", "time", "idle")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StartRun:
+class StartOptions:
     """What `run` and `loop` have in common."""
 
     message: str | None = None
@@ -98,12 +98,12 @@ class LoopOptions:
     max: int = 10
     memory: str = "progress-log"
     criteria: bool = True
-    wish: StartRun = field(default_factory=StartRun)
+    wish: StartOptions = field(default_factory=StartOptions)
 
 
 def prepare_file(
     file: str,
-    wish: StartRun,
+    wish: StartOptions,
     *,
     data: bytes | None = None,
     dialect: str | None = None,
@@ -130,7 +130,7 @@ def is_name(path: Path) -> bool:
 
 
 def prepare_named(
-    name: str, wish: StartRun, *, cwd: Path | None = None
+    name: str, wish: StartOptions, *, cwd: Path | None = None
 ) -> tuple[RunStart, ParsedDefinition]:
     """A run of a definition that is known by its name here, or in another folder."""
     from loopwright.operations.library import DefinitionLibrary  # noqa: PLC0415 - only for a name
@@ -181,7 +181,7 @@ def loop_definition(loop: LoopOptions) -> tuple[ParsedDefinition, bytes]:
         raise DefinitionError(error.message, problems=problems) from error
 
 
-def _prepare(definition: ParsedDefinition, wish: StartRun, *, base: Path) -> RunStart:
+def _prepare(definition: ParsedDefinition, wish: StartOptions, *, base: Path) -> RunStart:
     if wish.max is None:  # whoever gives a number of iterations wants a loop
         check_startable(definition)
     workspace = Path(wish.workspace) if wish.workspace else Path.cwd()
@@ -251,7 +251,7 @@ def run_labels(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one.strip() for one in given))
 
 
-def _specs_of_text(plan: Plan, wish: StartRun) -> frozenset[str]:
+def _specs_of_text(plan: Plan, wish: StartOptions) -> frozenset[str]:
     """The agents whose spec is in the definition, and that nobody has given another one."""
     default, named = agent_choices(wish.agents)
     if default is not None:
@@ -259,7 +259,7 @@ def _specs_of_text(plan: Plan, wish: StartRun) -> frozenset[str]:
     return frozenset(n for n, agent in plan.agents.items() if agent.spec and n not in named)
 
 
-def _bound(plan: Plan, wish: StartRun, base: Path) -> Plan:
+def _bound(plan: Plan, wish: StartOptions, base: Path) -> Plan:
     default, named = agent_choices(with_entry_names(wish.agents, wish.agent_names))
     return bind_agents(
         plan,

@@ -352,7 +352,7 @@ class Service:
         if self.four_eyes and decision == "approve":
             check_other_person(self.log, gate.run, by)
         if call.arguments is not None:
-            fit = import_module("loopwright.operations.tool_arguments")
+            fit = import_module("loopwright.operations.agents.tool_arguments")
             fit.check_arguments(self.log.read(gate.run), opened, call.arguments)
         arguments, blobs = stored_text(call.arguments or "")
         for _ in range(CAS_TRIES):

@@ -24,9 +24,10 @@ from loopwright.errors import Conflict, LoopwrightError, NotAllowed, NotFound, V
 from loopwright.kernel.events import GateOpened
 from loopwright.model.actions import Decision
 from loopwright.operations.outgoing_requests import Resolve, check_url, is_public
-from loopwright.operations.runs import Service
 from loopwright.operations.settings import Settings
 from loopwright.operations.settings_files import Notifier
+from loopwright.operations.use_cases.gates import ANSWERS, AnswerGate
+from loopwright.operations.use_cases.operation import App, Caller
 from loopwright.ports import Card, Cards, Clock, EventLog
 from loopwright.workers.webhooks import Delivery, Hook, Send
 
@@ -180,17 +181,18 @@ class GateLinks:
             raise LinkOver("this link is too old", hint="`loopwright inbox` lists what waits")
         return link
 
-    async def answer(self, service: Service, code: str, decision: Decision, text: str) -> str:
+    async def answer(self, app: App, code: str, decision: Decision, text: str) -> str:
         """Answer the gate of a link; the run. The gate takes one answer, so the link does too."""
         link = self.look(code)
-        if service.four_eyes and decision == "approve":  # it was sent before that was asked for
+        if app.service.four_eyes and decision == "approve":  # it was sent before that was asked for
             raise NotAllowed(
                 "a link does not say who follows it, and somebody else has to approve",
                 code="self-approval",
                 hint="sign in; the setting is four_eyes",
             )
-        by = f"link:{link.sent_to}"
-        run = await service.answer(link.gate, decision, text=text, by=by, digest=link.digest)
+        caller = Caller(name=f"link:{link.sent_to}", role="editor", interface="link")
+        request = AnswerGate(gate=link.gate, text=text, digest=link.digest)
+        run = (await ANSWERS[decision](app, caller, request)).run
         used = msgspec.structs.replace(link, used_at=self._clock.now_ms())
         due = link.expires_at + KEEP_MS
         card = Card(kind=LINK, key=_hashed(code), body=msgspec.json.encode(used), due=due)

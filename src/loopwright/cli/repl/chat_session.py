@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loopwright.cli.formats import tokens
-from loopwright.cli.gate_prompts import ask
+from loopwright.cli.gate_prompts import answer_here, ask
 from loopwright.cli.repl.line_input import LineInput
 from loopwright.cli.terminal import EXIT_CODES, Terminal, Tone, cleaned, one_line
 from loopwright.errors import LoopwrightError, NotAllowed
@@ -24,9 +24,11 @@ from loopwright.operations.messages import (
     said_in,
     transcript,
 )
-from loopwright.operations.run_control import resume_run
+from loopwright.operations.run_launch import launch_run
 from loopwright.operations.run_request import RunStart
-from loopwright.operations.runs import current_user
+from loopwright.operations.use_cases import runs as operations
+from loopwright.operations.use_cases.gates import NamedAnswer, answer_named
+from loopwright.operations.use_cases.operation import App, Caller, local_app, local_caller
 from loopwright.operations.wiring import Local
 from loopwright.ports import Delta
 from loopwright.ports.headline import status_of
@@ -129,6 +131,17 @@ class ChatSession:
         self._put_whole: set[str] = set()  # answers that were put by their facts
         self._speech: Speech | None = None
 
+    @property
+    def _app(self) -> App:
+        return local_app(self._here.service, self._door.settings)
+
+    @property
+    def _caller(self) -> Caller:
+        return local_caller(self._here.service)
+
+    async def _answer(self, gate: str, reply: NamedAnswer) -> None:
+        await answer_named(self._app, self._caller, gate, reply)
+
     async def begin(self) -> None:
         """Take up a chat that was left and show what was said last. For a new one, check that its
         agent can be used before the person writes the first message.
@@ -142,7 +155,7 @@ class ChatSession:
         check_is_chat(state)
         self._run = run
         if status_of(state) != "waiting":
-            await resume_run(self._here, run)
+            await operations.resume_named(self._app, self._caller, run)
         await self._settle()
 
     async def take(self, line: str) -> bool:
@@ -229,9 +242,9 @@ class ChatSession:
         if self._run is None or gate is None:
             return
         if self._here.service.four_eyes:  # nobody approves their own words
-            await self._here.service.stop(self._run, by=current_user())
+            await operations.stop(self._app, self._caller, operations.RunReference(run=self._run))
         else:
-            await self._here.service.answer(gate.gate, "approve", by=current_user())
+            await self._answer(gate.gate, NamedAnswer(decision="approve"))
         await self._settle()
 
     # -- turns -------------------------------------------------------------------------------------
@@ -239,13 +252,13 @@ class ChatSession:
     async def _say(self, text: str) -> None:
         service = self._here.service
         if self._run is None:
-            self._run = await service.start(self._start_of(text))
+            self._run = await launch_run(service, self._start_of(text))
             self._door.say(f"{self._run} started", tone="dim")
         else:
             gate = self._turn_gate()
             if gate is None:
                 return
-            await service.answer(gate.gate, "continue", text=text, by=current_user())
+            await self._answer(gate.gate, NamedAnswer(decision="continue", text=text))
         await self._settle()
 
     def _start_of(self, text: str) -> RunStart:
@@ -313,14 +326,7 @@ class ChatSession:
         if reply is None:
             return False
         try:
-            await service.answer(
-                gate.gate,
-                reply.decision,
-                text=reply.text,
-                by=current_user(),
-                digest=opened.digest,
-                call=reply.call,
-            )
+            await answer_here(self._here, self._door, gate.gate, reply, opened.digest)
         except NotAllowed as refusal:  # the question stays open for somebody else
             self._door.tell(str(refusal), tone="warn")
             return False

@@ -34,21 +34,18 @@ from loopwright.operations.library import DefinitionLibrary
 from loopwright.operations.loops.loop_details import edit, edit_of, retry, skip
 from loopwright.operations.loops.loop_tools import described
 from loopwright.operations.messages import WHEN_WORDS, tell
-from loopwright.operations.preflight import check_programs
 from loopwright.operations.problems import known_problem
 from loopwright.operations.run_control import (
     ResumeChanges,
-    pause_run,
     resume_all,
-    resume_run,
     runs_to_pause,
-    stop_all,
-    stop_run,
 )
 from loopwright.operations.run_lists import inbox_items, run_detail, run_item
-from loopwright.operations.run_start import StartRun, prepare_file
+from loopwright.operations.run_start import StartOptions, prepare_file
 from loopwright.operations.run_variables import names_only
 from loopwright.operations.runs import current_user
+from loopwright.operations.use_cases import runs as operations
+from loopwright.operations.use_cases.gates import NamedAnswer, answer_named
 from loopwright.ports import CHAT_SURFACE
 from loopwright.syntax.document import Diagnostic
 
@@ -224,7 +221,7 @@ async def _start(session: ReplSession, rest: str) -> None:
     most = given["--max"][-1] if given["--max"] else ""
     if not name or name.startswith("--") or (given["--max"] and not most.isdecimal()):
         raise Misused
-    wish = StartRun(
+    wish = StartOptions(
         inputs=given["--input"],
         max=int(most) if most else None,
         worktree="--worktree" in flags,
@@ -239,7 +236,6 @@ async def _start(session: ReplSession, rest: str) -> None:
     start, definition = prepare_file(name, wish)
     for warning in definition.warnings:
         session.door.tell(warning.render(), tone="warn")
-    await check_programs(start)
     run = await session.start(start)
     session.door.put(run)
 
@@ -252,11 +248,9 @@ def _answer(decision: str) -> Act:
         reference, _, text = rest.partition(" ")
         if not reference:
             raise Misused
-        said = cast(Decision, decision)
-        run = await session.here.service.answer(
-            reference, said, text=text.strip(), by=current_user()
-        )
-        session.door.put(f"{run}: {decision}")
+        reply = NamedAnswer(decision=cast(Decision, decision), text=text.strip())
+        answered = await answer_named(session.app, session.caller, reference, reply)
+        session.door.put(f"{answered.run}: {decision}")
 
     return act
 
@@ -269,7 +263,9 @@ async def _pause(session: ReplSession, rest: str) -> None:
     if not rest:
         raise Misused
     runs = runs_to_pause(service) if rest.casefold() == ALL else [service.find(rest)]
-    paused = [run for run in runs if await pause_run(service, run)]
+    paused = [run for run in runs if service.log.row(run).headline.status != "paused"]
+    for run in paused:
+        await operations.pause(session.app, session.caller, operations.RunReference(run=run))
     _count(session, "paused", paused, runs)
 
 
@@ -279,7 +275,7 @@ async def _resume(session: ReplSession, rest: str) -> None:
     here = session.here
     if rest.casefold() != ALL:
         reference, changes = _resume_options(rest)
-        one = await resume_run(here, reference, changes)
+        one = await operations.resume_named(session.app, session.caller, reference, changes)
         session.show(one.run, seen=one.seen)
         session.door.say(one.words)
         return
@@ -326,8 +322,11 @@ def _resume_options(rest: str) -> tuple[str, ResumeChanges]:
 async def _stop(session: ReplSession, rest: str) -> None:
     if not rest:
         raise Misused
-    here = session.here
-    runs = await stop_all(here) if rest.casefold() == ALL else [await stop_run(here, rest)]
+    app, caller, service = session.app, session.caller, session.here.service
+    if rest.casefold() == ALL:
+        runs = await operations.stop_all_open(app, caller)
+    else:
+        runs = [(await operations.stop_open(app, caller, service.find(rest))).run]
     _count(session, "stopped", runs, runs)
 
 

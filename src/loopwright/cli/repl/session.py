@@ -8,8 +8,10 @@ from typing import Self
 
 from loopwright.cli.run_output import FailSafeView, PlainView, ProgressView
 from loopwright.cli.terminal import Terminal, Tone, last_lines, one_line
+from loopwright.operations.run_launch import launch_run
 from loopwright.operations.run_request import RunStart
 from loopwright.operations.run_workspaces import start_notes
+from loopwright.operations.use_cases.operation import App, Caller, local_app, local_caller
 from loopwright.operations.wiring import Local
 from loopwright.ports import Delta
 from loopwright.ports.headline import status_of
@@ -132,9 +134,19 @@ class ReplSession:
         for end in self._ends:
             end()
 
+    @property
+    def app(self) -> App:
+        """What operations work with here."""
+        return local_app(self.here.service, self.door.settings)
+
+    @property
+    def caller(self) -> Caller:
+        """The person at the prompt, or the agent that this process descends from."""
+        return local_caller(self.here.service)
+
     async def start(self, start: RunStart) -> str:
         """Start a run here, and show it from its first fact."""
-        run = await self.here.service.start(start)
+        run = await launch_run(self.here.service, start)
         for note in start_notes(self.here.service, run):
             self.door.tell(note, tone="warn" if note.startswith("warning") else "plain")
         self.show(run)

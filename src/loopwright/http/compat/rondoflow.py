@@ -8,6 +8,7 @@ from msgspec import UNSET, UnsetType
 from starlette.responses import Response
 
 from loopwright.http.loop_disconnects import Looping
+from loopwright.http.operation_routes import app_of, caller_of
 from loopwright.http.requests import (
     Answer,
     Body,
@@ -19,7 +20,7 @@ from loopwright.http.requests import (
     paged,
     strict_json,
 )
-from loopwright.http.responses import RequestRefusal, assistant_refusal, unfit_is_bad
+from loopwright.http.responses import assistant_refusal, unfit_is_bad
 from loopwright.model.record import JsonValue
 from loopwright.operations.accounts.access import DENIED
 from loopwright.operations.loops.assistants import (
@@ -30,6 +31,7 @@ from loopwright.operations.loops.assistants import (
 )
 from loopwright.operations.loops.dialect_events import LoopStory
 from loopwright.operations.problems import ProblemReport
+from loopwright.operations.use_cases.gates import NamedAnswer
 from loopwright.views.event_records import timestamp
 
 Text: TypeAlias = str | UnsetType | None
@@ -257,10 +259,6 @@ async def deleted(asked: RouteRequest) -> Answer:
 
 async def started(asked: RouteRequest) -> Answer:
     body, agent_id = asked.body(StartAssistantLoopBody), asked.params["agent"]
-    if asked.context.closing.is_set():
-        raise RequestRefusal(
-            503, "draining", "the server is about to stop", headers={"Retry-After": "5"}
-        )
     await _looping(asked).start(
         agent_id,
         body.message,
@@ -273,9 +271,9 @@ async def started(asked: RouteRequest) -> Answer:
 
 async def stopped(asked: RouteRequest) -> Answer:
     agent_id = asked.params["agent"]
-    _looping(asked).known(agent_id)
-    _, word = await _looping(asked).stop(agent_id, by=asked.who.name)
-    return _good({"agentId": agent_id, "status": word})
+    app, caller = asked.context.part(app_of), caller_of(asked.who)
+    stopped_run = await _looping(asked).stop(app, caller, agent_id)
+    return _good({"agentId": agent_id, "status": stopped_run.stop})
 
 
 async def status(asked: RouteRequest) -> Answer:
@@ -287,14 +285,9 @@ async def status(asked: RouteRequest) -> Answer:
 
 async def approved(asked: RouteRequest) -> Answer:
     body = asked.body(AnswerReviewBody)
-    _looping(asked).known(asked.params["agent"])
-    await _looping(asked).assistants.review(
-        asked.params["agent"],
-        body.loopId,
-        approved=body.approved,
-        by=asked.who.name,
-        text=body.text,
-    )
+    app, caller = asked.context.part(app_of), caller_of(asked.who)
+    review = NamedAnswer(decision="approve" if body.approved else "reject", text=body.text)
+    await _looping(asked).review(app, caller, asked.params["agent"], body.loopId, review)
     return _good({"resolved": True})
 
 
@@ -430,6 +423,7 @@ FAMILY = RouteFamily(
             body=StartAssistantLoopBody,
             answer=LoopAnswer,
             status=202,
+            draining="refuse",
         ),
         Route(
             method="POST",

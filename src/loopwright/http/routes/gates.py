@@ -1,126 +1,29 @@
-"""Gates: open gates and their three answers, also through links that answer one gate.
+"""Links that answer one gate, once, without an account.
 
 The code of a link is in the fragment of the address (`#`), which browsers do not send and logs
 do not contain. Opening the page decides nothing.
 """
 
-import re
 from typing import Annotated, Literal
 
 import msgspec
 from starlette.responses import Response
 
-from loopwright.errors import Conflict, NotFound
+from loopwright.errors import Conflict
 from loopwright.http.context import Context
+from loopwright.http.operation_routes import app_of
 from loopwright.http.rate_limits import Rates
 from loopwright.http.requests import (
     Answer,
     Body,
-    Handler,
-    PageQuery,
     Route,
     RouteFamily,
     RouteRequest,
-    oldest_first,
-    paged,
 )
-from loopwright.http.responses import RequestRefusal
-from loopwright.model.actions import Decision
-from loopwright.model.record import JsonValue
-from loopwright.operations.gates import CallAnswer
-from loopwright.operations.response_types import Inbox, LinkAnswer, RunSummary
+from loopwright.operations.response_types import LinkAnswer
 from loopwright.operations.run_lists import inbox_items
-from loopwright.ports import OpenGate
 from loopwright.views.formats import reveal
-from loopwright.views.summary import summary
 from loopwright.workers.notifiers import GateLinks
-
-BASE = "/api/v1/gates"
-_GATE = re.compile(r"gate_[0-9a-f]{20}")
-MAX_TEXT = 100_000
-
-
-class AnswerBody(Body):
-    """What is said with a decision; `digest` is that of what was shown."""
-
-    free = ("arguments",)
-
-    text: str = ""
-    digest: str | None = None
-    arguments: dict[str, JsonValue] | None = None
-    remember: bool = False
-
-
-async def inbox(asked: RouteRequest) -> Answer:
-    service = asked.context.service
-    page = paged(asked, "gates", service.gates(), _place)
-    return {"gates": inbox_items(service, page.entries), "next": page.next}
-
-
-def _place(gate: OpenGate) -> str:
-    return oldest_first(gate.opened_at, gate.gate)
-
-
-def _answering(decision: Decision) -> Handler:
-    async def answer(asked: RouteRequest) -> Answer:
-        context, body, gate = asked.context, asked.body(AnswerBody), asked.params["gate"]
-        if _GATE.fullmatch(gate) is None:
-            raise NotFound(f"no gate {gate[:80]!r}", hint="`loopwright inbox` lists them")
-        if len(body.text) > MAX_TEXT:
-            raise RequestRefusal(422, "too-large", f"a text has at most {MAX_TEXT:,} characters")
-        if decision == "continue" and not body.text.strip():
-            raise RequestRefusal(422, "text-needed", "say in `text` what should be different")
-        arguments = None
-        if body.arguments is not None:
-            arguments = msgspec.json.encode(body.arguments).decode()
-        run = await context.service.answer(
-            gate,
-            decision,
-            text=body.text,
-            by=asked.who.name,
-            digest=body.digest,
-            call=CallAnswer(arguments=arguments, remember=body.remember),
-        )
-        picture = await context.gallery.picture(run)
-        return summary(picture.state, context.service.read_text)
-
-    return answer
-
-
-_SAY: dict[Decision, str] = {
-    "approve": "Accept what a gate asks about",
-    "reject": "Refuse what a gate asks about",
-    "continue": "Ask for another pass, with feedback",
-}
-
-FAMILY = RouteFamily(
-    name="gates",
-    prefix=BASE,
-    routes=(
-        Route(
-            method="GET",
-            path=BASE,
-            handle=inbox,
-            need="viewer",
-            say="What waits for a person, oldest first",
-            query=PageQuery,
-            answer=Inbox,
-        ),
-        *(
-            Route(
-                method="POST",
-                path=f"{BASE}/{{gate}}/{decision}",
-                handle=_answering(decision),
-                need="editor",
-                say=say,
-                body=AnswerBody,
-                answer=RunSummary,
-            )
-            for decision, say in _SAY.items()
-        ),
-    ),
-)
-
 
 LINKS_BASE = "/api/v1/links"
 PER_SECOND = 20  # for each address
@@ -189,7 +92,7 @@ async def answered(asked: RouteRequest) -> Answer:
     links = links_of(context)
     link = links.look(body.code)
     if body.decision != "look":
-        run = await links.answer(context.service, body.code, body.decision, body.text)
+        run = await links.answer(context.part(app_of), body.code, body.decision, body.text)
         name = context.here.log.row(run).headline.name
         return {"run": run, "name": name, "decision": body.decision, "shown": []}
     for item in inbox_items(context.service):

@@ -6,8 +6,8 @@ import msgspec
 
 from loopwright.http.requests import Answer, Body, Route, RouteFamily, RouteRequest
 from loopwright.http.responses import as_response
-from loopwright.http.routes.runs import BASE, check_open
 from loopwright.operations.messages import When, tell
+from loopwright.operations.use_cases.runs import BASE
 
 
 class MessageBody(Body):
@@ -32,7 +32,6 @@ class RunMessageSent(msgspec.Struct):
 
 
 async def send_message(asked: RouteRequest) -> Answer:
-    check_open(asked)
     body, run = asked.body(MessageBody), asked.context.here.log.row(asked.params["run"]).run
     sent = await tell(asked.context.service, run, body.text, to=body.to, by=asked.who.name)
     return as_response(sent._asdict(), 201)
@@ -51,6 +50,7 @@ FAMILY = RouteFamily(
             body=MessageBody,
             answer=RunMessageSent,
             status=201,
+            draining="refuse",
         ),
     ),
 )

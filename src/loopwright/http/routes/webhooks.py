@@ -37,7 +37,6 @@ from loopwright.operations.incoming_webhooks import (
     hook_item,
 )
 from loopwright.operations.outgoing_requests import send
-from loopwright.operations.preflight import check_programs
 from loopwright.operations.response_types import (
     HookList,
     HookMade,
@@ -46,7 +45,8 @@ from loopwright.operations.response_types import (
     WebhookMade,
 )
 from loopwright.operations.run_admission import acting_as
-from loopwright.operations.run_start import StartRun, prepare_file
+from loopwright.operations.run_launch import launch_run
+from loopwright.operations.run_start import StartOptions, prepare_file
 from loopwright.operations.runs import row_ended
 from loopwright.workers.background_tasks import NAME, BackgroundTask
 from loopwright.workers.webhooks import DeliveryTrial, aside, webhook_item
@@ -260,7 +260,7 @@ class Arrivals:
             context.here.log.row(arrival.run)
             return
         stored = context.definitions.runnable(hook.definition)
-        wish = StartRun(
+        wish = StartOptions(
             message="\n\n".join(filter(None, [hook.message, self.hooks.words(arrival)])),
             workspace=str(context.serving.workspace),
             default_agent=context.settings.agent,
@@ -276,9 +276,7 @@ class Arrivals:
         # The folder is that of the server: nobody has chosen it for this definition.
         start = replace(start, workspace_by=stored.role)
         with acting_as("admin"):  # who made the hook; the definition has an author of its own
-            start = context.service.admit(start)
-            await check_programs(start)
-            await context.service.start(start)
+            await launch_run(context.service, start)
 
 
 def _problem(error: LoopwrightError) -> str:
@@ -329,10 +327,6 @@ async def remove_incoming(asked: RouteRequest) -> Answer:
 
 async def accept_message(asked: RouteRequest) -> Answer:
     """202 for a message that is new, 200 for one that was taken before."""
-    if asked.context.closing.is_set():
-        raise RequestRefusal(
-            503, "draining", "the server is about to stop", headers={"Retry-After": "5"}
-        )
     headers = asked.request.headers
     message, at, signatures = (",".join(headers.getlist(name)) for name in HEADERS)
     peer = asked.request.client.host if asked.request.client else ""
@@ -399,6 +393,7 @@ INCOMING_FAMILY = RouteFamily(
             also=(200,),
             body_bytes=MESSAGE_BYTES,
             repeatable=False,
+            draining="refuse",
         ),
     ),
 )

@@ -20,6 +20,7 @@ from loopwright.errors import InputError, LoopwrightError
 from loopwright.http.clients import admit, identify
 from loopwright.http.context import Context
 from loopwright.http.loop_disconnects import GRACE_MS, Looping
+from loopwright.http.operation_routes import app_of, caller_of
 from loopwright.http.rate_limits import Rates
 from loopwright.http.requests import Mount, RouteFamily, check_texts
 from loopwright.http.responses import RequestRefusal, assistant_refusal, problem_of, without_paths
@@ -36,16 +37,15 @@ from loopwright.http.sockets.subscribers import (
     tell,
 )
 from loopwright.http.sockets.transport import PATH, ConnectionRefused, SocketServer
-from loopwright.model.actions import MAX_ITERATIONS
 from loopwright.model.record import JsonValue
 from loopwright.operations.accounts.access import DENIED, Principal, Role
 from loopwright.operations.messages import tell as tell_agents
 from loopwright.operations.problems import ProblemReport, request_problem
 from loopwright.operations.run_admission import acting_as
-from loopwright.operations.run_control import ResumeChanges, resume_run
-from loopwright.operations.run_start import choices
-from loopwright.operations.run_variables import RunEnv, env_choices
 from loopwright.operations.run_workspaces import start_warnings
+from loopwright.operations.use_cases import runs
+from loopwright.operations.use_cases.gates import NamedAnswer
+from loopwright.operations.use_cases.operation import Caller, WhileDraining
 from loopwright.workers.notifications import StoredNotification
 
 Answer = dict[str, JsonValue]
@@ -75,21 +75,6 @@ class StopLoop(SocketMessage):
     """`loop:stop`."""
 
     agentId: Id
-
-
-class ResumeRun(SocketMessage):
-    """`run:resume`: the options of the command `resume`."""
-
-    run: Id
-    agent: str | None = None
-    agents: dict[str, str] = {}
-    budget: str | None = None
-    max: Annotated[int, msgspec.Meta(ge=1, le=MAX_ITERATIONS)] | None = None
-    time: str | None = None
-    restart: bool = False
-    allow_unknown_cost: bool = False
-    accept_changes: bool = False
-    env: RunEnv = {}
 
 
 class ApproveLoop(SocketMessage):
@@ -128,7 +113,7 @@ class Unsubscribe(SocketMessage):
     run: Id
 
 
-_S = TypeVar("_S", bound=SocketMessage)
+_S = TypeVar("_S", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +123,7 @@ class SocketCommand(Generic[_S]):
     said: type[_S]
     need: Role
     do: Callable[["SocketCommands", ConnectedClient, _S], Awaitable[Answer]]
+    draining: WhileDraining = "serve"  # what happens at a server that is about to stop
 
 
 class SocketCommands:
@@ -148,6 +134,7 @@ class SocketCommands:
     ) -> None:
         self._context, self._clients, self._line, self._tails = context, clients, line, tails
         self._looping = context.part(Looping)
+        self._app = context.part(app_of)
 
     async def take(
         self, client: ConnectedClient, event: object, args: tuple[object, ...]
@@ -174,6 +161,8 @@ class SocketCommands:
                 raise _bad("this event takes an object") from error
             raise request_problem(command.said, given, str(error)) from error
         check_texts(given)
+        if command.draining == "refuse":
+            self._app.refuse_while_draining()
         with acting_as(client.who.role):
             return await command.do(self, client, said)
 
@@ -196,8 +185,6 @@ class SocketCommands:
     # -- loops ---------------------------------------------------------------------------------
 
     async def start(self, client: ConnectedClient, said: StartLoop) -> Answer:
-        if self._context.closing.is_set():
-            raise RequestRefusal(503, "draining", "the server is about to stop")
         run = await self._looping.start(
             said.agentId,
             said.message,
@@ -213,23 +200,19 @@ class SocketCommands:
         return {"agentId": said.agentId, "status": "started", "run": run, "warnings": warnings}
 
     async def stop(self, client: ConnectedClient, said: StopLoop) -> Answer:
-        self._looping.known(said.agentId)
-        run, word = await self._looping.stop(said.agentId, by=client.who.name)
+        stopped = await self._looping.stop(self._app, _caller(client), said.agentId)
+        run = stopped.run
         if self._looping.story_of(run).owner != client.who.name:
             for one in self._clients.of(client.who.name):
                 await tell(self._line, one, *notifications.status(said.agentId, "idle"))
-        return {"agentId": said.agentId, "status": word, "run": run}
+        return {"agentId": said.agentId, "status": stopped.stop, "run": run}
 
     async def approve(self, client: ConnectedClient, said: ApproveLoop) -> Answer:
-        self._looping.known(said.agentId)
-        run = await self._looping.assistants.review(
-            said.agentId,
-            said.loopId,
-            approved=said.approved,
-            by=client.who.name,
-            text=said.text,
+        review = NamedAnswer(decision="approve" if said.approved else "reject", text=said.text)
+        shown = await self._looping.review(
+            self._app, _caller(client), said.agentId, said.loopId, review
         )
-        return {"resolved": True, "run": run}
+        return {"resolved": True, "run": shown.run}
 
     async def read(self, client: ConnectedClient, said: ReadNotifications) -> Answer:
         notices = self._context.part(NotificationWatcher).notices
@@ -237,21 +220,11 @@ class SocketCommands:
 
     # -- runs ----------------------------------------------------------------------------------
 
-    async def resume(self, client: ConnectedClient, said: ResumeRun) -> Answer:
-        if self._context.closing.is_set():
-            raise RequestRefusal(503, "draining", "the server is about to stop")
-        changes = ResumeChanges(
-            agents=choices(said.agent, said.agents),
-            budget=said.budget,
-            passes=said.max,
-            time=said.time,
-            restart=said.restart,
-            allow_unknown_cost=said.allow_unknown_cost,
-            accept_changes=said.accept_changes,
-            env=env_choices(said.env),
-        )
-        one = await resume_run(self._context.here, said.run, changes, by=client.who.name)
-        return {"run": one.run, "status": "resumed", "message": one.words}
+    async def resume(self, client: ConnectedClient, said: runs.ResumeRun) -> Answer:
+        run = self._context.service.find(said.run)  # may be the beginning of an id here
+        request = msgspec.structs.replace(said, run=run)
+        resumed = await runs.resume(self._app, _caller(client), request)
+        return {"run": resumed.run, "status": "resumed", "message": resumed.message}
 
     async def subscribe(self, client: ConnectedClient, said: Subscribe) -> Answer:
         if len(client.tails) >= MOST_TAILS and said.run not in client.tails:
@@ -271,18 +244,24 @@ class SocketCommands:
         return {"run": said.run, "was": self._tails.unsubscribe(client, said.run)}
 
 
+def _caller(client: ConnectedClient) -> Caller:
+    return caller_of(client.who, "socket")
+
+
 def _bad(why: str) -> RequestRefusal:
     return RequestRefusal(400, BAD_EVENT, why[:300])
 
 
 TABLE: Mapping[str, SocketCommand[Any]] = {
-    "loop:start": SocketCommand(StartLoop, "editor", SocketCommands.start),
+    "loop:start": SocketCommand(StartLoop, "editor", SocketCommands.start, "refuse"),
     "loop:stop": SocketCommand(StopLoop, "editor", SocketCommands.stop),
     "loop:approve": SocketCommand(ApproveLoop, "editor", SocketCommands.approve),
     "notifications:read": SocketCommand(ReadNotifications, "viewer", SocketCommands.read),
-    "run:resume": SocketCommand(ResumeRun, "editor", SocketCommands.resume),
+    "run:resume": SocketCommand(
+        runs.ResumeRun, runs.resume.role, SocketCommands.resume, runs.resume.draining
+    ),
     "subscribe": SocketCommand(Subscribe, "viewer", SocketCommands.subscribe),
-    "run:tell": SocketCommand(TellRun, "editor", SocketCommands.tell_run),
+    "run:tell": SocketCommand(TellRun, "editor", SocketCommands.tell_run, "refuse"),
     "unsubscribe": SocketCommand(Unsubscribe, "viewer", SocketCommands.unsubscribe),
 }
 """Everything that may be said, with the least role that may say it."""

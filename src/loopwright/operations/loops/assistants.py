@@ -5,7 +5,7 @@ under way, by whichever door it was started.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeAlias, cast
+from typing import cast
 
 import msgspec
 
@@ -20,10 +20,10 @@ from loopwright.operations.dialects import (
     assistant_key,
     parse_definition,
 )
-from loopwright.operations.preflight import check_programs
 from loopwright.operations.run_admission import acting_role
-from loopwright.operations.run_groups import Beside, alone
-from loopwright.operations.run_start import StartRun, prepare_file
+from loopwright.operations.run_groups import Beside, OnDisconnect, alone
+from loopwright.operations.run_launch import launch_run
+from loopwright.operations.run_start import StartOptions, prepare_file
 from loopwright.operations.runs import Service, row_ended
 from loopwright.ports import OPEN_STATUSES, AuditRow, Card, Cards, RunRow
 from loopwright.syntax.document import Diagnostic
@@ -33,9 +33,6 @@ KIND = "assistant"
 REQUEST = "(assistant)"
 TRIES = 50
 MOST = 10_000
-Parting: TypeAlias = Literal["keep", "teardown"]
-"""What becomes of a loop whose starter has left: it goes on, or it is ended after a while."""
-
 DEFAULTS: Mapping[str, JsonValue] = {
     "loopEnabled": False,
     "loopCriteria": None,
@@ -50,7 +47,7 @@ class StoredAssistant(msgspec.Struct, frozen=True, kw_only=True):
     document: dict[str, JsonValue]
     agent: str | None = None  # what stands behind it; None: what the settings name
     workspace: str | None = None  # None: the one of the server
-    parting: Parting | None = None
+    parting: OnDisconnect | None = None
     role: Role = "editor"  # the least role of those who have written it
     created_at: int = 0
     updated_at: int = 0
@@ -234,7 +231,7 @@ class Assistants:
                 hint="set loopEnabled to true first",
             )
         self._check_workspace(assistant, by=by)  # before anything in it is read
-        wish = StartRun(
+        wish = StartOptions(
             message=message,
             agents=[assistant.agent] if assistant.agent else [],
             workspace=assistant.workspace or str(self._workspace),
@@ -252,10 +249,8 @@ class Assistants:
         start = replace(start, by=by, beside=beside, author=assistant.role, from_text=chosen)
         title = f"assistant {assistant.document.get('name', agent_id)!r}"
         start = replace(start, workspace_by=assistant.role, file=title)
-        start = self._service.admit(start)
-        await check_programs(start)
         try:
-            return await self._service.start(start)
+            return await launch_run(self._service, start)
         except Conflict as conflict:
             if conflict.code != "key-taken":
                 raise
@@ -266,27 +261,19 @@ class Assistants:
                 hint=None if row is None else f"it is {row.run}",
             ) from conflict
 
-    async def stop(self, agent_id: str, *, by: str) -> str:
-        """End the loop of an assistant; the run. The same error whether it never had one or has
-        ended meanwhile.
-        """
-        row = self.active(agent_id)
-        if row is None or not await self._service.stop(row.run, by=by):
-            raise no_loop()
-        return row.run
-
-    async def review(
-        self, agent_id: str, loop_id: str, *, approved: bool, by: str, text: str = ""
-    ) -> str:
-        """Answer the review that a loop waits for; the run."""
+    def open_run(self, agent_id: str) -> str:
+        """The run of its loop; the same error whether it never had one or has ended."""
         row = self.active(agent_id)
         if row is None:
             raise no_loop()
-        open_gates = {gate.gate for gate in self._service.log.gates(row.run)}
-        if loop_id not in open_gates:
+        return row.run
+
+    def open_review(self, agent_id: str, loop_id: str) -> str:
+        """The gate of a review that its loop waits for."""
+        run = self.open_run(agent_id)
+        if loop_id not in {gate.gate for gate in self._service.log.gates(run)}:
             raise NotFound(f"no review {loop_id[:80]!a} is pending", code="no-review")
-        decision: Literal["approve", "reject"] = "approve" if approved else "reject"
-        return await self._service.answer(loop_id, decision, text=text, by=by)
+        return loop_id
 
 
 def no_loop() -> LoopwrightError:
@@ -305,7 +292,7 @@ def _edited(known: StoredAssistant, edit: AssistantEdit, now: int) -> StoredAssi
     return msgspec.structs.replace(
         known,
         document=kept,
-        parting=msgspec.convert(parting, Parting | None),
+        parting=msgspec.convert(parting, OnDisconnect | None),
         updated_at=now,
         **ours,
     )

@@ -36,6 +36,7 @@ from loopwright.operations.run_lists import inbox_items
 from loopwright.operations.run_variables import names_only
 from loopwright.operations.run_workspaces import RunSnapshots
 from loopwright.operations.settings import Settings
+from loopwright.operations.use_cases.gates import NamedAnswer, answer_named
 from loopwright.operations.wiring import near
 from loopwright.ports import OPEN_STATUSES
 from loopwright.tools.builtin import schema, text
@@ -359,7 +360,7 @@ class LoopTools:
                 hint="`loopwright mcp --allow-answers` lets agents decide",
             )
         if action == "resume" and loop.casefold() != ALL:
-            return (await self.loops.resume(loop, changes, by="mcp")).words
+            return (await self.loops.resume(loop, changes)).message
         allowed = ResumeChanges(allow_unknown_cost=changes.allow_unknown_cost and action in OF_ONE)
         if changes != allowed:
             raise LoopwrightError(
@@ -367,11 +368,12 @@ class LoopTools:
                 "allow_unknown_cost also for retry and skip",
                 code="bad-option",
             )
-        return await self.loops.control(action, loop, note=note, by="mcp", changes=allowed)
+        return await self.loops.control(action, loop, note=note, changes=allowed)
 
     async def _tell(self, given: Arguments) -> str:
         loop, words, to = (read_text(given, name) for name in ("id", "text", "to"))
-        sent = await tell(self.loops.here.service, loop, words, to=to, by="mcp")
+        by = self.loops.caller().name
+        sent = await tell(self.loops.here.service, loop, words, to=to, by=by)
         return f"{sent.run}: message {sent.message} recorded: {WHEN_WORDS[sent.when]}"
 
     def _waits(self, loop: str) -> bool:
@@ -404,8 +406,8 @@ class LoopTools:
         if decision is None:
             there = ", ".join(DECISIONS)
             raise LoopwrightError(f"the decision must be one of {there}", code="bad-decision")
-        service = self.loops.here.service
-        run = await service.answer(gate, decision, text=read_text(given, "text"), by="mcp")
+        reply = NamedAnswer(decision=decision, text=read_text(given, "text"))
+        run = (await answer_named(self.loops.app_here, self.loops.caller(), gate, reply)).run
         return f"{gate}: {decision}, told to {run}"
 
 

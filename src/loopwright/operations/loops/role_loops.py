@@ -11,23 +11,25 @@ from loopwright.model.record import JsonValue
 from loopwright.operations.agents.backends import check_not_empty, unknown_input
 from loopwright.operations.library import DefinitionLibrary, LibraryEntry
 from loopwright.operations.loops.loop_details import LoopEdit, edit, is_loop, live, retry, skip
-from loopwright.operations.preflight import check_programs, check_worker
+from loopwright.operations.preflight import check_worker
 from loopwright.operations.problems import rendered
+from loopwright.operations.response_types import ResumedSummary
+from loopwright.operations.run_admission import acting_role
 from loopwright.operations.run_control import (
     NO_CHANGES,
     ResumeChanges,
-    ResumedRun,
-    pause_run,
-    resume_run,
-    stop_run,
+    ended_error,
 )
 from loopwright.operations.run_groups import Beside, ProjectChoice, alone, project_for
+from loopwright.operations.run_launch import check_start, launch_run
 from loopwright.operations.run_lists import driver_pid
 from loopwright.operations.run_request import RunStart
-from loopwright.operations.run_start import StartRun, prepare_named
+from loopwright.operations.run_start import StartOptions, prepare_named
 from loopwright.operations.run_workspaces import start_warnings
-from loopwright.operations.runs import row_ended
+from loopwright.operations.runs import current_user, row_ended
 from loopwright.operations.settings import Settings
+from loopwright.operations.use_cases import runs
+from loopwright.operations.use_cases.operation import App, Caller, local_app
 from loopwright.operations.wiring import Local
 from loopwright.ports import OPEN_STATUSES, RunRow
 from loopwright.views.formats import run_usage_item
@@ -72,6 +74,7 @@ class RoleLoops:
     cwd: Path
     agents: Sequence[str] = ()  # what stands behind the roles, as `--agent` says it
     by: str | None = None  # who acts; without a name, the user of this machine
+    app: App | None = None  # of a server; without one, this process has opened the data directory
     confine: Callable[[RunStart], RunStart] | None = (
         None  # takes rights from a run before it starts
     )
@@ -81,6 +84,17 @@ class RoleLoops:
     @property
     def definitions(self) -> DefinitionLibrary:
         return DefinitionLibrary(self.settings.home, self.cwd)
+
+    @property
+    def app_here(self) -> App:
+        """What operations work with here."""
+        return self.app or local_app(self.here.service, self.settings, self.cwd)
+
+    def caller(self, by: str = "") -> Caller:
+        """Who acts: the person who is named, or the person or agent behind this process."""
+        service = self.here.service
+        name = by or self.by or current_user()
+        return Caller(name=name, role=acting_role(), interface=service.via)
 
     async def start(self, wish: StartRoleLoop) -> dict[str, JsonValue]:
         """Start a loop. Nothing is created unless all of it can be, and somebody would move it."""
@@ -92,7 +106,7 @@ class RoleLoops:
             _check_known(listed, given)
         start, definition = prepare_named(
             wish.definition,
-            StartRun(
+            StartOptions(
                 message=wish.goal,
                 values=given,
                 agents=self.agents,
@@ -109,8 +123,8 @@ class RoleLoops:
         if self.confine is not None:
             start = self.confine(start)
         # Anybody who can write files here, an agent too, may have written the definition.
-        start = self.here.service.admit(replace(start, author="editor", by=self.by or start.by))
-        await check_programs(start)
+        start = replace(start, author="editor", by=self.by or start.by)
+        start = await check_start(self.here.service, start)
         project = project_for(
             self.here.trackers,
             ProjectChoice(
@@ -122,14 +136,8 @@ class RoleLoops:
             ),
             now_ms=self.here.service.clock.now_ms(),
         )
-        run = await self.here.service.start(
-            replace(
-                start,
-                session=wish.session,
-                project=project.id,
-                beside=wish.beside,
-            )
-        )
+        start = replace(start, session=wish.session, project=project.id, beside=wish.beside)
+        run = await launch_run(self.here.service, start, is_checked=True)
         rounds = seen(definition.plan, (), lambda _: "")
         return {
             "loop_id": run,
@@ -232,12 +240,12 @@ class RoleLoops:
 
     async def resume(
         self, reference: str, changes: ResumeChanges = NO_CHANGES, *, by: str = ""
-    ) -> ResumedRun:
+    ) -> ResumedSummary:
         """Resume a loop that is paused, has ended, or was left behind by a process that is gone."""
         run = self.here.service.find(reference)
-        if not row_ended(self.here.log.row(run)):  # else `resume_run` says what is wrong
+        if not row_ended(self.here.log.row(run)):  # otherwise the operation says what is wrong
             self._check_fits("resume", run)
-        return await resume_run(self.here, run, changes, by=by or self.by)
+        return await runs.resume(self.app_here, self.caller(by), runs.resume_request(run, changes))
 
     def _check_fits(self, action: str, run: str) -> None:
         row = self.here.log.row(run)
@@ -246,8 +254,9 @@ class RoleLoops:
         resumable = action == "resume" and (status in RESUMABLE or is_left)
         if status not in _FITS[action] and not resumable:
             if row_ended(row):
-                ended = "already ended" if action == "stop" else "ended"
-                raise Conflict(f"{run} has {ended}: {status} ({row.headline.reason})", code="ended")
+                if action == "stop":
+                    raise ended_error(row)
+                raise Conflict(f"{run} has ended: {status} ({row.headline.reason})", code="ended")
             raise Conflict(
                 f"{run} is {loop_status(row)}, so it cannot be {_DONE[action]}", code="wrong-state"
             )
@@ -272,7 +281,8 @@ class RoleLoops:
             )
         if action in OF_ONE:
             do = self.retry if action == "retry" else self.skip
-            run = await do(_one(action, reference), note, by=by, changes=changes)
+            who = self.caller(by).name
+            run = await do(_one(action, reference), note, by=who, changes=changes)
             return f"{run}: {OF_ONE[action]}"
         if reference.casefold() == ALL:
             return await self._control_all(action)
@@ -282,21 +292,22 @@ class RoleLoops:
         return f"{run}: {_DONE[action]}"
 
     async def _control_all(self, action: str) -> str:
-        runs = [row.run for row in self.rows() if row.headline.status in _FITS[action]]
-        for run in runs:
+        found = [row.run for row in self.rows() if row.headline.status in _FITS[action]]
+        for run in found:
             await self._do(action, run)
-        if not runs:
+        if not found:
             return f"no loop can be {_DONE[action]} now"
-        return f"{len(runs)} {'loop' if len(runs) == 1 else 'loops'} {_DONE[action]}"
+        return f"{len(found)} {'loop' if len(found) == 1 else 'loops'} {_DONE[action]}"
 
     async def _do(self, action: str, run: str) -> None:
+        caller = self.caller()
         match action:
             case "pause":
-                await pause_run(self.here.service, run, by=self.by)
+                await runs.pause(self.app_here, caller, runs.RunReference(run=run))
             case "resume":
-                await resume_run(self.here, run, by=self.by)
+                await runs.resume(self.app_here, caller, runs.ResumeRun(run=run))
             case _:
-                await stop_run(self.here, run, by=self.by)
+                await runs.stop_open(self.app_here, caller, run)
 
 
 def _one(action: str, reference: str) -> str:

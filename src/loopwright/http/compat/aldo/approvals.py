@@ -14,6 +14,7 @@ import msgspec
 from starlette.responses import Response
 
 from loopwright.errors import Conflict, LoopwrightError, NotFound
+from loopwright.http.operation_routes import app_of, caller_of
 from loopwright.http.requests import Answer, Body, Route, RouteFamily, RouteRequest
 from loopwright.http.responses import RequestRefusal, unfit_is_bad
 from loopwright.http.routes.events import (
@@ -24,7 +25,7 @@ from loopwright.http.routes.events import (
     streamed,
     wants_stream,
 )
-from loopwright.http.routes.runs import beside, check_open
+from loopwright.http.routes.runs import beside
 from loopwright.kernel.events import EffectDone, IterationFinished, IterationStarted, StepFinished
 from loopwright.kernel.frames import GateState
 from loopwright.kernel.reopened_runs import places
@@ -33,14 +34,15 @@ from loopwright.model.effect_ids import AGENT_CALL
 from loopwright.model.ids import parent_path
 from loopwright.model.record import JsonValue, Text
 from loopwright.operations.forks import Fork, fork
-from loopwright.operations.loops.assistants import Parting
 from loopwright.operations.loops.dialect_events import (
     DialectEventFeed,
     dialect_events_after,
     is_pass,
 )
 from loopwright.operations.problems import ProblemReport
+from loopwright.operations.run_groups import OnDisconnect
 from loopwright.operations.runs import Service
+from loopwright.operations.use_cases.gates import NamedAnswer, answer_named
 from loopwright.ports import NumberedEvent
 from loopwright.views.event_records import timestamp
 from loopwright.views.summary import asked_call
@@ -89,7 +91,7 @@ class EditMessageBody(Body):
     newText: Annotated[str, msgspec.Meta(min_length=1)]
     checkpointId: str | None = None
     allowUnknownCost: bool = False
-    onDisconnect: Parting | None = None
+    onDisconnect: OnDisconnect | None = None
 
 
 class SwapBody(Body):
@@ -98,7 +100,7 @@ class SwapBody(Body):
     model: Annotated[str, msgspec.Meta(min_length=1)]
     checkpointId: str | None = None
     allowUnknownCost: bool = False
-    onDisconnect: Parting | None = None
+    onDisconnect: OnDisconnect | None = None
 
 
 class PendingApproval(msgspec.Struct):
@@ -203,7 +205,8 @@ async def _decide(asked: RouteRequest, call_id: str, decision: Decision, reason:
             f"nothing with the id {call_id[:80]!a} waits for an approval", code="approval_not_found"
         )
     context, who = asked.context, asked.who.name
-    await context.service.answer(gates[0], decision, text=reason, by=who)
+    reply = NamedAnswer(decision=decision, text=reason)
+    await answer_named(context.part(app_of), caller_of(asked.who), gates[0], reply)
     return ApprovalResolved(
         runId=asked.params["run"],
         callId=call_id,
@@ -240,7 +243,6 @@ async def swapped(asked: RouteRequest) -> Answer:
 
 
 async def _taken_up(asked: RouteRequest, checkpoint: str | None, wish: Fork) -> Answer:
-    check_open(asked)
     context, run = asked.context, asked.params["run"]
     place = place_before(context.service, run, checkpoint)
     wish = replace(wish, at=place, workspaces=context.here.workspaces)
@@ -297,6 +299,7 @@ FAMILY = RouteFamily(
             say="Continue from a checkpoint with another message, as a new run",
             body=EditMessageBody,
             answer=ContinuedRun,
+            draining="refuse",
         ),
         Route(
             method="POST",
@@ -306,6 +309,7 @@ FAMILY = RouteFamily(
             say="Continue from a checkpoint with another model, as a new run",
             body=SwapBody,
             answer=ContinuedRun,
+            draining="refuse",
         ),
     ),
 )

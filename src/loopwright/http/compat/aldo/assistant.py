@@ -26,6 +26,7 @@ from loopwright.kernel.events import (
 from loopwright.model.record import JsonValue
 from loopwright.operations.messages import ConversationMessage, assistant_start, model_of
 from loopwright.operations.run_admission import acting_as
+from loopwright.operations.run_launch import launch_run
 from loopwright.operations.run_request import RunStart
 from loopwright.ports import Delta
 from loopwright.views.formats import known_usd
@@ -56,10 +57,6 @@ async def streamed(asked: RouteRequest) -> Answer:
     context, body = asked.context, asked.body(StreamBody)
     if body.messages[-1].role != "user":
         raise RequestRefusal(400, "bad-value", "the last message must be the user's")
-    if context.closing.is_set():
-        raise RequestRefusal(
-            503, "draining", "the server is about to stop", headers={"Retry-After": "5"}
-        )
     model = model_of(os.environ, context.settings.agent)
     said = [ConversationMessage(one.role, one.content) for one in body.messages]
     workspace = context.serving.workspace
@@ -73,7 +70,7 @@ async def streamed(asked: RouteRequest) -> Answer:
 async def _started(context: Context, start: RunStart) -> str:
     try:
         with acting_as("admin"):  # its plan and its model are the server's own
-            return await context.service.start(start)
+            return await launch_run(context.service, start)
     except LoopwrightError as error:
         if error.code == "unknown-cost":  # a page has no option that would allow it
             error.hint = (
@@ -205,6 +202,7 @@ FAMILY = RouteFamily(
             body=StreamBody,
             media=STREAM,
             repeatable=False,
+            draining="refuse",
         ),
     ),
 )

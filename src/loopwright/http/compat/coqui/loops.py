@@ -36,22 +36,24 @@ from loopwright.http.compat.coqui.payloads import (
 )
 from loopwright.http.context import Context
 from loopwright.http.loop_disconnects import Looping
+from loopwright.http.operation_routes import app_of, body_of, request_of
 from loopwright.http.requests import Answer, Route, RouteFamily, RouteRequest
 from loopwright.http.responses import as_response
 from loopwright.http.routes.events import EventsQuery, cursor
-from loopwright.http.routes.runs import ResumeBody, check_open
 from loopwright.model.record import JsonValue
 from loopwright.operations.loops.loop_details import edit_of, figures, forget, is_loop, loop_row
 from loopwright.operations.loops.role_loops import RoleLoops, StartRoleLoop, check_status
 from loopwright.operations.run_control import ResumeChanges
 from loopwright.operations.run_groups import TrackerSessions
 from loopwright.operations.run_start import choices
+from loopwright.operations.use_cases import runs
 from loopwright.ports import OPEN_STATUSES, RunRow
 from loopwright.views.role_loops import Move, StageMoves, loop_status
 
 BASE = "/api/v1/loops"
 HEADLESS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 AT_ONCE = 500
+RESUME_BODY = body_of(runs.resume)
 
 
 def sessions_of(context: Context) -> TrackerSessions:
@@ -67,6 +69,7 @@ def loops_for(asked: RouteRequest) -> RoleLoops:
         settings=context.settings,
         cwd=context.serving.workspace,
         by=asked.who.name,
+        app=context.part(app_of),
     )
 
 
@@ -136,7 +139,6 @@ async def active(asked: RouteRequest) -> Answer:
 
 
 async def started(asked: RouteRequest) -> Answer:
-    check_open(asked)
     context, body = asked.context, asked.body(StartLoopBody)
     if body.session_id is not None:
         sessions_of(context).check(body.session_id)
@@ -230,14 +232,15 @@ async def paused(asked: RouteRequest) -> Answer:
 
 
 async def resumed(asked: RouteRequest) -> Answer:
-    row, body = row_of(asked), asked.body(ResumeBody)
+    row = row_of(asked)
+    request = request_of(runs.resume, asked.body(RESUME_BODY), {"run": row.run})
     if row.headline.status == "cancelled":  # as the system of these routes has it
         raise Conflict(
             f"{row.run} was stopped, so it cannot be resumed as a loop",
             code="wrong-state",
             hint=f"POST /api/v1/runs/{row.run}/resume resumes it as a run",
         )
-    await loops_for(asked).resume(row.run, body.changes(), by=asked.who.name)
+    await loops_for(asked).resume(row.run, request.changes(), by=asked.who.name)
     return {"id": row.run, "status": loop_status(asked.context.here.log.row(row.run))}
 
 
@@ -276,6 +279,7 @@ FAMILY = RouteFamily(
             answer=StartedLoop,
             status=201,
             again=told_made,
+            draining="refuse",
         ),
         Route(
             method="GET",
@@ -347,8 +351,9 @@ FAMILY = RouteFamily(
             handle=resumed,
             need="editor",
             say="Resume a loop; one that failed continues at the iteration that did not finish",
-            body=ResumeBody,
+            body=RESUME_BODY,
             answer=Steered,
+            draining="refuse",
         ),
         Route(
             method="POST",
@@ -434,6 +439,7 @@ STEERING_FAMILY = RouteFamily(
             say="Leave out the stage that a loop stopped at",
             body=NoteBody,
             answer=Steered,
+            draining="refuse",
         ),
         Route(
             method="POST",
@@ -443,6 +449,7 @@ STEERING_FAMILY = RouteFamily(
             say="Try again what a loop stopped at in its newest iteration, with a note",
             body=RetryBody,
             answer=Steered,
+            draining="refuse",
         ),
     ),
 )

@@ -20,8 +20,8 @@ from loopwright.model.actions import MAX_ITERATIONS
 from loopwright.model.checks import Approval, Goal, leaves
 from loopwright.model.plan import only_repeat
 from loopwright.model.record import JsonValue, Lit
-from loopwright.operations.loops.assistants import Parting
 from loopwright.operations.problems import ProblemReport
+from loopwright.operations.run_groups import OnDisconnect
 from loopwright.operations.runs import Service, row_ended
 from loopwright.ports import NumberedEvent, RunRow
 from loopwright.views.role_loops import (
@@ -68,7 +68,7 @@ class StartLoopBody(Body):
     agent: str | None = None
     agents: dict[str, str] = {}
     allow_unknown_cost: bool = False  # limits in USD need not cover agents of unknown cost
-    on_disconnect: Parting | None = None
+    on_disconnect: OnDisconnect | None = None
 
 
 class EditLoopBody(Body):

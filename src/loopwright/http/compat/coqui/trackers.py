@@ -16,7 +16,6 @@ from loopwright.http.requests import (
     Route,
     RouteFamily,
     RouteRequest,
-    newest_first,
     paged,
 )
 from loopwright.http.routes.artifacts import given_of
@@ -25,6 +24,7 @@ from loopwright.model.trackers import MOST_REVIEW_ROUNDS, Values
 from loopwright.operations.response_types import SessionItem, SessionList
 from loopwright.operations.run_groups import TrackerSession
 from loopwright.operations.trackers import ArtifactScope, TrackerOperations
+from loopwright.operations.use_cases.pages import newest_first
 from loopwright.views.event_records import timestamp
 
 PROJECTS, SPRINTS = "/api/v1/projects", "/api/v1/sprints"

@@ -1,0 +1,1 @@
+"""Use cases, each declared once, for every interface: see `table.py`."""

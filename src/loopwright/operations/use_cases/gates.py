@@ -1,0 +1,148 @@
+"""Gates: list what waits for a person, and answer it."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from loopwright.errors import InputError, NotFound
+from loopwright.model.actions import Decision
+from loopwright.model.record import JsonValue
+from loopwright.operations.gates import AS_ASKED, CallAnswer
+from loopwright.operations.response_types import Inbox, RunSummary
+from loopwright.operations.run_lists import inbox_items
+from loopwright.operations.use_cases.operation import (
+    App,
+    Caller,
+    HttpRoute,
+    Operation,
+    PageRequest,
+    Request,
+    operation,
+)
+from loopwright.operations.use_cases.pages import oldest_first, page_of
+from loopwright.operations.use_cases.runs import run_summary
+from loopwright.ports import OpenGate
+
+BASE = "/api/v1/gates"
+MAX_TEXT = 100_000  # characters of what a person writes with an answer
+_GATE = re.compile(r"gate_[0-9a-f]{20}")
+
+
+class AnswerGate(Request):
+    """What is said with a decision; `digest` is that of what was shown."""
+
+    free = ("arguments",)
+
+    gate: str
+    text: str = ""
+    digest: str | None = None
+    arguments: dict[str, JsonValue] | None = None
+    remember: bool = False
+
+
+@operation(
+    "gates.list",
+    kind="query",
+    role="viewer",
+    summary="What waits for a person, oldest first",
+    request=PageRequest,
+    response=Inbox,
+    http=HttpRoute(method="GET", path=BASE),
+)
+async def list_open(app: App, _caller: Caller, request: PageRequest) -> Inbox:
+    """A page of the open gates."""
+    page = page_of(
+        app.cursors,
+        "gates",
+        app.service.gates(),
+        _place,
+        limit=request.limit,
+        cursor=request.cursor,
+    )
+    items = inbox_items(app.service, page.entries)
+    return msgspec.convert({"gates": items, "next": page.next}, Inbox)
+
+
+def _place(gate: OpenGate) -> str:
+    return oldest_first(gate.opened_at, gate.gate)
+
+
+async def _answer(app: App, caller: Caller, request: AnswerGate, decision: Decision) -> RunSummary:
+    """Answer a gate, once; the run as it is then."""
+    if _GATE.fullmatch(request.gate) is None:
+        raise NotFound(f"no gate {request.gate[:80]!r}", hint="`loopwright inbox` lists them")
+    if len(request.text) > MAX_TEXT:
+        raise InputError(f"a text has at most {MAX_TEXT:,} characters", code="too-large")
+    if decision == "continue" and not request.text.strip():
+        raise InputError("say in `text` what should be different", code="text-needed")
+    arguments = None
+    if request.arguments is not None:
+        arguments = msgspec.json.encode(request.arguments).decode()
+    run = await app.service.answer(
+        request.gate,
+        decision,
+        text=request.text,
+        by=caller.name,
+        digest=request.digest,
+        call=CallAnswer(arguments=arguments, remember=request.remember),
+    )
+    return await run_summary(app, run, RunSummary)
+
+
+def _answering(decision: Decision, summary: str) -> Operation[AnswerGate, RunSummary]:
+    @operation(
+        f"gates.{decision}",
+        kind="command",
+        role="editor",
+        summary=summary,
+        request=AnswerGate,
+        response=RunSummary,
+        http=HttpRoute(method="POST", path=f"{BASE}/{{gate}}/{decision}", schema="AnswerBody"),
+        audit=("gate.answered",),
+        draining="serve",
+    )
+    async def answer(app: App, caller: Caller, request: AnswerGate) -> RunSummary:
+        return await _answer(app, caller, request, decision)
+
+    return answer
+
+
+approve = _answering("approve", "Accept what a gate asks about")
+reject = _answering("reject", "Refuse what a gate asks about")
+continue_ = _answering("continue", "Ask for another pass, with feedback")
+
+ANSWERS: Mapping[Decision, Operation[AnswerGate, RunSummary]] = {
+    "approve": approve,
+    "reject": reject,
+    "continue": continue_,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedAnswer:
+    """A decision as an interface has read it."""
+
+    decision: Decision
+    text: str = ""
+    digest: str | None = None
+    call: CallAnswer = AS_ASKED
+
+
+async def answer_named(app: App, caller: Caller, reference: str, reply: NamedAnswer) -> RunSummary:
+    """Answer the gate that a person named: its id, the beginning of one, or a run that waits at
+    this gate only.
+    """
+    arguments = reply.call.arguments
+    request = AnswerGate(
+        gate=app.service.find_gate(reference).gate,
+        text=reply.text,
+        digest=reply.digest,
+        arguments=None if arguments is None else msgspec.json.decode(arguments),
+        remember=reply.call.remember,
+    )
+    return await ANSWERS[reply.decision](app, caller, request)
+
+
+OPERATIONS = (list_open, approve, reject, continue_)

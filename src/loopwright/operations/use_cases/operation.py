@@ -1,0 +1,225 @@
+"""Declaring a use case: its name, types, role, HTTP route, and behaviour while the server drains.
+
+A handler gets the `App` (services of this process), the `Caller` and a request, and returns a
+typed response. It knows nothing about HTTP, sockets or the command line. Interfaces call the
+`Operation`, which checks the role and whether the server still accepts the request.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar, Generic, Literal, TypeAlias, TypeVar, cast
+
+import msgspec
+
+from loopwright.errors import LoopwrightError, NotAllowed, ServerDraining
+from loopwright.kernel.state import State
+from loopwright.operations.accounts.access import DENIED, ROLES, Role
+from loopwright.operations.run_admission import acting_as
+from loopwright.operations.run_groups import Beside, OnDisconnect, alone
+from loopwright.operations.run_request import RunStart
+from loopwright.operations.runs import Service, current_user
+from loopwright.operations.use_cases.pages import MOST, Cursors
+from loopwright.ports import Cards
+
+if TYPE_CHECKING:
+    from loopwright.operations.definitions import Definitions
+    from loopwright.operations.settings import Settings
+
+Kind: TypeAlias = Literal["query", "command", "stream", "raw"]
+"""`raw` is for bodies that are not JSON, such as files."""
+
+WhileDraining: TypeAlias = Literal["serve", "refuse"]
+"""What happens to a request at a server that is about to stop. Refuse what begins new work; serve
+what ends work or records a decision, which the next process acts on.
+"""
+
+Method: TypeAlias = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+
+
+class Request(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What an operation is asked for. Control characters are refused in its texts, except in the
+    fields that are `free`.
+    """
+
+    free: ClassVar[tuple[str, ...]] = ()
+
+
+class PageRequest(Request):
+    """Which page of a list, and how much of it."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST)] = MOST
+    cursor: str | None = None
+
+
+def _never() -> bool:
+    return False
+
+
+def _beside_nothing(
+    _caller: "Caller", _start: RunStart, _on_disconnect: OnDisconnect | None
+) -> Beside:
+    return alone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class App:
+    """What operations work with: the same for a server and for a command without one."""
+
+    service: Service
+    settings: "Settings"
+    cards: Cards
+    workspace: Path = field(default_factory=Path.cwd)  # of runs that name none
+    definitions: "Callable[[], Definitions] | None" = None  # the stored ones
+    is_draining: Callable[[], bool] = _never
+    read_state: Callable[[str], Awaitable[State]] | None = None  # where states are cached
+    beside: Callable[["Caller", RunStart, OnDisconnect | None], Beside] = _beside_nothing
+    """What is stored with a new run for the case that its starter disconnects."""
+
+    def refuse_while_draining(self) -> None:
+        """The one place where a server that is about to stop refuses new work."""
+        if self.is_draining():
+            raise ServerDraining("the server is about to stop")
+
+    def cursors(self) -> Cursors:
+        """The cursors of pages, which only this data directory can create."""
+        return Cursors(self.cards)
+
+    async def state(self, run: str) -> State:
+        """The state of a run now."""
+        return self.service.state(run) if self.read_state is None else await self.read_state(run)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who calls an operation, and through which interface."""
+
+    name: str
+    role: Role
+    interface: str
+    inside: str = ""  # the run that a program of a run belongs to
+
+    def check(self, role: Role) -> None:
+        """NotAllowed unless the caller has this role or a higher one."""
+        if ROLES.index(self.role) < ROLES.index(role):
+            hint = f"this needs the role {role}; {self.name} is {self.role}"
+            raise NotAllowed(DENIED, code="role", hint=hint)
+
+
+def local_app(service: Service, settings: "Settings", workspace: Path | None = None) -> App:
+    """What operations work with in a process that has opened the data directory itself."""
+    cards = cast("Cards", service.log)  # the log of a data directory also stores its records
+
+    def stored() -> "Definitions":
+        from loopwright.operations.accounts.access import Access  # noqa: PLC0415 - rarely needed
+        from loopwright.operations.definitions import Definitions  # noqa: PLC0415 - rarely needed
+
+        return Definitions(cards, Access(cards, service.clock))
+
+    return App(
+        service=service,
+        settings=settings,
+        cards=cards,
+        workspace=workspace or Path.cwd(),
+        definitions=stored,
+    )
+
+
+def local_caller(service: Service) -> Caller:
+    """The person who owns this process, or the agent of a run that it descends from. The data
+    directory is theirs, so they have every right; what a program of a run may do is decided by
+    the service.
+    """
+    inside = service.inside.run if service.inside is not None else ""
+    return Caller(name=current_user(), role="admin", interface=service.via, inside=inside)
+
+
+Q = TypeVar("Q", bound=Request)
+A = TypeVar("A")
+Handle: TypeAlias = Callable[[App, Caller, Q], Awaitable[A]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpRoute:
+    """Where an operation is served. Fields of the request that the path names are taken from it;
+    the others come from the query of a GET, and from the body of every other method.
+    """
+
+    method: Method
+    path: str
+    status: int = 200
+    location: str = ""  # of what was created, with fields of the response: /api/v1/runs/{run}
+    schema: str = ""  # what the body or query is called in the description of the API
+    is_body_optional: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Operation(Generic[Q, A]):
+    """A use case as it is declared, which interfaces call."""
+
+    name: str
+    kind: Kind
+    summary: str
+    role: Role
+    request: type[Q]
+    response: type[A]
+    http: HttpRoute | None
+    draining: WhileDraining
+    audit: tuple[str, ...] = ()  # its actions in the audit log
+    waits_seconds: float = 0.0  # the longest that it waits for an effect of what it has recorded
+    repeatable: bool = True  # whether a repeated Idempotency-Key returns the first response
+    again: Callable[[App, Caller, str], Awaitable[A]] | None = None
+    """The response for something that was created, by its name, if the first response is lost."""
+    family: str = ""  # its group in the description of the API; the noun by default
+    _handle: Handle[Q, A]
+
+    async def __call__(self, app: App, caller: Caller, request: Q) -> A:
+        """Do it, if the caller may and the server still accepts it."""
+        caller.check(self.role)
+        if self.draining == "refuse":
+            app.refuse_while_draining()
+        with acting_as(caller.role):
+            return await self._handle(app, caller, request)
+
+
+def operation(  # noqa: PLR0913 - one parameter for each part of a declaration
+    name: str,
+    *,
+    kind: Kind,
+    role: Role,
+    summary: str,
+    request: type[Q],
+    response: type[A],
+    http: HttpRoute | None = None,
+    draining: WhileDraining | None = None,
+    audit: tuple[str, ...] = (),
+    waits_seconds: float = 0.0,
+    repeatable: bool = True,
+    again: Callable[[App, Caller, str], Awaitable[A]] | None = None,
+    family: str = "",
+) -> Callable[[Handle[Q, A]], Operation[Q, A]]:
+    """Declare the use case that a handler is. A command has to say what happens while the server
+    drains; a query is served.
+    """
+    if kind == "command" and (draining is None or not audit):
+        raise LoopwrightError(f"{name}: a command declares `draining` and `audit`")
+
+    def declare(handle: Handle[Q, A]) -> Operation[Q, A]:
+        return Operation(
+            name=name,
+            kind=kind,
+            summary=summary,
+            role=role,
+            request=request,
+            response=response,
+            http=http,
+            draining=draining or "serve",
+            audit=audit,
+            waits_seconds=waits_seconds,
+            repeatable=repeatable,
+            again=again,
+            family=family or name.partition(".")[0],
+            _handle=handle,
+        )
+
+    return declare

@@ -1,0 +1,146 @@
+"""Use cases are declared in one table, and interfaces only call them."""
+
+import ast
+
+import pytest
+
+from loopwright.errors import LoopwrightError
+from loopwright.http.requests import Route
+from loopwright.http.route_table import FAMILIES
+from loopwright.http.sockets.endpoint import TABLE as SOCKET_COMMANDS
+from loopwright.operations.use_cases.operation import (
+    App,
+    Caller,
+    HttpRoute,
+    Operation,
+    Request,
+    operation,
+)
+from loopwright.operations.use_cases.table import TABLE
+from tests.house.source_tree import SRC, dotted, nodes, shown, source_files
+
+OPERATIONS = SRC / "operations"
+OF_OTHER_SYSTEMS = ("/v1/", "/api/agents", "/api/v1/loops", "/api/v1/assistant", "/api/v1/sessions")
+BEGIN_WORK = {"runs.start", "runs.resume"}
+"""Commands that a server which is about to stop refuses."""
+CALLS = ("service.start", "service.answer", "service.pause", "service.resume")
+"""Methods that only operations call."""
+
+# Routes that are not derived from the table yet. This list may only become shorter.
+NOT_DERIVED = 63
+
+
+def own_routes() -> list[Route]:
+    """Routes of our own API that take and return JSON."""
+    return [
+        route
+        for family in FAMILIES
+        for route in family.routes
+        if route.path.startswith("/api/v1/")
+        and not route.path.startswith(OF_OTHER_SYSTEMS)
+        and route.need not in ("open", "signed")
+        and not route.streams
+        and route.media == "application/json"
+        and route.takes is None
+    ]
+
+
+def derived() -> set[tuple[str, str]]:
+    return {(one.http.method, one.http.path) for one in TABLE.values() if one.http is not None}
+
+
+def test_route_of_the_api_is_derived_from_the_table() -> None:
+    """A new route is an operation; the number of those that are not yet may only become smaller."""
+    missing = [one for one in own_routes() if (one.method, one.path) not in derived()]
+    assert len(missing) == NOT_DERIVED, sorted(f"{one.method} {one.path}" for one in missing)
+
+
+def test_operation_with_a_route_is_served_as_declared() -> None:
+    """Role, summary, status and behaviour while draining are those of the declaration."""
+    routes = {(one.method, one.path): one for family in FAMILIES for one in family.routes}
+    for one in TABLE.values():
+        if one.http is None:
+            continue
+        route = routes[one.http.method, one.http.path]
+        assert (route.need, route.say, route.status) == (one.role, one.summary, one.http.status)
+        assert (route.answer, route.draining) == (one.response, one.draining)
+
+
+def test_command_that_begins_work_is_refused_while_draining() -> None:
+    """Commands that end work or record a decision are served until the end."""
+    commands = {name: one for name, one in TABLE.items() if one.kind == "command"}
+    refused = {name for name, one in commands.items() if one.draining == "refuse"}
+    assert refused & BEGIN_WORK == BEGIN_WORK
+    assert {"runs.stop", "runs.pause", "gates.approve"} & refused == set()
+    assert SOCKET_COMMANDS["run:resume"].draining == TABLE["runs.resume"].draining
+    assert SOCKET_COMMANDS["loop:start"].draining == TABLE["runs.start"].draining
+
+
+def test_command_without_drain_behaviour_or_audit_action_cannot_be_declared() -> None:
+    """Nobody forgets what happens at a server that is about to stop."""
+
+    async def handle(_app: App, _caller: Caller, _request: Request) -> None: ...
+
+    for missing in ({"audit": ("x",)}, {"draining": "serve"}):
+        with pytest.raises(LoopwrightError, match="declares"):
+            operation(
+                "x.y",
+                kind="command",
+                role="editor",
+                summary="x",
+                request=Request,
+                response=type(None),
+                http=HttpRoute(method="POST", path="/x"),
+                **missing,
+            )(handle)
+
+
+def test_operation_is_named_by_noun_and_verb() -> None:
+    """The name says the module, and the table has every operation of it."""
+    assert all(name.count(".") == 1 for name in TABLE)
+    assert all(isinstance(one, Operation) for one in TABLE.values())
+
+
+def test_interface_does_not_assemble_a_use_case() -> None:
+    """Only operations build the start of a run, and start, answer, pause and resume runs."""
+    found = [
+        f"{shown(file)}:{node.lineno}"
+        for file in source_files()
+        if not file.is_relative_to(OPERATIONS)
+        for node in nodes(file)
+        if isinstance(node, ast.Call)
+        and (dotted(node.func) == "RunStart" or dotted(node.func).endswith(CALLS))
+    ]
+    assert found == []
+
+
+def test_start_of_a_run_has_one_place() -> None:
+    """`Service.start` is called in `run_launch.py` alone, behind the checks of every start."""
+    callers = {
+        file.name
+        for file in source_files()
+        for node in nodes(file)
+        if isinstance(node, ast.Call) and dotted(node.func).endswith("service.start")
+    }
+    assert callers == {"run_launch.py"}
+
+
+def test_server_refuses_new_work_in_one_place() -> None:
+    """`draining` is raised by `App.refuse_while_draining` alone."""
+    raised = [
+        shown(file)
+        for file in source_files()
+        for node in nodes(file)
+        if isinstance(node, ast.Raise)
+        and isinstance(node.exc, ast.Call)
+        and (
+            dotted(node.exc.func) == "ServerDraining"
+            or (
+                dotted(node.exc.func) == "RequestRefusal"
+                and any(
+                    isinstance(a, ast.Constant) and a.value == "draining" for a in node.exc.args
+                )
+            )
+        )
+    ]
+    assert raised == ["src/loopwright/operations/use_cases/operation.py"]
