@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from loopwright.syntax.document import Diagnostic
-from loopwright.syntax.readers import FASTEST, read
+from loopwright.syntax.readers import read
+from loopwright.syntax.yaml_reader import FASTEST
 
 TRACED = sys.gettrace() is not None  # under coverage, time says nothing
 

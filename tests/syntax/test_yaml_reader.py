@@ -5,7 +5,7 @@ import yaml
 
 from loopwright.syntax.composer import Composer
 from loopwright.syntax.document import Diagnostic, SourceText
-from loopwright.syntax.readers import FASTEST, Loader, compose_yaml
+from loopwright.syntax.yaml_reader import FASTEST, Loader, compose_yaml
 
 EITHER = pytest.mark.parametrize(
     "loader", [FASTEST, yaml.SafeLoader], ids=["fastest", "pure Python"]

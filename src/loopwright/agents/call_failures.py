@@ -5,11 +5,11 @@ A policy reads these failures. What a provider says about its limits becomes a m
 clock.
 """
 
+import contextlib
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta, tzinfo
 from typing import TypeAlias
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from msgspec.structs import replace
 
@@ -229,7 +229,9 @@ def _next(clock: TimeOfDay, now_s: float) -> float:
 
 def _zone(name: str) -> tzinfo | None:
     """A zone by its name; that of this machine when there is none or nobody knows it."""
-    try:
-        return ZoneInfo(name) if name else datetime.now().astimezone().tzinfo
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        return datetime.now().astimezone().tzinfo
+    if name:
+        from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # noqa: PLC0415 - takes time to load
+
+        with contextlib.suppress(ZoneInfoNotFoundError, ValueError, OSError):
+            return ZoneInfo(name)
+    return datetime.now().astimezone().tzinfo

@@ -21,9 +21,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -53,6 +52,9 @@ from loopwright.model.sandbox import SandboxLevel
 from loopwright.operations.workspace_rules import user_sandbox
 from loopwright.ports import Worktrees
 from loopwright.views.formats import agent_title
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "loopwright.agents"
 API = 1
@@ -99,11 +101,13 @@ def _all() -> Iterator[Plugin]:
         yield _loaded(point)
 
 
-def _points() -> dict[str, EntryPoint]:
+def _points() -> "dict[str, EntryPoint]":
+    from importlib.metadata import entry_points  # noqa: PLC0415 - takes time to load
+
     return {point.name: point for point in entry_points(group=GROUP)}
 
 
-def _loaded(point: EntryPoint) -> Plugin:
+def _loaded(point: "EntryPoint") -> Plugin:
     origin = point.dist.name if point.dist is not None else point.value
     try:
         spec = _spec_of(point.load())

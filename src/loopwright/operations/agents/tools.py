@@ -52,9 +52,8 @@ from loopwright.model.record import JsonValue
 from loopwright.model.sandbox import effective_level, strictest
 from loopwright.operations.agents.permissions import DENIED
 from loopwright.operations.agents.tool_grants import Desks, Server, grant_of, tracker_names
-from loopwright.operations.outgoing_requests import PublicWeb
 from loopwright.ports import AgentTools, Bus, Clock, EffectJob, OfferedTools, ToolEnd
-from loopwright.tools.builtin import OnRunning, OnStdout, ToolCommand
+from loopwright.tools.builtin import OnRunning, OnStdout, ToolCommand, WebPage
 from loopwright.tools.results import FolderResultStore, ToolCallResult
 from loopwright.tools.toolbox import Grant, Offer, Toolbox, Workshop
 from loopwright.tools.workspace_tree import PrivateFolders
@@ -133,9 +132,20 @@ def open_workshop(
         programs,
         schema_problem,
         find_private=_PrivatePaths(sandbox).find,
-        web=PublicWeb(),
+        web=_Web(),
         record_work=sandbox.record_work,
     )
+
+
+class _Web:
+    """Pages of the public web; what fetches them is loaded for the first page."""
+
+    async def get(self, url: str, seconds: float) -> WebPage:
+        from loopwright.operations.outgoing_requests import (  # noqa: PLC0415 - takes time to load
+            PublicWeb,
+        )
+
+        return await PublicWeb().get(url, seconds)
 
 
 class _PrivatePaths:
