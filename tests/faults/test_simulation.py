@@ -10,9 +10,9 @@ from tests.faults.simulation import main, problems_of, simulate
 from tests.faults.talking import talking_plan
 
 CHUNKS = 8
-SEEDS = 2_000
+SEEDS = 1_000
 TALKING_CHUNKS = 4
-TALKING_SEEDS = 600
+TALKING_SEEDS = 300
 DEEP_TALKING_SEEDS = 20_000
 DEEP_CHUNKS = 20
 DEEP_SEEDS = 100_000

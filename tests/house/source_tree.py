@@ -3,7 +3,7 @@ folder."""
 
 import ast
 import tomllib
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,16 @@ def shown(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def nodes(path: Path) -> Iterator[ast.AST]:
+@cache
+def tree(path: Path) -> ast.Module:
+    """The syntax tree of a file, which is parsed once for all tests."""
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
     """All syntax nodes of a file."""
-    return ast.walk(ast.parse(path.read_text(encoding="utf-8"), filename=str(path)))
+    return tuple(ast.walk(tree(path)))
 
 
 def dotted(node: ast.AST) -> str:

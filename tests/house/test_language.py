@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.source_tree import ROOT, source_files
+from tests.house.source_tree import ROOT, nodes, source_files
 
 LEFT = json.loads((Path(__file__).parent / "language.json").read_text(encoding="utf-8"))
 """The number of places that use each phrase: in messages and help, on pages, in the source."""
@@ -48,14 +48,14 @@ _PAGES = (
 )
 
 
-def _docstrings(tree: ast.AST) -> Iterator[ast.Constant]:
+def _docstrings(path: Path) -> Iterator[ast.Constant]:
     """The docstrings of modules, classes, functions and attributes, except those of commands."""
     commands = {
         id(node.body[0])
-        for node in ast.walk(tree)
+        for node in nodes(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _is_command(node)
     }
-    for node in ast.walk(tree):
+    for node in nodes(path):
         if isinstance(node, ast.Expr) and id(node) not in commands:
             text = node.value
             if isinstance(text, ast.Constant) and isinstance(text.value, str):
@@ -70,9 +70,8 @@ def _is_command(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 def messages() -> Iterator[str]:
     """Constants of more than one word that are neither docstrings nor regular expressions."""
     for path in source_files():
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        unread = {id(one) for one in _docstrings(tree)}
-        for node in ast.walk(tree):
+        unread = {id(one) for one in _docstrings(path)}
+        for node in nodes(path):
             text = node.value if isinstance(node, ast.Constant) else None
             if isinstance(text, str) and " " in text and id(node) not in unread:
                 yield "" if r"\b" in text else text
@@ -82,7 +81,7 @@ def source() -> Iterator[str]:
     """The docstrings and comments of the package."""
     for path in source_files():
         text = path.read_text(encoding="utf-8")
-        for docstring in _docstrings(ast.parse(text)):
+        for docstring in _docstrings(path):
             yield str(docstring.value)
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.COMMENT:

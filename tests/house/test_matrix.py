@@ -93,17 +93,22 @@ def test_no_two_items_say_the_same() -> None:
         assert [say for say, times in counts.items() if times > 1] == [], one.name
 
 
-def test_tests_name_known_items() -> None:
+@pytest.fixture(scope="module")
+def findings() -> matrix.Findings:
+    """What all tests of the project say about items."""
+    return matrix.read_tests(TESTS, root=ROOT)
+
+
+def test_tests_name_known_items(findings: matrix.Findings) -> None:
     """Every item mark is literal, sits at a test, and names an item that exists."""
     lists, _ = matrix.load_checklists(TESTS / "checklists")
-    findings = matrix.read_tests(TESTS, root=ROOT)
     assert findings.problems + matrix.unknown_items(lists, findings) == []
 
 
-def test_page_is_current() -> None:
+def test_page_is_current(findings: matrix.Findings) -> None:
     """docs/matrix.md is what the generator writes today."""
     lists, _ = matrix.load_checklists(TESTS / "checklists")
-    text = matrix.markdown(lists, matrix.read_tests(TESTS, root=ROOT))
+    text = matrix.markdown(lists, findings)
     page = ROOT / "docs" / "matrix.md"
     current = page.is_file() and page.read_text(encoding="utf-8") == text
     assert current, "docs/matrix.md is not current: run `make matrix` and commit the page"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections import Counter, defaultdict
 
-from tests.house.source_tree import SRC, dotted, nodes, shown, source_files
+from tests.house.source_tree import SRC, dotted, nodes, shown, source_files, tree
 
 MOST_MODULES = 40
 VERB_FORMS = {"testing", "wiring"}
@@ -49,7 +49,7 @@ def test_public_class_name_is_used_once() -> None:
     """A class is found by its name."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for file in source_files():
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        for node in tree(file).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found[node.name].append(shown(file))
     twice = {name: files for name, files in found.items() if len(files) > 1}
