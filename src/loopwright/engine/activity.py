@@ -33,19 +33,19 @@ from loopwright.ports.headline import usage_row
 
 @dataclass(slots=True)
 class LiveUsage:
-    """What the calls under way have used so far, by effect."""
+    """The usage of the running calls so far, by effect."""
 
     state: Callable[[], State]
     used: dict[str, Usage] = field(default_factory=dict)
 
     def share(self, pending: PendingEffect, job: EffectJob) -> None:
-        """Give a call that begins what is left when the calls under way are counted."""
+        """Give a starting call what is left after counting the running calls."""
         left = remaining(self.state(), pending.owner, self.used)
         job.remaining_usd = left.usd if job.covered else None
         job.remaining_tokens = left.tokens
 
     def count(self, effect: str, usage: Usage) -> str | None:
-        """Take note of what a call has used so far; the answer is the limit that it exceeds."""
+        """Record the usage of a call so far; returns the limit that it exceeds."""
         self.used[effect] = usage
         state = self.state()
         return exceeded(state, state.pending[effect].owner, self.used)
@@ -69,7 +69,7 @@ class OutputStream:
         self.broken = False
 
     def add(self, chunk: bytes) -> None:
-        """Take the next bytes."""
+        """Add bytes."""
         room = MOST_OUTPUT_BYTES - self._total
         self._total += len(chunk)
         if room <= 0 or self._finished is not None or self.broken:
@@ -136,8 +136,8 @@ class RunActivity:
         self._live = live
         self._clock = clock
         self._open: dict[str, CallActivity] = {}
-        # Those that have something to store or to hide. While it is empty, an append has nothing to
-        # bring along.
+        # Calls with something to store or to redact. While it is empty, an append has nothing to
+        # add.
         self.calls: dict[str, CallActivity] = {}
         self._stored: dict[str, int] = {}  # the newest number of each effect in the log
         self._timer: Callable[[], None] | None = None
@@ -146,7 +146,7 @@ class RunActivity:
         self.due = False
 
     def load(self, facts: Iterable[AnyEvent]) -> None:
-        """Learn what the log holds: numbers continue after it, and nothing is stored twice."""
+        """Read what the log contains: numbers continue after it, and nothing is stored twice."""
         self._note_stored(facts)
         for effect, call in self.calls.items():
             call.forget_stored(self._stored.get(effect, 0))
@@ -159,7 +159,7 @@ class RunActivity:
                 self._stored.pop(fact.effect, None)
 
     def open(self, pending: PendingEffect) -> "CallActivity":
-        """The sink of a call that begins now."""
+        """The sink of a starting call."""
         call = CallActivity(self, pending, self._stored.get(pending.effect, 0))
         self._open[pending.effect] = call
         self.calls.pop(pending.effect, None)
@@ -173,8 +173,8 @@ class RunActivity:
             self.calls[effect] = call
 
     def close(self, effect: str, answer: Answer) -> Answer:
-        """A call has its answer: what it reports from now on is dropped. The answer comes back
-        without the secrets that the agent was given.
+        """A call has its answer: later reports of it are dropped. Returns the answer without the
+        secrets that the agent received.
         """
         call = self._open.pop(effect, None)
         if call is None:
@@ -182,19 +182,19 @@ class RunActivity:
         call.closed = True
         if effect not in self.calls:
             return answer
-        if call.before is not None:  # attempts that were lost have cost something too
+        if call.before is not None:  # lost attempts have a cost too
             answer = replace(answer, usage=call.before + (answer.usage or NO_USAGE))
         return call.redacted(answer)
 
     def discard(self, effect: str) -> None:
-        """A call was ended, and whatever it reported is stored or not wanted."""
+        """A call was ended, and its remaining reports are stored or not needed."""
         call = self._open.pop(effect, None)
         if call is not None:
             call.closed = True
         self.calls.pop(effect, None)
 
     def stop(self) -> None:
-        """The run is no longer driven here."""
+        """This process no longer drives the run."""
         self._cancel_timer()
         for call in self._open.values():
             call.closed = True
@@ -205,14 +205,14 @@ class RunActivity:
     # -- what calls report -------------------------------------------------------------------------
 
     def arrived(self, size: int, number: int) -> None:
-        """Make sure that an entry is stored soon; `number` counts the entries of its call."""
+        """Ensure that an entry is stored soon; `number` counts the entries of its call."""
         self._waiting += 1
         self._waiting_bytes += size
         if self._waiting >= FLUSH_ENTRIES or self._waiting_bytes >= FLUSH_BYTES:
             if not self.due:
                 self.due = True
-                # Not at once: the actor may be in the middle of beginning this very call.
-                with suppress(RuntimeError):  # without a loop, the next append has it
+                # Not at once: the actor may be starting this very call.
+                with suppress(RuntimeError):  # without a loop, the next append includes it
                     asyncio.get_running_loop().call_soon(self._run.step)
         elif self._timer is None and not self.due:
             delay = FLUSH_MS * (1 + (number - 1) // SLOWER_AFTER)
@@ -224,7 +224,7 @@ class RunActivity:
             self._timer = self._clock.call_after(FLUSH_MS, self._flush)
 
     def used(self, effect: str, usage: Usage) -> str | None:
-        """Count what a call has used so far; the answer is the limit that it exceeds."""
+        """Count the usage of a call so far; returns the limit that it exceeds."""
         return self._live.count(effect, usage)
 
     def awaits(self, effect: str) -> bool:
@@ -252,8 +252,8 @@ class RunActivity:
         return any(call.waits for call in self.calls.values())
 
     def take(self, batch: list[AnyEvent]) -> list[UsageRow]:
-        """Put everything that waits into an append, before the answers of its calls. Returns what
-        it adds to the usage of the run.
+        """Add everything that waits to an append, before the answers of its calls. Returns what it
+        adds to the usage of the run.
         """
         state = self._run.state
         rows: list[UsageRow | None] = []
@@ -270,7 +270,7 @@ class RunActivity:
         return [row for row in rows if row is not None]
 
     def attach_streams(self, batch: list[AnyEvent]) -> None:
-        """Let the answers of an append name the output of their agents."""
+        """Add the output of agents to the answers of an append."""
         for index, fact in enumerate(batch):
             if isinstance(fact, _ANSWERS) and fact.effect in self.calls:
                 call = self.calls[fact.effect]
@@ -289,20 +289,21 @@ class RunActivity:
                 self.calls.pop(fact.effect, None)
 
     def lost(self) -> None:
-        """The append did not work: what it held is brought along by the next one."""
+        """The append failed: its entries are added to the next one."""
         for call in self.calls.values():
             call.give_back()
         self.due = self.due or self.waits
 
     def refuse(self) -> bool:
-        """What was to be stored can never be; it is counted only. Answers whether it was any."""
+        """Entries that can never be stored are only counted. Returns whether there were any."""
         return any([call.refuse() for call in self.calls.values()])
 
 
 class CallActivity:
-    """The sink of one call. Nothing that it is given can make it fail."""
+    """The sink of one call. No input can make it fail."""
 
-    # Most calls of scripts and programs report nothing: what only others need is set when needed.
+    # Most calls of scripts and programs report nothing: fields that only others need are set when
+    # needed.
     _taken = 0
     _bytes = 0
     _stream: OutputStream | None = None
@@ -328,7 +329,7 @@ class CallActivity:
         self._redaction = Redaction(values)
 
     def report(self, usage: Usage) -> str | None:
-        """Record what this attempt has used so far, and count it with the attempts before."""
+        """Record the usage of this attempt so far, and add it to earlier attempts."""
         if not self._run.awaits(self._pending.effect):
             return None
         total = usage if self.before is None else self.before + usage
@@ -355,7 +356,7 @@ class CallActivity:
             return
         try:
             self._record(entry)
-        except Exception:  # a defect of ours, or of what was reported: the call goes on
+        except Exception:  # a defect of ours, or of the reported data: the call continues
             self._dropped.add(entry)
 
     def _is_new_file(self, entry: ActivityEntry) -> bool:
@@ -398,7 +399,7 @@ class CallActivity:
         return self._redaction.known(text) if text else text
 
     def redacted(self, answer: Answer) -> Answer:
-        """An answer as far as it may be stored."""
+        """An answer as it may be stored."""
         if not self._redaction.forms:
             return answer
         tools = tuple(replace(tool, input=self.redact(tool.input)) for tool in answer.tools)
@@ -431,7 +432,7 @@ class CallActivity:
 
     @property
     def _new_usage(self) -> Usage | None:
-        """What is not stored yet; the answer of a call brings its own."""
+        """Usage that is not stored yet; the answer of a call includes its own."""
         return None if self.closed or self._used == self._used_taken else self._used
 
     def take(self, texts: TextServices) -> EffectActivity | None:
@@ -474,7 +475,9 @@ class CallActivity:
             self._dropped.give_back(fact)
 
     def forget_stored(self, number: int) -> None:
-        """Drop what the log holds already: an append may succeed and be reported as failed."""
+        """Drop entries that the log already contains: an append may succeed and be reported as
+        failed.
+        """
         self._entries = [note for note in self._entries if note.number > number]
 
     def refuse(self) -> bool:
@@ -506,7 +509,7 @@ class _Dropped:
         self.failures += kind == "command" and entry.ok is False
 
     def give_back(self, fact: EffectActivity) -> None:
-        """Count again what an append that did not work has counted."""
+        """Restore the counts of an append that failed."""
         self.count += fact.dropped
         self.failures += fact.dropped_failures
         for kind, count in fact.dropped_by_kind.items():
@@ -531,7 +534,7 @@ class LiveBus:
                 self._take_away(listener)
 
     def listen(self, listener: Callable[[Delta], None]) -> Callable[[], None]:
-        """Add a listener; the answer takes it away."""
+        """Add a listener; the returned function removes it."""
         self._listeners.append(listener)
 
         return lambda: self._take_away(listener)

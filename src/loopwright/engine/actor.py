@@ -55,11 +55,11 @@ from loopwright.ports import (
 from loopwright.ports.headline import gate_changes, headline_of, status_of, usage_row, wake_time
 
 RETRY_STORAGE_MS = (1_000, 2_000, 5_000, 10_000, 30_000)
-# Refusals of a store that concern what is to be stored: another try would end the same way.
+# Errors of a store about the data: another attempt would fail in the same way.
 UNSTORABLE = frozenset({"bad-append", "bad-fact", "bad-number", "bad-text", "too-large"})
 
 _ANSWERS = (EffectSuccess, EffectFailure)
-# Looked up by type for each call, which is quicker than asking for each class in turn.
+# Looked up by type for each call, which is faster than testing each class in turn.
 _TALKING = frozenset((AgentCall, ToolCall))
 _ENDED = (EffectDone, EffectFailed)
 _METERED = frozenset(CALLED)
@@ -93,13 +93,13 @@ class ActorServices(Protocol):
     token: str
 
     def resting(self, actor: "Actor") -> None:
-        """The actor has nothing under way."""
+        """The actor is idle."""
 
     def asks(self, actor: "Actor") -> None:
-        """Nothing of the run goes on until a person has decided."""
+        """The run cannot continue until a person has decided."""
 
     def trouble(self, run: str, problem: Exception) -> None:
-        """Something about the storage of this run went wrong; a Conflict ends the driving."""
+        """An error in the storage of this run; a Conflict ends the driving."""
 
 
 class Actor:
@@ -125,7 +125,7 @@ class Actor:
         self._batch: list[AnyEvent] = []
         self._usage: list[UsageRow] = []
         self._blobs: Mapping[str, bytes] = {}
-        self._shown: Shown | None = None  # what lists show of the run; None: not known
+        self._shown: Shown | None = None  # the headline of the run in lists; None: not known
         self._look_again = False
         self._ahead: dict[str, EffectJob | Answer] = {}
         self._failures = 0
@@ -136,7 +136,7 @@ class Actor:
     def load(
         self, facts: Iterable[AnyEvent] | None = None, headline: Headline | None = None
     ) -> None:
-        """Fold everything that the log holds; `headline` is what lists show of these facts."""
+        """Fold everything in the log; `headline` is the headline of these events."""
         facts = None if facts is None else list(facts)
         if facts is None:
             facts = [numbered.fact for numbered in self.around.log.read(self.run)]
@@ -149,7 +149,9 @@ class Actor:
         self._shown = _shown(headline) if headline else None
 
     def absorb(self) -> None:
-        """Fold what others have appended since; a busy actor does so after its own append."""
+        """Fold events that other processes have appended; a busy actor does so after its own
+        append.
+        """
         if self.busy or self.gone:
             self._look_again = True
             return
@@ -164,7 +166,7 @@ class Actor:
         self.step()
 
     def _is_lost(self, row: RunRow) -> bool:
-        """Whether another process drives this run now: what it asks for is not ours to begin."""
+        """Whether another process drives this run now: its effects are not ours to start."""
         if row.owner is not None and row.owner.token == self.around.token:
             return False
         words = f"{self.run} is driven by another process now"
@@ -173,7 +175,7 @@ class Actor:
         return True
 
     def answer(self, pending: PendingEffect, answer: Answer) -> None:
-        """Take the answer of an effect; one that is no longer awaited is dropped."""
+        """Add the answer of an effect; an answer that is no longer awaited is dropped."""
         if pending.effect not in self.under_way or self.gone:
             return
         answer = self.activity.close(pending.effect, answer)
@@ -185,7 +187,7 @@ class Actor:
     # -- fold, settle, append ----------------------------------------------------------------------
 
     def step(self) -> None:
-        """Advance as far as the facts at hand allow, and make it durable."""
+        """Advance as far as the known events allow, and make it durable."""
         if self.busy or self.gone:
             return
         state, batch = self.state, self._batch
@@ -200,7 +202,7 @@ class Actor:
             batch += settle(state, self.texts, self.around.clock.now_ms())
             if self.activity.calls:
                 self.activity.attach_streams(batch)
-        except Exception as error:  # a defect of ours: this run cannot go on, all others can
+        except Exception as error:  # a defect of ours: this run cannot continue, all others can
             self._give_up(error)
             return
         headline = self._changed_headline() if batch or self._shown is not None else None
@@ -232,7 +234,7 @@ class Actor:
         for fact in self._unsaved:
             if not isinstance(fact, GateOpened):
                 self.under_way.pop(fact.effect, None)
-                self.live.used.pop(fact.effect, None)  # the answer brings its own
+                self.live.used.pop(fact.effect, None)  # the answer includes its own
                 self.talks.forget(fact.effect)
             elif fact.gate in self.state.gates:
                 continue
@@ -249,7 +251,7 @@ class Actor:
                 self._usage += [] if row is None else [row]
 
     def _prepare(self, batch: list[AnyEvent]) -> None:
-        """While the disk is busy, make the jobs that follow; the state stays until then."""
+        """While the disk is busy, prepare the next jobs; the state does not change until then."""
         pending = self.state.pending
         for fact in batch:
             if type(fact) is EffectRequested and fact.effect in pending:
@@ -261,7 +263,7 @@ class Actor:
         return prepared(self.state, pending, self.texts, self.around.token)
 
     def _changed_headline(self) -> Headline | None:
-        """The headline when a list would show something else than before."""
+        """The headline, if lists would show something new."""
         shown = status_of(self.state), wake_time(self.state), self.state.control.labels
         if shown == self._shown:
             return None
@@ -283,7 +285,7 @@ class Actor:
             self._not_appended(error)
 
     def _not_appended(self, error: Exception) -> None:
-        """Start again from what is durable; answers that were not saved are given again."""
+        """Start again from the durable events; unsaved answers are added again."""
         self._batch = []
         self.inbox = self._unsaved + self.inbox
         self.talks.lost()
@@ -316,7 +318,7 @@ class Actor:
             self.step()
 
     def _wait_for_storage(self, error: StorageError) -> None:
-        """Busy until then: the state is ahead of the log, so nothing may build on it."""
+        """Busy until then: the state is ahead of the log, so nothing may depend on it."""
         self.busy = True
         self.around.trouble(self.run, error)
         wait = RETRY_STORAGE_MS[min(self._failures, len(RETRY_STORAGE_MS) - 1)]
@@ -324,8 +326,10 @@ class Actor:
         self.around.clock.call_after(wait, self._start_over)
 
     def _refuse_answers(self, error: StorageError) -> None:
-        """Answers that can never be stored have failed; so the run goes on by its own rules."""
-        if self.activity.refuse():  # it may have been that, which nothing depends on
+        """Answers that can never be stored become failures; so the run continues by its own
+        rules.
+        """
+        if self.activity.refuse():  # it may have been that event, which nothing depends on
             self._start_over()
             return
         answers = (fact for fact in self.inbox if isinstance(fact, _ENDED))
@@ -345,7 +349,9 @@ class Actor:
     # -- effects -----------------------------------------------------------------------------------
 
     def perform(self) -> None:
-        """Begin what is pending and not under way; end what is under way and not pending."""
+        """Start effects that are pending and not running; end those that are running and not
+        pending.
+        """
         pending, under_way = self.state.pending, self.under_way
         batch, self._batch = self._batch, []
         again, self._fresh_state = self._fresh_state, False
@@ -366,10 +372,10 @@ class Actor:
             self._go_on()
 
     def _go_on(self) -> None:
-        """Take what has come meanwhile, else rest."""
+        """Process what has arrived in the meantime, else become idle."""
         if self.inbox or self.talks.asked or self.activity.due:
             self.step()
-        elif self._look_again:  # before resting: what was told meanwhile must not wait
+        elif self._look_again:  # before becoming idle: recent messages must not wait
             self._look_again = False
             self.absorb()
         else:
@@ -414,9 +420,7 @@ class Actor:
             self._answered(pending, answer)
 
     async def _begun_later(self, job: EffectJob | Answer) -> Answer:
-        """Begin a snapshot when the programs that were withdrawn before have ended: until then they
-        may write.
-        """
+        """Start a snapshot when the withdrawn programs have ended: until then they may write."""
         if self._withdrawn:
             await asyncio.wait(self._withdrawn)
         answer = effects.begun(self.around.performer, job)
@@ -451,7 +455,7 @@ class Actor:
             self.around.resting(self)
 
     async def ask(self, effect: str, question: Question) -> bool:
-        """Ask a person about something that an effect wants to do. Nobody there is a no."""
+        """Open a gate about an action of an effect. If nobody can answer, the request is denied."""
         pending = self.state.pending.get(effect)
         if pending is None or self.gone:
             return False
@@ -467,18 +471,18 @@ class Actor:
 
     @property
     def only_asks(self) -> bool:
-        """Whether everything that is under way waits for a person."""
+        """Whether all running effects wait for a person."""
         if self.busy or self.inbox or not self.state.gates:
             return False
         return status_of(self.state) == "waiting"
 
     def flush(self) -> None:
-        """Store what agents have reported so far, before the run is left."""
+        """Store the reports of agents so far, before the run is released."""
         if self.activity.waits:
             self.step()
 
     def leave(self) -> None:
-        """Stop driving without adding a fact; what is under way is ended and stays pending."""
+        """Stop driving without adding an event; running effects are ended and stay pending."""
         self.gone = True
         for end in self.under_way.values():
             end()
@@ -487,8 +491,8 @@ class Actor:
         self.activity.stop()
 
     def release(self) -> None:
-        """Remove the references in circles of a run that was left, so that everything it has in
-        memory is freed at once: texts of a run may be megabytes.
+        """Remove the reference cycles of a released run, so that its memory is freed at once: texts
+        of a run may be megabytes.
         """
         if self.state.started is not None:
             release_frames(self.state.root)
@@ -496,7 +500,7 @@ class Actor:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing but timers and people can move this run on."""
+        """Whether only timers and people can advance this run."""
         return (
             not self.busy
             and not self.inbox

@@ -1,39 +1,42 @@
-"""The real clock. Waiting is done by the event loop; a wall clock set back fires nothing early."""
+"""The real clock. The event loop does the waiting; when the wall clock is set back, nothing fires
+early.
+"""
 
 import asyncio
 import time
 from collections.abc import Callable
 
-# A timer looks again at least this often, so that a wall clock set forward is noticed.
+# A timer checks at least this often, so that a wall clock that was set forward is noticed.
 LONGEST_NAP_S = 60.0
-# What a clock is corrected by without anybody noticing; more than this is a jump.
+# The size of normal clock corrections; a larger difference is a jump.
 JUMP_MS = 60_000
-# Counts on while the machine sleeps, which the other one does not everywhere.
+# Continues while the machine sleeps, which the other clock does not on every system.
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def wall_ms() -> int:
-    """What the machine believes the time to be."""
+    """The time of the system clock."""
     return time.time_ns() // 1_000_000
 
 
 def steady_ms() -> int:
-    """Counts on evenly, whatever the wall clock is set to."""
+    """Monotonic time, independent of the wall clock."""
     return time.clock_gettime_ns(_STEADY) // 1_000_000
 
 
 class SystemClock:
     """Wall time for records, the event loop's timers for waiting.
 
-    A wall clock that jumps while we live is not followed: a run would have lasted a year, and its
-    time would be up. Times go on evenly from before the jump until the next start.
+    A jump of the wall clock is ignored while the process lives: otherwise a run would have lasted a
+    year, and its time limit would be reached. Times continue from before the jump until the next
+    start.
     """
 
     def __init__(
         self, wall: Callable[[], int] = wall_ms, steady: Callable[[], int] = steady_ms
     ) -> None:
         self._wall, self._steady = wall, steady
-        self._ahead = wall() - steady()  # of the wall clock, as we follow it
+        self._ahead = wall() - steady()  # of the wall clock, without its jumps
 
     def now_ms(self) -> int:
         steady = self._steady()
@@ -43,7 +46,7 @@ class SystemClock:
         return steady + self._ahead
 
     def jump_ms(self) -> int:
-        """By how much the wall clock has jumped away from us; 0 when it has not."""
+        """How far the wall clock has jumped; 0 if it has not."""
         away = self._wall() - self._steady() - self._ahead
         return away if abs(away) > JUMP_MS else 0
 

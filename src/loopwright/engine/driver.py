@@ -31,14 +31,14 @@ SHORT_WAIT_MS = 60_000
 RETRY_LOADING_MS = 30_000
 PROBLEMS_KEPT = 100
 PLANS_KEPT = 200
-# What is wrong with a run that will not be right the next time.
+# Errors of a run that a later attempt will not fix.
 HOPELESS = frozenset({"closed", "damaged", "newer-schema"})
 
 
 class LocalDriver:
     """Drives runs of a log with one performer."""
 
-    server_pid: int | None = None  # of a server that drives in the place of this process
+    server_pid: int | None = None  # of a server that drives instead of this process
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class LocalDriver:
         self._saving: set[asyncio.Future[None]] = set()
         self._closed = False
         self._mine: set[str] = set()
-        self.looked_at = clock.now_ms()  # when it last went round
+        self.looked_at = clock.now_ms()  # time of the last round
 
     @property
     def is_closed(self) -> bool:
@@ -77,27 +77,27 @@ class LocalDriver:
 
     @property
     def is_served(self) -> bool:
-        """Whether that server is there right now."""
+        """Whether that server is running now."""
         return False
 
     def stranded(self) -> list[str]:
-        """Runs that it left, and that no process drives."""
+        """Runs that the server left, and that no process drives."""
         return []
 
     @property
     def first_owner(self) -> Owner | None:
-        """Who owns a run from its first fact on."""
+        """The owner of a run from its first event on."""
         return self.owner
 
     # -- taking up runs ----------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Begin to listen for what other processes write."""
+        """Start listening for events of other processes."""
         _, self._cursor = self.log.nudges(0)
         self._schedule_poll()
 
     def wake(self, run: str) -> None:
-        """Take a run up, or let it look at what is new. Refused when another process drives it."""
+        """Load a run, or let it read new events. Refused if another process drives it."""
         actor = self._actors.get(run)
         if actor is not None:
             actor.absorb()
@@ -107,14 +107,16 @@ class LocalDriver:
         self._load(run, row)
 
     def take(self, run: str) -> None:
-        """Claim a run that has ended, before it is reopened: who reopens it drives it."""
+        """Claim a run that has ended, before it is reopened: the process that reopens it
+        drives it.
+        """
         self._claim([run], refuse=True)
         self._mine.add(run)
 
     def recover(self, rows: Iterable[RunRow]) -> list[str]:
-        """Take up every run of these rows that no living process drives; answers which.
+        """Load every run of these rows that no living process drives; returns which.
 
-        Those that wait for a person alone are only claimed, so that their answers come to us.
+        Runs that only wait for a person are only claimed, so that their answers arrive here.
         """
         found = {row.run: row for row in rows if row.run not in self._actors}
         mine = self._claim(list(found))
@@ -123,7 +125,7 @@ class LocalDriver:
         return [run for run in working if self._taken_up(run, found[run])]
 
     def _taken_up(self, run: str, row: RunRow | None = None) -> bool:
-        """Load a run; one that cannot be loaded is told as trouble and harms no other."""
+        """Load a run; an error is reported as trouble and does not affect other runs."""
         try:
             self._load(run, row or self.log.row(run))
         except Exception as error:
@@ -145,7 +147,7 @@ class LocalDriver:
         self._unpark(run)
         facts = [numbered.fact for numbered in self.log.read(run)]
         died = row is not None and row.owner is not None and row.owner.token != self.token
-        if row is not None and row.version != len(facts):  # it was written to meanwhile
+        if row is not None and row.version != len(facts):  # it was changed in the meantime
             row = self.log.row(run)
         fits = row is not None and row.version == len(facts)
         headline = row.headline if row and fits else None
@@ -162,21 +164,21 @@ class LocalDriver:
     ) -> None:
         actor = Actor(self, run, plan, TextServices(self.log.blob, self._check_schema))
         actor.load(facts, headline)
-        if died:  # whoever drove it is gone, and all that was under way with it
+        if died:  # its previous driver has ended, and so have all its running effects
             actor.inbox += vanished(actor.state, self.clock.now_ms())
         self._mine.add(run)
         self._actors[run] = actor
         actor.step()
 
     def adopt(self, first: RunStarted, plan: Plan, headline: Headline) -> None:
-        """Take up a run that was just created, with this driver as its owner."""
-        if first.run not in self._actors:  # a look at all runs may have found it before
+        """Load a run that was just created, with this driver as its owner."""
+        if first.run not in self._actors:  # a scan of all runs may have found it before
             plan = self._plans.setdefault(first.plan, plan)
             self._forget_plans()
             self._begin(first.run, plan, [first], headline)
 
     def _plan(self, first: AnyEvent) -> Plan:
-        """The plan that a run was started with; equal plans are held once."""
+        """The plan that a run was started with; equal plans share one object."""
         if not isinstance(first, RunStarted):
             raise StorageError("a run has no beginning", code="damaged")
         if first.plan not in self._plans:
@@ -185,14 +187,14 @@ class LocalDriver:
         return self._plans[first.plan]
 
     def _forget_plans(self) -> None:
-        """Forget the oldest plans; a run that is driven keeps its own."""
+        """Drop the oldest plans; a run that is being driven keeps its own."""
         while len(self._plans) > PLANS_KEPT:
             del self._plans[next(iter(self._plans))]
 
     # -- what actors tell --------------------------------------------------------------------------
 
     def resting(self, actor: Actor) -> None:
-        """Let go of a run that has ended or that only waits."""
+        """Release a run that has ended or that only waits."""
         if self._actors.get(actor.run) is not actor or not actor.idle:
             return
         finished = actor.state.finished is not None
@@ -214,8 +216,8 @@ class LocalDriver:
     def end_through(
         self, ended: Callable[[str], None], save: Callable[[Worktree], Awaitable[None]]
     ) -> None:
-        """Who is called with each run that was given variables and can not be resumed any more,
-        and who commits the files of a worktree when its run has ended.
+        """The function that is called with each run that received variables and cannot be resumed
+        any more, and the one that commits the files of a worktree when its run has ended.
         """
         self._ended, self._save = ended, save
 
@@ -231,16 +233,16 @@ class LocalDriver:
         task.add_done_callback(self._saving.discard)
 
     def asks(self, actor: Actor) -> None:
-        """A run whose agent waits for a person rests, though it is kept."""
+        """A run whose agent waits for a person is idle, but stays loaded."""
         self._tell(actor.run)
 
     async def ask(self, job: EffectJob, question: Question) -> bool:
-        """Ask a person about something that an effect of ours wants to do."""
+        """Open a gate about an action of one of our effects."""
         actor = self._actors.get(job.run)
         return actor is not None and await actor.ask(job.effect, question)
 
     def _wakes_soon(self, actor: Actor) -> bool:
-        """A short wait is not worth folding the whole log again after it."""
+        """A short wait is not worth folding the whole log again."""
         due = min(actor.state.queues.timers.values(), default=0)
         return due - self.clock.now_ms() < SHORT_WAIT_MS
 
@@ -252,8 +254,8 @@ class LocalDriver:
             self._tell(run)
 
     def _note_problem(self, run: str, problem: Exception) -> None:
-        """Keep the newest problems, without the frames that they passed through: those refer to
-        everything that the run had in memory.
+        """Keep the newest problems, without their tracebacks: those refer to everything that the
+        run had in memory.
         """
         self.problem_count += 1
         self.problems.append((run, problem.with_traceback(None)))
@@ -296,18 +298,18 @@ class LocalDriver:
         self._poll = self.clock.call_after(POLL_MS, self._look)
 
     def _look(self) -> None:
-        """Read what other processes told runs of ours."""
+        """Read the events that other processes appended to our runs."""
         if self._closed:
             return
         self.looked_at = self.clock.now_ms()
         try:
             if self._missed or self.log.changed():
-                self._missed = True  # until all of it was looked at
+                self._missed = True  # until all of it was read
                 runs, cursor = self.log.nudges(self._cursor)
                 for run in runs:
                     self._nudged(run)
                 self._cursor, self._missed = cursor, False
-        except StorageError as error:  # looking goes on: the disk may come back
+        except StorageError as error:  # reading continues: the disk may recover
             self._note_problem("", error)
         self._schedule_poll()
 
@@ -324,7 +326,7 @@ class LocalDriver:
     # -- the end -----------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """End everything that is under way, without a fact: the next start goes on from here."""
+        """End all running effects, without an event: the next start continues from here."""
         self._closed = True
         if self._poll is not None:
             self._poll()

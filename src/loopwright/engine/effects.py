@@ -1,12 +1,12 @@
 """Effects: from a pending effect to a job for a performer, and from its answer to events.
 
-A job has everything that a performer needs, read from the state of the run: calls of agents,
-turns and summaries of a chat model's conversation, tools and checks, with the time limits, the
-sandbox and the hidden files that apply to them.
+A job has everything that a performer needs, read from the state of the run: calls of agents, turns
+and summaries of a chat model's conversation, tools and checks, with the time limits, the sandbox
+and the hidden files that apply to them.
 
 An effect can ask a person a question while it is in progress. The question is a gate like any
-other: it is in the log before anybody is asked, and its id follows from what is asked. So a run
-that is resumed finds the answer that was given meanwhile.
+other: it is in the log before anybody is notified, and its id follows from the question. So a run
+that is resumed finds an answer that was given in the meantime.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ from loopwright.prompts.judges import compose_judge
 
 
 def hidden_from(owner: Owner) -> str | None:
-    """The signal that is for the loop around a call, and not for those who look on."""
+    """The signal that is for the loop around a call, and not for observers."""
     inside = enclosing_pass(owner)
     return hidden_word(inside) if inside is not None else None
 
@@ -94,7 +94,7 @@ def check_commands(state: State, owner: Owner) -> tuple[tuple[str, ...], ...]:
 
 
 def idle_limit(state: State, owner: Owner, agent: Agent | None) -> int | None:
-    """The tightest limit on silence among the agent's own and those of the places around."""
+    """The strictest limit on silence: the agent's own and those of the enclosing places."""
     own = agent.idle_ms if agent else None
     if not state.plan_index.has_idle:
         return own
@@ -147,7 +147,7 @@ def turn_job(
 
 
 def _is_approved(owner: IterationOwner, call: int) -> bool:
-    """Whether a person has let this very call through."""
+    """Whether a person has approved this very call."""
     body = owner.body
     assert isinstance(body, CycleBody)
     gate = body.gates.get(call)
@@ -160,8 +160,8 @@ MOST_AMOUNT = 10**15  # of tokens or USD
 def answer_event(
     pending: PendingEffect, answer: Answer, texts: TextServices, at: int
 ) -> EffectDone | EffectFailed:
-    """What a performer said, as it stands in the log."""
-    # The place is that of the request, also when it goes by another name since.
+    """The answer of a performer, as stored in the log."""
+    # The place is that of the request, even if it has another name since.
     owner = pending.owner
     path, iteration = pending.path if owner.path else "", owner.iteration
     if type(answer) is EffectSuccess:
@@ -208,7 +208,7 @@ def refused_answer(fact: EffectDone | EffectFailed, error: StorageError) -> Effe
 
 
 def _storable_usage(usage: Usage) -> Usage:
-    """The usage of an answer that is refused; amounts that cannot be stored are unknown."""
+    """The usage of a rejected answer; amounts that cannot be stored are unknown."""
     storable = all(0 <= amount <= MOST_AMOUNT for amount in msgspec.structs.astuple(usage))
     return usage if storable else Usage(unpriced=1)
 
@@ -222,8 +222,8 @@ _SHORTAGES = {
 
 
 def defect(error: Exception) -> Answer:
-    """A defect of ours, as the answer of the effect that met it. A shortage of the machine is not
-    one: the effect is repeated when it is over.
+    """A defect of ours, as the answer of the effect that caused it. A shortage of the machine does
+    not count: the effect is repeated when it is over.
     """
     missing = _SHORTAGES.get(error.errno or 0) if isinstance(error, OSError) else None
     if missing is not None:
@@ -232,7 +232,7 @@ def defect(error: Exception) -> Answer:
 
 
 def begun(performer: Performer, job: EffectJob | Answer) -> Answer | Awaitable[Answer]:
-    """Begin a job; what has its answer already is not begun."""
+    """Start a job; a job that already has its answer is not started."""
     if type(job) is not EffectJob:
         return job
     try:
@@ -242,7 +242,7 @@ def begun(performer: Performer, job: EffectJob | Answer) -> Answer | Awaitable[A
 
 
 def cancel(task: "asyncio.Future[None]") -> None:
-    """End an effect that is waited for."""
+    """End an effect whose answer is awaited."""
     task.cancel()
 
 
@@ -257,7 +257,7 @@ UNKNOWN = Agent()
 def prepared(
     state: State, pending: PendingEffect, texts: TextServices, token: str
 ) -> EffectJob | Answer:
-    """The job of an effect, or the answer of one that cannot be asked."""
+    """The job of an effect, or the answer of one that cannot be requested."""
     try:
         return job_for(state, pending, texts, token)
     except Exception as error:  # a defect of ours must end the effect, not the driver
@@ -267,8 +267,8 @@ def prepared(
 def job_for(
     state: State, pending: PendingEffect, texts: TextServices, token: str
 ) -> EffectJob | Answer:
-    """The job of an effect. The same log gives the same job, however often it is asked for.
-    What cannot be asked, for want of a value that it speaks of, has its answer at once.
+    """The job of an effect. The same log always gives the same job. An effect that cannot be
+    requested, because a value in it is missing, has its answer at once.
     """
     owner, started = pending.owner, state.started
     assert started is not None
@@ -326,8 +326,8 @@ def job_for(
 
 
 def _sandbox(state: State, pending: PendingEffect) -> SandboxLevel | None:
-    """The level of the run. A script step gets values that agents wrote, so it is never without a
-    sandbox: should a value run as code, the data directory is still out of its reach.
+    """The level of the run. A script step receives values that agents wrote, so it always has a
+    sandbox: should a value run as code, the data directory remains out of its reach.
     """
     level = state.plan.sandbox
     if type(pending.call) is CommandCall:
@@ -340,8 +340,8 @@ def _is_covered(state: State, call: AnyCall) -> bool:
 
 
 def _path(pending: PendingEffect) -> str:
-    """The place of a call; a step that has ended and answers is at its own, the coordinator at
-    none.
+    """The place of a call; a step that has ended and answers is at its own place, the coordinator
+    at none.
     """
     call = pending.call
     if type(call) is AgentCall and call.role == "reply":
@@ -352,7 +352,7 @@ def _path(pending: PendingEffect) -> str:
 def _shown(
     state: State, pending: PendingEffect, call: AgentCall, texts: TextServices
 ) -> CallPrompt:
-    """What the agent of an effect is shown: the worker its task, the judge what to judge."""
+    """What the agent of an effect is shown: its task, or for a judge the result to judge."""
     owner = pending.owner
     if call.role == "coordinator":
         return compose_coordinator(state, texts)
@@ -377,7 +377,7 @@ def _check(owner: IterationOwner, purpose: CheckPurpose) -> Leaf:
 
 
 def _unfit(state: State, pending: PendingEffect, texts: TextServices) -> str | None:
-    """Why something cannot be asked: a value of its text is not there."""
+    """Why an effect cannot be requested: a value in its text is missing."""
     owner = pending.owner
     if isinstance(pending.call, AgentCall):
         prompt = _prompt(owner.body) if isinstance(owner.body, LeafBody) else ()
@@ -396,7 +396,9 @@ def _prompt(body: LeafBody) -> Template:
 
 
 def _values(state: State, pending: PendingEffect, texts: TextServices) -> dict[str, str]:
-    """What a script is given: templates filled now, so that no large value is ever in a fact."""
+    """The environment of a script: templates are filled now, so that no large value is ever in an
+    event.
+    """
     env = _environment(pending)
     return {name: fill(state, pending.owner, template, texts) for name, template in env.items()}
 
@@ -415,7 +417,7 @@ def _environment(pending: PendingEffect) -> dict[str, Template]:
 
 
 def _used(state: State, name: str, agent: Agent) -> AbstractSet[int]:
-    """Bookmarks in what stands behind an agent; agents with the same spec share them."""
+    """Bookmarks of the backend of an agent; agents with the same spec share them."""
     agents = state.plan.agents
     same = [
         n for n in state.agents.marks if n == name or (n in agents and agents[n].spec == agent.spec)
@@ -427,7 +429,7 @@ def _used(state: State, name: str, agent: Agent) -> AbstractSet[int]:
 
 @dataclass(slots=True)
 class EffectQuestions:
-    """The questions of one run that wait for an answer."""
+    """The questions of one run that wait for a decision."""
 
     waiting: dict[str, tuple[str, "asyncio.Future[bool]"]] = field(default_factory=dict)
 
@@ -447,7 +449,7 @@ class EffectQuestions:
         return future
 
     def tell(self, state: State) -> None:
-        """Hand on every decision that has come."""
+        """Pass on every decision that has arrived."""
         for name, (effect, future) in list(self.waiting.items()):
             decided = self.known(state, name, effect)
             if future.done() or decided is not None:
@@ -457,7 +459,7 @@ class EffectQuestions:
 
 
 def question_event(run: str, pending: PendingEffect, question: Question, at: int) -> GateOpened:
-    """The fact that asks."""
+    """The event that opens the gate."""
     name, digest = tool_gate(run, pending.effect, question.message, question.about, question.number)
     return GateOpened(
         at=at,

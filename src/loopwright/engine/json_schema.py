@@ -1,4 +1,4 @@
-"""JSON Schema validation, by the library made for it, loaded when it is first needed."""
+"""JSON Schema validation, by a library that is imported when it is first needed."""
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -16,7 +16,7 @@ Schema: TypeAlias = dict[str, JsonValue]
 
 
 class _Problem(Protocol):
-    """What the library says about a value."""
+    """An error of the library about a value."""
 
     message: str
     absolute_path: Iterable[str | int]
@@ -26,7 +26,7 @@ Found: TypeAlias = Iterator[_Problem]
 
 
 class _Validator(Protocol):
-    """What the library makes of a schema."""
+    """A validator of the library."""
 
     def iter_errors(self, instance: JsonValue) -> Found: ...
 
@@ -40,15 +40,15 @@ class _Validator(Protocol):
 
 
 def schema_problem(schema: dict[str, JsonValue], value: JsonValue) -> str | None:
-    """Why a value does not fit a schema: the first problem with its place, or None.
+    """Why a value does not match a schema: the first problem with its place, or None.
 
-    Nothing fits a schema that cannot be used. What a schema refers to must be inside it: nothing
-    is ever fetched.
+    Nothing matches an invalid schema. References must be inside the schema: nothing is ever
+    fetched.
     """
     try:
         validator = _validator(msgspec.json.encode(_without_hidden_patterns(schema, value)))
         errors = sorted(validator.iter_errors(value), key=lambda e: list(map(str, e.absolute_path)))
-    except Exception as error:  # of the schema: unknown type, bad pattern, reference to nowhere
+    except Exception as error:  # of the schema: unknown type, bad pattern, unresolved reference
         said = str(error).partition("\n")[0][:DETAIL_CHARS]
         return f"the schema itself cannot be used: {type(error).__name__.lstrip('_')}: {said}"
     if not errors:
@@ -59,7 +59,7 @@ def schema_problem(schema: dict[str, JsonValue], value: JsonValue) -> str | None
 
 
 def _clip(text: str) -> str:
-    """A message quotes the value, which may be long: its end says what is wrong with it."""
+    """A message quotes the value, which may be long: the explanation is at its end."""
     half = DETAIL_CHARS // 2
     return text if len(text) <= DETAIL_CHARS else f"{text[:half]} … {text[-half:]}"
 
@@ -83,8 +83,8 @@ def _validator(schema: bytes) -> _Validator:
     return cast(_Validator, linear(loaded, registry=known))
 
 
-# The library matches with `re`, which a pattern can keep busy for ever while every run of this
-# process stands still. These match in time linear in the text.
+# The library matches with `re`, in which a pattern can run for ever and block every run of this
+# process. These functions match in linear time.
 
 
 def _pattern(validator: _Validator, pattern: str, instance: JsonValue, _: Schema) -> Found:
@@ -118,8 +118,8 @@ def _additional_properties(
 
 
 def _without_hidden_patterns(schema: Schema, value: JsonValue) -> Schema:
-    """The schema, with `patternProperties` written as `properties` for the names in the value where
-    the library would match the patterns itself to learn which properties are unevaluated.
+    """The schema, with `patternProperties` written as `properties` for the names in the value.
+    Otherwise the library would match the patterns itself to find unevaluated properties.
     """
     text = msgspec.json.encode(schema)
     if b'"unevaluatedProperties"' not in text or b'"patternProperties"' not in text:

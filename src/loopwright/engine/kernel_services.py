@@ -29,12 +29,12 @@ class SchemaCheck(Protocol):
 
 
 def stored_text(text: str) -> tuple[Text, dict[str, bytes]]:
-    """A text as a fact may carry it, and the content that must be stored for it."""
+    """A text as an event may contain it, and the content to be stored for it."""
     if len(text) <= INLINE_BYTES // 4 and text.isascii():
         return text, {}
     try:
         data = text.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, which no store takes
+    except UnicodeEncodeError:  # an unpaired surrogate, which no store accepts
         data = text.encode(errors="replace")
         text = data.decode()
     if len(data) <= INLINE_BYTES:
@@ -44,7 +44,7 @@ def stored_text(text: str) -> tuple[Text, dict[str, bytes]]:
 
 
 def evaluated(text: str, scope: ExpressionNames, *, wants: Wants) -> ExpressionValue:
-    """The value of an expression; only the steps that it speaks of are looked up."""
+    """The value of an expression; only the steps that it uses are looked up."""
     # The evaluator costs 40 ms to load, and most runs have no expression.
     cel = import_module("loopwright.syntax.cel")
     program = cel.compile_cel(text, step_ids=scope.step_ids, wants=wants)
@@ -62,7 +62,9 @@ def evaluated(text: str, scope: ExpressionNames, *, wants: Wants) -> ExpressionV
 
 
 class TextServices:
-    """Senses over a blob store. `fresh` collects content that the next append must bring along."""
+    """Kernel services over a blob store. `fresh` collects content that the next append must
+    include.
+    """
 
     def __init__(self, load: Callable[[str], bytes], check_schema: SchemaCheck) -> None:
         self._load = load
@@ -70,7 +72,7 @@ class TextServices:
         self._recent: OrderedDict[str, str] = OrderedDict()
         self._recent_chars = 0
         self.fresh: dict[str, bytes] = {}
-        self._on_its_way: Mapping[str, bytes] = {}  # taken, and maybe not yet stored
+        self._on_its_way: Mapping[str, bytes] = {}  # returned, and maybe not yet stored
 
     def read(self, text: Text | None) -> str:
         if text is None or isinstance(text, str):
@@ -95,13 +97,13 @@ class TextServices:
         return Blob(blob=name, size=len(data))
 
     def take_fresh(self) -> Mapping[str, bytes]:
-        """Content that was kept since this was last asked."""
+        """Content that was added since the last call."""
         fresh, self.fresh = self.fresh, {}
         self._on_its_way = fresh
         return fresh
 
     def give_back(self, blobs: Mapping[str, bytes]) -> None:
-        """Content that was taken and not stored: the next append must bring it along."""
+        """Content that was returned and not stored: the next append must include it."""
         self.fresh = {**blobs, **self.fresh}
 
     def matches(self, pattern: str, text: str, *, ignore_case: bool) -> str | None:
@@ -136,7 +138,7 @@ class _Pattern(Protocol):
 
 @lru_cache(maxsize=256)
 def compiled(pattern: str, *, ignore_case: bool) -> _Pattern:
-    """A pattern, compiled once; re2 answers in time linear in the text."""
+    """A pattern, compiled once; re2 matches in time linear in the text."""
     options = re2.Options()
     options.log_errors = False
     options.case_sensitive = not ignore_case

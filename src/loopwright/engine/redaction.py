@@ -1,6 +1,7 @@
-"""Take secrets out of what agents report: values that the agent was given, and what looks like one.
+"""Remove secrets from the reports of agents: values that the agent received, and texts that look
+like a secret.
 
-A value that the agent was given is replaced by the name of its variable in brackets.
+A value that the agent received is replaced by the name of its variable in brackets.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,10 +14,10 @@ from loopwright.model.record import JsonValue
 
 LEAST_CHARS = 6  # shorter values occur everywhere by chance
 LONGEST_LINE = 64 * 1_024
-MARGIN_CHARS = 4_096  # at a cut, where half of a secret could be left
+MARGIN_CHARS = 4_096  # at a cut, where half of a secret could remain
 _NO_VALUES: Mapping[str, str] = {}
-# A text without any of these holds nothing that masking would take out. One look for all of them is
-# a hundred times faster than the patterns, and most of what agents report holds none.
+# A text without any of these contains nothing to mask. One search for all of them is a hundred
+# times faster than the patterns, and most reports contain none.
 _SIGNS = (
     rb"sk-|gh[opsur]_|github_pat_|xox|akia|asia|://|bearer|authorization|passw|passphrase|-pass|pwd"
     rb"|secret|credential|key|token"
@@ -34,7 +35,7 @@ _SIGN = _compiled()
 
 
 class Redaction:
-    """The secrets of one call. `values` is asked for them when something is first redacted."""
+    """The secrets of one call. `values` is called when something is first redacted."""
 
     def __init__(self, values: Callable[[], Mapping[str, str]] = lambda: _NO_VALUES) -> None:
         self._values = values
@@ -42,8 +43,8 @@ class Redaction:
 
     @property
     def forms(self) -> list[tuple[str, str]]:
-        """Each secret as it may be written, and what takes its place; the longest first, since a
-        secret may contain another one.
+        """Each form of each secret, and its replacement; the longest first, since a secret may
+        contain another one.
         """
         if self._forms is None:
             found = {
@@ -56,14 +57,14 @@ class Redaction:
         return self._forms
 
     def known(self, text: str) -> str:
-        """A text without the values that the agent was given."""
+        """A text without the values that the agent received."""
         for form, name in self.forms:
             if form in text:
                 text = text.replace(form, name)
         return text
 
     def _known_in_json(self, text: str) -> str:
-        """The same for JSON, where characters may be escaped that need not be."""
+        """The same for JSON, in which characters may be escaped unnecessarily."""
         text = self.known(text)
         if "\\u" not in text or not self.forms or text[:1] not in ("{", "["):
             return text
@@ -97,12 +98,14 @@ class Redaction:
         return value if redacted == plain else redacted
 
     def line(self, text: str, most: int) -> str:
-        """A text as one line of at most so many characters."""
+        """A text as one line with a maximum number of characters."""
         text = " ".join(_masked(self.known(_storable(text[:LONGEST_LINE]))).split())
         return text if len(text) <= most else f"{text[: most - 1]}…"
 
     def value(self, text: str, most: int) -> str:
-        """Arguments or a result. What is longer than `most` is cut, and how much is said."""
+        """Arguments or a result. Values longer than `most` are cut, with a note of how much is
+        missing.
+        """
         total, was_cut = len(text), len(text) > 2 * most
         text = _masked(self._known_in_json(_storable(text[: 2 * most] if was_cut else text)))
         if not was_cut and len(text) <= most:
@@ -111,9 +114,7 @@ class Redaction:
         return f"{text[:end]}\n[cut: {total - end:,} of {total:,} characters]"
 
     def stream(self, data: bytes) -> bytes:
-        """Lines of output, whatever their encoding. Lines that hold no secret are kept as they
-        are.
-        """
+        """Lines of output, in any encoding. Lines without a secret are unchanged."""
         text = data.decode("utf-8", errors="surrogateescape")
         if self.forms:
             text = "\n".join(self._known_in_json(line) for line in text.split("\n"))
@@ -127,7 +128,9 @@ def _may_hold_secret(text: str) -> bool:
 
 
 def _masked(text: str) -> str:
-    """A text without what looks like a secret; JSON is masked by the names of its fields too."""
+    """A text without parts that look like a secret; JSON is also masked by the names of its
+    fields.
+    """
     if not _may_hold_secret(text):
         return text
     if text[:1] in ("{", "["):
@@ -158,5 +161,5 @@ def _units(char: str) -> list[int]:
 
 
 def _storable(text: str) -> str:
-    """A text without halves of characters, which no store takes."""
+    """A text without unpaired surrogates, which no store accepts."""
     return text if text.isascii() else text.encode(errors="replace").decode()

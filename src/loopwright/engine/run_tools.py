@@ -1,8 +1,8 @@
 """Tools of a run: requests of agents during their calls, recorded as events before the answer.
 
-A request shares the next append of its run and is answered when that append is durable. A call
-that a crash interrupted is made again under the same id and repeats its requests: that is
-recognised, and not recorded a second time.
+A request shares the next append of its run and is answered when that append is durable. A call that
+was interrupted by a crash is repeated under the same id and repeats its requests: they are
+recognised and not recorded a second time.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ class RunTools:
         self._uses: Counter[str] = Counter()
 
     def open(self, pending: PendingEffect) -> "CallTools":
-        """The talk of a call that begins now."""
+        """The talk of a starting call."""
         said = self._run.state.mail.said.get(pending.effect)
         if said:
             self._before[pending.effect] = Counter(said)
@@ -87,7 +87,7 @@ class RunTools:
         return answer
 
     def end_waiting(self, effect: str) -> None:
-        """Answer the readers of a call to whom nothing is being delivered."""
+        """Answer the readers of a call for which there is no message."""
         for one in [*self.asked, *self._waiting]:
             if one.effect == effect and one.tool == "read_inbox":
                 self._answer(one, ToolReply(text="no message"))
@@ -105,7 +105,7 @@ class RunTools:
     # -- one append --------------------------------------------------------------------------------
 
     def take(self, batch: list[AnyEvent]) -> None:
-        """Fold what was asked, before anything else of this append."""
+        """Fold the requests, before anything else of this append."""
         self._unsaved, self.asked = self.asked, []
         state = self._run.state
         state.now = max(state.now, self._clock.now_ms())
@@ -145,7 +145,7 @@ class RunTools:
         return True
 
     def saved(self, batch: list[AnyEvent]) -> None:
-        """What was asked is durable: answer it."""
+        """The requests are durable: answer them."""
         if not self._unsaved and not self._waiting:
             return
         answered, self._unsaved = self._unsaved, []
@@ -159,18 +159,18 @@ class RunTools:
         self._look_at_waiting()
 
     def lost(self) -> None:
-        """The append did not work: all of it is asked again."""
+        """The append failed: the requests are made again."""
         self.asked, self._unsaved = [*self._unsaved, *self.asked], []
 
     def refuse(self, why: str) -> bool:
-        """What was asked can never be stored; answers whether anything was."""
+        """The requests can never be stored; returns whether there were any."""
         refused, self.asked = self.asked, []
         for one in refused:
             self._answer(one, ToolReply(text=f"it cannot be kept ({why})", ok=False))
         return bool(refused)
 
     def close(self) -> None:
-        """The run is no longer driven here."""
+        """This process no longer drives the run."""
         for one in [*self.asked, *self._unsaved, *self._waiting]:
             self._answer(one, OVER)
         self.asked, self._unsaved, self._waiting = [], [], []
@@ -207,7 +207,7 @@ class RunTools:
 
 
 class CallTools:
-    """What one call may ask of its run."""
+    """The requests that one call can make to its run."""
 
     __slots__ = ("_effect", "_talks")
 
@@ -223,7 +223,7 @@ class CallTools:
 
 
 def _wait(tool: str, arguments: JsonValue) -> float:
-    """How long an agent is willing to wait for a message, in seconds."""
+    """How long an agent waits for a message, in seconds."""
     given = arguments.get("wait") if tool == "read_inbox" and isinstance(arguments, dict) else None
     if isinstance(given, bool) or not isinstance(given, int | float):
         return 0.0
@@ -231,7 +231,7 @@ def _wait(tool: str, arguments: JsonValue) -> float:
 
 
 def _said(fact: AnyEvent) -> AgentMessage | None:
-    """A fact as the state remembers it of its call."""
+    """An event as the state remembers it for its call."""
     match fact:
         case MessageSent():
             return "message", f"{fact.intent} {fact.to}", fact.text
@@ -244,7 +244,7 @@ def _said(fact: AnyEvent) -> AgentMessage | None:
 
 
 def _letters(state: State, fact: AnyEvent, texts: TextServices) -> tuple[InboxMessage, ...]:
-    """The messages that a delivery hands over, before it is folded."""
+    """The messages of a delivery, before it is folded."""
     if not isinstance(fact, MessageDelivered):
         return ()
     named = set(fact.messages)
@@ -257,7 +257,7 @@ def _letters(state: State, fact: AnyEvent, texts: TextServices) -> tuple[InboxMe
 
 
 def _outcome(one: _Use, drops: dict[str, MessageDropped]) -> ToolReply:
-    """What an agent is told about a use that is recorded."""
+    """The answer to an agent about a recorded request."""
     if one.tool == "read_inbox":
         words = f"{len(one.letters)} messages" if one.letters else "no message"
         return ToolReply(text=words, messages=one.letters)

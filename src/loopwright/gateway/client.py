@@ -1,9 +1,9 @@
-"""The client: calls a model, retries, fails over, keeps the deadlines, and counts the cost.
+"""The client: calls a model, retries, fails over, enforces the deadlines, and counts the cost.
 
-`ModelSpeaker` is what the client library does for the gateway: one attempt at a time. It runs
-in a task while `ModelAttempt` watches the deadlines. `after` decides from values alone what
-follows on a failed attempt. The client library is loaded by name, in a thread, when a model is
-first called; this module must stay importable without it.
+`ModelSpeaker` is what the client library does for the gateway: one attempt at a time. It runs in a
+task while `ModelAttempt` watches the deadlines. `after` decides from values alone what follows a
+failed attempt. The client library is imported by name, in a thread, when a model is first called;
+this module must stay importable without it.
 """
 
 import asyncio
@@ -42,9 +42,9 @@ from loopwright.ports import Clock
 from loopwright.prompts.conversation import call_ids, pair_calls, unique_ids
 
 Dice: TypeAlias = Callable[[], float]
-"""A number from 0 up to 1, by chance."""
+"""A random number from 0 up to 1."""
 
-# Another try of the same model may work.
+# Another attempt with the same model may succeed.
 PASSING: tuple[ModelFailureKind, ...] = (
     "bad_answer",
     "first_token_timeout",
@@ -54,14 +54,14 @@ PASSING: tuple[ModelFailureKind, ...] = (
     "rate_limited",
     "server",
 )
-# The same model will not work, another one may. What stands in neither list ends the exchange:
-# a prompt that does not fit, a request that is wrong, a content that is refused, no time left.
+# The same model will fail again, another one may succeed. A failure in neither list ends the
+# exchange: a prompt that does not fit, an invalid request, refused content, no time left.
 ELSEWHERE: tuple[ModelFailureKind, ...] = ("auth", "no_model", "no_price", "quota")
 
 
 @dataclass(frozen=True, slots=True)
 class RetryModel:
-    """The same model once more, after a pause."""
+    """The same model again, after a pause."""
 
     wait_ms: int
 
@@ -81,7 +81,7 @@ Move: TypeAlias = RetryModel | TryNextModel | EndExchange
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeProgress:
-    """How far an exchange has come: tries of this model, models after it, and the time now."""
+    """The position of an exchange: attempts with this model, models after it, and the time now."""
 
     tries: int
     models_left: int
@@ -91,7 +91,7 @@ class ExchangeProgress:
 def decide_next_move(
     failure: ModelFailure, standing: ExchangeProgress, limits: CallLimits, dice: Dice
 ) -> Move:
-    """What to do now that an attempt has failed."""
+    """What to do after a failed attempt."""
     if failure.kind in PASSING and standing.tries < limits.tries:
         wait = _pause(failure, standing, limits, dice)
         if wait <= limits.longest_wait_ms:
@@ -104,9 +104,9 @@ def decide_next_move(
 def _pause(
     failure: ModelFailure, standing: ExchangeProgress, limits: CallLimits, dice: Dice
 ) -> int:
-    """A time that doubles with each try, half of it by chance, so that clients that failed
-    together do not come back together. A service that names its time is believed, and a little
-    is added by chance for the same reason.
+    """A delay that doubles with each attempt, half of it random, so that clients that failed
+    together do not return together. A delay that the service states is used, and a small random
+    part is added for the same reason.
     """
     full = min(limits.cap_ms, limits.base_ms * 2 ** min(standing.tries - 1, 20))
     if failure.retry_at_ms is None:
@@ -115,15 +115,15 @@ def _pause(
 
 
 def most_useful_failure(failures: Sequence[ModelFailure]) -> ModelFailure:
-    """Of the last failures of all models, the one that says most about when it may work: the
-    earliest time that a service has named, else the newest one.
+    """The most useful of the last failures of all models: the one with the earliest time that a
+    service stated, else the newest.
     """
     timed = [one for one in failures if one.retry_at_ms is not None]
     return min(timed, key=lambda one: one.retry_at_ms or 0) if timed else failures[-1]
 
 
 LONGEST_DETAIL = 600
-# The shapes of the usual keys, for those that a service quotes and we do not hold.
+# The forms of common keys, for keys that a service quotes and that we do not know.
 _KEYS = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|key)[-_][\w*-]{6,}|\bAIza[\w-]{10,}|\bBearer\s+\S+", re.I
 )
@@ -134,7 +134,7 @@ OnDelta: TypeAlias = Callable[[Delta], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletedTurn:
-    """A turn that came to its end. The usage has no price yet."""
+    """A completed turn. The usage has no price yet."""
 
     message: AssistantMessage
     finish: Finish
@@ -144,35 +144,35 @@ class CompletedTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedTurn:
-    """A turn that did not, with what it has used so far."""
+    """An incomplete turn, with its usage so far."""
 
     failure: ModelFailure
     usage: ModelUsage
 
 
 class ModelSpeaker(Protocol):
-    """Sends one request and tells what comes. Cancelling it closes the connection."""
+    """Sends one request and yields its output. Cancelling it closes the connection."""
 
     async def speak(
         self, to: Endpoint, request: ModelRequest, said: OnDelta
     ) -> CompletedTurn | FailedTurn: ...
 
     async def load(self, to: Endpoint) -> None:
-        """Get ready for an endpoint, so that its first request does not have to."""
+        """Prepare an endpoint, so that its first request is not delayed."""
 
     async def close(self) -> None:
-        """Give back every connection."""
+        """Close every connection."""
 
 
 def without_keys(text: str, keys: Iterable[str]) -> str:
-    """A text for logs and facts: keys blotted out, and not longer than needed."""
+    """A text for logs and events: keys masked, and not longer than needed."""
     for key in keys:
         if len(key) > 3:
             text = text.replace(key, "***")
     return _KEYS.sub("***", text)[:LONGEST_DETAIL]
 
 
-LONGEST_ANSWER = 16_000_000  # characters; a model that never ends is stopped before memory is
+LONGEST_ANSWER = 16_000_000  # characters; a model that never stops is ended before memory runs out
 
 _WORDS: dict[ModelFailureKind, str] = {
     "first_token_timeout": "nothing was said within {first_token_ms} ms",
@@ -183,10 +183,10 @@ _WORDS: dict[ModelFailureKind, str] = {
 
 
 class TimedAttempt:
-    """Deltas as they come, by iteration; afterwards `outcome` says how it ended.
+    """Deltas as they arrive, by iteration; afterwards `outcome` says how the attempt ended.
 
-    The deadline for the first token runs from the start, that for silence from each delta on.
-    `stop` ends the attempt from outside, for the reason given; `close` ends it without one.
+    The deadline for the first token starts with the attempt, the one for silence with each delta.
+    `stop` ends the attempt from outside, with a reason; `close` ends it without one.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class TimedAttempt:
 
     @property
     def outcome(self) -> CompletedTurn | FailedTurn:
-        """How it ended; to be asked when the iteration is over."""
+        """How it ended; valid when the iteration is over."""
         if self._outcome is None:
             raise self._error or RuntimeError("the attempt is still under way")
         return self._outcome
@@ -223,13 +223,13 @@ class TimedAttempt:
         return delta
 
     def stop(self, why: ModelFailureKind) -> None:
-        """End it, for a reason that becomes its outcome."""
+        """End it, with a reason that becomes its outcome."""
         if self._stopped is None and self._outcome is None:
             self._stopped = why
             self._task.cancel()
 
     async def close(self) -> None:
-        """End it if it is still under way, and wait until its connection is given back."""
+        """End it if it is still running, and wait until its connection is closed."""
         self._timer()
         self._task.cancel()
         await asyncio.wait({self._task})
@@ -253,7 +253,7 @@ class TimedAttempt:
                 raise
             self._outcome = self._cut_short(self._stopped)
         except Exception as error:
-            self._error = error  # a defect of ours: raised where the outcome is asked for
+            self._error = error  # a defect of ours: raised when the outcome is read
         finally:
             self._timer()
             self._queue.put_nowait(None)
@@ -273,14 +273,15 @@ LIBRARY = "loopwright.gateway.library"
 
 @dataclass(slots=True)
 class Exchange:
-    """How far one exchange has come."""
+    """The progress of one exchange."""
 
     request: ModelRequest
     began_ms: int
-    model: int = 0  # index of the model that is asked
+    model: int = 0  # index of the current model
     tries: int = 0  # of that model
     attempts: list[ModelAttempt] = field(default_factory=list)
-    failures: dict[str, ModelFailure] = field(default_factory=dict)  # the newest of each model
+    # the newest failure of each model
+    failures: dict[str, ModelFailure] = field(default_factory=dict)
     trial: TimedAttempt | None = None
     late: bool = False
     waiting: asyncio.Event = field(default_factory=asyncio.Event)
@@ -290,7 +291,7 @@ class Exchange:
         return self.request.models[self.model]
 
     def time_is_up(self) -> None:
-        """The deadline for everything has passed."""
+        """The deadline for the whole exchange has passed."""
         self.late = True
         self.waiting.set()
         if self.trial is not None:
@@ -298,10 +299,10 @@ class Exchange:
 
 
 class Gateway:
-    """The port `ModelClient` over real services. Belongs to one event loop; close it with it.
+    """The port `ModelClient` over real services. Belongs to one event loop; close it with the loop.
 
-    Keys are read from `env` when a model is asked, and are kept nowhere else. Time and chance are
-    passed in. `speaker` is for tests of this class alone; without it the library is loaded.
+    Keys are read from `env` when a model is called, and are not stored. Time and randomness are
+    injected. `speaker` is for tests of this class alone; without it the library is imported.
     """
 
     def __init__(
@@ -332,7 +333,7 @@ class Gateway:
         await self.close()
 
     async def load(self, models: Iterable[str]) -> None:
-        """Load what these models need, seconds of CPU in a thread, before they are needed."""
+        """Import what these models need, seconds of CPU in a thread, in advance."""
         speaker = await self._library()
         for spec in models:
             to = endpoint_of(spec, self._env)
@@ -340,12 +341,12 @@ class Gateway:
                 await speaker.load(to)
 
     async def close(self) -> None:
-        """Give back every connection."""
+        """Close every connection."""
         if self._speaker is not None:
             await self._speaker.close()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """Ask, and tell what happens; see the port."""
+        """Call the models and yield events; see the port."""
         if not request.models:
             nobody = ModelFailure(kind="no_model", detail="no model was named")
             yield UnansweredRequest(failure=nobody, attempts=())
@@ -392,7 +393,7 @@ class Gateway:
                 return
 
     async def _start(self, exchange: Exchange) -> TimedAttempt | FailedTurn:
-        """Begin an attempt, or say why it cannot begin."""
+        """Start an attempt, or return the reason why it cannot start."""
         request, spec = exchange.request, exchange.spec
         to = endpoint_of(spec, self._env)
         if isinstance(to, ModelFailure):
@@ -412,7 +413,9 @@ class Gateway:
         return TimedAttempt(_line(speaker, to, request), self._clock, request.limits)
 
     async def _library(self) -> ModelSpeaker:
-        """The speaker over the client library; importing it takes a second, so a thread does."""
+        """The speaker over the client library; importing it takes a second, so this happens in a
+        thread.
+        """
         async with self._loading:
             if self._speaker is None:
                 made = await asyncio.to_thread(lambda: import_module(LIBRARY).speaker(self._clock))
@@ -420,7 +423,7 @@ class Gateway:
         return self._speaker
 
     async def _affordable(self, spec: str, request: ModelRequest) -> bool:
-        """Whether the policy for unknown prices lets a model be asked."""
+        """Whether the policy for unknown prices allows a model."""
         if request.pricing.unknown != "deny":
             return True
         return await asyncio.to_thread(self._catalogue.knows, spec)
@@ -440,7 +443,7 @@ class Gateway:
         )
 
     def _failed(self, exchange: Exchange, fallen: FailedTurn, ms: int) -> AttemptFailed:
-        """Note a failed attempt and move to the next one, if there is to be one."""
+        """Record a failed attempt and move to the next one, if there is one."""
         request, spec = exchange.request, exchange.spec
         failure = _named(fallen.failure, spec)
         usage = fallen.usage
@@ -467,11 +470,11 @@ class Gateway:
                 return AttemptFailed(attempt=attempt)
 
     def _unanswered(self, exchange: Exchange) -> UnansweredRequest:
-        """The end without an answer. Time that ran out, or a failure that no other model can
-        mend, is told as it is; else the failure that says most.
+        """The end without an answer. A time-out, or a failure that no other model can fix, is
+        reported as it is; otherwise the most useful failure.
         """
         last = exchange.attempts[-1].failure
-        assert last is not None  # only failed attempts lead here
+        assert last is not None  # reached only after failed attempts
         if exchange.late and last.kind != "wall_timeout":
             detail = f"the time was up while waiting for another try; before: {last.detail}"
             late = ModelFailure(
@@ -483,7 +486,7 @@ class Gateway:
         return UnansweredRequest(failure=failure, attempts=tuple(exchange.attempts))
 
     async def pause(self, exchange: Exchange, ms: int) -> None:
-        """Wait between two tries, on the clock, or until the deadline for everything."""
+        """Wait between two attempts, on the clock, or until the deadline for the whole exchange."""
         if ms <= 0 or exchange.late:
             return
         exchange.waiting.clear()
@@ -497,12 +500,12 @@ class Gateway:
 def _line(
     speaker: ModelSpeaker, to: Endpoint, request: ModelRequest
 ) -> Callable[[OnDelta], Awaitable[CompletedTurn | FailedTurn]]:
-    """What a trial is to do."""
+    """The parameters of an attempt."""
     return lambda said: speaker.speak(to, request, said)
 
 
 def _sendable(request: ModelRequest) -> ModelRequest:
-    """The request with a history that every wire accepts."""
+    """The request with a history that every protocol accepts."""
     return msgspec.structs.replace(request, messages=pair_calls(request.messages))
 
 

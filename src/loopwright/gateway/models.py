@@ -1,13 +1,12 @@
-"""Models by `PROVIDER/NAME`: their endpoints, prices and context windows, and names of their
-tools.
+"""Models by `PROVIDER/NAME`: their endpoints, prices and context windows, and names of their tools.
 
-Keys come from the environment. Prices and context windows come from the settings and from a
-list that is part of the installation; no network is used. A model that neither has a price nor
-runs on the user's own machine is a case for a policy. It is never free of charge.
+Keys come from the environment. Prices and context windows come from the settings and from a list
+that is part of the installation; no network is used. A model that neither has a price nor runs on
+the user's own machine is a case for a policy. It is never treated as free.
 
-Services allow letters, digits, `_` and `-` in the name of a tool, at most 64 of them. Which
-name a tool gets depends on the set of tools alone, not on their order, so a name stays the same
-from request to request and after a restart.
+Services allow letters, digits, `_` and `-` in the name of a tool, at most 64 of them. The name of a
+tool depends on the set of tools alone, not on their order, so a name stays the same from request to
+request and after a restart.
 """
 
 import hashlib
@@ -37,12 +36,12 @@ Wire: TypeAlias = Literal["anthropic", "chat", "google", "responses"]
 
 BASE_URL = "LOOPWRIGHT_MODEL_BASE_URL"
 API_KEY = "LOOPWRIGHT_MODEL_API_KEY"
-NO_KEY = "no-key"  # what a server is shown that wants none
+NO_KEY = "no-key"  # sent to a server that requires no key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
-    """A service: which wire it speaks, where, and which variables hold its address and key."""
+    """A service: its protocol, its address, and the variables with its address and key."""
 
     wire: Wire
     key_names: tuple[str, ...] = ()
@@ -100,7 +99,7 @@ PROVIDERS: dict[str, Provider] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Where and as whom a model is asked. The key is not shown when this is printed."""
+    """Address and credentials of a model. The key is not shown when this is printed."""
 
     provider: str
     wire: Wire
@@ -111,12 +110,12 @@ class Endpoint:
 
     @property
     def spec(self) -> str:
-        """The model as it was asked for."""
+        """The model as it was requested."""
         return f"{self.provider}/{self.model}"
 
 
 def endpoint_of(spec: str, env: Mapping[str, str]) -> Endpoint | ModelFailure:
-    """The endpoint of a model, or why there is none, with the fix."""
+    """The endpoint of a model, or why there is none, with a fix."""
     name, _, model = spec.partition("/")
     provider = PROVIDERS.get(name)
     if provider is None or not model:
@@ -146,14 +145,16 @@ def endpoint_of(spec: str, env: Mapping[str, str]) -> Endpoint | ModelFailure:
 
 
 def _key(provider: Provider, env: Mapping[str, str]) -> str | None:
-    """A key for this address: ours goes only where our variable sends us."""
+    """A key for this address: our key is only sent to the address in our variable."""
     if env.get(BASE_URL) and env.get(API_KEY):
         return env[API_KEY]
     return next((env[name] for name in provider.key_names if env.get(name)), None)
 
 
 def _rooted(url: str, wire: Wire) -> str:
-    """Clients of some wires add the version themselves, people often have it in the address."""
+    """Clients of some protocols add the version themselves, and people often include it in the
+    address.
+    """
     url = url.rstrip("/")
     return url.removesuffix("/v1") if wire == "anthropic" else url
 
@@ -163,7 +164,7 @@ _PRIVATE_NAMES = (".localhost", ".local", ".lan", ".internal", ".home.arpa")
 
 
 class PriceList(Protocol):
-    """What `library.prices` offers."""
+    """The interface of `library.prices`."""
 
     def window(self, provider: str, model: str) -> int | None: ...
 
@@ -173,8 +174,8 @@ class PriceList(Protocol):
 
 
 class Catalogue:
-    """The port `ModelCatalogue`. The first question reads the list, 0.3 s of CPU. `prices` are
-    those of the settings, by `PROVIDER/NAME`; `env` says where models are asked.
+    """The port `ModelCatalogue`. The first query reads the list, 0.3 s of CPU. `prices` are those
+    of the settings, by `PROVIDER/NAME`; `env` has the addresses of models.
     """
 
     def __init__(
@@ -184,14 +185,14 @@ class Catalogue:
         self._env = env or {}
 
     def window(self, model: str) -> int | None:
-        """How many tokens the context of `PROVIDER/NAME` holds, None if nobody knows."""
+        """The context window of `PROVIDER/NAME` in tokens, None if unknown."""
         provider, name = _in_list(model)
         return _prices().window(provider, name) if provider else None
 
     def price(
         self, model: str, input_tokens: int, output_tokens: int, pricing: Pricing
     ) -> float | None:
-        """What so many tokens would cost in USD without a cache, None if nobody knows."""
+        """The cost of this many tokens in USD without a cache, None if unknown."""
         usage = ModelUsage(input_tokens=input_tokens, output_tokens=output_tokens)
         return self.priced(model, usage, pricing).usd
 
@@ -204,13 +205,13 @@ class Catalogue:
         return self.priced(model, _ONE, pricing).price
 
     def priced(self, model: str, usage: ModelUsage, pricing: Pricing) -> ModelUsage:
-        """Usage with its price: the configured or listed one, else what the policy says."""
+        """Usage with its price: the configured or listed one, else the result of the policy."""
         provider, name = _in_list(model)
         # A price in the definition is the author's, also for a model on the author's machine.
         is_assumed = pricing.unknown == "assume"
         if not usage.measured:
-            # Without a price to multiply with, a model on this machine costs nothing, whatever it
-            # counts; every other cost is unknown.
+            # Without a price, a model on this machine costs nothing, whatever it counts; every
+            # other cost is unknown.
             has_price = is_assumed or model in self._configured or bool(provider)
             free = not has_price and self.is_local(model)
             return msgspec.structs.replace(
@@ -232,8 +233,8 @@ class Catalogue:
     def cost_of_call(
         self, provider: str | None, model: str, usage: ModelUsage, configured: Price | None
     ) -> float | None:
-        """What a whole call of an agent costs that says which model it used; None if nobody knows.
-        The settings name such a model with its provider or without.
+        """The cost of a whole call of an agent that reports its model; None if unknown. The
+        settings name such a model with or without its provider.
         """
         names = (f"{provider}/{model}", model)
         found = (self._configured[name] for name in names if name in self._configured)
@@ -246,7 +247,7 @@ class Catalogue:
         return usd
 
     def is_local(self, model: str) -> bool:
-        """Whether a model is asked on the user's own machine or in its private network."""
+        """Whether a model is called on the user's own machine or in its private network."""
         to = endpoint_of(model, self._env)
         return isinstance(to, Endpoint) and is_private_host(urlsplit(to.url).hostname or "")
 
@@ -267,14 +268,14 @@ def is_private_host(host: str) -> bool:
         address = ip_address(host)
     except ValueError:
         name = host.lower()
-        # A name without a dot is resolved by the own network only: a machine, or a container.
+        # A name without a dot is resolved by the local network only: a machine, or a container.
         is_single = bool(name) and "." not in name
         return is_single or name == "host.docker.internal" or name.endswith(_PRIVATE_NAMES)
     return address.is_loopback or address.is_private
 
 
 def _in_list(spec: str) -> tuple[str, str]:
-    """A model as the list calls it; no provider when the list cannot have it."""
+    """A model as the list names it; no provider if the list cannot contain it."""
     name, _, model = spec.partition("/")
     provider = PROVIDERS.get(name)
     return (provider.prices or "") if provider else "", model
@@ -298,22 +299,25 @@ class WireNames:
     back: dict[str, str]
 
     def wire(self, tool: str) -> str:
-        """The name of a tool on the wire; for one that is not known, a name that is allowed."""
+        """The name of a tool in the protocol; for an unknown tool, a name that is allowed."""
         return self.there.get(tool) or _cleaned(tool)
 
     def tool(self, wire: str) -> str:
-        """The tool that a model means; a name that nobody gave it stays as it is."""
+        """The tool that a model names; an unknown name is unchanged."""
         return self.back.get(wire, wire)
 
 
 def wire_names(tools: Iterable[str]) -> WireNames:
-    """Names for a set of tools: each its own, where it is allowed and free, else one made of it."""
+    """Names for a set of tools: each its own if it is allowed and free, else one derived
+    from it.
+    """
     names = sorted(set(tools))
     wanted = Counter(_cleaned(name) for name in names)
     there = {}
     for name in names:
         clean = _cleaned(name)
-        # A name that needs no cleaning always keeps itself; of others with the same result, none.
+        # A name that is valid as it is always keeps itself; of several others with the same result,
+        # none does.
         there[name] = clean if clean == name or wanted[clean] == 1 else _hashed(name)
     return WireNames(there=there, back={wire: name for name, wire in there.items()})
 

@@ -1,9 +1,8 @@
-"""Turns: ask a chat model for the next step of a conversation, and run the tools that it
-calls.
+"""Turns: call a chat model for the next step of a conversation, and run the tools that it requests.
 
-A job becomes a request to a model, and an exchange becomes an answer that the engine knows; the
-engine decides what follows from a turn. A tool call whose end was not recorded is repeated only
-where that is harmless.
+A job becomes a request to a model, and an exchange becomes an answer that the engine understands;
+the engine decides what follows from a turn. A tool call whose end was not recorded is repeated only
+if that is harmless.
 """
 
 import time
@@ -65,7 +64,7 @@ from loopwright.ports import (
 from loopwright.prompts.conversation import HAND_IN, SEND, submit_tool
 
 DEFAULT_WALL_MS = 900_000
-MOST_TOKENS = 1_000_000_000_000  # more than that nobody has counted
+MOST_TOKENS = 1_000_000_000_000  # larger counts are impossible
 
 _POLICIES: dict[str, PricePolicy] = {"allow": "allow", "deny": "deny"}
 _KINDS: dict[ModelFailureKind, FailureKind] = {
@@ -88,13 +87,13 @@ _KINDS: dict[ModelFailureKind, FailureKind] = {
 
 
 def models_of(agent: Agent) -> tuple[str, ...]:
-    """The models of an agent, in the order in which they are asked."""
+    """The models of an agent, in the order in which they are tried."""
     named = (agent.spec or "").removeprefix(CHAT)
     return tuple(name.strip() for name in named.split(",") if name.strip())
 
 
 def request_of(job: EffectJob, tools: tuple[ChatTool, ...]) -> ModelRequest:
-    """What is asked of the model for a job."""
+    """The request to the model for a job."""
     agent = job.agent or Agent()
     idle = job.idle_ms or CallLimits().idle_ms
     return ModelRequest(
@@ -127,8 +126,8 @@ def _whole(value: JsonValue) -> int | None:
 
 
 def pricing_of(options: Mapping[str, JsonValue], *, budgeted: bool) -> Pricing:
-    """What is done about an unknown price. Where money is limited and nobody said otherwise, such
-    a model is not asked: a limit that counts nothing is none.
+    """The policy for an unknown price. If money is limited and no policy is set, such a model is
+    not called: a limit that cannot count is not a limit.
     """
     said = options.get("unknown_price")
     default: PricePolicy = "deny" if budgeted else "allow"
@@ -146,7 +145,7 @@ def _number(value: JsonValue) -> float:
 
 
 def is_measured(attempts: tuple[ModelAttempt, ...]) -> bool:
-    """Whether the service told what every attempt used, in numbers that can be."""
+    """Whether the service reported the usage of every attempt in possible numbers."""
     return all(one.usage.measured and _is_count(one.usage.output_tokens) for one in attempts)
 
 
@@ -155,7 +154,7 @@ def _is_count(tokens: int) -> bool:
 
 
 def usage_of(attempts: tuple[ModelAttempt, ...]) -> Usage:
-    """What all attempts have used; a price that nobody knows is counted as such, never as zero."""
+    """The usage of all attempts; an unknown price is counted as unknown, never as zero."""
     whole = total_usage(attempts)
     return Usage(
         input_tokens=min(max(whole.input_tokens, 0), MOST_TOKENS),
@@ -168,7 +167,7 @@ def usage_of(attempts: tuple[ModelAttempt, ...]) -> Usage:
 
 
 def failure_of(failure: ModelFailure) -> Failure:
-    """Why there is no turn, in the engine's words."""
+    """Why there is no turn, as a failure of the engine."""
     kind = _KINDS[failure.kind]
     until = failure.retry_at_ms if kind == "rate_limited" else None
     model = f"{failure.model}: " if failure.model and failure.model not in failure.detail else ""
@@ -193,7 +192,7 @@ NOT_HANDED_IN = f"the model gave no result: it called no {SUBMIT}, and its text 
 
 
 class ModelTurns:
-    """A performer of everything that agents do which are chat models."""
+    """A performer of everything that agents do that are chat models."""
 
     def __init__(
         self,
@@ -223,7 +222,7 @@ class ModelTurns:
         except _OverBudget as over:
             failure = Failure(type="budget_limit", detail=over.words, outer=True)
             return EffectFailure(error=failure, output=over.text, usage=over.usage)
-        except LoopwrightError as error:  # of what the agent is granted
+        except LoopwrightError as error:  # of the tools granted to the agent
             words = f"{error.message}; {error.hint}" if error.hint else error.message
             return EffectFailure(error=Failure(type="not_found", detail=words))
 
@@ -235,7 +234,7 @@ class ModelTurns:
         offered: tuple[ChatTool, ...] = ()
         if not job.forced:
             offer = await tools.specs()
-            if offer.problems:  # to go on without what the author gave would end in false words
+            if offer.problems:  # continuing without the author's prices would give wrong results
                 return EffectFailure(
                     error=Failure(type="not_found", detail="; ".join(offer.problems))
                 )
@@ -262,7 +261,7 @@ class ModelTurns:
             if problem is not None or written is None:
                 failure = Failure(type="bad_result", detail=problem or NOT_HANDED_IN)
                 return EffectFailure(error=failure, output=end.message.text, usage=usage)
-            # No id: the model made no call, so the conversation has no result of one.
+            # No id: the model made no call, so the conversation has no result for one.
             calls.append(RequestedCall(id="", tool=SUBMIT, arguments=msgspec.json.decode(written)))
         turn = ModelTurn(
             message=end.message,
@@ -280,7 +279,9 @@ class ModelTurns:
         return EffectSuccess(output=end.message.text, usage=usage_of(end.attempts))
 
     async def _answer(self, job: EffectJob) -> Answer:
-        """A single answer: of a judge, a coordinator, or whoever works on what was rejected."""
+        """A single answer: of a judge, a coordinator, or an agent that changes a rejected
+        result.
+        """
         assert isinstance(job.call, AgentCall)
         job.messages = (UserMessage(text=job.prompt),)
         spent: list[Usage] = []
@@ -343,7 +344,7 @@ class ModelTurns:
     # -- its tools -----------------------------------------------------------------------------
 
     async def _wanted(self, job: EffectJob, tools: AgentTools, call: CallPart) -> RequestedCall:
-        """A call as the engine is to see it."""
+        """A call as the engine sees it."""
         own = next((spec for spec in job.offers if spec.name == call.tool), None)
         if own is None:
             return await tools.resolve(call)
@@ -386,7 +387,7 @@ class ModelTurns:
 
 
 def _entry(tool: str, arguments: JsonValue, end: ToolEnd, seconds: float) -> ActivityEntry:
-    """A tool call as activity; a command that ended with another code than 0 has failed."""
+    """A tool call as activity; a command with an exit code other than 0 has failed."""
     kind, target = tool_target(tool, arguments)
     return ActivityEntry(
         kind=kind,
@@ -404,7 +405,7 @@ _MANY = 1_000_000  # tokens
 
 
 class _OverBudget(Exception):
-    """A budget is exceeded while the model speaks."""
+    """A budget is exceeded while the model is answering."""
 
     def __init__(self, words: str, usage: Usage, text: str) -> None:
         super().__init__(words)
@@ -413,7 +414,7 @@ class _OverBudget(Exception):
 
 class _Watch:
     """Watches one exchange against the budgets around it. Services report usage at the end of an
-    attempt; until then the length of what the model has said is a lower bound.
+    attempt; until then the length of the output is a lower bound.
     """
 
     def __init__(
@@ -423,7 +424,7 @@ class _Watch:
         self._pricing = request.pricing
         self._catalogue = catalogue
         self._model = ""
-        self._before = Usage()  # of attempts that have failed
+        self._before = Usage()  # of failed attempts
         self._text: list[str] = []
         self._chars = 0
         self._next_look = LOOK_EVERY_CHARS
@@ -460,7 +461,7 @@ class _Watch:
         return Usage(output_tokens=tokens, usd=usd or 0.0, unpriced=int(usd is None))
 
     def _report(self, usage: Usage) -> str | None:
-        """Record the usage so far. What the attempt under way costs is not known before its end."""
+        """Record the usage so far. The cost of the current attempt is not known before its end."""
         unknown = 0 if self._is_free else 1
         return self._job.meter.report(
             msgspec.structs.replace(usage, unpriced=usage.unpriced or unknown)
@@ -491,7 +492,7 @@ async def _sent(job: EffectJob, arguments: JsonValue) -> Answer:
 
 
 def _storable(message: AssistantMessage) -> AssistantMessage:
-    """The message without halves of characters, which neither a log nor a wire can carry."""
+    """The message without unpaired surrogates, which neither a log nor a protocol can carry."""
     parts = tuple(
         msgspec.structs.replace(part, args=_clean(part.args))
         if isinstance(part, CallPart)
@@ -512,13 +513,13 @@ def _full_name(end: ModelAnswer) -> str:
 
 
 def _handed_in(end: ModelAnswer) -> str | None:
-    """The result as JSON text: by the tool, or else in the words."""
+    """The result as JSON text: submitted with the tool, or else in the text."""
     call = next((call for call in end.message.calls if call.tool == SUBMIT), None)
     return call.args if call is not None else _written_result(end.message.text)
 
 
 def _written_result(text: str) -> str | None:
-    """The JSON that a text is, or else the last JSON object in it."""
+    """A text as JSON, or else the last JSON object in it."""
     try:
         msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):

@@ -31,9 +31,9 @@ START_MS = 1_700_000_000_000
 
 
 class FakeClock:
-    """The port `Clock` without time. Timers run inside `advance` and `fire`, in order of time.
+    """The port `Clock` without real time. Timers run inside `advance` and `fire`, in order of time.
 
-    `now` is the wall clock, which may be set; `passed` is how much time really went by.
+    `now` is the wall clock, which can be set; `passed` is the elapsed time.
     """
 
     def __init__(self, now_ms: int = START_MS) -> None:
@@ -48,23 +48,23 @@ class FakeClock:
         return self.now
 
     def call_at(self, when_ms: int, action: Callable[[], None]) -> Callable[[], None]:
-        """Keep an action until the wall clock shows `when_ms`; the answer cancels it."""
+        """Keep an action until the wall clock shows `when_ms`; the returned function cancels it."""
         return self._keep(self._at, when_ms, action)
 
     def call_after(self, delay_ms: int, action: Callable[[], None]) -> Callable[[], None]:
-        """Keep an action until so much time has passed; the answer cancels it."""
+        """Keep an action until this much time has passed; the returned function cancels it."""
         return self._keep(self._after, self.passed + delay_ms, action)
 
     @property
     def next_in(self) -> int | None:
-        """How long it is to the earliest timer; 0 when one is due, None when there is none."""
+        """Time until the earliest timer; 0 if one is due, None if there is none."""
         at, after = self._first(self._at), self._first(self._after)
         left = [] if at is None else [at - self.now]
         left += [] if after is None else [after - self.passed]
         return max(min(left), 0) if left else None
 
     def fire(self) -> int:
-        """Run what is due now, also what becomes due by it; answers how many actions ran."""
+        """Run what is due now, including what becomes due by it; returns the number of actions."""
         ran = 0
         while self.next_in == 0:
             after = self._first(self._after)
@@ -75,7 +75,9 @@ class FakeClock:
         return ran
 
     def advance(self, ms: int) -> int:
-        """Let time pass: each timer on the way runs at its own time; answers how many ran."""
+        """Let time pass: each timer on the way runs at its own time; returns the number of
+        actions.
+        """
         ran, left = self.fire(), self.next_in
         while left is not None and left <= ms:
             ms -= left
@@ -86,7 +88,7 @@ class FakeClock:
         return ran
 
     def elapse(self, ms: int) -> None:
-        """Let time pass and run nothing: everything that was due meanwhile is late."""
+        """Let time pass and run nothing: everything that was due in the meantime is late."""
         self.now += ms
         self.passed += ms
 
@@ -119,9 +121,9 @@ class FakeClock:
 
 
 PerformerScript: TypeAlias = Callable[[EffectJob], Answer | None]
-"""The answer to a job; None holds the job back until `ScriptedPerformer.answer` is called."""
+"""The answer to a job; None delays the job until `ScriptedPerformer.answer` is called."""
 Said: TypeAlias = Answer | str | int | None
-"""A short way to write an answer: a text, or the code a program ended with."""
+"""A short form of an answer: a text, or the exit code of a program."""
 
 
 def answer_of(said: Said) -> Answer | None:
@@ -132,7 +134,7 @@ def answer_of(said: Said) -> Answer | None:
 
 
 def failed(kind: str, detail: str = "it did not work") -> EffectFailure:
-    """An answer that says that it did not work."""
+    """An answer that reports a failure."""
     return EffectFailure(error=Failure(type=kind, detail=detail))
 
 
@@ -143,7 +145,7 @@ def always(said: Said = "ok") -> PerformerScript:
 
 
 def never() -> PerformerScript:
-    """Every job is held back."""
+    """Every job is delayed."""
     return lambda job: None
 
 
@@ -153,7 +155,7 @@ def by_effect(table: Mapping[str, Said], default: Said = "ok") -> PerformerScrip
 
 
 def by_pass(agents: Sequence[Said], commands: Sequence[Said] = (0,)) -> PerformerScript:
-    """The n-th pass gets the n-th answer, the last one again and again."""
+    """The n-th iteration gets the n-th answer, and further ones the last answer."""
 
     def script(job: EffectJob) -> Answer | None:
         row = agents if isinstance(job.call, AgentCall) else commands
@@ -163,7 +165,7 @@ def by_pass(agents: Sequence[Said], commands: Sequence[Said] = (0,)) -> Performe
 
 
 class ScriptedPerformer:
-    """The port `Performer` without a world. `jobs` is everything it was asked, in order."""
+    """The port `Performer` without side effects. `jobs` has every requested job, in order."""
 
     def __init__(self, script: PerformerScript | None = None) -> None:
         self.script = script or always()
@@ -176,7 +178,7 @@ class ScriptedPerformer:
         return answer if answer is not None else self.hold(job)
 
     def hold(self, job: EffectJob) -> Awaitable[Answer]:
-        """Keep a job waiting; it leaves `held` when it is answered or no longer wanted."""
+        """Delay a job; it leaves `held` when it is answered or withdrawn."""
         key = job.run, job.effect
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self.held[key] = future
@@ -184,7 +186,7 @@ class ScriptedPerformer:
         return future
 
     def answer(self, run: str, effect: str, said: Said) -> bool:
-        """Answer a job that is held; False when it no longer waits."""
+        """Answer a delayed job; False if it is no longer waiting."""
         future = self.held.get((run, effect))
         answer = answer_of(said)
         if future is None or future.done() or answer is None:
@@ -202,8 +204,8 @@ Tree: TypeAlias = dict[str, tuple[str, bytes]]
 
 
 class MemoryWorkspaces:
-    """Keeps whole trees. It knows no ignore rules, no limits and no renames; `.git` is not part
-    of a workspace.
+    """Stores whole trees. It has no ignore rules, no limits and no renames; `.git` is not part of a
+    workspace.
     """
 
     def __init__(self) -> None:
@@ -219,7 +221,7 @@ class MemoryWorkspaces:
         first: str = "",
         progress: Progress | None = None,
     ) -> Snapshot:
-        """Keep the files of a folder."""
+        """Store the files of a folder."""
         name = self._keep(run, _read(Path(workspace)))
         first = first or previous
         changed = await self.changes(run, previous, name) if previous else ()
@@ -258,7 +260,7 @@ class MemoryWorkspaces:
     async def restore(
         self, run: str, tree: str, to: Path, *, expected: str = "", force: bool = False
     ) -> int:
-        """Write what differs."""
+        """Write the files that differ."""
         wanted, actual = self._tree(run, tree), _read(to)
         if expected and actual != self._tree(run, expected) and not force:
             raise Conflict("files changed after the last snapshot", code="unrecorded-changes")
@@ -277,7 +279,7 @@ class MemoryWorkspaces:
         _write(to, self._tree(run, tree))
 
     async def forget(self, run: str) -> None:
-        """Drop the trees of a run."""
+        """Delete the trees of a run."""
         self._runs.pop(run, None)
 
     def _keep(self, run: str, tree: Tree) -> str:

@@ -1,4 +1,4 @@
-"""A chat model without a service: it answers by the same scripts as the fake wires, in memory."""
+"""A chat model without a service: it answers by the same scripts as the fake servers, in memory."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
@@ -57,10 +57,10 @@ _FINISHES: dict[str, Finish] = {
 
 
 class ScriptedModel(Gateway):
-    """The port `ModelClient` without a world. `requests` is everything it was asked, in order.
+    """The port `ModelClient` without a service. `requests` has every request, in order.
 
-    A turn that stalls goes on after `release`. Pauses between two tries take no time; deadlines
-    run on `clock`, which stands still until somebody sets it.
+    A stalled turn continues after `release`. Pauses between two attempts take no time; deadlines
+    run on `clock`, which only the test moves.
     """
 
     def __init__(self, script: WireScript | None = None, *, choose: Chooser | None = None) -> None:
@@ -73,20 +73,20 @@ class ScriptedModel(Gateway):
 
     @property
     def given_up(self) -> int:
-        """How many attempts were ended from outside, as by a stop or a deadline."""
+        """The number of attempts that were ended from outside, by a stop or a deadline."""
         return self._scripted.given_up
 
     def release(self) -> None:
-        """Let everything that stalls go on, now and from now on."""
+        """Continue everything that stalls, now and from now on."""
         self._scripted.released.set()
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """Ask; see the port."""
+        """Call the models; see the port."""
         self.requests.append(request)
         return super().stream(request)
 
     async def pause(self, exchange: Exchange, ms: int) -> None:
-        """No time passes between two tries."""
+        """No time passes between two attempts."""
 
 
 class ScriptedSpeaker:
@@ -101,15 +101,15 @@ class ScriptedSpeaker:
         self._calls = 0
 
     async def load(self, to: Endpoint) -> None:
-        """There is nothing to load."""
+        """Nothing to import."""
 
     async def close(self) -> None:
-        """There is nothing to give back."""
+        """Nothing to close."""
 
     async def speak(
         self, to: Endpoint, request: ModelRequest, said: OnDelta
     ) -> CompletedTurn | FailedTurn:
-        """Answer by the next turn that fits."""
+        """Answer with the next turn that matches."""
         self._asked += 1
         names = wire_names(tool.name for tool in request.tools)
         asked = seen(to.model, request, names, self._asked)
@@ -167,7 +167,7 @@ class ScriptedSpeaker:
 
 
 def fallen(fault: ScriptedFault) -> FailedTurn:
-    """What a service's error means; the time it names counts from the beginning of the clock."""
+    """The failure for a service's error; its delay counts from the beginning of the clock."""
     kind = _KINDS.get(fault.status, "server" if fault.status >= 500 else "bad_request")
     after = fault.retry_after
     wait = round(after * 1000) if isinstance(after, int | float) else None
@@ -208,7 +208,7 @@ def _deltas(answer: Answer, names: WireNames) -> Iterator[Delta]:
 
 
 def seen(model: str, request: ModelRequest, names: WireNames, number: int) -> WireRequest:
-    """A request as a server would see it, for scripts that ask about it."""
+    """A request as a server would see it, for scripts that match on it."""
     system = (SystemMessage(text=request.system),) if request.system else ()
     body: dict[str, JsonValue] = {
         "model": model,

@@ -1,10 +1,9 @@
-"""What a built-in tool is: its description for the model, its rules, its function and its
-calls.
+"""A built-in tool: its description for the model, its rules, its function and its calls.
 
-Also what tools are given: the interface for running programs, whose implementation (which
-leaves no process behind) is chosen by the caller, and concurrency limits: at most so many calls
-of each tool, and tools that run alone. A call has a time limit and a thread, and a long result
-is shown in part.
+Also what tools receive: the interface for running programs, whose implementation (which leaves no
+process behind) is chosen by the caller, and concurrency limits: a maximum number of calls of each
+tool, and tools that run alone. A call has a time limit and a thread, and a long result is shown in
+part.
 
 `web.fetch` reads a page of the public web as text, for agents with full access.
 """
@@ -32,11 +31,11 @@ from loopwright.tools.workspace_tree import Parts, Protection, WorkspaceTree
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolLimit:
-    """What one tool is held to."""
+    """The limits of one tool."""
 
     seconds: float = 60.0
     at_once: int | None = None  # calls of this tool, in one workspace
-    exclusive: bool = False  # alone: after all that came before it, before all that come after
+    exclusive: bool = False  # alone: after all earlier calls, before all later ones
 
 
 @dataclass(eq=False, slots=True)
@@ -47,7 +46,7 @@ class _SlotRequest:
 
 
 class ToolSlots:
-    """Lets calls in, in the order in which they come, as their limits allow."""
+    """Admits calls, in the order of their arrival, as their limits allow."""
 
     def __init__(self) -> None:
         self._waiting: deque[_SlotRequest] = deque()
@@ -56,7 +55,7 @@ class ToolSlots:
 
     @asynccontextmanager
     async def turn(self, tool: str, limit: ToolLimit) -> AsyncIterator[None]:
-        """Wait for a place and keep it as long as the block lasts."""
+        """Wait for a slot and keep it until the end of the block."""
         ticket = _SlotRequest(tool, limit, asyncio.get_running_loop().create_future())
         self._waiting.append(ticket)
         self._admit()
@@ -98,14 +97,14 @@ class ToolSlots:
 
 
 SandboxAccess: TypeAlias = Literal["none", "reading", "writing"]
-"""What a program is held by: nothing, a machine that can only be read, or one of which only the
-workspace can be written. Where there is no such wall for reading, the rules alone must do.
+"""The sandbox of a program: none, a file system that can only be read, or one in which only the
+workspace can be written. Where no sandbox for reading is available, only the rules apply.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCommand:
-    """A program to be run. The text form has no environment in it, as that may hold secrets."""
+    """A program to run. Its text form omits the environment, which may contain secrets."""
 
     argv: tuple[str, ...]
     cwd: str
@@ -114,8 +113,8 @@ class ToolCommand:
     stderr_cap: int = 8 * 1024
     root: str = ""  # the workspace, of which `cwd` is a part
     wall: SandboxAccess = "none"
-    offline: bool = False  # it has no network; without a sandbox nothing starts then
-    sandbox: SandboxLevel | None = None  # of the agent; None: as this machine is set
+    offline: bool = False  # it has no network; without a sandbox it is not started
+    sandbox: SandboxLevel | None = None  # of the agent; None: the setting of this machine
 
 
 class RunningToolCommand(Protocol):
@@ -127,7 +126,7 @@ class RunningToolCommand(Protocol):
 
 
 class ToolCommandEnd(Protocol):
-    """How a program has ended."""
+    """How a program ended."""
 
     @property
     def how(self) -> str: ...
@@ -153,13 +152,13 @@ class ToolPrograms(Protocol):
     """Runs programs without a shell, each with its whole tree under a supervisor."""
 
     def environment(self, pass_on: Iterable[str]) -> dict[str, str]:
-        """What a program is given: the harmless variables, and these by name."""
+        """The environment of a program: the harmless variables, and these by name."""
 
     def secret(self, name: str) -> str | None:
         """The value of a variable of our own environment."""
 
     def find(self, argv0: str, cwd: str, path: str | None) -> str:
-        """The file behind the first word of a command; LookupError says why there is none."""
+        """The file of the first word of a command; LookupError says why there is none."""
 
     def run(
         self, command: ToolCommand, on_stdout: OnStdout, on_running: OnRunning | None = None
@@ -176,17 +175,17 @@ ANY_PROGRAM = "*"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShellRules:
-    """Which programs `shell.exec` starts: nothing that is not allowed, nothing that is denied.
+    """Which programs `shell.exec` starts: only allowed ones, and none that is denied.
 
-    An entry is a program and, if more words follow, the first arguments that it must have
-    (`npm test`). In the deny list further words are arguments anywhere (`git push --force`), and
-    an entry that begins with a dash speaks of every program (`--no-verify`). Behind a wall that is
-    for reading, only commands that read are started, whatever the list says.
+    An entry is a program and, if more words follow, the first arguments that it must have (`npm
+    test`). In the deny list further words are arguments anywhere (`git push --force`), and an entry
+    that begins with a dash applies to every program (`--no-verify`). In a sandbox for reading, only
+    commands that read are started, whatever the list says.
     """
 
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
-    pass_env: tuple[str, ...] = ()  # names of variables that programs are given
+    pass_env: tuple[str, ...] = ()  # names of variables that programs receive
     wall: SandboxAccess = "none"
     offline: bool = False  # programs have no network
     sandbox: SandboxLevel | None = None  # of programs, and of MCP servers that are programs
@@ -206,16 +205,16 @@ class Web(Protocol):
     """Fetches pages of public addresses, and of no others."""
 
     async def get(self, url: str, seconds: float) -> WebPage:
-        """The page, after redirects; Refusal when the address may not be used or not be reached."""
+        """The page, after redirects; Refusal if the address is not allowed or cannot be reached."""
 
 
 RecordWork: TypeAlias = Callable[[str], AbstractContextManager[object]]
-"""Records that an agent works in a folder, for as long as the context is open."""
+"""Records that an agent works in a folder while the context is open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """What the tools of one agent work with."""
+    """The services that the tools of one agent use."""
 
     tree: WorkspaceTree
     protection: Protection
@@ -227,19 +226,19 @@ class Bench:
     record_work: RecordWork = nullcontext
 
     def recorded(self) -> AbstractContextManager[object]:
-        """Around what writes files: what an agent leaves in a workspace is not trusted."""
+        """Wraps code that writes files: what an agent leaves in a workspace is not trusted."""
         return self.record_work(self.tree.root)
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltinCall:
-    """One call on its way: its arguments, and what a person or the clock has said about it."""
+    """A call in progress: its arguments, its approval, and whether it was abandoned."""
 
     arguments: Arguments
-    approved: bool = False  # a person has seen this very call
+    approved: bool = False  # a person has approved this very call
     seconds: float = 60.0
-    stop: Event = field(default_factory=Event)  # set when nobody waits any more
-    key: str = ""  # the call's own, the same when it is made again after a crash
+    stop: Event = field(default_factory=Event)  # set when the result is no longer awaited
+    key: str = ""  # the key of the call, unchanged when it is repeated after a crash
 
     def text(self, name: str, default: str = "") -> str:
         value = self.arguments.get(name, default)
@@ -253,13 +252,13 @@ class BuiltinCall:
         return self.arguments.get(name) is True
 
     def checkpoint(self) -> None:
-        """Refusal when nobody waits for the result any more."""
+        """Refusal if the result is no longer awaited."""
         if self.stop.is_set():
             raise ToolRefusal("cancelled", "the call was given up")
 
 
 Work: TypeAlias = Callable[[Bench, BuiltinCall], ToolCallResult]
-"""Done in a thread; raises Refusal."""
+"""Executed in a thread; raises Refusal."""
 AsyncWork: TypeAlias = Callable[[Bench, BuiltinCall], Awaitable[ToolCallResult]]
 
 
@@ -269,16 +268,16 @@ class BuiltinTool:
 
     spec: ChatTool
     limit: ToolLimit
-    repeatable: bool  # may be done again after a crash: it changes nothing
-    path: str | None = None  # the argument that is a path, when the call touches nothing else
-    slack_s: float = 0.0  # beyond the limit, for a tool that keeps it by itself and tells of it
+    repeatable: bool  # can be repeated after a crash: it changes nothing
+    path: str | None = None  # the argument that is a path, if the call touches nothing else
+    slack_s: float = 0.0  # above the limit, for a tool that enforces and reports its own limit
     work: Work | None = None
     async_work: AsyncWork | None = None
-    adapt: Callable[[Arguments], Arguments] | None = None  # from the words that others use
+    adapt: Callable[[Arguments], Arguments] | None = None  # from names that other systems use
 
 
 def place(bench: Bench, call: BuiltinCall, *, writes: bool = False) -> Parts:
-    """The real place that a call names; Refusal when it is outside or may not be written to."""
+    """The real path that a call names; Refusal if it is outside or not writable."""
     parts = bench.tree.locate(call.text("path", "."))
     if writes and not call.approved and bench.protection.covers(parts):
         raise ToolRefusal(
@@ -290,7 +289,7 @@ def place(bench: Bench, call: BuiltinCall, *, writes: bool = False) -> Parts:
 
 
 def schema(required: tuple[str, ...], **properties: JsonValue) -> dict[str, JsonValue]:
-    """The JSON Schema of arguments: these and no others."""
+    """The JSON Schema of arguments: only these."""
     return {
         "type": "object",
         "properties": dict(properties),
@@ -314,13 +313,13 @@ def yes_no(description: str) -> dict[str, JsonValue]:
 
 RESULT_BYTES = 32 * 1024
 HEAD_BYTES = 8 * 1024
-# How long a call that was given up is waited for, so that it does nothing behind our back.
+# How long to wait for an abandoned call, so that it does nothing unnoticed.
 _LAST_SECONDS = 5.0
 
 
 @asynccontextmanager
 async def in_time(seconds: float) -> AsyncIterator[None]:
-    """Refusal when the block takes longer."""
+    """Refusal if the block takes longer."""
     try:
         async with asyncio.timeout(seconds):
             yield
@@ -329,7 +328,7 @@ async def in_time(seconds: float) -> AsyncIterator[None]:
 
 
 async def done_in_thread(work: Work, bench: Bench, call: BuiltinCall) -> ToolCallResult:
-    """Do it off the event loop. When the wait is cancelled, the work is told and waited for."""
+    """Run it outside the event loop. If the wait is cancelled, the work is notified and awaited."""
     doing = asyncio.ensure_future(asyncio.to_thread(work, bench, call))
     try:
         return await asyncio.shield(doing)
@@ -337,12 +336,12 @@ async def done_in_thread(work: Work, bench: Bench, call: BuiltinCall) -> ToolCal
         call.stop.set()
         await asyncio.wait([doing], timeout=_LAST_SECONDS)
         if doing.done() and not doing.cancelled():
-            doing.exception()  # seen, so that nobody complains about it
+            doing.exception()  # retrieved, so that no warning is logged
         raise
 
 
 def capped(outcome: ToolCallResult, shelf: ResultStore) -> ToolCallResult:
-    """The outcome, its head alone if it is long; the rest is kept and can be read on."""
+    """The outcome, only its head if it is long; the rest is stored and can be read later."""
     data = outcome.text.encode(errors="replace")
     if len(data) <= RESULT_BYTES:
         return outcome
@@ -382,7 +381,7 @@ async def _fetch(bench: Bench, call: BuiltinCall) -> ToolCallResult:
 
 
 def html_text(html: str) -> str:
-    """What a reader sees of a page."""
+    """The visible text of a page."""
     reader = _Reader()
     reader.feed(html)
     reader.close()

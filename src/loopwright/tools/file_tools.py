@@ -32,7 +32,7 @@ WRITE_BYTES = 4 * 1024 * 1024
 PAGE_BYTES = 24 * 1024
 LIST_ENTRIES = 5_000
 LEFT_OUT = frozenset({".git", "node_modules"})
-"""Folders that are not gone into unless they are named themselves."""
+"""Folders that are not entered unless they are named explicitly."""
 
 _PATH = text("Path in the workspace, for example src/main.py")
 
@@ -56,7 +56,7 @@ def _read_result(bench: Bench, call: BuiltinCall) -> ToolCallResult:
 
 
 def as_text(data: bytes, name: str) -> str:
-    """The text in a file; Refusal if there is none."""
+    """The text of a file; Refusal if there is none."""
     try:
         if b"\0" in data[:8_192]:
             raise ToolRefusal("binary-file", f"{name} is not text ({len(data)} bytes)")
@@ -66,7 +66,7 @@ def as_text(data: bytes, name: str) -> str:
 
 
 def page(content: str, call: BuiltinCall) -> str:
-    """The wanted lines, as many as fit, and how to go on when there are more."""
+    """The requested lines, as many as fit, and how to read the next ones."""
     lines = content.splitlines(keepends=True)
     first = call.number("offset", 1)
     last = min(len(lines), first - 1 + call.number("limit", len(lines) or 1))
@@ -118,7 +118,7 @@ def is_entered(name: str, info: os.stat_result) -> bool:
 
 
 def entries_of(tree: WorkspaceTree, parts: Parts) -> list[tuple[str, os.stat_result]]:
-    """What is in a folder, by name. Links are told as what they are and not followed."""
+    """The contents of a folder, by name. Links are listed as links and not followed."""
     found: list[tuple[str, os.stat_result]] = []
     with tree.folder(parts) as folder:
         try:
@@ -129,7 +129,7 @@ def entries_of(tree: WorkspaceTree, parts: Parts) -> list[tuple[str, os.stat_res
             try:
                 found.append((name, os.stat(name, dir_fd=folder, follow_symlinks=False)))
             except OSError:
-                continue  # gone since
+                continue  # deleted in the meantime
     return found
 
 
@@ -336,7 +336,7 @@ def _content(bench: Bench, parts: Parts) -> bytes:
     try:
         data = bench.tree.read(parts, FILE_BYTES)
     except ToolRefusal:
-        return b""  # too large, gone since, or not to be read
+        return b""  # too large, deleted in the meantime, or not readable
     return b"" if b"\0" in data[:8_192] else data
 
 

@@ -1,6 +1,6 @@
 """Results of tool calls. Failures are data for the model, never exceptions for the loop.
 
-A result that is too long to be shown is kept by its hash and shown by its head.
+A result that is too long to show is stored by its hash, and its head is shown.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from loopwright.model.record import JsonValue
 
 
 class ToolCallResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What the model is shown, whether it is an error, and the exit code if there is one."""
+    """The result for the model, whether it is an error, and the exit code if there is one."""
 
     text: str
     error: bool = False
@@ -24,7 +24,7 @@ class ToolCallResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolRefusal(Exception):
-    """A tool will not, or cannot: a slug for programs and a sentence for the model."""
+    """A tool refuses or fails: a slug for programs and a sentence for the model."""
 
     def __init__(self, problem: str, message: str) -> None:
         super().__init__(f"{problem}: {message}")
@@ -33,7 +33,7 @@ class ToolRefusal(Exception):
 
 
 def as_json(value: JsonValue) -> str:
-    """JSON text. What has no form in UTF-8 is replaced, as facts and wires cannot carry it."""
+    """JSON text. Text without a UTF-8 form is replaced, as events and protocols cannot carry it."""
     try:
         return msgspec.json.encode(value).decode()
     except UnicodeEncodeError:
@@ -60,7 +60,7 @@ def json_outcome(
 
 
 def failed_outcome(problem: str, message: str) -> ToolCallResult:
-    """An outcome that tells the model what went wrong."""
+    """An outcome that reports an error to the model."""
     return json_outcome({"error": message, "type": problem}, error=True)
 
 
@@ -68,17 +68,17 @@ _HANDLE = re.compile(r"result:([0-9a-f]{64})")
 
 
 class ResultStore(Protocol):
-    """Keeps long results of one run."""
+    """Stores long results of one run."""
 
     def put(self, data: bytes) -> str:
-        """Keep it; the answer is its handle, the same for the same content."""
+        """Store it; returns its handle, the same for the same content."""
 
     def get(self, handle: str) -> bytes:
-        """What was kept; Refusal if nothing is known under this handle."""
+        """A stored result; Refusal if the handle is unknown."""
 
 
 class FolderResultStore:
-    """A shelf in a folder, made when it is first needed. Outlives the process."""
+    """A shelf in a folder, created when it is first needed. Outlives the process."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -1,11 +1,11 @@
 """The tool `shell.exec`: one program of an allow list, by its arguments, without a shell.
 
-A command is judged by the file that would run, not by its spelling. The lists restrict an agent
-to what its author has thought of. They are not a sandbox: a program that runs code (an
-interpreter, a build tool) does whatever that code says, with the rights of this user.
+A command is judged by the file that would run, not by its spelling. The lists restrict an agent to
+what its author has listed. They are not a sandbox: a program that runs code (an interpreter, a
+build tool) does whatever that code does, with the rights of this user.
 
-Commands that only read are checked for the few options with which they write, follow links out
-of the workspace, or start other programs.
+Commands that only read are checked for the few options with which they write, follow links out of
+the workspace, or start other programs.
 """
 
 import os
@@ -55,7 +55,7 @@ _FIND_LINKS = ("-L", "-H", "-follow", "-files0-from")
 
 
 def check_reading(argv: Sequence[str]) -> None:
-    """Refusal when a command is not one of those that read, or would do more than that."""
+    """Refusal if a command is not one of those that read, or would do more."""
     program, words = PurePath(argv[0]).name, argv[1:]
     if program not in READ_COMMANDS:
         may = ", ".join(READ_COMMANDS)
@@ -74,7 +74,7 @@ def check_reading(argv: Sequence[str]) -> None:
 
 def _check_find(words: Sequence[str]) -> None:
     """Refusal for `find` with an action that starts programs, deletes or writes files. Its options
-    are whole words, so there are no others that mean the same.
+    are whole words, so they have no other spelling.
     """
     for word in words:
         if word in _FIND_ACTIONS:
@@ -89,7 +89,7 @@ def _has_letter(word: str, letters: str) -> bool:
 
 
 def _is_long(word: str, name: str) -> bool:
-    """Long options may be shortened."""
+    """Long options can be abbreviated."""
     said = word.partition("=")[0]
     return len(said) > 2 and said.startswith("--") and name.startswith(said)
 
@@ -99,7 +99,7 @@ def _is_recursive(words: Sequence[str]) -> bool:
 
 
 def _operands(words: Sequence[str]) -> int:
-    """How many words may be files; a value that cannot be told from one counts as one."""
+    """The number of words that may be files; a value that looks like one counts as one."""
     plain = list(words)
     if "--" in plain:
         at = plain.index("--")
@@ -107,8 +107,8 @@ def _operands(words: Sequence[str]) -> int:
     return sum(not word.startswith("-") or word == "-" for word in plain)
 
 
-# Programs that only start others, so that an entry about those would say nothing, or that reach
-# beyond this machine and its user.
+# Programs that only start others, so that an entry for them would mean nothing, or that affect more
+# than this machine and its user.
 DENIED: frozenset[str] = frozenset(
     {
         "ash",
@@ -151,7 +151,7 @@ DENIED: frozenset[str] = frozenset(
 OUTWARD: frozenset[str] = frozenset(
     {"chroot", "doas", "nsenter", "pkexec", "scp", "sftp", "ssh", "su", "sudo", "unshare"}
 )
-"""Those that reach beyond this machine or its user: never started, not even in a sandbox."""
+"""Programs that affect more than this machine or its user: never started, not even in a sandbox."""
 SHELLS: frozenset[str] = frozenset(
     {"ash", "bash", "csh", "dash", "fish", "ksh", "rbash", "sh", "tcsh", "zsh"}
 )
@@ -160,7 +160,7 @@ _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 
 
 def permitted(argv: Sequence[str], *, where: Parts, bench: Bench, env: Mapping[str, str]) -> str:
-    """The file to start; Refusal if the lists or the workspace speak against it."""
+    """The file to start; Refusal if the lists or the workspace forbid it."""
     cwd = str(PurePath(bench.tree.root, *where))
     file = _found(argv[0], cwd, bench, env)
     names = set(_names(file)) | {PurePath(argv[0]).name.casefold()}
@@ -180,7 +180,7 @@ def permitted(argv: Sequence[str], *, where: Parts, bench: Bench, env: Mapping[s
 
 
 def _found(argv0: str, cwd: str, bench: Bench, env: Mapping[str, str]) -> str:
-    # Bare names are looked up nowhere in the whole workspace, wherever in it a command starts.
+    # Bare names are never looked up in the workspace, wherever in it a command starts.
     base = cwd if "/" in argv0 else bench.tree.root
     try:
         return bench.programs.find(argv0, base, env.get("PATH"))
@@ -189,7 +189,7 @@ def _found(argv0: str, cwd: str, bench: Bench, env: Mapping[str, str]) -> str:
 
 
 def _names(file: str) -> Iterator[str]:
-    """What the file is called, and what it is called behind each of its links."""
+    """The name of the file, and the name of each link to it."""
     for _ in range(40):
         yield PurePath(file).name.casefold()
         try:
@@ -220,7 +220,7 @@ def _allowing(
 def _is_same(
     program: str, argv0: str, file: str, cwd: str, bench: Bench, env: Mapping[str, str]
 ) -> bool:
-    """Whether a command starts the very file that an entry means."""
+    """Whether a command starts the file that an entry names."""
     if "/" not in program and "/" not in argv0 and program != argv0:
         return False
     try:
@@ -259,7 +259,7 @@ def _has_all(arguments: Sequence[str], words: Sequence[str]) -> bool:
 
 
 def _means(argument: str, word: str) -> bool:
-    """Whether an argument is the word; long options may be shortened and may have a value."""
+    """Whether an argument is the option; long options can be abbreviated and have a value."""
     name = argument.partition("=")[0]
     if word.startswith("--"):
         return name == word or (len(name) > 3 and name.startswith("--") and word.startswith(name))
@@ -278,7 +278,7 @@ def _in_clusters(arguments: Sequence[str], word: str) -> bool:
 
 
 def _check_inside(word: str, where: Parts, bench: Bench) -> None:
-    """Refusal when an argument, or a part of it, names a place outside the workspace."""
+    """Refusal if an argument, or a part of it, names a path outside the workspace."""
     if _URL.match(word) and not word.casefold().startswith("file:"):
         return
     pieces = {word, *_DELIMITERS.split(word)}
@@ -295,7 +295,7 @@ def _check_inside(word: str, where: Parts, bench: Bench) -> None:
 def _leads_out(piece: str, where: Parts, bench: Bench) -> bool:
     if piece.startswith("~"):
         return True
-    # The dot keeps a word like `a:b` from being taken for a drive of another system.
+    # With the dot, a word like `a:b` is not taken for a drive of another system.
     name = piece if piece.startswith("/") else "/".join((".", *where, piece))
     try:
         bench.tree.locate(name)
@@ -364,9 +364,9 @@ async def _exec(bench: Bench, call: BuiltinCall) -> ToolCallResult:
 
 
 def adapt(arguments: Arguments) -> Arguments:
-    """The arguments as this tool has them, of a call that names a command as other systems do:
+    """The arguments in the form of this tool, for a call that names a command as other systems do:
     `command` with `args`, or a whole line as `cmd` or `command`. There is no shell, so a line is
-    split into words; one with operators stays as it is and is refused.
+    split into words; a line with operators is unchanged and is refused.
     """
     line = arguments.get("cmd", arguments.get("command"))
     if "argv" in arguments or not isinstance(line, str):
@@ -404,7 +404,7 @@ def _argv(call: BuiltinCall) -> tuple[str, ...]:
 
 
 def _entered(bench: Bench, where: Parts) -> str:
-    """The folder to start in. That nothing leads out of it is looked at once more just before."""
+    """The folder to start in. Just before the start it is checked once more to be inside."""
     with bench.tree.folder(where):
         return str(PurePath(bench.tree.root, *where))
 
@@ -430,7 +430,7 @@ def _told(
     if timed_out:
         report["error"] = f"the time limit of {seconds:g} s was reached; everything was ended"
         report["type"] = "timeout"
-    if offline and code:  # it may have failed for want of one, which nobody would guess
+    if offline and code:  # it may have failed without one, which would be hard to guess
         report["note"] = "programs of this agent have no network"
     return json_outcome(report, error=timed_out, code=code)
 

@@ -1,9 +1,9 @@
 """The toolbox: the tools that one agent may use, and the only way to call them.
 
-A name becomes a tool first (`resolve`), by the exact names that were granted and their last
-parts. Approvals, records and `run` know only the tool's own name, so there is no second
-spelling that a policy could miss. Secrets that a tool was given by name are removed from its
-results and descriptions.
+A name is resolved to a tool first (`resolve`), by the exact names that were granted and their last
+parts. Approvals, records and `run` use only the tool's own name, so there is no second spelling
+that a policy could miss. Secrets that a tool received by name are removed from its results and
+descriptions.
 
 A `Workshop` has what the toolboxes of all agents of one process share.
 """
@@ -67,11 +67,11 @@ from loopwright.tools.workspace_tree import (
     shown,
 )
 
-LEAST_CHARS = 6  # shorter values stand everywhere by chance
+LEAST_CHARS = 6  # shorter values occur everywhere by chance
 
 
 class SecretFilter:
-    """Blots out the values of the variables that were handed on."""
+    """Masks the values of the variables that were passed on."""
 
     def __init__(
         self, programs: ToolPrograms, shell: ShellRules, servers: Iterable[ServerSpec]
@@ -93,7 +93,7 @@ class SecretFilter:
         return text
 
     def blot_json(self, value: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        """The same for what is not text; what holds no secret is given back as it is."""
+        """The same for values that are not text; a value without secrets is returned unchanged."""
         text = as_json(value)
         blotted = self.blot(text)
         if blotted == text:
@@ -115,7 +115,7 @@ NATIVE: Mapping[str, BuiltinTool] = {
     for tool in (*FILE_TOOLS, SEARCH_TOOL, SHELL_TOOL, WEB_TOOL, *TRACKER_TOOLS)
 }
 ARGUMENT_BYTES = 1024 * 1024
-ARGUMENT_CHARS = 10_000  # of arguments that cannot be read, in the log
+ARGUMENT_CHARS = 10_000  # of unreadable arguments, in the log
 MCP_LIMIT = ToolLimit(seconds=120, at_once=8)
 
 SchemaCheck: TypeAlias = Callable[[dict[str, JsonValue], JsonValue], str | None]
@@ -124,9 +124,7 @@ SchemaCheck: TypeAlias = Callable[[dict[str, JsonValue], JsonValue], str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerGrant:
-    """An MCP server and which of its tools are granted; `*` stands for all of them but those that
-    are denied.
-    """
+    """An MCP server and its granted tools; `*` means all of them except the denied ones."""
 
     name: str
     spec: ServerSpec
@@ -136,19 +134,20 @@ class ServerGrant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """What an agent may use. Nothing that is not named here is ever run."""
+    """What an agent may use. Nothing else is ever run."""
 
     native: tuple[str, ...] = ()
     servers: tuple[ServerGrant, ...] = ()
     commands: ShellRules = field(default_factory=ShellRules)
     protected: tuple[str, ...] = PROTECTED
     limits: Mapping[str, ToolLimit] = field(default_factory=dict)  # by the tool's own name
-    aliases: Mapping[str, str] = field(default_factory=dict)  # what the author calls a built-in one
+    # the author's name for a built-in tool
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """The tools as a model is offered them, and which servers could not be asked for theirs."""
+    """The tools offered to a model, and the servers that could not be reached."""
 
     tools: tuple[ChatTool, ...]
     problems: tuple[str, ...] = ()
@@ -191,13 +190,15 @@ class Toolbox:
             bench.programs, grant.commands, [s.spec for s in grant.servers]
         )
         self._native = {name: NATIVE[name] for name in grant.native}
-        if grant.native or grant.servers:  # whatever may give a long result
+        if grant.native or grant.servers:  # tools with possibly long results
             self._native[RESULT_READ.spec.name] = RESULT_READ
 
     # -- what there is
 
     async def specs(self) -> Offer:
-        """All tools for the model. Servers are asked at once; one that is down spoils no other."""
+        """All tools for the model. Servers are queried in parallel; one that is down does not
+        affect the others.
+        """
         tools, problems = await self._mcp_tools()
         native = [tool.spec for tool in self._native.values()]
         foreign = [
@@ -224,14 +225,14 @@ class Toolbox:
         return tools, tuple(map(self._blotter.blot, problems))
 
     def repeatable(self, tool: str) -> bool:
-        """Whether a call whose end nobody saw may simply be done again."""
+        """Whether a call with an unknown result can simply be repeated."""
         native = self._native.get(tool)
         return native is not None and native.repeatable
 
     # -- what a model wants
 
     async def resolve(self, call: CallPart) -> RequestedCall:
-        """The call with its tool's own name, its arguments, and what it would touch."""
+        """The call with its tool's own name, its arguments, and the paths that it would touch."""
         tools, problems = await self._mcp_tools()
         called = self._grant.aliases.get(call.tool, call.tool)
         name = _own_name(called, [*self._native, *tools])
@@ -276,9 +277,9 @@ class Toolbox:
     async def run(
         self, tool: str, arguments: JsonValue, *, approved: bool = False, key: str = ""
     ) -> ToolCallResult:
-        """Do a call under the tool's own name. `approved` says that a person has seen this very
-        call; only then is a protected path written to. Cancelling ends what it has started. The
-        `key` is the call's own: what a tracker has kept under it, it does not keep again.
+        """Execute a call under the tool's own name. `approved` means that a person has approved
+        this very call; only then can a protected path be written. Cancelling ends what it has
+        started. With the `key` of the call, a tracker does not store the same change twice.
         """
         try:
             limit = self._limit(tool)
@@ -288,7 +289,7 @@ class Toolbox:
                 outcome = await self._do(tool, arguments, told)
         except ToolRefusal as refusal:
             outcome = failed_outcome(refusal.problem, refusal.message)
-        except Exception as error:  # a tool may fail in any way; the loop goes on and says so
+        except Exception as error:  # a tool may fail in any way; the loop continues and reports it
             outcome = failed_outcome("tool-error", f"{type(error).__name__}: {error}")
         return capped(self._blotted(outcome), self._bench.shelf)
 
@@ -332,7 +333,7 @@ class Toolbox:
 
 
 def _own_name(name: str, known: list[str]) -> str | ToolRefusal:
-    """The one tool that a name stands for: its own name, or the last parts of it."""
+    """The one tool that a name matches: its own name, or its last parts."""
     if name in known:
         return name
     found = [one for one in known if one.endswith(f".{name}")] if name else []
@@ -347,8 +348,8 @@ def _own_name(name: str, known: list[str]) -> str | ToolRefusal:
 
 
 def _written(text: str) -> JsonValue:
-    """The arguments of a call that is not run, for the log: as JSON, else as the model wrote
-    them.
+    """The arguments of a call that is not run, for the log: as JSON, else as the model
+    wrote them.
     """
     try:
         return _parsed(text)
@@ -367,8 +368,8 @@ def _parsed(text: str) -> JsonValue:
 
 
 class Workshop:
-    """Makes toolboxes. Those of one workspace share its servers and wait for one another where a
-    tool wants to be alone. Belongs to one event loop; `close` ends all servers.
+    """Creates toolboxes. Those of one workspace share its servers and wait for each other if a tool
+    must run alone. Belongs to one event loop; `close` ends all servers.
     """
 
     def __init__(
@@ -395,7 +396,7 @@ class Workshop:
         desk: TrackerScope | None = None,
         identity: Identity | None = None,
     ) -> Toolbox:
-        """The tools of an agent; ValueError when the grant itself cannot be used. `identity` is the
+        """The tools of an agent; ValueError if the grant itself is invalid. `identity` is the
         folder that the workspace was when the run started.
         """
         bench = Bench(
@@ -427,7 +428,7 @@ class Workshop:
         return self._servers[key]
 
     async def close(self) -> None:
-        """End every server and wait until they are gone."""
+        """End every server and wait until they have ended."""
         servers, self._servers = list(self._servers.values()), {}
         await asyncio.gather(*(server.close() for server in servers))
 

@@ -1,7 +1,7 @@
 """The trackers of a stage: its artifacts, todos, sprints, projects and skills, in one scope.
 
-All stages of a session have the same scope, so the next stage finds what an earlier one left.
-What the engine itself makes (outputs of stages, a sprint for each iteration) is read from the
+All stages of a session have the same scope, so the next stage finds what an earlier one created.
+What the engine itself creates (outputs of stages, a sprint for each iteration) is computed from the
 log and cannot be changed here.
 """
 
@@ -27,7 +27,7 @@ from loopwright.tools.results import ToolRefusal, as_json
 
 
 class SkillText(Protocol):
-    """A text that tells how something is done."""
+    """A text that describes how to do something."""
 
     @property
     def name(self) -> str: ...
@@ -39,7 +39,7 @@ class SkillText(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackerScope:
-    """Where one agent of one run works."""
+    """The scope that one agent of one run works in."""
 
     trackers: Trackers
     scope: str
@@ -48,19 +48,20 @@ class TrackerScope:
     now_ms: Callable[[], int]
     project: str = ""
     memory: str = ""  # the scope of memories, which all runs of a workspace share
-    made: Callable[[Kind], Sequence[Item]] = lambda kind: ()  # by the engine, read off the log
+    # created by the engine, computed from the log
+    made: Callable[[Kind], Sequence[Item]] = lambda kind: ()
     skills: Callable[[], Mapping[str, SkillText]] = dict
 
     # -- what all kinds have in common
 
     def all(self, kind: Kind) -> list[Item]:
-        """What there is of a kind: the engine's own, those of the project, those of this scope."""
+        """All items of a kind: the engine's own, those of the project, those of this scope."""
         shared = self.trackers.all(EVERYBODY, kind) if kind == "sprint" and self.project else []
         of_project = [one for one in shared if one.text("project") == self.project]
         return [*self.made(kind), *of_project, *self.trackers.all(self.scope, kind)]
 
     def get(self, kind: Kind, item: str) -> Item:
-        """One thing by its id, or by the beginning of it when only one fits."""
+        """One item by its id, or by a prefix that matches only one."""
         found = [one for one in self.all(kind) if item and one.id.startswith(item)]
         exact = [one for one in found if one.id == item]
         if len(exact or found) != 1:
@@ -74,7 +75,7 @@ class TrackerScope:
         return self.trackers.versions(self.scope, kind, item.id) or [item]
 
     def _own(self, book: TrackerChange, kind: Kind, item: str) -> Item:
-        """One that can be changed: nobody changes what the engine has made."""
+        """An item that can be changed: what the engine has created is read-only."""
         known = self.get(kind, item)
         found = book.get(known.scope, kind, known.id)
         if found is None:
@@ -91,7 +92,7 @@ class TrackerScope:
         return Item(scope=item.scope, kind=item.kind, id=item.id, at=self.now_ms(), values=kept)
 
     def add(self, kind: Kind, key: str, entries: Sequence[Values]) -> str:
-        """Make things; the answer has their ids."""
+        """Create items; the answer has their ids."""
 
         def work(book: TrackerChange) -> str:
             for values in entries:
@@ -106,7 +107,7 @@ class TrackerScope:
         return self.trackers.change(key, work)
 
     def update(self, kind: Kind, key: str, item: str, values: Values) -> str:
-        """Keep a thing as its next version."""
+        """Store the next version of an item."""
 
         def work(book: TrackerChange) -> str:
             found = self._own(book, kind, item)
@@ -150,7 +151,7 @@ class TrackerScope:
         return self.trackers.change(key, work)
 
     def memories(self, query: str = "") -> list[Item]:
-        """What was remembered in this workspace and has all words of a query."""
+        """Memories of this workspace that contain all words of a query."""
         words = query.casefold().split()
         known = self.trackers.all(self.memory, "memory") if self.memory else []
         return [one for one in known if all(word in one.text("text").casefold() for word in words)]

@@ -32,7 +32,7 @@ def _tool(
             raise ToolRefusal("no-trackers", "there are no trackers here")
         return work(bench.desk, call)
 
-    # Every change has the key of its call, so doing it again changes nothing.
+    # Every change has the key of its call, so repeating it changes nothing.
     return BuiltinTool(
         spec=ChatTool(name=name, description=description, schema=arguments),
         limit=ToolLimit(seconds=60),
@@ -46,7 +46,7 @@ def _given(call: BuiltinCall, *names: str) -> dict[str, JsonValue]:
 
 
 def _shown(item: Item) -> dict[str, JsonValue]:
-    """A thing without its content, for lists."""
+    """An item without its content, for lists."""
     kept = {name: value for name, value in item.values.items() if name != "content"}
     size = len(item.text("content"))
     more: dict[str, JsonValue] = {"size": size} if size else {}

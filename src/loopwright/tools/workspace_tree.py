@@ -1,17 +1,16 @@
 """The workspace as a tree of files that no path leads out of, and its protected paths.
 
-A name is followed once (`locate`), link by link, to the real place that it stands for.
-Everything afterwards opens that place and allows no link at all, neither on the way nor at its
-end: whoever exchanges a folder for a link meanwhile gets an error and not a file from
-elsewhere. What has been checked is therefore what is opened.
+A name is resolved once (`locate`), link by link, to its real path. All later code opens that path
+and allows no link at all, neither on the way nor at its end: if a folder is replaced by a link in
+the meantime, the result is an error and not a file from another place. So what has been checked is
+what is opened.
 
 Every path is opened folder by folder, each one from the descriptor of the folder around it,
-from the root of the file system on. The workspace must be the folder that it was when the run
-started, and what an opened folder or file is, is decided by its device and inode, not by its
-name.
+starting at the root of the file system. The workspace must be the folder that it was when the run
+started, and device and inode, not the name, identify an opened folder or file.
 
-Agents write to protected paths only after a person has approved it: these files decide what
-runs later.
+Agents write to protected paths only after a person has approved it: these files decide what runs
+later.
 """
 
 import errno
@@ -29,14 +28,14 @@ from typing import TypeAlias
 from loopwright.tools.results import ToolRefusal
 
 Parts: TypeAlias = tuple[str, ...]
-"""A real place: the names from the root down. The root itself is empty."""
+"""A real path: the names from the root down. The root itself is empty."""
 
 Identity: TypeAlias = tuple[int, int]
-"""The device and the inode of a folder or file: the same by whatever name it is reached."""
+"""The device and the inode of a folder or file: the same by whatever name it is opened."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
-# A folder on the way needs no right to be listed.
+# A folder on the way does not need permission to be listed.
 _STEP = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _MAX_LINKS = 40
 _MAX_NAME_BYTES = 4_096
@@ -45,8 +44,8 @@ _TEMPORARY = ".loopwright-"
 
 @dataclass(frozen=True, slots=True)
 class PrivateFolders:
-    """Folders and files that no tool reads, changes or lists, and the folders inside of those that
-    have workspaces in them.
+    """Folders and files that no tool reads, changes or lists, and the folders inside them that
+    contain workspaces.
     """
 
     hidden: frozenset[Identity] = frozenset()
@@ -54,7 +53,7 @@ class PrivateFolders:
 
 
 FindPrivate: TypeAlias = Callable[[], PrivateFolders]
-"""What is private now. It is asked for at each use: it may have changed since the last one."""
+"""The private folders and files now. Read at each use: they may have changed."""
 
 
 def outside(name: str) -> ToolRefusal:
@@ -62,13 +61,13 @@ def outside(name: str) -> ToolRefusal:
 
 
 def shown(parts: Parts) -> str:
-    """A place as people and models write it."""
+    """A path as people and models write it."""
     return "/".join(parts) or "."
 
 
 class WorkspaceTree:
-    """A folder and all that is really inside it. The path of the folder has no links: it is the
-    one that was recorded when the run started. `identity` is what the folder was then.
+    """A folder and everything that is really inside it. Its path has no links: it was recorded when
+    the run started. `identity` is the folder's identity at that time.
     """
 
     def __init__(
@@ -85,7 +84,7 @@ class WorkspaceTree:
     # -- names
 
     def locate(self, name: str) -> Parts:
-        """The real place of a name, which need not exist; Refusal if it is not inside."""
+        """The real path of a name, which need not exist; Refusal if it is not inside."""
         with self._opened_root() as root:
             return self._follow(root, name)
 
@@ -123,7 +122,7 @@ class WorkspaceTree:
         return name.split("/")
 
     def _link(self, root: "_Root", parts: Parts) -> str | None:
-        """Where a link points to, None for anything else and for nothing."""
+        """The target of a link, None for anything else and if nothing exists."""
         try:
             with self._held(root, parts[:-1]) as folder:
                 return os.readlink(parts[-1], dir_fd=folder)
@@ -144,7 +143,7 @@ class WorkspaceTree:
 
     @contextmanager
     def _opened_root(self) -> Iterator["_Root"]:
-        """The workspace, if it still is the folder that the run was started in."""
+        """The workspace, if it is still the folder that the run was started in."""
         private = self._private()
         try:
             handle, is_hidden = _open_without_links(self.root, private)
@@ -175,7 +174,7 @@ class WorkspaceTree:
             os.close(handle)
 
     def _open(self, root: "_Root", parts: Parts, flags: int) -> int:
-        """Open a place from the workspace down. FileNotFoundError for what is private."""
+        """Open a path from the workspace down. FileNotFoundError for what is private."""
         if not parts:
             return os.open(".", flags, dir_fd=root.handle)
         folder = os.dup(root.handle)
@@ -190,12 +189,12 @@ class WorkspaceTree:
 
     @contextmanager
     def folder(self, parts: Parts) -> Iterator[int]:
-        """A handle of a folder; Refusal if it is none or cannot be opened."""
+        """A handle of a folder; Refusal if it is not a folder or cannot be opened."""
         with self._opened_root() as root, _told(parts), self._held(root, parts) as handle:
             yield handle
 
     def read(self, parts: Parts, limit: int) -> bytes:
-        """The content of a regular file; Refusal for anything else, or when it is too large."""
+        """The content of a regular file; Refusal for anything else, or if it is too large."""
         with (
             self._opened_root() as root,
             _told(parts),
@@ -217,10 +216,10 @@ class WorkspaceTree:
     # -- writing
 
     def write(self, parts: Parts, data: bytes) -> bool:
-        """Put a file in its place at once, or not at all. True when there was none before.
+        """Write a file atomically. True if there was none before.
 
-        What stands there is replaced and never written into: another name of the same file (a
-        hard link) keeps the old content.
+        An existing file is replaced and never written into: another name of the same file (a hard
+        link) keeps the old content.
         """
         if not parts:
             raise ToolRefusal("not-a-file", "the workspace itself is a folder")
@@ -230,10 +229,10 @@ class WorkspaceTree:
                 return _replace(folder, parts, data, root.hidden)
 
     def make(self, parts: Parts) -> bool:
-        """Make a folder and those on the way to it; whether there was none before."""
+        """Create a folder and its parents; returns whether there was none before."""
         with self._opened_root() as root, _told(parts):
             if self._exists(root, parts):
-                with self._held(root, parts):  # Refusal when something else has its name
+                with self._held(root, parts):  # Refusal if something else has its name
                     return False
             self._make_folders(root, parts)
             return True
@@ -268,7 +267,7 @@ def _replace(folder: int, parts: Parts, data: bytes, hidden: frozenset[Identity]
 
 
 def _mode_of(folder: int, parts: Parts, hidden: frozenset[Identity]) -> int | None:
-    """The rights of the regular file that stands there, None when nothing does."""
+    """The permissions of an existing regular file, None if there is none."""
     try:
         found = os.stat(parts[-1], dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -295,8 +294,8 @@ def identity_of(info: os.stat_result) -> Identity:
 
 
 def _open_without_links(path: str, private: PrivateFolders) -> tuple[int, bool]:
-    """The descriptor of a folder, and whether the folder is private: it lies in a private folder
-    and in none of the folders there that have workspaces in them.
+    """The descriptor of a folder, and whether the folder is private: it is in a private folder and
+    not in one of the folders there that contain workspaces.
     """
     folder, is_hidden = os.open(os.sep, _STEP), False
     try:
@@ -332,7 +331,7 @@ def _told(parts: Parts) -> Iterator[None]:
 
 
 def refusal(error: OSError, parts: Parts) -> ToolRefusal:
-    """What a number of the system means for somebody who named a place."""
+    """The message for an error number of the system, for the path that was named."""
     match error.errno:
         case errno.ENOENT:
             return ToolRefusal("not-found", f"{_shown(shown(parts))} does not exist")
@@ -365,7 +364,7 @@ def _check_spelling(name: str) -> None:
 
 
 def _shown(name: str) -> str:
-    """A name in quotes, shortened, with nothing in it that could act on a terminal."""
+    """A name in quotes, shortened, without anything that could affect a terminal."""
     clipped = name if len(name) <= 200 else f"{name[:200]}…"
     safe = "".join("�" if unicodedata.category(c)[0] == "C" else c for c in clipped)
     return f"{safe!r}"
@@ -392,8 +391,8 @@ PROTECTED: tuple[str, ...] = (
 
 
 class Protection:
-    """A list of patterns. `NAME/**` is a folder of that name at any depth, itself and all in it;
-    `NAME` a file or folder of that name at any depth; a pattern with another slash is matched
+    """A list of patterns. `NAME/**` is a folder of that name at any depth, itself and everything in
+    it; `NAME` a file or folder of that name at any depth; a pattern with another slash is matched
     against the whole path. Case and look-alike forms of letters make no difference.
     """
 
@@ -405,7 +404,7 @@ class Protection:
             (self._whole if "/" in bare else self._anywhere).append(bare)
 
     def covers(self, parts: Parts) -> bool:
-        """Whether a place stands on the list, or inside something that does."""
+        """Whether a path is on the list, or inside an entry of it."""
         plain = [_plain(part) for part in parts]
         if any(fnmatchcase(part, pattern) for part in plain for pattern in self._anywhere):
             return True
@@ -414,6 +413,6 @@ class Protection:
 
 
 def _plain(text: str) -> str:
-    """As a forgiving file system would compare it: it may take `.GIT` or `.git ` for `.git`."""
+    """As a tolerant file system would compare it: it may treat `.GIT` or `.git ` as `.git`."""
     letters = (c for c in unicodedata.normalize("NFKC", text) if unicodedata.category(c) != "Cf")
     return "".join(letters).casefold().rstrip(" .") or text

@@ -17,7 +17,7 @@ from loopwright.kernel.event_parts import MASK, mask_text
 from loopwright.views.event_records import timestamp
 
 NAME = "loopwright.server"
-LOWER = "uvicorn.error"  # what speaks HTTP below us: requests that are not valid
+LOWER = "uvicorn.error"  # the HTTP library: invalid requests
 LOWEST = "asyncio"
 WRONG = logging.WARNING
 SELDOM_S = 10.0
@@ -26,7 +26,7 @@ _FIELDS = ("request", "method", "path", "status", "ms", "who")
 
 
 class JsonLogFormatter(logging.Formatter):
-    """A record as one line; whatever looks like a secret is masked here, at the last moment."""
+    """A record as one line; text that looks like a secret is masked here, at the last moment."""
 
     def format(self, record: logging.LogRecord) -> str:
         told: dict[str, object] = {
@@ -44,8 +44,8 @@ class JsonLogFormatter(logging.Formatter):
 
 
 class Seldom(logging.Filter):
-    """What is below us says the same thing thousands of times in a second; once in a while will
-    do.
+    """The library repeats the same message thousands of times per second; it is logged once in a
+    while.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ def redacted(text: str) -> str:
 
 
 def log_to(stream: TextIO | None = None, *, requests: bool) -> None:
-    """Send the log of the server to a stream: what is wrong, and with `requests` every request."""
+    """Send the log of the server to a stream: problems, and with `requests` every request."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLogFormatter())
     handler.addFilter(Seldom())
@@ -84,8 +84,8 @@ QUIET_SECONDS = 60.0
 
 
 class BackgroundTask:
-    """Rounds of such work. A disk that fails may come back, and has its own ways to be seen;
-    anything else is a defect: it is logged, not by every round, and the next one is made.
+    """Rounds of background work. A disk that fails may recover, and is reported separately; any
+    other error is a defect: it is logged, not in every round, and the next round follows.
     """
 
     def __init__(self, what: str) -> None:

@@ -22,15 +22,15 @@ KEPT_MS = 30 * 86_400_000
 MOST = 10_000
 AT_ONCE = 200
 SAVE_MS = 10_000
-_LATEST = 10**13  # milliseconds; so the newest comes first in the order of keys
+_LATEST = 10**13  # milliseconds; so that the newest comes first in the order of keys
 _HIGHEST = 10**9
 
 Level: TypeAlias = Literal["info", "action_required", "critical", "error"]
 
 
 class StoredNotification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something that happened, for the person whose run it is. `name` is how the system that a run
-    comes from calls it; `data` is what is sent over sockets.
+    """Something that happened, for the owner of the run. `name` is the name in the system that the
+    run belongs to; `data` is sent over sockets.
     """
 
     id: str
@@ -49,25 +49,30 @@ class StoredNotification(msgspec.Struct, frozen=True, kw_only=True, omit_default
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """Up to where the log was looked at, and when that began: what is older is nobody's news."""
+    """The position up to which the log was read, and when reading began: older events give no
+    notifications.
+    """
 
     place: int
     since: int
 
 
 def notice_id(run: str, at: int, seq: int, part: int = 0) -> str:
-    """The id of what a fact has to say, in the order of keys newest first. `part` tells apart what
-    one fact says, from 0. Where the run begins in it is known to whoever forgets runs.
+    """The id of the notification for an event; in the order of keys the newest comes first. `part`
+    distinguishes several notifications of one event, from 0. The code that deletes runs relies on
+    the position of the run in it.
     """
     return f"ntf_{_LATEST - at:013d}_{_HIGHEST - seq:09d}{9 - part}_{run}"
 
 
 Tell: TypeAlias = Callable[[str, int], list[StoredNotification]]
-"""The notices of a run from the fact after this number on; NotFound when it is gone."""
+"""The notifications of a run from the event after this number on; NotFound if it does not exist any
+more.
+"""
 
 
 class Notices:
-    """The notices of a home."""
+    """The notifications of a data directory."""
 
     def __init__(self, log: EventLog, cards: Cards, clock: Clock) -> None:
         self._log = log
@@ -79,7 +84,7 @@ class Notices:
     # -- noticing --------------------------------------------------------------------------------
 
     def moved(self) -> list[str]:
-        """The runs that were written to since the last time; the first time is now."""
+        """The runs that were changed since the last time; the first time is now."""
         cursor = self._cursor or self._stored()
         runs, place = self._log.nudges(cursor.place)
         self._cursor = Cursor(place, cursor.since)
@@ -95,7 +100,7 @@ class Notices:
         return first
 
     def notice(self, runs: Iterable[str], tell: Tell) -> list[StoredNotification]:
-        """Write down what is new in these runs, each thing once."""
+        """Store the new notifications of these runs, each once."""
         made: list[StoredNotification] = []
         puts: list[tuple[Card, int | None]] = []
         drops: list[tuple[str, str]] = []
@@ -106,7 +111,7 @@ class Notices:
             except NotFound:
                 drops.append((SEEN, run))
                 continue
-            except LoopwrightError:  # it is damaged: nothing can be said about it
+            except LoopwrightError:  # it is damaged: it gives no notifications
                 continue
             if found:
                 made += found
@@ -133,7 +138,9 @@ class Notices:
         *,
         owner: str | None = None,
     ) -> list[StoredNotification]:
-        """Notices from the one after `after` on, newest first, and one more than are asked for."""
+        """Notifications from the one after `after` on, newest first, and one more than
+        requested.
+        """
         found: list[StoredNotification] = []
         while len(found) <= limit:
             cards = self._cards.cards(NOTICE, owner=owner, after=after, limit=AT_ONCE)
@@ -144,12 +151,12 @@ class Notices:
         return found[: limit + 1]
 
     def waits(self, one: StoredNotification) -> bool:
-        """Whether it asks for something that nobody has answered yet."""
+        """Whether it is about a gate that is still open."""
         gate = gate_of(one)
         return gate is not None and any(gate == left.gate for left in self._log.gates(one.run))
 
     def item(self, one: StoredNotification, who: str) -> dict[str, JsonValue]:
-        """A notice as programs read it, for somebody."""
+        """A notification in the form for programs, for one person."""
         return {
             "id": one.id,
             "kind": one.kind,
@@ -167,7 +174,7 @@ class Notices:
         }
 
     def read(self, names: Iterable[str], who: str) -> int:
-        """Somebody has read these; how many were new to them. NotFound for what there is not."""
+        """A person has read these; returns how many were unread. NotFound for unknown ids."""
         changed: list[StoredNotification] = []
         for name in dict.fromkeys(names):
             card = self._cards.card(NOTICE, name)
@@ -180,7 +187,7 @@ class Notices:
         return len(changed)
 
     def read_up_to(self, name: str, who: str) -> int:
-        """Somebody has read this one and all that are older."""
+        """A person has read this one and all older ones."""
         first = self.read([name], who)
         older = [one.id for one in self.page(name, MOST, lambda one: who not in one.read_by)]
         return first + self.read(older, who)
@@ -188,7 +195,7 @@ class Notices:
     # -- sending ---------------------------------------------------------------------------------
 
     def untold(self, who: str, limit: int) -> list[StoredNotification]:
-        """What nobody has sent to somebody yet, oldest first; of too many the newest."""
+        """What was not sent to a person yet, oldest first; if there are too many, the newest."""
         found = self.page("", limit, lambda one: not one.told, owner=who)[:limit]
         return found[::-1]
 
@@ -200,7 +207,7 @@ class Notices:
             self._cards.change([(notice_card(one), None) for one in notices])
 
     def forget_old(self) -> int:
-        """Let go of what was kept for long enough."""
+        """Delete what was kept for long enough."""
         old = self._cards.cards(NOTICE, due_by=self._clock.now_ms(), limit=1_000)
         if old:
             self._cards.change(drops=[(card.kind, card.key) for card in old])
@@ -208,14 +215,14 @@ class Notices:
 
 
 def notice_card(notice: StoredNotification) -> Card:
-    """A notice as it is kept."""
+    """A notification as it is stored."""
     body = msgspec.json.encode(notice)
     due = notice.at + KEPT_MS
     return Card(kind=NOTICE, key=notice.id, body=body, owner=notice.to, due=due)
 
 
 def gate_of(one: StoredNotification) -> JsonValue:
-    """The gate that a notice asks about; assistants call it the id of their loop."""
+    """The gate of a notification; assistants call it the id of their loop."""
     return one.data.get("gate", one.data.get("loopId"))
 
 

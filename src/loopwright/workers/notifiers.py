@@ -39,7 +39,7 @@ Message = Mapping[str, object]
 
 
 def slack_text(message: Message, name: str, link: str | None) -> bytes:
-    """A message as a channel takes it; nothing in it is markup."""
+    """A message in the format of a channel; nothing in it is markup."""
     data = message["data"]
     assert isinstance(data, dict)
     where = f"{name} ({data['run']})"
@@ -63,7 +63,7 @@ def command_body(message: Message, name: str, link: str | None) -> bytes:
 
 
 class RunningCommands:
-    """The commands that run just now; when the server ends, they end with it."""
+    """The running commands; when the server ends, they are ended."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -88,7 +88,7 @@ class RunningCommands:
 
 
 def _kill(group: int) -> None:
-    """A program, and whatever it has started."""
+    """A program with all its descendants."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
 
@@ -96,7 +96,7 @@ def _kill(group: int) -> None:
 def run_command(
     notifier: Notifier, body: bytes, home: Path, running: RunningCommands | None = None
 ) -> bool:
-    """Start a command with a message on its stdin; whether it ended well, in time."""
+    """Start a command with a message on its stdin; returns whether it succeeded in time."""
     running = running or RunningCommands()
     env = {name: os.environ[name] for name in PASSED if name in os.environ}
     try:
@@ -126,11 +126,11 @@ def run_command(
 LINK = "gate-link"
 SECRET = ("secret", "gate-links")
 LIFE_MS = 86_400_000
-KEEP_MS = 7 * 86_400_000  # how long a link that is over says so
+KEEP_MS = 7 * 86_400_000  # how long an expired link says that it has expired
 
 
 class GateLink(msgspec.Struct, frozen=True, kw_only=True):
-    """A link as it is kept."""
+    """A link as it is stored."""
 
     gate: str
     run: str
@@ -141,27 +141,27 @@ class GateLink(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LinkOver(LoopwrightError):
-    """A link that had its time."""
+    """The link has expired."""
 
     code = "link-expired"
 
 
 class GateLinks:
-    """The links of a home."""
+    """The links of a data directory."""
 
     def __init__(self, cards: Cards, clock: Clock) -> None:
         self._cards = cards
         self._clock = clock
 
     def code_for(self, delivery: str) -> str:
-        """The code of the link in a message: made again whenever the message is sent, so that it
-        is kept nowhere.
+        """The code of the link in a message: computed each time the message is sent, so that it is
+        not stored.
         """
         digest = hmac.new(self._secret(), delivery.encode(), hashlib.sha256).digest()
         return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
     def card_for(self, delivery: str, run: str, opened: GateOpened, sent_to: str) -> Card:
-        """A new link, to be written together with its message."""
+        """A new link, to be stored together with its message."""
         until = self._clock.now_ms() + LIFE_MS
         link = GateLink(
             gate=opened.gate, run=run, digest=opened.digest, sent_to=sent_to, expires_at=until
@@ -170,7 +170,7 @@ class GateLinks:
         return Card(kind=LINK, key=key, body=msgspec.json.encode(link), due=until + KEEP_MS)
 
     def look(self, code: str) -> GateLink:
-        """A link that still counts; Conflict when it was used, LinkOver when its time is over."""
+        """A valid link; Conflict if it was used, LinkOver if it has expired."""
         card = self._cards.card(LINK, _hashed(code))
         if card is None:
             raise NotFound("there is no such link", hint="`loopwright inbox` lists what waits")
@@ -182,9 +182,11 @@ class GateLinks:
         return link
 
     async def answer(self, app: App, code: str, decision: Decision, text: str) -> str:
-        """Answer the gate of a link; the run. The gate takes one answer, so the link does too."""
+        """Answer the gate of a link; returns the run. The gate accepts one answer, so the link does
+        too.
+        """
         link = self.look(code)
-        if app.service.four_eyes and decision == "approve":  # it was sent before that was asked for
+        if app.service.four_eyes and decision == "approve":  # it was sent before the gate opened
             raise NotAllowed(
                 "a link does not say who follows it, and somebody else has to approve",
                 code="self-approval",
@@ -208,7 +210,7 @@ class GateLinks:
         kind, key = SECRET
         if self._cards.card(kind, key) is None:
             made = Card(kind=kind, key=key, body=secrets.token_bytes(32))
-            with contextlib.suppress(VersionConflict):  # another process may be first
+            with contextlib.suppress(VersionConflict):  # another process may be faster
                 self._cards.change([(made, 0)])
         card = self._cards.card(kind, key)
         assert card is not None, "it was just made"
@@ -224,7 +226,9 @@ WELL = 200
 
 
 def idle_channels(settings: Settings) -> list[str]:
-    """Notifiers that would tell nobody, in words; what takes a name server to know is not asked."""
+    """Notifiers that would not work, as messages; addresses that need a name server are not
+    checked.
+    """
     told = ((name, _trouble(one, settings.home)) for name, one in settings.notify.items())
     return [f"[notify.{name}] notifies no one: {why}" for name, why in told if why]
 
@@ -245,7 +249,7 @@ def _trouble(notifier: Notifier, home: Path) -> str:
 
 
 class SettingsChannels:
-    """The notifiers of a home."""
+    """The notifiers of a data directory."""
 
     def __init__(
         self, settings: Settings, *, log: EventLog, cards: Cards, clock: Clock, base: str
@@ -254,7 +258,7 @@ class SettingsChannels:
         self._log, self._home, self._base = log, settings.home, base.rstrip("/")
         self.links = GateLinks(cards, clock)
         self._running = RunningCommands()
-        self._with_links = settings.four_eyes == "off"  # nobody knows who follows a link
+        self._with_links = settings.four_eyes == "off"  # the person who follows a link is unknown
         self._hooks = [_hook(name, one, cards, clock) for name, one in self._notifiers.items()]
 
     @property
@@ -292,12 +296,12 @@ class SettingsChannels:
     def _name(self, run: str) -> str:
         try:
             return self._log.row(run).headline.name
-        except LoopwrightError:  # forgotten meanwhile
+        except LoopwrightError:  # deleted in the meantime
             return run
 
 
 def _hook(name: str, notifier: Notifier, cards: Cards, clock: Clock) -> Hook:
-    """A notifier is told what happens from the first time on that it stands in the settings."""
+    """A notifier receives events from its first start in the settings on."""
     card = cards.card(SINCE, name)
     since = int(card.body) if card is not None else clock.now_ms()
     if card is None:

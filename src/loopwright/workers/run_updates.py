@@ -1,12 +1,12 @@
 """Updates of runs for a server: a feed that wakes readers of new events, and a cache of run views.
 
-Events are never queued for a client. A woken reader reads the log from its own position, so a
-slow client delays only itself and nothing is lost or repeated. The end of each log is recorded
-when it is written, so the disk is read once for any number of followers.
+Events are never queued for a client. A woken reader reads the log from its own position, so a slow
+client delays only itself and nothing is lost or repeated. The end of each log is recorded when it
+is written, so the disk is read once for any number of followers.
 
-A cached view is always the fold of the events up to its number. A long run is followed while it
-is under way, and its last view is stored: folding a million events takes half a minute. Runs
-that other processes changed before the server started are folded when the server is idle.
+A cached view is always the fold of the events up to its number. A long run is followed while it is
+running, and its last view is stored: folding a million events takes half a minute. Runs that other
+processes changed before the server started are folded when the server is idle.
 """
 
 import asyncio
@@ -31,11 +31,12 @@ MOST_KNOWN = 10_000
 
 
 class EventFeed:
-    """One for a server. Made and used in the thread of its event loop."""
+    """One per server. Created and used in the thread of its event loop."""
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
-        self._waiting: dict[str, dict[asyncio.Future[bool], int]] = {}  # what each has seen
+        # the position of each reader
+        self._waiting: dict[str, dict[asyncio.Future[bool], int]] = {}
         self._versions: dict[str, int] = {}
         self._hearing: list[Callable[[str], None]] = []
         self._cursor = 0
@@ -43,7 +44,9 @@ class EventFeed:
         self.closed = False
 
     def version(self, run: str) -> int:
-        """The number of the newest fact of a run; what others wrote counts when it is noticed."""
+        """The number of the newest event of a run; events of other processes count when they are
+        noticed.
+        """
         known = self._versions.get(run)
         if known is None:
             if len(self._versions) >= MOST_KNOWN:
@@ -52,17 +55,17 @@ class EventFeed:
         return known
 
     async def moved(self, run: str, after: int, seconds: float) -> bool:
-        """Wait until a run has a fact with a number above `after`; False when time was up first."""
+        """Wait until a run has an event with a number above `after`; False after a time-out."""
         loop = asyncio.get_running_loop()
         woken: asyncio.Future[bool] = loop.create_future()
         self._waiting.setdefault(run, {})[woken] = after
-        # Not `wait_for`: a task for each of thousands of waits a second is what that would cost.
+        # Not `wait_for`: it would create a task for each of thousands of waits per second.
         late = loop.call_later(seconds, _time_is_up, woken)
         try:
             if self.closed or self.version(run) > after:
                 return not self.closed
             if not await woken:
-                self._versions.pop(run, None)  # it may be gone
+                self._versions.pop(run, None)  # it may have been deleted
                 return False
             return not self.closed
         finally:
@@ -72,12 +75,12 @@ class EventFeed:
                 del self._waiting[run]
 
     def hear(self, listener: Callable[[str], None]) -> Callable[[], None]:
-        """Call `listener(run)` whenever a run was written to; the answer ends it."""
+        """Call `listener(run)` whenever a run was changed; the returned function ends it."""
         self._hearing.append(listener)
         return lambda: self._hearing.remove(listener)
 
     async def watch_others(self) -> None:
-        """Notice what other processes write, for as long as somebody waits."""
+        """Notice what other processes write, while there are waiting readers."""
         work = BackgroundTask("noticing what other processes write")
         with work.round():
             _, self._cursor = self._log.nudges(0)
@@ -91,7 +94,7 @@ class EventFeed:
                     self._wake(run, self._asked_anew(run))
 
     def close(self) -> None:
-        """Let everybody go."""
+        """Wake all readers."""
         self.closed = True
         self._end()
         for run in list(self._waiting):
@@ -107,15 +110,15 @@ class EventFeed:
         self._wake(run, version)
 
     def _asked_anew(self, run: str) -> int | None:
-        """How far a run is that somebody wrote to; None where that is not known."""
+        """The newest number of a run that was changed; None if it is not known."""
         self._versions.pop(run, None)
         if run in self._waiting:
-            with contextlib.suppress(LoopwrightError):  # whoever waits finds out
+            with contextlib.suppress(LoopwrightError):  # waiting readers find out
                 return self.version(run)
         return None
 
     def _wake(self, run: str, version: int | None = None) -> None:
-        """Wake whoever has not seen as much."""
+        """Wake the readers that have not read that far."""
         for woken, after in self._waiting.get(run, {}).items():
             if not woken.done() and (version is None or version > after):
                 woken.set_result(True)
@@ -129,20 +132,20 @@ def _time_is_up(woken: asyncio.Future[bool]) -> None:
 
 
 MOST = 256
-MOST_ENDED = 16  # of them, pictures of runs that have ended: few look at those again
+MOST_ENDED = 16  # of them, views of ended runs, which are rarely read again
 MOST_FIGURES = 1_000  # lines of lists, about 1 kB each
-MOST_ITERATIONS = 10_000  # in all pictures together, about 1 kB each
-AT_ONCE = 500  # facts between two looks at other requests
-LONG = 2_000  # facts
-NEWEST = 1_000  # runs that are looked at when a server starts
+MOST_ITERATIONS = 10_000  # in all views together, about 1 kB each
+AT_ONCE = 500  # events folded before other requests get their turn
+LONG = 2_000  # events
+NEWEST = 1_000  # runs that are folded when a server starts
 FOLLOW_SECONDS = 5.0
 MOST_BYTES = 2_000_000  # of a record
 MADE_BY = f"{__version__} {' '.join(RunSnapshot.__struct_fields__)}"
-"""A record of another version is of no use: it may show other things."""
+"""A record of another version is useless: its view may differ."""
 
 
 class Kept(msgspec.Struct):
-    """The last picture of a long run that has ended."""
+    """The last view of a long run that has ended."""
 
     made_by: str
     seq: int
@@ -150,7 +153,7 @@ class Kept(msgspec.Struct):
 
 
 class ViewCache:
-    """The newest pictures, by run."""
+    """The newest views, by run."""
 
     def __init__(self, service: Service, cards: Cards, most: int = MOST) -> None:
         self._service, self._cards = service, cards
@@ -161,10 +164,9 @@ class ViewCache:
         self._long: set[str] = set()
 
     async def picture(self, run: str) -> RunView:
-        """The picture of a run as it is now; NotFound if there is none.
+        """The current view of a run; NotFound if there is none.
 
-        Whoever asks for the same run meanwhile carries the same picture on: what one has read of
-        the log, nobody reads again.
+        Concurrent requests for the same run update the same view, so no event is read twice.
         """
         version = self._service.log.version(run)
         picture = self._kept.get(run) or self._new(run)
@@ -177,12 +179,12 @@ class ViewCache:
                 self._kept.pop(run, None)
                 raise
             if more:
-                await asyncio.sleep(0)  # others have their turn
+                await asyncio.sleep(0)  # other tasks get their turn
         self._keep_few_ended(run, picture)
         return picture
 
     def _keep_few_ended(self, run: str, picture: RunView) -> None:
-        """The memory of a server follows the runs under way, not those that have been."""
+        """The cache favours active runs over ended ones."""
         self._ended.pop(run, None)
         if picture.state.finished is not None:
             self._ended[run] = None
@@ -197,12 +199,12 @@ class ViewCache:
         return picture
 
     def _are_large(self) -> bool:
-        """Whether the pictures before the newest one have to make room."""
+        """Whether older views have to be removed."""
         held = sum(len(one.progress.passes) for one in self._kept.values())
         return held > MOST_ITERATIONS and len(self._kept) > 1
 
     async def snapshot(self, run: str) -> Mapping[str, JsonValue]:
-        """Everything that a page shows of a run, with the number of its newest fact."""
+        """Everything that a page shows of a run, with the number of its newest event."""
         row = self._service.log.row(run)
         found = self._found(row)
         if found is not None:
@@ -238,12 +240,12 @@ class ViewCache:
     # -- long runs -----------------------------------------------------------------------------
 
     def written(self, run: str, version: int) -> None:
-        """A run was written to."""
+        """A run was changed."""
         if version >= LONG:
             self._long.add(run)
 
     async def follow(self) -> None:
-        """Carry the pictures of long runs on, so that nobody waits for them."""
+        """Update the views of long runs in advance, so that no request waits for them."""
         work = BackgroundTask("carrying pictures of runs on")
         with work.round():
             self._long.update(self._unseen())
@@ -251,17 +253,18 @@ class ViewCache:
             await asyncio.sleep(FOLLOW_SECONDS)
             for run in list(self._long):
                 self._long.discard(run)
-                with work.round(), contextlib.suppress(LoopwrightError):  # it is gone, or damaged
+                # it was deleted, or is damaged
+                with work.round(), contextlib.suppress(LoopwrightError):
                     await self.snapshot(run)
 
     def _unseen(self) -> Iterator[str]:
-        """Long runs of before: those under way, and the newest that no picture was kept of."""
+        """Long runs from before: active ones, and the newest without a stored view."""
         for row in self._service.log.rows(limit=NEWEST):
             if row.version >= LONG and (not row_ended(row) or self._found(row) is None):
                 yield row.run
 
     def _found(self, row: RunRow) -> dict[str, JsonValue] | None:
-        """What was kept of a run that has ended, if that is how it ended."""
+        """The stored view of a run that has ended, if it is of that end."""
         if row.version < LONG or row.run in self._kept or not row_ended(row):
             return None
         card = self._cards.card(PICTURE, row.run)

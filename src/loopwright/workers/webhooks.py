@@ -1,9 +1,9 @@
 """Outgoing webhooks: deliveries to other servers by the rules of Standard Webhooks.
 
-A delivery is stored in one transaction with the number of the last event considered, so each
-event is delivered at least once, under an id that stays the same. There are ten attempts, the
-last 76 hours after the first. Receivers are served concurrently, each one in order, so a slow
-receiver delays neither others nor the end of the server.
+A delivery is stored in one transaction with the number of the last event considered, so each event
+is delivered at least once, with an id that stays the same. There are ten attempts, the last 76
+hours after the first. Receivers are served concurrently, each one in order, so a slow receiver
+delays neither others nor the shutdown of the server.
 """
 
 import asyncio
@@ -32,13 +32,13 @@ from loopwright.views.summary import final_line_at
 from loopwright.workers.background_tasks import BackgroundTask
 from loopwright.workers.notifications import StoredNotification, notice_card, notice_id
 
-MOST = 8  # receivers that are told at the same moment
+MOST = 8  # receivers that are served at the same time
 
 _Found = TypeVar("_Found")
 
 
 async def aside(work: Callable[[], _Found]) -> _Found:
-    """Do something slow in a thread that nobody waits for when the server ends."""
+    """Run something slow in a thread that does not delay the shutdown of the server."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[_Found] = loop.create_future()
 
@@ -56,7 +56,7 @@ async def aside(work: Callable[[], _Found]) -> _Found:
             found = work()
         except BaseException as error:
             trouble = error
-        with contextlib.suppress(RuntimeError):  # the server has ended meanwhile
+        with contextlib.suppress(RuntimeError):  # the server has ended in the meantime
             loop.call_soon_threadsafe(settle, found, trouble)
 
     threading.Thread(target=run, name="loopwright-aside", daemon=True).start()
@@ -64,18 +64,20 @@ async def aside(work: Callable[[], _Found]) -> _Found:
 
 
 class Lanes:
-    """Who is being told just now."""
+    """The receivers that are being served now."""
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
         self._busy: dict[str, asyncio.Future[None]] = {}
-        self._last: dict[str, int] = {}  # whose turn was when
+        self._last: dict[str, int] = {}  # when each was served last
         self._turn = 0
 
     def begin(
         self, waiting: Iterable[str], work: Callable[[str], Coroutine[Any, Any, None]]
     ) -> None:
-        """Begin with those who wait, as far as there is room: first whose turn was longest ago."""
+        """Start serving waiting receivers, as far as there are free slots: first the one that was
+        served longest ago.
+        """
         names = sorted(set(waiting).difference(self._busy), key=lambda one: self._last.get(one, 0))
         for name in names[: self._most - len(self._busy)]:
             self._turn += 1
@@ -87,12 +89,12 @@ class Lanes:
         del self._busy[name]
 
     async def rest(self) -> None:
-        """Wait until nobody is being told any more."""
+        """Wait until all deliveries have ended."""
         while self._busy:
             await asyncio.wait(self._busy.values())
 
     async def end(self) -> None:
-        """Let go of all of them."""
+        """Cancel all deliveries."""
         for task in self._busy.values():
             task.cancel()
         await self.rest()
@@ -105,18 +107,18 @@ TEST = "webhook.test"
 TRIES_S = (0, 5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
 LOOK_S = 0.5
 AT_ONCE = 20
-REFUSED_TRIES = 3  # an address that is refused may be a mistake of a name server
+REFUSED_TRIES = 3  # a refused address may be an error of a name server
 GONE = 410
-NOTICE_PART = 9  # in the ids of notices: nothing that is read off events has this number
+NOTICE_PART = 9  # in the ids of notices: no event has this number
 TITLE_CHARS = 300
 _THIN = ("run", "seq", "path", "gate", "outcome", "reason", "summary")
 
 Send = Callable[[Target, dict[str, str], bytes], int]
-"""Sends a body to a target; answers with the status, raises OSError when nobody answers."""
+"""Sends a body to a target; returns the status, raises OSError if there is no answer."""
 
 
 class Hook(msgspec.Struct, frozen=True, kw_only=True):
-    """An address that wants to be told; the secret is needed to sign, so it is kept."""
+    """An address that receives deliveries; its secret is needed for signing, so it is stored."""
 
     id: str
     url: str
@@ -129,7 +131,7 @@ class Hook(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing to tell to one address."""
+    """One delivery to one address."""
 
     id: str
     hook: str
@@ -138,7 +140,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeliveryTrial(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a message that was sent to try an address."""
+    """The result of a test message."""
 
     id: str
     status: int | None = None
@@ -147,7 +149,7 @@ class DeliveryTrial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeliveryOutcome(NamedTuple):
-    """What came of one attempt: the status, 0 when it could not be sent, and why its address was
+    """The result of one attempt: the status, 0 if it could not be sent, and why its address was
     refused, if it was.
     """
 
@@ -156,7 +158,7 @@ class DeliveryOutcome(NamedTuple):
 
 
 class Channels(Protocol):
-    """Receivers that stand in the settings, each with a way of its own to be told."""
+    """Receivers in the settings, each with its own way of delivery."""
 
     @property
     def hooks(self) -> list[Hook]: ...
@@ -164,23 +166,23 @@ class Channels(Protocol):
     def links_of(
         self, hook: str, delivery: str, run: str, opened: GateOpened
     ) -> list[tuple[Card, int | None]]:
-        """What has to be kept for the link in a message."""
+        """The record to store for the link in a message."""
 
     def send(self, hook: str, delivery: Delivery, send: Send, resolved: Resolve) -> int:
-        """Tell it; the status as of HTTP, 0 when it could not be told."""
+        """Deliver it; the HTTP status, 0 if it failed."""
 
     def end(self) -> None:
-        """End what is being told by a program."""
+        """End running deliveries by programs."""
 
 
 def _also(fact: GateOpened | RunFinished) -> tuple[str, ...]:
-    """What else a fact is called in a list of kinds."""
+    """Other names of an event in a list of kinds."""
     failed = isinstance(fact, RunFinished) and fact.outcome in ("failed", "exhausted")
     return ("run.failed",) if failed else ()
 
 
 class WebhookDeliveries:
-    """Hooks, and their deliveries."""
+    """Outgoing webhooks, and their deliveries."""
 
     def __init__(
         self,
@@ -192,7 +194,7 @@ class WebhookDeliveries:
         *,
         loopback: bool = False,
     ) -> None:
-        self._loopback = loopback  # whether this machine itself may be told
+        self._loopback = loopback  # whether deliveries to this machine are allowed
         self._log = log
         self._channels = channels
         self._cards = cards
@@ -209,11 +211,11 @@ class WebhookDeliveries:
         return [msgspec.json.decode(card.body, type=Hook) for card in self._cards.cards(HOOK)]
 
     def check(self, url: str) -> None:
-        """Refuse an address that may not be sent to. It asks name servers, so it may be slow."""
+        """Refuse an address that may not be sent to. It queries name servers, so it may be slow."""
         check_url(url, self.resolve, loopback=self._loopback)
 
     def add(self, url: str, kinds: list[str], *, by: str, is_checked: bool = False) -> Hook:
-        """Tell an address from now on; its secret is told once more than it should be: now."""
+        """Add an address; its secret is shown once, now."""
         if not is_checked:
             self.check(url)
         hook = Hook(
@@ -242,7 +244,7 @@ class WebhookDeliveries:
     # -- noticing ------------------------------------------------------------------------------
 
     def notice(self) -> int:
-        """Turn new facts into deliveries; how many."""
+        """Create deliveries for new events; returns their number."""
         card = self._cards.card(SEEN, CURSOR)
         if card is None:
             return 0
@@ -263,12 +265,12 @@ class WebhookDeliveries:
         return made
 
     def _new(self, run: str, hooks: list[Hook], puts: list[tuple[Card, int | None]]) -> int | None:
-        """Deliveries of what is new in a run; None when the run is not there any more."""
+        """Deliveries for the new events of a run; None if the run does not exist any more."""
         seen = self._cards.card(SEEN, run)
         after = int(seen.body) if seen is not None else 0
         try:
             facts = self._log.read(run, after=after)
-        except LoopwrightError:  # forgotten, or damaged: there is nothing to tell
+        except LoopwrightError:  # deleted, or damaged: there is nothing to deliver
             return None
         made = 0
         for one in facts:
@@ -301,8 +303,8 @@ class WebhookDeliveries:
             return None
 
     def _proof(self, run: str, fact: GateOpened | RunFinished) -> dict[str, JsonValue]:
-        """What was changed, at a gate; what decided the run, at its end. Nothing that an agent or
-        a program printed is part of it.
+        """At a gate the changed files; at the end of a run also the checks that decided. It
+        contains no output of agents or programs.
         """
         if isinstance(fact, GateOpened):
             shown = fact.snapshot
@@ -313,12 +315,12 @@ class WebhookDeliveries:
                 return {}
             plan = stored_plan(self._log.blob, facts[0].plan)
             made = certify(plan, facts, lambda _: "", self._log.head(run))
-        except LoopwrightError:  # forgotten, or damaged: the end is told without it
+        except LoopwrightError:  # deleted, or damaged: the end is delivered without it
             return {}
         return {"certificate": made.as_dict()}
 
     def _delivery(self, hook: Hook, run: str, seq: int, told: Mapping[str, object]) -> Card:
-        """Thin: what happened and where to read it, never what an agent said."""
+        """Thin: what happened and where to read it, never the output of an agent."""
         name = hashlib.sha256(f"{hook.id}/{run}/{seq}".encode()).hexdigest()[:32]
         data = {key: told.get(key) for key in _THIN}
         data |= {key: told[key] for key in ("certificate", "changed") if key in told}
@@ -335,19 +337,19 @@ class WebhookDeliveries:
     # -- delivering ----------------------------------------------------------------------------
 
     async def deliver_due(self, send: Send) -> int:
-        """Try what is due, and wait for it; how many were tried."""
+        """Attempt the due deliveries, and wait for them; returns their number."""
         before = self._tried
         self.begin_due(send)
         await self._lanes.rest()
         return self._tried - before
 
     def begin_due(self, send: Send) -> None:
-        """Begin to try what is due, with every receiver that is not being told already."""
+        """Start the due deliveries of every receiver that is not being served already."""
         self._lanes.begin(self._waiting(), lambda name: self._lane(name, send))
 
     def _waiting(self) -> set[str]:
-        """Receivers for whom something is due. One that has a lot of it hides the others from the
-        first look, so then each is looked at.
+        """Receivers with due deliveries. One with many of them hides the others from the first
+        query, so then each is queried.
         """
         now = self._clock.now_ms()
         due = self._cards.cards(DELIVERY, due_by=now, limit=AT_ONCE)
@@ -361,7 +363,9 @@ class WebhookDeliveries:
         return self._cards.cards(DELIVERY, owner=owner, due_by=now, limit=limit)
 
     async def _lane(self, name: str, send: Send) -> None:
-        """Tell one receiver what is due, in order, until it fails: then others have their turn."""
+        """Make the due deliveries of one receiver, in order, until one fails: then others get their
+        turn.
+        """
         with self._telling.round():
             for card in self._due(name, self._clock.now_ms(), AT_ONCE):
                 hook = self._hook(name)
@@ -408,8 +412,8 @@ class WebhookDeliveries:
         return send(target, headers, body)
 
     def trial(self, name: str, send: Send, *, by: str) -> Callable[[], DeliveryTrial]:
-        """A message of kind `webhook.test` for an address, once; it is sent by what is answered,
-        which may be called in any thread.
+        """A message of kind `webhook.test` for an address, once; the returned function sends it and
+        may be called in any thread.
         """
         found = self._cards.card(HOOK, name)
         if found is None:
@@ -435,8 +439,8 @@ class WebhookDeliveries:
         return sent
 
     def _settle(self, name: str, delivery: Delivery, outcome: DeliveryOutcome) -> bool:
-        """Keep what came of it; whether it was told. Meanwhile the receiver may have been removed,
-        and nothing of it comes back then.
+        """Store the result; returns whether it was delivered. If the receiver was removed in the
+        meantime, nothing is stored.
         """
         hook, status = self._hook(name), outcome.status
         if hook is None or 200 <= status < 300:
@@ -459,7 +463,7 @@ class WebhookDeliveries:
         return False
 
     def _recovered(self, hook: Hook | None) -> list[tuple[Card, int | None]]:
-        """A receiver whose address was refused before and that was told now."""
+        """A receiver whose address was refused before and that now received a delivery."""
         if hook is None or not hook.problem or hook in self._channel_hooks():
             return []
         return [(_card(HOOK, hook.id, msgspec.structs.replace(hook, problem="")), None)]
@@ -467,10 +471,10 @@ class WebhookDeliveries:
     def _report(
         self, hook: Hook, why: str, action: str, delivery: Delivery, *, active: bool = True
     ) -> None:
-        """Record why something was not delivered, for admins and for whoever added the receiver."""
+        """Record why a delivery failed, for admins and for the person who added the receiver."""
         audit = [self._access.row("webhooks", action, hook.id, why)]
         kept: list[tuple[Card, int | None]] = []
-        if hook not in self._channel_hooks():  # those are in the settings, not here
+        if hook not in self._channel_hooks():  # those are in the settings, not in this table
             changed = msgspec.structs.replace(hook, active=active, problem=why)
             kept.append((_card(HOOK, hook.id, changed), None))
         if hook.by:
@@ -494,14 +498,14 @@ class WebhookDeliveries:
         return notice_card(notice)
 
     def begin(self) -> None:
-        """Channels of the settings are told what happens from the first start with them on."""
+        """Channels of the settings receive events from their first start on."""
         if self._channel_hooks() and self._cards.card(SEEN, CURSOR) is None:
             _, cursor = self._log.nudges(0)
             card = Card(kind=SEEN, key=CURSOR, body=str(cursor).encode())
             self._cards.change([(card, None)])
 
     async def working(self, send: Send) -> None:
-        """Notice and deliver, for as long as the server lives."""
+        """Notice and deliver, as long as the server runs."""
         with contextlib.suppress(StorageError):
             self.begin()
         work = BackgroundTask("telling webhooks")
@@ -518,7 +522,7 @@ class WebhookDeliveries:
 
 
 def webhook_item(hook: Hook) -> dict[str, JsonValue]:
-    """An address as programs read it, without its secret."""
+    """An address in the form for programs, without its secret."""
     return {
         "id": hook.id,
         "url": hook.url,

@@ -13,7 +13,7 @@ from loopwright.errors import LoopwrightError
 
 _TAIL = 2000  # of an error output that a message repeats
 
-# Nothing of the user's configuration counts, and nothing asks anybody anything.
+# The user's configuration is ignored, and nothing prompts.
 _ENVIRONMENT = {
     "HOME": os.devnull,
     "GIT_CONFIG_NOSYSTEM": "1",
@@ -45,7 +45,7 @@ SAFE_SETTINGS = {
     "gc.auto": "0",
     "maintenance.auto": "false",
 }
-"""Settings that keep a foreign repository from starting programs."""
+"""Settings that keep another repository from starting programs."""
 
 
 class GitFailed(LoopwrightError):
@@ -72,18 +72,18 @@ class GitResult:
 
 @dataclass(frozen=True, slots=True)
 class GitStart:
-    """How Git is started: its command, its environment, and descriptors that it needs."""
+    """How to start Git: its command, its environment, and the descriptors that it needs."""
 
     argv: Sequence[str | bytes | Path]
     env: Mapping[str, str]
     fds: tuple[int, ...] = ()
 
 
-# A file that the sandbox was to hide vanished in the moment before; Git itself was not started.
+# A file that the sandbox was to hide disappeared just before; Git itself was not started.
 _NO_SANDBOX = b"bwrap: Can't "
 
 Confine = Callable[[GitStart, Path], AbstractContextManager[GitStart]]
-"""Puts a start of Git, in some folder, into a sandbox."""
+"""Puts a start of Git, in any folder, into a sandbox."""
 
 
 def start_unconfined(start: GitStart, folder: Path) -> AbstractContextManager[GitStart]:
@@ -101,7 +101,7 @@ class Git:
     variables: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     fds: tuple[int, ...] = ()
-    as_user: bool = False  # with the user's own settings, for commands that they asked for
+    as_user: bool = False  # with the user's own settings, for commands that the user requested
     confine: Confine = start_unconfined  # as settings and attributes may name programs
 
     def with_variables(self, **variables: str) -> "Git":
@@ -113,7 +113,7 @@ class Git:
         feed: bytes | AsyncIterable[bytes] = b"",
         accept: Sequence[int] = (0,),
     ) -> GitResult:
-        """Run one command. Another exit code than the accepted ones is an error."""
+        """Run one command. An exit code that is not accepted is an error."""
         program = git_program()
         options = [
             word for name, value in self.settings.items() for word in ("-c", f"{name}={value}")
@@ -156,8 +156,8 @@ class Git:
 
 
 def _user_environment() -> dict[str, str]:
-    """What a command for the user is given: their home, and nothing that asks or points
-    elsewhere.
+    """The environment of a command for the user: their home, and nothing that prompts or redirects
+    it.
     """
     names = ("HOME", "USER", "LANG", "TMPDIR", "XDG_CONFIG_HOME")
     given = {name: os.environ[name] for name in names if name in os.environ}

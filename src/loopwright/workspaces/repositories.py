@@ -27,7 +27,7 @@ _REFS = "refs/loopwright"
 _LOCK_PAUSE_S = 0.02
 _IDENTITY = "Loopwright <loopwright@localhost>"
 
-# Files are stored byte by byte: nothing that a .gitattributes file of the workspace says counts.
+# Files are stored byte by byte: a .gitattributes file of the workspace has no effect.
 _ATTRIBUTES = "* -text !eol -ident !filter !working-tree-encoding !diff !merge !crlf\n"
 
 _CONFIG = """\
@@ -118,8 +118,8 @@ class Store:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastScan:
     """When the workspace was last compared with its index, in nanoseconds (0: never). `recent` are
-    the files that had changed at that time or just before; None when the index is not the one
-    that the scan has left.
+    the files that had changed at that time or just before; None if the index is not the one that
+    the scan left.
     """
 
     at: int = 0
@@ -128,7 +128,7 @@ class LastScan:
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceIndex:
-    """What is kept for one workspace: its index, and the tree that the index stands for."""
+    """The data of one workspace: its index, and the tree of the index."""
 
     store: Store
     workspace: Path
@@ -157,7 +157,7 @@ class WorkspaceIndex:
             (self.path / stale).unlink(missing_ok=True)
 
     def recorded_tree(self) -> str:
-        """The tree of the index as it was last written, empty when nobody knows."""
+        """The tree of the index as it was last written, empty if unknown."""
         with suppress(FileNotFoundError):
             return (self.path / "tree").read_text(encoding="utf-8").strip()
         return ""
@@ -186,7 +186,7 @@ class WorkspaceIndex:
 
     @asynccontextmanager
     async def locked(self) -> AsyncIterator[tuple[int, ...]]:
-        """Wait for the workspace to be free, and for nobody to clean up the repository."""
+        """Wait until the workspace is free and no process cleans up the repository."""
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         async with (
             lock(self.store.path / "lock", fcntl.LOCK_SH) as shared,
@@ -203,8 +203,8 @@ class Stores:
         self.folder = folder
 
     def of_workspace(self, run: str, workspace: Path, project: Path | None) -> Store:
-        """The repository for a workspace: the one that has the run already, or that of its
-        project (the folder of the user's repository), which is created.
+        """The repository for a workspace: the one that already has the run, or that of its project
+        (the folder of the user's repository), which is created.
         """
         found = self._find(run)
         if found is not None:
@@ -244,7 +244,7 @@ class Stores:
 
 async def check_stores(stores: Stores, trees: Mapping[str, Collection[str]]) -> AsyncIterator[str]:
     """Compare the repositories with the snapshots that events name, by run: what is missing, and
-    which objects are not what their names say.
+    which objects do not match their names.
     """
     homes: dict[Path, list[str]] = {store.path: [] for store in stores.all()}
     for run in trees:
@@ -303,7 +303,7 @@ async def lock(path: Path, kind: int) -> AsyncIterator[int]:
 
 
 def file_signature(path: Path) -> str:
-    """Changes when the file is replaced or written; empty when there is none."""
+    """A value that changes when the file is replaced or written; empty if there is none."""
     with suppress(OSError):
         info = path.stat()
         return f"{info.st_mtime_ns} {info.st_size} {info.st_ino}"
@@ -332,7 +332,7 @@ def _digest(name: bytes) -> str:
 
 
 def _create(path: Path) -> None:
-    """Write an empty repository; cheaper than a call of Git, and nothing of a template is in it."""
+    """Write an empty repository; faster than a call of Git, and without any template."""
     if (path / "HEAD").exists():
         return
     for folder in ("objects/info", "objects/pack", "refs/heads", _REFS, "info", "worktrees"):
@@ -352,7 +352,7 @@ _LONGEST_IGNORE_FILE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class UserRepository:
-    """A repository that a workspace lies in. `git_dir` is that of the worktree."""
+    """A repository that contains a workspace. `git_dir` is that of the worktree."""
 
     root: Path
     git_dir: Path
@@ -360,7 +360,7 @@ class UserRepository:
     confine: Confine = start_unconfined  # for commands with the settings of the repository
 
     def index_signature(self) -> str:
-        """Changes when the index does."""
+        """A value that changes when the index does."""
         return file_signature(self.git_dir / "index")
 
     def git(self, folder: Path, *, fds: tuple[int, ...] = ()) -> Git:
@@ -381,13 +381,13 @@ class UserRepository:
         git = self.git(folder, fds=fds)
         try:
             done = await git.run("ls-files", "-z", "--cached", "--ignored", "--exclude-standard")
-        except LoopwrightError:  # an index that Git cannot read: there is nothing to add
+        except LoopwrightError:  # an index that Git cannot read: nothing to add
             return []
         return [one for one in done.out.split(b"\0") if one]
 
 
 def find_user_repository(workspace: Path) -> UserRepository | None:
-    """The repository that a folder lies in, looked for like Git does."""
+    """The repository that contains a folder, found in the same way as by Git."""
     for folder in (workspace, *workspace.parents):
         found = _git_dir(folder / ".git")
         if found is not None:
@@ -396,8 +396,8 @@ def find_user_repository(workspace: Path) -> UserRepository | None:
 
 
 def ignore_rules(workspace: Path, repository: UserRepository | None) -> list[str]:
-    """Rules of the user's repository that hold in the workspace but are not written below it:
-    its private file, and the .gitignore files of the folders above.
+    """Rules of the user's repository that apply in the workspace but are not written below it: its
+    private file, and the .gitignore files of the folders above.
     """
     if repository is None:
         return []
@@ -425,7 +425,7 @@ def _translate(text: str, folder: Path, workspace: Path, rules: list[str]) -> No
 
 
 def _rule_below(line: str, prefix: tuple[str, ...]) -> str:
-    """A rule of a folder above as a rule of the workspace, empty when it says nothing there."""
+    """A rule of a folder above as a rule of the workspace, empty if it does not apply there."""
     if not line.strip() or line.startswith("#"):
         return ""
     negated, rule = ("!", line[1:]) if line.startswith("!") else ("", line)

@@ -1,4 +1,4 @@
-"""Find what changed in a workspace since its index was written, and what is to be left out."""
+"""Find what changed in a workspace since its index was written, and what to leave out."""
 
 import asyncio
 import errno
@@ -17,13 +17,13 @@ from loopwright.workspaces.repositories import LastScan
 _UNREADABLE = re.compile(
     rb"^warning: could not open directory '(.*?)/': ", re.MULTILINE | re.DOTALL
 )
-_FEW = 200  # paths that are given to Git as patterns, each of which it tries on each file
+_FEW = 200  # paths that Git receives as patterns, each of which it tries on each file
 _STATUS = ("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotLimits:
-    """What one snapshot takes in. Everything beyond is left out and named."""
+    """Limits of one snapshot. Everything beyond is left out and named."""
 
     file_bytes: int = 50_000_000  # of one file
     total_bytes: int = 2_000_000_000  # of all files that are new or changed
@@ -54,7 +54,7 @@ class IndexChanges:
 
 @dataclass(frozen=True)
 class Scanner:
-    """Looks at one workspace. `hidden` are folders of it that are not part of it, `include` are
+    """Scans one workspace. `hidden` are folders of it that are not part of it, `include` are
     patterns of files that are part of it although they are ignored.
     """
 
@@ -62,11 +62,11 @@ class Scanner:
     limits: SnapshotLimits
     hidden: Sequence[bytes] = ()
     include: Sequence[str] = ()
-    _closed: dict[bytes, bool] = field(default_factory=dict)  # folders, as far as they are known
+    _closed: dict[bytes, bool] = field(default_factory=dict)  # folders that are known
 
     async def status(self, *, refresh: bool) -> GitResult:
-        """What Git says about the workspace. With `refresh`, it may update the times in the index;
-        otherwise it leaves the index as it is (see `unnoticed`).
+        """What Git reports about the workspace. With `refresh`, it may update the times in the
+        index; otherwise it leaves the index unchanged (see `unnoticed`).
         """
         git = self.git if refresh else self.git.with_variables(GIT_OPTIONAL_LOCKS="0")
         return await git.run(*_STATUS)
@@ -74,8 +74,8 @@ class Scanner:
     async def changes(
         self, status: GitResult, more: Iterable[bytes] = (), skip: frozenset[bytes] = frozenset()
     ) -> IndexChanges:
-        """What differs from the index. `more` are files to look at although they are ignored;
-        those in `skip` are left out.
+        """What differs from the index. `more` are files to check although they are ignored; those
+        in `skip` are left out.
         """
         changes = IndexChanges()
         for code, path in _entries(status.out):
@@ -152,7 +152,7 @@ class Scanner:
         return found
 
     async def specials(self, folders: Iterable[bytes], *, deep: bool) -> set[bytes]:
-        """Pipes, sockets and devices, which Git passes over without a word."""
+        """Pipes, sockets and devices, which Git ignores silently."""
         found: set[bytes] = set()
         too_deep: set[bytes] = set()
         for folder in folders:
@@ -162,13 +162,13 @@ class Scanner:
         return too_deep | (found - await self._ignored(found))
 
     async def ignored_in_index(self) -> list[bytes]:
-        """Files of the index that the rules of today ignore and that are not to be included."""
+        """Files of the index that the current rules ignore and that are not to be included."""
         done = await self.git.run("ls-files", "-z", "--cached", "--ignored", "--exclude-standard")
         found = [one for one in done.out.split(b"\0") if one]
         return [one for one in found if self._is_hidden(one) or not self._is_included(one)]
 
     async def ignored_matching(self) -> list[bytes]:
-        """Files that the rules of today ignore and that are to be included."""
+        """Files that the current rules ignore and that are to be included."""
         specs = [spec for one in self.include for spec in pathspecs(one)]
         if not specs:
             return []
@@ -176,7 +176,7 @@ class Scanner:
         done = await self.git.run("ls-files", *options, "--", *specs)
         found: list[bytes] = []
         for path in done.out.split(b"\0"):
-            if path.endswith(b"/"):  # a repository of its own, which Git does not look into
+            if path.endswith(b"/"):  # a nested repository, which Git does not enter
                 inside = self._walk(path[:-1], deep=True, unseen=set())
                 found += sorted(one for one, _ in inside if self._is_included(one))
             elif path:
@@ -195,7 +195,7 @@ class Scanner:
             with suppress(OSError):
                 info = os.lstat(self._full(path))
         if info is None or path in skip or b".git" in path.lower().split(b"/"):
-            kept = False  # names like .GIT are refused by Git itself
+            kept = False  # Git itself rejects names like .GIT
         elif stat.S_ISLNK(info.st_mode):
             kept = changes.take(path, info.st_size, self.limits)
         elif stat.S_ISREG(info.st_mode):
@@ -210,7 +210,7 @@ class Scanner:
 
     def _is_readable(self, path: bytes, info: os.stat_result) -> bool:
         """Whether programs of the run can read a file. Those of root have no capabilities in a
-        sandbox, so permissions count for root too; they may deny only what root itself has.
+        sandbox, so permissions apply to root too; they may deny only what root itself has.
         """
         if not os.access(self._full(path), os.R_OK):
             return False
@@ -219,7 +219,7 @@ class Scanner:
         return not _denies_owner(info, stat.S_IRUSR) and not self._is_closed(os.path.dirname(path))
 
     def _is_closed(self, folder: bytes) -> bool:
-        """Whether the owner of a folder, or of one above it in the workspace, cannot look in."""
+        """Whether the owner of a folder, or of one above it in the workspace, cannot read it."""
         waiting = [folder]
         while waiting[-1] and waiting[-1] not in self._closed:
             waiting.append(os.path.dirname(waiting[-1]))
@@ -234,10 +234,10 @@ class Scanner:
         try:
             return _denies_owner(os.lstat(self._full(folder)), needed)
         except OSError:
-            return True  # it is gone, and the file with it
+            return True  # deleted, and the file with it
 
     async def _nested(self, folder: bytes) -> list[bytes]:
-        """The files of a repository inside of the workspace. They are stored like all others."""
+        """The files of a repository inside the workspace. They are stored like all others."""
         if self._is_hidden(folder):
             return []
         found = sorted(path for path, _ in self._walk(folder, deep=True, unseen=set()))

@@ -38,15 +38,15 @@ from loopwright.workspaces.trees import (
     require_empty,
 )
 
-_ATTEMPTS = 4  # files may change or vanish while they are read
+_ATTEMPTS = 4  # files may change or disappear while they are read
 _NAMED = 100  # paths of a snapshot that its event names
 _LONGEST_NAME = 500  # signs of a path in an event
-_CHUNK = 500  # paths that are given to Git at a time
+_CHUNK = 500  # paths passed to Git at a time
 _PROGRESS_FROM = 2_000  # files
-_MANY = 500  # files that are put into one pack instead of one file each
+_MANY = 500  # files that are written as one pack instead of one file each
 _BATCH = 8_000  # files in one pack; Git compares each new one with all others of the pack
 _SECOND_NS = 1_000_000_000
-_CLOCK_STEP_NS = 50_000_000  # a file system may be so much behind the clock
+_CLOCK_STEP_NS = 50_000_000  # a file system may be this much behind the clock
 _FAILED_PATH = b"Unable to process path "
 
 
@@ -112,7 +112,7 @@ class GitWorkspaces:
     async def restore(
         self, run: str, tree: str, to: Path, *, expected: str = "", force: bool = False
     ) -> int:
-        """Make a folder what a tree says; the number of files changed."""
+        """Make a folder match a tree; the number of files changed."""
         recording = self._recording(run, str(to), is_first=False, progress=None)
         async with recording.index.locked() as fds:
             actual, _ = await recording.record(fds)
@@ -215,7 +215,7 @@ class _Recording:
                     raise
                 failed = _failed_path(error.errors)
                 if attempt > 1 and failed:
-                    skip.add(failed)  # it could not be read twice: it is left out by name
+                    skip.add(failed)  # it could not be read twice: it is left out and named
                 if not failed:
                     self._start_over()
         raise AssertionError("unreachable")
@@ -272,7 +272,7 @@ class _Recording:
             if len(paths) >= _PROGRESS_FROM:
                 self.progress(f"Snapshot: {high:,} of {len(paths):,} files")
 
-    # What the user's repository says
+    # The rules of the user's repository
 
     def _write_rules(self) -> None:
         rules = ignore_rules(self.index.workspace, self.repository)
@@ -283,13 +283,13 @@ class _Recording:
             write_file(path, text)
 
     def _hidden(self) -> tuple[bytes, ...]:
-        """The data directory, where it lies inside of the workspace."""
+        """The data directory, if it is inside the workspace."""
         if not self.data_dir.is_relative_to(self.index.workspace):
             return ()
         return (os.fsencode(self.data_dir.relative_to(self.index.workspace)),)
 
     async def _tracked_but_ignored(self, fds: tuple[int, ...]) -> list[bytes]:
-        """Asked for only when the user's index has changed since the last time."""
+        """Read only if the user's index has changed since the last time."""
         if self.repository is None or self._known_user_index() == self._user_index():
             return []
         return await self._read_tracked(fds)

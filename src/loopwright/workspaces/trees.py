@@ -34,7 +34,7 @@ _STATUS: dict[str, ChangeStatus] = {
 
 
 def checked_tree(tree: str) -> str:
-    """The id of a tree; nothing stands for the empty one."""
+    """The id of a tree; an empty id is the empty tree."""
     if not tree:
         return EMPTY_TREE
     if not _ID.fullmatch(tree):
@@ -43,7 +43,7 @@ def checked_tree(tree: str) -> str:
 
 
 async def read_trees(git: Git, *arguments: str | bytes, feed: bytes = b"") -> bytes:
-    """Run a command that reads trees; one that is not there is an error with a plain message."""
+    """Run a command that reads trees; a missing tree is an error with a plain message."""
     try:
         return (await git.run(*arguments, feed=feed)).out
     except GitFailed as error:
@@ -67,7 +67,7 @@ async def compare_trees(git: Git, pairs: Sequence[tuple[str, str]]) -> list[tupl
     headers = [f"{old} {new}\n".encode() for old, new in wanted]
     out = await read_trees(git, "diff-tree", "--stdin", *options, feed=b"".join(headers))
     parts: list[bytes] = []
-    for header in reversed(headers):  # each part starts with the pair that it is about
+    for header in reversed(headers):  # each part starts with the pair that it belongs to
         out, known, part = out.rpartition(header)
         if not known:
             raise _missing()
@@ -140,8 +140,8 @@ class Restorer:
     fds: tuple[int, ...]
 
     async def restore(self, tree: str, actual: str, expected: str, *, force: bool) -> int:
-        """Write what differs between the folder and the tree. Files that are not in `expected`
-        are kept, whether the tree has them or not.
+        """Write what differs between the folder and the tree. Files that are not in `expected` are
+        kept, whether the tree has them or not.
         """
         git = self.index.store.git(fds=self.fds)
         if expected and actual != expected and not force:
@@ -159,7 +159,7 @@ class Restorer:
         return await self._write(git, tree, wanted, sorted(gone), force=force)
 
     async def _refuse_unknown(self, git: Git, tree: str, added: set[bytes]) -> None:
-        """Files that would be written, but are there with other content and in no snapshot: they
+        """Files that would be written, but exist with other content that is in no snapshot: they
         are ignored, or too large.
         """
         blobs = await _blobs(git, tree) if added else {}
@@ -216,7 +216,7 @@ def require_empty(folder: Path) -> Path:
 
 
 def unrecorded(paths: list[bytes], what: str = "files changed after the last snapshot") -> Conflict:
-    """The error for files that would be overwritten although no snapshot has them."""
+    """The error for files that would be overwritten although no snapshot contains them."""
     return Conflict(
         f"{what}: {listed_paths(sorted(paths), most=5)}",
         code="unrecorded-changes",
@@ -246,8 +246,8 @@ async def _blobs(git: Git, tree: str) -> dict[bytes, str]:
 
 
 def _differing(root: Path, wanted: dict[bytes, str]) -> list[bytes]:
-    """Those of the files that are there with another content. Folders are looked at later, and
-    what is behind a link is elsewhere.
+    """Those of the files that exist with another content. Folders are checked later, and the
+    targets of links are outside.
     """
     found: list[bytes] = []
     top = os.fsencode(root)
@@ -267,7 +267,7 @@ def _differing(root: Path, wanted: dict[bytes, str]) -> list[bytes]:
 
 
 def _blocked(root: Path, wanted: list[bytes], gone: set[bytes]) -> list[bytes]:
-    """Files that nobody recorded and that are in the way of a file of the tree."""
+    """Files that no snapshot contains and that are in the way of a file of the tree."""
     found: list[bytes] = []
     for path in wanted:
         full = os.path.join(os.fsencode(root), path)
@@ -294,7 +294,7 @@ def remove_file(root: Path, path: bytes) -> None:
         for folder, parent in zip(reversed(folders), reversed(descriptors[:-1]), strict=True):
             os.rmdir(folder, dir_fd=parent)
     except (FileNotFoundError, NotADirectoryError):
-        pass  # it is gone already
+        pass  # already deleted
     except OSError as error:
         if error.errno not in _HARMLESS and os.path.lexists(os.path.join(os.fsencode(root), path)):
             raise LoopwrightError(

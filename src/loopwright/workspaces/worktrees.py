@@ -1,6 +1,6 @@
-"""Git worktrees for runs: made on a branch of their own, merged back, removed.
+"""Git worktrees for runs: created on their own branch, merged back, removed.
 
-These commands write to the user's repository, because a person asked for it, and use its own
+These commands write to the user's repository, because a person requested it, and use its own
 settings (filters, line ends); hooks and prompts are off.
 """
 
@@ -60,7 +60,7 @@ class GitWorktrees:
         self._confine = confine
 
     async def create(self, run: str, folder: Path) -> tuple[Path, Worktree]:
-        """Make a worktree of the repository that a folder lies in."""
+        """Create a worktree of the repository that contains a folder."""
         folder = await asyncio.to_thread(folder.resolve)
         repository = await asyncio.to_thread(self._find, folder)
         if repository is None:
@@ -89,7 +89,7 @@ class GitWorktrees:
         return inside, made
 
     async def committed(self, folder: Path, paths: Sequence[str]) -> Collection[str] | None:
-        """Those of some paths that the newest commit has."""
+        """Those of the paths that the newest commit contains."""
         folder = await asyncio.to_thread(folder.resolve)
         repository = await asyncio.to_thread(self._find, folder)
         if repository is None:
@@ -107,8 +107,8 @@ class GitWorktrees:
         return found
 
     async def copy(self, run: str, worktree: Worktree, workspace: Path, *, fresh: bool) -> Copied:
-        """Make a worktree for a fork of a run: from the commit that the run started from if it
-        shall be `fresh`, else from the files of its worktree as they are now.
+        """Create a worktree for a fork of a run: with `fresh`, from the commit that the run started
+        from, else from the current files of its worktree.
         """
         repository, source = await self._both(worktree)
         git = _git(repository, repository.root)
@@ -129,7 +129,7 @@ class GitWorktrees:
         return inside, made
 
     async def save(self, worktree: Worktree) -> None:
-        """Commit the files of a worktree on its branch, as far as they are not committed."""
+        """Commit the uncommitted files of a worktree on its branch."""
         _, source = await self._both(worktree)
         if source is None:
             raise _discarded(worktree)
@@ -137,7 +137,7 @@ class GitWorktrees:
             await _save(source, worktree, scratch / "result")
 
     async def apply(self, worktree: Worktree, workspace: Path) -> AppliedChanges:
-        """Merge the files of a worktree into the checkout it came from."""
+        """Merge the files of a worktree into its original checkout."""
         repository, source = await self._both(worktree)
         git = _git(repository, repository.root)
         if source is None:
@@ -153,11 +153,13 @@ class GitWorktrees:
         return msgspec.structs.replace(applied, outside=tuple(shown_path(one) for one in outside))
 
     async def unapplied(self, worktree: Worktree, workspace: Path) -> Sequence[str]:
-        """The files of a worktree that its checkout does not have, and never had by `apply`."""
+        """The files of a worktree that its checkout does not have, and never received by
+        `apply`.
+        """
         try:
             repository, source = await self._both(worktree)
         except LoopwrightError:
-            return ()  # there is no checkout any more
+            return ()  # the checkout does not exist any more
         git = _git(repository, repository.root)
         async with _scratch() as scratch:
             if source is not None:
@@ -223,7 +225,7 @@ class GitWorktrees:
 
 @dataclass(frozen=True)
 class _Merge:
-    """The result of a worktree on its way into a checkout."""
+    """The result of a worktree during its merge into a checkout."""
 
     git: Git
     scratch: Path
@@ -251,11 +253,11 @@ class _Merge:
         return done.out.decode().strip(), outside
 
     async def changed(self, commit: str, base: str) -> list[bytes]:
-        """The paths that differ between a result and what it was made from."""
+        """The paths that differ between a result and its base."""
         return list(await self._differing(await self._merge_base(commit, base), commit))
 
     async def missing(self, commit: str, paths: Sequence[bytes]) -> list[bytes]:
-        """Those of the paths that are not in the checkout as they are in a commit."""
+        """Those of the paths whose checkout differs from a commit."""
         return await self._not_there_yet(commit, paths)
 
     async def _merge_base(self, commit: str, base: str) -> str:
@@ -280,7 +282,7 @@ class _Merge:
         return AppliedChanges(files=tuple(sorted(shown_path(path) for path in waiting)))
 
     async def _merged(self, head: str, result: str) -> str:
-        """The tree that both sides come to."""
+        """The merged tree of both sides."""
         options = ("--write-tree", "-z", "--name-only", "--no-messages")
         done = await self.git.run("merge-tree", *options, head, result, accept=(0, 1, 128, 129))
         if done.status > 1:
@@ -306,7 +308,7 @@ class _Merge:
         return dict(zip(fields[1::2], fields[::2], strict=False))
 
     async def _not_there_yet(self, merged: str, touched: Sequence[bytes]) -> list[bytes]:
-        """Those of the paths whose files are not already as they should be."""
+        """Those of the paths whose files do not have the expected content yet."""
         git = self._with_index("merged")
         await git.run("read-tree", merged)
         await git.run("update-index", "-q", "--refresh", accept=(0, 1))
@@ -365,8 +367,8 @@ class _Merge:
 
 
 def _own_repository(repository: UserRepository, folder: Path) -> UserRepository | None:
-    """A worktree by what the repository knows about it; None if one of the two is gone. Nothing in
-    the folder itself is asked, as an agent can write there.
+    """A worktree by the data of its repository; None if one of the two does not exist. Nothing in
+    the folder itself is used, as an agent can write there.
     """
     if folder.is_symlink() or not folder.is_dir():
         return None
@@ -393,7 +395,7 @@ async def _require_unused_branch(git: Git, worktree: Worktree) -> None:
 
 
 async def _commit(own: UserRepository, worktree: Worktree, index: Path) -> str:
-    """A commit of the worktree as it is, above what was committed in it; its tip if that has
+    """A commit of the current worktree, on top of its commits; its tip if that contains
     everything.
     """
     git = _git(own, own.root).with_variables(GIT_INDEX_FILE=str(index), **_IDENTITY)
@@ -414,7 +416,7 @@ async def _commit(own: UserRepository, worktree: Worktree, index: Path) -> str:
 
 
 async def _save(own: UserRepository, worktree: Worktree, index: Path) -> str:
-    """The same, and the branch of the run has it."""
+    """The same, and the branch of the run points to it."""
     git = _git(own, own.root)
     for _ in range(_TRIES):
         commit, old = await _commit(own, worktree, index), await _branch_tip(git, worktree)
@@ -434,7 +436,7 @@ async def _save(own: UserRepository, worktree: Worktree, index: Path) -> str:
 
 
 async def _branch_tip(git: Git, worktree: Worktree) -> str:
-    """The commit of the branch of a run; empty where it was deleted."""
+    """The commit of the branch of a run; empty if it was deleted."""
     ref = f"refs/heads/{worktree.branch}^{{commit}}"
     done = await git.run("rev-parse", "--verify", "--quiet", ref, accept=(0, 1, 128))
     return done.out.decode().strip()
@@ -450,13 +452,13 @@ async def _tree(git: Git, commit: str) -> str:
 
 
 def _prefix(worktree: Worktree, workspace: Path) -> Path:
-    """Where the workspace lies in its worktree."""
+    """The position of the workspace in its worktree."""
     root = Path(worktree.folder)
     return workspace.relative_to(root) if workspace.is_relative_to(root) else Path()
 
 
 def _relative(path: Path, root: Path) -> str:
-    """A path below a repository as Git names it; empty for one that leads out of it."""
+    """A path below a repository as Git names it; empty for a path outside."""
     inside = os.path.relpath(os.path.normpath(path), root)
     return "" if inside.startswith("..") else inside
 
@@ -466,7 +468,7 @@ def _is_in(path: bytes, prefix: bytes) -> bool:
 
 
 def _applied_file(worktree: Worktree) -> Path:
-    """Where it is noted which tree was applied."""
+    """The ref that records which tree was applied."""
     return Path(worktree.folder + APPLIED)
 
 
@@ -478,7 +480,7 @@ def _read(file: Path) -> str:
 
 
 async def _require_free_name(git: Git) -> None:
-    """A branch `loopwright` leaves no room for branches `loopwright/…`."""
+    """A branch `loopwright` makes branches `loopwright/…` impossible."""
     name = BRANCHES.rstrip("/")
     done = await git.run("rev-parse", "--verify", "--quiet", f"refs/heads/{name}", accept=(0, 1))
     if done.out:
@@ -526,12 +528,14 @@ async def _scratch() -> AsyncIterator[Path]:
 
 
 def _existing(root: Path, paths: Iterable[bytes]) -> set[bytes]:
-    """Those of the paths at which there is anything."""
+    """Those of the paths that exist."""
     return {path for path in paths if os.path.lexists(os.path.join(os.fsencode(root), path))}
 
 
 def _in_the_way(root: Path, paths: Sequence[bytes]) -> set[bytes]:
-    """Files and links where one of the paths needs a folder; those that go anyway do not count."""
+    """Files and links where one of the paths needs a folder; those that are removed anyway do not
+    count.
+    """
     parents = {parent for path in paths for parent in _parents(path)} - set(paths)
     return {
         parent
@@ -551,7 +555,7 @@ def _make_private(folder: Path) -> None:
 
 def _discarded(worktree: Worktree, *, branch: bool = False) -> LoopwrightError:
     run = worktree.branch.removeprefix(BRANCHES)
-    if os.path.isdir(worktree.folder):  # but what Git knew about it was removed
+    if os.path.isdir(worktree.folder):  # but its record in Git was removed
         return LoopwrightError(
             f"{worktree.folder} is not a worktree of {worktree.repository} any more",
             code="worktree-gone",

@@ -1,9 +1,9 @@
-"""The client library, and everything here that knows it. Importing it takes about a second.
+"""The client library, and all code that uses it. Importing it takes about a second.
 
 `speaker.LibrarySpeaker` sends one request on the library's model layer and turns its exceptions
-into values, `messages` turns our records into its messages and back and avoids a costly walk
-through long histories; `chat`, `claude` and `gemini` make its models, `prices` reads its price
-list.
+into values, `messages` converts our records into its messages and back and avoids an expensive
+traversal of long histories; `chat`, `claude` and `gemini` build its models, `prices` reads its
+price list.
 
 May import: the rest of gateway and below. Only ever imported by name, when it is needed.
 """

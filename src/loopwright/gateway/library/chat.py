@@ -1,4 +1,4 @@
-"""Models of the OpenAI wires: Chat Completions, which many services and servers speak, and
+"""Models of the OpenAI protocols: Chat Completions, which many services and servers implement, and
 Responses.
 """
 

@@ -1,4 +1,4 @@
-"""Models of the Anthropic Messages wire."""
+"""Models of the Anthropic Messages protocol."""
 
 from functools import cached_property
 from typing import Any
@@ -35,7 +35,7 @@ class Client(AsyncAnthropic):
         return _Beta(self)
 
     async def _prepare_options(self, options: FinalRequestOptions) -> FinalRequestOptions:
-        """The SDK's hook between its walk and the building of the body."""
+        """The SDK's hook between its traversal and building the body."""
         options = await super()._prepare_options(options)
         options.json_data = opened(options.json_data)
         return options

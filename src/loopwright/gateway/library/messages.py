@@ -1,11 +1,10 @@
 """Our records as the library's messages, and its answers as our records.
 
-The SDKs walk through every message and every tool to translate names that differ between Python
-and JSON. What the library hands them is JSON already, so the walk changes nothing, and with a
-few hundred turns it is nearly all of the cost of a request. `around` avoids it: the SDK is
-given empty lists and the real ones as additions to the body, which it merges in as they are. An
-SDK that walks through additions too is given them `Sealed`, and they are opened after its walk.
-A test compares the bodies of both ways.
+The SDKs traverse every message and every tool to translate names that differ between Python and
+JSON. The library gives them JSON already, so the traversal changes nothing, and with a few hundred
+turns it is most of the cost of a request. `around` avoids it: the SDK receives empty lists, and the
+real ones as additions to the body, which it merges unchanged. For an SDK that also traverses
+additions, they are `Sealed` and opened afterwards. A test compares the bodies of both ways.
 """
 
 import json
@@ -61,7 +60,7 @@ _ANSWER = "answer"
 _MOST_TOKENS = 10**12
 
 _MARKING: tuple[Wire, ...] = ("anthropic", "google")
-"""Wires that have a place of their own for saying that a result is an error."""
+"""Protocols that can mark a result as an error."""
 
 Kept: TypeAlias = LibraryText | LibraryThought | ToolCallPart
 _FIELDS = ("id", "signature", "provider_name", "provider_details")
@@ -70,8 +69,8 @@ _FIELDS = ("id", "signature", "provider_name", "provider_details")
 def library_messages(
     request: ModelRequest, names: WireNames, wire: Wire = "chat"
 ) -> list[ModelMessage]:
-    """The history. What is not the model's own is gathered into one message between its turns,
-    results before words, because one wire wants it so.
+    """The history. Everything between two turns of the model is gathered into one message, results
+    before texts, because one protocol requires it.
     """
     marks = wire in _MARKING
     made: list[ModelMessage] = []
@@ -120,9 +119,9 @@ def _fine(result: ToolResult) -> tuple[str, bool]:
 
 
 def _error_text(text: str, *, marks: bool) -> tuple[str, bool]:
-    """What a wire is to carry of an error, and whether the library shall say that it is one. It
-    wraps the text for a wire without a mark of its own: an object that says it already would be
-    wrapped twice there, and where there is a mark, a wrapping of ours says nothing more.
+    """The text of an error for a protocol, and whether the library should mark it as an error. The
+    library wraps the text for protocols without such a mark: an object that already contains the
+    error would be wrapped twice, and with a mark our own wrapping adds nothing.
     """
     try:
         told = json.loads(text) if text.startswith("{") else None
@@ -152,7 +151,7 @@ def _library_part(part: AnyPart, names: WireNames) -> ModelResponsePart:
 
 
 def library_parameters(request: ModelRequest, names: WireNames) -> ModelRequestParameters:
-    """The tools, and the shape of the answer when one is asked for."""
+    """The tools, and the schema of the answer if one is requested."""
     tools = [_definition(tool, names) for tool in request.tools]
     schema = request.decoding.schema
     if schema is None:
@@ -168,12 +167,13 @@ def _definition(tool: ChatTool, names: WireNames) -> ToolDefinition:
         name=names.wire(tool.name),
         description=tool.description or None,
         parameters_json_schema={**(tool.schema or _NO_ARGUMENTS)},
-        strict=False,  # schemas go out as their authors wrote them; answers are checked here anyway
+        # schemas are sent as their authors wrote them; answers are validated locally anyway
+        strict=False,
     )
 
 
 def library_settings(decoding: DecodingOptions) -> ModelSettings:
-    """How the model is to answer, without what was left open."""
+    """Options of the answer, without those that have no value."""
     settings = ModelSettings()
     if decoding.temperature is not None:
         settings["temperature"] = decoding.temperature
@@ -189,7 +189,7 @@ def library_settings(decoding: DecodingOptions) -> ModelSettings:
 
 
 def our_message(response: ModelResponse, names: WireNames) -> AssistantMessage:
-    """The model's turn as our record; kinds of parts that we have no use for are left out."""
+    """The model's turn as our record; parts of kinds that we do not use are left out."""
     return AssistantMessage(parts=tuple(_our_parts(response.parts, names)))
 
 
@@ -210,7 +210,7 @@ def _our_parts(parts: Sequence[ModelResponsePart], names: WireNames) -> Iterator
 
 
 def _extra(part: Kept) -> dict[str, JsonValue]:
-    """What the wire wants back with a part."""
+    """What the protocol requires back with a part."""
     found = {name: getattr(part, name, None) for name in _FIELDS}
     kept: dict[str, JsonValue] = {
         name: to_jsonable_python(value, fallback=str) for name, value in found.items() if value
@@ -219,7 +219,7 @@ def _extra(part: Kept) -> dict[str, JsonValue]:
 
 
 def our_finish(reason: str | None, message: AssistantMessage) -> Finish:
-    """Why the model stopped. Some wires say `stop` for a turn that ends in calls."""
+    """Why the model stopped. Some services report `stop` for a turn that ends in calls."""
     match reason:
         case "length":
             return "length"
@@ -232,7 +232,7 @@ def our_finish(reason: str | None, message: AssistantMessage) -> Finish:
 
 
 def our_usage(response: ModelResponse) -> ModelUsage:
-    """What was counted, and whether anything was. Numbers that cannot be are not believed."""
+    """The reported counts, and whether there were any. Impossible numbers are ignored."""
     told = response.usage
     counts = (
         told.input_tokens,
@@ -253,7 +253,7 @@ def our_usage(response: ModelResponse) -> ModelUsage:
 
 
 def tool_names(tools: Iterable[ChatTool], messages: Iterable[AnyMessage]) -> Iterator[str]:
-    """Every tool that is offered or stands in the history."""
+    """Every tool that is offered or used in the history."""
     for tool in tools:
         yield tool.name
     for message in messages:
@@ -265,13 +265,13 @@ def tool_names(tools: Iterable[ChatTool], messages: Iterable[AnyMessage]) -> Ite
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """A part of a body that nobody is to look into."""
+    """A part of a body that must not be traversed."""
 
     value: object
 
 
 def opened(body: object) -> object:
-    """The body with its sealed parts in the open."""
+    """The body with its sealed parts opened."""
     if not isinstance(body, dict):
         return body
     return {name: part.value if isinstance(part, Sealed) else part for name, part in body.items()}

@@ -1,4 +1,4 @@
-"""The list of prices that comes with the installation."""
+"""The price list of the installation."""
 
 from decimal import Decimal
 
@@ -20,8 +20,8 @@ def window(provider: str, model: str) -> int | None:
 
 
 def cost(provider: str, model: str, usage: ModelUsage) -> float | None:
-    """What usage costs in USD, None if the list does not say. Tokens of a cache are a part of the
-    input here, so each is paid once, at its own price.
+    """The cost of usage in USD, None if it is not in the list. Cached tokens are part of the input,
+    so each is paid once, at its own price.
     """
     read = min(usage.cache_read_tokens, usage.input_tokens)
     written = min(usage.cache_write_tokens, usage.input_tokens - read)
@@ -36,8 +36,8 @@ def cost(provider: str, model: str, usage: ModelUsage) -> float | None:
 
 
 def cost_of_many(provider: str | None, model: str, usage: ModelUsage) -> float | None:
-    """What the requests of a whole call cost in USD, None if the list does not say. Only their sum
-    is known, so no request is taken for one above the threshold of a higher price.
+    """The cost of the requests of a whole call in USD, None if it is not in the list. Only their
+    sum is known, so no request is assumed to exceed the threshold of a higher price.
     """
     read = min(usage.cache_read_tokens, usage.input_tokens)
     written = min(usage.cache_write_tokens, usage.input_tokens - read)

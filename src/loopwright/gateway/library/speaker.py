@@ -2,9 +2,9 @@
 
 The library's exceptions become values that never contain a key.
 
-A hundred answers that arrive word by word all have data in the same iteration of the event
-loop, and processing each costs a third of a millisecond. Processed in one go, they would delay
-all other tasks. So what many streams bring at once is processed in small portions.
+A hundred answers that arrive word by word all have data in the same iteration of the event loop,
+and processing each costs a third of a millisecond. Processed at once, they would delay all other
+tasks. So the data of many streams is processed in small portions.
 """
 
 import asyncio
@@ -56,25 +56,25 @@ SLICE_SECONDS = 0.005
 
 
 class StreamPacer:
-    """Lets those who come go on until the round has lasted long enough; the others go on in the
-    next. Belongs to one event loop.
+    """Lets tasks continue until the round has lasted long enough; the others continue in the next
+    round. Belongs to one event loop.
     """
 
     def __init__(self, slice_seconds: float = SLICE_SECONDS) -> None:
         self._slice = slice_seconds
-        self._until: float | None = None  # the end of this round's portion, once it has begun
+        self._until: float | None = None  # the end of this round's portion, once it has started
         self._next = asyncio.Event()
         self._door = asyncio.Lock()
 
     async def enter(self) -> None:
-        """Come in alone: requests that are to begin at once begin one in a round, since building
-        one takes milliseconds.
+        """Enter alone: of requests that start at the same time, one starts per round, since
+        building one takes milliseconds.
         """
         async with self._door:
             await asyncio.sleep(0)
 
     async def turn(self) -> None:
-        """Come back when there is time in a round."""
+        """Continue when there is time in a round."""
         loop = asyncio.get_running_loop()
         while self._until is not None and loop.time() > self._until:
             await self._next.wait()
@@ -88,7 +88,7 @@ class StreamPacer:
         self._next = asyncio.Event()
 
     async def pace(self, response: httpx2.Response) -> None:
-        """Have the body of a response read in turns."""
+        """Read the body of a response in rounds."""
         if isinstance(response.stream, httpx2.AsyncByteStream):
             response.stream = _PacedStream(response.stream, self)
 
@@ -107,7 +107,7 @@ class _PacedStream(httpx2.AsyncByteStream):
         await self._stream.aclose()
 
 
-# In this order: what stands further down is a more general kind of what stands above.
+# In this order: later entries are more general than earlier ones.
 _KINDS: tuple[tuple[type[BaseException], ModelFailureKind], ...] = (
     (told.ModelContextWindowExceededError, "overflow"),
     (told.ModelAuthenticationError, "auth"),
@@ -138,11 +138,11 @@ _STATUSES: dict[int, ModelFailureKind] = {
 
 
 LONGEST_PAUSE_S = 7 * 86_400
-"""A service that asks for more is not parked for: nobody would wait for it knowingly."""
+"""If a service requests a longer pause, the run does not wait for it."""
 
 
 def failure_of(error: Exception, at: Endpoint, now_ms: int) -> ModelFailure:
-    """What an exception of the library means; one that nobody expects is a bad answer."""
+    """The failure for an exception of the library; an unexpected one is a bad answer."""
     status = error.status_code if isinstance(error, told.ModelHTTPError) else None
     pause = getattr(error, "retry_after", None)
     timed = isinstance(pause, int | float) and 0 < pause <= LONGEST_PAUSE_S
@@ -156,14 +156,14 @@ def failure_of(error: Exception, at: Endpoint, now_ms: int) -> ModelFailure:
 
 
 def _told_where(error: Exception, at: Endpoint) -> str:
-    """What went wrong; of a service that does not answer, where it was looked for."""
+    """The error message; if a service does not answer, with its address."""
     if isinstance(error, told.ModelConnectionError) and error.phase in ("pool", "connect"):
         return f"nothing answers at {at.url}: is it running, and is that its address?"
     return _detail(error)
 
 
 def reached_nothing(error: Exception) -> bool:
-    """Whether the service was not reached, or turned the request away before it did any work."""
+    """Whether the service was not reached, or rejected the request before doing any work."""
     if isinstance(error, told.ModelConnectionError):
         return error.phase in ("pool", "connect")
     if isinstance(error, told.UserError):
@@ -181,7 +181,7 @@ def _kind(error: Exception, status: int | None) -> ModelFailureKind:
 
 
 def _detail(error: Exception) -> str:
-    """The service's own words where it has any, else the library's."""
+    """The service's message if there is one, else the library's."""
     body = getattr(error, "body", None)
     words = " ".join(dict.fromkeys(_messages(body))) if isinstance(body, Mapping) else ""
     return words or f"{type(error).__name__}: {error}"
@@ -207,16 +207,17 @@ _MOST_CONNECTIONS = 200
 
 def speaker(clock: Clock) -> "LibrarySpeaker":
     """The speaker of a gateway. The library's warnings are for its programmers, not for users:
-    what a model does not support is left out of its request.
+    options that a model does not support are left out of its request.
     """
     warnings.filterwarnings("ignore", module=r"pydantic_ai\b")
-    # Whatever a service counts is looked at by `our_usage`; on stderr it would only be in the way.
+    # All counts of a service are checked by `our_usage`; warnings about them on stderr would only
+    # be noise.
     warnings.filterwarnings("ignore", message="Pydantic serializer warnings", category=UserWarning)
     return LibrarySpeaker(clock)
 
 
 class LibrarySpeaker:
-    """Speaks to every endpoint over one pool of connections. Belongs to one event loop."""
+    """Calls every endpoint over one pool of connections. Belongs to one event loop."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -234,12 +235,12 @@ class LibrarySpeaker:
         )
 
     async def load(self, to: Endpoint) -> None:
-        """Load the wire of an endpoint; what is wrong with it is told by its first request."""
+        """Import the protocol of an endpoint; its first request reports errors."""
         with suppress(ImportError):
             await self._model(to)
 
     async def close(self) -> None:
-        """Give back every connection."""
+        """Close every connection."""
         self._models.clear()
         await self._http.aclose()
 
@@ -269,12 +270,14 @@ class LibrarySpeaker:
                     if delta is not None:
                         said(delta)
                         await self._rounds.turn()  # a full buffer holds hundreds
-        except Exception as error:  # whatever a service or a library may bring is a value here
+        except Exception as error:  # any failure of a service or a library becomes a value
             return self._fallen(error, to, stream)
         return _spoken(stream, to, names)
 
     async def _model(self, to: Endpoint) -> Model:
-        """The library's model for an endpoint; a wire is loaded, in a thread, when first used."""
+        """The library's model for an endpoint; a protocol is imported, in a thread, when first
+        used.
+        """
         async with self._loading:
             if to not in self._models:
                 self._models[to] = await asyncio.to_thread(self._made, to)
@@ -312,7 +315,7 @@ def _spoken(stream: StreamedResponse, to: Endpoint, names: WireNames) -> Complet
 
 
 def _delta(event: ModelResponseStreamEvent, names: WireNames) -> Delta | None:
-    """A piece of the answer as we tell it; None for events that say nothing new."""
+    """A piece of the answer as our record; None for events without new content."""
     match event:
         case PartStartEvent(index=index, part=ToolCallPart(tool_name=name, args=args)):
             return CallDelta(part=index, tool=names.tool(name), args=_piece(args))

@@ -1,7 +1,7 @@
-"""The fake wires as a program: python -m loopwright.testing.wires --script FILE [--port 0].
+"""The fake servers as a program: python -m loopwright.testing.wires --script FILE [--port 0].
 
-Prints its URL as the first line, then serves until it is ended. With `--log FILE` every request
-is appended there as a line of JSON when its answer has ended.
+Prints its URL as the first line, then serves until it is stopped. With `--log FILE` every request
+is appended to the file as a line of JSON when its answer has ended.
 """
 
 import argparse
@@ -40,13 +40,15 @@ def main() -> int:
         written = 0
         while not over.wait(0.1):
             written += log_new(wires.requests[written:], chosen.log)
-    # Only now: a client may have its answer, and tell us to end, before the answer counts as ended.
+    # Only now: a client may have its answer, and stop us, before the answer counts as ended.
     log_new(wires.requests[written:], chosen.log)
     return 0
 
 
 def log_new(requests: list[WireRequest], path: Path | None) -> int:
-    """Append requests whose answers have ended; answers how many, up to the first that has not."""
+    """Append requests whose answers have ended; returns their number, up to the first that
+    has not.
+    """
     done = 0
     for request in requests:
         if not request.ended.is_set():

@@ -1,4 +1,4 @@
-"""The Anthropic Messages wire: answers, streams and errors as that service sends them."""
+"""The Anthropic Messages protocol: answers, streams and errors as that service sends them."""
 
 from collections.abc import Iterator
 
@@ -40,7 +40,7 @@ def _blocks(answer: Answer) -> list[dict[str, JsonValue]]:
 
 
 def _usage(answer: Answer) -> dict[str, JsonValue]:
-    """Here `input_tokens` leaves out what a cache has served or taken."""
+    """In this protocol `input_tokens` excludes tokens read from or written to a cache."""
     if not answer.turn.report_usage:
         return {"input_tokens": 0, "output_tokens": 0}
     usage = answer.usage

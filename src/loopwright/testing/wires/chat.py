@@ -1,4 +1,4 @@
-"""The OpenAI Chat Completions wire, which most local servers speak too."""
+"""The OpenAI Chat Completions protocol, which most local servers implement too."""
 
 from collections.abc import Iterator
 
@@ -31,7 +31,7 @@ KINDS = {
 
 
 def _usage(answer: Answer) -> dict[str, JsonValue]:
-    """Here the prompt's count includes what a cache has served."""
+    """In this protocol the prompt's count includes tokens read from a cache."""
     usage = answer.usage
     return {
         "prompt_tokens": usage.input,

@@ -1,4 +1,6 @@
-"""The Gemini wire (`generateContent`): the model is in the path, and a stream is of whole parts."""
+"""The Gemini protocol (`generateContent`): the model is in the path, and a stream consists of whole
+parts.
+"""
 
 from collections.abc import Iterator
 

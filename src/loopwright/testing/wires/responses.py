@@ -1,4 +1,6 @@
-"""The OpenAI Responses wire: items instead of messages, and an event for each step of each."""
+"""The OpenAI Responses protocol: items instead of messages, and an event for each step of each
+item.
+"""
 
 from collections.abc import Iterator
 from itertools import count

@@ -1,7 +1,8 @@
-"""Scripts of the fake wires: requests, scripted turns, and the rendering that the wires share.
+"""Scripts of the fake servers: requests, scripted turns, and the rendering that the protocols
+share.
 
-A script has turns in order, each with the requests that it is for and the faults in it. A
-request also lists what a strict service would refuse about it.
+A script has turns in order, each with the requests that it matches and its faults. A request also
+lists what a strict service would reject about it.
 """
 
 import re
@@ -32,7 +33,7 @@ GEMINI_PATH = re.compile(r"/v1(?:beta)?/models/([^:/]+):(generateContent|streamG
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class WireRequest:
-    """One request: what came over the wire, and the parts that scripts and assertions ask for."""
+    """One request: its raw content, and the parts that scripts and assertions use."""
 
     number: int  # counts 1, 2, 3 … over all requests of the server
     method: str
@@ -47,18 +48,18 @@ class WireRequest:
 
     @property
     def model(self) -> str:
-        """The model that is asked."""
+        """The requested model."""
         asked = GEMINI_PATH.fullmatch(self.path)
         return asked.group(1) if asked is not None else str(self.body.get("model", ""))
 
     @property
     def stream(self) -> bool:
-        """Whether the answer is to come in pieces."""
+        """Whether the answer is streamed."""
         return self.body.get("stream") is True or self.path.endswith(":streamGenerateContent")
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """Names of the offered functions; `group/name` where the wire groups them."""
+        """Names of the offered functions; `group/name` if the protocol groups them."""
         return tuple(_tool_names(self.body.get("tools")))
 
     @property
@@ -72,7 +73,7 @@ class WireRequest:
 
     @property
     def user_text(self) -> str:
-        """The newest text of a person."""
+        """The newest text of a user."""
         texts = [_human(message) for message in self._messages()]
         return next((text for text in reversed(texts) if text), "")
 
@@ -88,7 +89,7 @@ class WireRequest:
 
     @property
     def results(self) -> int:
-        """How many tool results came after the newest text of a person."""
+        """The number of tool results after the newest text of a user."""
         count = 0
         for message in self._messages():
             count = 0 if _human(message) else count + len(_results(message))
@@ -96,13 +97,13 @@ class WireRequest:
 
     @property
     def key(self) -> str:
-        """The key that the client has shown."""
+        """The key that the client sent."""
         bearer = self.headers.get("authorization", "").removeprefix("Bearer ")
         google = self.headers.get("x-goog-api-key", "")
         return self.headers.get("x-api-key", "") or google or bearer
 
     def complaints(self) -> list[str]:
-        """What a hosted service would refuse; empty when it would accept."""
+        """What a hosted service would reject; empty if it would accept the request."""
         return [*self._bad_names(), *self._unpaired()]
 
     def _bad_names(self) -> Iterator[str]:
@@ -128,7 +129,7 @@ class WireRequest:
             yield from self._parted()
 
     def _parted(self) -> Iterator[str]:
-        """Results must follow at once on the message with their calls."""
+        """Results must directly follow the message with their calls."""
         due: set[str] = set()
         for message in self._messages():
             due -= set(_results(message))
@@ -139,7 +140,7 @@ class WireRequest:
             yield f"tool calls {sorted(due)} are not answered at the end"
 
     def _messages(self) -> list[dict[str, JsonValue]]:
-        """Messages of the history; on the Responses wire its items."""
+        """Messages of the history; in the Responses protocol its items."""
         if self.wire == "gemini":
             return [_from_gemini(one) for one in _dicts(self.body.get("contents"))]
         found = self.body.get("input" if self.wire == "responses" else "messages")
@@ -152,7 +153,7 @@ SYSTEM = ("system", "developer")
 
 
 def _from_gemini(content: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """A message of the Gemini wire in the shape of the Anthropic one."""
+    """A message of the Gemini protocol in the form of the Anthropic one."""
     parts: list[JsonValue] = []
     for part in _dicts(content.get("parts")):
         call, result = part.get("functionCall"), part.get("functionResponse")
@@ -178,7 +179,7 @@ def _text(content: JsonValue) -> str:
 
 
 def _human(message: Mapping[str, JsonValue]) -> str:
-    """What a person said; a message that carries tool results is not one of a person."""
+    """The text of a user; a message with tool results is not from a user."""
     person = message.get("role") == "user" and not _results(message)
     return _text(message.get("content")) if person else ""
 
@@ -203,7 +204,7 @@ def _results(message: Mapping[str, JsonValue]) -> list[str]:
 
 
 def _tool_names(tools: JsonValue) -> Iterator[str]:
-    """Names of functions in any of the three shapes; a namespace has its functions inside."""
+    """Names of functions in any of the three forms; a namespace has its functions inside."""
     for tool in _dicts(tools):
         inner = tool.get("function")
         if "functionDeclarations" in tool:
@@ -220,9 +221,9 @@ Finish: TypeAlias = Literal["stop", "length", "tool_use", "refusal"]
 
 
 class ScriptedCall(Record, frozen=True):
-    """One tool call of a turn. `raw` is sent as it stands instead of `args`, for arguments that
-    are not JSON; `text` makes it a call of a free-form tool (Responses wire); `namespace` is how
-    that wire groups the tools of one server.
+    """One tool call of a turn. `raw` is sent unchanged instead of `args`, for arguments that are
+    not JSON; `text` makes it a call of a free-form tool (Responses protocol); `namespace` is how
+    that protocol groups the tools of one server.
     """
 
     name: str
@@ -234,13 +235,13 @@ class ScriptedCall(Record, frozen=True):
 
     @property
     def arguments(self) -> str:
-        """The arguments as they go over the wire."""
+        """The arguments as they are sent."""
         return self.raw if self.raw is not None else msgspec.json.encode(self.args).decode()
 
 
 class ScriptedUsage(Record, frozen=True):
-    """What the server says it has counted. `input` is all of the prompt, `cached` the part of it
-    that was read from a cache, `written` the part that was put into one.
+    """The usage that the server reports. `input` is the whole prompt, `cached` the part of it that
+    was read from a cache, `written` the part that was written to one.
     """
 
     input: int
@@ -250,7 +251,7 @@ class ScriptedUsage(Record, frozen=True):
 
 
 class ScriptedFault(Record, frozen=True):
-    """An answer that is an error. `after` deltas: inside a stream that began well."""
+    """An answer that is an error. `after` deltas: inside a stream that began without an error."""
 
     status: int = 500
     type: str | None = None
@@ -262,7 +263,7 @@ class ScriptedFault(Record, frozen=True):
 
 
 class TurnFilter(Record, frozen=True):
-    """Which requests a turn is for; what is not named fits every request."""
+    """The requests that a turn matches; a field without a value matches every request."""
 
     wire: WireName | None = None
     model: str | None = None  # part of the model's name
@@ -272,7 +273,7 @@ class TurnFilter(Record, frozen=True):
     results: int | None = None  # tool results since the newest user text
 
     def fits(self, request: WireRequest) -> bool:
-        """Whether a request is of this kind."""
+        """Whether a request matches."""
         return (
             self.wire in (None, request.wire)
             and (self.model is None or self.model in request.model)
@@ -284,13 +285,13 @@ class TurnFilter(Record, frozen=True):
 
 
 class ScriptedTurn(Record, frozen=True):
-    """One answer: thoughts, text and calls, how it is paced and where it breaks.
+    """One answer: thoughts, text and calls, its pace and its faults.
 
-    A delta is one piece of a stream: a bit of text, of a thought or of a call's arguments.
+    A delta is one piece of a stream: a part of a text, of a thought or of a call's arguments.
     """
 
     when: TurnFilter = TurnFilter()
-    times: int | None = 1  # how often it may be used; None: always
+    times: int | None = 1  # how often it can be used; None: always
     text: str = ""
     thinking: str = ""
     calls: tuple[ScriptedCall, ...] = ()
@@ -299,7 +300,7 @@ class ScriptedTurn(Record, frozen=True):
     finish: Finish | None = None  # None: by whether there are calls
     chunk: int = 16  # characters of a delta
     header_ms: int = 0  # before the answer begins
-    first_token_ms: int = 0  # between the beginning and the first delta
+    first_token_ms: int = 0  # between the start of the answer and the first delta
     delta_ms: int = 0  # between two deltas
     stall_after: int | None = None  # deltas, then silence until `WireServer.release`
     cut_after: int | None = None  # deltas, then the connection is dropped
@@ -313,12 +314,12 @@ class ScriptedTurn(Record, frozen=True):
 
 
 class WireScript(Record, frozen=True):
-    """Turns for a server: the first unused one whose `when` fits answers a request.
+    """Turns for a server: the first unused one whose `when` matches answers a request.
 
-    `otherwise` answers what no turn fits; without it such a request is refused and remembered.
-    With a `window`, a prompt of more tokens (four characters each) is refused as too long.
-    With `keys`, another key than one of these is refused. `strict` refuses what hosted services
-    refuse: tool names they do not allow, and tool calls without exactly one result each.
+    `otherwise` answers requests that match no turn; without it such a request is rejected and
+    recorded. With a `window`, a prompt of more tokens (four characters each) is rejected as too
+    long. With `keys`, any other key is rejected. `strict` rejects what hosted services reject: tool
+    names that they do not allow, and tool calls without exactly one result each.
     """
 
     turns: tuple[ScriptedTurn, ...] = ()
@@ -330,11 +331,11 @@ class WireScript(Record, frozen=True):
 
 
 Chooser: TypeAlias = Callable[[WireRequest], ScriptedTurn | None]
-"""A script as a function; None refuses the request."""
+"""A script as a function; None rejects the request."""
 
 
 def read_script(path: Path) -> WireScript:
-    """A script from a YAML or JSON file; refuses what it does not know, with the place."""
+    """A script from a YAML or JSON file; unknown keys are rejected, with their place."""
     try:
         return msgspec.convert(yaml.safe_load(path.read_text(encoding="utf-8")), WireScript)
     except (msgspec.ValidationError, yaml.YAMLError) as wrong:
@@ -342,7 +343,7 @@ def read_script(path: Path) -> WireScript:
 
 
 def in_order(script: WireScript) -> Chooser:
-    """The choice that a script makes, with its memory of what has been used."""
+    """The selection of turns by a script, which remembers the used ones."""
     used = [0] * len(script.turns)
 
     def choose(request: WireRequest) -> ScriptedTurn | None:
@@ -361,14 +362,14 @@ CREATED = 1_700_000_000  # seconds; a fixed time keeps recorded answers equal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """One event of a stream. A piece that is a `delta` is counted by faults and pauses."""
+    """One event of a stream. Faults and pauses count the pieces that are a `delta`."""
 
     data: dict[str, JsonValue] | str
     name: str | None = None
     delta: bool = False
 
     def encoded(self) -> bytes:
-        """The event as server-sent events are written."""
+        """The event in the format of server-sent events."""
         text = self.data if isinstance(self.data, str) else msgspec.json.encode(self.data).decode()
         return (
             f"event: {self.name}\n" if self.name else ""
@@ -377,7 +378,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A turn, the request that it answers, and the numbers its ids are made of."""
+    """A turn, the request that it answers, and the numbers for its ids."""
 
     turn: ScriptedTurn
     request: WireRequest
@@ -385,7 +386,7 @@ class Answer:
     first_call: int  # number of its first tool call
 
     def calls(self, prefix: str) -> list[tuple[str, ScriptedCall]]:
-        """Calls with their ids; an id that the script names stays."""
+        """Calls with their ids; an id in the script is kept."""
         return [
             (call.id or f"{prefix}_{self.first_call + index:04d}", call)
             for index, call in enumerate(self.turn.calls)
@@ -393,7 +394,7 @@ class Answer:
 
     @property
     def usage(self) -> ScriptedUsage:
-        """What the script says, else what the sizes say: four bytes a token, as a rule of thumb."""
+        """The usage in the script, else an estimate: four bytes per token."""
         said = len(self.turn.text) + len(self.turn.thinking)
         said += sum(len(call.name) + len(call.text or call.arguments) for call in self.turn.calls)
         return self.turn.usage or ScriptedUsage(
@@ -402,7 +403,7 @@ class Answer:
 
 
 class Wire(Protocol):
-    """What each wire can render; its module is one."""
+    """What each protocol can render; its module implements it."""
 
     def whole(self, answer: Answer) -> dict[str, JsonValue]: ...
 
@@ -416,17 +417,17 @@ class Wire(Protocol):
 
 
 def prompt_tokens(request: WireRequest) -> int:
-    """A rough size of the prompt."""
+    """An estimate of the size of the prompt."""
     return len(request.raw) // 4 + 1
 
 
 def pieces(text: str, size: int) -> Iterator[str]:
-    """A text in parts of so many characters; an empty text has none."""
+    """A text in parts of this many characters; an empty text has none."""
     return (text[start : start + size] for start in range(0, len(text), max(size, 1)))
 
 
 def last_call(ids: Sequence[str]) -> int:
-    """The highest number among call ids that this server has made, 0 without one."""
+    """The highest number in a call id of this server, 0 without one."""
     numbers = [one.rpartition("_")[2] for one in ids]
     return max((int(number) for number in numbers if number.isdecimal()), default=0)
 

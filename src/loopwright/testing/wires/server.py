@@ -1,4 +1,4 @@
-"""The server of the fake wires: HTTP/1.1 on loopback in its own thread, with scripted turns.
+"""The server of the fake protocols: HTTP/1.1 on loopback in its own thread, with scripted turns.
 
 Every request is recorded. A connection (by h11) handles one request at a time.
 """
@@ -38,7 +38,7 @@ Answering: TypeAlias = Callable[[WireRequest, "WireConnection"], Awaitable[None]
 
 
 class WireConnection(asyncio.Protocol):
-    """Reads requests, has them answered one after the other, and notices when the client goes."""
+    """Reads requests, answers them one after the other, and notices when the client disconnects."""
 
     def __init__(self, take: Take, answer: Answering, open_ones: set["WireConnection"]) -> None:
         self._take = take
@@ -51,7 +51,7 @@ class WireConnection(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # a server of asyncio makes no other
+        assert isinstance(transport, asyncio.Transport)  # a server of asyncio creates no other kind
         self._transport = transport
         self._open_ones.add(self)
 
@@ -67,12 +67,12 @@ class WireConnection(asyncio.Protocol):
         self._read()
 
     def abort(self) -> None:
-        """Drop the connection."""
+        """Close the connection."""
         if self._transport is not None:
             self._transport.abort()
 
     def cut(self) -> None:
-        """Drop the connection in the middle of an answer, as a broken network does."""
+        """Close the connection in the middle of an answer, as a broken network does."""
         self._end("cut")
         self.abort()
 
@@ -90,11 +90,11 @@ class WireConnection(asyncio.Protocol):
         self._head(200, {"content-type": "text/event-stream", "cache-control": "no-cache"})
 
     def send(self, content: bytes) -> None:
-        """Send a piece of the answer."""
+        """Start an answer that is sent in pieces."""
         self._write(h11.Data(data=content))
 
     def finish(self) -> None:
-        """The answer is complete."""
+        """The end of the answer."""
         self._write(h11.EndOfMessage())
         self._end("answered")
 
@@ -115,7 +115,7 @@ class WireConnection(asyncio.Protocol):
             self._request.ended.set()
 
     def _read(self) -> None:
-        """Take what has come, up to the end of a request."""
+        """Process the received bytes, up to the end of a request."""
         while self._task is None:
             try:
                 event = self._http.next_event()
@@ -144,7 +144,7 @@ class WireConnection(asyncio.Protocol):
 
     def _start(self) -> None:
         request = self._request
-        assert request is not None  # h11 tells of a request before its end
+        assert request is not None  # h11 reports a request before its end
         request.raw = bytes(self._body)
         try:
             body = msgspec.json.decode(request.raw) if request.raw else {}
@@ -219,12 +219,12 @@ class WireServer:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The address of the server."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def asked(self) -> list[WireRequest]:
-        """The requests for an answer of a model, without the lists and counts that clients ask."""
+        """The requests for an answer of a model, without requests for lists and counts."""
         return [request for request in self.requests if request.wire is not None]
 
     def __enter__(self) -> Self:
@@ -243,25 +243,25 @@ class WireServer:
         self.close()
 
     def close(self) -> None:
-        """End every connection and the thread."""
+        """Close every connection and end the thread."""
         if self._thread.is_alive():
             self._tell(self._stop.set)
         self._thread.join()
 
     def choose_by(self, choose: Chooser) -> None:
-        """Answer with what this function chooses, from now on."""
+        """From now on, answer with the result of this function."""
         self._choose = choose
 
     def release(self) -> None:
-        """Let everything that stalls go on, now and from now on."""
+        """Continue everything that stalls, now and from now on."""
         self._tell(self._released.set)
 
     def hold(self) -> None:
-        """Let what stalls from now on stall again."""
+        """From now on, stall again."""
         self._tell(self._released.clear)
 
     def wait_asked(self, count: int, timeout: float = 10) -> bool:
-        """Wait until so many answers of a model were asked for."""
+        """Wait until this many answers of a model were requested."""
         with self._came:
             return self._came.wait_for(lambda: len(self.asked) >= count, timeout)
 
@@ -302,10 +302,12 @@ class WireServer:
             self._came.notify_all()
 
     async def _answer(self, request: WireRequest, connection: WireConnection) -> None:
-        """Answer a request; a chooser that raises is told, and its client is not left waiting."""
+        """Answer a request; an exception of the chooser is reported, and its client is not left
+        waiting.
+        """
         try:
             await self._reply(request, connection)
-        except Exception as wrong:  # whatever a chooser or a script may bring
+        except Exception as wrong:  # any exception of a chooser or a script
             self.refused.append(f"request {request.number} ({request.wire}): {wrong!r}")
             connection.cut()
 
@@ -361,7 +363,7 @@ class WireServer:
         connection.finish()
 
     async def _meet(self, turn: ScriptedTurn, said: int, connection: WireConnection) -> bool:
-        """Stall or cut where the turn says so; False when the connection is gone."""
+        """Stall or cut if the turn says so; False if the connection is closed."""
         if turn.stall_after == said:
             await self._released.wait()
         if turn.cut_after == said:
@@ -374,7 +376,7 @@ class WireServer:
             await asyncio.sleep(ms / 1000)
 
     def _refusal(self, request: WireRequest) -> ScriptedFault | None:
-        """What the server itself has against a request, in the order services check it."""
+        """The server's own objections to a request, in the order in which services check them."""
         if not request.key:
             return ScriptedFault(status=401, message="no key was given")
         if self.script.keys and request.key not in self.script.keys:
@@ -394,7 +396,7 @@ class WireServer:
         return ScriptedFault(status=400, message=why)
 
     def _side(self, request: WireRequest) -> Reply:
-        """Answers to what clients ask beside their questions."""
+        """Answers to the other requests of clients."""
         path = request.path
         if path == "/v1/messages/count_tokens":
             return 200, {}, {"input_tokens": prompt_tokens(request)}
@@ -413,7 +415,7 @@ class WireServer:
 
 
 def _model(name: str) -> dict[str, JsonValue]:
-    """A model in the words of both families."""
+    """A model in the format of both families."""
     openai: dict[str, JsonValue] = {"object": "model", "created": CREATED, "owned_by": "fake"}
     made = "2023-11-14T22:13:20Z"
     return {"id": name, **openai, "type": "model", "display_name": name, "created_at": made}

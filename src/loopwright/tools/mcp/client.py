@@ -1,6 +1,6 @@
 """The client of the Model Context Protocol, with the official library.
 
-Only this module and `server` know that library. It is loaded by name (see `connections`).
+Only this module and `server` use that library. It is imported by name (see `connections`).
 """
 
 import asyncio
@@ -47,11 +47,11 @@ UNREADABLE = (
     "the server's answer cannot be read: it is not JSON, or has characters that are not valid"
 )
 
-# What it logs are errors that the model and the person are told about; on stderr they are noise.
+# It logs errors that the model and the person receive anyway; on stderr they are noise.
 logging.getLogger("mcp").addHandler(logging.NullHandler())
 logging.getLogger("mcp").propagate = False
 
-# Answers of a server that lives; anything else that comes as an error is about the connection.
+# Errors answered by a server that is alive; any other error is about the connection.
 _ANSWERS = frozenset(
     {
         mcp_types.METHOD_NOT_FOUND,
@@ -82,14 +82,14 @@ async def connect(spec: ServerSpec, place: ServerPlace, hold: Hold) -> str:
             finally:
                 holding.cancel()
                 ended.cancel()
-    except Exception as error:  # of a server, a network or the library: all of it is data here
+    except Exception as error:  # any failure of a server, a network or the library is data here
         raise ServerGone(said.why or _said_by(error)) from None
     return said.why
 
 
 @dataclass
 class _Said:
-    """What is known about the program of a server once it has ended."""
+    """The details of a server's program after its end."""
 
     why: str = ""
 
@@ -110,7 +110,7 @@ class _Connected:
             try:
                 params = mcp_types.PaginatedRequestParams(cursor=cursor)
                 page = await self._session.list_tools(params=params)
-            except Exception as error:  # an answer that is no listing is as good as none
+            except Exception as error:  # an invalid listing is treated as none
                 raise ServerGone(_said_by(error)) from None
             found += [one for tool in page.tools if (one := _listed(tool)) is not None]
             cursor = page.next_cursor
@@ -154,7 +154,7 @@ def _called(result: mcp_types.CallToolResult) -> ServerAnswer:
 
 
 def _message(value: JsonValue) -> str | None:
-    """What an error object says, in the forms that servers use."""
+    """The message of an error object, in the forms that servers use."""
     if isinstance(value, dict):
         found = value.get("error", value.get("message"))
         return found if isinstance(found, str) else _message(found)
@@ -208,9 +208,9 @@ def _secret(place: ServerPlace, name: str) -> str:
 async def _program(
     spec: StdioServer, place: ServerPlace, said: _Said
 ) -> AsyncIterator[TransportStreams]:
-    """A server under a supervisor; its two pipes as the library wants them."""
+    """A server under a supervisor; its two pipes as the library needs them."""
     for name in spec.pass_env:
-        _secret(place, name)  # a server without it would fail in a way that says less
+        _secret(place, name)  # a server without it would fail with a less helpful message
     heard, for_session = anyio.create_memory_object_stream[SessionMessage | Exception](math.inf)
     from_session, to_send = anyio.create_memory_object_stream[SessionMessage](0)
     running: asyncio.Future[RunningToolCommand] = asyncio.get_running_loop().create_future()
@@ -272,7 +272,7 @@ async def _send(
 
 
 def _unreadable(line: bytes) -> mcp_types.JSONRPCMessage | None:
-    """An answer that is not text at all, as an error of the call that waits for it; else None."""
+    """An answer that is not text, as an error of the call that waits for it; else None."""
     try:
         said = json.loads(line.decode(errors="replace"))
     except (ValueError, RecursionError):
@@ -285,11 +285,11 @@ def _unreadable(line: bytes) -> mcp_types.JSONRPCMessage | None:
 
 
 class _TooMuch(Exception):
-    """A server says more than anybody can take; raised into its supervisor, which ends it."""
+    """A server sends more output than can be read; raised into its supervisor, which ends it."""
 
 
 class _Lines:
-    """Makes messages of what comes through a pipe."""
+    """Parses messages from a pipe."""
 
     def __init__(
         self, heard: "anyio.streams.memory.MemoryObjectSendStream[SessionMessage | Exception]"
@@ -323,7 +323,7 @@ class _Lines:
         try:
             self._heard.send_nowait(SessionMessage(message))
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-            return  # nobody listens any more: it is being ended
+            return  # the reader has gone: the server is being ended
 
     def close(self) -> None:
         self._heard.close()

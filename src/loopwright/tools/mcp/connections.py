@@ -1,9 +1,8 @@
-"""MCP servers: started when first needed, kept, restarted after a failure, and ended at the
-end.
+"""MCP servers: started when first needed, reused, restarted after a failure, and ended at the end.
 
-Their tools get names of our own, `SERVER.TOOL`, and only those that are granted are offered.
-The library that speaks the protocol is loaded by name, in a thread, when the first server is
-needed; this module must stay importable without it.
+Their tools get our own names, `SERVER.TOOL`, and only granted ones are offered. The library of the
+protocol is imported by name, in a thread, when the first server is needed; this module must stay
+importable without it.
 """
 
 import asyncio
@@ -29,7 +28,7 @@ STDERR_CHARS = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StdioServer:
-    """A server that is a program. Secrets reach it by the names of variables only."""
+    """A server that is a program. It receives secrets by the names of variables only."""
 
     argv: tuple[str, ...]
     pass_env: tuple[str, ...] = ()
@@ -37,7 +36,7 @@ class StdioServer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpServer:
-    """A server behind an address. Secrets reach it by the names of variables only."""
+    """A server at an address. It receives secrets by the names of variables only."""
 
     url: str
     bearer_env: str | None = None  # the variable whose value is the bearer token
@@ -58,29 +57,29 @@ class ListedTool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerAnswer:
-    """What a server answered."""
+    """The answer of a server."""
 
     text: str
     error: bool = False
 
 
 class ServerGone(Exception):
-    """The connection ended; it is not known whether a call that was under way has been done."""
+    """The connection ended; whether a running call has completed is unknown."""
 
 
 class ServerConnection(Protocol):
-    """A server while one is connected to it."""
+    """A server with an open connection."""
 
     async def tools(self) -> list[ListedTool]:
         """Everything the server offers; Gone."""
 
     async def call(self, tool: str, arguments: dict[str, JsonValue]) -> ServerAnswer:
-        """Have a tool done; Gone. What goes wrong inside is in the answer."""
+        """Call a tool; Gone. Failures of the tool are in the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerPlace:
-    """Where and with what a server is run."""
+    """The folder and the services that a server runs with."""
 
     workspace: str
     programs: ToolPrograms
@@ -92,10 +91,10 @@ Hold: TypeAlias = Callable[[ServerConnection], Awaitable[None]]
 
 
 class McpLibrary(Protocol):
-    """What `wire` offers."""
+    """The interface of `client`."""
 
     async def connect(self, spec: ServerSpec, place: ServerPlace, hold: Hold) -> str:
-        """Connect, hold, disconnect. The answer is what the server last said on stderr."""
+        """Connect, hold, disconnect. Returns the end of the server's stderr."""
 
 
 class WorkspaceServer:
@@ -119,7 +118,7 @@ class WorkspaceServer:
         self._why = ""
 
     async def tools(self) -> list[ListedTool]:
-        """What the server offers. Asked once for each start."""
+        """The tools of the server. Requested once for each start."""
         connection = await self._connected()
         if self._listed is None:
             try:
@@ -130,7 +129,7 @@ class WorkspaceServer:
         return self._listed
 
     async def call(self, tool: str, arguments: dict[str, JsonValue]) -> ServerAnswer:
-        """Have a tool done. After a death in the middle it is not tried again by itself."""
+        """Call a tool. After a crash in the middle it is not repeated automatically."""
         connection = await self._connected()
         try:
             answer = await connection.call(tool, arguments)
@@ -145,7 +144,7 @@ class WorkspaceServer:
         return answer
 
     async def close(self) -> None:
-        """End the server and wait until it is gone."""
+        """End the server and wait until it has ended."""
         self._closed = True
         keeper = self._keeper
         if keeper is None:
@@ -174,7 +173,7 @@ class WorkspaceServer:
         await asyncio.sleep(max(0.0, self._not_before - loop.time()))
         self._listed, self._let_go, self._why = None, asyncio.Event(), ""
         self._connection = loop.create_future()
-        # Somebody may never ask for the result; that is no reason for a complaint in the log.
+        # The result may never be read; this must not be logged as an error.
         self._connection.add_done_callback(lambda made: made.cancelled() or made.exception())
         self._keeper = loop.create_task(self._keep(self._connection, self._let_go))
         try:
@@ -189,7 +188,7 @@ class WorkspaceServer:
             raise self._unreachable(str(error)) from None
 
     async def _keep(self, made: "asyncio.Future[ServerConnection]", let_go: asyncio.Event) -> None:
-        """Holds one connection from its start to its end, in one task, as the library wants it."""
+        """Holds one connection from its start to its end, in one task, as the library requires."""
 
         async def hold(connection: ServerConnection) -> None:
             made.set_result(connection)
@@ -213,8 +212,8 @@ class WorkspaceServer:
         self._not_before = asyncio.get_running_loop().time() + wait
 
     async def _dropped(self, why: str) -> str:
-        """The connection is of no more use, the next call makes a new one. Answers why: a program
-        that has ended often says more about it than the connection does.
+        """The connection is unusable, the next call creates a new one. Returns why: the end of a
+        program often says more than the end of the connection.
         """
         self._connection = None
         if not self._let_go.is_set():
@@ -232,7 +231,7 @@ async def _library() -> McpLibrary:
     return cast(McpLibrary, await asyncio.to_thread(import_module, LIBRARY))
 
 
-# A dot in a server's name would let two servers claim one tool.
+# With a dot in a server's name, two servers could claim one tool.
 _SERVER = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _TOOL = re.compile(r"[A-Za-z0-9_./-]{1,100}")
 _OURS = frozenset({"fs", "shell", "result"})
@@ -262,7 +261,7 @@ def server_name_problem(name: str) -> str | None:
 async def offered(
     name: str, server: WorkspaceServer, allow: Sequence[str], deny: Sequence[str] = ()
 ) -> dict[str, McpTool] | ToolRefusal:
-    """What a server offers of what is granted, by our own names; Refusal if it cannot be asked."""
+    """The granted tools of a server, by our own names; Refusal if it cannot be reached."""
     try:
         listed = await server.tools()
     except ToolRefusal as refusal:

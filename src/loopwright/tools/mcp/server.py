@@ -1,7 +1,7 @@
 """Our own tools for other programs, with the official library of the Model Context Protocol.
 
-Served over standard input and output, or over an existing connection. Calls run concurrently,
-as the library does them; a failure of a tool is reported to the client as its error.
+Served over standard input and output, or over an existing connection. Calls run concurrently, as
+the library runs them; a failure of a tool is reported to the client as its error.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ LINE_BYTES = 16 * 1024 * 1024
 WAITING_MESSAGES = 1_000
 
 Answering: TypeAlias = Callable[[str, dict[str, JsonValue]], Awaitable[ToolCallResult]]
-"""Does a tool by the name under which it was offered."""
+"""Calls a tool by the name under which it was offered."""
 
 logging.getLogger("mcp").addHandler(logging.NullHandler())
 logging.getLogger("mcp").propagate = False
@@ -73,7 +73,7 @@ def _server(
 
 
 def _annotated(name: str) -> mcp_types.ToolAnnotations:
-    """What a client may know: some ask a person about every tool that does not say so."""
+    """Hints for a client: some ask a person about every tool without them."""
     looks = name.endswith(("_list", "_read", "_more", "_status", "_definitions", "_events"))
     ends = name.endswith(("_delete", "_control", "_answer"))
     return mcp_types.ToolAnnotations(
@@ -89,7 +89,9 @@ async def serve_stdio(
     instructions: str = "",
     refused: Collection[str] = (),
 ) -> None:
-    """Serve until the client has gone. Calls of the `refused` names are answered, not offered."""
+    """Serve until the client has disconnected. Calls of the `refused` names are answered, not
+    offered.
+    """
     server = _server(name, tools, answer, instructions, refused)
     async with stdio_server() as (read, write):
         await server.run(read, write, server.create_initialization_options())
@@ -103,7 +105,7 @@ async def serve_connection(
     streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
     refused: Collection[str] = (),
 ) -> None:
-    """Serve over a connection, one message on a line, until the other side has gone."""
+    """Serve over a connection, one message on a line, until the other side has disconnected."""
     reader, writer = streams
     server = _server(name, tools, answer, "", refused)
     async with _lines(reader, writer) as (read, write):
@@ -119,7 +121,7 @@ async def _lines(
         anyio.abc.ObjectSendStream[SessionMessage],
     ]
 ]:
-    """A connection as the two streams that the library wants."""
+    """A connection as the two streams that the library needs."""
     into, read = anyio.create_memory_object_stream[SessionMessage | Exception](WAITING_MESSAGES)
     write, out = anyio.create_memory_object_stream[SessionMessage](WAITING_MESSAGES)
 
