@@ -8,20 +8,22 @@ import socket
 import subprocess
 import sys
 import threading
+from itertools import count, repeat
 from pathlib import Path
 
 import pytest
 
+from loopwright.agents.processes import process_tree
 from loopwright.agents.processes.process import ProgramStart, run_program
 from loopwright.agents.processes.process_tree import (
     UNKNOWN_PEER,
     InsideRun,
     find_inside_run,
-    find_tcp_peer,
     find_unix_peer,
     list_descendants,
 )
-from loopwright.agents.processes.supervise import HAS_TABLE
+from loopwright.agents.processes.supervise import HAS_TABLE, PROCESS_NAME, ProcessEntry
+from loopwright.agents.processes.tcp_peer import find_tcp_peer
 from loopwright.agents.sandbox.bubblewrap import works
 
 pytestmark = pytest.mark.skipif(not HAS_TABLE, reason="there is no process table to read")
@@ -217,3 +219,40 @@ def test_a_connection_that_was_closed_is_not_taken_for_a_person() -> None:
         assert find_tcp_peer(peer, own) is UNKNOWN_PEER
         connection.close()
     assert find_tcp_peer(("192.0.2.7", 40_000), own) is None
+
+
+def entry(pid: int, parent: int, start: int, name: bytes = b"program") -> ProcessEntry:
+    return ProcessEntry(pid, name, [b"S", str(parent).encode(), *[b"0"] * 17, str(start).encode()])
+
+
+@pytest.mark.item("bnd-p1")
+@pytest.mark.parametrize("is_moving", [True, False], ids=["ended", "hidden"])
+def test_a_process_whose_parent_is_missing_is_that_of_a_person_only_if_it_keeps_its_parent(
+    monkeypatch: pytest.MonkeyPatch, *, is_moving: bool
+) -> None:
+    """`/proc` can hide the processes of other users. A program can have its ancestors end one
+    after the other: then it has another one whenever it is looked at.
+    """
+    parents = count(500_000) if is_moving else repeat(500_000)
+
+    def read(pid: int) -> ProcessEntry | None:
+        return entry(pid, next(parents), 7) if pid == 4_000 else None
+
+    monkeypatch.setattr(process_tree, "read_entry", read)
+    monkeypatch.setattr(process_tree, "read_entries", lambda: iter([entry(4_000, 499_999, 7)]))
+    assert find_inside_run(4_000) is (UNKNOWN_PEER if is_moving else None)
+    assert list_descendants() == ({4_000} if is_moving else set())
+
+
+@pytest.mark.item("bnd-p1")
+def test_a_number_that_was_used_again_does_not_hide_what_a_process_descends_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its parent ended, and a later process outside of runs has the number."""
+    top = entry(2_000, 0, 1, PROCESS_NAME)
+    listed = [top, entry(4_000, 3_999, 7), entry(3_999, 0, 9)]
+    now = {one.pid: one for one in (*listed, entry(4_000, 2_000, 7))}
+    monkeypatch.setattr(process_tree, "read_entries", lambda: iter(listed))
+    monkeypatch.setattr(process_tree, "read_entry", now.get)
+    monkeypatch.setattr(process_tree, "_is_supervisor", lambda one: one.name == PROCESS_NAME)
+    assert list_descendants() == {2_000, 4_000}

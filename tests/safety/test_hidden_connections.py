@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import shutil
 import socket
 import sys
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +13,9 @@ import pytest
 from loopwright.http.clients import Peer
 from loopwright.operations.child_runs import UNKNOWN_PEER, find_tcp_peer
 from tests.safety.connection_stage import BYSTANDER, WAYS
-from tests.safety.identities import BASE, IDENTITIES, missing, run_as
+from tests.safety.hiding_attempts import READ
+from tests.safety.hiding_attempts import WAYS as HIDING
+from tests.safety.identities import BASE, IDENTITIES, folder_of, missing, run_as
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
@@ -19,7 +23,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize(
+each_identity = pytest.mark.parametrize(
     "identity",
     [
         pytest.param(
@@ -28,6 +32,9 @@ pytestmark = [
         for one in IDENTITIES
     ],
 )
+
+
+@each_identity
 def test_a_connection_that_is_hidden_is_not_taken_for_that_of_a_person(identity: str) -> None:
     """Also where another process, whose open files cannot be listed, could be at its other end;
     the connection of that process is still taken for that of a person.
@@ -39,6 +46,49 @@ def test_a_connection_that_is_hidden_is_not_taken_for_that_of_a_person(identity:
     assert found.pop("openly") == "agent:coder of run_1"
     assert found.keys() == WAYS.keys() - {"openly"}
     assert {way: one for way, one in found.items() if one == "person"} == {}
+
+
+def try_to_hide(identity: str, counts: dict[str, int]) -> None:
+    """Every attempt to approve a gate with a stolen token is refused and audited; requests of
+    people are answered meanwhile, also through a tunnel that cannot be listed.
+    """
+    with folder_of(identity) as folder:
+        order = {"folder": str(folder), "ways": counts, "curl": shutil.which("curl") is not None}
+        env = {**BASE, "HOME": str(folder), "LOOPWRIGHT_SNAPSHOTS": "off"}
+        done = run_as(
+            identity, ["-m", "tests.safety.tunnel_stage"], env=env, text=json.dumps(order)
+        )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout)
+    read = {one.__name__ for one in READ}
+    assert isinstance(found["attempts"], dict), found["attempts"]
+    for way, statuses in found["attempts"].items():
+        assert set(statuses) <= {403, 0}, (way, statuses)
+        assert 403 in statuses or way not in read, (way, statuses)
+    assert found["refused"] == sum(counts.values()), found
+    assert found["waiting"], "the gate was answered"
+    people = {way: Counter(statuses) for way, statuses in found["people"].items() if statuses}
+    assert people["direct"].keys() == {200}, people
+    # A program that ends or begins at the wrong moment makes a tunnel repeat its request.
+    assert all(set(one) <= {200, 403} and one[200] for one in people.values()), people
+    if identity == "root":
+        assert all(set(one) == {200} for one in people.values()), people
+
+
+@each_identity
+def test_requests_that_hide_their_sender_are_refused_and_audited(identity: str) -> None:
+    """The connection is passed around, kept in a thread, a system call or a queue, read by a
+    process that cannot be listed or that its data continues, or its ancestors end all the time.
+    """
+    try_to_hide(identity, {**dict.fromkeys(HIDING, 3), "passed_around": 10})
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("way", HIDING)
+@each_identity
+def test_hundreds_of_hidden_requests_are_refused_and_audited(identity: str, way: str) -> None:
+    """Each way often, so that a rare moment would be found."""
+    try_to_hide(identity, {way: 100})
 
 
 def own_addresses() -> Iterator[str]:

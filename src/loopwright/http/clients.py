@@ -14,6 +14,7 @@ import contextlib
 import ipaddress
 import resource
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeAlias
 
@@ -31,9 +32,11 @@ from loopwright.operations.accounts.access import Principal, Role, require
 from loopwright.operations.accounts.people import SESSION_MS
 from loopwright.operations.child_runs import (
     UNKNOWN_PEER,
+    UNLISTED_PEER,
     InsideRun,
     find_tcp_peer,
     inside_run_error,
+    is_read_outside,
     record_refusal,
 )
 
@@ -109,13 +112,20 @@ def expired_cookie(serving: ServerOptions, response: Response) -> None:
 
 
 _KEY = "loopwright.peer"
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_EARLY_HINTS = b"HTTP/1.1 103 Early Hints\r\n\r\n"
+SEND_SECONDS = 0.25
+SEND_LOOKS = 50
+MOST_PROOFS = 64  # that wait for one another
+Address: TypeAlias = tuple[str, int]
 HINT = "people use the server from outside of runs"
 
 
 class Peer:
     """The process at the other end of one connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, transport: asyncio.Transport | None = None) -> None:
+        self._transport = transport
         self._lookup: asyncio.Task[InsideRun | None] | None = None
 
     async def find(self, scope: Scope) -> InsideRun | None:
@@ -127,13 +137,79 @@ class Peer:
             return UNKNOWN_PEER
         if self._lookup is None:
             own, other = (str(server[0]), int(server[1])), (str(client[0]), int(client[1]))
-            self._lookup = asyncio.ensure_future(asyncio.to_thread(find_tcp_peer, other, own))
+            self._lookup = asyncio.ensure_future(self._find(scope, other, own))
         return await asyncio.shield(self._lookup)
 
+    async def _find(self, scope: Scope, peer: Address, own: Address) -> InsideRun | None:
+        found = await asyncio.to_thread(find_tcp_peer, peer, own)
+        if found is not UNLISTED_PEER or self._transport is None:
+            return found
+        probe = Probe(self._transport, _informational(scope))
+        return None if await _PROOFS.prove(peer, own, probe) else found
 
-def with_peer(app: ASGIApp) -> ASGIApp:
+
+def _informational(scope: Scope) -> bytes:
+    """A response that every client skips. Browsers and Node.js expect 100 only on request, and the
+    HTTP library of Python knows no other. Clients of HTTP/1.0 know none.
+    """
+    if scope.get("http_version") != "1.1":
+        return b""
+    names = {name for name, _ in scope["headers"]}
+    return _EARLY_HINTS if b"sec-fetch-mode" in names else _CONTINUE
+
+
+class Probe:
+    """Sends an informational response, called from another thread."""
+
+    def __init__(self, transport: asyncio.Transport, data: bytes) -> None:
+        self._transport = transport
+        self._data = data
+        self._loop = asyncio.get_running_loop()
+
+    def __call__(self) -> bool:
+        """Send it; whether the kernel has taken it."""
+        sending = asyncio.run_coroutine_threadsafe(self._send(), self._loop)
+        with suppress(TimeoutError, RuntimeError):
+            return sending.result(SEND_SECONDS)
+        return False
+
+    async def _send(self) -> bool:
+        if not self._data or self._transport.is_closing():
+            return False
+        self._transport.write(self._data)
+        for _ in range(SEND_LOOKS):
+            if not self._transport.get_write_buffer_size():
+                return True
+            await asyncio.sleep(SEND_SECONDS / SEND_LOOKS)
+        return False
+
+
+class _Proofs:
+    """Proofs that the process at the other end is a person's, one after the other in a thread of
+    their own: each stops the programs of all runs for a moment.
+    """
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="peer-proof")
+        self._waiting = 0
+
+    async def prove(self, peer: Address, own: Address, probe: Probe) -> bool:
+        if self._waiting >= MOST_PROOFS:
+            return False
+        self._waiting += 1
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._thread, is_read_outside, peer, own, probe)
+        finally:
+            self._waiting -= 1
+
+
+_PROOFS = _Proofs()
+
+
+def with_peer(app: ASGIApp, transport: asyncio.Transport) -> ASGIApp:
     """The application as one connection calls it: all its requests share what is known of it."""
-    peer = Peer()
+    peer = Peer(transport)
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
         scope[_KEY] = peer
@@ -264,7 +340,7 @@ class TimedConnection(H11Protocol):
             transport.write(_BUSY)
             transport.close()
             return
-        self.app = with_peer(self.app)
+        self.app = with_peer(self.app, transport)
         self._wait()
 
     def data_received(self, data: bytes) -> None:

@@ -25,9 +25,9 @@ from loopwright.agents.processes.process_tree import (
     UNKNOWN_PEER,
     InsideRun,
     find_inside_run,
-    find_tcp_peer,
     find_unix_peer,
 )
+from loopwright.agents.processes.tcp_peer import UNLISTED_PEER, find_tcp_peer, is_read_outside
 from loopwright.errors import Conflict, LoopwrightError, NotAllowed, NotFound, StorageError
 from loopwright.kernel.event_parts import CALLED, HOME_BUDGET, NO_USAGE, Failure, Usage
 from loopwright.kernel.events import RunStarted
@@ -261,6 +261,7 @@ def _within(own: Limits, around: Limits, used: Usage) -> Limits:
 
 __all__ = [
     "UNKNOWN_PEER",
+    "UNLISTED_PEER",
     "AgentRights",
     "InsideRun",
     "find_caller",
@@ -269,6 +270,7 @@ __all__ = [
     "has_run",
     "inside_run_error",
     "is_private",
+    "is_read_outside",
     "mark_origin",
     "record_refusal",
 ]

@@ -188,9 +188,27 @@ def vsock() -> None:
 
 @escape("use rarely tested network families", blocked_by=FILTER)
 def rare_families() -> None:
-    # Keys, RDS, TIPC, Bluetooth, crypto, NFC, KCM, XDP.
-    if all(is_forbidden(family) for family in (15, 21, 30, 31, 38, 39, 41, 44)):
+    # Keys, RDS, TIPC, Bluetooth, crypto, NFC, KCM, SMC, XDP.
+    if all(is_forbidden(family) for family in (15, 21, 30, 31, 38, 39, 41, 43, 44)):
         raise Blocked("all of them are forbidden or missing")
+
+
+@escape("have the kernel read a connection (Multipath TCP, TLS in the kernel)", blocked_by=FILTER)
+def kernel_readers() -> None:
+    try:
+        socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262).close()
+    except OSError as error:
+        if error.errno != errno.EPROTONOSUPPORT:
+            raise
+    else:
+        return
+    with socket.socket() as sock:
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, 31, b"tls")
+        except OSError as error:
+            if error.errno == errno.ENOPROTOOPT:
+                raise Blocked(str(error)) from error
+            raise
 
 
 def is_forbidden(family: int) -> bool:

@@ -14,8 +14,7 @@ calling process itself can only add to what was found: a program can clear it.
 A supervisor carries the id of its run in its environment and lives until all that came from its
 program has ended. So a run has no process left when no supervisor carries its id.
 
-For a Unix socket the kernel says which process connected. For TCP it does not: the socket of
-the peer is found in the tables of the kernel, and then among the open files of processes.
+For a Unix socket the kernel says which process connected. For TCP it does not, see `tcp_peer`.
 
 On systems other than Linux there is no process tree to read, and only the environment is used.
 Without /proc no process of a run is found.
@@ -24,14 +23,10 @@ Without /proc no process of a run is found.
 from __future__ import annotations
 
 import os
-import re
 import socket
-import struct
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import TypeAlias
 
 from loopwright import host
 from loopwright.agents.processes.supervise import (
@@ -48,7 +43,7 @@ DEPTH_VARIABLE = "LOOPWRIGHT_DEPTH"
 AGENT_VARIABLE = "LOOPWRIGHT_AGENT"
 _CODE_END = b"supervise.main()"
 _OPTIONS = [b"-I", b"-S", b"-c"]
-_WALKS = 5  # a parent may end while its child is being looked at; then the walk starts again
+_WALKS = 10  # a parent may end while its child is being looked at; then the walk starts again
 _BLOCK_BYTES = 4 * 1024 * 1024
 
 
@@ -69,6 +64,10 @@ class InsideRun:
         return f"{who} of {self.run or 'a run'}"
 
 
+UNKNOWN_PEER = InsideRun()
+"""A process that cannot be told apart from a program of a run."""
+
+
 def find_inside_run(
     pid: int | None = None, environment: Mapping[str, str] | None = None
 ) -> InsideRun | None:
@@ -80,28 +79,50 @@ def find_inside_run(
 
 
 def list_descendants() -> set[int]:
-    """All processes of this machine that descend from a supervisor, the supervisors included."""
+    """All processes of this machine that descend from a supervisor, the supervisors included, and
+    those whose ancestors could not be established.
+    """
     table = {entry.pid: entry for entry in read_entries()}
     known: dict[int, bool] = {}
     for pid in table:
         line: list[int] = []
         at = pid
-        while at in table and at not in known and at not in line:
+        while at not in known and at not in line:
             line.append(at)
+            parent = table.get(table[at].ppid)
             if _is_supervisor(table[at]):
                 known[at] = True
-                break
-            at = table[at].ppid
-        inside = known.get(at, False)
+            elif table[at].ppid == 0:
+                known[at] = False
+            elif parent is None or not _is_parent(parent, table[at]):
+                known[at] = _is_below_supervisor(at)
+            else:
+                at = parent.pid
+        inside = known.get(at, True)  # a circle: numbers were used again meanwhile
         known.update(dict.fromkeys(line, inside))
     return {pid for pid, inside in known.items() if inside}
 
 
+def _is_parent(parent: ProcessEntry, child: ProcessEntry) -> bool:
+    """Whether two entries that were read one after the other belong together: the number of a
+    parent that ended may be that of a later process.
+    """
+    if parent.start < child.start:
+        return True
+    now = read_entry(child.pid)
+    return now is not None and (now.ppid, now.start) == (child.ppid, child.start)
+
+
+def _is_below_supervisor(pid: int) -> bool:
+    """Whether a process descends from a supervisor; also true where that cannot be established."""
+    line = _read_line(pid)
+    return line is None or any(_is_supervisor(one) for one in line)
+
+
 def _find_in_tree(pid: int) -> InsideRun | None:
-    for _ in range(_WALKS):
-        line = list(_walk_up(pid))
-        if line and line[-1].ppid == 0:  # the walk reached the first process
-            break
+    line = _read_line(pid)
+    if line is None:
+        return UNKNOWN_PEER
     supervisors = [entry for entry in line if entry.pid != pid and _is_supervisor(entry)]
     if supervisors:
         return _describe([_read_environment(one.pid) for one in supervisors], sandboxed=False)
@@ -111,6 +132,21 @@ def _find_in_tree(pid: int) -> InsideRun | None:
     # The first process of a namespace has the mark: the supervisor is outside of it.
     first = SUPERVISOR_VARIABLE in _read_environment(line[-1].pid)
     return _describe(marked, sandboxed=first)
+
+
+def _read_line(pid: int) -> list[ProcessEntry] | None:
+    """A process and its ancestors, as far as they are visible; None if they change all the time.
+
+    A program can have a chain of ancestors end one after the other, so that the next one is always
+    missing. Then the process has another parent when it is read again.
+    """
+    for _ in range(_WALKS):
+        line = list(_walk_up(pid))
+        if any(_is_supervisor(one) for one in line[1:]):
+            return line
+        if [one.identity for one in line] == [one.identity for one in _walk_up(pid)]:
+            return line
+    return None
 
 
 def _walk_up(pid: int) -> Iterator[ProcessEntry]:
@@ -204,12 +240,6 @@ def describe_processes(entries: Collection[ProcessEntry]) -> str:
 
 _SO_PEERPIDFD = 77  # Linux 6.5; Python has no name for it
 _ACCEPTS = 0x10000  # the flag of listening sockets in /proc/net/unix
-_TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
-Address: TypeAlias = tuple[str, int]
-UNKNOWN_PEER = InsideRun()
-"""A peer that cannot be told apart from an agent."""
-_SCANS = 5  # of all processes; a program may hand a connection to ever new ones
-_IN_FLIGHT = re.compile(rb"^scm_fds:\s*(\d+)$", re.MULTILINE)
 
 
 # -- Unix sockets ----------------------------------------------------------------------------------
@@ -224,9 +254,12 @@ def find_unix_peer(connection: socket.socket) -> InsideRun | None:
     handle = _open_peer(connection)
     try:
         pid = _read_pid(handle) if handle is not None else host.peer_process(connection)
-        if pid is None or pid <= 0 or not os.path.exists(f"/proc/{pid}"):
+        before = read_entry(pid) if pid is not None and pid > 0 else None
+        if pid is None or before is None:
             return UNKNOWN_PEER
-        found = find_inside_run(pid)
+        found, after = find_inside_run(pid), read_entry(pid)
+        if after is None or after.start != before.start:
+            return UNKNOWN_PEER
         if handle is not None and _read_pid(handle) != pid:  # its number may be another's by now
             return UNKNOWN_PEER
         return found
@@ -264,181 +297,4 @@ def _read_pid(handle: int) -> int:
     """The number of the process behind a handle; -1 when it has ended."""
     with suppress(OSError, ValueError), open(f"/proc/self/fdinfo/{handle}", encoding="ascii") as f:
         return next(int(line.split()[1]) for line in f if line.startswith("Pid:"))
-    return -1
-
-
-# -- TCP -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A socket as the kernel lists it; without an inode no process has it open any more."""
-
-    uid: int
-    inode: int
-
-
-def find_tcp_peer(peer: Address, own: Address) -> InsideRun | None:
-    """The run that the process at the other end of a TCP connection belongs to, or None.
-
-    A peer on another machine is none of ours. While programs of runs are under way, a peer of this
-    machine must be found outside of them.
-    """
-    if not HAS_TABLE:
-        return None
-    address = _unmapped(peer[0])
-    row = _find_row((address, peer[1]), (_unmapped(own[0]), own[1]))
-    if row is None:  # another machine, or a connection that was reset
-        return UNKNOWN_PEER if address.is_loopback or _is_own(peer) else None
-    if row.inode == 0:
-        return UNKNOWN_PEER
-    for _ in range(_SCANS):
-        inside = list_descendants()
-        if not inside:
-            return None
-        owner = _find_owner(row.inode, _list_tasks(inside))
-        owner = owner or _find_owner(row.inode, _list_folders())
-        with suppress(ProcessLookupError):
-            if owner is not None:  # maybe of a run, but begun after these were listed
-                return _find_run_of(owner)
-        if owner is None and inside == list_descendants():  # nobody came who could have it
-            return None if _is_unseen(row, inside) else UNKNOWN_PEER
-    return UNKNOWN_PEER
-
-
-def _find_run_of(pid: int) -> InsideRun | None:
-    """The run that a process belongs to, or None; ProcessLookupError if it ends meanwhile."""
-    before, found, after = read_entry(pid), find_inside_run(pid), read_entry(pid)
-    if found is None and (before is None or after is None or before.start != after.start):
-        raise ProcessLookupError
-    return found
-
-
-def _is_own(peer: Address) -> bool:
-    """Whether an address is one of this machine: then it is also where a packet to it comes from.
-    Nothing is sent.
-    """
-    with suppress(OSError):
-        info = socket.getaddrinfo(*peer, type=socket.SOCK_DGRAM, flags=socket.AI_NUMERICHOST)
-        family, kind, number, _, address = info[0]
-        with socket.socket(family, kind, number) as trial:
-            trial.connect(address)
-            return bool(trial.getsockname()[0] == address[0])
-    return False
-
-
-def _is_unseen(row: _Row, inside: set[int]) -> bool:
-    """Whether a socket that was found nowhere belongs to a process outside of runs whose files
-    cannot be listed, such as a tunnel of `sshd`. It does not if a process of a run may hide it.
-    """
-    if any(_uid_of(pid) == row.uid and _may_hide(pid) for pid in inside):
-        return False
-    others = (pid for pid in _list_processes() if pid not in inside)
-    return any(_uid_of(pid) == row.uid and not _can_list(pid) for pid in others)
-
-
-def _may_hide(pid: int) -> bool:
-    """Whether a process may have sockets that are not among its open files: those on their way in
-    another socket, those that are mapped into memory, and any if its files cannot be listed.
-    """
-    try:
-        if not _can_list(pid):
-            return True
-        tasks = os.listdir(f"/proc/{pid}/task")
-        if b" socket:[" in _read(f"/proc/{pid}/maps"):
-            return True
-        return any(_sends_files(f"/proc/{pid}/task/{one}") for one in tasks)
-    except PermissionError:
-        return True
-    except OSError:
-        return False  # it has ended
-
-
-def _sends_files(task: str) -> bool:
-    """Whether open files are on their way to one of the Unix sockets of a thread."""
-    for name in os.listdir(f"{task}/fdinfo"):
-        with suppress(FileNotFoundError):
-            found = _IN_FLIGHT.search(_read(f"{task}/fdinfo/{name}"))
-            if found and int(found[1]):
-                return True
-    return False
-
-
-def _read(file: str) -> bytes:
-    with open(file, "rb") as stream:
-        return stream.read()
-
-
-def _find_row(peer: tuple[IPv4Address | IPv6Address, int], own: object) -> _Row | None:
-    for table in _TABLES:
-        with suppress(OSError), open(table, encoding="ascii") as lines:
-            next(lines, None)
-            for line in lines:
-                words = line.split()
-                if _parse_address(words[1]) == peer and _parse_address(words[2]) == own:
-                    return _Row(uid=int(words[7]), inode=int(words[9]))
-    return None
-
-
-def _parse_address(text: str) -> tuple[IPv4Address | IPv6Address, int]:
-    """An address as the kernel writes it: words of four bytes in the order of this machine."""
-    host, _, port = text.partition(":")
-    words = [int(host[at : at + 8], 16) for at in range(0, len(host), 8)]
-    packed = struct.pack(f"={len(words)}I", *words)
-    return _unmapped(str(ip_address(packed))), int(port, 16)
-
-
-def _unmapped(host: str) -> IPv4Address | IPv6Address:
-    address = ip_address(host.partition("%")[0])
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        return address.ipv4_mapped
-    return address
-
-
-def _find_owner(inode: int, folders: Iterable[tuple[int, str]]) -> int | None:
-    """The first process that has the socket open, among these with their folders in /proc."""
-    wanted = f"socket:[{inode}]"
-    for pid, folder in folders:
-        with suppress(OSError):
-            for name in os.listdir(f"{folder}/fd"):
-                with suppress(OSError):
-                    if os.readlink(f"{folder}/fd/{name}") == wanted:
-                        return pid
-    return None
-
-
-def _list_tasks(pids: Iterable[int]) -> Iterator[tuple[int, str]]:
-    """The threads of processes: each may have open files of its own."""
-    for pid in pids:
-        with suppress(OSError):
-            for task in os.listdir(f"/proc/{pid}/task"):
-                yield pid, f"/proc/{pid}/task/{task}"
-
-
-def _list_folders() -> Iterator[tuple[int, str]]:
-    yield from ((pid, f"/proc/{pid}") for pid in _list_processes())
-
-
-def _list_processes() -> Iterator[int]:
-    with suppress(OSError):
-        yield from (int(name) for name in os.listdir("/proc") if name.isdigit())
-
-
-def _can_list(pid: int) -> bool:
-    """Whether the open files of a process can be listed. One that has ended has none."""
-    entry = read_entry(pid)
-    if entry is None or entry.is_dead:
-        return True
-    try:
-        os.listdir(f"/proc/{pid}/fd")
-    except PermissionError:
-        return False
-    except OSError:
-        return True  # it has ended
-    return True
-
-
-def _uid_of(pid: int) -> int:
-    with suppress(OSError), open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as f:
-        return next((int(line.split()[1]) for line in f if line.startswith("Uid:")), -1)
     return -1

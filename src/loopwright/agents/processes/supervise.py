@@ -85,6 +85,11 @@ class ProcessEntry:
         self.start = int(fields[19])
 
     @property
+    def identity(self) -> tuple[int, int, int]:
+        """What tells it from a later process with its number, and from itself with a new parent."""
+        return self.pid, self.ppid, self.start
+
+    @property
     def is_dead(self) -> bool:
         """Ended and only waiting to be collected. A leader with live threads is not dead."""
         return self.state in (b"Z", b"X") and self.threads <= 1

@@ -2,7 +2,9 @@
 
 It refuses what no agent needs and what has opened sandboxes before: changes of the running system
 (modules, clock, swap, reboot), the keys of the kernel, tracing of the whole machine, files opened
-by number, typing into a terminal, and sockets to the host of a virtual machine. What nested
+by number, typing into a terminal, and sockets to the host of a virtual machine. Connections that
+the kernel reads on behalf of a program (Multipath TCP, SMC, TLS in the kernel) are not available:
+a server could not tell whether a process reads them (`processes/tcp_peer`). What nested
 sandboxes need (namespaces, mounts) is allowed: the mounts that hide something cannot be removed
 from inside. Only namespaces of control groups are refused: with one, control groups could be
 mounted anew, and the driver be frozen or ended through them.
@@ -22,6 +24,7 @@ class _Machine(NamedTuple):
     socket: int
     clone: int
     unshare: int
+    setsockopt: int
     most: int | None  # above it begins another way to number calls, which is refused
     refused: tuple[int, ...]
 
@@ -89,22 +92,33 @@ _AARCH64 = {
     "quotactl_fd": 443,
 }
 _MACHINES = {
-    "x86_64": _Machine(0xC000003E, 16, 41, 56, 272, 0x40000000, tuple(_X86_64.values())),
-    "aarch64": _Machine(0xC00000B7, 29, 198, 220, 97, None, tuple(_AARCH64.values())),
+    "x86_64": _Machine(0xC000003E, 16, 41, 56, 272, 54, 0x40000000, tuple(_X86_64.values())),
+    "aarch64": _Machine(0xC00000B7, 29, 198, 220, 97, 208, None, tuple(_AARCH64.values())),
 }
 _CLONE3 = 435  # its flags are in memory, where a filter cannot see them; libraries do without it
 _TYPES_INTO_TERMINALS = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
-# Kernel keys, RDS, TIPC, Bluetooth, kernel crypto, NFC, the host of a virtual machine, KCM, XDP.
-_FAMILIES = (15, 21, 30, 31, 38, 39, 40, 41, 44)
+# Kernel keys, RDS, TIPC, Bluetooth, kernel crypto, NFC, the host of a virtual machine, KCM, SMC,
+# XDP.
+_FAMILIES = (15, 21, 30, 31, 38, 39, 40, 41, 43, 44)
+_PROTOCOLS = (256, 262)  # SMC, Multipath TCP
+_SOL_TCP, _TCP_ULP = 6, 31
 _NEW_CGROUP = 0x02000000
 
 # Of classic BPF: load a word, compare, return. Offsets are those of `struct seccomp_data`.
 _LOAD, _IF_EQUAL, _IF_AT_LEAST, _IF_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _SECOND_ARGUMENT, _THIRD_ARGUMENT = 0, 4, 16, 24, 32
 _ALLOW = 0x7FFF0000
 _REFUSE = 0x00050000 | errno.EPERM
 _MISSING = 0x00050000 | errno.ENOSYS
-_RETURNS = {"allow": _ALLOW, "refuse": _REFUSE, "missing": _MISSING}
+_UNSUPPORTED = 0x00050000 | errno.EPROTONOSUPPORT  # programs use plain TCP then
+_NO_OPTION = 0x00050000 | errno.ENOPROTOOPT
+_RETURNS = {
+    "allow": _ALLOW,
+    "refuse": _REFUSE,
+    "missing": _MISSING,
+    "unsupported": _UNSUPPORTED,
+    "no-option": _NO_OPTION,
+}
 
 
 def filter_program(machine: str | None = None) -> bytes:
@@ -120,11 +134,16 @@ def filter_program(machine: str | None = None) -> bytes:
     tests.append(_Test(_IF_EQUAL, _CLONE3, yes="missing"))
     typing = [_Test(_IF_EQUAL, one, yes="refuse") for one in _TYPES_INTO_TERMINALS]
     families = [_Test(_IF_EQUAL, one, yes="refuse") for one in _FAMILIES]
+    families.append(_Test(_LOAD, _THIRD_ARGUMENT))
+    families += [_Test(_IF_EQUAL, one, yes="unsupported") for one in _PROTOCOLS]
+    layers = [_Test(_IF_EQUAL, _SOL_TCP, no="allow"), _Test(_LOAD, _THIRD_ARGUMENT)]
+    layers.append(_Test(_IF_EQUAL, _TCP_ULP, yes="no-option"))
     groups = [_Test(_IF_ANY_BIT, _NEW_CGROUP, yes="refuse")]
     tests += _argument_tests(numbers.ioctl, _SECOND_ARGUMENT, typing)
     tests += _argument_tests(numbers.socket, _FIRST_ARGUMENT, families)
     tests += _argument_tests(numbers.clone, _FIRST_ARGUMENT, groups)
     tests += _argument_tests(numbers.unshare, _FIRST_ARGUMENT, groups)
+    tests += _argument_tests(numbers.setsockopt, _SECOND_ARGUMENT, layers)
     places = {name: len(tests) + index for index, name in enumerate(_RETURNS)}
     lines = [test.line(index, places) for index, test in enumerate(tests)]
     return b"".join([*lines, *(_line(_RETURN, value) for value in _RETURNS.values())])
