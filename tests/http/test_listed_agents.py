@@ -376,7 +376,7 @@ TEXTS = {
         ALLOWED,
     ),
     "variable of the server": (
-        with_agent(use="codex", pass_env=["SERVER_KEY"]),
+        with_agent(use="claude", pass_env=["SERVER_KEY"]),
         "variable-not-listed",
     ),
     "variable for a chat model": (
@@ -384,7 +384,7 @@ TEXTS = {
         "variable-not-listed",
     ),
     "variable for everything": (
-        json.dumps({"name": "w", "goal": "g", "agent": "codex", "pass_env": ["SERVER_KEY"]}),
+        json.dumps({"name": "w", "goal": "g", "agent": "claude", "pass_env": ["SERVER_KEY"]}),
         "variable-not-listed",
     ),
     "key of its own provider": (

@@ -204,7 +204,8 @@ def test_a_failed_one_ends_none_of_its_siblings(
     step = told["steps"]["fan"]
     first, *others = json.loads(step["output"])
     assert (step["status"], others) == (status, ["did b", "did c"])
-    assert (first["status"], "7" in first["error"]) == ("failed", True)
+    assert (first["archon_failed"], first["status"]) == (True, "failed")
+    assert "7" in first["error"]
     assert told["steps"]["after"]["status"] == after
 
 

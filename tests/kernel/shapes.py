@@ -19,7 +19,11 @@ def step(name: str, *needs: str, action: Action = WORK, **more: object) -> Step:
 
 def over(*values: object, **more: object) -> Plan:
     """A plan of one loop over these items."""
-    each = {k: more.pop(k) for k in ("parallel", "on_item_error", "max_items") if k in more}
+    each = {
+        k: more.pop(k)
+        for k in ("parallel", "on_item_error", "max_items", "failed_key")
+        if k in more
+    }
     return plan_of(Repeat(body=WORK, each=Each(items=LiteralItems(values=values), **each), **more))
 
 

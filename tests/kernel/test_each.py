@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from loopwright.kernel.event_parts import Usage
@@ -42,6 +44,19 @@ def test_all_outputs_of_items() -> None:
     answers = by_effect({"main[0]/agent#1": "zero", "main[1]/agent#1": Fail()}, default="two")
     run = drive(over(1, 2, 3, output="all", on_item_error="continue"), answers)
     assert run.ended == ("completed", "items", "## Item 0\n\nzero\n\n## Item 2\n\ntwo")
+
+
+@pytest.mark.item("archon-88")
+@pytest.mark.parametrize(
+    ("key", "mark"), [("", {}), ("archon_failed", {"archon_failed": True})], ids=["none", "key"]
+)
+def test_failed_item_of_a_list_has_the_mark(key: str, mark: dict[str, bool]) -> None:
+    """The entry of a failed item begins with the key; entries of others are their outputs."""
+    answers = by_effect({"main[0]/agent#1": "zero", "main[1]/agent#1": Fail()})
+    plan = over(1, 2, output="list", on_item_error="continue", failed_key=key)
+    made = json.loads(str(drive(plan, answers).ended[2]))
+    assert made[0] == "zero"
+    assert made[1] == {**mark, "error": made[1]["error"], "status": "failed"}
 
 
 @pytest.mark.parametrize("parallel", [1, 2, 3, None])

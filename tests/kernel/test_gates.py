@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 
 from loopwright.kernel.events import CheckVerdict, GateClosed, GateOpened, IterationFinished
@@ -239,6 +242,29 @@ def test_a_rejection_may_end_the_run(
     run = drive(plan, by_pass("x"), decisions(*answers))
     assert run.ended[:2] == ended
     assert broken_laws(run.facts) == []
+
+
+@pytest.mark.item("archon-85")
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        pytest.param("approve", {"status": "satisfied", "waited_ms": 40}, id="without a text"),
+        pytest.param(
+            ("approve", "done it"),
+            {"status": "satisfied", "waited_ms": 40, "payload": "done it"},
+            id="with a text",
+        ),
+    ],
+)
+def test_timed_gate_when_approved_says_how_long_it_waited(said: Any, expected: Any) -> None:
+    """The output is a JSON object with the time and the text of the person."""
+    ask = AskPerson(message=literal("Go on?"), approved='{"status": "satisfied"}', timed=True)
+    run = Driver(plan_of_steps(Step(id="s", action=ask))).run()
+    [gate] = run.open_gates()
+    run.clock = gate.at + 39
+    run.decide(*([said] if isinstance(said, str) else said))
+    run.run()
+    assert json.loads(str(run.ended[2])) == expected
 
 
 def test_gate_step_asks_with_its_message() -> None:

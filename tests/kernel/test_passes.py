@@ -5,6 +5,7 @@ import pytest
 from loopwright.kernel.event_parts import Usage
 from loopwright.kernel.events import CheckVerdict, EffectRequested, GateOpened, StepRetried
 from loopwright.model.actions import (
+    UNREADABLE,
     AskPerson,
     CallAgent,
     Cel,
@@ -127,6 +128,11 @@ def about(name: str, op: str, value: object) -> Condition:
         pytest.param(about("a", ">", "x"), "failed", id="no number"),
         pytest.param(about("a", ">", True), "failed", id="true is not a number"),
         pytest.param(about("ghost", "<", 1), "failed", id="nothing is not a number"),
+        pytest.param(
+            Compare(ref=Ref(of="run"), op="<", value=f"{UNREADABLE}$a =~ x"),
+            "failed",
+            id="unreadable",
+        ),
         pytest.param(EveryOf(parts=(about("a", "==", "7"), about("a", "!=", "7"))), "skipped"),
         pytest.param(EveryOf(parts=(about("a", "==", "7"), about("a", "<", 8))), "completed"),
         pytest.param(EveryOf(parts=()), "completed", id="every one of none"),

@@ -158,7 +158,9 @@ def validate(
     from loopwright.operations.definition_checks import check_files  # noqa: PLC0415 - help stays quick
 
     door = terminal_of(ctx)
-    found = check_files([Path(file) for file in files], dialect, strict=strict)
+    found = check_files(
+        [Path(file) for file in files], dialect, strict=strict, home=door.settings.home
+    )
     checked = found.files
     problems = [problem for one in checked for problem in one.problems]
     bad = any(problem.severity == "error" for problem in problems)

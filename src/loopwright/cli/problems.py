@@ -94,7 +94,7 @@ def _refused_input(error: click.UsageError, command: str) -> InputError | None:
     help_of = f"`{command} --help`"
     if isinstance(error, click.NoSuchOption) and error.option_name.startswith("--"):
         refused = unknown_input(error.option_name)
-        near = f"; did you mean {error.possibilities[0]}?" if error.possibilities else ""
+        near = f"; did you mean {error.possibilities[0]!r}?" if error.possibilities else ""
         refused.hint = f"there is no option {error.option_name}{near} {help_of} lists them"
         refused.hint = refused.hint if near else refused.hint.replace(f" {help_of}", f"; {help_of}")
         return refused

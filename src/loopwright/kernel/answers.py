@@ -353,6 +353,7 @@ def gate_answered(state: State, fact: GateAnswered) -> None:
         return
     gate.open = False
     state.queues.stale.pop(fact.gate, None)
+    gate.answered_at = fact.at
     gate.decision = fact.decision
     gate.text = fact.text
     gate.by = fact.by

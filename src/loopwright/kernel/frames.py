@@ -72,6 +72,7 @@ class GateState:
     opened_at: int
     path: str
     owner: "Owner"
+    answered_at: int = 0
     effect: str = ""
     open: bool = True
     decision: Decision | None = None

@@ -47,6 +47,10 @@ class Compare(Record, frozen=True, kw_only=True, tag="compare", tag_field="if"):
     value: JsonValue
 
 
+UNREADABLE = "unreadable: "
+"""How the value of a comparison begins that stands for a condition which cannot be read."""
+
+
 class EveryOf(Record, frozen=True, kw_only=True, tag="every", tag_field="if"):
     """All parts are true; the first that is not decides."""
 
@@ -115,6 +119,7 @@ class AskPerson(Record, frozen=True, kw_only=True, tag="gate", tag_field="do"):
     capture: bool = False
     choices: tuple[str, ...] = ()
     approved: str | None = None  # the output of an approval, whatever the person writes
+    timed: bool = False  # `approved` is a JSON object, to which the time and the text are added
     expired: str | None = None
     on_reject: "Rework | None" = None
     reject: Literal["fail", "cancel"] = "fail"
@@ -196,6 +201,7 @@ class Each(Record, frozen=True, kw_only=True):
     parallel: int | None = None
     max_items: int = 1_000
     on_item_error: OnItemError = "stop"
+    failed_key: str = ""  # what marks the entry of a failed item in a list, as `KEY: true`
 
 
 class LoopGate(Record, frozen=True, kw_only=True):

@@ -389,9 +389,11 @@ class Validated:
     skipped: tuple[str, ...] = ()
 
 
-def check_files(files: Sequence[Path], force: str | None, *, strict: bool = False) -> Validated:
+def check_files(
+    files: Sequence[Path], force: str | None, *, strict: bool = False, home: Path | None = None
+) -> Validated:
     """Read every file, and all definitions of a folder; none stops the others. With `strict` a
-    warning is an error.
+    warning is an error. `home` is the data directory, where a person keeps roles.
     """
     if force is not None:
         dialect(force)
@@ -404,7 +406,7 @@ def check_files(files: Sequence[Path], force: str | None, *, strict: bool = Fals
             skipped += others
         else:
             chosen.append(file)
-    found = tuple(_check(one, force) for one in chosen)
+    found = tuple(_check(one, force, home) for one in chosen)
     return Validated(
         files=tuple(_as_errors(one) for one in found) if strict else found,
         skipped=tuple(skipped),
@@ -433,14 +435,15 @@ def _as_errors(checked: DefinitionCheck) -> DefinitionCheck:
     return replace(checked, problems=problems)
 
 
-def _check(file: Path, force: str | None) -> DefinitionCheck:
+def _check(file: Path, force: str | None, home: Path | None) -> DefinitionCheck:
     try:
         read = read_definition(file, force=force)
     except DefinitionError as error:
         problems = tuple(p for p in error.problems if isinstance(p, Diagnostic))
         return DefinitionCheck(file=str(file), dialect=None, name=None, problems=problems)
+    problems = (*read.warnings, *_role_problems(file, read, home))
     return DefinitionCheck(
-        file=str(file), dialect=read.dialect, name=read.plan.name, problems=read.warnings
+        file=str(file), dialect=read.dialect, name=read.plan.name, problems=problems
     )
 
 

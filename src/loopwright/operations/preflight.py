@@ -44,6 +44,7 @@ def preflight(
     """Refuse a run whose programs are missing; warn about those that the run may still create.
     `checks` is what its check commands are called, such as the option that they were given with.
     """
+    start.check_workspace()
     env = os.environ if environment is None else environment
     named = [_called(one, checks) for one in find_programs(start.plan)]
     warnings = _looked_for(named, start.workspace, env, file=start.file)

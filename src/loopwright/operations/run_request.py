@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from loopwright.errors import LoopwrightError
 from loopwright.kernel.event_parts import Worktree
 from loopwright.model.actions import MAX_ITERATIONS, CallAgent, Repeat, Step
 from loopwright.model.checks import AllOf, Cap, Check, CommandCheck, Signal
@@ -70,6 +71,15 @@ class RunStart:
     sandbox: SandboxLevel | None = None  # for this run, in the place of what is set
     file: str = ""  # the definition, as messages name it
     beside: Beside = alone  # what is kept beside it, written with its first fact
+
+    def check_workspace(self) -> None:
+        """Refuse a folder that does not exist."""
+        if not self.workspace.is_dir():
+            raise LoopwrightError(
+                f"the workspace {self.workspace} is not a folder",
+                code="no-workspace",
+                hint="create it first, or name another folder with --workspace DIR",
+            )
 
 
 class StoredVariables(Protocol):

@@ -156,12 +156,7 @@ class Service:
         if self.rights is not None:
             self.rights.check_start()
         start = self.admit(start)
-        if not start.workspace.is_dir():
-            raise LoopwrightError(
-                f"the workspace {start.workspace} is not a folder",
-                code="no-workspace",
-                hint="create it first, or name another folder with --workspace DIR",
-            )
+        start.check_workspace()
         decided, _ = self.decide_snapshots(start)
         nest = nested(Runs(self.log, self.state), start.plan.limits, self.inside)
         now = self.clock.now_ms()

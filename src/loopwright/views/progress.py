@@ -470,6 +470,8 @@ class Progress:
         if isinstance(fact, StepStarted):
             return ProgressLine(f"{place} started")
         reason = f" ({fact.reason})" if fact.reason not in ("", "done") else ""
+        if isinstance(fact, StepSkipped) and fact.error is not None:
+            reason = f" ({fact.reason}: {fact.error.detail})"
         good = fact.status == "completed" if isinstance(fact, StepFinished) else None
         return ProgressLine(f"{place}: {fact.status}{reason}", good)
 

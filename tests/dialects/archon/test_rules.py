@@ -330,7 +330,7 @@ KNOWN_KEYS = [
     ("prompt: Go, maxTurns: 3", "ignored-here", "maxTurns has no effect", "maxBudgetUsd and"),
     ("prompt: Go, title: One", "ignored-here", "title has no effect", None),
     ("prompt: Go, modelTemperature: 1", "unknown-field", "modelTemperature is ignored", None),
-    ("bash: ls, mutates_checkout: false", "ignored-here", "is not checked", "denied_tools: [Write"),
+    ("cancel: x, mutates_checkout: false", "ignored-here", "has no effect on cancel", None),
     ("bash: ls, webSearchMode: live", "ignored-here", "has no effect on bash nodes", "no agent"),
 ]
 

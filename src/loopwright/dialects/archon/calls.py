@@ -178,6 +178,7 @@ def calls(unit: ArchonUnit) -> Iterator[Diagnostic]:
     for node in unit.calls():
         below = unit.below[node.path]
         yield from _inputs(document, node, below)
+        yield from _evidence(document, node, below)
         if "fan_out" in node.value:
             yield from _name(document, node, below)
             yield from _pauses(document, node, below)
@@ -191,6 +192,16 @@ def _budget(document: Document, node: NodeAt, below: ArchonUnit) -> Iterator[Dia
         hint = "raise it, or give this workflow a budget"
         at = (*node.path, "workflow")
         yield document.warning("shared-budget", message, at=at, hint=hint)
+
+
+def _evidence(document: Document, node: NodeAt, below: ArchonUnit) -> Iterator[Diagnostic]:
+    """Evidence is of a whole run."""
+    policy = below.flow.evidence_policy if below.flow is not None else None
+    if policy is not None and policy.required:
+        message = f"evidence_policy of {below.document.file} has no effect here"
+        hint = "require the evidence in this workflow"
+        at = (*node.path, node.kind or "workflow")
+        yield document.warning("ignored-here", message, at=at, hint=hint)
 
 
 # -- for each item of a list -----------------------------------------------------------------------

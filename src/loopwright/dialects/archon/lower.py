@@ -7,6 +7,7 @@ from loopwright.dialects.archon import files as named
 from loopwright.dialects.archon.agents import ArchonAgents, configured, servers, wanted_config
 from loopwright.dialects.archon.calls import ArchonLoader, ArchonUnit, calls
 from loopwright.dialects.archon.files import ArchonFileRequest, Files
+from loopwright.dialects.archon.guards import EVIDENCE, parallel_of, with_evidence
 from loopwright.dialects.archon.lower_nodes import ArchonLowering
 from loopwright.dialects.archon.outline import ArchonOutline, named_files
 from loopwright.dialects.archon.references import env_names, graphs, references, undeclared_inputs
@@ -91,7 +92,9 @@ def _missing(document: Document, made: ArchonOutline, files: Files) -> list[Diag
 def _plan(flow: ArchonWorkflow, root: ArchonUnit, files: Files) -> Plan:
     agents = ArchonAgents(flow, files)
     lowering = ArchonLowering(agents=agents, names=env_names(root.made), files=files, unit=root)
-    steps = lowering.steps(flow.nodes, ("nodes",))
+    steps, returns = with_evidence(flow, lowering.steps(flow.nodes, ("nodes",)))
+    if EVIDENCE in {step.id for step in steps}:
+        lowering.uses.settings.add("artifacts")
     inputs = {name: _input(one) for name, one in flow.inputs.items()}
     inputs |= {name: Input() for name in undeclared_inputs(root.made)}
     if "context" in lowering.uses.inputs:
@@ -105,7 +108,8 @@ def _plan(flow: ArchonWorkflow, root: ArchonUnit, files: Files) -> Plan:
         on_failure="skip",
         outcome="some_completed",
         output="sink",
-        returns=flow.returns,
+        returns=returns,
+        parallel=parallel_of(flow.nodes),
         limits=_limits(flow),
         missing="fail",
         exclusive="workspace" if any(map(_mutates, (root, *root.all_below()))) else None,

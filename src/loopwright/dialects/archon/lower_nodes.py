@@ -10,6 +10,7 @@ from loopwright.dialects.archon import files as named
 from loopwright.dialects.archon.agents import ArchonAgents
 from loopwright.dialects.archon.calls import ArchonUnit, list_ref, literal_list
 from loopwright.dialects.archon.files import Files, FoundText, MissingFile
+from loopwright.dialects.archon.guards import guarded, is_guarded, parallel_of
 from loopwright.dialects.archon.outline import named_files, own_ids
 from loopwright.dialects.archon.references import env_names, find_unset, set_defaults
 from loopwright.dialects.archon.shell.substitution import rewrite, rewrite_code
@@ -74,9 +75,10 @@ SCRIPT_MS = 120_000
 LONGEST_WAIT_MS = 31_536_000_000
 # A moment is known in advance, so a script that is started again waits for the same one.
 _WAIT_UNTIL = """\
+start=$(date +%s%3N)
 end=$(date -u -d "$LW_UNTIL" +%s) || { echo "this is not a moment: $LW_UNTIL" >&2; exit 1; }
 while now=$(date -u +%s); [ "$now" -lt "$end" ]; do sleep $((end - now > 60 ? 60 : end - now)); done
-echo '{"status": "satisfied"}'
+echo "{\\"status\\": \\"satisfied\\", \\"waited_ms\\": $(( $(date +%s%3N) - start ))}"
 """
 _AGENT_TRIES = RetrySpec(max_attempts=2)
 _ONCE = Retry(attempts=1)
@@ -162,6 +164,11 @@ class ArchonLowering:
         self._own = next((own_ids(one) for one in self.unit.made.nodes if one.path == path), outer)
         action = self._action(node, path, group)
         self._own = outer
+        retry, limits = _retry(node), _limits(node, self.unit.below.get(path))
+        if is_guarded(node):
+            self.uses.settings.add("artifacts")
+            action = guarded(node, action, retry, limits)
+            retry, limits = _ONCE, NO_LIMITS
         return Step(
             id=node.id,
             action=action,
@@ -169,8 +176,8 @@ class ArchonLowering:
             when=None if node.when is None else self._condition(node.when),
             when_error="fail" if node.when is None else "skip",
             join=node.trigger_rule,
-            retry=_retry(node),
-            limits=_limits(node, self.unit.below.get(path)),
+            retry=retry,
+            limits=limits,
             origin=Origin(line=place.line, column=place.column),
         )
 
@@ -306,13 +313,15 @@ class ArchonLowering:
             return RunScript(text=_WAIT_UNTIL, timeout_ms=LONGEST_WAIT_MS, env=env)
         if spec.event is None:
             message = self._text(spec.attention or "")
-            return AskPerson(message=message, capture=True, reject="cancel")
+            approved = _waited("satisfied")
+            return AskPerson(message=message, approved=approved, timed=True, reject="cancel")
         text = f"Approve when the event {spec.event} has happened."
         if spec.deadline_ms is not None:
             text += f" The run continues by itself after {spec.deadline_ms / 1000:g} s."
         return AskPerson(
             message=literal(text),
             approved=_waited("satisfied", event=spec.event),
+            timed=True,
             expired=None if spec.deadline_ms is None else _waited("expired", spec.deadline_ms),
             reject="cancel",
         )
@@ -332,6 +341,7 @@ class ArchonLowering:
         fan = node.fan_out
         body = Steps(
             steps=inside.steps(below.flow.nodes, ("nodes",)),
+            parallel=parallel_of(below.flow.nodes),
             on_failure="skip",
             output="sink",
             returns=below.flow.returns,
@@ -351,6 +361,7 @@ class ArchonLowering:
             parallel=1 if node.isolation == "worktree" else fan.max_parallel,
             max_items=MAX_ITEMS,
             on_item_error="continue" if fan.join == "all_done" else "fail",
+            failed_key="archon_failed",
         )
         return Repeat(body=body, each=each, output="list")
 
@@ -413,7 +424,8 @@ class ArchonLowering:
     def _group(self, node: NodeSpec, spec: GroupSpec, path: Path) -> Repeat:
         steps = self.steps(spec.nodes, (*path, "loop_group", "nodes"), node)
         # A node that fails ends the group at once.
-        body = Steps(steps=steps, on_failure="abort", output="sink")
+        parallel = parallel_of(spec.nodes)
+        body = Steps(steps=steps, parallel=parallel, on_failure="abort", output="sink")
         return self._repeat(node, spec, body, None)
 
     def _repeat(

@@ -17,6 +17,7 @@ from loopwright.dialects.archon.surface import (
     ApprovalSpec,
     ArchonWorkflow,
     BudgetSpec,
+    EvidenceSpec,
     FanOutSpec,
     GroupSpec,
     InputSpec,
@@ -67,13 +68,11 @@ _NO_EFFECT = (
     "output_type",
     "plugins",
     "settingSources",
-    "mutates_checkout",
 )
 _NO_EFFECT_AT_THE_TOP = (
     "outcome_field",
     "requires",
     "container",
-    "evidence_policy",
     "persist_sessions",
 )
 # Keys of other systems that people write, and what does the same here.
@@ -93,11 +92,14 @@ _LOOPS = ("loop", "loop_group")
 _CALLS = ("workflow", "include")
 # What each kind honours beside the keys of every node.
 _HONOURED: dict[str, tuple[str, ...]] = {
-    "prompt": (*_AGENT_KEYS, "retry", "idle_timeout"),
-    "command": (*_AGENT_KEYS, "retry", "idle_timeout", "with"),
-    "bash": ("retry", "idle_timeout", "timeout", "on_timeout", "output_format"),
+    "prompt": (*_AGENT_KEYS, "retry", "idle_timeout", "mutates_checkout"),
+    "command": (*_AGENT_KEYS, "retry", "idle_timeout", "mutates_checkout", "with"),
+    "bash": (
+        *("retry", "idle_timeout", "timeout", "on_timeout", "output_format"),
+        "mutates_checkout",
+    ),
     "script": (
-        *("retry", "idle_timeout", "timeout", "on_timeout"),
+        *("retry", "idle_timeout", "timeout", "on_timeout", "mutates_checkout"),
         *("runtime", "deps", "with", "output_format"),
     ),
     "approval": ("provider", "model"),
@@ -195,7 +197,9 @@ def _of_node(document: Document, node: NodeAt, kind: str) -> Iterator[Diagnostic
             hint = f"it goes with {_BELONGS[key]}"
             hint += "; idle_timeout limits silence" if key == "timeout" else ""
             found = _Finding("ignored-here", f"{key} has no effect on {_noun(kind)}", hint)
-        elif key in (*_AGENT_KEYS, *_NO_EFFECT, "retry", "idle_timeout"):
+        elif key == "mutates_checkout" and node.value[key] is not False:
+            continue
+        elif key in (*_AGENT_KEYS, *_NO_EFFECT, "retry", "idle_timeout", "mutates_checkout"):
             found = _ignored(node, kind, key)
         if found:
             yield _warned(document, path, found)
@@ -241,9 +245,6 @@ def _ignored(node: NodeAt, kind: str, key: str) -> _Finding | None:
 
 
 def _without_effect(key: str, value: object) -> _Finding | None:
-    if key == "mutates_checkout" and value is False:
-        hint = "an agent with denied_tools: [Write, Edit, Bash] changes none"
-        return _Finding("ignored-here", "whether this node changes files is not checked", hint)
     if value in (None, False, [], {}):
         return None
     return _Finding("ignored-here", f"{key} has no effect in Loopwright", None)
@@ -266,6 +267,8 @@ def _unknown(document: Document, made: ArchonOutline) -> Iterator[Diagnostic]:
     for name, one in made.inputs.items():
         yield from _unknown_in(document, ("inputs", name), one, InputSpec)
     yield from _unknown_in(document, ("worktree",), made.top.get("worktree"), WorktreeSpec)
+    evidence = made.top.get("evidence_policy")
+    yield from _unknown_in(document, ("evidence_policy",), evidence, EvidenceSpec)
     budget = made.top.get("budget")
     yield from _unknown_in(document, ("budget",), budget, BudgetSpec)
     if isinstance(budget, dict) and budget.get("max_work_units") is not None:

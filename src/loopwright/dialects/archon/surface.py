@@ -160,6 +160,14 @@ class BudgetSpec(ArchonModel):
     max_work_units: JsonValue = Field(default=None, description="Has no effect here.")
 
 
+class EvidenceSpec(ArchonModel):
+    """Proof that a run must leave behind."""
+
+    required: bool = Field(
+        default=False, description="A run fails unless $ARTIFACTS_DIR/evidence.json exists."
+    )
+
+
 class RetrySpec(ArchonModel):
     """Further tries of a node that failed."""
 
@@ -423,7 +431,11 @@ class NodeSpec(AgentKeys):
     setting_sources: JsonValue = Field(
         default=None, alias="settingSources", description="Has no effect here."
     )
-    mutates_checkout: JsonValue = Field(default=None, description="Has no effect on a node.")
+    mutates_checkout: Maybe[bool] = Field(
+        default=None,
+        description="With false, a prompt, command, bash or script node fails if it changes files "
+        "of the Git checkout.",
+    )
     on_timeout: Maybe[Literal["fail", "skip"]] = Field(
         default=None, description="With bash and script: skip counts a timeout as not run."
     )
@@ -460,7 +472,9 @@ class ArchonWorkflow(AgentKeys):
     requires: JsonValue = Field(default=None, description="Has no effect here.")
     deprecated: JsonValue = Field(default=None, description="Why others should not use it.")
     container: JsonValue = Field(default=None, description="Has no effect here.")
-    evidence_policy: JsonValue = Field(default=None, description="Has no effect here.")
+    evidence_policy: Maybe[EvidenceSpec] = Field(
+        default=None, description="What must be there for a run to complete."
+    )
     persist_sessions: JsonValue = Field(default=None, description="Has no effect here.")
     nodes: Annotated[list[NodeSpec], Field(min_length=1)] = Field(description="What is done.")
     steps: OldForm = None

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, cast
 
-from loopwright.model.actions import Compare, Condition, EveryOf, Operator, SomeOf
+from loopwright.model.actions import UNREADABLE, Compare, Condition, EveryOf, Operator, SomeOf
 from loopwright.model.record import JsonValue, Lit, Ref, Source, Template
 
 ID_PATTERN = r"[A-Za-z_][A-Za-z0-9_]*(?:-+[A-Za-z0-9_]+)*"
@@ -358,7 +358,7 @@ def _evaluable(clause: Clause, known: Collection[str] | None) -> Condition:
     if compare is not None and (compare.ref.of != "result" or _is_there(compare.ref, known)):
         return compare
     # An order needs numbers: a text in its place is an error whenever it is looked at.
-    return Compare(ref=Ref(of="run"), op="<", value=f"unreadable: {clause.written}")
+    return Compare(ref=Ref(of="run"), op="<", value=f"{UNREADABLE}{clause.written}")
 
 
 def _is_there(ref: Ref, known: Collection[str] | None) -> bool:

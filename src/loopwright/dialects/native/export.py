@@ -582,4 +582,5 @@ def _each(each: Each) -> Made:
     put(made, "parallel", each.parallel, unless=None)
     put(made, "max_items", each.max_items, unless=1_000)
     put(made, "on_item_error", each.on_item_error, unless="stop")
+    put(made, "failed_key", each.failed_key, unless="")
     return made

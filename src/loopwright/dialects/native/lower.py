@@ -426,6 +426,7 @@ def _each(spec: ForEachSpec) -> Each:
         parallel=spec.parallel,
         max_items=spec.max_items,
         on_item_error=spec.on_item_error,
+        failed_key=spec.failed_key or "",
     )
 
 

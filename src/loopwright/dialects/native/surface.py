@@ -246,6 +246,11 @@ class ForEachSpec(NativeModel):
         "`continue`: the failure is one entry of the results. `fail`: all other items are "
         "processed, then the loop fails.",
     )
+    failed_key: Maybe[Id] = Field(
+        default=None,
+        description="With `output: list`: the key that marks the entry of a failed item, as "
+        "`KEY: true`.",
+    )
 
 
 def _word_is_kind(value: object) -> object:

@@ -38,6 +38,7 @@ from loopwright.kernel.messages import deliver
 from loopwright.kernel.references import fill, items_of, resolve, scope_at
 from loopwright.kernel.state import KernelServices, State, has_to_wait
 from loopwright.model.actions import (
+    UNREADABLE,
     AskPerson,
     CallAgent,
     Cel,
@@ -129,6 +130,9 @@ def _compare(
         same = _text(left) == _text(condition.value)
         return ConditionValue(same is (condition.op == "=="))
     one, other = _number(left), _number(condition.value)
+    written = str(condition.value)
+    if condition.ref.of == "run" and written.startswith(UNREADABLE):
+        return UndecidedCondition(f"{written.removeprefix(UNREADABLE)} is not a condition")
     if one is None or other is None:
         shown = _text(left)[:60]
         return UndecidedCondition(

@@ -16,6 +16,7 @@ from loopwright.kernel.events import EffectDone, EffectFailed
 from loopwright.kernel.frames import (
     Body,
     CycleBody,
+    GateState,
     LeafBody,
     RepeatBody,
     Result,
@@ -109,7 +110,9 @@ def _element(body: RepeatBody, index: int, senses: KernelServices) -> object:
     if done is None or done.status != "completed":
         why = done.error.detail if done is not None and done.error is not None else ""
         status = done.status if done is not None else "cancelled"
-        return {"error": why or status, "status": status}
+        entry: dict[str, object] = {"error": why or status, "status": status}
+        mark = body.action.each.failed_key if body.action.each is not None else ""
+        return {mark: True, **entry} if mark else entry
     text = senses.read(done.output if done.result is None else done.result)
     try:
         value: JsonValue = msgspec.json.decode(text)
@@ -391,8 +394,17 @@ def _gate_outcome(body: LeafBody) -> Result | None:
         return Result("failed", "rejected", error=Failure(type="rejected", detail=detail))
     text = gate.text if action.capture else None
     if action.approved is not None:
-        text = action.approved
+        text = _timed(action.approved, gate) if action.timed else action.approved
     return Result("completed", "approved", output=text)
+
+
+def _timed(approved: str, gate: GateState) -> str:
+    """The output of an approval with how long the person took, and what the person wrote."""
+    made: dict[str, JsonValue] = msgspec.json.decode(approved)
+    made["waited_ms"] = max(0, gate.answered_at - gate.opened_at)
+    if gate.text:
+        made["payload"] = gate.text
+    return msgspec.json.encode(made).decode()
 
 
 def chosen(choices: tuple[str, ...], decision: str, text: str) -> dict[str, str]:
