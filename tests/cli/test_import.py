@@ -348,6 +348,9 @@ def test_a_loop_with_an_unknown_role_is_refused_as_a_run_refuses_it(lw: Place) -
     assert (told.code, checked["result"]) == (2, "refused")
     (message,) = checked["messages"]
     assert (message["code"], message["hint"]) == ("unknown-role", "did you mean reviewer?")
+    checked = lw("validate", str(loops / "review.json"), "--json")
+    assert checked.code == 2
+    assert [one["code"] for one in checked.json["errors"]] == ["unknown-role"]
     assert lw("run", "review", "Go", "--agent", "command:true").code == 2
     roles = lw.folder / ".loopwright" / "roles"
     roles.mkdir(parents=True)
