@@ -48,7 +48,7 @@ class Compare(Record, frozen=True, kw_only=True, tag="compare", tag_field="if"):
 
 
 UNREADABLE = "unreadable: "
-"""How the value of a comparison begins that stands for a condition which cannot be read."""
+"""The beginning of the value of a comparison that replaces a condition which cannot be read."""
 
 
 class EveryOf(Record, frozen=True, kw_only=True, tag="every", tag_field="if"):
