@@ -1,8 +1,9 @@
-"""Stores: where facts are kept. Each store implements the port `EventLog`, by one contract suite.
+"""Stores: where events are stored. Each store implements the port `EventLog`, and passes one
+contract suite.
 
-`open_sqlite_log` is the real one: one file, one writer thread that commits everything that waits
-at once, a hash chain over every run. `MemoryLog` behaves the same and keeps nothing.
+`open_sqlite_log` is the real one: one file, one writer thread that commits all waiting appends at
+once, a hash chain over every run. `MemoryLog` behaves the same and stores nothing on disk.
 
-May import: ports, kernel, model, errors. Named by `app` and `testing` alone. Start reading at
-`sqlite.py`, then `writer.py` (the thread), `group.py` (one commit), `schema.py` (the tables).
+May import: ports, kernel, model, errors. Imported only by `operations` and `testing`. Start reading
+at `sqlite/log.py`, then `sqlite/writer.py` (the thread) and `sqlite/connection.py` (the tables).
 """

@@ -1,11 +1,11 @@
-"""Validation of appends: an append is encoded and checked here before it meets any other.
+"""Validation of appends: an append is encoded and checked before it is grouped with others.
 
 An append that passes cannot fail later for its content, so the invalid text of one caller never
-fails a whole group of commits. Texts must be valid Unicode; ids must not contain NUL either. A
-NUL inside an event is kept, since JSON escapes it.
+fails a whole group of commits. Texts must be valid Unicode; ids must not contain NUL either. A NUL
+inside an event is kept, since JSON escapes it.
 
-The errors for a well-formed append that conflicts with the store are here too, so that every
-store has the same wording.
+The errors for a well-formed append that conflicts with the store are here too, so that every store
+has the same wording.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,12 +18,12 @@ from loopwright.ports import Append, AuditRow, Card, Headline, OpenGate
 
 Done = Callable[[Exception | None], None]
 
-MAX_BYTES = 500_000_000  # half of what SQLite takes in one value
+MAX_BYTES = 500_000_000  # half of the maximum size of a value in SQLite
 _MAX_INT = 2**63 - 1
 
 
 class PendingAppend:
-    """An append on its way into a store: what was asked, its facts encoded, whom to tell."""
+    """An append on its way into a store: the request, its encoded events, and its callback."""
 
     __slots__ = ("append", "body", "count", "done")
 
@@ -35,7 +35,7 @@ class PendingAppend:
 
 
 def validate_append(append: Append, done: Done) -> PendingAppend:
-    """The entry of an append that is fit to be stored; StorageError names what is not."""
+    """The entry of a valid append; StorageError names the problem."""
     _check_id(append.run, "the id of the run")
     if append.expected == 0 and (append.headline is None or not append.facts):
         raise StorageError(
@@ -57,12 +57,12 @@ def validate_append(append: Append, done: Done) -> PendingAppend:
 
 
 def encode_events(append: Append) -> bytes:
-    """The facts of an append as they stand on disk, known to be readable again."""
+    """The events of an append as stored on disk, verified to be readable again."""
     try:
         body = encode_facts(list(append.facts))
         if b":null" in body:
-            # Optional fields are left out when empty, so this is JSON data or a number that is
-            # not finite. The latter would be written as null and never be read back.
+            # Optional fields are omitted when empty, so this is JSON data or a number that is not
+            # finite. The latter would be written as null and could never be read back.
             decode_facts(body)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise StorageError(
@@ -73,7 +73,7 @@ def encode_events(append: Append) -> bytes:
 
 
 def is_id(text: str) -> bool:
-    """Whether a store can hold this as an id; nothing else can be found in one."""
+    """Whether a store accepts this as an id; no other id can exist in one."""
     if "\0" in text or not text:
         return False
     return text.isascii() or _is_unicode(text)
@@ -111,14 +111,14 @@ def _check_text(text: str, what: str) -> None:
 
 
 def check_audit(row: AuditRow) -> None:
-    """Refuse a row that a store could not hold."""
+    """Refuse a row that a store cannot store."""
     for field in ("who", "via", "action", "subject", "detail", "request"):
         _check_text(getattr(row, field), f"{field} of an audit row")
     _check_number(row.at, "the time of an audit row")
 
 
 def check_card(card: Card) -> None:
-    """Refuse a record that a store could not hold."""
+    """Refuse a record that a store cannot store."""
     _check_id(card.kind, "the kind of a record")
     _check_id(card.key, "the key of a record")
     _check_text(card.owner, f"owner of {card.key}")
@@ -167,7 +167,7 @@ def _check_gate(gate: OpenGate, run: str) -> None:
 
 
 def stale_error(append: Append, version: int) -> VersionConflict:
-    """The run is at another version than the writer thought."""
+    """The run has another version than the writer expected."""
     if not version:
         return VersionConflict(
             f"{append.run} does not exist; the append expected version {append.expected}"
@@ -179,7 +179,7 @@ def stale_error(append: Append, version: int) -> VersionConflict:
 
 
 def fenced_error(run: str) -> Conflict:
-    """The writer no longer drives the run, or never did."""
+    """The writer does not drive the run any more, or never did."""
     return Conflict(
         f"{run} is driven by another process now",
         code="fenced",

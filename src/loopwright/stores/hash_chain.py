@@ -23,7 +23,7 @@ Digest = Callable[[bytes], str]
 
 
 class Segment(NamedTuple):
-    """One append as it stands in a store."""
+    """One append as it is stored."""
 
     seq: int
     last: int
@@ -32,7 +32,7 @@ class Segment(NamedTuple):
 
 
 def genesis(run: str) -> bytes:
-    """The value that the first segment of a run follows."""
+    """The value before the first segment of a run."""
     return blake2b(run.encode(), digest_size=_SIZE).digest()
 
 
@@ -42,7 +42,7 @@ def link(before: bytes, body: bytes) -> bytes:
 
 
 def numbered(run: str, seq: int, body: bytes) -> list[NumberedEvent]:
-    """The facts of one segment."""
+    """The events of one segment."""
     try:
         facts = decode_facts(body)
     except (msgspec.MsgspecError, ValueError) as error:
@@ -55,7 +55,7 @@ def numbered(run: str, seq: int, body: bytes) -> list[NumberedEvent]:
 
 
 def followed(run: str, before: bytes, segment: Segment) -> list[NumberedEvent]:
-    """The facts of a segment that follows `before`; refused when it was changed afterwards."""
+    """The events of a segment that follows `before`; an error if it was changed afterwards."""
     if link(before, segment.body) != segment.chain:
         raise StorageError(
             f"events of {run} from number {segment.seq} on are not as they were recorded: the hash "
@@ -70,7 +70,7 @@ def followed(run: str, before: bytes, segment: Segment) -> list[NumberedEvent]:
 def inspect(
     run: str, segments: Iterable[Segment], blob: BlobOf, digest: Digest | None
 ) -> list[str]:
-    """What is wrong with a run: numbers, chain, unreadable facts, blobs that are not there."""
+    """The problems of a run: numbers, chain, unreadable events, missing blobs."""
     problems: list[str] = []
     before, after = genesis(run), 0
     for segment in segments:
@@ -81,7 +81,8 @@ def inspect(
         if link(before, segment.body) != segment.chain:
             problems.append(f"{run}: the hash chain breaks at event {segment.seq}")
         problems += _inspect_body(run, segment, blob, digest)
-        # Goes on from what is stored, so that one edited segment is one problem and not a hundred.
+        # Continues from the stored value, so that one edited segment is one problem and not a
+        # hundred.
         before, after = segment.chain, segment.last
     return problems or ([] if after else [f"{run}: has no events"])
 

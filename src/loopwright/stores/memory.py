@@ -1,9 +1,8 @@
 """A log in plain dictionaries, with the behaviour of the real one, for tests and simulation.
 
-A `MemoryStore` is the disk, a `MemoryLog` is a process that uses it: several logs over one
-store are several processes. An append goes through `deliver` twice, once to be committed and
-once to be reported. A simulation that drops a delivery has a crash before the commit or after
-it.
+A `MemoryStore` is the disk, a `MemoryLog` is a process that uses it: several logs over one store
+are several processes. An append goes through `deliver` twice, once to be committed and once to be
+reported. A simulation that drops a delivery has a crash before the commit or after it.
 """
 
 import asyncio
@@ -67,7 +66,9 @@ def _to_running_loop(call: Callable[[], None]) -> None:
 
 
 class MemoryLog:
-    """One process's view of a store. `deliver` calls what it is given, now or later, in order."""
+    """One process's view of a store. `deliver` calls the functions it receives, now or later, in
+    order.
+    """
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class MemoryLog:
         self._seen = self._disk.writes
 
     def submit(self, append: Append, done: Done) -> None:
-        """Queue an append; commit and answer each come through `deliver`."""
+        """Queue an append; commit and answer each go through `deliver`."""
         self._store()
         try:
             entry = validate_append(append, done)
@@ -102,14 +103,16 @@ class MemoryLog:
         await submit_appends(self.submit, append)
 
     def subscribe(self, watcher: Watcher) -> Callable[[], None]:
-        """Call `watcher` with run and version after every append; the answer ends that."""
+        """Call `watcher` with run and version after every append; the returned function
+        ends that.
+        """
         return self._telling.subscribe(watcher)
 
     def read(
         self, run: str, after: int = 0, limit: int | None = None, *, as_is: bool = False
     ) -> list[NumberedEvent]:
-        """Facts with numbers above `after`, in order, at most `limit`. `as_is`: also when their
-        hash chain breaks.
+        """Events with numbers above `after`, in order, at most `limit`. `as_is`: even if their hash
+        chain is broken.
         """
         after = max(after, 0)
         facts: list[NumberedEvent] = []
@@ -127,11 +130,11 @@ class MemoryLog:
         return facts if limit is None else facts[: max(limit, 0)]
 
     def version(self, run: str) -> int:
-        """Number of the newest fact of a run."""
+        """Number of the newest event of a run."""
         return self._run(run).version
 
     def head(self, run: str) -> str:
-        """The newest value of the hash chain over the facts of a run."""
+        """The newest value of the hash chain over the events of a run."""
         segments = self._run(run).segments
         return (segments[-1].chain if segments else genesis(run)).hex()
 
@@ -172,7 +175,7 @@ class MemoryLog:
         return found if limit is None else found[: max(limit, 0)]
 
     def missing(self) -> list[str]:
-        """None: nobody takes runs out of a dictionary behind its back."""
+        """None: no other process can remove runs from a dictionary."""
         return []
 
     def gates(self, run: str | None = None) -> list[OpenGate]:
@@ -181,12 +184,12 @@ class MemoryLog:
         return sorted(found, key=lambda gate: gate.opened_at)
 
     def usage(self, since_day: int = 0) -> list[UsageRow]:
-        """What was used since a day, by run, agent and day."""
+        """Usage since a day, by run, agent and day."""
         rows = (row for run in self._store().runs.values() for row in run.used.values())
         return [row for row in rows if row.day >= since_day]
 
     def usage_sum(self, since_day: int = 0, run: str = "", agent: str = "") -> Usage:
-        """The sum of what was used since a day: by all runs, or by one agent of one run."""
+        """The sum of usage since a day: of all runs, or of one agent of one run."""
         rows = self.usage(since_day)
         wanted = (row for row in rows if not run or (row.run, row.agent) == (run, agent))
         return sum((row.usage for row in wanted), NO_USAGE)
@@ -196,13 +199,13 @@ class MemoryLog:
         return []
 
     def replace_usage(self, run: str, headline: Headline, rows: Sequence[UsageRow]) -> None:
-        """Store the usage of a run as its events say."""
+        """Store the usage of a run according to its events."""
         found = self._run(run)
         found.used = {(row.agent, row.day): row for row in rows}
         found.headline = replace(found.headline, labels=headline.labels, surface=headline.surface)
 
     def claim(self, runs: Iterable[str], owner: Owner) -> dict[str, Owner | None]:
-        """Take runs for this owner. NotFound, and nothing taken, if one does not exist."""
+        """Claim runs for this owner. NotFound, and nothing claimed, if one does not exist."""
         self._flush()
         found = {name: self._run(name) for name in runs}
         kept = {name: _keeper(run.owner, run.headline) for name, run in found.items()}
@@ -214,7 +217,7 @@ class MemoryLog:
         return answer
 
     def release(self, runs: Iterable[str], owner: Owner) -> None:
-        """Give runs back; ones that are not ours are left alone."""
+        """Release runs; runs of other owners are not changed."""
         self._flush()
         for name in runs:
             run = self._store().runs.get(name)
@@ -223,7 +226,7 @@ class MemoryLog:
         self._wrote()
 
     def forget(self, runs: Iterable[str], audit: Sequence[AuditRow] = ()) -> int:
-        """As the port says."""
+        """See the port."""
         disk, named = self._store(), list(runs)
         for run in named:
             if self._run(run).headline.status in OPEN_STATUSES:
@@ -238,7 +241,7 @@ class MemoryLog:
         return len(removed)
 
     def nudges(self, after: int) -> tuple[list[str], int]:
-        """Runs that were written to since the cursor `after`, and the new cursor."""
+        """Runs that were changed since the cursor `after`, and the new cursor."""
         disk = self._store()
         order = disk.order
         named = (
@@ -247,17 +250,17 @@ class MemoryLog:
         return list(named), len(order) + 1
 
     def changed(self) -> bool:
-        """Whether another log over the same store has written since this was last asked."""
+        """Whether another log over the same store has written since the last call."""
         foreign = self._store().writes - self._own_writes
         changed, self._seen = foreign != self._seen, foreign
         return changed
 
     def verify(self, run: str, digest: Digest | None = None) -> list[str]:
-        """What is wrong with a run."""
+        """The problems of a run."""
         return inspect(run, self._run(run).segments, self._disk.blobs.get, digest)
 
     def close(self) -> None:
-        """Commit what waits and close; further calls fail."""
+        """Commit waiting appends and close; further calls fail."""
         if not self._closed:
             self._flush()
             self._closed = True
@@ -317,7 +320,7 @@ class MemoryLog:
             if run is None:
                 run = disk.runs[append.run] = _Run(append.headline, owner=append.owner)
             run.headline = replace(append.headline)
-        assert run is not None  # the first append has a headline, seen to at the edge
+        assert run is not None  # the first append has a headline, which validation ensures
         if entry.count:
             before = run.segments[-1].chain if run.segments else genesis(append.run)
             first, last = run.version + 1, run.version + entry.count
@@ -345,5 +348,5 @@ def _holds(headline: Headline, key: str) -> bool:
 
 
 def _keeper(owner: Owner | None, headline: Headline) -> Owner | None:
-    """Nobody keeps a run that has ended."""
+    """A run that has ended has no owner."""
     return owner if headline.status in OPEN_STATUSES else None

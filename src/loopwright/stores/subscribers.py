@@ -34,9 +34,11 @@ class Subscribers:
         self._watchers: list[Watcher] = []
 
     def subscribe(self, watcher: Watcher) -> Callable[[], None]:
-        """Call `watcher` with run and version after every append; the answer ends that."""
+        """Call `watcher` with run and version after every append; the returned function
+        ends that.
+        """
 
-        # Compared by identity of the entry, so that the same watcher may come twice.
+        # Compared by identity of the entry, so that the same watcher may be added twice.
         def entry(run: str, version: int) -> None:
             watcher(run, version)
 
@@ -49,7 +51,7 @@ class Subscribers:
         return unsubscribe
 
     def tell(self, answers: Sequence[Answer]) -> None:
-        """Tell everyone; a callback that raises keeps nobody else from being told."""
+        """Notify everyone; a callback that raises does not affect the others."""
         errors: list[Exception] = []
         for entry, refusal in answers:
             try:
@@ -61,7 +63,7 @@ class Subscribers:
         _raise(errors)
 
     def moved(self, run: str, version: int) -> None:
-        """Tell watchers of what was written elsewhere."""
+        """Notify watchers of writes by other processes."""
         _raise(self._shown(run, version))
 
     def _shown(self, run: str, version: int) -> list[Exception]:

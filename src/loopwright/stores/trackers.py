@@ -39,7 +39,7 @@ _HAVING = " UNION ALL ".join(
     """
     for table in ("item_before", "item")
 )
-FEW = 20  # fewer are put one by one
+FEW = 20  # fewer are written one by one
 _RECEIPT = "SELECT answer FROM receipt WHERE key = ?"
 _DECODER = msgspec.json.Decoder(Values)
 Row = tuple[str, Kind, str, int, int, bytes]
@@ -53,7 +53,7 @@ def _item(row: Row) -> Item:
 
 
 class _Page:
-    """The book of one transaction."""
+    """The trackers inside one transaction."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
@@ -85,7 +85,7 @@ class _Page:
         self._put_several(batch)
 
     def _put_several(self, items: dict[Place, Item]) -> None:
-        """Each once: so their versions can be known from one look."""
+        """Each once: so one query is enough to know their versions."""
         if len(items) < FEW:
             for item in items.values():
                 self.put(item)
@@ -113,7 +113,7 @@ class _Page:
 
 
 class _Refused(LoopwrightError):
-    """What a change itself has raised, on its way out of the transaction."""
+    """An exception of the change itself, on its way out of the transaction."""
 
     def __init__(self, why: Exception) -> None:
         super().__init__(str(why))
@@ -147,8 +147,8 @@ def _once(
 
 
 class SqliteTrackers:
-    """Trackers beside the log of a file. To be used as the log is, from one event loop. A change
-    that a person makes has its audit rows in the same transaction.
+    """Trackers in the database of the log. Use them as the log, from one event loop. A change by a
+    person has its audit rows in the same transaction.
     """
 
     def __init__(self, log: SqliteLog) -> None:
@@ -218,7 +218,7 @@ class MemoryTrackers:
 
 
 class _Leaf:
-    """The book of one change in memory."""
+    """The trackers inside one change, in memory."""
 
     def __init__(self, items: dict[Place, list[Item]]) -> None:
         self.items = items

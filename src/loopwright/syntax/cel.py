@@ -98,7 +98,7 @@ Value: TypeAlias = Truth | Items | Missing | Broken
 
 
 class Unfit(Exception):
-    """A value cannot cross the border; says why."""
+    """A value that cannot be converted; says why."""
 
     def __init__(self, message: str, code: BrokenCode = "error") -> None:
         super().__init__(message)
@@ -106,7 +106,7 @@ class Unfit(Exception):
 
 
 class CelValue(Protocol):
-    """What the evaluator hands out. `value` of a null must never be called: see `from_cel`."""
+    """A value of the evaluator. `value` of a null must never be called: see `from_cel`."""
 
     def type(self) -> object: ...
 
@@ -114,15 +114,16 @@ class CelValue(Protocol):
 
 
 def in_words(cel_type: str) -> str:
-    """A CEL type as a reader knows it."""
+    """The name of a CEL type for readers."""
     base = cel_type.partition("<")[0]
     return _WORDS.get(base, base)
 
 
 def to_cel(value: object, *, longest: int | None = None, depth: int = 0) -> object:
-    """A JSON value as the evaluator takes it, in plain dicts and lists.
+    """A JSON value in the form of the evaluator, in plain dicts and lists.
 
-    Characters it cannot hold (NUL, half surrogates) become U+FFFD. `longest` limits each text.
+    Characters that it cannot represent (NUL, unpaired surrogates) become U+FFFD. `longest` limits
+    each text.
     """
     if isinstance(value, str):
         return _text(value, longest)
@@ -143,18 +144,18 @@ def to_cel(value: object, *, longest: int | None = None, depth: int = 0) -> obje
 
 
 def from_cel(value: CelValue) -> JsonValue:
-    """What the evaluator hands out, as plain JSON.
+    """A value of the evaluator as plain JSON.
 
-    Goes through the value piece by piece and asks for the type first: the evaluator gives up a
-    reference to None that it does not own whenever it converts a null, and before Python 3.12
-    that ends the process sooner or later.
+    Converts the value piece by piece and checks the type first: the evaluator releases a reference
+    to None that it does not own whenever it converts a null, and before Python 3.12 this ends the
+    process sooner or later.
     """
     return _Reader().read(value)
 
 
 def with_key_order(values: JsonValue, sources: Iterable[JsonValue]) -> JsonValue:
-    """Values of an expression with the keys of their mappings in the order that they had in what
-    the expression was given; the evaluator forgets it. Keys of a new mapping are sorted.
+    """Values of an expression with the keys of their mappings in the order of the input, which the
+    evaluator does not keep. Keys of a new mapping are sorted.
     """
     orders: dict[frozenset[str], dict[tuple[str, ...], list[dict[str, JsonValue]]]] = {}
     waiting: list[JsonValue] = [*sources]
@@ -178,7 +179,7 @@ def _in_order(
         return value
     known = orders.get(frozenset(value), {})
     keys = next(iter(known), tuple(sorted(value)))
-    if len(known) > 1:  # the same keys in several orders: the one of the mapping itself
+    if len(known) > 1:  # the same keys in several orders: use the order of the mapping itself
         keys = next((order for order, found in known.items() if value in found), keys)
     return {key: _in_order(value[key], orders) for key in keys}
 
@@ -254,8 +255,8 @@ Wants: TypeAlias = Literal["bool", "list"]
 MAX_LENGTH = 4_096
 MAX_GROWTH = 100
 MAX_MESSAGE = 200
-# Characters in one text, divided by the number of plus signs, where a loop may join it with
-# others: the evaluator stops after 10,000 passes and copies the text in each.
+# Characters in one text, divided by the number of plus signs, where a loop may join it with others:
+# the evaluator stops after 10,000 iterations and copies the text in each.
 MAX_JOINED = 65_536
 
 VARIABLES = ("steps", "iteration", "item", "index", "content", "result", "status")
@@ -266,7 +267,7 @@ _TYPES = {
     "content": cel.Type.STRING,
     "status": cel.Type.STRING,
 }
-# What stands for a variable that has no value. Made anew each time: the values are mutable.
+# The value of a variable without a value. Created anew each time: the values are mutable.
 _ABSENT = {"iteration": int, "index": int, "content": str, "status": str, "result": dict}
 
 _WANTED = {"bool": ("BOOL",), "list": ("LIST",)}
@@ -284,8 +285,9 @@ class _Environment(Protocol):
 
 
 class Program:
-    """A checked expression. `uses` and `uses_steps` say what it looks at, so callers can give it
-    no more than that; `uses_steps` is None when it may look at any step."""
+    """A checked expression. `uses` and `uses_steps` list what it reads, so callers can pass in no
+    more than that; `uses_steps` is None if it may read any step.
+    """
 
     __slots__ = ("_expression", "_fields", "_longest", "_wants", "text", "uses", "uses_steps")
 
@@ -308,9 +310,9 @@ class Program:
         self._longest = MAX_JOINED // plusses if plusses and loops(found) else None
 
     def evaluate(self, scope: Mapping[str, JsonValue]) -> Value:
-        """The value of the expression; names that `scope` lacks are null, 0, empty.
+        """The value of the expression; names missing in `scope` are null, 0 or empty.
 
-        A field asked of something that has no fields, such as a null, counts as missing.
+        A field of a value without fields, such as a null, counts as missing.
         """
         try:
             answer = self._expression.eval(data=self._data(scope))
@@ -321,7 +323,7 @@ class Program:
         except Unfit as problem:
             return Broken(f"the expression has no usable value: {problem}", problem.code)
         except (MemoryError, RuntimeError, TypeError) as problem:
-            # The evaluator raises where it cannot say it by a value: budget, optional values.
+            # The evaluator raises if it has no error value for a problem: budget, optional values.
             return _raised(str(problem))
 
     def _value(self, answer: CelValue, kind: str, scope: Mapping[str, JsonValue]) -> Value:
@@ -386,7 +388,7 @@ class Program:
 def compile_cel(
     text: str, *, step_ids: Collection[str], wants: Wants, variables: Collection[str] = VARIABLES
 ) -> Program | list[CelProblem]:
-    """The program of an expression, or everything that is wrong with it."""
+    """The program of an expression, or all of its problems."""
     if len(text) > MAX_LENGTH:
         message = f"the expression has {len(text)} characters, at most {MAX_LENGTH} are read"
         hint = "let a step compute part of it"
@@ -454,7 +456,7 @@ def _type_problems(kind: str, wants: Wants) -> list[CelProblem]:
 
 
 def _fields(found: list[CelToken]) -> dict[str, frozenset[str] | None] | None:
-    """Which fields of which steps are looked at; None where it may be any."""
+    """Which fields of which steps are read; None if it may be any."""
     named: dict[str, frozenset[str] | None] = {}
     for reference in references(found):
         if reference is None:
@@ -480,5 +482,5 @@ def _raised(message: str) -> Broken:
 
 
 def _failed(message: str) -> Broken:
-    # What the evaluator says may quote a value, and values can be long.
+    # The evaluator's messages may quote a value, and values can be long.
     return Broken(f"the expression fails: {message[:MAX_MESSAGE]}")

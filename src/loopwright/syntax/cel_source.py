@@ -17,7 +17,7 @@ Kind: TypeAlias = Literal["name", "step", "text", "number", "sign", "other", "en
 
 
 class CelToken(NamedTuple):
-    """A piece of the expression. `step` is what follows `steps.` and is no call."""
+    """A piece of the expression. `step` is what follows `steps.` and is not a call."""
 
     kind: Kind
     text: str
@@ -25,14 +25,14 @@ class CelToken(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The offset behind it."""
+        """The offset after it."""
         return self.start + len(self.text)
 
 
 END = CelToken("end", "", -1)
 
 _SKIPPED = re.compile(r"(?:[ \t\n\f\r]|//[^\n]*)*")
-# Everything up to the next character that no id has, so that the longest id is what is read.
+# Everything up to the next character that cannot be part of an id, so that the longest id is read.
 _STEP = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _LITERAL = re.compile(r"(?P<raw>[rR]?)(?P<quote>'{3}|\"{3}|'|\")(?P<body>.*)(?P=quote)", re.DOTALL)
 _KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
@@ -61,7 +61,7 @@ _KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
 
 
 def tokens(text: str) -> list[CelToken]:
-    """The tokens of the text, without blanks and comments. Nothing is refused here."""
+    """The tokens of the text, without whitespace and comments. Nothing is rejected here."""
     found: list[CelToken] = []
     position = _skip(text, 0)
     while position < len(text):
@@ -76,7 +76,7 @@ def at(found: Sequence[CelToken], index: int) -> CelToken:
 
 
 def is_free(found: Sequence[CelToken], index: int) -> bool:
-    """Whether the name there stands for itself, and is not a field of what precedes it."""
+    """Whether the name is a variable, and not a field of what precedes it."""
     before = index - 1
     if at(found, before).text == "?" and at(found, before - 1).text == ".":
         before -= 1
@@ -84,13 +84,13 @@ def is_free(found: Sequence[CelToken], index: int) -> bool:
 
 
 def is_name(found: Sequence[CelToken], index: int, name: str) -> bool:
-    """Whether this free name stands there."""
+    """Whether this variable is at that position."""
     token = at(found, index)
     return token.kind == "name" and token.text == name and is_free(found, index)
 
 
 def literal(token: CelToken) -> str | None:
-    """The text that a text token stands for, when it says so without escapes."""
+    """The value of a text token, if it has no escapes."""
     match = _LITERAL.fullmatch(token.text)
     if match is None or ("\\" in token.text and not match["raw"]):
         return None
@@ -103,7 +103,7 @@ def _skip(text: str, position: int) -> int:
 
 
 def _after_steps(text: str, position: int, found: list[CelToken]) -> CelToken | None:
-    """The dot and the id in `steps.id` and `steps.?id`, if this is the place."""
+    """The dot and the id in `steps.id` and `steps.?id`, if they are at that position."""
     last = len(found) - 1
     if text[position] == "." and is_name(found, last, "steps"):
         return CelToken("sign", ".", position)  # not the beginning of a number such as .5
@@ -138,7 +138,7 @@ _BUILDERS = {"map", "optMap", "optFlatMap"}
 
 
 class TextEdit(NamedTuple):
-    """Characters of the original text, and what stands for them in the rewritten one."""
+    """Characters of the original text, and their replacement in the rewritten one."""
 
     start: int
     end: int
@@ -146,7 +146,7 @@ class TextEdit(NamedTuple):
 
 
 class StepReference(NamedTuple):
-    """A step named by its id. Without a field it is the step as a whole, or whether it is there."""
+    """A step named by its id. Without a field it is the step as a whole, or whether it exists."""
 
     step: str
     start: int
@@ -164,13 +164,13 @@ class _Selected(NamedTuple):
 def rewrite_ids(text: str, step_ids: Collection[str]) -> str:
     """The expression with `steps.some-id` written as `steps['some-id']` for every known id.
 
-    Directly within `has(…)`, which wants a field and no index, the id is put between backticks.
+    Directly within `has(…)`, which requires a field and no index, the id is put between backticks.
     """
     return apply(text, edits(tokens(text), step_ids))
 
 
 def edits(found: Sequence[CelToken], step_ids: Collection[str] | None = None) -> list[TextEdit]:
-    """What makes ids readable for CEL; without `step_ids` every id, known or not."""
+    """The edits that make ids readable for CEL; without `step_ids` every id, known or not."""
     return [
         _edit(found, index)
         for index, token in enumerate(found)
@@ -190,7 +190,7 @@ def apply(text: str, changes: Sequence[TextEdit]) -> str:
 
 
 def original_offset(changes: Sequence[TextEdit], offset: int) -> int:
-    """Where a character of the rewritten text stands in the original."""
+    """The original position of a character of the rewritten text."""
     shift = 0
     for edit in changes:
         begin = edit.start + shift
@@ -210,27 +210,27 @@ def references(found: Sequence[CelToken]) -> Iterator[StepReference | None]:
 
 
 def free_names(found: Sequence[CelToken]) -> set[str]:
-    """Names that stand for themselves."""
+    """Names of variables."""
     return {t.text for i, t in enumerate(found) if t.kind == "name" and is_free(found, i)}
 
 
 def loop_variables(found: Sequence[CelToken]) -> Iterator[CelToken]:
-    """The name that each loop gives to its items."""
+    """The name of the item in each loop."""
     for index in _calls(found, _LOOPS | _BUILDERS):
         if at(found, index + 2).kind == "name" and at(found, index + 3).text == ",":
             yield found[index + 2]
 
 
 def loops(found: Sequence[CelToken]) -> bool:
-    """Whether something is done for each item of a list or map."""
+    """Whether there is a loop over the items of a list or map."""
     return any(_calls(found, _LOOPS))
 
 
 def growth(found: Sequence[CelToken]) -> int:
-    """How often a value may be contained in what the loops make of it, at worst.
+    """How often the result of the loops may contain a value, in the worst case.
 
     Each loop that builds values multiplies its item by the number of times it names it, and the
-    next one multiplies that: `.map(a, a + a)` twenty times over makes a million of one.
+    next one multiplies that: `.map(a, a + a)` twenty times turns one value into a million.
     """
     return prod(max(1, _mentions(found, index)) for index in _calls(found, _BUILDERS))
 
@@ -257,7 +257,7 @@ def _reference(found: Sequence[CelToken], index: int) -> StepReference | None:
 
 
 def _selected(found: Sequence[CelToken], index: int) -> _Selected | None:
-    """What `.name`, `.?name`, `['name']` or `[?'name']` selects there."""
+    """What `.name`, `.?name`, `['name']` or `[?'name']` selects at that position."""
     opening = at(found, index).text
     index += 2 if at(found, index + 1).text == "?" else 1
     token = at(found, index)
@@ -270,7 +270,7 @@ def _selected(found: Sequence[CelToken], index: int) -> _Selected | None:
 
 
 def _membership(found: Sequence[CelToken], index: int) -> StepReference | None:
-    """The id in `'id' in steps`, where the text is all there is on the left."""
+    """The id in `'id' in steps`, if the text is the whole left side."""
     text = at(found, index - 2)
     alone = at(found, index - 3).text in {"", "(", "[", "{", ",", "&&", "||", "?", ":"}
     untouched = at(found, index + 1).text not in {".", "["}
@@ -287,7 +287,7 @@ def _calls(found: Sequence[CelToken], names: set[str]) -> Iterator[int]:
 
 
 def _mentions(found: Sequence[CelToken], index: int) -> int:
-    """How often the loop that is called there names its item."""
+    """How often the loop that is called at that position names its item."""
     item, depth, count = at(found, index + 2).text, 0, -1
     for place in range(index + 1, len(found)):
         text = found[place].text
@@ -334,7 +334,7 @@ _INSTEAD = {
 
 @dataclass(frozen=True, slots=True)
 class CelProblem:
-    """Why an expression is refused. `offset` counts characters of the text as it was written."""
+    """Why an expression is rejected. `offset` counts characters of the original text."""
 
     message: str
     offset: int
@@ -344,7 +344,9 @@ class CelProblem:
 
 @dataclass(frozen=True, slots=True)
 class WrittenExpression:
-    """An expression as its author wrote it and as the evaluator got it, and what it may name."""
+    """An expression as its author wrote it and as the evaluator received it, and the names that it
+    may use.
+    """
 
     rewritten: str
     edits: Sequence[TextEdit]
@@ -354,7 +356,7 @@ class WrittenExpression:
 
 
 def step_problem(reference: StepReference, step_ids: Collection[str]) -> CelProblem | None:
-    """What is wrong with a step named by its id."""
+    """The problem with a step named by its id."""
     if reference.step not in step_ids:
         known = sorted(step_ids)
         hint = did_you_mean(reference.step, known) or (
@@ -372,7 +374,7 @@ def step_problem(reference: StepReference, step_ids: Collection[str]) -> CelProb
 
 
 def explain(report: str, written: WrittenExpression) -> list[CelProblem]:
-    """The problems that the evaluator reports when it compiles."""
+    """The problems that the evaluator reports when it compiles an expression."""
     if report.startswith(("CANCELLED: ", _TOO_DEEP)):
         hint = "split it, or let a step compute part of it"
         return [CelProblem("the expression is nested too deeply", 0, "too-complex", hint)]
@@ -383,7 +385,7 @@ def explain(report: str, written: WrittenExpression) -> list[CelProblem]:
         offset = original_offset(written.edits, begin + max(int(column), 1) - 1)
         problems.append(_problem(message, offset, written))
         if problems[-1].code == "cel-syntax":
-            break  # what comes after the first is about text that is not understood any more
+            break  # errors after the first are about text that is not understood any more
     if not problems:
         problems.append(CelProblem(f"not understood: {clip(report)}", 0, "cel-syntax"))
     causes = [problem for problem in problems if "*error*" not in problem.message]
@@ -418,7 +420,7 @@ def _syntax(message: str, offset: int) -> CelProblem:
 
 
 def _undeclared(name: str, offset: int, written: WrittenExpression) -> CelProblem:
-    """The evaluator points at the dot or bracket behind a name; the author looks for the name."""
+    """The evaluator points at the dot or bracket after a name; the author looks for the name."""
     for index, token in reversed(list(enumerate(written.tokens))):
         if token.start <= offset and token.text == name:
             hint = next(_name_hints(index, written))

@@ -33,7 +33,7 @@ class _Frame:
     node: DocumentNode
     count_before: int
     wants_value: bool = False
-    key: str | None = None  # None: the key was refused, its value goes nowhere
+    key: str | None = None  # None: the key was rejected, and its value is dropped
     key_offset: int = 0
 
 
@@ -58,25 +58,25 @@ class Composer:
         return any(frame.node is node for frame in self._stack)
 
     def note(self, offset: int, code: str, message: str, *, hint: str | None = None) -> None:
-        """Record a problem and go on reading, to find the others."""
+        """Record a problem and continue reading, to find the others."""
         if len(self.problems) < MAX_PROBLEMS:
             self.problems.append(self._source.problem(offset, code, message, hint=hint))
 
     def open(self, value: dict[str, Value] | list[Value], offset: int) -> DocumentNode:
-        """Begin an (empty) mapping or list."""
+        """Start an (empty) mapping or list."""
         self._weigh(offset, depth=1, size=1)
         node = DocumentNode(value, offset, height=1)
         self._stack.append(_Frame(node, self._count - 1))
         return node
 
     def close(self) -> None:
-        """End what was opened last."""
+        """End the mapping or list that was opened last."""
         frame = self._stack.pop()
         frame.node.size = self._count - frame.count_before
         self._attach(frame.node)
 
     def scalar(self, value: Value, offset: int) -> DocumentNode:
-        """Add a value that has no parts."""
+        """Add a value without parts."""
         self._weigh(offset, depth=0, size=1)
         if isinstance(value, str):
             bad = unstorable(value)
@@ -143,7 +143,7 @@ class Composer:
 
 
 def _copy(value: Value) -> Value:
-    # Recursive, but never deeper than MAX_DEPTH: it copies what has been weighed.
+    # Recursive, but never deeper than MAX_DEPTH: it copies what has been measured.
     if isinstance(value, dict):
         return {key: _copy(one) for key, one in value.items()}
     if isinstance(value, list):
@@ -177,7 +177,7 @@ _MOST_DIGITS = 22
 
 
 class BadScalar(NamedTuple):
-    """A number that has no place in a definition."""
+    """A number that is not allowed in a definition."""
 
     code: str
     message: str
@@ -213,7 +213,7 @@ def whole(text: str, *, base: int = 10) -> int | BadScalar:
 
 
 def fraction(text: str) -> float | BadScalar:
-    """A floating-point number, unless it is too large to be one."""
+    """A floating-point number, unless it is too large."""
     value = float(text)
     return value if math.isfinite(value) else not_finite(text)
 

@@ -15,14 +15,14 @@ from difflib import get_close_matches
 from hashlib import blake2b
 from typing import Literal, NamedTuple, TypeAlias
 
-# Not in the categories below, yet drawn as nothing: fillers, the grapheme joiner, and the
-# variation selectors that can carry a whole hidden message.
+# Not in the categories below, but invisible: fillers, the grapheme joiner, and the variation
+# selectors that can carry a whole hidden message.
 _INVISIBLE_LETTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 _SELECTORS = range(0xE0100, 0xE01F0)
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
-# What no text of a definition may hold, however it was written: storage and argument vectors
-# end at NUL, and a lone surrogate has no UTF-8 form.
+# Characters that no text of a definition may contain, however they were written: storage and
+# argument vectors end at NUL, and an unpaired surrogate has no UTF-8 form.
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -34,7 +34,7 @@ def hidden_characters(text: str) -> list[tuple[int, int]]:
 
 
 def check_text(text: str) -> str | None:
-    """Why `text` may not serve as an id, command or tool name; None where it may."""
+    """Why `text` cannot be an id, command or tool name; None if it can."""
     found = hidden_characters(text)
     if not found:
         return None
@@ -54,7 +54,7 @@ def unstorable(text: str) -> str | None:
 
 
 def escaped(text: str) -> str:
-    """The text with every hidden character shown, so that it cannot drive a terminal."""
+    """The text with every hidden character escaped, so that it cannot control a terminal."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(_shown(char) if _is_hidden(char) or char in "\n\t" else char for char in text)
@@ -75,12 +75,12 @@ def _shown(char: str) -> str:
     return short or (f"\\u{ord(char):04x}" if ord(char) <= 0xFFFF else f"\\U{ord(char):08x}")
 
 
-# More than this is a wall of text: the first ones are to be mended first.
+# More than this is too much to read: the first problems have to be fixed first.
 MAX_PROBLEMS = 50
 
 
 class Position(NamedTuple):
-    """Where something stands; both count from 1, columns in characters."""
+    """A position; both count from 1, columns in characters."""
 
     line: int
     column: int
@@ -108,7 +108,7 @@ class Diagnostic:
         return escaped(f"{place}: {label}{self.code}: {self.message}{hint}")
 
     def as_dict(self) -> dict[str, str | int | None]:
-        """The entry of an `errors` list in a problem report. A warning says that it is one."""
+        """The entry of an `errors` list in a problem report. A warning is marked as one."""
         marked = {"severity": self.severity} if self.severity == "warning" else {}
         return {
             "file": self.file,
@@ -122,7 +122,7 @@ class Diagnostic:
 
 
 class ReadingStopped(Exception):
-    """Inside this room only: reading cannot go on, for the one reason given."""
+    """Inside this package only: reading cannot continue, for the given reason."""
 
     def __init__(self, diagnostic: Diagnostic) -> None:
         super().__init__(diagnostic.code)
@@ -144,7 +144,7 @@ _OTHER_MARKS = (
 )
 _SAVE_AS_UTF8 = "save the file as UTF-8"
 
-# Neither YAML nor JSON has a use for these outside of an escape.
+# Neither YAML nor JSON needs these outside of an escape.
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufeff\ufffe\uffff]")
 
 
@@ -168,19 +168,21 @@ class SourceText:
     def problem(
         self, offset: int, code: str, message: str, *, hint: str | None = None
     ) -> Diagnostic:
-        """A diagnostic about what stands at `offset`."""
+        """A diagnostic about the text at `offset`."""
         line, column = self.position(offset)
         return Diagnostic(self.file, line, column, code, message, hint)
 
     def refusal(
         self, offset: int, code: str, message: str, *, hint: str | None = None
     ) -> ReadingStopped:
-        """The same, for a problem after which reading makes no sense."""
+        """The same, for a problem after which reading is pointless."""
         return ReadingStopped(self.problem(offset, code, message, hint=hint))
 
 
 def decode(data: bytes, *, file: str) -> SourceText:
-    """UTF-8 with or without its mark, any line ends; everything else is refused by offset."""
+    """UTF-8 with or without its mark, any line ends; everything else is rejected, with its
+    offset.
+    """
     for mark, name in _OTHER_MARKS:
         if data.startswith(mark):
             message = f"the file is {name}, not UTF-8, from byte offset 0 on"
@@ -229,7 +231,7 @@ def has(value: object, part: str | int) -> bool:
 
 @dataclass(slots=True)
 class DocumentNode:
-    """One value in the text; `offset` is where it starts, `size` counts it and all inside it."""
+    """One value in the text; `offset` is its start, `size` counts it and everything inside it."""
 
     value: Value
     offset: int
@@ -241,7 +243,7 @@ class DocumentNode:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A key of a mapping, and what it is set to."""
+    """A key of a mapping, and its value."""
 
     offset: int
     node: DocumentNode
@@ -249,7 +251,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A definition without syntax problems. Two that say the same have the same digest."""
+    """A definition without syntax problems. Two with the same content have the same digest."""
 
     value: Value
     file: str
@@ -258,22 +260,22 @@ class Document:
 
     @classmethod
     def plain(cls, value: Value, *, file: str) -> "Document":
-        """For a value that was never text, such as command-line flags: all of it is at 1:1."""
+        """For a value without a source text, such as command-line flags: everything is at 1:1."""
         return cls(value, file, SourceText(file, ""), DocumentNode(value, 0))
 
     @property
     def digest(self) -> str:
-        """Hash of the value alone: layout, comments, line ends and key order do not count."""
+        """Hash of the value alone: layout, comments, line ends and key order do not matter."""
         text = json.dumps(self.value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return blake2b(text.encode("utf-8"), digest_size=32).hexdigest()
 
     def at(self, path: Path) -> Position:
-        """Where the value at `path` starts, or the nearest part around it that exists."""
+        """The start of the value at `path`, or of the nearest part around it that exists."""
         node, _ = self._walk(path)
         return self._source.position(node.offset)
 
     def key_at(self, path: Path) -> Position:
-        """Where the key that ends `path` stands; a list item has no key, so its value."""
+        """The position of the key that ends `path`; a list item has no key, so its value."""
         node, entry = self._walk(path)
         return self._source.position(entry.offset if entry else node.offset)
 
@@ -293,7 +295,7 @@ class Document:
     def warning(
         self, code: str, message: str, *, at: Path = (), hint: str | None = None
     ) -> Diagnostic:
-        """Something doubtful about the value at a path."""
+        """A warning about the value at a path."""
         line, column = self.at(at)
         return Diagnostic(self.file, line, column, code, message, hint, "warning")
 
@@ -311,7 +313,7 @@ class Document:
         return node, entry
 
 
-# Comparing is quadratic in the length of the word, and nobody mistypes a word this long.
+# Comparing is quadratic in the length of the word, and nobody misspells a word this long.
 _LONGEST_WORD = 64
 _LONGEST_SHOWN = 60
 _CUTOFF = 0.65
@@ -320,8 +322,8 @@ _FIRST_PART = re.compile(r"[A-Za-z][a-z0-9]*")
 
 
 def suggest(word: str, known: Iterable[str], *, by_part: bool = True) -> str | None:
-    """The known word that `word` was probably meant to be. Without `by_part`, the whole words must
-    be alike.
+    """The known word that was probably meant by `word`. Without `by_part`, the whole words must be
+    similar.
     """
     if not 0 < len(word) <= _LONGEST_WORD:
         return None
@@ -331,7 +333,7 @@ def suggest(word: str, known: Iterable[str], *, by_part: bool = True) -> str | N
         if spelling == bare and name != word:
             return name
     close = get_close_matches(bare, list(spelled.values()), n=1, cutoff=_CUTOFF)
-    # A word that says too much begins with the right one: max_passes is max, and so is maximum.
+    # A word with too much detail begins with the right one: max_passes is max, and so is maximum.
     if by_part and not close:
         begins = [one for one in spelled.values() if len(one) > 2 and bare.startswith(one)]
         close = sorted(begins, key=len)[-1:]
@@ -347,14 +349,14 @@ def did_you_mean(word: str, known: Iterable[str], *, by_part: bool = True) -> st
 
 
 def misspelt(keys: Iterable[str], known: Collection[str], *wanted: str) -> bool:
-    """Whether one of the keys is unknown because it was meant to be one of `wanted`: to say that
-    those are missing would be no news then.
+    """Whether one of the keys is probably a misspelling of one of `wanted`: then reporting those as
+    missing would add nothing.
     """
     return any(suggest(key, known) in wanted for key in keys if key not in known)
 
 
 def show(value: object) -> str:
-    """A value as its author would recognise it, short."""
+    """A value in a form that its author recognises, short."""
     match value:
         case dict():
             return "a mapping" if value else "an empty mapping"

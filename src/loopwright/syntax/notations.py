@@ -1,9 +1,9 @@
 """Notations of values in definitions: durations, token counts, times, commands, branch names.
 
 A duration is `1h30m`, a token count `500k`, a time seconds or a point in time with its zone. No
-clock is used: a definition means the same whenever and wherever it is read. A command is a list
-of words, or a line that is split without a shell. A branch name must be safe for git, for shell
-variables and for readers.
+clock is used: a definition has the same meaning whenever and wherever it is read. A command is a
+list of arguments, or a line that is split without a shell. A branch name must be safe for git, for
+shell variables and for readers.
 """
 
 import re
@@ -18,22 +18,22 @@ MAX_TOKENS = 1_000_000_000_000
 
 
 def parse_duration(text: str) -> int | None:
-    """A length of time in milliseconds, also one that is out of range."""
+    """A duration in milliseconds, even if it is out of range."""
     found = _DURATION.fullmatch(text) if text else None
     if found is None:
         return None
-    # Cut, so that a number of any length stays cheap: it is out of range anyway.
+    # Cut, so that a number of any length is processed quickly: it is out of range anyway.
     amounts = [int(part[:15]) if part else 0 for part in found.groups()]
     return sum(n * unit for n, unit in zip(amounts, UNITS_MS.values(), strict=True))
 
 
 def is_duration(value: int) -> bool:
-    """Whether a length of time is within the range that definitions allow."""
+    """Whether a duration is within the range that definitions allow."""
     return 0 < value <= MAX_DURATION_MS
 
 
 def parse_tokens(value: object) -> int | None:
-    """A number of tokens, also one that is out of range."""
+    """A number of tokens, even if it is out of range."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     found = _TOKENS.fullmatch(value[:20]) if isinstance(value, str) else None
@@ -59,7 +59,7 @@ _EPOCH_DAYS = 719_468  # from the first of March of the year 0
 
 
 def span_ms(value: object) -> int | None:
-    """Seconds that may pass, in milliseconds."""
+    """A duration in seconds, in milliseconds."""
     if isinstance(value, str):
         value = float(value) if _NUMBER.fullmatch(value) else None
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -84,7 +84,7 @@ def point_ms(value: object) -> int | None:
 
 
 def write_point(ms: int) -> str:
-    """The point in time that `point_ms` reads."""
+    """The text of a point in time that `point_ms` reads."""
     seconds, part = divmod(ms, 1000)
     days, of_day = divmod(seconds, 86_400)
     year, month, day = _date(days)
@@ -93,7 +93,7 @@ def write_point(ms: int) -> str:
 
 
 def _date(days: int) -> tuple[int, int, int]:
-    """The way back from days since the epoch."""
+    """The date for days since the epoch."""
     era, of_era = divmod(days + _EPOCH_DAYS, 146_097)
     year = (of_era - of_era // 1_460 + of_era // 36_524 - of_era // 146_096) // 365
     of_year = of_era - (365 * year + year // 4 - year // 100)
@@ -116,7 +116,9 @@ def _days_in(year: int, month: int) -> int:
 
 
 def _days(year: int, month: int, day: int) -> int:
-    """Days since the epoch. Years begin in March here, so that a leap day is the last of one."""
+    """Days since the epoch. Years begin in March in this calculation, so that a leap day is the
+    last one.
+    """
     year -= month <= 2
     era, of_era = divmod(year, 400)
     of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
@@ -127,7 +129,7 @@ USE_A_SCRIPT = (
     "put it into a script file and name that file here; a definition may have `script:` instead"
 )
 
-# One group per way of quoting: outside of all quotes, inside double quotes, and what is safe.
+# One group per kind of quoting: outside of all quotes, inside double quotes, and what is safe.
 _PIECE = re.compile(
     r"""
       \\.                                    # an escaped character
@@ -149,7 +151,7 @@ _OURS = re.compile(
 
 
 class CommandFault(NamedTuple):
-    """Why a command is refused."""
+    """Why a command is rejected."""
 
     code: str
     message: str
@@ -157,7 +159,7 @@ class CommandFault(NamedTuple):
 
 
 def split_command(line: str) -> list[str] | CommandFault:
-    """The words of a command line, or why it cannot be run without a shell."""
+    """The arguments of a command line, or why it cannot be run without a shell."""
     found = shell_syntax(line)
     if found:
         message = f"{found} means something to a shell only, and no shell is used"
@@ -174,7 +176,7 @@ def split_command(line: str) -> list[str] | CommandFault:
 
 
 def split_commands(line: str) -> list[str]:
-    """The commands of a line that are joined by `&&`: each runs when the one before succeeded."""
+    """The commands of a line that are joined by `&&`: each runs if the previous one succeeded."""
     starts = [0]
     ends = []
     for piece in _PIECE.finditer(line):
@@ -194,8 +196,9 @@ def shell_syntax(line: str) -> str | None:
 
 
 def operator(words: list[object]) -> tuple[int, str] | None:
-    """The first word of a list that a shell would act on, and where it stands; the program gets
-    it as text. A semicolon is fine where it ends the command of another command (`find -exec`).
+    """The first argument of a list that a shell would interpret, and its position; the program
+    receives it as text. A semicolon is allowed where it ends the command of another command (`find
+    -exec`).
     """
     nested = any(isinstance(word, str) and word.startswith(_NESTING) for word in words)
     for number, word in enumerate(words[1:], start=1):
@@ -205,7 +208,9 @@ def operator(words: list[object]) -> tuple[int, str] | None:
 
 
 def checked_words(words: list[str]) -> list[str] | CommandFault:
-    """The words, or why they are no command. In a list, signs of a shell are plain text."""
+    """The arguments, or why they are not a command. In a list, special characters of a shell are
+    plain text.
+    """
     if not words or not words[0].strip():
         return CommandFault("bad-command", "the command is empty")
     for word in words:
@@ -221,7 +226,9 @@ _FORBIDDEN = frozenset(" ~^:?*[\\;&|<>$`'\"(){}!#%")
 
 
 def ref_problem(name: str) -> str | None:
-    """Why a text cannot name a branch, or None. Stricter than git: nothing that a shell reads."""
+    """Why a text cannot be the name of a branch, or None. Stricter than git: no character that a
+    shell interprets.
+    """
     if not name:
         return "it is empty"
     if len(name) > MOST_CHARS:
@@ -243,7 +250,7 @@ FENCE = "---"
 
 
 def front_matter(data: bytes) -> tuple[bytes, str] | None:
-    """The front matter, with as many lines before it as it really has, and the text."""
+    """The front matter, padded with the number of lines before it, and the text."""
     lines = data.decode(errors="replace").removeprefix("\ufeff").splitlines()
     if not lines or lines[0].rstrip() != FENCE:
         return None

@@ -1,10 +1,9 @@
 """Regular expressions: compiled when a definition is loaded, so that none fails during a run.
 
-The linear engine (RE2) answers in time linear in the text; it has no look-around,
-back-references or large repetitions. A pattern of a check that needs them runs in the
-JavaScript engine instead, which backtracks, so the search runs in a process with a time limit.
-Elsewhere such a pattern is refused with a workaround; a pattern that would match any output is
-refused too.
+The linear engine (RE2) matches in time linear in the text; it has no look-around, back-references
+or large repetitions. A pattern of a check that needs them runs in the JavaScript engine instead,
+which backtracks, so the search runs in a process with a time limit. In other places such a pattern
+is rejected with a workaround, and so is a pattern that would match any output.
 """
 
 import re
@@ -19,7 +18,7 @@ MAX_PATTERN = 1_000
 MAX_REPETITION = 1_000
 MAX_PROGRAM = 20_000
 
-# A pattern that matches each of these ends a loop with whatever the first pass says.
+# A pattern that matches each of these ends a loop after the first iteration, whatever its output.
 _ANY_OUTPUT = ("a", "Z", "0", " ", "~", "é")
 
 _TOKEN = re.compile(
@@ -52,7 +51,9 @@ _OTHER_GROUP = ("conditional, recursive and branch-reset groups", "use a command
 
 
 class PatternFault(NamedTuple):
-    """Why a pattern is refused; `column` counts its characters from 1, 0 is all of it."""
+    """Why a pattern is rejected; `column` counts its characters from 1, 0 means the whole
+    pattern.
+    """
 
     code: str
     message: str
@@ -60,13 +61,13 @@ class PatternFault(NamedTuple):
     column: int = 0
 
     def sentence(self) -> str:
-        """The message with the place in the pattern."""
+        """The message with the position in the pattern."""
         place = f" at column {self.column} of the pattern" if self.column else ""
         return f"{self.message}{place}"
 
 
 def compiled(pattern: str, *, ignore_case: bool) -> "re2._Regexp":
-    """The pattern as the engine takes it; raises `re2.error`. Never writes to stderr."""
+    """The compiled pattern; raises `re2.error`. Never writes to stderr."""
     options = re2.Options()
     options.log_errors = False
     options.case_sensitive = not ignore_case
@@ -74,7 +75,7 @@ def compiled(pattern: str, *, ignore_case: bool) -> "re2._Regexp":
 
 
 def pattern_fault(pattern: str, *, ignore_case: bool = False) -> PatternFault | None:
-    """Why a pattern is refused, or None."""
+    """Why a pattern is rejected, or None."""
     if not pattern:
         return PatternFault(
             "matches-everything", "an empty pattern matches any output", _BE_SPECIFIC
@@ -86,8 +87,8 @@ def pattern_fault(pattern: str, *, ignore_case: bool = False) -> PatternFault | 
 
 
 def pattern_engine(pattern: str, *, ignore_case: bool = False) -> Engine | PatternFault:
-    """The engine that runs the pattern of a check, or why there is none. Words that only other
-    languages than JavaScript know are refused there: they would be plain letters.
+    """The engine for the pattern of a check, or why there is none. Escapes that only languages
+    other than JavaScript know are rejected: they would be plain letters.
     """
     found = pattern_fault(pattern, ignore_case=ignore_case)
     if found is None:
@@ -100,7 +101,7 @@ def pattern_engine(pattern: str, *, ignore_case: bool = False) -> Engine | Patte
 
 
 def javascript_problem(pattern: str) -> str | None:
-    """Why a pattern is none of JavaScript's, or None."""
+    """Why a pattern is not valid in JavaScript, or None."""
     try:
         regress.Regex(pattern)
     except regress.RegressError as error:
@@ -117,7 +118,7 @@ def _has_foreign_words(pattern: str) -> bool:
 
 
 def engine_fault(pattern: str, *, ignore_case: bool) -> PatternFault | None:
-    """Why the engine does not take a pattern, or why taking it would be of no use."""
+    """Why the engine rejects a pattern, or why it would be useless."""
     try:
         program = compiled(pattern, ignore_case=ignore_case)
     except re2.error as error:
@@ -137,7 +138,9 @@ _USE_SCRIPT = "use a command check with a script of yours"
 
 
 def _scan(pattern: str) -> PatternFault | None:
-    """What can be told without the engine: features it lacks, repetitions beyond its range."""
+    """Problems that can be found without the engine: features it lacks, repetitions beyond its
+    range.
+    """
     for token in _TOKEN.finditer(pattern):
         column = token.start() + 1
         feature = _feature(token)
@@ -168,7 +171,7 @@ def _feature(token: "re.Match[str]") -> tuple[str, str] | None:
 
 
 def _refused(pattern: str, error: Exception) -> PatternFault:
-    """The engine's own words, with the column that they speak of."""
+    """The engine's message, with its column."""
     raw = error.args[0]
     words = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else str(raw)
     problem, _, fragment = words.partition(": ")
@@ -192,9 +195,11 @@ def _refused(pattern: str, error: Exception) -> PatternFault:
 
 
 def repeated_times(fragment: str) -> int:
-    """How often `{2}{3}`, a repetition of a repetition, repeats at least; 0 where it is none."""
+    """The minimum number of repetitions of `{2}{3}`, a repetition of a repetition; 0 if it
+    is none.
+    """
     found = _STACKED.match(fragment)
-    # Cut, so that numbers of any length stay cheap: they are too big anyway.
+    # Cut, so that numbers of any length are processed quickly: they are too large anyway.
     return max(int(found[1][:9]), 1) * max(int(found[2][:9]), 1) if found else 0
 
 
@@ -211,7 +216,7 @@ def _is_reversed(fragment: str) -> bool:
 
 
 def _open(pattern: str) -> int:
-    """Column of the first parenthesis that has no partner."""
+    """Column of the first parenthesis without a partner."""
     opened: list[int] = []
     for token in _TOKEN.finditer(pattern):
         if token[0].startswith("("):

@@ -39,7 +39,7 @@ _Step = Callable[[], Optional["_Step"]]
 
 
 def compose_json(source: SourceText) -> Composer:
-    """The tree of a JSON text; where it cannot be read to its end, without a root."""
+    """The tree of a JSON text; without a root if it cannot be read to its end."""
     scanner = _Scanner(source)
     try:
         scanner.run()
@@ -178,7 +178,7 @@ DEFAULT_LIMIT = 262_144
 def read(
     data: bytes, *, file: str, limit: int = DEFAULT_LIMIT
 ) -> tuple[Document | None, list[Diagnostic]]:
-    """The document, or what is wrong with the text; `file` is the name used in messages."""
+    """The document, or the problems of the text; `file` is the name used in messages."""
     if len(data) > limit:
         message = f"the file has {len(data):,} bytes; at most {limit:,} are read"
         return None, [Diagnostic(file, 1, 1, "too-large", message)]
@@ -197,7 +197,7 @@ def read(
 
 
 def _compose(source: SourceText) -> Composer:
-    """A JSON file is read as JSON; other files too if they are, else as YAML."""
+    """A JSON file is read as JSON; other files too if they are valid JSON, else as YAML."""
     if source.text.lstrip()[:1] in ("{", "["):
         composer = compose_json(source)
         if source.file.lower().endswith(".json") or not composer.problems:

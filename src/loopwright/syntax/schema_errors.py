@@ -1,8 +1,8 @@
 """Errors of pydantic as problems for the author of a definition.
 
-The location of an error mixes keys of the document with labels of union branches, and a label
-may look like a key. Only the schema of the model distinguishes them, so it is walked along with
-the location. Of a union only the problems of the branch that the author meant are reported.
+The location of an error mixes keys of the document with labels of union branches, and a label may
+look like a key. Only the schema of the model distinguishes them, so both are traversed together.
+For a union, only the problems of the branch that the author meant are reported.
 """
 
 import re
@@ -19,7 +19,7 @@ Schema: TypeAlias = dict[str, Any]
 Loc: TypeAlias = tuple[str | int, ...]
 
 _ANYTHING: Schema = {"type": "any"}
-# Schemas that add nothing to a location, and the name under which they hold the next one.
+# Schemas that add nothing to a location, and the name under which they contain the next one.
 _WRAPPERS = {
     "chain": "steps",
     "custom-error": "schema",
@@ -39,7 +39,7 @@ _KEY_LABEL = "[key]"
 
 
 class UnionBranch(NamedTuple):
-    """One way through a union: which union (`loc`), where in the document, which branch."""
+    """One path through a union: which union (`loc`), where in the document, which branch."""
 
     loc: Loc
     path: Loc
@@ -48,7 +48,7 @@ class UnionBranch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SchemaPlace:
-    """Where a location leads. `known`: the fields of the mapping that its last key belongs to."""
+    """The target of a location. `known`: the fields of the mapping that its last key belongs to."""
 
     path: Loc = ()
     schema: Schema | None = None
@@ -58,7 +58,7 @@ class SchemaPlace:
 
 
 class SchemaMap:
-    """The core schema of one model, to be asked for places."""
+    """The core schema of one model, for looking up places."""
 
     def __init__(self, schema: Schema) -> None:
         self._definitions: dict[str, Schema] = {}
@@ -66,7 +66,9 @@ class SchemaMap:
         self.opened(schema)
 
     def place(self, loc: Loc, value: object) -> SchemaPlace:
-        """The place of an error; a location the schema does not explain is taken by its keys."""
+        """The place of an error; a location that the schema does not explain is taken by
+        its keys.
+        """
         found = self._follow(self._schema, loc, at=0, place=SchemaPlace())
         return found or _by_keys(loc, value)
 
@@ -85,7 +87,7 @@ class SchemaMap:
                 return schema
 
     def fields_of_choices(self, union: Schema) -> tuple[str, ...]:
-        """All fields that the branches of a tagged union know."""
+        """All fields of the branches of a tagged union."""
         choices = [self.opened(one) for one in union.get("choices", {}).values()]
         return tuple(dict.fromkeys(name for one in choices for name in known_fields(one)))
 
@@ -136,8 +138,8 @@ class SchemaMap:
         label = str(loc[at])
         branch = UnionBranch(loc[:at], place.path, label)
         step = replace(place, branches=(*place.branches, branch))
-        # A branch is named after its type; where that does not decide, the rest of the
-        # location does: most branches cannot lead there.
+        # A branch is named after its type; if that is ambiguous, the rest of the location decides:
+        # most branches cannot contain it.
         choices = [one[0] if isinstance(one, tuple) else one for one in schema["choices"]]
         for choice in sorted(choices, key=lambda one: not self._is_named(one, label)):
             found = self._follow(choice, loc, at=at + 1, place=step)
@@ -248,7 +250,7 @@ _MISSING = frozenset({"missing", "missing_argument", "missing_keyword_only_argum
 
 
 class RawError(TypedDict, total=False):
-    """One entry of `ValidationError.errors()`, as far as it is used."""
+    """One entry of `ValidationError.errors()`, with the fields that are used."""
 
     type: str
     loc: Loc
@@ -261,8 +263,8 @@ class RawError(TypedDict, total=False):
 class SchemaFinding:
     """One problem, still without its position.
 
-    `expected` holds what would have been right, so that the branches of a union can be put into
-    one sentence. `misfit`: the value is of another type altogether.
+    `expected` is what would have been right, so that the branches of a union can be put into one
+    sentence. `misfit`: the value has a different type.
     """
 
     code: str
@@ -278,7 +280,7 @@ class SchemaFinding:
     shown: str | None = None
 
     def text(self) -> str:
-        """The message: what must be there, and what is."""
+        """The message: what is required, and what was found."""
         if not self.expected:
             return self.message
         name = name_place(self.path)
@@ -287,7 +289,7 @@ class SchemaFinding:
         return f"{name} must be {one_of(self.expected)}, not {self.shown or show(self.value)}"
 
     def advice(self) -> str | None:
-        """The hint, with a near miss where there is one."""
+        """The hint, with a similar word if there is one."""
         if self.hint or not self.known:
             return self.hint
         if self.code == "unknown-field":
@@ -298,7 +300,7 @@ class SchemaFinding:
 
 
 def name_place(path: Loc) -> str:
-    """The last key of a path, with the indices behind it: `all[0]`."""
+    """The last key of a path, with its indexes: `all[0]`."""
     name = ""
     for part in reversed(path):
         if isinstance(part, str):
@@ -415,7 +417,9 @@ def _other_problem(error: RawError, blank: SchemaFinding) -> SchemaFinding:
 
 
 def _own_problem(error: RawError, blank: SchemaFinding) -> SchemaFinding:
-    """An error of the model's own: its type is the code, its context may aim and advise."""
+    """An error of the model itself: its type is the code, its context may have a path and a
+    hint.
+    """
     ctx = error.get("ctx", {})
     at, hint = ctx.get("at", ()), ctx.get("hint")
     below = (
@@ -475,7 +479,7 @@ _ABOUT_KEYS = ("unknown-field", "missing-field")
 
 
 def keep_best(findings: Sequence[SchemaFinding], *, level: int = 0) -> list[SchemaFinding]:
-    """The findings, with those of the less likely branches of every union left out."""
+    """The findings without those of the less likely branches of every union."""
     kept: list[SchemaFinding] = []
     unions: dict[Loc, dict[str, list[SchemaFinding]]] = {}
     for one in findings:
@@ -502,12 +506,12 @@ def _choose(union: UnionBranch, candidates: list[list[SchemaFinding]]) -> list[S
 
 
 def _rank(path: Loc, findings: list[SchemaFinding]) -> tuple[int, int, int, int, int, int]:
-    """Lower is likelier: the type fits, the keys fit, then how far the check got."""
+    """Lower is likelier: the type matches, the keys match, then how far the check got."""
     here = [one for one in findings if one.path == path]
     below = [one.code for one in findings if len(one.path) == len(path) + 1]
     misfit = 2 if any(one.misfit for one in here) else int(any(one.expected for one in here))
     unknown, missing = (below.count(code) for code in _ABOUT_KEYS)
-    # A problem with the whole value comes from a rule that runs once all its fields are right.
+    # A problem with the whole value comes from a rule that runs when all its fields are valid.
     fields_right = any(not one.expected for one in here)
     depth = max(len(one.path) for one in findings)
     return misfit, unknown, missing, int(not fields_right), -depth, len(findings)
@@ -524,7 +528,9 @@ def _in_one_sentence(
 
 
 def _about_keys(path: Loc, equal: list[list[SchemaFinding]]) -> list[SchemaFinding]:
-    """Several branches fit equally badly: say what is wrong for all, and all they would take."""
+    """Several branches match equally badly: report the problem for all, and everything they
+    accept.
+    """
     every = [one for found in equal for one in found]
     here = [one for one in every if one.code in _ABOUT_KEYS and one.path[:-1] == path]
     refused = {one.path[-1]: one for one in reversed(here) if one.code == "unknown-field"}
@@ -553,7 +559,7 @@ def _holds(findings: list[SchemaFinding], wanted: SchemaFinding) -> bool:
 
 
 def _without_explained(findings: list[SchemaFinding]) -> list[SchemaFinding]:
-    """A missing field is no news where an unknown one beside it is that field misspelt."""
+    """A missing field is not reported if an unknown one beside it is a misspelling of it."""
     missing = {one.path for one in findings if one.code == "missing-field" and one.path}
     if not missing:
         return findings

@@ -1,10 +1,9 @@
 """References between the steps of a document: dependencies, and expressions that name steps.
 
-Finds duplicate ids, unknown names, circular dependencies and invalid expressions. It works on
-steps as they were written, before they are validated, so that these problems are part of the
-same report.
+Finds duplicate ids, unknown names, circular dependencies and invalid expressions. It uses the steps
+before validation, so that these problems are part of the same report.
 
-The CEL evaluator is slow to load, so this module must not import `cel`: it is loaded with the
+The CEL evaluator is slow to load, so this module must not import `cel`: it is imported with the
 first expression.
 """
 
@@ -20,21 +19,21 @@ _MOST_SHOWN = 12
 
 
 class WrittenStep(Protocol):
-    """A step as it was written. `before` is what `ended_before` has found, None until then."""
+    """A step as written. `before` is the result of `ended_before`, None until then."""
 
     before: set[str] | None
 
     @property
     def path(self) -> tuple[str | int, ...]:
-        """Where it stands."""
+        """Its position."""
 
     @property
     def value(self) -> Mapping[str, object]:
-        """All that it says."""
+        """Its whole content."""
 
     @property
     def id(self) -> str:
-        """Its name; empty where it has none."""
+        """Its name; empty if it has none."""
 
     @property
     def needs(self) -> Sequence[str]:
@@ -46,8 +45,8 @@ Step = TypeVar("Step", bound=WrittenStep)
 
 @dataclass(frozen=True, slots=True)
 class GraphWording:
-    """How a language speaks of its steps. `key` is where one names those that it waits for;
-    `twice` and `unknown` are its codes for an id of two steps and for a name of none.
+    """The terms of a dialect for steps. `key` is where a step names its dependencies; `twice` and
+    `unknown` are the codes for a duplicate id and for an unknown name.
     """
 
     key: str
@@ -59,7 +58,7 @@ class GraphWording:
 
 
 def needs_of(value: Mapping[str, object], key: str) -> list[str]:
-    """The names that a step lists under a key, as far as they are names."""
+    """The names that a step lists under a key, without values that are not names."""
     return [need for _, need in _listed(value, key)]
 
 
@@ -70,10 +69,10 @@ def graph_problems(
     *,
     advice: Callable[[Step, str, list[str]], str | None],
 ) -> Iterator[Diagnostic]:
-    """All that is wrong with who waits for whom among steps that can see one another.
+    """All problems of the dependencies among steps that can see one another.
 
-    `advice` is the hint about a name that none of them has; it is given the step, the name and
-    the names of all others.
+    `advice` is the hint for an unknown name; it receives the step, the name and the names of all
+    others.
     """
     by_id: dict[str, Step] = {}
     for step in steps:
@@ -94,12 +93,12 @@ def graph_problems(
 
 
 def near_or_known(word: str, names: Sequence[str]) -> str | None:
-    """The hint for a name that nothing has: the one that was probably meant, or all there are."""
+    """The hint for an unknown name: the one that was probably meant, or all of them."""
     return did_you_mean(word, names) or known_names(names)
 
 
 def known_names(names: Sequence[str]) -> str | None:
-    """The hint that lists what there is, if there is anything."""
+    """The hint that lists the existing names, if there are any."""
     if not names:
         return None
     once = list(dict.fromkeys(names))
@@ -128,7 +127,7 @@ def ended_before(step: Step, by_id: Mapping[str, Step]) -> set[str]:
 
 
 def _listed(value: Mapping[str, object], key: str) -> list[tuple[int, str]]:
-    """The names under a key, each with its place in the list."""
+    """The names under a key, each with its position in the list."""
     written = value.get(key)
     listed = enumerate(written if isinstance(written, list) else ())
     return [(number, need) for number, need in listed if isinstance(need, str)]
@@ -151,7 +150,7 @@ def _doubles(
 def _circle(
     document: Document, words: GraphWording, by_id: Mapping[str, Step]
 ) -> Iterator[Diagnostic]:
-    """One circle is told, with its path; the others show when it is gone."""
+    """One cycle is reported, with its path; others show when it is fixed."""
     waiting = _waiting(by_id)
     if not waiting:
         return
@@ -182,7 +181,7 @@ def _waiting(by_id: Mapping[str, Step]) -> dict[str, list[str]]:
             waiters.setdefault(need, []).append(name)
     missing = {name: len(needs) for name, needs in waiting.items()}
     free = [name for name, count in missing.items() if not count]
-    for ended in free:  # grows while it is walked
+    for ended in free:  # grows during the iteration
         for name in waiters.get(ended, ()):
             missing[name] -= 1
             if not missing[name]:
@@ -201,7 +200,7 @@ _ID = re.compile(r"['\"]?([A-Za-z0-9_-]+)")
 
 
 class _Problem(Protocol):
-    """Why an expression is refused; `offset` counts characters of its text."""
+    """Why an expression is rejected; `offset` counts characters of its text."""
 
     message: str
     offset: int
@@ -210,7 +209,7 @@ class _Problem(Protocol):
 
 
 class _Language(Protocol):
-    """The module that knows the language of expressions."""
+    """The interface of the module of the expression language."""
 
     def compile_cel(
         self, text: str, *, step_ids: Collection[str], wants: Wants
@@ -219,8 +218,8 @@ class _Language(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expression:
-    """An expression and where it stands. `ids` are the steps that it can look at, `late` those
-    that are there but may not have ended; `waiting` is the key that makes a step wait for them.
+    """An expression and its position. `ids` are the steps that it can use, `late` those that exist
+    but may not have ended; `waiting` is the key that makes a step wait for them.
     """
 
     path: Sequence[str | int]
@@ -232,7 +231,7 @@ class Expression:
 
 
 def expression_problems(document: Document, one: Expression) -> Iterator[Diagnostic]:
-    """All that is wrong with an expression."""
+    """All problems of an expression."""
     language = cast(_Language, import_module("loopwright.syntax.cel"))
     made = language.compile_cel(one.text, step_ids=one.ids, wants=one.wants)
     for problem in made if isinstance(made, list) else ():
@@ -252,7 +251,7 @@ def _diagnostic(document: Document, one: Expression, problem: _Problem) -> Diagn
 def place_in_text(
     document: Document, path: Sequence[str | int], text: str, offset: int
 ) -> Position:
-    """Where a character of a text stands, if the file has the text the way it is read."""
+    """The position of a character of a text, if the file contains the text unchanged."""
     node, _ = document._walk(path)
     source, begin = document._source, node.offset
     before = text[:offset]

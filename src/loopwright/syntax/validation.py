@@ -31,17 +31,17 @@ _MOST_ERRORS = 1_000
 def validate(
     model: type[Model], document: Document, *, root: Path = (), context: object = None
 ) -> tuple[Model | None, list[Diagnostic]]:
-    """The model made from the value at `root`, or all that is wrong with it.
+    """The model created from the value at `root`, or all problems of it.
 
-    Strict, nothing is coerced. An error raised by the model as `PydanticCustomError` keeps its type
-    as code (`cap_required` becomes `cap-required`); its context may hold `at`, a path below the
-    place of the error, and `hint`. The model's own validators see `context`.
+    Strict: nothing is coerced. An error raised by the model as `PydanticCustomError` keeps its type
+    as code (`cap_required` becomes `cap-required`); its context may contain `at`, a path below the
+    place of the error, and `hint`. The model's own validators receive `context`.
     """
     found, value = _value_at(document.value, root)
     if not found:
         return None, [document.error("missing-field", f"{root[-1]} is required", at=root)]
     try:
-        # As JSON, where strict means the types of JSON: a list is fit for a tuple or a set.
+        # As JSON, where strict means the types of JSON: a list is valid for a tuple or a set.
         written = json.dumps(value)
         return model.model_validate_json(written, strict=True, context=context), []
     except ValidationError as error:
@@ -66,7 +66,7 @@ def _located(
         path = (*root, *one.path)
         return document.key_at(path) if one.on_key else document.at(path)
 
-    # Positions before words: looking for near misses is what costs.
+    # Positions before words: looking for similar words is the expensive part.
     first = sorted(findings, key=position)[:MAX_PROBLEMS]
     return in_order(
         document.error(
@@ -80,7 +80,7 @@ T = TypeVar("T")
 Text = TypeVar("Text", bound=str)
 
 HIDDEN = "x-hidden"
-"""Marks what the JSON Schema of a language does not show: words that are known and refused."""
+"""Marks what the JSON Schema of a language does not show: reserved keys."""
 HIDE = WithJsonSchema({HIDDEN: True})
 
 
@@ -97,7 +97,7 @@ def fault(code: str, message: str, *, hint: str | None = None) -> PydanticCustom
 
 
 def visible(text: Text) -> Text:
-    """The text, if a reader sees all of it."""
+    """The text, if all of it is visible to a reader."""
     problem = check_text(text)
     if problem:
         raise fault("hidden-character", problem, hint="delete it and type the word again")
@@ -116,12 +116,12 @@ def leads_away(schema: JsonValue) -> bool:
 
 
 _IN_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
-"""Keys whose schemas are held against the same value, and not against a part of it."""
+"""Keys whose schemas are applied to the same value, and not to a part of it."""
 
 
 def ref_loop(schema: JsonValue) -> str | None:
-    """A reference by which a JSON Schema leads back to itself without looking at anything in
-    between: no value could ever be held against it. None when there is no such reference.
+    """A reference by which a JSON Schema leads back to itself without consuming a part of the
+    value: validation would never end. None if there is no such reference.
     """
     targets = dict.fromkeys(_refs(schema))
     onward = {one: {*_onward(_at(schema, one))} & targets.keys() for one in targets}
@@ -129,7 +129,8 @@ def ref_loop(schema: JsonValue) -> str | None:
     for one, leads in onward.items():
         for target in leads:
             users[target].append(one)
-    # What leads nowhere is left out; what is left then are circles and ways into them.
+    # References without further references are removed; what remains are cycles and paths into
+    # them.
     ends = [one for one, leads in onward.items() if not leads]
     while ends:
         end = ends.pop()
@@ -155,7 +156,7 @@ def _refs(part: JsonValue) -> Iterator[str]:
 
 
 def _onward(part: JsonValue) -> Iterator[str]:
-    """The references that a schema hands the same value on to."""
+    """The references to which a schema passes the same value."""
     if isinstance(part, list):
         for one in part:
             yield from _onward(one)
@@ -171,7 +172,7 @@ def _onward(part: JsonValue) -> Iterator[str]:
 
 
 def _at(whole: JsonValue, target: str) -> JsonValue:
-    """What a local reference points at; nothing for one that is none."""
+    """The target of a local reference; nothing if it is not local."""
     found = whole
     for part in target.removeprefix("#").split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")
@@ -180,7 +181,7 @@ def _at(whole: JsonValue, target: str) -> JsonValue:
 
 
 class _NotNull:
-    """Leave it out or give it a value: an empty key is no way to say "the default"."""
+    """Omit it or give it a value: an empty key does not mean "the default"."""
 
     def __get_pydantic_core_schema__(
         self, source: object, handler: GetCoreSchemaHandler

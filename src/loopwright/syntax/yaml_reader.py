@@ -1,7 +1,7 @@
 """The reader of YAML 1.2: from text to a tree of nodes with positions.
 
 Only the event stream of the library is used. It neither constructs objects nor follows aliases, so
-tags, anchors, keys and limits are decided here. Plain words follow the core schema of YAML 1.2,
+tags, anchors, keys and limits are handled here. Plain scalars follow the core schema of YAML 1.2,
 which contains JSON's numbers: unlike YAML 1.1 there are no yes/no/on/off, no sexagesimal numbers
 and no octal `010`.
 """
@@ -32,7 +32,7 @@ from loopwright.syntax.document import (
 
 Loader = type[yaml.SafeLoader] | type["yaml.CSafeLoader"]
 
-# The parser on libyaml is some twenty times faster; both give the same events.
+# The parser on libyaml is some twenty times faster; both produce the same events.
 FASTEST: Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _CORE = "tag:yaml.org,2002:"
@@ -45,7 +45,7 @@ _HINTS = {
 
 
 def compose_yaml(source: SourceText, *, loader: Loader = FASTEST) -> Composer:
-    """The tree of a YAML text; where it cannot be read to its end, without a root."""
+    """The tree of a YAML text; without a root if it cannot be read to its end."""
     reader = _Reader(source)
     try:
         _refuse_old_line_ends(source)
@@ -147,7 +147,7 @@ class _Reader:
 
 
 def _refuse_old_line_ends(source: SourceText) -> None:
-    # The parsers end a line at these two, YAML 1.2 and every editor do not.
+    # The parsers end a line at these two characters, YAML 1.2 and every editor do not.
     found = re.search("[\u2028\u2029]", source.text)
     if found:
         message = f"{name_character(found[0])} cannot be read in YAML"
@@ -162,7 +162,7 @@ def _events(source: SourceText, loader: Loader) -> Iterator[Event]:
     except yaml.MarkedYAMLError as error:
         raise _syntax_refusal(source, error) from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:
-        # What the two parsers throw beside their own errors, e.g. for an escape past Unicode.
+        # Other exceptions of the two parsers, e.g. for an escape past Unicode.
         raise source.refusal(0, "yaml-syntax", clip(str(error))) from None
 
 
@@ -191,7 +191,7 @@ def _with_context(error: yaml.MarkedYAMLError, problem: str) -> str:
 
 
 def _tab_before(text: str, at: int) -> int | None:
-    """The tab that indents the line of `at`, or that stands there in place of spaces."""
+    """The tab that indents the line of `at`, or that is used there instead of spaces."""
     start = text.rfind("\n", 0, at) + 1
     line = text[start : at + 1]
     if text[at : at + 1] == "\t":

@@ -1,3 +1,1 @@
-"""The log in one SQLite file: `log` is the port `EventLog`, put together from `reader` and
-`writer`.
-"""
+"""The log in one SQLite file: `log` is the port `EventLog`, composed of `reader` and `writer`."""

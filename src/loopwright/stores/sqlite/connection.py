@@ -38,11 +38,11 @@ KILLPOINTS = (
     "migrate.written",
     "migrate.done",
 )
-"""Every name a killpoint is called with. A crash at any of them leaves the old or the new state."""
+"""Every name of a killpoint. A crash at any of them leaves the old or the new state."""
 
 
 def ignore_killpoint(_point: str) -> None:
-    """The killpoint of every day."""
+    """The killpoint that does nothing."""
 
 
 _ADVICE = {
@@ -79,7 +79,7 @@ _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def damaged_error(path: Path, finding: str) -> StorageError:
-    """The file is there and cannot be trusted. It is never replaced by an empty one."""
+    """The file exists and cannot be trusted. It is never replaced by an empty one."""
     return StorageError(
         f"{path}: {finding}",
         code="damaged",
@@ -97,7 +97,7 @@ def newer_schema_error(path: Path, found: int, known: int) -> StorageError:
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Whether somebody else has the lock."""
+    """Whether another connection has the lock."""
     return _primary_code(error) == sqlite3.SQLITE_BUSY
 
 
@@ -107,7 +107,7 @@ def _primary_code(error: sqlite3.Error) -> int:
 
 
 def as_storage_error(error: BaseException, path: Path) -> LoopwrightError:
-    """Any failure below as an error that names the path and the fix."""
+    """Any failure of SQLite as an error that names the path and the fix."""
     if isinstance(error, LoopwrightError):
         return error
     if isinstance(error, sqlite3.Error):
@@ -126,11 +126,11 @@ def as_storage_error(error: BaseException, path: Path) -> LoopwrightError:
     return StorageError(f"{path}: {type(error).__name__}: {error}")
 
 
-APPLICATION = 0x4C6F6F70  # "Loop": tells our files from any other SQLite database
+APPLICATION = 0x4C6F6F70  # "Loop": distinguishes our files from any other SQLite database
 
 
 class Migration(NamedTuple):
-    """The statements that make `version` out of the one before it."""
+    """The statements that create `version` from the previous one."""
 
     version: int
     statements: tuple[str, ...]
@@ -185,7 +185,8 @@ MIGRATIONS = (
             "CREATE TABLE blob (hash TEXT PRIMARY KEY, body BLOB NOT NULL)",
         ),
     ),
-    # What a server keeps beside the runs: people, tokens, stored definitions; and who did what.
+    # Small records of a server beside the runs: people, tokens, stored definitions; and the audit
+    # log.
     Migration(
         2,
         (
@@ -213,8 +214,8 @@ MIGRATIONS = (
             "CREATE INDEX audit_subject ON audit (subject, id)",
         ),
     ),
-    # Trackers: `item` has the newest version of each thing, `item_before` the older ones. A
-    # `receipt` says that the change under a key was made, and what was answered.
+    # Trackers: `item` has the newest version of each item, `item_before` the older ones. A
+    # `receipt` records that the change under a key was made, and its answer.
     Migration(
         3,
         (
@@ -242,8 +243,8 @@ MIGRATIONS = (
             "CREATE TABLE receipt (key TEXT PRIMARY KEY, answer TEXT NOT NULL) WITHOUT ROWID",
         ),
     ),
-    # What runs have used, written with their events. A run from before has `metered` 0 until its
-    # events have been added up once.
+    # The usage of runs, written with their events. An older run has `metered` 0 until its events
+    # have been added up once.
     Migration(
         4,
         (
@@ -268,7 +269,7 @@ MIGRATIONS = (
         ),
     ),
     # Tamper evidence: `revision` counts the changes of what lists show of a run, `chain` is a hash
-    # over a row of the audit log and all before it.
+    # over a row of the audit log and all rows before it.
     Migration(
         5,
         (
@@ -330,17 +331,17 @@ def heads_beside(database: Path) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseOptions:
-    """What hardly anyone changes. `connect` and `steps` are here for tests of failure."""
+    """Rarely used options. `connect` and `steps` are for tests of failures."""
 
     busy_seconds: float = 30.0
     connect: Connect = connect
     steps: tuple[Migration, ...] = MIGRATIONS
-    heads: bool = True  # False: a copy that is only looked at, and gets no head file
+    heads: bool = True  # False: a copy that is only inspected, and gets no head file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabasePlace:
-    """Where a log lives and how it is treated."""
+    """The location of a log and its options."""
 
     path: Path
     durability: Durability = "full"
@@ -349,7 +350,7 @@ class DatabasePlace:
 
     @property
     def wal(self) -> Path:
-        """The file that holds what is committed and not yet in the database itself."""
+        """The file with committed data that is not in the database itself yet."""
         return self.path.with_name(self.path.name + "-wal")
 
     @property
@@ -368,7 +369,7 @@ class DatabasePlace:
         return self.options.connect(uri, self.options.busy_seconds)
 
     def open_writer(self) -> sqlite3.Connection:
-        """A connection that commits as durably as was asked for."""
+        """A connection that commits with the requested durability."""
         db = self.open("mode=rw")
         try:
             [[journal]] = db.execute("PRAGMA journal_mode=WAL").fetchall()

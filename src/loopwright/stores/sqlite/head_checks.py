@@ -1,12 +1,12 @@
 """Compare a database with its head file: events that were recorded and are missing.
 
-The head file may lag behind the database (a process was killed between the two), never the
-other way round. So the head is always read first, then the database.
+The head file may lag behind the database (a process was killed between the two), never the other
+way round. So the head is always read first, then the database.
 
-A database is bound to its head file when it is opened: both carry one random identity. A
-database of an older version, or a copy made by `backup`, has none: it gets a head file that
-records it as it is. Any other combination that does not match is refused, because an empty or
-shorter log must never be shown as if it were complete.
+A database is bound to its head file when it is opened: both contain one random identity. A database
+of an older version, or a copy made by `backup`, has none: it gets a head file that records its
+current state. Any other combination that does not match is refused, because an empty or shorter log
+must never be shown as if it were complete.
 """
 
 import fcntl
@@ -67,7 +67,7 @@ REMEDY = (
 
 
 class StoredHead(NamedTuple):
-    """The newest that the database has of a run."""
+    """The newest data of a run in the database."""
 
     run: str
     head: RecordedHead
@@ -88,11 +88,12 @@ def stored_head(row: Sequence[Any]) -> StoredHead:
 
 
 class HeadProblem(NamedTuple):
-    """One thing that does not agree with the head file."""
+    """One difference from the head file."""
 
     run: str
     text: str
-    is_loss: bool  # events are missing, so that not even the rest may be shown as if it were all
+    # events are missing, so that not even the rest may be shown as if it were complete
+    is_loss: bool
 
 
 def lost_run(run: str, head: RecordedHead) -> HeadProblem:
@@ -102,7 +103,7 @@ def lost_run(run: str, head: RecordedHead) -> HeadProblem:
 
 
 def compare_run(recorded: RecordedHead, stored: StoredHead, ask: Ask) -> HeadProblem | None:
-    """What is wrong with a run that is in the database."""
+    """The problems of a run in the database."""
     run, found = stored
     if found.version < recorded.version:
         text = (
@@ -133,7 +134,7 @@ def _compare_row(run: str, recorded: RecordedHead, found: RecordedHead) -> HeadP
 
 
 def describe_gaps(table: HeadTable, name: str) -> list[str]:
-    """What is wrong with a head file; an unfinished write or a loss of power is not."""
+    """The problems of a head file; an unfinished write or a power failure is not one."""
     return [
         f"{name}: {gap.length} bytes at {gap.offset} were changed"
         for gap in table.gaps
@@ -142,12 +143,12 @@ def describe_gaps(table: HeadTable, name: str) -> list[str]:
 
 
 def as_error(problem: HeadProblem) -> StorageError:
-    """The refusal of whoever asks for a run that does not agree with the head file."""
+    """The error for reading a run that does not match the head file."""
     return StorageError(problem.text, code="damaged", hint=REMEDY)
 
 
 def find_missing(table: HeadTable, names: Iterable[str]) -> list[HeadProblem]:
-    """Runs that the head file has and the database has not."""
+    """Runs that are in the head file and not in the database."""
     there = {genesis(name) for name in names}
     return [
         lost_run(table.name_of(key), head)
@@ -157,7 +158,7 @@ def find_missing(table: HeadTable, names: Iterable[str]) -> list[HeadProblem]:
 
 
 def compare_all(table: HeadTable, ask: Ask) -> list[HeadProblem]:
-    """Everything in the database that does not agree with a head file; reads no events."""
+    """Everything in the database that does not match a head file; reads no events."""
     problems: list[HeadProblem] = []
     names: list[str] = []
     for row in ask(ALL_ROWS):
@@ -176,7 +177,7 @@ def compare_all(table: HeadTable, ask: Ask) -> list[HeadProblem]:
 
 
 def table_of(identity: bytes, ask: Ask) -> HeadTable:
-    """The heads of a database as it is now."""
+    """The current heads of a database."""
     table = HeadTable(identity=identity)
     for row in ask(ALL_ROWS):
         run, head = stored_head(row)
@@ -197,8 +198,8 @@ def audit_body(values: Iterable[str | int | None]) -> bytes:
 
 
 def chain_before_audit(db: sqlite3.Connection) -> bytes:
-    """What the next row of the audit log follows. Rows of older versions have no hash: the first
-    one that has follows all of them.
+    """The value before the next row of the audit log. Rows of older versions have no hash: the
+    first one with a hash covers all of them.
     """
     newest = db.execute("SELECT chain FROM audit ORDER BY id DESC LIMIT 1").fetchall()
     if newest and newest[0][0] is not None:
@@ -211,7 +212,7 @@ def chain_before_audit(db: sqlite3.Connection) -> bytes:
 
 
 def check_audit_chain(recorded: RecordedHead | None, ask: Ask) -> list[str]:
-    """What is wrong with the audit log."""
+    """The problems of the audit log."""
     chain, count, after, broken = genesis("audit"), 0, 0, 0
     while page := ask(_AUDIT_ROWS, after):
         for number, *values, stored in page:
@@ -234,7 +235,7 @@ def check_audit_chain(recorded: RecordedHead | None, ask: Ask) -> list[str]:
 
 
 def check_audit_end(recorded: RecordedHead | None, ask: Ask) -> list[str]:
-    """The cheap part: whether the newest recorded row of the audit log is there."""
+    """The quick part: whether the newest recorded row of the audit log exists."""
     if recorded is None or _has_audit(recorded, ask):
         return []
     return [f"row {recorded.version} of the audit log is missing or not as it was recorded"]
@@ -267,13 +268,13 @@ REBUILD = (
 
 
 def refuse(path: Path, finding: str) -> StorageError:
-    """A database and a head file that do not fit together."""
+    """A database and a head file that do not belong together."""
     return StorageError(f"{path}: {finding}", code="damaged", hint=REBUILD)
 
 
 def prepare_new(place: DatabasePlace) -> bytes:
-    """Before a database is created: the identity that it will have. Refused where a head file has
-    runs: their database is missing.
+    """Before a database is created: its future identity. Refused if a head file has runs: their
+    database is missing.
     """
     path = place.heads
     write_new(path, [identity_record(secrets.token_bytes(_BYTES))], replace=False)
@@ -281,7 +282,7 @@ def prepare_new(place: DatabasePlace) -> bytes:
     if table is None or not table.identity:
         raise refuse(path, "this file is not a list of heads")
     lost = sum(1 for key in table.heads if not table.is_forgotten(key))
-    # Another process may have created the database meanwhile, and recorded its first runs.
+    # Another process may have created the database in the meantime, and recorded its first runs.
     if lost and not place.path.exists():
         raise refuse(
             place.path, f"the database is missing, but {path.name} has the heads of {lost} runs"
@@ -290,8 +291,8 @@ def prepare_new(place: DatabasePlace) -> bytes:
 
 
 def bind(place: DatabasePlace, ask: Ask) -> bool:
-    """See to it that database and head file belong together. Answers whether there is a head file:
-    a directory that may not be written can be without one.
+    """Ensure that database and head file belong together. Returns whether there is a head file: a
+    read-only directory can be without one.
     """
     identity = stored_identity(ask)
     if identity is None:
@@ -311,7 +312,7 @@ def bind(place: DatabasePlace, ask: Ask) -> bool:
 
 
 def _refuse_shortened(place: DatabasePlace, ask: Ask) -> None:
-    """The last records tell in most cases that the file goes as far as it once did."""
+    """The last records usually show that the file is complete."""
     found = ask("SELECT value FROM meta WHERE key = ?", POSITION)
     reached = found[0][0] if found and isinstance(found[0][0], int) else 0
     if newest_position(place.heads) >= reached:
@@ -336,12 +337,12 @@ def store_identity(db: sqlite3.Connection, identity: bytes) -> None:
 
 
 def store_position(db: sqlite3.Connection, position: int) -> None:
-    """Inside a transaction: how far the head file goes, durably."""
+    """Inside a transaction: record the length of the head file durably."""
     db.execute(_PUT_POSITION, (POSITION, position))
 
 
 def forget_identity(db: sqlite3.Connection) -> None:
-    """Let a copy of a database have a head file of its own."""
+    """Give a copy of a database its own head file."""
     db.execute("DELETE FROM meta WHERE key IN (?, ?)", (META, POSITION))
 
 
@@ -357,7 +358,9 @@ def catch_up(place: DatabasePlace, ask: Ask, heads: HeadFile) -> None:
 
 
 def rebuild(place: DatabasePlace) -> int:
-    """Record the database as it is now, whatever was recorded before. Answers how many runs."""
+    """Record the current state of the database, whatever was recorded before. Returns the number of
+    runs.
+    """
 
     def write(db: sqlite3.Connection) -> int:
         _refuse_in_use(place)
@@ -371,7 +374,7 @@ def rebuild(place: DatabasePlace) -> int:
 
 
 def _refuse_in_use(place: DatabasePlace) -> None:
-    """A process that has the file open would go on with the one that is replaced."""
+    """A process that has the file open would continue with the one that is replaced."""
     try:
         handle = os.open(place.heads, os.O_RDONLY)
     except FileNotFoundError:
@@ -414,7 +417,7 @@ def _adopt(place: DatabasePlace) -> bool:
 
 
 def _refuse_others(place: DatabasePlace, table: HeadTable, ask: Ask) -> None:
-    """A crash while a database got its head file leaves one that agrees with it."""
+    """A crash while a database got its head file leaves one that matches it."""
     if not table.identity or table.gaps or compare_all(table, ask):
         raise refuse(
             place.path, f"this is not the database that {place.heads.name} was written for"

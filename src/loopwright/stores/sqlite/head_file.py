@@ -30,7 +30,7 @@ SIZE = 64
 MAGIC = b"LH"
 IDENTITY, HEAD, NAME, FORGOTTEN, AUDIT = b"IHNFA"
 FORMAT = 1
-UNKNOWN = bytes(8)  # instead of the digest of a row that was not looked at
+UNKNOWN = bytes(8)  # instead of the digest of a row that was not read
 AUDIT_KEY = genesis("audit")
 
 _RECORD = struct.Struct("<2sBBIIQ16s16s8s")  # kind, length, version, revision, position, …
@@ -38,7 +38,7 @@ _NAME = struct.Struct("<2sBB16s40s")
 _CHECKSUM = struct.Struct("<I")
 _BODY = SIZE - _CHECKSUM.size
 _KEY_AT = 20  # in every record but that of a name
-_TAIL = 64  # records at the end of the file that tell how far it goes
+_TAIL = 64  # records at the end of the file that show its length
 _MOST_PENDING = 1024 * SIZE
 _MASK = 2**32 - 1
 COMPACT_AT = 4 * 2**20
@@ -51,7 +51,7 @@ class RecordedHead(NamedTuple):
     chain: bytes
     position: int  # the row of the segment: grows with every append of the database
     revision: int  # how often the row of the run was changed
-    digest: bytes  # of the row of the run; UNKNOWN where it was not recorded
+    digest: bytes  # of the row of the run; UNKNOWN if it was not recorded
 
 
 class HeadGap(NamedTuple):
@@ -59,12 +59,12 @@ class HeadGap(NamedTuple):
 
     offset: int
     length: int
-    kind: str  # torn: an unfinished write; lost: zeros after a loss of power; changed
+    kind: str  # torn: an unfinished write; lost: zeros after a power failure; changed
 
 
 @dataclass(slots=True)
 class HeadTable:
-    """What a head file says."""
+    """The contents of a head file."""
 
     identity: bytes = b""
     heads: dict[bytes, RecordedHead] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class HeadTable:
         return max((self.reached, *heads, *self.forgotten.values()))
 
     def name_of(self, key: bytes) -> str:
-        """The id of a run, or what is known of it."""
+        """The id of a run, or the known part of it."""
         return self.names.get(key) or f"a run whose id is not recorded ({key.hex()[:8]})"
 
     def add(self, record: bytes) -> None:
@@ -109,8 +109,8 @@ class HeadTable:
         return head is not None and head.position <= self.forgotten.get(key, -1)
 
     def head_of(self, key: bytes, position: int) -> RecordedHead | None:
-        """The head of a run that is in the database, with its newest append at that position. One
-        that was written after a run of the same id was deleted has nothing to do with that.
+        """The head of a run that is in the database, with its newest append at that position. A
+        head that was written after a run of the same id was deleted is unrelated.
         """
         if self.is_forgotten(key) and position > self.forgotten[key]:
             return None
@@ -120,7 +120,7 @@ class HeadTable:
         known = self.heads.get(key)
         border = self.forgotten.get(key, -1)
         if known is not None and (known.position > border) != (new.position > border):
-            # The id was used again after its run was deleted: two runs that follow no order.
+            # The id was used again after its run was deleted: two runs without an order.
             self.conflicts.discard(key)
             self.heads[key] = new if new.position > border else known
             return
@@ -130,7 +130,7 @@ class HeadTable:
 
 
 def _newer(known: RecordedHead | None, new: RecordedHead) -> RecordedHead:
-    """Both in one: the newer events, and the newer row as far as it was looked at."""
+    """Both in one: the newer events, and the newer known row."""
     if known is None:
         return new
     events = new if new.version > known.version else known
@@ -164,7 +164,7 @@ def name_record(key: bytes, run: str) -> bytes:
 
 
 def forgotten_record(run: str, position: int) -> bytes:
-    """A record that a run was deleted on purpose, when that append was the newest of all."""
+    """A record that a run was deleted on purpose, with the newest append at that time."""
     return _sealed(_RECORD.pack(MAGIC, FORGOTTEN, 0, 0, 0, position, genesis(run), b"", b""))
 
 
@@ -176,12 +176,12 @@ def audit_record(number: int, chain: bytes) -> bytes:
 
 
 def identity_record(identity: bytes, position: int = 0) -> bytes:
-    """The first record: which database the file belongs to, and how far it went."""
+    """The first record: the identity of the database, and the length of the file."""
     return _sealed(_RECORD.pack(MAGIC, IDENTITY, 0, FORMAT, 0, position, identity, b"", b""))
 
 
 def row_digest(columns: Iterable[str | int | None]) -> bytes:
-    """The digest of what lists show of a run."""
+    """The digest of the row of a run in lists."""
     return blake2b(repr(tuple(columns)).encode("utf-8", "replace"), digest_size=8).digest()
 
 
@@ -196,7 +196,7 @@ def _is_record(data: bytes | mmap.mmap, at: int) -> bool:
 
 
 def scan(data: bytes) -> Iterator[bytes | HeadGap]:
-    """The records of a file, and what lies between them."""
+    """The records of a file, and the bytes between them."""
     at = 0
     while at < len(data):
         if _is_record(data, at):
@@ -219,7 +219,7 @@ def _gap_kind(gap: bytes) -> str:
 
 
 def read_table(path: Path) -> HeadTable | None:
-    """What the file says; None where there is none."""
+    """The contents of the file; None if it does not exist."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -234,7 +234,7 @@ def read_table(path: Path) -> HeadTable | None:
 
 
 def read_identity(path: Path) -> bytes:
-    """Which database the file belongs to; nothing for one that does not say."""
+    """The identity of the database; None if the file has none."""
     with path.open("rb") as file:
         first = file.read(SIZE)
     if not _is_record(first, 0) or first[2] != IDENTITY:
@@ -243,7 +243,7 @@ def read_identity(path: Path) -> bytes:
 
 
 def find_run(path: Path, run: str) -> HeadTable:
-    """What the file says of one run, without looking at the records of others."""
+    """The records of one run, without reading those of others."""
     key, table = genesis(run), HeadTable()
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -253,13 +253,13 @@ def find_run(path: Path, run: str) -> HeadTable:
                 if start >= 0 and _is_record(data, start) and data[start + 2] != NAME:
                     table.add(data[start : start + SIZE])
                 at = data.find(key, at + 1)
-    except (FileNotFoundError, ValueError):  # not there, or empty
+    except (FileNotFoundError, ValueError):  # missing, or empty
         return HeadTable()
     return table
 
 
 def newest_position(path: Path) -> int:
-    """About the newest append that was recorded: the highest of the first and last records."""
+    """An estimate of the newest recorded append: the highest of the first and last records."""
     with path.open("rb") as file:
         data = file.read(SIZE)
         end = file.seek(0, os.SEEK_END)
@@ -274,8 +274,8 @@ def newest_position(path: Path) -> int:
 
 
 def write_new(path: Path, records: Iterable[bytes], *, replace: bool, mode: int = 0o600) -> bool:
-    """Write a whole head file, durably, and put it in place; without `replace`, only if there is
-    none. Answers whether it was put there.
+    """Write a whole head file durably and put it in place; without `replace`, only if there is
+    none. Returns whether it was put in place.
     """
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".new", dir=path.parent)
     new = Path(name)
@@ -297,7 +297,7 @@ def write_new(path: Path, records: Iterable[bytes], *, replace: bool, mode: int 
 
 
 def records_of(table: HeadTable) -> Iterator[bytes]:
-    """A table as the shortest file that says the same."""
+    """A table as the shortest file with the same contents."""
     yield identity_record(table.identity, table.position)
     for key, head in table.heads.items():
         if table.is_forgotten(key):
@@ -312,8 +312,8 @@ def records_of(table: HeadTable) -> Iterator[bytes]:
 class HeadFile:
     """A head file that is appended to. Belongs to one thread at a time.
 
-    Whoever appends holds a shared lock on the file, and whoever replaces it by a shorter one an
-    exclusive lock: nobody appends to a file that has been replaced.
+    Appending requires a shared lock on the file, and replacing it by a shorter one an exclusive
+    lock: so nothing is appended to a file that has been replaced.
     """
 
     def __init__(self, path: Path) -> None:
@@ -329,8 +329,8 @@ class HeadFile:
         return self._size >= self._compact_at
 
     def append(self, records: bytes) -> None:
-        """Add records. A failure is not told: they are written with the next ones, and until then
-        the file lags behind the database, as after a crash.
+        """Add records. A failure is not reported: they are written with the next ones, and until
+        then the file lags behind the database, as after a crash.
         """
         if self._pending:
             records = self._pending + records
@@ -344,25 +344,25 @@ class HeadFile:
             pass
         if written == len(records):
             self._pending = b""
-        else:  # a part of a record stays in the file and is skipped by readers
+        else:  # a part of a record stays in the file and readers skip it
             self._pending = records[written // SIZE * SIZE :][-_MOST_PENDING:]
         self._size += written
 
     def open(self) -> None:
-        """Before a commit: hold the file, so that nobody replaces it before it is appended to."""
+        """Before a commit: hold the file, so that it is not replaced before it is appended to."""
         if self._handle is None:
             with suppress(OSError):
                 self._open()
 
     def append_durably(self, records: bytes) -> None:
-        """Add records and wait until they are on the disk; a failure is told."""
+        """Add records and wait until they are on the disk; a failure is reported."""
         handle = self._handle if self._handle is not None else self._open()
         if os.write(handle, records) != len(records):
             raise OSError(ENOSPC, os.strerror(ENOSPC))
         os.fsync(handle)
 
     def compact(self) -> None:
-        """Leave out what is superseded, if no other process has the file open."""
+        """Remove superseded records, if no other process has the file open."""
         self._compact_at = self._size + COMPACT_AT  # the next attempt, if this one fails
         handle = self._handle
         if handle is None:
@@ -385,7 +385,7 @@ class HeadFile:
         self._close()
 
     def sync(self) -> bool:
-        """Make durable what was appended; whether that was possible."""
+        """Sync what was appended; returns whether that was possible."""
         if self._handle is None or self._pending:
             return False
         try:
@@ -395,7 +395,7 @@ class HeadFile:
         return True
 
     def close(self) -> None:
-        """Write what is left and close."""
+        """Write waiting records and close."""
         if self._pending:
             self.append(b"")
         self._close()
@@ -412,7 +412,7 @@ class HeadFile:
             except BaseException:
                 os.close(handle)
                 raise
-            os.close(handle)  # replaced by a shorter one meanwhile
+            os.close(handle)  # replaced by a shorter one in the meantime
 
     def _close(self) -> None:
         handle, self._handle = self._handle, None

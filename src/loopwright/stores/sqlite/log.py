@@ -1,11 +1,11 @@
 """The log in one SQLite file: the port `EventLog`, composed of a reader and a writer.
 
-`open_sqlite_log` creates a log, migrates it, or says why it cannot be used.
+`open_sqlite_log` creates a log, migrates it, or reports why it cannot be used.
 
-Reads use a connection of their own and never wait for writes. Writes go through one writer that
-shares commits. What is reported as durable survives the death of the process, and with
-durability `full` also a power failure. When a commit fails, its outcome may be unknown: the
-same append again is either accepted or refused with VersionConflict, never doubled.
+Reads use their own connection and never wait for writes. Writes go through one writer that shares
+commits. What is reported as durable survives the death of the process, and with durability `full`
+also a power failure. If a commit fails, its outcome may be unknown: the same append again is either
+accepted or refused with VersionConflict, never doubled.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ _T = TypeVar("_T")
 
 
 class SqliteLog:
-    """Made by `open_sqlite_log`. To be used from the thread of one event loop."""
+    """Created by `open_sqlite_log`. Use it from the thread of one event loop."""
 
     def __init__(
         self,
@@ -82,10 +82,10 @@ class SqliteLog:
         self._open: Reader | None = reader
         self._seen = (reader.data_version(), 0, 0)
         self._held: Waiting | None = None
-        self._holding = threading.Lock()  # others may ask from threads of their own
+        self._holding = threading.Lock()  # other threads may call it
         with contextlib.suppress(StorageError):
-            # Early, to notice what others write. If it fails reading goes on, and whoever writes
-            # is told why that cannot be.
+            # Early, to notice other writers. If it fails, reading continues, and the next write
+            # reports the reason.
             self._writer.ledger.open()
 
     def submit(self, append: Append, done: Done) -> None:
@@ -105,28 +105,28 @@ class SqliteLog:
 
     def subscribe(self, watcher: Watcher) -> Callable[[], None]:
         """Call `watcher` with run and version after every append of this process, in the event
-        loop's thread; the answer ends that.
+        loop's thread; the returned function ends that.
         """
         return self._telling.subscribe(watcher)
 
     def heard(self, run: str, version: int) -> None:
-        """Another process says that it has written: tell watchers as if it had been here."""
+        """Another process reports that it has written: notify watchers as if this process had."""
         self._telling.moved(run, version)
 
     def read(
         self, run: str, after: int = 0, limit: int | None = None, *, as_is: bool = False
     ) -> list[NumberedEvent]:
-        """Facts with numbers above `after`, in order, at most `limit`. `as_is`: also when their
-        hash chain breaks.
+        """Events with numbers above `after`, in order, at most `limit`. `as_is`: even if their hash
+        chain is broken.
         """
         return self._reader().read(run, after, limit, as_is=as_is)
 
     def version(self, run: str) -> int:
-        """Number of the newest fact of a run."""
+        """Number of the newest event of a run."""
         return self._reader().version(run)
 
     def head(self, run: str) -> str:
-        """The newest value of the hash chain over the facts of a run."""
+        """The newest value of the hash chain over the events of a run."""
         return self._reader().head(run)
 
     def blob(self, digest: str) -> bytes:
@@ -156,12 +156,12 @@ class SqliteLog:
         )
 
     def transact(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """A transaction of its own, in its place among the appends; durable when it is answered."""
+        """A separate transaction, in order with the appends; durable when it returns."""
         return self._do(WriterJob(work))
 
     async def transact_aside(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """The same for much at once: the event loop goes on meanwhile. Being cancelled ends the
-        waiting, not the transaction.
+        """The same for large amounts: the event loop continues in the meantime. Being cancelled
+        ends the waiting, not the transaction.
         """
         self._reader()
         job = WriterJob(work)
@@ -169,7 +169,7 @@ class SqliteLog:
         return await asyncio.to_thread(job.wait)
 
     def query(self, statement: str, *values: str | int) -> list[Any]:
-        """What is committed, by one statement."""
+        """Committed data, by one statement."""
         return self._reader().query(statement, *values)
 
     def gates(self, run: str | None = None) -> list[OpenGate]:
@@ -177,14 +177,14 @@ class SqliteLog:
         return self._reader().gates(run)
 
     def usage(self, since_day: int = 0) -> list[UsageRow]:
-        """What was used since a day, by run, agent and day."""
+        """Usage since a day, by run, agent and day."""
         return [
             run_tables.usage_row_of(row)
             for row in self._reader().query(run_tables.USAGE_SINCE, since_day)
         ]
 
     def usage_sum(self, since_day: int = 0, run: str = "", agent: str = "") -> Usage:
-        """The sum of what was used since a day: by all runs, or by one agent of one run."""
+        """The sum of usage since a day: of all runs, or of one agent of one run."""
         if run:
             [columns] = self._reader().query(run_tables.CALLER_USAGE_SUM, since_day, run, agent)
         else:
@@ -192,11 +192,11 @@ class SqliteLog:
         return run_tables.usage_sum_of(columns)
 
     def unmetered(self) -> list[str]:
-        """Runs whose usage was recorded before it was added up."""
+        """Runs whose usage was recorded but not added up yet."""
         return [str(name) for (name,) in self._reader().query(run_tables.UNMETERED_RUNS)]
 
     def replace_usage(self, run: str, headline: Headline, rows: Sequence[UsageRow]) -> None:
-        """Store the usage of a run as its events say."""
+        """Store the usage of a run according to its events."""
         version = self.version(run)
         ledger = self._writer.ledger
 
@@ -209,7 +209,7 @@ class SqliteLog:
         self._do(WriterJob(put))
 
     def claim(self, runs: Iterable[str], owner: Owner) -> dict[str, Owner | None]:
-        """Take runs for this owner. NotFound, and nothing taken, if one does not exist."""
+        """Claim runs for this owner. NotFound, and nothing claimed, if one does not exist."""
         named = list(runs)
         ledger = self._writer.ledger
         return self._do(
@@ -217,25 +217,25 @@ class SqliteLog:
         )
 
     def release(self, runs: Iterable[str], owner: Owner) -> None:
-        """Give runs back; ones that are not ours are left alone."""
+        """Release runs; runs of other owners are not changed."""
         named = list(runs)
         ledger = self._writer.ledger
         self._do(WriterJob(lambda db: run_tables.release_runs(db, ledger, named, owner)))
 
     def forget(self, runs: Iterable[str], audit: Sequence[AuditRow] = ()) -> int:
-        """Remove runs that have ended, and the content that only they named."""
+        """Delete runs that have ended, and the content that only they named."""
         named = list(runs)
         ledger = self._writer.ledger
         records.check_write((), audit)
         return self._do(WriterJob(lambda db: records.delete_runs(db, ledger, named, audit)))
 
     def nudges(self, after: int) -> tuple[list[str], int]:
-        """Runs that were written to since the cursor `after`, and the new cursor."""
+        """Runs that were changed since the cursor `after`, and the new cursor."""
         return self._reader().nudges(after)
 
     def changed(self) -> bool:
-        """Whether another process has written since this was last asked. While this process writes
-        too, the answer may come with the next call.
+        """Whether another process has written since the last call. While this process writes too,
+        the answer may be delayed until the next call.
         """
         version = self._reader().data_version()
         ledger = self._writer.ledger
@@ -293,25 +293,25 @@ class SqliteLog:
         )
 
     def verify(self, run: str, digest: Digest | None = None) -> list[str]:
-        """What is wrong with a run: numbers, hash chain, facts that cannot be read, content that
-        is missing or, where `digest` tells the name of content, is not what its name says.
+        """The problems of a run: numbers, hash chain, unreadable events, missing content or, if
+        `digest` computes the name of content, content that does not match its name.
         """
         return self._reader().verify(run, digest)
 
     def missing(self) -> list[str]:
-        """Runs that were recorded and not deleted, and are not there."""
+        """Runs that were recorded and not deleted, and do not exist."""
         return self._reader().missing()
 
     def head_problems(self, file: Path | None = None, *, deep: bool = False) -> list[str]:
-        """What does not agree with the head file, or with an exported one."""
+        """Differences from the head file, or from an exported one."""
         return self._reader().head_problems(file, deep=deep)
 
     def export_heads(self, to: Path) -> int:
-        """Copy the heads of all runs into a new file; answers how many there are."""
+        """Copy the heads of all runs into a new file; returns their number."""
         return self._reader().export_heads(to)
 
     def check(self) -> list[str]:
-        """What is wrong with the file itself. Reads all of it."""
+        """The problems of the file itself. Reads all of it."""
         return self._reader().check()
 
     def backup(self, to: Path) -> None:
@@ -319,7 +319,7 @@ class SqliteLog:
         self._reader().backup(to)
 
     def close(self) -> None:
-        """Write what waits and close; further calls fail."""
+        """Write waiting data and close; further calls fail."""
         reader, self._open = self._open, None
         if reader is not None:
             self._let_go()
@@ -332,8 +332,8 @@ class SqliteLog:
         return self._open
 
     def _take(self, loop: asyncio.AbstractEventLoop, entry: PendingAppend) -> None:
-        """Whether an append is alone is known when the event loop has been through what is ready:
-        until then the first is held back. A second one means that there is something to share.
+        """Whether an append is alone is known when the event loop has run everything that is ready:
+        until then the first one waits. A second one means that a commit can be shared.
         """
         with self._holding:
             alone = self._held is None and self._writer.at_rest
@@ -380,8 +380,8 @@ def open_sqlite_log(
     killpoint: Killpoint = ignore_killpoint,
     options: DatabaseOptions | None = None,
 ) -> SqliteLog:
-    """Open the log in that file; its directory must exist. `alive` is asked from the writer's
-    thread. A directory that may only be read gives a log that can only be read.
+    """Open the log in that file; its directory must exist. `alive` is called from the writer's
+    thread. In a read-only directory the log can only be read.
     """
     place = DatabasePlace(
         path=Path(path),
@@ -414,7 +414,9 @@ def open_sqlite_log(
 
 
 def rebuild_heads(path: Path) -> int:
-    """Record a database as it is now, whatever was recorded before; answers how many runs."""
+    """Record the current state of a database, whatever was recorded before; returns the number of
+    runs.
+    """
     place = DatabasePlace(path=path)
     try:
         _refuse_foreign_file(path)
@@ -442,20 +444,20 @@ def _refuse_remains(place: DatabasePlace) -> None:
 
 
 def _heads(place: DatabasePlace, reader: Reader) -> HeadRecorder | None:
-    """The head file of a database, and what was not recorded in it."""
+    """The head file of a database, and its unrecorded events."""
     if not place.options.heads or not bind(place, reader.ask):
         return None
     reader.use_heads()
     heads = HeadFile(place.heads)
-    with suppress(StorageError):  # what cannot be read is told to whoever reads it
+    with suppress(StorageError):  # errors are reported to readers
         catch_up(place, reader.ask, heads)
     heads.close()
     return HeadRecorder(place)
 
 
 def _create(place: DatabasePlace) -> None:
-    """Build a complete database beside the place, then put it there unless one has appeared: a
-    crash leaves none or a whole one, and of many processes that start at once, one wins.
+    """Build a complete database beside the target, then move it there unless one exists: a crash
+    leaves none or a whole one, and of several processes that start at once, one wins.
     """
     folder = place.path.parent
     place.killpoint("create.before")
@@ -465,7 +467,7 @@ def _create(place: DatabasePlace) -> None:
     try:
         db = sqlite3.connect(new, isolation_level=None)
         try:
-            db.execute("PRAGMA synchronous=OFF")  # synced once, below, before anyone sees it
+            db.execute("PRAGMA synchronous=OFF")  # synced once, below, before it is visible
             db.execute(f"PRAGMA application_id={APPLICATION}")
             migrate(db, place.options.steps, place.killpoint)
             store_identity(db, prepare_new(place))
@@ -503,7 +505,7 @@ def _refuse_foreign_file(path: Path) -> None:
 
 
 def _bring_up_to_date(place: DatabasePlace, reader: Reader) -> None:
-    """Refuse what is not ours or newer, migrate what is older."""
+    """Refuse files that are not ours or newer, migrate older ones."""
     application, schema = reader.identity()
     if application != APPLICATION or not schema:
         raise damaged_error(place.path, "this database is not a log of loopwright")

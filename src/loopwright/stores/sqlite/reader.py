@@ -52,7 +52,7 @@ _VERSION = """
     SELECT (SELECT s.last FROM segment s WHERE s.run = r.id ORDER BY s.seq DESC LIMIT 1)
     FROM run r WHERE r.name = ?
 """
-# The segment that holds a fact is the last one that does not start after it.
+# The segment that contains an event is the last one that does not start after it.
 _START = """
     SELECT r.id, (SELECT max(s.seq) FROM segment s WHERE s.run = r.id AND s.seq <= ?)
     FROM run r WHERE r.name = ?
@@ -60,7 +60,8 @@ _START = """
 _CHAIN_BEFORE = """
     SELECT CAST(chain AS BLOB) FROM segment WHERE run = ? AND seq < ? ORDER BY seq DESC LIMIT 1
 """
-# Cast: what was edited by hand may have become text; it is to be found out, not tripped over.
+# Cast: a value that was edited by hand may have become text; this must be found, not cause an
+# exception.
 _PAGE = """
     SELECT seq, last, CAST(body AS BLOB), CAST(chain AS BLOB)
     FROM segment WHERE run = ? AND seq >= ? ORDER BY seq LIMIT ?
@@ -92,7 +93,7 @@ _MAX = 2**63 - 1
 
 
 class Reader:
-    """One read connection. Nothing it does waits for a writer, here or in another process."""
+    """One read connection. It never waits for a writer, in this or another process."""
 
     def __init__(self, place: DatabasePlace) -> None:
         self._place = place
@@ -109,7 +110,7 @@ class Reader:
     def read(
         self, run: str, after: int, limit: int | None, *, as_is: bool = False
     ) -> list[NumberedEvent]:
-        """As the port says."""
+        """See the port."""
         after = max(after, 0)
         self._compare(run, as_is=as_is)
         row, start = self._find(run, after + 1)
@@ -126,18 +127,18 @@ class Reader:
             before = segment.chain
             if end is not None and segment.last >= end:
                 break
-        # The first segment may begin, and the last may end, outside of what was asked for.
+        # The first segment may begin, and the last may end, outside of the requested range.
         skipped = after + 1 - facts[0].seq if facts else 0
         return facts[skipped : None if limit is None else skipped + limit]
 
     def nudges(self, after: int) -> tuple[list[str], int]:
-        """As the port says. Rows of appends are numbered in the order of their commits."""
+        """See the port. Rows of appends are numbered in the order of their commits."""
         [(newest,)] = self._all(_NEWEST)
         names = self._all(_SINCE, after, newest) if after else []
         return [str(name) for (name,) in names], int(newest) + 1
 
     def version(self, run: str) -> int:
-        """As the port says."""
+        """See the port."""
         self._compare(run)
         rows = self._all(_VERSION, run) if is_id(run) else []
         if not rows:
@@ -145,7 +146,7 @@ class Reader:
         return int(rows[0][0] or 0)
 
     def head(self, run: str) -> str:
-        """As the port says."""
+        """See the port."""
         newest = self.version(run)
         row, _ = self._find(run, newest)
         return self._chain_before(run, row, newest + 1).hex()
@@ -160,7 +161,7 @@ class Reader:
         return bytes(rows[0][0]) if rows else None
 
     def row(self, run: str) -> RunRow:
-        """As the port says."""
+        """See the port."""
         self._compare(run)
         rows = self._all(f"{_ROWS} WHERE r.name = ?", run) if is_id(run) else []
         if not rows:
@@ -177,7 +178,7 @@ class Reader:
         session: str | None = None,
         key: str | None = None,
     ) -> list[RunRow]:
-        """As the port says."""
+        """See the port."""
         terms: list[str] = []
         values: list[_Value] = []
         if session is not None:
@@ -207,7 +208,7 @@ class Reader:
         return [self._run_row(row) for row in found]
 
     def gates(self, run: str | None) -> list[OpenGate]:
-        """As the port says."""
+        """See the port."""
         if run is None:
             rows = self._all(_ALL_GATES)
         else:
@@ -222,7 +223,7 @@ class Reader:
         return self._all(statement, *values)
 
     def identity(self) -> tuple[int, int]:
-        """Whose file it is, and the version of its tables."""
+        """The application id of the file, and the version of its tables."""
         [[application]] = self._all("PRAGMA application_id")
         return int(application), schema_of(self._db)
 
@@ -231,7 +232,7 @@ class Reader:
         return int(self._all("PRAGMA data_version")[0][0])
 
     def verify(self, run: str, digest: Digest | None) -> list[str]:
-        """What is wrong with a run."""
+        """The problems of a run."""
         row, _ = self._find(run, 1)
         problem: HeadProblem | None = None
         try:
@@ -242,11 +243,11 @@ class Reader:
         return found or ([problem.text] if problem is not None else [])
 
     def missing(self) -> list[str]:
-        """Runs that were recorded and not deleted, and are not there."""
+        """Runs that were recorded and not deleted, and do not exist."""
         now = time.monotonic()
         if now >= self._look_again:
             lost = self._find_missing()
-            # Twice: one that is deleted just now was still there when the file was read.
+            # Twice: a run that is being deleted still existed when the file was read.
             self._missing = [run for run in self._find_missing() if run in lost] if lost else []
             self._look_again = now + _MISSING_SECONDS
         return self._missing
@@ -257,7 +258,7 @@ class Reader:
         return [] if table is None else [one.run for one in find_missing(table, names)]
 
     def head_problems(self, file: Path | None, *, deep: bool) -> list[str]:
-        """What does not agree with a head file, and what is wrong with the file itself."""
+        """Differences from a head file, and the problems of the file itself."""
         table = self._table() if file is None else read_table(file)
         if table is None:
             return [] if file is None else [f"{file} does not exist"]
@@ -282,7 +283,7 @@ class Reader:
         return sum(1 for key in table.heads if not table.is_forgotten(key))
 
     def check(self) -> list[str]:
-        """What is wrong with the file itself, by SQLite's own full check."""
+        """The problems of the file itself, by SQLite's own full check."""
         try:
             found = [str(row[0]) for row in self._all("PRAGMA integrity_check")]
         except StorageError as error:
@@ -290,8 +291,8 @@ class Reader:
         return [] if found == ["ok"] else found
 
     def backup(self, to: Path) -> None:
-        """A consistent copy of the database as a new file, also while others write. It has no head
-        file: whoever opens it first gets one.
+        """A consistent copy of the database as a new file, even while others write. It has no head
+        file: it gets one when it is first opened.
         """
         heads = heads_beside(to)
         if heads.exists():
@@ -310,7 +311,7 @@ class Reader:
             target = sqlite3.connect(to)
             try:
                 self._db.backup(target)
-                forget_identity(target)  # the copy goes its own way from now on
+                forget_identity(target)  # from now on the copy is independent
                 target.commit()
             finally:
                 target.close()
@@ -326,8 +327,8 @@ class Reader:
         return read_table(self._place.heads) if self._has_heads else None
 
     def _compare(self, run: str, *, as_is: bool = False) -> None:
-        """Refuse a run that is not as it was recorded; once for each run, since what this process
-        writes itself need not be compared again.
+        """Refuse a run that does not match its record; once for each run, since writes of this
+        process need not be compared again.
         """
         if not self._has_heads or run in self._agreed or not is_id(run):
             return
@@ -340,7 +341,7 @@ class Reader:
             self._agreed.add(run)
 
     def _disagreement(self, run: str) -> HeadProblem | None:
-        """What the head file says against a run; the file is read first, for it may lag."""
+        """The objections of the head file to a run; the file is read first, because it may lag."""
         if not self._has_heads:
             return None
         key = genesis(run)
@@ -349,7 +350,7 @@ class Reader:
         if recorded is None:
             return None
         rows = self._all(ONE_ROW, run)
-        if not rows:  # deleted by this moment, maybe: that is recorded before it is done
+        if not rows:  # it may have been deleted just now: that is recorded before the deletion
             forgotten = find_run(self._place.heads, run).is_forgotten(key)
             return None if forgotten else lost_run(run, recorded)
         stored = stored_head(rows[0])
@@ -358,14 +359,14 @@ class Reader:
         return compare_run(recorded, stored, self._all)
 
     def _find(self, run: str, seq: int) -> tuple[int, int]:
-        """The row of a run, and the start of its segment that holds a fact."""
+        """The row of a run, and the start of its segment with an event."""
         rows = self._all(_START, seq, run) if is_id(run) else []
         if not rows:
             raise append_validation.no_run_error(run)
         return rows[0][0], rows[0][1] or 0
 
     def _chain_before(self, run: str, row: int, start: int) -> bytes:
-        """What a segment follows."""
+        """The chain value before a segment."""
         found = self._all(_CHAIN_BEFORE, row, start) if start > 1 else []
         return bytes(found[0][0]) if found else genesis(run)
 
@@ -402,10 +403,10 @@ class Reader:
 
 
 def _open(place: DatabasePlace) -> sqlite3.Connection:
-    """A connection that can read, with as many rights as there are."""
+    """A read connection, with as many permissions as available."""
     queries = ["mode=rw", "mode=ro"]
     if not (place.wal.exists() and place.wal.stat().st_size):
-        # In a directory that may not be written, with nobody else there: the file alone will do.
+        # In a read-only directory without other users of the file: the file alone is enough.
         queries.append("immutable=1")
     failure: sqlite3.Error | None = None
     for query in queries:
@@ -419,7 +420,7 @@ def _open(place: DatabasePlace) -> sqlite3.Connection:
                 db.close()
             failure = failure or error
             if not isinstance(error, sqlite3.OperationalError):
-                break  # damaged; fewer rights will not help
+                break  # damaged; fewer permissions will not help
     assert failure is not None
     raise failure
 

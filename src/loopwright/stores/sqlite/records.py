@@ -36,7 +36,7 @@ _AUDITED = "SELECT id, at, who, via, action, subject, detail, request FROM audit
 
 @dataclass(frozen=True, slots=True)
 class RecordQuery:
-    """Which records."""
+    """The records."""
 
     kind: str
     owner: str | None = None
@@ -69,7 +69,7 @@ def select_records(reader: Reader, wanted: RecordQuery) -> list[Card]:
 
 
 def check_write(puts: Sequence[tuple[Card, int | None]], audit: Sequence[AuditRow]) -> None:
-    """Refuse what cannot be stored before anything is begun."""
+    """Refuse records that cannot be stored before anything is written."""
     for card, _ in puts:
         check_card(card)
     for row in audit:
@@ -90,7 +90,7 @@ def write_record(
 
 
 def put_record(db: sqlite3.Connection, puts: Sequence[tuple[Card, int | None]]) -> None:
-    """Inside a transaction: write records; VersionConflict where one was changed meanwhile."""
+    """Inside a transaction: write records; VersionConflict if one was changed in the meantime."""
     for card, expected in puts:
         rows = db.execute(_VERSION, (card.kind, card.key)).fetchall()
         version = int(rows[0][0]) if rows else 0
@@ -103,7 +103,7 @@ def put_record(db: sqlite3.Connection, puts: Sequence[tuple[Card, int | None]]) 
 
 
 def insert_audit(db: sqlite3.Connection, rows: Sequence[AuditRow]) -> None:
-    """Inside a transaction: say who did it, in a hash chain over all rows."""
+    """Inside a transaction: record who made a change, in a hash chain over all rows."""
     if not rows:
         return
     chain = chain_before_audit(db)
@@ -155,20 +155,20 @@ _FOUND = (
 _OF = "IN (SELECT value FROM json_each(?))"
 _NEWEST = "SELECT coalesce(max(rowid), 0) FROM segment"
 NAMING = ("SELECT CAST(body AS BLOB) FROM segment",)
-"""Everything that may name content. A table that does so too has to be read here."""
+"""Every table that may name content. A new table that does so has to be added."""
 
 NOBODY = 0  # the run of the row that keeps the numbers of appends growing
 
 
 def open_run_error(run: str) -> Conflict:
-    """Only what has ended can be forgotten."""
+    """Only runs that have ended can be deleted."""
     return Conflict(
         f"{run} has not ended", code="not-ended", hint=f"`loopwright stop {run}` ends it"
     )
 
 
 def content_hashes(bodies: Iterable[bytes]) -> set[bytes]:
-    """Every name of content in these texts, and maybe words that only look like one."""
+    """Every name of content in these texts, and possibly words that only look like one."""
     return {found for body in bodies for found in _HASH.findall(body)}
 
 
@@ -178,7 +178,7 @@ def delete_runs(
     runs: Sequence[str],
     audit: Sequence[AuditRow] = (),
 ) -> int:
-    """Inside a transaction: remove runs. Answers how many pieces of content went with them."""
+    """Inside a transaction: delete runs. Returns the number of deleted pieces of content."""
     found = {name: (row, is_open) for name, row, is_open in db.execute(_FOUND, (ids(runs),))}
     for run in runs:
         if run not in found:
@@ -215,7 +215,9 @@ def delete_runs(
 
 
 def _keep_counting(db: sqlite3.Connection, newest: int) -> None:
-    """Others look for rows above the newest that they have seen: its number is never used again."""
+    """Other processes look for rows above the newest that they have seen: its number is never used
+    again.
+    """
     db.execute("DELETE FROM segment WHERE run = ?", (NOBODY,))
     [(left,)] = db.execute(_NEWEST).fetchall()
     if left < newest:

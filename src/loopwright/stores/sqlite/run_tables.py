@@ -34,7 +34,7 @@ _GIVE = """
 
 
 def owner_of(columns: Sequence[object]) -> Owner | None:
-    """The owner out of its four columns."""
+    """The owner from its four columns."""
     pid, start, boot, token = columns
     if not (isinstance(pid, int) and isinstance(start, int)):
         return None
@@ -44,8 +44,8 @@ def owner_of(columns: Sequence[object]) -> Owner | None:
 def living_owners(
     owners: dict[str, Owner | None], claimant: Owner, alive: Liveness
 ) -> dict[str, Owner | None]:
-    """For each run the living owner that keeps it from the claimant, or None. Who has the token of
-    an owner was handed its runs.
+    """For each run the living owner that keeps it from the claimant, or None. A claimant with the
+    token of an owner was handed its runs.
     """
     verdicts = {
         owner: owner.token != claimant.token and alive(owner)
@@ -65,7 +65,9 @@ def claim_runs(
     owner: Owner,
     alive: Liveness,
 ) -> dict[str, Owner | None]:
-    """Inside a transaction: take what no living owner keeps; nobody keeps what has ended."""
+    """Inside a transaction: claim runs without a living owner; a run that has ended has no
+    owner.
+    """
     rows = db.execute(_OWNERS, (ids(runs),)).fetchall()
     found = {name: owner_of(columns) if is_open else None for name, is_open, *columns in rows}
     for run in runs:
@@ -82,7 +84,7 @@ def claim_runs(
 def release_runs(
     db: sqlite3.Connection, ledger: WriteConnection, runs: Sequence[str], owner: Owner
 ) -> None:
-    """Inside a transaction: give back what is ours among these."""
+    """Inside a transaction: release our own runs among these."""
     db.execute(_GIVE, (owner.token, ids(runs)))
     ledger.killpoint("release.written")
     ours = [run for run in runs if run in ledger.known and ledger.known[run].token == owner.token]
@@ -125,7 +127,7 @@ UNMETERED_RUNS = "SELECT name FROM run WHERE metered = 0 ORDER BY id"
 
 
 def add_usage(db: sqlite3.Connection, run: int, rows: Sequence[UsageRow]) -> None:
-    """Add to what is stored of a run."""
+    """Add to the stored usage of a run."""
     for row in rows:
         used = row.usage
         values = (
@@ -139,8 +141,8 @@ def add_usage(db: sqlite3.Connection, run: int, rows: Sequence[UsageRow]) -> Non
 def put_usage(
     db: sqlite3.Connection, name: str, version: int, headline: Headline, rows: Sequence[UsageRow]
 ) -> None:
-    """Inside a transaction: store the usage of a run as its events say, up to `version`. A run
-    that has moved on meanwhile stays as it is, to be added up again.
+    """Inside a transaction: store the usage of a run according to its events, up to `version`. A
+    run that has changed in the meantime is not updated and will be added up again.
     """
     found = db.execute(
         "SELECT id, (SELECT max(last) FROM segment WHERE run = run.id) FROM run WHERE name = ?",
@@ -161,7 +163,7 @@ def put_usage(
 
 
 def labels_text(labels: Sequence[str]) -> str:
-    """Labels as a column has them."""
+    """Labels in the format of the column."""
     return msgspec.json.encode(list(labels)).decode()
 
 

@@ -1,19 +1,18 @@
-"""The write connection: transactions, cached rows of runs, and the heads of what is committed.
+"""The write connection: transactions, cached rows of runs, and the heads of committed events.
 
-What is known of a run (its row, version, chain and fence) saves a query for every append. It is
-valid as long as no other process has written, which SQLite tells by `data_version` at the start
-of every transaction. After any failure the connection is not trusted: it is closed, and the
-next transaction begins with a new one.
+The cached data of a run (its row, version, chain and fence) saves a query for every append. It is
+valid as long as no other process has written, which SQLite reports by `data_version` at the start
+of every transaction. After any failure the connection is not trusted: it is closed, and the next
+transaction starts with a new one.
 
-Commits of an active run follow each other quickly, and only the newest head of a run matters.
-So heads are collected and written when 20 ms have passed since the last write, also when no
-further commit follows (the writer sees to that). A commit that changes what lists show of a run
-(its beginning, its end or a question to a person) is recorded at once, with all that was
-collected.
+Commits of an active run follow each other quickly, and only the newest head of a run matters. So
+heads are collected and written when 20 ms have passed since the last write, even if no further
+commit follows (the writer ensures that). A commit that changes what lists show of a run (its start,
+its end or an open gate) is recorded at once, with everything that was collected.
 
-With durability `full` a commit is on the disk before its head is written. With `normal` it may
-be lost in a power failure, and its head must not survive it: heads are then written at most
-once a second, after the write-ahead log has been synced.
+With durability `full` a commit is on the disk before its head is written. With `normal` it may be
+lost in a power failure, and its head must not survive it: heads are then written at most once a
+second, after the write-ahead log has been synced.
 """
 
 import os
@@ -62,30 +61,30 @@ Fields = tuple[int, bytes, int, int, bytes]  # of a head
 
 
 class HeadRecorder:
-    """What is recorded of the transactions of one process. Belongs to one thread at a time."""
+    """The records of the transactions of one process. Belongs to one thread at a time."""
 
     def __init__(self, place: DatabasePlace) -> None:
         self._place = place
         self._file = HeadFile(place.heads)
         self.begin = self._file.open  # before a transaction
-        # Of the transaction that is open: heads, and other records, which are written at once.
+        # Of the open transaction: heads, and other records, which are written at once.
         self._fresh: dict[bytes, Fields] = {}
         self._fresh_records: list[bytes] = []
         self._at_once = False
-        # Of what was committed and is not written yet.
+        # Committed and not written yet.
         self._held: dict[bytes, Fields] = {}
         self._held_records: list[bytes] = []
         self._syncs = place.durability != "full"
-        self.seconds = _SYNC_SECONDS if self._syncs else _SECONDS  # that a head waits at most
+        self.seconds = _SYNC_SECONDS if self._syncs else _SECONDS  # maximum delay of a head
         self._next = 0.0
-        self.is_long = False  # whether the file has become much longer than it has to be
+        self.is_long = False  # whether the file has become much longer than necessary
         self._audit = 0
         self._position = 0
-        self._compared: dict[str, int] = {}  # runs that agreed with the file, and at which version
+        self._compared: dict[str, int] = {}  # runs that matched the file, and at which version
 
     @property
     def waits(self) -> bool:
-        """Whether something is committed and not written yet."""
+        """Whether there are committed heads that are not written yet."""
         return bool(self._held or self._held_records)
 
     def add_head(self, key: bytes, head: Fields, *, at_once: bool) -> None:
@@ -112,8 +111,8 @@ class HeadRecorder:
                 self._fresh_records.append(audit_record(number, bytes(chain)))
 
     def add_forgotten(self, runs: list[str], position: int) -> None:
-        """Inside a transaction that deletes runs: say so before it is committed. If it is not
-        committed after all, the runs are still there and nothing else follows from it.
+        """Inside a transaction that deletes runs: record it before the commit. If the commit fails,
+        the runs still exist and the record has no effect.
         """
         self.write()
         self._file.append_durably(b"".join(forgotten_record(run, position) for run in runs))
@@ -121,7 +120,7 @@ class HeadRecorder:
             self._compared.pop(run, None)
 
     def committed(self) -> None:
-        """After a commit: record what it changed, or keep it for a moment."""
+        """After a commit: record its changes, or delay them for a moment."""
         if self._fresh:
             self._held.update(self._fresh)
             self._fresh.clear()
@@ -134,7 +133,7 @@ class HeadRecorder:
             self.write()
 
     def dropped(self) -> None:
-        """After a transaction that was not committed, or whose outcome is not known."""
+        """After a transaction that was not committed, or whose outcome is unknown."""
         self._fresh.clear()
         self._fresh_records.clear()
         self._at_once = False
@@ -147,19 +146,19 @@ class HeadRecorder:
         self.is_long = self._file.is_long
 
     def sync(self) -> int:
-        """Make the file durable; answers the newest append that this process recorded in it, or 0
-        where there is none or it could not be done.
+        """Sync the file; returns the newest append that this process recorded in it, or 0 if there
+        is none or it failed.
         """
         self.write()
         return self._position if self._position and self._file.sync() else 0
 
     def close(self) -> None:
-        """Write what waits and close."""
+        """Write waiting records and close."""
         self.write()
         self._file.close()
 
     def problem_of(self, run: str, found: RecordedHead) -> StorageError | None:
-        """Why nothing may be appended to a run of which the database has that."""
+        """Why nothing may be appended to a run with this state in the database."""
         if found.version >= self._compared.get(run, found.version + 1):
             return None
         recorded = find_run(self._place.heads, run).head_of(genesis(run), found.position)
@@ -172,7 +171,7 @@ class HeadRecorder:
         return None
 
     def write(self) -> None:
-        """Write what waits."""
+        """Write waiting records."""
         if not self.waits:
             return
         if self._syncs:
@@ -194,8 +193,8 @@ class HeadRecorder:
 
 
 def _compare(run: str, recorded: RecordedHead | None, found: RecordedHead) -> HeadProblem | None:
-    """What is wrong with the events of a run; one that is ahead of its head is looked at when it
-    is read.
+    """The problems of the events of a run; a run that is ahead of its head is checked when it is
+    read.
     """
     if recorded is None or found.version > recorded.version:
         return None
@@ -211,7 +210,7 @@ _T = TypeVar("_T")
 _MOST_KNOWN = 50_000
 _WRITES_BEFORE_STRETCH = 16
 _STRETCH = 4 * 2**20  # SQLite starts over in the file after a thousand pages
-_PAUSES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)  # between two tries to get the write lock
+_PAUSES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)  # between two attempts to get the write lock
 _LOAD = """
     SELECT r.name, r.id, r.owner_token, r.revision, s.last, s.chain, s.rowid
     FROM run r LEFT JOIN segment s
@@ -221,11 +220,11 @@ _LOAD = """
 
 
 class DatabaseBusy(Exception):
-    """Another process is writing just now, and the caller did not want to wait for it."""
+    """Another process is writing, and the caller did not want to wait."""
 
 
 class KnownRun:
-    """What an append has to be checked against."""
+    """The state that an append is checked against."""
 
     __slots__ = (
         *("chain", "digest", "is_new", "key", "position", "problem"),
@@ -246,15 +245,15 @@ class KnownRun:
 
 
 class WriteConnection:
-    """One write connection to a place. Belongs to one thread at a time."""
+    """One write connection to a database. Belongs to one thread at a time."""
 
     def __init__(self, place: DatabasePlace, heads: HeadRecorder | None = None) -> None:
         self.known: dict[str, KnownRun] = {}
         self.heads = heads
-        # Three counters that other threads may look at; only the writer changes them.
+        # Three counters that other threads may read; only the writer changes them.
         self.begun = 0
         self.ended = 0
-        self.foreign = 0  # how often another process was seen to have written
+        self.foreign = 0  # how often a write of another process was seen
         self._place = place
         self.killpoint = place.killpoint
         self._db: sqlite3.Connection | None = None
@@ -263,14 +262,14 @@ class WriteConnection:
         self._stretched = place.durability != "full"
 
     def open(self) -> None:
-        """Connect, if not yet connected; from now on writes of others are noticed."""
+        """Connect, if necessary; from now on writes of others are noticed."""
         if self._db is None:
             try:
                 self._db = self._place.open_writer()
                 self._cursor = self._db.cursor()
                 self._db.execute("PRAGMA busy_timeout=0")  # waiting is done by _lock
                 if self._data_version is not None:
-                    self.foreign += 1  # nobody watched while there was no connection
+                    self.foreign += 1  # other writes were not watched while there was no connection
                 self._data_version = _data_version(self._cursor)
             except BaseException as error:
                 self.drop()
@@ -278,8 +277,8 @@ class WriteConnection:
 
     def transact(self, work: Callable[[sqlite3.Connection], _T], *, wait: bool = True) -> _T:
         """Do `work` in one transaction. A LoopwrightError from it rolls back and changes nothing;
-        any other failure also costs the connection, since its state is no longer known. Without
-        `wait`, a write lock that another process holds is answered by Occupied at once.
+        any other failure also closes the connection, since its state is unknown. Without `wait`, a
+        write lock of another process raises Occupied at once.
         """
         self.begun += 1
         try:
@@ -305,7 +304,7 @@ class WriteConnection:
 
     @property
     def unsettled(self) -> bool:
-        """Whether `settle` has something to do that takes its time."""
+        """Whether `settle` has slow work to do."""
         if not self._stretched and self.ended >= _WRITES_BEFORE_STRETCH:
             return True
         return self.heads is not None and self.heads.is_long
@@ -314,8 +313,8 @@ class WriteConnection:
         """Between two commits: make the write-ahead log as long as it will get.
 
         While that file grows, every sync has to record its new length too, which takes as long as
-        the sync itself. A large transaction that is rolled back has it grow at once, and leaves
-        nothing in it. Not worth it for a process that writes a few times and ends.
+        the sync itself. A large transaction that is rolled back makes it grow at once, and leaves
+        nothing in it. It is not worthwhile for a process that writes a few times and ends.
         """
         if not self.unsettled or self._db is None:
             return
@@ -332,10 +331,10 @@ class WriteConnection:
                 self._db.execute("ROLLBACK")
                 self._db.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
         except (OSError, sqlite3.Error):
-            self.drop()  # it was a favour; whether there is a real problem, the next write tells
+            self.drop()  # this was optional; the next write reports a real problem
 
     def load(self, db: sqlite3.Connection, runs: Iterable[str]) -> None:
-        """Get to know the named runs, as far as they exist."""
+        """Load the named runs that exist."""
         unknown = {run for run in runs if run not in self.known}
         if not unknown:
             return
@@ -349,16 +348,16 @@ class WriteConnection:
                 known.problem = self.heads.problem_of(name, found)
 
     def look(self) -> None:
-        """See now whether another process has written."""
+        """Check now whether another process has written."""
         try:
             self.open()
             assert self._db is not None  # open() raises otherwise
             self._notice(self._db, self.cursor)
         except (LoopwrightError, sqlite3.Error):
-            self.drop()  # whoever writes next is told why
+            self.drop()  # the next write reports the reason
 
     def drop(self) -> None:
-        """Forget everything and close the connection; what was not committed is undone."""
+        """Drop all cached data and close the connection; uncommitted changes are undone."""
         self.known.clear()
         if self.heads is not None:
             self.heads.dropped()
@@ -368,10 +367,10 @@ class WriteConnection:
 
     @property
     def cursor(self) -> sqlite3.Cursor:
-        """The cursor for statements without rows that stay open: making one for each statement
+        """The cursor for statements without rows that stay open: creating one for each statement
         takes as long as a short statement.
         """
-        assert self._cursor is not None  # open() makes it
+        assert self._cursor is not None  # open() creates it
         return self._cursor
 
     def _begin(self, *, wait: bool) -> sqlite3.Connection:
@@ -388,8 +387,8 @@ class WriteConnection:
         return db
 
     def _lock(self, cursor: sqlite3.Cursor, *, wait: bool) -> None:
-        """Take the write lock. The waiting is done here and not by SQLite, so that it is up to the
-        caller whether there is any.
+        """Take the write lock. This code waits instead of SQLite, so that the caller decides
+        whether to wait.
         """
         tries, until = 0, 0.0
         while True:

@@ -1,13 +1,13 @@
-"""The writer: commits all waiting appends in one transaction, then reports to all who wait.
+"""The writer: commits all waiting appends in one transaction, then reports the results.
 
-It has a thread, so that an event loop is not blocked while the disk is busy and many appends
-share one commit. An append that waits alone, on a disk that has just been quick, is committed
-by its caller: handing it to the thread and back would take about as long as writing it.
+It has a thread, so that an event loop is not blocked while the disk is busy and many appends share
+one commit. A single waiting append, on a disk that has just been quick, is committed by its caller:
+switching to the thread and back would take about as long as writing it.
 
-In a group each append is judged alone, and those that pass are written together. An append that
-is refused leaves no trace and does not affect the others. Segments and blobs of the whole group
-are written by few large statements: every call into SQLite releases the interpreter lock, and
-getting it back from a busy event loop costs more than the row.
+In a group each append is checked alone, and those that pass are written together. A refused append
+leaves no trace and does not affect the others. Segments and blobs of the whole group are written by
+few large statements: every call into SQLite releases the interpreter lock, and getting it back from
+a busy event loop costs more than the row.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ def _inserts(head: str, width: int, tail: str = "") -> tuple[tuple[int, str], ..
 
 
 _SEGMENTS = _inserts("INSERT INTO segment (run, seq, last, body, chain)", 5)
-# Content that is there stays as it is, unless a disk has changed it: then it is whole again.
+# Existing content is not changed, unless the disk has damaged it: then it is restored.
 _BLOBS = _inserts(
     "INSERT INTO blob (hash, body)",
     2,
@@ -81,13 +81,13 @@ class GroupCommit:
         self._kill = ledger.killpoint
         self._segments: list[int | bytearray] = []
         self._appended: list[KnownRun] = []  # one for each segment
-        self._moved: dict[str, KnownRun] = {}  # runs whose head this changes
-        self._listed = False  # whether lists show something else of one of them
+        self._moved: dict[str, KnownRun] = {}  # runs whose head changes
+        self._listed = False  # whether lists show something new about one of them
         self._blobs: dict[str, bytes] = {}
         self._audited = False
 
     def write(self, entries: Sequence[PendingAppend]) -> list[LoopwrightError | None]:
-        """Write what may be written; answers, for each entry, None or why not."""
+        """Write valid entries; returns, for each entry, None or the reason."""
         if len(entries) == 1:  # the usual case
             [entry] = entries
             if entry.append.run not in self._known:
@@ -112,10 +112,10 @@ class GroupCommit:
     def _insert(
         self, chunks: tuple[tuple[int, str], ...], values: Sequence[str | int | bytearray]
     ) -> int:
-        """Insert all of them; answers the number of the last row.
+        """Insert all of them; returns the number of the last row.
 
-        Bytes come as a bytearray: the sqlite3 module looks for an adapter of each value that is
-        not of a type it knows, and it knows bytearray and not bytes.
+        Bytes are passed as a bytearray: the sqlite3 module looks for an adapter of each value whose
+        type it does not know, and it knows bytearray and not bytes.
         """
         start, end, cursor = 0, len(values), self._ledger.cursor
         if end == chunks[-1][0]:  # the usual case: one row
@@ -127,7 +127,7 @@ class GroupCommit:
         return (cursor.lastrowid or 0) if end else 0
 
     def _record_heads(self, heads: HeadRecorder, newest: int) -> None:
-        """Rows of segments are numbered one by one, so the last number tells all of them."""
+        """Rows of segments are numbered one by one, so the last number determines all of them."""
         for position, known in enumerate(self._appended, start=newest - len(self._appended) + 1):
             known.position = position
         for run, known in self._moved.items():
@@ -198,7 +198,7 @@ class GroupCommit:
         return None
 
     def _create(self, append: Append) -> KnownRun:
-        assert append.headline is not None  # seen to at the edge
+        assert append.headline is not None  # ensured by validation
         owner = append.owner
         mark = (owner.pid, owner.start, owner.boot, owner.token) if owner else (None,) * 4
         columns = _columns(append.headline)
@@ -240,27 +240,27 @@ def _columns(headline: Headline) -> tuple[str | int | None, ...]:
 
 _T = TypeVar("_T")
 _MOST_AT_ONCE = 1024
-_QUICK_SECONDS = 0.002  # an event loop may stand still for so long
+_QUICK_SECONDS = 0.002  # the maximum time that an event loop may be blocked
 
 Waiting = tuple[asyncio.AbstractEventLoop, PendingAppend]
 
 
 class WriterTask(Protocol):
-    """Something else the thread is asked to do, among the appends and in their order."""
+    """Another task for the thread, in order with the appends."""
 
     def run(self, ledger: WriteConnection) -> None: ...
 
 
 class ChangeCheck:
-    """See whether another process has written."""
+    """Check whether another process has written."""
 
     def run(self, ledger: WriteConnection) -> None:
-        """The ledger keeps what it sees."""
+        """The ledger stores the result."""
         ledger.look()
 
 
 class WriterJob(Generic[_T]):
-    """A transaction of its own that somebody waits for."""
+    """A separate transaction with a waiting caller."""
 
     def __init__(self, work: Callable[[sqlite3.Connection], _T]) -> None:
         self._work = work
@@ -269,7 +269,7 @@ class WriterJob(Generic[_T]):
         self._error: BaseException | None = None
 
     def run(self, ledger: WriteConnection) -> None:
-        """Do it and keep the answer, whatever it is."""
+        """Run it and store its result or error."""
         try:
             self._answers.append(ledger.transact(lambda db: self._do(db, ledger)))
         except BaseException as error:
@@ -304,23 +304,23 @@ class Writer:
         self._thread: threading.Thread | None = None
         self._closed = False
         self._quick = False
-        # Two counters, each changed by one side only: when they are equal, the thread has nothing
-        # to do and will not touch the ledger until it is given something.
+        # Two counters, each changed by one side only: when they are equal, the thread is idle and
+        # will not use the ledger until it receives a task.
         self._put = 0
         self._finished = 0
-        # Whoever asks from another thread than that of the event loop gives the writer's thread
-        # something to do at any moment: two in one connection would end the process.
+        # A call from a thread other than the event loop's may give the writer's thread a task at
+        # any moment: two threads in one connection would crash the process.
         self._putting = threading.Lock()
         self._in_ledger = threading.Lock()
-        self._flushing = False  # whether the event loop will write the heads that wait
+        self._flushing = False  # whether the event loop will write the waiting heads
 
     @property
     def at_rest(self) -> bool:
-        """Whether the thread has nothing to do."""
+        """Whether the thread is idle."""
         return self._put == self._finished
 
     def put(self, item: Waiting | WriterTask) -> None:
-        """Queue something; the thread starts with the first."""
+        """Queue a task; the first one starts the thread."""
         with self._putting:
             if self._thread is None:
                 self._start()
@@ -328,7 +328,7 @@ class Writer:
             self._waiting.put(item)
 
     def write(self, item: Waiting) -> None:
-        """Commit an append here and now if that is quick; else queue it."""
+        """Commit an append at once if that is quick; else queue it."""
         if not self._quick or not self.at_rest or self.ledger.unsettled or self._closed:
             self.put(item)
             return
@@ -360,7 +360,7 @@ class Writer:
         if self._closed:
             return
         if not self._in_ledger.acquire(blocking=False):
-            self._flush_later(loop)  # the thread commits just now
+            self._flush_later(loop)  # the thread is committing
             return
         try:
             heads.write()
@@ -368,7 +368,7 @@ class Writer:
             self._in_ledger.release()
 
     def close(self) -> None:
-        """Write what waits, end the thread, close the connection."""
+        """Write waiting data, end the thread, close the connection."""
         self._closed = True
         if self._thread is not None:
             self._waiting.put(None)
@@ -380,7 +380,7 @@ class Writer:
             self.ledger.heads.close()
 
     def _seal_heads(self) -> None:
-        """Keep in the database how far the head file goes: it does not get shorter again."""
+        """Store the length of the head file in the database: it never shrinks."""
         heads = self.ledger.heads
         position = heads.sync() if heads is not None else 0
         if position:
@@ -389,7 +389,7 @@ class Writer:
     def _start(self) -> None:
         if self._closed:
             raise append_validation.closed_error()
-        # A daemon: a process that ends without closing is not kept alive by its log.
+        # A daemon: a log does not keep a process alive that ends without closing it.
         self._thread = threading.Thread(target=self._work, name="loopwright-log", daemon=True)
         self._thread.start()
 
@@ -432,7 +432,7 @@ class Writer:
         with self._in_ledger:
             answers = self._commit([entry for _, entry in appends], wait=True)
             self.ledger.settle()
-        self._finished += len(appends)  # before anybody is told: the next append may be theirs
+        self._finished += len(appends)  # before reporting: the next append may be the caller's
         self._tell(appends, answers)
 
     def _commit(
@@ -447,7 +447,7 @@ class Writer:
             self._quick = False
             raise
         except BaseException as error:
-            # One error for each: whoever raises it adds a traceback of his own.
+            # A separate error for each: raising it adds a traceback.
             answers = [self._failure(error) for _ in entries]
         self._quick = time.perf_counter() - began < _QUICK_SECONDS
         return answers
@@ -464,5 +464,5 @@ class Writer:
             try:
                 loop.call_soon_threadsafe(self._telling.tell, told)
             except RuntimeError:
-                # That loop is closed: nobody is left to be told. What was committed stays.
+                # That loop is closed: nobody waits for the result. The committed data remains.
                 continue
