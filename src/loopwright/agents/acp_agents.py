@@ -1,7 +1,7 @@
-"""Agents that speak the Agent Client Protocol: one supervised process for each call.
+"""Agents that use the Agent Client Protocol: one supervised process for each call.
 
-An action that the agent may not do by itself becomes a question to a person, through the log.
-The process waits until it is answered; if nobody answers, the request is denied.
+An action that the agent may not perform by itself opens a gate in the log. The process waits for
+the decision; if nobody answers, the request is denied.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ Fitting = Callable[[EffectJob, Answer], Answer]
 
 
 class AcpAgents:
-    """Performs calls of agents that speak the protocol."""
+    """Performs calls of agents that use the protocol."""
 
     def __init__(
         self, bus: Bus, fitting: Fitting, base: Mapping[str, str], sandbox: Sandbox
@@ -81,7 +81,7 @@ class AcpAgents:
                     env=agent_environment(self._base, extra, job_variables(job)),
                     wall_s=seconds(job.wall_ms),
                     idle_s=seconds(job.idle_ms or DEFAULT_IDLE_MS),
-                    stderr_counts=False,  # programs report their retries there
+                    stderr_counts=False,  # programs report their retries on it
                     stdout_cap=64 * 1024,
                 ),
                 confinement_of(
@@ -142,7 +142,7 @@ class AcpAgents:
 
 
 class _Call:
-    """One call under way: the pipe on one side, the conversation and people on the other."""
+    """One running call: the pipe on one side, the conversation and people on the other."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ class _Call:
         return Usage(usd=max(0.0, round(cost - before, 9)))
 
     def take_stderr(self, chunk: bytes) -> None:
-        """A line about a retry or a limit is a status; what else agents print there is not."""
+        """A line about a retry or a limit is a status; other output on stderr is not."""
         for line in self._errors.feed(chunk):
             for said in self._talk.heard.tell_status(status_in(line.decode(errors="replace"))):
                 self._report.say(said)

@@ -1,8 +1,7 @@
-"""Failures of one call: how its program ended, its cost limits, and the limits of the
-provider.
+"""Failures of one call: how its program ended, its cost limits, and the limits of the provider.
 
-A policy reads these failures. What a provider says about its limits becomes a moment on our
-clock.
+A policy reads these failures. The provider's statement about its limits is converted to a time on
+our clock.
 """
 
 import contextlib
@@ -37,8 +36,8 @@ _RETRY_AFTER = re.compile(r"retry.?after[\"':= ]+(\d{1,6})", re.I)
 
 
 def failure_of(end: ProgramEnd, status: str = "") -> Failure | None:
-    """Why a program's end is a failure, or None when it ended with code 0. `status` is what an
-    agent said last about its own state, which often explains a timeout.
+    """Why a program's end is a failure, or None if it ended with code 0. `status` is the agent's
+    last report about its own state, which often explains a timeout.
     """
     last = f"; the agent's last status: {status}" if status else ""
     match end.how:
@@ -74,7 +73,7 @@ def _silence(limit_s: float | None, last: str) -> str:
 
 
 def _length(seconds: float) -> str:
-    """A length of time as `--budget` takes it."""
+    """A duration in the format of `--budget`."""
     return f"{seconds / 60:g}m" if seconds >= 60 and seconds % 60 == 0 else f"{seconds:g}s"
 
 
@@ -90,7 +89,7 @@ def not_started(error: str) -> Failure:
 
 
 def _spoken(what: str, end: ProgramEnd) -> Failure:
-    """An exit with words on stderr; the words may tell that another try is worth it."""
+    """An exit with output on stderr; the text may show that a retry is worthwhile."""
     tail = end.stderr_tail.decode(errors="replace").strip()[-TAIL_CHARS:]
     kind: FailureKind = "exit"
     for pattern, speaks_of in _SPEAKS_OF:
@@ -117,7 +116,7 @@ def _with_error(what: str, tail: str) -> str:
 
 def error_line(text: str) -> str:
     """The line of an error output that names the error: the last one, as in a traceback, that is
-    neither indented nor without words.
+    neither indented nor without letters.
     """
     lines = [line for line in text.splitlines() if line.strip()]
     named = [line for line in lines if _NAMES_ERROR.match(line) and not _RUNTIME.match(line)]
@@ -137,7 +136,7 @@ def as_reported(agent: Agent, model: str, usage: Usage) -> Usage:
 
 
 def live_failure(job: EffectJob, agent: Agent, usage: Usage) -> Failure | None:
-    """Why a call under way must end now: the limit that its usage exceeds."""
+    """Why a running call must end now: the limit that its usage exceeds."""
     if agent.max_usd is not None and usage.usd > agent.max_usd:
         return _over_call_limit(agent.max_usd, usage)
     words = job.meter.report(usage)
@@ -197,12 +196,12 @@ def _failed(answer: EffectSuccess, failure: Failure) -> EffectFailure:
 
 
 LONGEST_S = 8 * 86_400
-"""Beyond that it is no allowance that is renewed, but a mistake."""
+"""A longer time is not a rate limit that will be renewed, but an error."""
 MARGIN_S = 2
 
 
 def resets_at(reset: LimitReset | None, now_s: float) -> int | None:
-    """When a limit is over, in milliseconds since the epoch; None when nobody knows."""
+    """When a limit ends, in milliseconds since the epoch; None if unknown."""
     if reset is None:
         return None
     moment = _moment(reset, now_s) + MARGIN_S
@@ -228,7 +227,7 @@ def _next(clock: TimeOfDay, now_s: float) -> float:
 
 
 def _zone(name: str) -> tzinfo | None:
-    """A zone by its name; that of this machine when there is none or nobody knows it."""
+    """A zone by its name; the zone of this machine if there is no name or it is unknown."""
     if name:
         from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # noqa: PLC0415 - takes time to load
 

@@ -1,10 +1,9 @@
-"""What a call is given beside its prompt: variables, files for long values, and workspace
-files.
+"""What a call receives beside its prompt: variables, files for long values, and workspace files.
 
-Variables come from the job and from `--env`; a call that fails for want of a key gets a hint
-when that key was withheld. Workspace files are read beneath the workspace and nowhere else, at
-the time of the call. A file that cannot be shown is named with the reason, and the agent is
-called all the same: it works in the workspace and can look for itself.
+Variables come from the job and from `--env`; a call that fails because a key is missing gets a hint
+if that key was withheld. Workspace files are read only below the workspace, at the time of the
+call. A file that cannot be shown is named with the reason, and the agent is called anyway: it works
+in the workspace and can read it itself.
 """
 
 import os
@@ -37,7 +36,7 @@ _SHELL = ("bash", "-c")
 
 
 def seconds(ms: int | None) -> float | None:
-    """A limit as the process layer wants it."""
+    """A limit in the form of the process layer."""
     return None if ms is None else ms / 1_000
 
 
@@ -101,8 +100,8 @@ def _asks_for_file(script: str, name: str, values: Mapping[str, str]) -> bool:
 
 @contextmanager
 def as_variables(values: Mapping[str, str], script: str = "") -> Iterator[ScriptValues]:
-    """Values for a script: in a variable when it fits, and in a file whose name is in NAME_FILE
-    when it does not fit or the script asks for the file. No value is ever part of a command.
+    """Values for a script: in a variable if it fits, and in a file whose name is in NAME_FILE if it
+    does not fit or the script requests the file. A value is never part of a command.
     """
     variables: dict[str, str] = {}
     files: dict[str, str] = {}
@@ -126,8 +125,8 @@ def as_variables(values: Mapping[str, str], script: str = "") -> Iterator[Script
 
 @contextmanager
 def python_variables(job: EffectJob) -> Iterator[dict[str, str]]:
-    """What keeps Python from reading bytecode that an agent left behind, and from writing any into
-    the workspace: an empty folder in place of every `__pycache__`.
+    """Settings that keep Python from reading bytecode that an agent left behind, and from writing
+    any into the workspace: an empty folder instead of every `__pycache__`.
     """
     if not job.fresh_bytecode:
         yield {}
@@ -141,13 +140,13 @@ def reading_files(argv: tuple[str, ...], values: ScriptValues) -> tuple[str, ...
     large = [name for name in values.files if not values.variables[name]]
     if argv[:2] != _SHELL or not large:
         return argv
-    # A letter keeps the newlines at the end, which `$( )` would take away.
+    # A letter preserves the newlines at the end, which `$( )` would remove.
     reads = [f'export -n {n}; {n}=$(cat "${n}_FILE"; printf x); {n}=${{{n}%x}};' for n in large]
     return (*_SHELL, f"{' '.join(reads)} {argv[2]}", *argv[3:])
 
 
 def _plain_values(agent: Agent) -> dict[str, str]:
-    """Variables for what a definition says about an agent."""
+    """Variables for the agent's settings in a definition."""
     values: dict[str, str] = {}
     if agent.model:
         values["LOOPWRIGHT_MODEL"] = agent.model
@@ -164,7 +163,7 @@ def _plain_values(agent: Agent) -> dict[str, str]:
 
 @contextmanager
 def open_value_files(job: EffectJob, agent: Agent) -> Iterator[dict[str, str]]:
-    """Variables for what does not fit on stdin; files behind them are gone afterwards."""
+    """Variables for data that does not fit on stdin; their files are deleted afterwards."""
     values: dict[str, str] = {}
     files: list[Path] = []
 
@@ -215,8 +214,8 @@ def with_variables(job: EffectJob, base: Mapping[str, str], given: Mapping[str, 
 def with_key_hint(
     answer: Answer | Awaitable[Answer], job: EffectJob, base: Mapping[str, str]
 ) -> Answer | Awaitable[Answer]:
-    """The answer. When a call failed for want of a key, a warning names the keys of the environment
-    that the agent did not get.
+    """The answer. If a call failed because a key is missing, a warning names the keys of the
+    environment that the agent did not receive.
     """
     if isinstance(answer, Awaitable):
         return _later(answer, job, base)
@@ -241,8 +240,8 @@ def _hinted(answer: Answer, job: EffectJob, base: Mapping[str, str]) -> Answer:
 
 
 def withheld_keys(agent: Agent, base: Mapping[str, str], words: str) -> list[str]:
-    """Names of variables that look like keys and that the program of an agent did not get, if its
-    words are about a missing key or signing in. One that the words name comes first.
+    """Names of variables that look like keys and that the agent's program did not receive, if its
+    output is about a missing key or signing in. A variable named in the output comes first.
     """
     spec = parse_spec(agent.spec or "")
     if not isinstance(spec, Spec) or spec.kind in ("model", "script"):
@@ -262,7 +261,7 @@ def withheld_keys(agent: Agent, base: Mapping[str, str], words: str) -> list[str
 
 MAX_FILE_BYTES = 10 * 1_024 * 1_024
 LEAST_BYTES = 1_024  # of each file that is shown, however long the rest of the prompt is
-# A service refuses the whole conversation for a file that is not what its name says.
+# A service rejects the whole conversation if a file does not have the type of its name.
 _STARTS: dict[str, bytes | tuple[bytes, ...]] = {
     "application/pdf": b"%PDF-",
     "image/gif": b"GIF8",
@@ -273,8 +272,8 @@ _STARTS: dict[str, bytes | tuple[bytes, ...]] = {
 
 
 def with_files(job: EffectJob) -> EffectJob:
-    """The job with its files in the prompt, or in the first message of a conversation. Images and
-    PDFs go to models that can look at them as parts of that message; others are given their names.
+    """The job with its files in the prompt, or in the first message of a conversation. Models that
+    accept images and PDFs receive them as parts of that message; others receive their names.
     """
     if not job.files:
         return job
@@ -300,7 +299,7 @@ def with_files(job: EffectJob) -> EffectJob:
 
 
 def _attached(job: EffectJob, name: str) -> FilePart | None:
-    """An image or a PDF as a part of a message, where the model can look at it."""
+    """An image or a PDF as a part of a message, if the model accepts it."""
     media = media_type(name)
     if media is None or job.agent is None or not can_see(job.agent, media):
         return None

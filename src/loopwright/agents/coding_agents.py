@@ -113,9 +113,9 @@ class TurnMessages:
                     self._running.write(self._sent[name])
 
     def end_turn(self, read: AbstractSet[str], finish: Callable[[], None]) -> None:
-        """The program has ended its turn. A message whose delivery is being recorded is still
-        sent, then no more. `finish` is called when the program has read everything; one that has
-        not begins another turn with the rest.
+        """The program has ended its turn. A message whose delivery is being recorded is still sent,
+        then no more. `finish` is called when the program has read everything; a message that it has
+        not read starts another turn.
         """
         if self._reading is None:
             self._end_input(read, finish)
@@ -148,7 +148,7 @@ class TurnMessages:
 DEFAULT_IDLE_MS = 600_000
 """Longer than for other programs: a CLI is silent while a tool of its own runs."""
 GOODBYE_S = 10.0
-"""How long a CLI may take to end by itself once its turn has ended."""
+"""How long a CLI may take to exit after the end of its turn."""
 
 STATUS_BYTES = 16 * 1024
 """The longest line on stderr that is searched for a status."""
@@ -167,7 +167,7 @@ Stage = Callable[[EffectJob, Agent], AbstractAsyncContextManager[StageServer | N
 
 
 class CodingAgents:
-    """Performs calls of the CLIs that stand in the table."""
+    """Performs calls of the CLIs in the catalogue."""
 
     def __init__(
         self,
@@ -188,7 +188,9 @@ class CodingAgents:
         self.stage: Stage = lambda job, agent: nullcontext()
 
     async def perform(self, job: EffectJob, agent: Agent, spec: Spec) -> Answer:
-        """One call. A session that is gone is begun anew, and the answer says so."""
+        """One call. If its session does not exist any more, it starts a new one, and the answer
+        says so.
+        """
         problem = unfit_agent(spec, agent)
         if problem is not None:
             return EffectFailure(error=Failure(type="bad_input", detail=problem))
@@ -260,7 +262,7 @@ class CodingAgents:
                     stdin=line.stdin.encode(errors="replace"),
                     wall_s=seconds(job.wall_ms),
                     idle_s=seconds(job.idle_ms or DEFAULT_IDLE_MS),
-                    stderr_counts=False,  # programs report their retries there
+                    stderr_counts=False,  # programs report their retries on it
                     stdout_cap=64 * 1024,  # it is read as it comes
                 ),
                 confinement,
@@ -322,7 +324,7 @@ class CodingAgents:
         return self._fitting(job, done)
 
     def _live(self, job: EffectJob, agent: Agent, heard: Transcript) -> Usage:
-        """What a call under way has used so far, as far as its events say."""
+        """The usage of a running call so far, from its events."""
         if heard.turns:
             turns = (self._price(agent, model, used) for model, used in heard.turns.values())
             return sum(turns, Usage())
@@ -372,8 +374,8 @@ def _turn_messages(job: EffectJob, spec: Spec) -> TurnMessages | None:
 
 
 def has_own_sandbox(name: str, *folders: str) -> bool:
-    """Whether a program runs its commands in a sandbox of its own. That of Claude Code is off
-    unless its settings, in the home directory or in the workspace, switch it on.
+    """Whether a program runs its commands in its own sandbox. That of Claude Code is off unless its
+    settings, in the home directory or in the workspace, enable it.
     """
     if name != "claude":
         return name in OWN_SANDBOX
@@ -402,8 +404,8 @@ def level_of_cli(
 
 
 def _replaces_own_sandbox(level: SandboxLevel, *, has_own: bool) -> bool:
-    """Whether the sandbox of a program is left out in favour of ours: as root it cannot start a
-    sandbox inside of another one.
+    """Whether the sandbox of a program is replaced by ours: as root it cannot start a sandbox
+    inside another one.
     """
     return has_own and os.geteuid() == 0 and level != "off" and works() is None
 
@@ -429,7 +431,7 @@ def make_gemini_home(env: Mapping[str, str], config: str, hidden: Sequence[str])
     )
     settings: object = {}
     if not any(own.is_relative_to(os.path.realpath(one)) for one in hidden):
-        for name in _GEMINI_FOLDERS:  # what is made there outlives the call
+        for name in _GEMINI_FOLDERS:  # files created there outlive the call
             with suppress(OSError):
                 (own / name).mkdir(parents=True, exist_ok=True, mode=0o700)
         with suppress(OSError):
@@ -447,7 +449,7 @@ def make_gemini_home(env: Mapping[str, str], config: str, hidden: Sequence[str])
 
 
 def _read_commented_json(file: Path) -> object:
-    """The value in a JSON file that may have comments; {} if there is none that can be read."""
+    """The value in a JSON file that may have comments; {} if it cannot be read."""
     content = read_regular(file, _GEMINI_SETTINGS_BYTES)
     if isinstance(content, FileProblem):
         return {}
@@ -459,7 +461,7 @@ def _read_commented_json(file: Path) -> object:
 
 
 class _Talk:
-    """One call under way: its events, what is reported of them, and when it is over."""
+    """One running call: its events, its reports, and its end."""
 
     def __init__(
         self,
@@ -508,7 +510,7 @@ class _Talk:
             self._finish(0.0)
 
     def take_stderr(self, chunk: bytes) -> None:
-        """A line about a retry or a limit is a status; what else programs print there is not."""
+        """A line about a retry or a limit is a status; other output on stderr is not."""
         for line in self._errors.feed(chunk):
             self._show(self.heard.tell_status(status_in(line.decode(errors="replace"))))
 
@@ -521,19 +523,21 @@ class _Talk:
             self._report.say(one)
 
     def _finish_turn(self) -> None:
-        """No message is left; unless one that was read meanwhile has begun another turn, end."""
+        """There are no more messages; unless one that was read in the meantime has started another
+        turn, end.
+        """
         if self.heard.ended:
             self._finish(GOODBYE_S)
 
     def _finish(self, within_s: float) -> None:
-        """The turn is over; a task in the background may not keep the program alive."""
+        """The turn is over; a background task may not keep the program alive."""
         if not self._ended and self._running is not None:
             self._ended = True
             self._running.finish(within_s)
 
 
 def _usage(heard: Transcript, job: EffectJob) -> Usage | None:
-    """What this call used; a program that tells the sum of its session has it taken off."""
+    """The usage of this call; for a program that reports the sum of its session, the difference."""
     if heard.usage is not None or heard.total is None:
         return heard.usage
     goes_on = job.session is not None and heard.session == job.session

@@ -1,13 +1,11 @@
-"""Read files that somebody else has named: only regular files, up to a size, and never
-outside.
+"""Read files with untrusted names: only regular files, up to a size, and never outside a folder.
 
-A name is not trusted twice. The file is opened once, without waiting for the other end of a
-pipe, and the opened file is checked. `read_beneath` lets the kernel keep the whole path inside
-a folder where it can (Linux), so that a link exchanged meanwhile leads nowhere either.
+A name is not resolved twice. The file is opened once, without waiting for the other end of a pipe,
+and the opened file is checked. `read_beneath` lets the kernel keep the whole path inside a folder
+if it can (Linux), so that a link that is replaced in the meantime does not lead out either.
 
-Files of data directories and of the user's own settings are never read this way: an agent
-cannot see them, and could otherwise name one, or link to it, and have Loopwright show it the
-contents.
+Files of data directories and of the user's own settings are never read this way: an agent cannot
+see them, and could otherwise name one, or link to it, and have Loopwright show it the contents.
 """
 
 import contextlib
@@ -25,7 +23,7 @@ from loopwright.agents.user_records import UserRecords
 MOST_NAMES = 1_000
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-# A folder on the way needs no right to be listed.
+# A folder on the way does not need permission to be listed.
 _STEP = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -66,8 +64,8 @@ class PrivateFiles:
 
 @dataclass(frozen=True, slots=True)
 class ReadScope:
-    """Who reads: a run, and the folder that it or a person works in. The artifacts of the run and a
-    worktree around the folder are not private for it.
+    """The reader: a run, and the folder that it or a person works in. The artifacts of the run and
+    a worktree around the folder are not private for it.
     """
 
     folder: Path
@@ -83,8 +81,8 @@ def keep_private(*paths: Path | str, records: Path | None = None) -> None:
 
 
 def find_private(paths: Iterable[str], *, stored: bool = True) -> PrivateFiles:
-    """Which folders and files these are now, whatever names they have elsewhere. Without `stored`,
-    the files in the folders are left out.
+    """The identities of these folders and files now, independent of their names. Without `stored`,
+    the files in the folders are omitted.
     """
     folders: set[Identity] = set()
     files: set[Identity] = set()
@@ -114,8 +112,8 @@ def _identity(info: os.stat_result) -> Identity:
 
 
 def _is_private(handle: int, scope: ReadScope) -> bool:
-    """Whether an open file or folder is private, by whatever name it was opened. Which folders are
-    around it is decided by their devices and inodes.
+    """Whether an open file or folder is private, by whatever name it was opened. Devices and inodes
+    decide which folders contain it.
     """
     found = os.fstat(handle)
     private = find_private(_private_paths(scope), stored=found.st_nlink > 1)
@@ -133,8 +131,8 @@ def _is_private(handle: int, scope: ReadScope) -> bool:
 
 
 def _private_paths(scope: ReadScope) -> Iterator[str]:
-    """The private paths of this process, and the data directories in the user's records. One of
-    those that is itself used as a workspace is not private there.
+    """The private paths of this process, and the data directories in the user's records. A data
+    directory that is itself used as a workspace is not private in that run.
     """
     yield from tuple(_PRIVATE)  # another thread may add one meanwhile
     around = Path(os.path.realpath(scope.folder))
@@ -152,7 +150,7 @@ def _identity_at(path: Path) -> Identity | None:
 
 
 def _is_own_file(path: PurePath, *, is_folder: bool) -> bool:
-    """Whether Loopwright itself stores a file of a data directory, and nobody else names it."""
+    """Whether Loopwright itself stores a file of a data directory, under a name of its own."""
     if len(path.parts) == 1 and not is_folder:
         return path.suffix not in _TEXTS
     return path.parts[0] in _PRIVATE_PARTS
@@ -197,7 +195,7 @@ def read_beneath(
 
 
 def names_beneath(folder: Path, name: str, most: int = MOST_NAMES) -> list[str] | FileProblem:
-    """The names of the files in a folder inside the folder, sorted; at most so many."""
+    """The names of the files in a folder inside the folder, sorted, up to a maximum number."""
     handle = _opened_beneath(folder, name)
     if isinstance(handle, FileProblem):
         return handle

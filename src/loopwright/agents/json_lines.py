@@ -66,7 +66,7 @@ class ReportedTool(msgspec.Struct, kw_only=True):
 
 
 def entry_of(tool: ReportedTool) -> ActivityEntry:
-    """The entry of a tool call. What the agent does not say is derived from name and arguments."""
+    """The entry of a tool call. Missing fields are derived from name and arguments."""
     found = tool_target(tool.name, tool.arguments)
     code = _whole(tool.code)
     ok = tool.ok if isinstance(tool.ok, bool) else None
@@ -86,8 +86,8 @@ def entry_of(tool: ReportedTool) -> ActivityEntry:
 
 
 def live_words(entry: ActivityEntry) -> LiveEntry:
-    """An entry as it is shown while the agent works: a denied permission and a status in their own
-    words, as those of coding agents are, and what else it is as a tool with its target.
+    """An entry for the live view: a denied permission and a status as plain text, as for coding
+    agents, and everything else as a tool with its target.
     """
     if entry.kind in ("denied", "status") and entry.text:
         return note(mask_text(entry.text))
@@ -97,8 +97,8 @@ def live_words(entry: ActivityEntry) -> LiveEntry:
 def given_secrets(
     base: Mapping[str, str], agent: Agent, env: Mapping[str, str], pass_env: Sequence[str]
 ) -> dict[str, str]:
-    """Variables whose values are not stored: those whose names say that they are secret, and those
-    that the definition or `--env` passes on, unless they are paths.
+    """Variables whose values are not stored: those with names of secrets, and those that the
+    definition or `--env` passes on, unless they are paths.
     """
     named = {**base, **env, **agent.env}
     passed = {
@@ -116,8 +116,8 @@ def _whole(value: JsonValue) -> int | None:
 
 
 class JsonLine(msgspec.Struct):
-    """One line, loosely: fields of the wrong type make it plain text. Numbers are looked at when
-    they are counted, so that a usage is never taken for something the agent said.
+    """One line, parsed leniently: fields of the wrong type make it plain text. Numbers are checked
+    when they are counted, so that a usage line is never taken for text of the agent.
     """
 
     type: str
@@ -145,7 +145,7 @@ class JsonLine(msgspec.Struct):
 MOST_TOOLS = 200  # that are written down of one call
 TOOL_CHARS = 500
 NAME_CHARS = 100
-MOST = 10**15  # of tokens or dollars; beyond that it is no report but a mistake
+MOST = 10**15  # of tokens or dollars; larger numbers are errors
 KNOWN = frozenset({"text", "tool", "usage", "session", "result"})
 MAX_LINE_WARNINGS = 5  # of one call
 _AMOUNTS = ("input_tokens", "output_tokens", "usd", "cache_read_tokens")
@@ -169,8 +169,8 @@ def parse_line(raw: bytes) -> JsonLine | None:
 
 
 def _decode_odd_numbers(raw: bytes) -> JsonValue:
-    """A line with numbers that are not JSON (NaN, Infinity) or too large for it. A usage line that
-    contains one is reported as wrong, not taken for text.
+    """A line with numbers that are not JSON (NaN, Infinity) or too large for it. A usage line with
+    such a number is reported as invalid, not taken for text.
     """
     try:
         value: JsonValue = json.loads(raw)
@@ -209,7 +209,7 @@ def tool_of(line: JsonLine) -> ReportedTool:
 
 @dataclass(slots=True)
 class JsonLinesAnswer:
-    """What an agent said, collected line by line."""
+    """The output of an agent, collected line by line."""
 
     price: Callable[[str, Usage], Usage] = lambda model, usage: usage
     texts: list[str] = field(default_factory=list)
@@ -223,10 +223,10 @@ class JsonLinesAnswer:
     tools: list[ToolUse] = field(default_factory=list)
     _reported: float | None = None
     _priced: Usage = NO_USAGE
-    _unknown: int = 0  # 1: a report was no amount
+    _unknown: int = 0  # 1: a report was not an amount
 
     def take(self, raw: bytes) -> JsonLine | None:
-        """Take one line in; answers the protocol line that it was, if it was one."""
+        """Process one line; returns its protocol line, if it is one."""
         line = parse_line(raw)
         if line is None:
             if raw:
@@ -273,7 +273,7 @@ class JsonLinesAnswer:
 
     @property
     def output(self) -> str:
-        """The answer: the result's own text, else all that was said."""
+        """The answer: the result's own text, else the whole text."""
         return self.final if self.final is not None else "".join(self.texts)
 
 
@@ -287,8 +287,8 @@ def note_tool(tools: list[ToolUse], name: str, arguments: JsonValue) -> None:
 
 
 def _amount(value: JsonValue) -> float | str:
-    """A number that can be added up, also written as text; nothing counts as 0. For anything else,
-    what is wrong with it.
+    """A number that can be added up, also written as text; a missing one counts as 0. For anything
+    else, an error message.
     """
     if value is None:
         return 0
@@ -316,7 +316,7 @@ class Submission:
         self.accepted: str | None = None
 
     def take(self, arguments: JsonValue) -> ToolReply:
-        """Look at a result; one that does not fit is explained, and may be handed in again."""
+        """Check a result; an invalid one is explained, and may be submitted again."""
         if self.accepted is not None:
             return LATE
         text = msgspec.json.encode(arguments).decode()
@@ -354,7 +354,7 @@ class ToolUses:
         self.pipe = str(Path(self._folder, "inbox"))
         try:
             os.mkfifo(self.pipe, 0o600)
-            # Also for reading: so it opens at once, and keeps what nobody has read yet.
+            # Also for reading: so it opens at once, and keeps unread data.
             fd = os.open(self.pipe, os.O_RDWR | os.O_NONBLOCK)
         except BaseException:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -362,15 +362,15 @@ class ToolUses:
         self._answers = PipeWriter(asyncio.get_running_loop(), fd)
 
     def variables(self) -> dict[str, str]:
-        """What the program is told about it."""
+        """The variables about it for the program."""
         return {
             "LOOPWRIGHT_INBOX": self.pipe,
             "LOOPWRIGHT_RUN_TOOLS": ",".join(run_tool_names(self._job)),
         }
 
     def take(self, line: JsonLine) -> bool:
-        """A line of the program; one that uses a tool of the run is answered. True when a result
-        was accepted, and with it all is said.
+        """A line of the program; one that uses a tool of the run is answered. True if a result was
+        accepted, which ends the call.
         """
         if line.type != "tool" or line.name not in self._tools or line.result is not None:
             return False
@@ -391,7 +391,7 @@ class ToolUses:
                 self._tell(line, await use_run_tool(self._job, line.name or "", line.args))
 
     async def _read(self, line: JsonLine) -> None:
-        """A reader that has gone gets nothing: what it would have read waits for another."""
+        """A reader that has disconnected receives nothing: its messages wait for another one."""
         if self._ended:
             return
         self._reading = asyncio.ensure_future(use_run_tool(self._job, "read_inbox", line.args))
@@ -417,7 +417,9 @@ class ToolUses:
         self._answers.write(msgspec.json.encode(answer) + b"\n")
 
     async def finish(self) -> None:
-        """The program has ended: what it asked for before is still done, but nobody reads."""
+        """The program has ended: its pending requests are still processed, but nothing reads the
+        answers.
+        """
         self._ended = True
         if self._reading is not None:
             self._reading.cancel()
@@ -426,7 +428,7 @@ class ToolUses:
             await self._task
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Remove everything that was created."""
         for task in (self._reading, self._task):
             if task is not None:
                 task.cancel()
@@ -438,7 +440,7 @@ class ToolUses:
 def open_tool_uses(
     job: EffectJob, submission: Submission, *, lines: bool
 ) -> Iterator[ToolUses | None]:
-    """The talk of a program that speaks in lines, where there is anything to talk about."""
+    """The talk of a program that uses JSON lines, if the run has tools."""
     if not lines or not run_tool_names(job):
         yield None
         return

@@ -1,8 +1,8 @@
 """What an agent does while it works: entries of activity, and text for the live view.
 
-Losing a part of the live view does no harm; the entries are recorded. The live text of every
-kind of agent passes through here, and signals that are meant for the loop alone are removed
-from it, also when their tags arrive in several pieces.
+Losing a part of the live view does no harm; the entries are recorded. The live text of every kind
+of agent passes through here, and signals that are meant for the loop alone are removed from it,
+even if their tags arrive in several pieces.
 """
 
 import dataclasses
@@ -63,7 +63,7 @@ def record_warnings(job: EffectJob, texts: Iterable[str]) -> None:
 
 
 class ActivityReport:
-    """Hands on what one call did and said. `program` names the agent's program."""
+    """Passes on the activity and text of one call. `program` names the agent's program."""
 
     def __init__(self, bus: Bus, job: EffectJob, agent: Agent, program: str) -> None:
         self._bus = bus
@@ -72,7 +72,7 @@ class ActivityReport:
         self._program = program
 
     def keep_stream(self, chunk: bytes) -> None:
-        """Keep the agent's own output."""
+        """Store the agent's own output."""
         self._job.activity.keep_stream(chunk)
 
     def say(self, said: LiveEntry) -> None:
@@ -106,7 +106,7 @@ class ActivityReport:
 
 
 class LiveCost:
-    """Adds up the usage lines of a program under way, and ends it when a budget is exceeded."""
+    """Adds up the usage lines of a running program, and ends it when a budget is exceeded."""
 
     def __init__(
         self, price: Callable[[str, Usage], Usage], over: Callable[[Usage], Failure | None]
@@ -127,7 +127,7 @@ class LiveCost:
         return self._spoken.usage
 
     def take(self, raw: bytes) -> None:
-        """Take a usage line in."""
+        """Process a usage line."""
         self._spoken.take(raw)
         if self.failure is None and self._spoken.usage is not None:
             self.failure = self._over(self._spoken.usage)
@@ -156,7 +156,7 @@ class LiveOutput:
         self._decoder = getincrementaldecoder("utf-8")(errors="replace")
 
     def __call__(self, chunk: bytes) -> bool:
-        """Take the next bytes; true when the program has given its result."""
+        """Process bytes; true if the program has submitted its result."""
         self._job.activity.keep_stream(chunk)
         if self._lines:
             return self._take_lines(self._split.feed(chunk))
@@ -208,7 +208,7 @@ _MAY_BECOME_TAG = re.compile(r"<(?:[A-Za-z][\w-]*(?:\s[^<>]*)?(?:>[^<>]*(?:</?[\
 
 
 class SignalFilter:
-    """Takes the tags of a signal out of a text that comes in pieces."""
+    """Removes the tags of a signal from a text that arrives in pieces."""
 
     def __init__(self, word: str) -> None:
         self._tags = hidden_tags(word)
@@ -223,7 +223,7 @@ class SignalFilter:
         return text[:cut]
 
     def rest(self) -> str:
-        """What was held back and has become no tag."""
+        """The rest that turned out not to be a tag."""
         held, self._held = self._held, ""
         return held
 
@@ -249,8 +249,8 @@ class FilteredBus:
     def around(
         self, job: EffectJob, perform: Callable[[EffectJob], Answer | Awaitable[Answer]]
     ) -> Answer | Awaitable[Answer]:
-        """Perform a job, and see to it that neither its signal nor the secrets that its agent was
-        given are shown while it lasts.
+        """Perform a job, and ensure that neither its signal nor the secrets of its agent are shown
+        while it runs.
         """
         if job.hidden is not None:
             self._hiding[job.run, job.effect] = SignalFilter(job.hidden)

@@ -22,7 +22,7 @@ END_SECONDS = 1.0
 
 
 class PatternSearchResult(msgspec.Struct, frozen=True):
-    """The end of a search: what was found, or why there is no answer."""
+    """The end of a search: the match, or why there is no answer."""
 
     found: str | None = None
     problem: str = ""
@@ -129,7 +129,7 @@ def _without_answer(wanted: PatternSearch, code: int) -> PatternSearchResult:
 
 
 def _end(worker: "subprocess.Popen[bytes]", *, wait: float = 0) -> int:
-    """End a process, which has `wait` seconds to end by itself; its exit status."""
+    """End a process, which has `wait` seconds to end by itself; returns its exit status."""
     try:
         worker.wait(wait)
     except subprocess.TimeoutExpired:

@@ -1,8 +1,8 @@
 """A process that searches texts with the JavaScript engine, one after the other.
 
-Started by `pattern_search` as a script; it imports no package of its own. Each request is a line
-of JSON and each answer is one. The search holds the interpreter, so the limits are the kernel's:
-a timer whose signal ends the process, and a limit of memory.
+Started by `pattern_search` as a script; it imports no other module of the package. Each request is
+a line of JSON and each answer is one. The search blocks the interpreter, so the kernel enforces the
+limits: a timer whose signal ends the process, and a memory limit.
 """
 
 from __future__ import annotations

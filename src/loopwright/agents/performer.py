@@ -83,7 +83,7 @@ CHECK_OUTPUT_BYTES = 1 << 20
 DEFAULT_IDLE_MS = 300_000
 
 MakeModels = Callable[[Bus], Performer]
-"""Makes the performer of chat models, which speaks through this bus."""
+"""Creates the performer of chat models, which publishes through this bus."""
 
 SchemaProblem = Callable[[dict[str, JsonValue], JsonValue], str | None]
 
@@ -118,7 +118,7 @@ class LocalPerformer:
         self._acp.ask = ask
 
     def serve_stages(self, stage: Stage) -> None:
-        """Who makes the servers that coding agents have their trackers from."""
+        """Creates the tracker servers of coding agents."""
         self._coding.stage = self._acp.stage = stage
 
     def snapshot_through(self, workspaces: Workspaces) -> None:
@@ -126,11 +126,11 @@ class LocalPerformer:
         self._workspaces = workspaces
 
     def look_through(self, look: Callable[[EffectJob], Answer]) -> None:
-        """Who sees what agents have left in the trackers; without it nothing is there."""
+        """Finds out which tracker items agents have created; without it there are none."""
         self._look = look
 
     def read_variables_through(self, variables: Callable[[str], Mapping[str, str]]) -> None:
-        """Where the values of the variables are that a run was given with `--env`."""
+        """The values of the variables that a run received with `--env`."""
         self._variables = variables
 
     def perform(self, job: EffectJob) -> Answer | Awaitable[Answer]:
@@ -188,8 +188,8 @@ class LocalPerformer:
         return limited(job, agent, with_price(self._price, agent, await answer))
 
     def _script(self) -> "ScriptedAgent":
-        """The scripted agent, loaded when first asked for: reading scripts takes a parser that
-        costs more to load than all the rest, and real agents never need it.
+        """The scripted agent, imported when first needed: reading scripts requires a parser that
+        takes longer to load than everything else, and real agents never need it.
         """
         if self._scripted is None:
             module = import_module("loopwright.agents.script")
@@ -289,7 +289,7 @@ class LocalPerformer:
         *,
         over: Failure | None = None,
     ) -> Answer:
-        """An accepted result counts, however the program left after it."""
+        """An accepted result counts, however the program ended after it."""
         failure, result = (failure_of(end), None) if submitted is None else (None, submitted)
         failure = over or failure
         if failure is None and spoken.is_error:
@@ -390,8 +390,8 @@ def _step_output(end: ProgramEnd) -> str:
 
 
 def _complaints(end: ProgramEnd, output: str) -> list[str]:
-    """The end of what a step's program printed on stderr; where it failed, also on stdout. The
-    errors come first: where there is room for one line only, it is about them.
+    """The end of a step program's stderr; if it failed, also of its stdout. The errors come first:
+    if there is space for one line only, it is about them.
     """
     said = end.stderr_tail.decode(errors="replace").strip()
     printed = output.strip() if end.code else ""

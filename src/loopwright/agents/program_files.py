@@ -1,10 +1,9 @@
-"""The environment of a program, the file that its name resolves to, and the files it consists
-of.
+"""The environment of a program, the file that its name resolves to, and the files it consists of.
 
-A sandbox that hides other files must show the files of a program. Programs that Loopwright
-itself starts outside of sandboxes are found here too, with the folders that no agent may
-change, because what is in them runs with the rights of the user. This module must stay two
-levels below the folder that contains the package: `_PACKAGE` is computed from its path.
+A sandbox that hides other files must show the files of a program. Programs that Loopwright itself
+starts outside of sandboxes are found here too, with the folders that no agent may change, because
+the programs in them run with the rights of the user. This module must stay two levels below the
+folder that contains the package: `_PACKAGE` is computed from its path.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ _INTERPRETERS = (
 
 
 def program_files(file: str, path: str | None = None) -> Iterator[str]:
-    """What a program needs of itself: its file behind all links, the package around it, and the
-    program that its first line names, which may be a script itself.
+    """The files that a program needs: its file with all links resolved, the package around it, and
+    the interpreter in its first line, which may be a script itself.
     """
     for one in (file, *_all_interpreters(file, path)):
         for link in _links(one):
@@ -77,7 +76,7 @@ def is_interpreter(program: str) -> bool:
 
 
 def interpreters(file: str, path: str | None = None) -> list[str]:
-    """What the first line of a script starts; after `env`, the program that it looks up."""
+    """The program in the first line of a script; after `env`, the program that it looks up."""
     words = first_line(file)
     if words and Path(words[0]).name == "env":
         named = next((w for w in words[1:] if not w.startswith("-") and "=" not in w), None)
@@ -87,11 +86,11 @@ def interpreters(file: str, path: str | None = None) -> list[str]:
 
 
 def real_program(file: str, cwd: str, env: Mapping[str, str]) -> str:
-    """The program that a shim of a version manager (pyenv, rbenv, …) stands for, else the file
-    itself. A shim would look for its manager, which is hidden together with its folder.
+    """The program behind a shim of a version manager (pyenv, rbenv, …), else the file itself. A
+    shim would look for its manager, which is hidden together with its folder.
 
     Only files are read: nothing is started, as an agent may have written the shim, the manager and
-    the files that name a version. Of these files, only versions that are installed count.
+    the files that name a version. Of these files, only installed versions count.
     """
     folder = Path(file).parent
     versions = folder.parent / "versions"
@@ -111,7 +110,9 @@ def real_program(file: str, cwd: str, env: Mapping[str, str]) -> str:
 
 
 def _is_managed_by(root: Path, manager: str) -> bool:
-    """Whether a folder belongs to a version manager, which may itself be installed elsewhere."""
+    """Whether a folder belongs to a version manager, which may itself be installed in another
+    place.
+    """
     return root.name in (manager, f".{manager}") or (root / "bin" / manager).is_file()
 
 
@@ -130,7 +131,7 @@ def _chosen_versions(manager: str, root: Path, cwd: str, env: Mapping[str, str])
 
 
 def _installed(versions: Path, version: str) -> Path:
-    """The folder of a version. `3.12` stands for the newest `3.12.…` that is installed."""
+    """The folder of a version. `3.12` means the newest installed `3.12.…`."""
     if (versions / version).is_dir() or "/" in version:
         return versions / version
     found = [one for one in versions.glob(f"{version}.*") if one.is_dir()]
@@ -139,7 +140,7 @@ def _installed(versions: Path, version: str) -> Path:
 
 
 def _words(file: Path) -> list[str]:
-    """The words of a small file; none if it is missing or is not an ordinary file."""
+    """The words of a small file; none if it is missing or is not a regular file."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as stream:
@@ -172,13 +173,13 @@ def first_line(file: str) -> list[str]:
 
 def is_startable(file: str) -> bool:
     """Whether the system itself starts a file. A text without `#!` would be read by a shell, which
-    nobody asked for.
+    was not requested.
     """
     try:
         with open(file, "rb") as stream:
             start = stream.read(4)
     except OSError:
-        return True  # it can be started and not read, or the start says what is wrong
+        return True  # it can be started and not read, or the start reports the error
     return start.startswith(b"#!") or b"\0" in start or not start.isascii() or start == b"\x7fELF"
 
 
@@ -227,7 +228,7 @@ _PASSED_ON_PREFIX = "LC_"
 
 
 class CannotStart(Exception):
-    """A program cannot be started as asked; `problem` says why in one word."""
+    """A program cannot be started; `problem` says why in one word."""
 
     def __init__(self, problem: StartProblem, detail: str) -> None:
         super().__init__(f"{problem}: {detail}")
@@ -244,7 +245,7 @@ def reserved_names(extra: Iterable[str]) -> list[str]:
 
 
 def malformed_names(extra: Iterable[str]) -> list[str]:
-    """Those of the given names that are no names of variables, sorted."""
+    """Those of the given names that are not names of variables, sorted."""
     return sorted(name for name in extra if not is_variable_name(name))
 
 
@@ -253,9 +254,9 @@ def agent_environment(
 ) -> dict[str, str]:
     """The whole environment of a program.
 
-    Of `base` only what is on the allow-list, then what the definition names (`extra`), then the
-    `LOOPWRIGHT_*` values of this call (`own`). Names that a definition may not set are to be
-    refused when it is read; if one comes here nevertheless, that is a ValueError.
+    Of `base` only the allow-list, then the variables that the definition names (`extra`), then the
+    `LOOPWRIGHT_*` values of this call (`own`). Names that a definition may not set have to be
+    refused when it is read; here they raise ValueError.
     """
     refused = reserved_names(extra) + malformed_names(extra)
     if refused:
@@ -277,9 +278,8 @@ def agent_environment(
 def resolve_program(argv0: str, cwd: str, path: str | None) -> str:
     """The absolute path of the file to run; raises CannotStart if there is none.
 
-    A bare name is looked up on `path`, but never inside the workspace `cwd`: an agent that drops
-    a `git` there must not get it run. A name with a slash is what its author says, relative to
-    the workspace.
+    A bare name is looked up on `path`, but never inside the workspace `cwd`: a `git` that an agent
+    puts there must not run. A name with a slash is resolved relative to the workspace.
     """
     workspace = os.path.abspath(cwd)
     if "/" in argv0:
@@ -323,13 +323,13 @@ def find_shadowed(argv0: str, cwd: str, path: str | None) -> tuple[str, str] | N
 
 
 def _folders(path: str | None) -> Iterator[str]:
-    """The entries of a search path; an empty one stands for the current directory."""
+    """The entries of a search path; an empty one means the current directory."""
     for folder in (os.defpath if path is None else path).split(os.pathsep):
         yield folder or "."
 
 
 def _is_inside(folder: str, workspace: str) -> bool:
-    """Whether a folder lies in the workspace. Everything is inside `/`, so that says nothing."""
+    """Whether a folder is in the workspace. Everything is inside `/`, so that does not count."""
     root = os.path.realpath(workspace)
     real = os.path.realpath(folder)
     return root != os.sep and (real == root or real.startswith(root + os.sep))
@@ -387,7 +387,7 @@ def own_program_folders() -> tuple[str, ...]:
         os.path.dirname(file) for name in ("bwrap", "git") if (file := host.find_program(name))
     ]
     found = [one for one in found if os.path.isdir(one)]
-    if site.ENABLE_USER_SITE:  # Python reads it at each start, so nobody may create it
+    if site.ENABLE_USER_SITE:  # Python reads it at each start, so no agent may create it
         found.append(site.getusersitepackages())
     real = dict.fromkeys(map(os.path.realpath, found))
     return tuple(one for one in real if not _is_of_system(one))

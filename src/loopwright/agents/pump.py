@@ -26,7 +26,7 @@ def main(place: str, token_file: str) -> None:
 
 
 def _give(line: socket.socket) -> None:
-    """What the agent says, to the engine."""
+    """Text of the agent, to the engine."""
     try:
         while data := os.read(0, CHUNK):
             line.sendall(data)

@@ -57,7 +57,7 @@ class ToolLine(_Written):
 
 
 class UsageLine(_Written):
-    """What the call is said to have used."""
+    """The usage that the script states for the call."""
 
     input_tokens: Tokens = 0
     output_tokens: Tokens = 0
@@ -95,7 +95,7 @@ class BadScript(Exception):
 
 
 def load_script(file: str) -> ScriptFile:
-    """Read a script or say exactly what is wrong with it."""
+    """Read a script or report exactly what is wrong with it."""
     data = read_regular(Path(file), MAX_SCRIPT_BYTES)
     if isinstance(data, FileProblem):
         raise BadScript(f"{file}: {data.message}")
@@ -114,9 +114,9 @@ def _told(found: list[Diagnostic]) -> str:
 
 
 class ScriptedAgent:
-    """Hands out replies: for each call the first unused one that fits.
+    """Selects replies: for each call the first unused one that matches.
 
-    What is used is recorded in the run's own log, so a resumed run goes on where it stopped.
+    Used replies are recorded in the run's own log, so a resumed run continues where it stopped.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ from loopwright.ports import (
     Workspaces,
 )
 
-_MOST_ENTRIES = 100_000  # of a workspace that are looked at
+_MOST_ENTRIES = 100_000  # maximum number of files of a workspace that are checked
 _ROUNDS = 4  # links that lead to links
 _LONGEST_PATH = 4_095  # that the system opens
 _READ_BYTES = 1_000_000
@@ -152,7 +152,7 @@ def _starts(patterns: Sequence[str]) -> list[str]:
 
 def _all_files(root: str, start: str) -> Iterator[tuple[str, os.DirEntry[str] | None]]:
     """All files below a folder except those of the repository itself, with their paths relative to
-    the root; None in the place of a file whose path is too long.
+    the root; None for a file whose path is too long.
     """
     waiting = [start]
     while waiting:
@@ -182,7 +182,7 @@ def _unrecorded_state(name: str, entry: os.DirEntry[str]) -> str:
         if not (stat.S_ISREG(info.st_mode) or stat.S_ISLNK(info.st_mode)):
             return _SPECIAL
         parts = name.split("/")
-        # Git itself writes its index whenever it looks at a repository.
+        # Git itself writes its index whenever it reads a repository.
         if ".git" not in parts[1:] or (parts[-1] == "index" and parts[-2] == ".git"):
             return ""
         if stat.S_ISLNK(info.st_mode):
@@ -217,14 +217,14 @@ SYSTEM = (
     "/dev",
     "/nix/store",
 )
-"""Where agents cannot write, or nothing stays as it is."""
+"""Folders where agents cannot write, or that are temporary anyway."""
 
 
 async def take_snapshot(
     workspaces: Workspaces | None, job: EffectJob, call: SnapshotCall
 ) -> Answer:
-    """The answer of a snapshot effect. It fails where protected files cannot be recorded, and
-    where it takes longer than it may.
+    """The answer of a snapshot effect. It fails if protected files cannot be recorded, and if it
+    takes longer than allowed.
     """
     if workspaces is None:
         return EffectFailure(error=Failure(FAILED, "this process cannot take snapshots"))
@@ -319,7 +319,7 @@ async def _compare_unrecorded(
 
 
 def watched_words(workspace: Path, words: Iterable[str]) -> list[str]:
-    """Words of commands as paths relative to the workspace; those that cannot be are left out."""
+    """Arguments of commands as paths relative to the workspace; others are omitted."""
     found: dict[str, None] = {}
     root = str(workspace)
     for word in words:
@@ -335,8 +335,8 @@ def watched_words(workspace: Path, words: Iterable[str]) -> list[str]:
 def outside_files(
     workspace: str, words: Iterable[str], omitted: Collection[str] = ()
 ) -> dict[str, str]:
-    """Files that commands name and that no snapshot has, each with its state: files outside of the
-    workspace, where an agent may be able to write, and those that were left out. Those of the
+    """Files that commands name and that no snapshot contains, each with its state: files outside of
+    the workspace, where an agent may be able to write, and those that were left out. Those of the
     system do not count.
     """
     found: dict[str, str] = {}
@@ -364,7 +364,7 @@ def outside_files(
 
 
 def _state_of(path: str) -> str:
-    """What changes whenever a file does; empty for what is no file. Large files are not read."""
+    """A value that changes with the file; empty if it is not a file. Large files are not read."""
     real = os.path.realpath(path, strict=True)
     info = os.stat(real)
     if not stat.S_ISREG(info.st_mode):
@@ -386,13 +386,13 @@ def _is_below(path: str, *folders: str) -> bool:
 
 
 def _changed_outside(before: dict[str, str], now: dict[str, str]) -> list[str]:
-    """As inside of the workspace, a file that is new is nothing that a check depended on."""
+    """As inside the workspace, no check depended on a new file."""
     known = {path: state for path, state in before.items() if state != "missing"}
     return [path for path, state in known.items() if now.get(path, "missing") != state]
 
 
 def _places(root: str, word: str) -> list[str]:
-    """Where a word may lead: to a path, to what a link there leads to, or to a Python module."""
+    """Possible targets of an argument: a path, the target of a link there, or a Python module."""
     plain = os.path.join(root, word)
     places = [plain]
     if _MODULE.fullmatch(word):
@@ -405,7 +405,9 @@ def _places(root: str, word: str) -> list[str]:
 
 
 def _is_file(workspace: str, word: str) -> bool:
-    """Whether a word names a file, or a link to one; a folder is not stored for its name alone."""
+    """Whether an argument names a file, or a link to one; a folder is not stored for its name
+    alone.
+    """
     path = os.path.join(workspace, word)
     return os.path.lexists(path) and not os.path.isdir(path)
 
@@ -436,8 +438,8 @@ async def _protected(
 
 
 async def _watched(compared: _Compared, call: SnapshotCall, words: Sequence[str]) -> list[str]:
-    """Files that a check names and that changed now. What the run itself has added is its work,
-    and nothing that a check depended on before.
+    """Files that a check names and that have changed. Files that the run itself has added are its
+    work, and no check depended on them before.
     """
     if not words or not call.previous:
         return []
@@ -458,7 +460,7 @@ def _is_named(words: Sequence[str], path: str) -> bool:
 
 
 def _may_be_protected(patterns: Sequence[str], omitted: str) -> bool:
-    """A folder that is not readable ends with a slash; whatever is in it may be protected."""
+    """A folder that is not readable ends with a slash; the files in it may be protected."""
     is_folder = omitted.endswith("/")
     return may_match(patterns, omitted) if is_folder else is_protected(patterns, omitted)
 

@@ -1,10 +1,10 @@
 """Agent specs: the short text that names the backend of an agent.
 
-`claude`, `codex`, `opencode` and `gemini` are coding CLIs (`claude:ARG…` adds arguments),
-`acp:CMD ARG…` is any agent that speaks the Agent Client Protocol, `command:CMD ARG…` any
-program, `jsonl:CMD ARG…` a program that answers in JSON lines, `script:FILE` answers from a
-file, `model:PROVIDER/NAME` is a chat model with tools (more of them after a comma: tried in
-order). A command line is split as a POSIX shell splits words; no shell ever runs it.
+`claude`, `codex`, `opencode` and `gemini` are coding CLIs (`claude:ARG…` adds arguments), `acp:CMD
+ARG…` is any agent that uses the Agent Client Protocol, `command:CMD ARG…` any program, `jsonl:CMD
+ARG…` a program that answers in JSON lines, `script:FILE` answers from a file, `model:PROVIDER/NAME`
+is a chat model with tools (more of them after a comma: tried in order). A command line is split as
+a POSIX shell splits words; it is never run by a shell.
 """
 
 import shlex
@@ -30,19 +30,19 @@ KNOWN = (
 
 
 PERMISSIONS = ("read-only", "default", "acceptEdits", "bypassPermissions")
-"""What a chat model may be allowed: to read, to ask about changes, to make them."""
+"""Permission modes of a chat model: read, request changes, make changes."""
 
 CHAT_WORDS = {"ask": "default", "edit": "acceptEdits", "all": "bypassPermissions"}
-"""The permissions of a start in the words that chat models know."""
+"""The permissions of a start in the terms of chat models."""
 
 
 UNHELD_KINDS = ("model", "script")
-"""Held by us: what they do, we do. A script of answers does nothing at all."""
+"""Enforced by us: we execute their actions. A script of answers has no actions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A spec, taken apart. Of a coding CLI, `argv` are the arguments that its author adds."""
+    """A parsed spec. For a coding CLI, `argv` are the arguments that its author adds."""
 
     kind: Kind
     argv: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class BadSpec:
 
 
 def parse_spec(text: str) -> Spec | BadSpec:
-    """Take a spec apart."""
+    """Parse a spec."""
     kind, colon, rest = text.partition(":")
     kind, rest = kind.strip(), rest.strip()
     if kind not in KINDS or not (colon or kind in CLIS):
@@ -95,7 +95,7 @@ def _nearest(kind: str) -> str:
 
 
 def unfit_agent(spec: Spec, agent: Agent) -> str | None:
-    """What an agent is given that the program behind it cannot be held to, in words."""
+    """Settings of an agent that its program cannot enforce, as a message."""
     if agent.access is not None and spec.kind not in UNHELD_KINDS:
         problem = unheld(spec.kind, agent, sandbox=_no_sandbox(agent))
         if problem is not None:
@@ -120,7 +120,7 @@ def unfit_agent(spec: Spec, agent: Agent) -> str | None:
 
 
 def takes_loop_tools(spec: Spec) -> bool:
-    """Whether the agent of a spec can be given loop tools."""
+    """Whether the agent of a spec can receive loop tools."""
     return spec.kind in (*CLIS, "acp", "model")
 
 
@@ -143,5 +143,5 @@ def _unfit_chat(agent: Agent) -> str | None:
 
 
 def _no_sandbox(agent: Agent) -> str | None:
-    """Why there is no sandbox; not asked for an agent that needs none."""
+    """Why there is no sandbox; not called for an agent that needs none."""
     return None if agent.access == "full" else bubblewrap.works()

@@ -1,9 +1,9 @@
 """Records that all data directories of a user share, in a folder that no agent sees: where the data
 directories are, and when programs of runs worked in which folder.
 
-From the second follows whether an agent may have written a file: the kernel's time of change of the
-file, of its folder, or of a link on the way to it, lies in a time at which a program or a file tool
-of a run worked there. An agent can set neither that time nor the clock.
+The second shows whether an agent may have written a file: the kernel's time of change of the file,
+of its folder, or of a link on the way to it, is in a period in which a program or a file tool of a
+run worked there. An agent can set neither that time nor the clock.
 """
 
 import contextlib
@@ -21,11 +21,11 @@ from loopwright.agents.processes.supervise import read_entry
 
 DATABASE = "loopwright.db"
 _DIRECTORIES, _WORK, _KNOWN = "data-directories.json", "agent-work", "known-files.json"
-_MOST_LINKS = 40  # on the way to a file, as the kernel has it
+_MOST_LINKS = 40  # on the way to a file, as reported by the kernel
 _MOST_KNOWN = 5_000
 _MOST_SPANS = 2_000
 _JOINED_NS = 1_000_000_000  # two spans with less between them are one
-_CLOCK_NS = 10_000_000  # the clock of file systems lags behind by some milliseconds
+_CLOCK_NS = 10_000_000  # the clock of file systems lags by some milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class _Work:
 
 
 class UserRecords:
-    """The records in a folder. Where they cannot be written or read there are none: the folder
-    is hidden from programs of runs, which call Loopwright too.
+    """The records in a folder. If they cannot be written or read there are none: the folder is
+    hidden from programs of runs, which call Loopwright too.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -96,9 +96,9 @@ class UserRecords:
             self._end(work)
 
     def find_agent_work(self, file: Path) -> str | None:
-        """The workspace in which an agent worked when a file came to be as it is, or None. A file
-        above a workspace counts too: the settings of a workspace are looked for there. So does
-        every link on the way to the file, wherever it is.
+        """The workspace in which an agent worked when a file was last changed, or None. A file
+        above a workspace counts too: the settings of a workspace are looked up there. So does every
+        link on the way to the file, wherever it is.
         """
         entries = list(entries_on_the_way(file))
         for workspace, spans in self._all_work():
@@ -119,7 +119,7 @@ class UserRecords:
                     self._close_lost(file)
 
     def _close_lost(self, file: Path) -> None:
-        """End the work of processes that ended without doing so, now that somebody looks."""
+        """End the records of processes that ended without doing so."""
         with contextlib.suppress(OSError, ValueError), self._locked(f"{_WORK}/{file.name}"):
             state = _read(file)
             lost = {token: one for token, one in state["open"].items() if not _is_running(one)}
@@ -137,7 +137,7 @@ class UserRecords:
         return bool(_read(self._folder / _KNOWN).get(name) == _digest(contents))
 
     def remember(self, name: str, contents: bytes) -> None:
-        """Accept a file with these contents from now on, whoever works in its folder."""
+        """Accept a file with these contents from now on, whichever agent works in its folder."""
         with contextlib.suppress(OSError, ValueError), self._locked(_KNOWN) as file:
             known = _read(file)
             known.pop(name, None)
@@ -165,7 +165,7 @@ def _is_data_directory(path: str) -> bool:
 
 
 def _is_gone(path: str) -> bool:
-    """Whether a folder does not exist any more; one that cannot be looked at still does."""
+    """Whether a folder does not exist any more; one that cannot be read still does."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -214,7 +214,7 @@ def _is_near(entry: Path, workspace: Path) -> bool:
 
 
 def _came_in(entry: Path, workspace: Path, spans: list[list[int]]) -> bool:
-    """Whether a file or link came to be as it is in one of these times."""
+    """Whether a file or link was last changed in one of these periods."""
     own = list(_change_times(entry))
     folders = list(_folder_times(entry, workspace))
     for start, end in spans:
@@ -265,7 +265,7 @@ def _digest(contents: bytes) -> str:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """The object in a file; empty where there is none."""
+    """The object in a file; empty if there is none."""
     try:
         found = json.loads(file.read_bytes())
     except (OSError, ValueError):

@@ -1,8 +1,8 @@
-"""Coding CLIs, the pure side: how each is called, and what its stream of events says.
+"""Coding CLIs, the pure part: the call of each, and the meaning of its event stream.
 
-`catalogue` has what is known about each program, `command_line` makes the argument vector and the
-environment of a call, `claude codex opencode gemini acp` read one event each, `event_stream` finds
-the events in the bytes, `transcript` collects what one call reported.
+`catalogue` has the properties of each program, `command_line` builds the argument vector and the
+environment of a call, `claude codex opencode gemini acp` each parse events, `event_stream` finds
+the events in the bytes, `transcript` collects the reports of one call.
 
-May import: kernel, model, errors. Starting the program is the business of an adapter.
+May import: kernel, model, errors. An adapter starts the program.
 """

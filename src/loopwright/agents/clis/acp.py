@@ -1,7 +1,7 @@
 """The client side of the Agent Client Protocol (JSON-RPC over lines), as a state machine.
 
-It takes messages and returns what to send, what to show and what a person has to decide. It
-never reads a pipe, so a test can play a whole conversation.
+It takes messages and returns what to send, what to show and what a person has to decide. It never
+reads a pipe, so a test can run a whole conversation.
 """
 
 import shlex
@@ -45,7 +45,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permission:
-    """Something that the agent wants to do and may not do by itself."""
+    """An action that the agent may not perform by itself."""
 
     id: JsonValue  # of the request
     title: str
@@ -73,18 +73,18 @@ class AcpConversation:
 
     prompt: str
     cwd: str
-    session: str | None = None  # to go on with
+    session: str | None = None  # to continue
     servers: tuple[tuple[str, tuple[str, ...]], ...] = ()  # MCP servers by name: how they start
     heard: Transcript = field(default_factory=Transcript)
     phase: Phase = "initialize"
     cost: float | None = None  # of the whole session, in USD
     began_anew: bool = False
     _number: int = 0
-    _calls: dict[str, Message] = field(default_factory=dict)  # under way, as far as they are known
+    _calls: dict[str, Message] = field(default_factory=dict)  # running, as far as known
     _ended: set[str] = field(default_factory=set)
 
     def begin(self) -> list[Move]:
-        """The first words."""
+        """The first messages."""
         return [
             self._request(
                 "initialize",
@@ -100,8 +100,8 @@ class AcpConversation:
         ]
 
     def take(self, line: bytes, now_ms: int = 0) -> list[Move]:
-        """What follows from a line of the agent, which arrived at `now_ms`. One that is no message
-        says nothing.
+        """The result of a line of the agent, which arrived at `now_ms`. A line that is not a
+        message has none.
         """
         self.heard.now_ms = now_ms
         message = decode_object(line)
@@ -150,7 +150,7 @@ class AcpConversation:
 
     def _update(self, update: JsonValue) -> Iterator[Move]:
         if self.phase != "session/prompt":
-            return  # what a loaded session replays has been said before
+            return  # a loaded session replays old messages
         match text(update, "sessionUpdate"):
             case "agent_message_chunk":
                 piece = text(update, "content", "text")
@@ -169,7 +169,7 @@ class AcpConversation:
                     self.cost = amount(update, "cost", "amount")
 
     def _tool(self, update: JsonValue) -> None:
-        """A tool call begins, more is known about it, or it ends."""
+        """A tool call starts, gets more details, or ends."""
         call = text(update, "toolCallId")
         if not isinstance(update, dict) or not call or call in self._ended:
             return
@@ -267,7 +267,7 @@ _NEWS_ONLY = (
 
 
 def _is_progress(message: JsonValue) -> bool:
-    """Whether a message shows that the agent gets on; what it says about itself does not."""
+    """Whether a message shows progress of the agent; messages about its own state do not."""
     return text(message, "params", "update", "sessionUpdate") not in _NEWS_ONLY
 
 
@@ -325,7 +325,7 @@ def _permission(number: JsonValue, params: JsonValue) -> Permission:
 
 
 def _command(given: JsonValue) -> str:
-    """A command line as a shell would read it: a text, or a list of words."""
+    """A command line in the syntax of a shell: a text, or a list of arguments."""
     if isinstance(given, str):
         return given
     words = [word for word in given if isinstance(word, str)] if isinstance(given, list) else []
@@ -333,7 +333,9 @@ def _command(given: JsonValue) -> str:
 
 
 def _shortened(about: str) -> str:
-    """What is shown of a long one, with the hash of all of it: two that differ never look alike."""
+    """The shortened form of a long request, with the hash of all of it: two different ones never
+    look alike.
+    """
     if len(about) <= ABOUT_CHARS:
         return about
     name = blake2b(about.encode(errors="replace"), digest_size=16).hexdigest()
@@ -356,7 +358,7 @@ PERMISSIONS = (
 def policy(
     agent: Agent, wanted: "Permission", checks: tuple[tuple[str, ...], ...] = ()
 ) -> Literal["allow", "ask", "reject"]:
-    """What a definition says about such a tool; by default a person is asked, unless the agent
+    """The rule of a definition about such a tool; by default a person decides, unless the agent
     wants to run a check of the loop around it.
     """
     kind = wanted.kind
@@ -379,7 +381,7 @@ def policy(
 
 
 def unfit(agent: Agent) -> str | None:
-    """What an agent is given that the protocol has no words for."""
+    """Settings of an agent that the protocol cannot express."""
     if agent.permission is not None and agent.permission not in PERMISSIONS:
         known = ", ".join(PERMISSIONS)
         return f"acp knows no permission {agent.permission!r}; it has {known}"
@@ -394,7 +396,7 @@ def unfit(agent: Agent) -> str | None:
 
 
 def _kinds(names: Iterable[str]) -> frozenset[str]:
-    """The kinds of tools that these names stand for."""
+    """The kinds of tools that these names mean."""
     families = (family_of(name.removeprefix(ADDS)) for name in names)
     return frozenset(kind for family in families if family is not None for kind in family.acp)
 

@@ -1,13 +1,13 @@
-"""What is known about each coding CLI: its name, its variables, and its words for permissions.
+"""The properties of each coding CLI: its name, its variables, and its terms for permissions.
 
-Access levels are translated into the permission mode, the tools and the commands of each CLI.
-These words are one barrier and the sandbox is the other. A level that neither can enforce for a
-CLI is refused (`unheld`), never ignored.
+Access levels are translated into the permission mode, the tools and the commands of each CLI. These
+settings are one barrier and the sandbox is the other. A level that neither can enforce for a CLI is
+refused (`unheld`), never ignored.
 
-An agent may run the check commands of the loop that it works in, and no other command. Each CLI
-has its own patterns for commands. A check becomes such a pattern only if none of its characters
-has a special meaning there or in a shell; otherwise the agent is not allowed to run it. For a
-denied permission, `denial_words` names the flag that allows it.
+An agent may run the check commands of the loop that it works in, and no other command. Each CLI has
+its own patterns for commands. A check becomes such a pattern only if none of its characters has a
+special meaning there or in a shell; otherwise the agent is not allowed to run it. For a denied
+permission, `denial_words` names the flag that allows it.
 """
 
 import re
@@ -30,8 +30,9 @@ from loopwright.model.plan import Access, Agent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cli:
-    """One program. `credentials` are in the order in which one is chosen; only that one is handed
-    on. `variables` are handed on when they are set, `fixed` ones are set where nobody else does.
+    """One program. `credentials` are in the order in which one is chosen; only that one is passed
+    on. `variables` are passed on when they are set, `fixed` ones are set unless they are set
+    already.
     """
 
     name: str
@@ -41,7 +42,7 @@ class Cli:
     credentials: tuple[str, ...]
     variables: tuple[str, ...] = ()
     fixed: Mapping[str, str] = field(default_factory=dict)
-    permissions: Mapping[str, str]  # our word, or its own, to its own
+    permissions: Mapping[str, str]  # our name, or its own, to its own
     can_add_tools: bool = False  # can be allowed further tools by name
     has_turns: bool = False
     has_cost: bool = False
@@ -65,7 +66,8 @@ CLAUDE = Cli(
     sign_in="run `claude auth login`, or set ANTHROPIC_API_KEY",
     credentials=("CLAUDE_CODE_OAUTH_TOKEN", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
     variables=("ANTHROPIC_BASE_URL", "CLAUDE_CONFIG_DIR", "IS_SANDBOX"),
-    # A loop must not change its own tools under way, nor wait minutes for a provider that is down.
+    # A loop must not update its own tools while it runs, nor wait minutes for a provider that is
+    # down.
     fixed=MappingProxyType(
         {
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
@@ -199,11 +201,11 @@ def added_tools(agent: Agent) -> tuple[str, ...]:
 
 
 SERVER = "loopwright"
-"""The name of the server that has the trackers of a run, as a CLI is told it."""
+"""The name of the MCP server with the trackers of a run, as a CLI sees it."""
 
 _BELOW: tuple[Access, ...] = ("readonly-shell", "readonly", "minimal")
 
-# Levels that the words of a program alone hold it to. The others need the sandbox.
+# Levels that the settings of a program alone enforce. The others need the sandbox.
 HELD_BY_WORDS: Mapping[str, tuple[Access, ...]] = MappingProxyType(
     {
         "claude": _BELOW,
@@ -215,7 +217,9 @@ HELD_BY_WORDS: Mapping[str, tuple[Access, ...]] = MappingProxyType(
 
 
 def unheld(name: str, agent: Agent, *, sandbox: str | None) -> str | None:
-    """Why an agent cannot be held to its level, in words. `sandbox` says why there is none."""
+    """Why an agent's access level cannot be enforced, as a message. `sandbox` says why there is no
+    sandbox.
+    """
     level = agent.access
     if level is None:
         return None
@@ -278,7 +282,9 @@ def _opencode(agent: Agent) -> Agent:
 
 
 def _gemini(agent: Agent) -> Agent:
-    """Without a person to ask, `default` has no tool that writes or runs but those allowed."""
+    """Without a person to decide, `default` has no tool that writes or runs except the allowed
+    ones.
+    """
     reach = reach_of(agent)
     if agent.access == "full" and reach.commands == "all":
         return replace(agent, permission=agent.permission or "bypassPermissions")
@@ -291,7 +297,7 @@ def _gemini(agent: Agent) -> Agent:
 
 
 def unasked(agent: Agent) -> tuple[str, ...]:
-    """Tools of Claude Code that need no question, where all of them are there."""
+    """Tools of Claude Code that need no permission, if all of them are allowed."""
     if agent.access != "full" or agent.tools is not None:
         return ()
     commands = () if reach_of(agent).commands == "none" else ("Bash",)
@@ -299,7 +305,7 @@ def unasked(agent: Agent) -> tuple[str, ...]:
 
 
 def own_places(name: str, env: Mapping[str, str]) -> tuple[str, ...]:
-    """Folders and files that a program keeps its sessions and settings in."""
+    """Folders and files in which a program stores its sessions and settings."""
     home = env.get("HOME", "")
     if name == "opencode":
         return tuple(

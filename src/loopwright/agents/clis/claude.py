@@ -20,7 +20,7 @@ _TROUBLES: dict[str, Trouble] = {
 
 
 def take(heard: Transcript, event: JsonValue) -> list[LiveEntry]:
-    """Take one event in; what of it is for the live view."""
+    """Process one event; returns its part for the live view."""
     heard.session = text(event, "session_id") or heard.session
     match text(event, "type"):
         case "system":
@@ -53,8 +53,8 @@ def input_line(words: str, name: str = "") -> str:
 
 
 def _message_read(heard: Transcript, event: JsonValue) -> None:
-    """A message that was sent while the agent worked has been read. One that came after the last
-    request of a turn begins another turn, and the result of that one counts.
+    """A message that was sent while the agent worked has been read. One that arrived after the last
+    request of a turn starts another turn, whose result counts.
     """
     heard.read_messages.add(text(event, "uuid"))
     heard.ended, heard.final = None, None
@@ -214,9 +214,9 @@ def _trouble(event: JsonValue, problems: str) -> Trouble:
 
 
 def _usage(event: JsonValue, before: Usage | None) -> Usage | None:
-    """What this call used. The totals of a result are those of the whole session; what came since
-    the result before stands beside them, by model. `before` is what earlier results of this call
-    have named.
+    """The usage of this call. The totals of a result are those of the whole session; the usage
+    since the previous result is listed beside them, by model. `before` is the usage in earlier
+    results of this call.
     """
     since = at(event, "model_usage_since_last_result")
     if isinstance(since, dict) and since:

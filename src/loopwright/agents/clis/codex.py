@@ -14,12 +14,12 @@ from loopwright.agents.clis.transcript import (
 from loopwright.kernel.event_parts import Usage
 from loopwright.model.record import JsonValue
 
-# What its own sandbox answers with. The file system is read-only to nobody else in a workspace.
+# The answer of its own sandbox. In a workspace, the file system is read-only only in that sandbox.
 _HELD = re.compile(r"Read-only file system|rejected by user approval settings|sandbox denied", re.I)
 
 
 def take(heard: Transcript, event: JsonValue) -> list[LiveEntry]:
-    """Take one event in; what of it is for the live view."""
+    """Process one event; returns its part for the live view."""
     match text(event, "type"):
         case "thread.started":
             heard.session = text(event, "thread_id") or heard.session
@@ -37,7 +37,7 @@ def take(heard: Transcript, event: JsonValue) -> list[LiveEntry]:
             heard.end("well")
         case "turn.failed":
             heard.end("badly", text(event, "error", "message"), "api")
-        case "error":  # a try that failed; whether the turn did is told by its last event
+        case "error":  # a failed attempt; the last event says whether the turn failed
             return heard.tell_status(text(event, "message"))
     return []
 

@@ -1,8 +1,8 @@
-"""The argument vector of a call, its standard input and what its environment has more.
+"""The argument vector of a call, its standard input and its additional environment.
 
-Everything an agent is told or allowed is an argument or a variable of its own; no text is ever part
-of a command line that somebody takes apart. A right or a sum of money that a program cannot be held
-to is refused, never left out.
+Every instruction or permission of an agent is a separate argument or variable; no text is ever part
+of a command line that is parsed again. A permission or a cost limit that a program cannot enforce
+is refused, never omitted.
 """
 
 import re
@@ -31,12 +31,12 @@ from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
 
 ARGUMENT_BYTES = 96 * 1024
-"""The longest text that is handed over as an argument; a system takes at most 128 KiB in one."""
+"""The longest text that is passed as an argument; a system allows at most 128 KiB in one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageServer:
-    """An MCP server that is there for one call: how it is started, also as a file of settings."""
+    """An MCP server for one call: how it is started, also as a settings file."""
 
     name: str
     argv: tuple[str, ...]
@@ -74,7 +74,7 @@ class CommandLine:
 
 
 def unfit(name: str, agent: Agent) -> str | None:
-    """What an agent is given that this program cannot be held to, in words."""
+    """Settings of an agent that this program cannot enforce, as a message."""
     cli = CLIS[name]
     permission = agent.permission or DEFAULT_PERMISSION
     if permission not in cli.permissions:
@@ -125,7 +125,9 @@ def _as_argument(prompt: str) -> bool:
 
 
 def _with_system(wanted: CommandLineRequest) -> str:
-    """Instructions and prompt in one text, for programs that take no instructions apart."""
+    """Instructions and prompt in one text, for programs without a separate option for
+    instructions.
+    """
     return "\n\n".join(part for part in (wanted.agent.system, wanted.prompt) if part)
 
 
@@ -172,11 +174,11 @@ def _claude(cli: Cli, wanted: CommandLineRequest) -> CommandLine:
 USED_OPTIONS: dict[str, tuple[str, ...]] = {
     "claude": ("mcp", "hooks", "agents", "fallbackModel", "betas", "sandbox")
 }
-"""Options of agents that a program is given as arguments."""
+"""Options of agents that a program receives as arguments."""
 
 
 def _claude_options(agent: Agent) -> list[str]:
-    """What a definition says for this program alone."""
+    """Settings in a definition for this program alone."""
     options = agent.options
     settings: dict[str, JsonValue] = {}
     hooks = _claude_hooks(options.get("hooks"))
@@ -236,7 +238,9 @@ def _claude_system(wanted: CommandLineRequest) -> list[str]:
 
 
 def _claude_tools(agent: Agent, allowed: tuple[str, ...]) -> list[str]:
-    """`--tools` says what exists, `--allowedTools` what needs no question: both are meant."""
+    """`--tools` lists the existing tools, `--allowedTools` those without a permission request: both
+    are set.
+    """
     only = only_tools(agent)
     allowed = (*allowed, *(only or ()))
     argv: list[str] = []
@@ -254,7 +258,7 @@ def _claude_tools(agent: Agent, allowed: tuple[str, ...]) -> list[str]:
 OWN_SANDBOX = ("codex",)
 """Programs that always run their commands in a sandbox of their own."""
 CLAUDE_SETTINGS = (".claude/settings.json", ".claude/settings.local.json")
-"""Where the sandbox of Claude Code is switched on: below the home directory or the workspace."""
+"""Where the sandbox of Claude Code is enabled: below the home directory or the workspace."""
 NO_SANDBOX = "danger-full-access"
 
 
@@ -262,8 +266,8 @@ _WEB = ("webfetch", "websearch")
 
 
 def _codex_problem(agent: Agent) -> str | None:
-    """Why Codex cannot be held to its tools. It works on files by running commands, so it can do
-    without writing and without the web, but not without commands.
+    """Why the tools of Codex cannot be restricted. It edits files by running commands, so writing
+    and the web can be disabled, but not commands.
     """
     only = only_tools(agent)
     unnamed = [name for name in agent.deny_tools if family_of(name) is None]
@@ -285,7 +289,7 @@ def _families(names: Iterable[str]) -> set[str]:
 
 
 def _codex_limits(cli: Cli, agent: Agent) -> tuple[str, list[str]]:
-    """The sandbox mode of Codex, and the settings that keep it from the web."""
+    """The sandbox mode of Codex, and the settings that disable the web."""
     denied, only = _families(agent.deny_tools), only_tools(agent)
     mode = "read-only" if denied & {"write", "edit"} else _permission(cli, agent)
     offline = denied & {*_WEB} or (only is not None and not _families(only) & {*_WEB})
@@ -293,7 +297,7 @@ def _codex_limits(cli: Cli, agent: Agent) -> tuple[str, list[str]]:
 
 
 def is_read_only(name: str, agent: Agent) -> bool:
-    """Whether the sandbox of a program lets it change nothing."""
+    """Whether the sandbox of a program prevents all changes."""
     return _codex_limits(CLIS[name], worded(name, agent))[0] == "read-only"
 
 
@@ -306,7 +310,7 @@ def _codex(cli: Cli, wanted: CommandLineRequest) -> CommandLine:
             ("command", program),
             ("args", [*rest]),
             ("required", True),  # the first turn waits for it
-            ("default_tools_approval_mode", "approve"),  # nobody is there to be asked
+            ("default_tools_approval_mode", "approve"),  # no person can decide
         )
         for key, value in settings:
             argv += ["-c", f"mcp_servers.{name}.{key}={msgspec.json.encode(value).decode()}"]
@@ -359,8 +363,8 @@ def _opencode_rights(permission: str, wanted: CommandLineRequest) -> dict[str, J
 
 
 def _opencode_additions(tools: tuple[str, ...]) -> dict[str, JsonValue]:
-    """What is allowed beside what the user's own settings say. Patterns for a tool would replace
-    those of the user, so they are written for a name with a wildcard that means the same tool.
+    """Permissions in addition to the user's own settings. Patterns for a tool would replace those
+    of the user, so they are written for a name with a wildcard that means the same tool.
     """
     rights: dict[str, JsonValue] = {}
     for named in tools:
@@ -375,7 +379,7 @@ def _opencode_additions(tools: tuple[str, ...]) -> dict[str, JsonValue]:
 
 
 def _opencode_tools(tools: tuple[str, ...]) -> dict[str, JsonValue]:
-    """What is allowed: a tool, or with `TOOL(PATTERN)` nothing of it but that."""
+    """A permission: a tool, or with `TOOL(PATTERN)` only matching calls of it."""
     rights: dict[str, JsonValue] = {}
     for named in tools:
         tool, _, pattern = named.removesuffix(")").partition("(")

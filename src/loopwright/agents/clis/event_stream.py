@@ -3,9 +3,9 @@
 Lines are read as they arrive, cut anywhere, of any length, with other text between them.
 
 Exit code, last event and error flag are judged together, because none of the three is reliable
-alone: one program ends with 0 after an interruption, another with 1 and an event that says
-`success`, a third with 0 and without a last event. A call succeeded when its last event says so
-and its exit code does not contradict it.
+alone: one program ends with 0 after an interruption, another with 1 and an event `success`, a third
+with 0 and without a last event. A call succeeded if its last event says so and its exit code does
+not contradict it.
 """
 
 import re
@@ -22,7 +22,7 @@ from loopwright.model.policy import FailureKind
 from loopwright.model.record import JsonValue
 
 LINE_BYTES = 32 * 1024 * 1024
-"""The longest line that is looked at: a tool result of some megabytes is one line."""
+"""The longest line that is parsed: a tool result of some megabytes is one line."""
 
 Take: TypeAlias = Callable[[Transcript, JsonValue], list[LiveEntry]]
 
@@ -58,7 +58,7 @@ class LineSplitter:
         return lines
 
     def last(self) -> list[bytes]:
-        """What stands after the last newline when nothing more comes."""
+        """The text after the last newline at the end of the stream."""
         line = self._complete(b"")
         return [line] if line else []
 
@@ -80,7 +80,7 @@ class LineSplitter:
 
 
 class EventStream:
-    """The events of one call, taken in as they come."""
+    """The events of one call, as they are parsed."""
 
     def __init__(self, cli: str, *, line_bytes: int = LINE_BYTES) -> None:
         self.heard = Transcript()
@@ -98,7 +98,7 @@ class EventStream:
         return self._taken(lines)
 
     def close(self, now_ms: int = 0) -> list[LiveEntry]:
-        """The same for a line that the program did not end; nothing more comes."""
+        """The same for an unfinished last line at the end of the stream."""
         self.heard.now_ms = now_ms or self.heard.now_ms
         said = self._taken(self._lines.last())
         self.heard.end_calls()
@@ -122,7 +122,7 @@ TAIL_CHARS = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessExit:
-    """How the program ended. `ours` says that we ended it, after its last event."""
+    """How the program ended. `ours` is true if we ended it, after its last event."""
 
     code: int | None = None
     signal: int | None = None
@@ -204,7 +204,7 @@ def _said_so(cli: Cli, heard: Transcript) -> CallFailure:
 
 
 def _without_last_event(cli: Cli, heard: Transcript, end: ProcessExit) -> CallFailure:
-    """Ended before its turn did. What it said on stderr may tell why."""
+    """Ended before its turn did. Its stderr may explain why."""
     said = end.stderr.strip()[-TAIL_CHARS:]
     if _NO_SESSION.search(said):
         return CallFailure(Failure(type="session_gone", detail=said))
@@ -221,7 +221,7 @@ def _without_last_event(cli: Cli, heard: Transcript, end: ProcessExit) -> CallFa
 
 
 def _by_words(cli: Cli, heard: Transcript, said: str, *, otherwise: FailureKind) -> CallFailure:
-    """The kind of a failure by the provider's own number, else by what is said."""
+    """The kind of a failure by the provider's own number, else by the text."""
     by_status: FailureKind | None = "rate_limited" if heard.blocked else _by_status(heard.status)
     said_of = (kind for pattern, kind in _SPEAKS_OF if pattern.search(said))
     kind = by_status if by_status is not None else next(said_of, otherwise)

@@ -12,7 +12,7 @@ _EXIT_CODE = re.compile(r"^Exit Code: (\d{1,3})$", re.M)
 
 
 def take(heard: Transcript, event: JsonValue) -> list[LiveEntry]:
-    """Take one event in; what of it is for the live view."""
+    """Process one event; returns its part for the live view."""
     heard.session = text(event, "session_id") or heard.session
     match text(event, "type"):
         case "init":

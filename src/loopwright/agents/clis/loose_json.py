@@ -1,4 +1,4 @@
-"""Read JSON that somebody else defines: a value that is missing or of another type is ignored."""
+"""Read JSON in a foreign format: a value that is missing or of another type is ignored."""
 
 import json
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import msgspec
 from loopwright.kernel.event_parts import Usage
 from loopwright.model.record import JsonValue
 
-MOST = 10**15  # of tokens or dollars; beyond that it is no report but a mistake
+MOST = 10**15  # of tokens or dollars; larger numbers are errors
 
 
 def decode_object(line: bytes) -> JsonValue:
@@ -87,7 +87,7 @@ def items(value: JsonValue, *path: str) -> Iterator[JsonValue]:
 
 
 def minus(total: Usage, before: Usage) -> Usage:
-    """What came on top of an earlier report; never less than nothing."""
+    """The increase since an earlier report; never negative."""
     return Usage(
         input_tokens=max(0, total.input_tokens - before.input_tokens),
         output_tokens=max(0, total.output_tokens - before.output_tokens),

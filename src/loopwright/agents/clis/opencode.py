@@ -11,7 +11,7 @@ _REFUSED = ("rejected permission", "prevents you from using", "permission denied
 
 
 def take(heard: Transcript, event: JsonValue) -> list[LiveEntry]:
-    """Take one event in; what of it is for the live view."""
+    """Process one event; returns its part for the live view."""
     heard.session = text(event, "sessionID") or heard.session
     part = at(event, "part")
     match text(event, "type"):
@@ -62,8 +62,8 @@ def _duration(state: JsonValue) -> int | None:
 
 
 def _finished(heard: Transcript, part: JsonValue) -> None:
-    """A step; its reason tells the last one from those that wait for a tool. A call whose steps
-    end with a refused tool has no last one.
+    """A step; its reason distinguishes the last one from those that wait for a tool. A call whose
+    steps end with a refused tool has no last one.
     """
     usd = amount(part, "cost")
     used = Usage(

@@ -52,7 +52,7 @@ def as_text(value: JsonValue) -> str:
 
 
 def without_shell(line: str) -> str:
-    """The command that a shell is given to run; any other command line is returned unchanged."""
+    """The command in a call of a shell; any other command line is returned unchanged."""
     try:
         argv = shlex.split(line)
     except ValueError:
@@ -62,12 +62,12 @@ def without_shell(line: str) -> str:
 
 Kind: TypeAlias = Literal["text", "tool", "note"]
 Ended: TypeAlias = Literal["well", "badly"]
-# Why a turn ended badly, as far as an event says so in its own terms.
+# Why a turn failed, if an event contains a specific reason.
 Trouble: TypeAlias = Literal["api", "turns", "budget", "session", "aborted", "other"]
 
 TEXT_CHARS = 10 * 1024 * 1024
 OPEN_CALLS = 1_000
-"""Tool calls that may be under way at the same time; further ones replace the oldest."""
+"""Tool calls that may be running at the same time; further ones replace the oldest."""
 STATUS_LINES = 200
 """Status messages of one call that are recorded; further ones are only shown."""
 SHOWN_CHARS = 200
@@ -101,22 +101,22 @@ def utc_time(seconds: int) -> str:
 class Transcript:
     """Everything that counts of a stream of events."""
 
-    parts: list[str] = field(default_factory=list)  # what the agent said, part by part
+    parts: list[str] = field(default_factory=list)  # the text of the agent, part by part
     final: str | None = None  # the answer, where an event names it
     data: JsonValue = None
     usage: Usage | None = None
     turns: dict[str, tuple[str, Usage]] = field(default_factory=dict)  # by message: model, usage
-    total: Usage | None = None  # of the whole session so far, where that is all that is told
+    total: Usage | None = None  # of the whole session so far, if nothing else is reported
     session: str | None = None
     model: str = ""  # that answered, where an event names it
     ended: Ended | None = None  # by the event that ends a turn
     trouble: Trouble = "other"
     status: int | None = None  # of the provider's last refusal
-    problem: str = ""  # in words
+    problem: str = ""  # as text
     denied: list[str] = field(default_factory=list)
-    resets_at: int | None = None  # seconds since the epoch: when a used-up allowance is renewed
+    resets_at: int | None = None  # seconds since the epoch: when a rate limit is renewed
     retry_after: float | None = None  # in seconds
-    blocked: bool = False  # an allowance is used up, as the program itself says
+    blocked: bool = False  # a rate limit is reached, as reported by the program itself
     tools: int = 0
     garbage: int = 0
     cut: int = 0
@@ -144,7 +144,7 @@ class Transcript:
         kind: CallKind | None = None,
         target: str = "",
     ) -> OpenCall:
-        """A tool call has begun, or more is known about one that has."""
+        """A tool call has started, or has more details."""
         before = self._open.pop(call, None)
         if len(self._open) >= OPEN_CALLS:
             self.end_call(next(iter(self._open)), ok=None)
@@ -168,7 +168,7 @@ class Transcript:
         result: str = "",
         ms: int | None = None,
     ) -> None:
-        """A tool call has ended; one that is not under way has been recorded before."""
+        """A tool call has ended; if it is not running, it has been recorded before."""
         opened = self._open.pop(call, None)
         if opened is None:
             return
@@ -197,7 +197,7 @@ class Transcript:
         words: str = "",
     ) -> None:
         """A tool call was denied: it is recorded at once, and its result is not recorded again.
-        `words` are for people, where it is known who denied it.
+        `words` is the message for people, if it is known why it was denied.
         """
         if call and call in self._denied_calls:
             return
@@ -236,7 +236,7 @@ class Transcript:
         return [LiveEntry("note", line)]
 
     def end_calls(self) -> None:
-        """The stream has ended: what is still under way is recorded without a result."""
+        """The stream has ended: running calls are recorded without a result."""
         for call in list(self._open):
             self.end_call(call, ok=None)
 
@@ -248,7 +248,7 @@ class Transcript:
     # -- text --------------------------------------------------------------------------------------
 
     def say(self, text: str, *, new_part: bool = True) -> None:
-        """Keep a text of the agent, up to a size that no answer needs."""
+        """Store a text of the agent, up to a size that no answer needs."""
         if self._kept >= TEXT_CHARS:
             return
         text = text[: TEXT_CHARS - self._kept]
@@ -264,7 +264,7 @@ class Transcript:
 
     @property
     def output(self) -> str:
-        """The answer: what is named as such, else all that was said."""
+        """The answer: the text marked as the answer, else the whole text."""
         return self.final if self.final is not None else "\n\n".join(self.parts)
 
 
@@ -275,7 +275,7 @@ def tool_line(name: str, about: str = "") -> LiveEntry:
 
 
 def note(text: str) -> LiveEntry:
-    """Something about the call that is no answer, in one short line."""
+    """A note about the call that is not part of the answer, in one short line."""
     line = " ".join(text.split())
     return LiveEntry("note", line if len(line) <= SHOWN_CHARS else line[: SHOWN_CHARS - 1] + "…")
 
@@ -311,7 +311,7 @@ def without_log(text: str) -> str:
 _EPOCH = re.compile(r"\|\s*(\d{10})(\d{3})?\b")
 _UNIT = r"(?:ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?)"
 _SPAN = rf"\d{{1,9}}(?:\.\d{{1,9}})?\s?{_UNIT}\b"
-# Written together (`1h20m`), the units have no end of a word between them.
+# Written together (`1h20m`), there is no word boundary between the units.
 _TIGHT = r"(?:\d{1,9}d)?(?:\d{1,9}h)?(?:\d{1,9}m)?(?:\d{1,9}(?:\.\d{1,9})?s)?"
 _WAIT = re.compile(
     rf"(?:again|retry|resets?|available|wait)\s+(?:in|after)?\s*"
@@ -347,7 +347,7 @@ class LimitReset:
 
 
 def reset_in(words: str) -> LimitReset | None:
-    """What a refusal says about the time after it; None when it says nothing."""
+    """The delay in the text of a rejection; None if there is none."""
     epoch = _EPOCH.search(words)
     if epoch is not None:
         return LimitReset(at=int(epoch.group(1)))

@@ -22,7 +22,7 @@ class HeadAndTail:
         self._oldest = 0
 
     def add(self, data: bytes) -> None:
-        """Take the next bytes."""
+        """Process bytes."""
         self.total += len(data)
         room = self._head_cap - len(self._head)
         self._head += data[:room]
@@ -43,7 +43,7 @@ class HeadAndTail:
 
     @property
     def left_out(self) -> int:
-        """How many bytes of the stream are not kept."""
+        """The number of dropped bytes of the stream."""
         return max(0, self.total - self._head_cap - self._tail_cap)
 
     def value(self) -> bytes:
@@ -101,18 +101,18 @@ class PipeSource:
 
 
 def _drop(data: bytes) -> None:
-    """Take data that nobody waits for."""
+    """Discard data without a reader."""
 
 
 def _do_nothing() -> None:
-    """Take the place of a callback: a closed source does not refer to those who read it."""
+    """Replaces a callback: a closed source does not refer to its readers."""
 
 
 class PipeFeed:
-    """Writes data into a pipe as fast as the other side reads, then closes it, or keeps it open
-    for more.
+    """Writes data into a pipe as fast as the other side reads, then closes it, or keeps it open for
+    more.
 
-    A reader that goes away before it has read everything is no error. Owns the descriptor.
+    A reader that disconnects early is not an error. Owns the descriptor.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class PipeFeed:
             self.close()
 
     def close(self) -> None:
-        """Stop writing; what is not written yet is dropped."""
+        """Stop writing; unwritten data is dropped."""
         if self._open:
             self._open = False
             self._loop.remove_writer(self._fd)
@@ -168,7 +168,7 @@ class PipeFeed:
 class PipeWriter:
     """Writes data into a pipe now and then, as fast as the other side reads. Owns the descriptor.
 
-    A reader that never comes is no error: what does not fit is kept, up to a limit.
+    A missing reader is not an error: data is buffered, up to a limit.
     """
 
     LIMIT = 16 * 1024 * 1024
@@ -195,7 +195,7 @@ class PipeWriter:
             self._loop.add_writer(self._fd, self._ready)
 
     def close(self) -> None:
-        """Stop writing; what nobody has read is lost."""
+        """Stop writing; unread data is lost."""
         if self._open:
             self._open = False
             self._loop.remove_writer(self._fd)

@@ -1,9 +1,9 @@
 """Run one program to its end, with limits, and leave none of its processes behind.
 
-`checked_command` finds out whether a program can be started, and why not. `run_program` starts
-a supervisor (see `supervise`) that starts the program. The driver's side here feeds stdin,
-keeps a bounded part of the output, watches the time limits, and asks the supervisor to end the
-process tree when a limit is reached or the waiting task is cancelled.
+`checked_command` finds out whether a program can be started, and why not. `run_program` starts a
+supervisor (see `supervise`) that starts the program. The driver's side feeds stdin, keeps a bounded
+part of the output, watches the time limits, and asks the supervisor to end the process tree when a
+limit is reached or the waiting task is cancelled.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Startable(Protocol):
 
 
 def checked_command(program: Startable) -> list[str]:
-    """Where, which file, and argv, as the supervisor wants them; raises CannotStart."""
+    """Working directory, file and argv, as the supervisor needs them; raises CannotStart."""
     if not program.argv:
         raise CannotStart("program-not-found", "the command is empty")
     for name in program.env:
@@ -54,7 +54,7 @@ def checked_command(program: Startable) -> list[str]:
     if not os.path.isdir(cwd):
         raise CannotStart("workspace-gone", f"the directory {cwd} does not exist")
     file = resolve_program(program.argv[0], cwd, program.env.get("PATH"))
-    # The path also as argv[0]: some programs look for themselves on PATH to find their library.
+    # The path also as argv[0]: some programs search PATH for themselves to find their library.
     return [cwd, file, file, *program.argv[1:]]
 
 
@@ -80,7 +80,7 @@ _PROBLEMS: dict[int, StartProblem] = {
     errno.EISDIR: "is-a-directory",
     errno.ENOENT: "program-not-found",
     errno.ENOTDIR: "program-not-found",
-    # These pass by: no processes, memory or descriptors left, or the file is being written.
+    # These are temporary: no processes, memory or descriptors left, or the file is being written.
     errno.EAGAIN: "resource",
     errno.EMFILE: "resource",
     errno.ENFILE: "resource",
@@ -104,7 +104,7 @@ SHORTAGES: dict[int, str] = {
 
 
 def cannot_start(number: int, file: str, *, stage: str = "exec") -> CannotStart:
-    """What a number of the system means for somebody who wanted to start a program."""
+    """The meaning of an error number of the system for the start of a program."""
     says = _SAYS.get(number, os.strerror(number))
     if stage == "chdir":
         return CannotStart("workspace-gone", f"cannot enter {file}: {os.strerror(number)}")
@@ -113,21 +113,22 @@ def cannot_start(number: int, file: str, *, stage: str = "exec") -> CannotStart:
     return CannotStart(problem, f"{waits}cannot start {file}: {says}")
 
 
-# What a supervisor may take beyond the grace time before it counts as stuck.
+# How long a supervisor may take beyond the grace time before it counts as stuck.
 _STUCK_SECONDS = 2.5
-# How long a program that has said all may take to end by itself.
+# How long a program may take to exit after its result.
 _LINGER_SECONDS = 1.0
-# How long output is awaited when all processes are gone (somebody else may hold the pipe).
+# How long output is awaited after all processes have ended (another process may still have the pipe
+# open).
 _DRAIN_SECONDS = 1.0
 _REAP_POLL_SECONDS = 0.002
 
-# Signals that end programs; one that ends by itself hardly ever says so with such a code.
+# Signals that end programs; a program that exits by itself rarely uses such a code.
 _DEADLY = (
     *(signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE),
     *(signal.SIGKILL, signal.SIGSEGV, signal.SIGPIPE, signal.SIGALRM, signal.SIGTERM),
     *(signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU, signal.SIGXFSZ, signal.SIGSYS),
 )
-# What bubblewrap says when the machine has no process, descriptor or memory left for a sandbox.
+# Bubblewrap's messages if the machine has no process, descriptor or memory left for a sandbox.
 _WITHOUT_SANDBOX = re.compile(
     rb"bwrap: [^\n]*"
     rb"(Resource temporarily unavailable|Too many open files|Cannot allocate memory)\s*\Z"
@@ -135,13 +136,13 @@ _WITHOUT_SANDBOX = re.compile(
 
 How = Literal["exited", "answered", "signalled", "idle_timeout", "wall_timeout", "not_started"]
 OnStdout = Callable[[bytes], bool | None]
-"""Takes bytes as they come; true says that the program has said all that it has to say."""
+"""Takes bytes as they arrive; true if the program has nothing more to say."""
 OnStderr = Callable[[bytes], None]
 OnStart = Callable[[ProcessMark], None]
 
 
 class RunningProgram(Protocol):
-    """A program while it runs, for those who talk with it."""
+    """A running program, for code that communicates with it."""
 
     def write(self, data: bytes) -> None:
         """Send more to its standard input."""
@@ -150,10 +151,10 @@ class RunningProgram(Protocol):
         """Close its standard input; what was written before still arrives."""
 
     def finish(self, within_s: float) -> None:
-        """Its work is done: what has not ended by itself after that time is ended."""
+        """Its work is done: if it does not exit within that time, it is ended."""
 
     def hold_idle(self, *, held: bool) -> None:
-        """While held, silence does not count: it is somebody else's turn to speak."""
+        """While this is active, silence does not count: the other side has to answer."""
 
     def no_progress(self) -> None:
         """The output that is being read right now does not restart the idle limit."""
@@ -185,7 +186,7 @@ class ProgramStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramEnd:
-    """How a program ended and what it said. Its form as text leaves out the latter."""
+    """How a program ended, and its output. Its text form omits the output."""
 
     how: How
     code: int | None = None
@@ -194,7 +195,7 @@ class ProgramEnd:
     stdout: bytes = field(default=b"", repr=False)
     stdout_truncated: bool = False
     stderr_tail: bytes = field(default=b"", repr=False)
-    stderr_bytes: int = 0  # all that came, of which the tail is kept
+    stderr_bytes: int = 0  # all received bytes, of which the tail is kept
     error: str | None = None  # `problem: sentence`
     seconds: float = 0.0
     survivors_killed: int = 0  # processes besides the program itself that had to be killed
@@ -220,11 +221,11 @@ async def run_program(
     on_start: OnStart | None = None,
     on_running: OnRunning | None = None,
 ) -> ProgramEnd:
-    """Run a program until it and all its descendants are gone. With `on_running` its standard input
-    stays open until it is closed by whoever was handed the program.
+    """Run a program until it and all its descendants have ended. With `on_running`, its standard
+    input stays open until that callback's program handle closes it.
 
-    Cancelling the waiting task ends the whole tree first. So does an exception in a callback,
-    which is raised again here. What the program does wrong is told in the result, not raised.
+    Cancelling the waiting task ends the whole tree first. So does an exception in a callback, which
+    is raised again here. Errors of the program are in the result, not raised.
     """
     run = _Run(program, on_stdout, on_stderr, talks=on_running is not None)
     try:
@@ -238,7 +239,7 @@ async def run_program(
             on_running(run)
         # Not awaited directly: a cancelled task would cancel the future with it.
         await asyncio.wait([run.ended])
-    except GeneratorExit:  # the event loop is gone, so nothing can be awaited any more
+    except GeneratorExit:  # the event loop is closed, so nothing can be awaited any more
         run.stop(None)
         raise
     except BaseException:
@@ -280,7 +281,7 @@ def open_filter(data: bytes) -> Iterator[list[int]]:
 
 
 class _Run:
-    """One program on its way, seen from the driver's event loop. No task, no thread of its own."""
+    """One running program, from the driver's event loop. No task and no thread."""
 
     def __init__(
         self,
@@ -434,11 +435,11 @@ class _Run:
         return self._process.returncode is not None
 
     def _supervisor_closed(self) -> None:
-        """The end of the report is the end of the supervisor, give or take a moment."""
+        """The end of the report is approximately the end of the supervisor."""
         if self._process.poll() is None:
             self._loop.call_later(_REAP_POLL_SECONDS, self._supervisor_closed)
         elif self._report.total == 0 and self.mark is not None:
-            # It was killed, so its charges are to be ended from here.
+            # It was killed, so its descendants have to be ended from here.
             sweeping = self._loop.run_in_executor(None, sweep_marks, [self.mark])
             sweeping.add_done_callback(self._swept_up)
         else:
@@ -461,13 +462,13 @@ class _Run:
         self.ended.set_result(None)  # first, as closing the sources calls back
         for open_end in (self._feed, self._output, self._errors):
             open_end.close()
-        # Those who listen often refer to this object.
+        # Listeners often refer to this object.
         self._timers, self._on_stdout, self._on_stderr = [], None, None
 
     # ---- the result
 
     def result(self) -> ProgramEnd:
-        """What is to be told, once all has ended."""
+        """The result, after everything has ended."""
         word, _, rest = self._report.value().decode(errors="replace").partition(" ")
         if word == "ended":
             return self._ended(dict(pair.split("=") for pair in rest.split()))
@@ -486,7 +487,7 @@ class _Run:
         by_signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
         if self._program.in_sandbox and code is not None and code - 128 in _DEADLY:
-            by_signal, code = code - 128, None  # bubblewrap tells it as a shell does
+            by_signal, code = code - 128, None  # bubblewrap reports it as a shell does
         how: How = "exited" if by_signal is None else "signalled"
         if code and self._program.in_sandbox and _WITHOUT_SANDBOX.match(self._stderr.last()):
             said = self._stderr.last().decode(errors="replace").strip()

@@ -1,21 +1,19 @@
-"""Identify processes exactly: whether the owner of a run is alive, and what a killed driver
-left.
+"""Identify processes exactly: whether the owner of a run is alive, and what a killed driver left.
 
 A pid alone is reused; a pid with start time and boot id is not. On systems other than Linux, or
-where /proc shows other process numbers, the start time is unknown (0), and a mark is only a
-pid.
+where /proc shows other process numbers, the start time is unknown (0), and a mark is only a pid.
 
-A container or a sandbox has process numbers of its own, so there the pid of an owner means
-nothing. Whoever owns runs therefore holds the lock of a file in the data directory while it
-lives; the system releases it however the process ends. Where the numbers are the same and
-visible, the process table is used instead: that is quicker and needs no file.
+A container or a sandbox has its own process numbers, so the pid of an owner means nothing there. A
+process that owns runs therefore holds the lock of a file in the data directory while it lives; the
+system releases it however the process ends. If the numbers are the same and visible, the process
+table is used instead: this is faster and needs no file.
 
-`sweep` ends what a driver left behind when it was killed together with its supervisors.
-Normally nothing is left: a supervisor notices the death of its driver and ends its whole tree.
-If the supervisor was killed as well, the processes below it have lost their parents, but they
-still carry two traces: the driver's token and the supervisor's mark in their environment, and
-the supervisor's session. A process that has cleared its environment *and* started a session of
-its own after both kills is not found. Without /proc nothing is found.
+`sweep` ends what a driver left behind when it was killed together with its supervisors. Normally
+nothing is left: a supervisor notices the death of its driver and ends its whole tree. If the
+supervisor was killed as well, the processes below it have lost their parents, but they still have
+two traces: the driver's token and the supervisor's mark in their environment, and the supervisor's
+session. A process that has cleared its environment *and* started its own session after both kills
+is not found. Without /proc nothing is found.
 """
 
 from __future__ import annotations
@@ -101,14 +99,13 @@ def _is_signallable(pid: int) -> bool:
 
 
 LOOKS = 3  # at a lock; at each of them another may be looking, too
-_LOOK = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # whatever may lie there: nothing is waited for
+# whatever type of file it is, opening does not block
+_LOOK = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _NUMBERS = Path("/proc/self/ns/pid")
 
 
 def numbers() -> str:
-    """Names the space in which process numbers mean what they mean here; empty where it has no
-    name.
-    """
+    """Identifies the pid namespace of this process; empty if it has no name."""
     with suppress(OSError):
         return _NUMBERS.readlink().name.strip("pid:[]")
     return ""
@@ -130,8 +127,8 @@ class Presence:
 
     @contextmanager
     def held(self, token: str) -> Iterator[None]:
-        """The owner with this token lives. Several processes may hold it, one after another. On a
-        disk that takes no more files it is seen by its number alone.
+        """The owner with this token is alive. Several processes may have it, one after another. On
+        a full disk it is recognised by its number alone.
         """
         handle = None
         with suppress(OSError):
@@ -166,7 +163,7 @@ class Presence:
             os.close(handle)
 
     def _locked(self, file: Path) -> int:
-        """The lock of the file that has this name, and not of one that was just taken away."""
+        """The lock of the file with this name, and not of one that was just deleted."""
         while True:
             handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(handle, fcntl.LOCK_SH)
@@ -175,7 +172,7 @@ class Presence:
             os.close(handle)
 
     def _forget(self, handle: int, file: Path) -> None:
-        """Let go; the last one takes the file along, and none that was made in its place since."""
+        """Release it; the last one deletes the file, but not a new file of the same name."""
         with suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _has_name(handle, file):
@@ -183,7 +180,7 @@ class Presence:
         os.close(handle)
 
     def _forget_dead(self, *, but: str) -> None:
-        """Take away what processes left that were killed."""
+        """Delete the files of killed processes."""
         for file in self._folder.iterdir():
             if file.name == but:
                 continue
@@ -200,8 +197,8 @@ def _has_name(handle: int, file: Path) -> bool:
 
 
 def _is_shared(handle: int) -> bool:
-    """Whether another holds a file as owners do. Others who look have it for themselves, for a
-    moment; so does whoever takes it away.
+    """Whether another process holds a file as an owner. A process that checks, or that deletes the
+    file, holds it for a moment itself.
     """
     for how in (fcntl.LOCK_EX, fcntl.LOCK_SH):
         try:
@@ -214,7 +211,7 @@ def _is_shared(handle: int) -> bool:
 
 
 _LOOKS = 50
-_EMPTY_LOOKS = 3  # one look may miss a process that is just being replaced by its child
+_EMPTY_LOOKS = 3  # one scan may miss a process that is just being replaced by its child
 _DEATH_POLL_SECONDS = 0.002
 
 _Table = dict[int, ProcessEntry]
@@ -222,9 +219,9 @@ _IsLeftOver = Callable[[ProcessEntry], bool]
 
 
 def sweep(dead_tokens: Collection[str]) -> int:
-    """End all processes of drivers that are dead, and what came from them; how many were ended.
+    """End all processes of dead drivers with their descendants; returns their number.
 
-    A token is what `LOOPWRIGHT_SWEEP` says in the environment of each program of a driver.
+    A token is the value of `LOOPWRIGHT_SWEEP` in the environment of each program of a driver.
     """
     wanted = {f"{SWEEP_VARIABLE}={token}".encode() for token in dead_tokens if token}
     return _end_all(lambda entry: _carries(entry.pid, wanted)) if wanted else 0
@@ -256,10 +253,10 @@ def sweep_marks(marks: Iterable[ProcessMark]) -> int:
 
 
 def _in_session_of(entry: ProcessEntry, mark: ProcessMark | None) -> bool:
-    """Whether a process is in the session a supervisor opened.
+    """Whether a process is in the session that a supervisor opened.
 
     While a session has members its number is not given to a new process, so a living leader with
-    another start time means that the number stands for another session by now.
+    another start time means that the number belongs to another session by now.
     """
     if mark is None or entry.start < mark.start_ticks:
         return False
@@ -280,7 +277,7 @@ def _carries(pid: int, wanted: Collection[bytes]) -> bool:
 
 
 def _end_all(is_left_over: _IsLeftOver) -> int:
-    """Freeze, kill, and look again until there is nobody left."""
+    """Freeze, kill, and scan again until there is no process left."""
     deadline = time.monotonic() + KILL_SECONDS
     met: list[ProcessEntry] = []
     empty_looks = 0
@@ -296,10 +293,10 @@ def _end_all(is_left_over: _IsLeftOver) -> int:
 
 
 def _freeze(is_left_over: _IsLeftOver) -> _Table:
-    """Stop every leftover and its descendants, until a look shows none that is not stopped.
+    """Stop every leftover and its descendants, until a scan shows none that is not stopped.
 
-    First all are stopped and only then killed: here nobody inherits the children of the dead, so
-    the tree must stay together until it is known.
+    First all are stopped and only then killed: no process inherits the children of the dead here,
+    so the tree must stay together until it is known.
     """
     spared = _self_and_ancestors()
     frozen: _Table = {}
@@ -350,9 +347,9 @@ def _relatives(table: _Table, found: _Table, spared: set[int]) -> list[ProcessEn
 
 
 def _is_own_session(sid: int, table: _Table, family: set[int], spared: set[int]) -> bool:
-    """Whether a session belongs to the leftovers: its leader is one of them, or gone.
+    """Whether a session belongs to the leftovers: its leader is one of them, or has ended.
 
-    Session 0 is how a session from outside of this process namespace looks like.
+    A session outside of this process namespace appears as session 0.
     """
     return sid > 0 and (sid in family or (sid not in table and sid not in spared))
 
@@ -368,7 +365,7 @@ def _self_and_ancestors() -> set[int]:
 
 
 def _send_exactly(entry: ProcessEntry, number: int) -> None:
-    """Signal a process unless its pid has been given to another one meanwhile."""
+    """Signal a process unless its pid has been reused in the meantime."""
     now = read_entry(entry.pid)
     if now is not None and now.start == entry.start:
         send(entry.pid, number)

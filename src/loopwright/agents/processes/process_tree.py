@@ -43,13 +43,13 @@ DEPTH_VARIABLE = "LOOPWRIGHT_DEPTH"
 AGENT_VARIABLE = "LOOPWRIGHT_AGENT"
 _CODE_END = b"supervise.main()"
 _OPTIONS = [b"-I", b"-S", b"-c"]
-_WALKS = 10  # a parent may end while its child is being looked at; then the walk starts again
+_WALKS = 10  # a parent may end while its child is being read; then the walk starts again
 _BLOCK_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InsideRun:
-    """A process of a run. `run` is empty where the supervisor was given none."""
+    """A process of a run. `run` is empty if the supervisor received none."""
 
     run: str = ""
     agent: str = ""  # empty for checks and other programs
@@ -59,7 +59,7 @@ class InsideRun:
 
     @property
     def actor(self) -> str:
-        """Who acts, for events and the audit log."""
+        """The actor, for events and the audit log."""
         who = f"agent:{self.agent}" if self.agent else "program"
         return f"{who} of {self.run or 'a run'}"
 
@@ -196,7 +196,7 @@ _STUCK = b"D"
 
 
 def find_processes(runs: Collection[str]) -> dict[str, list[ProcessEntry]]:
-    """The living processes of these runs; runs without one are left out."""
+    """The living processes of these runs; runs without one are omitted."""
     wanted = {f"{RUN_VARIABLE}={run}".encode(): run for run in runs}
     spared = _own_line()
     found: dict[str, list[ProcessEntry]] = {}
@@ -231,7 +231,7 @@ def _own_line() -> set[int]:
 
 
 def describe_processes(entries: Collection[ProcessEntry]) -> str:
-    """Name processes that are left, and why one cannot be ended."""
+    """List remaining processes, and why they cannot be ended."""
     listed = ", ".join(str(one.pid) for one in entries)
     stuck = [str(one.pid) for one in entries if one.state == _STUCK]
     why = f"; {', '.join(stuck)} waits for a device and cannot be killed" if stuck else ""
@@ -246,8 +246,8 @@ _ACCEPTS = 0x10000  # the flag of listening sockets in /proc/net/unix
 
 
 def find_unix_peer(connection: socket.socket) -> InsideRun | None:
-    """The run that the process at the other end of a Unix socket belongs to, or None. A process
-    that has ended since it connected cannot be looked up, and is taken for one of a run.
+    """The run of the process at the other end of a Unix socket, or None. A process that has ended
+    since it connected cannot be looked up, and counts as one of a run.
     """
     if not HAS_TABLE:
         return None
@@ -294,7 +294,7 @@ def _open_peer(connection: socket.socket) -> int | None:
 
 
 def _read_pid(handle: int) -> int:
-    """The number of the process behind a handle; -1 when it has ended."""
+    """The number of the process of a handle; -1 if it has ended."""
     with suppress(OSError, ValueError), open(f"/proc/self/fdinfo/{handle}", encoding="ascii") as f:
         return next(int(line.split()[1]) for line in f if line.startswith("Pid:"))
     return -1

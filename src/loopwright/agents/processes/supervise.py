@@ -1,19 +1,19 @@
 """The supervisor: one small process above each program, which outlives it and ends what it left.
 
-Started with `command_line`. It starts before every agent and check, so it imports little: no
-package of its own, and of the standard library only what costs no time.
+Started with `command_line`. It starts before every agent and check, so it imports little: no other
+module of the package, and of the standard library only what loads fast.
 
-The program gets a process group of its own in the supervisor's session, and the pipes of the
-driver as they are. On Linux the supervisor is a sub-reaper: a descendant that loses its parent
-becomes a child of the supervisor, whatever session or group it is in. So "no child left" means
-"no descendant left", and that is when the supervisor reports and goes. It ends everything
+The program gets its own process group in the supervisor's session, and the pipes of the driver
+unchanged. On Linux the supervisor is a sub-reaper: a descendant that loses its parent becomes a
+child of the supervisor, whatever session or group it is in. So "no child left" means "no descendant
+left", and then the supervisor reports and exits. It ends everything
 
 * when the program exits, at once;
 * on SIGTERM, SIGINT or SIGHUP, after the program had its grace time to end by itself;
 * when the driver dies, at once (parent-death signal).
 
-Elsewhere than on Linux there is neither sub-reaper nor /proc: the program's process group is
-killed, and a descendant that left the group is not found.
+On other systems there is neither sub-reaper nor /proc: the program's process group is killed, and a
+descendant that left the group is not found.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import signal
     from collections.abc import Iterator
 else:
-    # `signal` is this module with enums around it, and they take half of the whole start.
+    # `signal` is this module with enums, which take half of the whole start.
     try:
         import _signal as signal
     except ImportError:
@@ -37,7 +37,7 @@ else:
 # Every process below a supervisor carries it: `<pid>:<start ticks>` of the supervisor.
 SUPERVISOR_VARIABLE = "LOOPWRIGHT_SUPERVISOR"
 
-# Longest time spent on killing before those that do not die are reported as left.
+# Longest time spent on killing before processes that do not die are reported as left.
 KILL_SECONDS = 4.0
 
 # The name of every supervisor in the process table; a descendant cannot change it.
@@ -59,7 +59,7 @@ _WATCHED = (*_STOPS, _DRIVER_DIED, signal.SIGCHLD, signal.SIGALRM)
 
 
 def _shows_us() -> bool:
-    """Whether /proc has our numbers: behind some walls it is still that of the outside."""
+    """Whether /proc has our numbers: in some sandboxes it is still that of the outside."""
     try:
         return os.readlink("/proc/self") == str(os.getpid())
     except OSError:
@@ -96,7 +96,7 @@ class ProcessEntry:
 
 
 def read_entry(pid: int) -> ProcessEntry | None:
-    """What /proc says about a process, None if there is none."""
+    """The data of a process in /proc, None if there is none."""
     if not HAS_TABLE:
         return None
     try:
@@ -117,7 +117,9 @@ def read_entry(pid: int) -> ProcessEntry | None:
 
 
 def read_entries() -> Iterator[ProcessEntry]:
-    """All processes, the newest numbers first: what forks quickly is met while it is there."""
+    """All processes, the newest numbers first: quickly forking processes are found before
+    they end.
+    """
     numbers = sorted((int(name) for name in os.listdir("/proc") if name.isdigit()), reverse=True)
     for pid in numbers:
         entry = read_entry(pid)
@@ -126,7 +128,7 @@ def read_entries() -> Iterator[ProcessEntry]:
 
 
 def send(pid: int, number: int) -> None:
-    """Signal a process; one that is gone or out of reach is no error."""
+    """Signal a process; one that has ended or is out of reach is not an error."""
     try:  # noqa: SIM105 - contextlib would cost start time
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
@@ -134,7 +136,7 @@ def send(pid: int, number: int) -> None:
 
 
 def send_group(pgid: int, number: int) -> None:
-    """Signal a process group; one that is gone or out of reach is no error."""
+    """Signal a process group; one that has ended or is out of reach is not an error."""
     try:  # noqa: SIM105 - contextlib would cost start time
         os.killpg(pgid, number)
     except (ProcessLookupError, PermissionError):
@@ -181,7 +183,7 @@ class ProcessFamily:
         self._whole_tree = whole_tree
 
     def collect(self) -> bool:
-        """Collect those that ended; False when there is no child left, dead or alive."""
+        """Collect ended children; False if there is no child left, dead or alive."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -203,8 +205,8 @@ class ProcessFamily:
                 send(self.program, number)
 
     def _ask_inside(self) -> None:
-        """The same for a program in a sandbox. Bubblewrap is left alone: it would end at once, and
-        all processes in the sandbox with it, without any time to end by themselves.
+        """The same for a program in a sandbox. Bubblewrap is not signalled: it would end at once,
+        and all processes in the sandbox with it, without any time to end by themselves.
         """
         entries = list(read_entries())
         first = [one.pid for one in entries if one.ppid == self.program]  # of its processes
@@ -225,7 +227,7 @@ class ProcessFamily:
             return False
 
     def end(self) -> bool:
-        """Kill and collect until nobody is left; False if some did not die in time."""
+        """Kill and collect until no process is left; False if some did not die in time."""
         deadline = time.monotonic() + KILL_SECONDS
         if not self._whole_tree:
             send_group(self.program, signal.SIGKILL)
@@ -259,7 +261,7 @@ def _pause(seconds: float) -> None:
 
 
 class SupervisorOrder:
-    """What the driver asked for."""
+    """The request of the driver."""
 
     __slots__ = ("argv", "cwd", "driver", "executable", "grace", "in_sandbox", "status_fd")
 
@@ -310,7 +312,7 @@ def _environment() -> dict[bytes, bytes]:
 def _become_the_program(
     order: SupervisorOrder, environment: dict[bytes, bytes], *, supervisor: int, problems: int
 ) -> None:
-    """In the child: turn into the program, or say why not."""
+    """In the child: become the program, or report why not."""
     stage = "setup"
     try:
         os.setpgid(0, 0)
@@ -394,7 +396,7 @@ def _supervise(order: SupervisorOrder) -> str:
 
 
 def main() -> None:
-    """Supervise as the command line says, report, and leave without further ado."""
+    """Supervise according to the command line, report, and exit immediately."""
     order = SupervisorOrder(sys.argv[1:])
     _prctl(_PR_SET_NAME, PROCESS_NAME)
     os.set_inheritable(order.status_fd, False)  # noqa: FBT003 - takes no keyword

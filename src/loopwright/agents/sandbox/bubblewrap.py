@@ -1,10 +1,10 @@
 """Sandboxes: every program of a run is started here, at the level that applies to it.
 
-The sandbox is bubblewrap: namespaces for processes, no capabilities, a filter of system calls,
-and a view of the files that depends on the level (see `mounts`). A level that cannot be
-enforced is refused. Only `guard` may be omitted where bubblewrap does not work, and only where
-the policy of the process allows it. `explain_failure` says which file a program asked for in a
-sandbox, and which level hides it.
+The sandbox is bubblewrap: namespaces for processes, no capabilities, a filter of system calls, and
+a view of the files that depends on the level (see `mounts`). A level that cannot be enforced is
+refused. Only `guard` may be omitted if bubblewrap does not work, and only if the policy of the
+process allows it. `explain_failure` says which file a program needed in a sandbox, and which level
+hides it.
 """
 
 import errno
@@ -136,7 +136,7 @@ _COMMON = (
 _CACHES = ("PIP_CACHE_DIR", "UV_CACHE_DIR", "npm_config_cache", "YARN_CACHE_FOLDER", "GOCACHE")
 _FAILED = b"bwrap: "
 _NOT_FOUND = re.compile("bwrap: execvp (.+): No such file or directory")
-# What passes by: no processes, namespaces, memory or descriptors left.
+# Temporary conditions: no processes, namespaces, memory or descriptors left.
 _RUN_ID = re.compile(r"run_[0-9a-z]+")
 _SHORTAGES = tuple(
     os.strerror(number)
@@ -154,10 +154,10 @@ class SandboxPolicy:
     """What applies to all programs that a process starts."""
 
     default: SandboxLevel = DEFAULT_SANDBOX  # of runs that have no level recorded
-    hidden: tuple[str, ...] = ()  # the data directory, settings, tokens: nobody sees them
+    hidden: tuple[str, ...] = ()  # the data directory, settings, tokens: invisible in every sandbox
     workspaces: tuple[str, ...] = ()  # folders inside of hidden ones that have workspaces in them
     artifacts: str = ""  # a folder inside of a hidden one that has a folder for each run
-    protected: tuple[str, ...] = ()  # files that nobody changes
+    protected: tuple[str, ...] = ()  # files that are read-only in every sandbox
     guard_is_optional: bool = True  # where bubblewrap does not work, `guard` is `off`
     records: str = ""  # where data directories and the work of agents are recorded (user_records)
     fixed_workspaces: bool = False  # a workspace that a link has replaced is refused
@@ -171,7 +171,7 @@ class Confinement:
     commands: Commands = "all"  # which other programs it may start, at `readonly`
     configuration: tuple[str, ...] = ()  # folders and files of its own that it may change
     shown: tuple[str, ...] = ()  # files that Loopwright made for it
-    offline: bool = False  # it has a network of its own, with nothing in it
+    offline: bool = False  # it has its own network, with nothing in it
     start: str = ""  # a folder of the workspace to start in, if not the workspace itself
     agent: str = ""  # the spec of the agent whose program it is; empty for other programs
 
@@ -183,12 +183,12 @@ class ProgramApprovals(Protocol):
         """Their files, which no program changes."""
 
     def problem(self, spec: str, run: str) -> str | None:
-        """Why the program of an agent may not be started, in words."""
+        """Why the program of an agent may not be started, as a message."""
 
 
 @cache
 def works(path: str | None = None) -> str | None:
-    """None if bubblewrap works here for this user, else why not. It is tried once."""
+    """None if bubblewrap works for this user, else why not. It is tested once."""
     problem = host.sandbox_problem()
     if problem is not None:
         return problem
@@ -235,8 +235,8 @@ def sets_modes(file: str) -> bool:
 
 
 def try_level(level: SandboxLevel) -> str | None:
-    """None if a program can be started at a level here and does not see what is hidden from it,
-    else why not.
+    """None if a program can be started at a level and does not see what is hidden from it, else why
+    not.
     """
     with tempfile.TemporaryDirectory(prefix="loopwright-try-") as folder:
         workspace, hidden = Path(folder, "workspace"), Path(folder, "hidden")
@@ -244,7 +244,7 @@ def try_level(level: SandboxLevel) -> str | None:
             one.mkdir()
         Path(hidden, "secret").touch()
         own = Sandbox(SandboxPolicy(hidden=(str(hidden),)))
-        # The shell itself says what it sees: at `none` there is no other program.
+        # The shell itself reports what it sees: at `none` there is no other program.
         script = f"[ ! -e {shlex.quote(str(hidden / 'secret'))} ] && exit 7"
         program = ProgramStart(
             argv=("/bin/sh", "-c", script),
@@ -269,10 +269,10 @@ def confinement_of(
     configuration: tuple[str, ...] = (),
     shown: tuple[str, ...] = (),
 ) -> Confinement:
-    """How the program of an agent is confined. Those of `shown` that are files are shown to it.
+    """How the program of an agent is confined. Files in `shown` are visible to it.
 
-    Where bubblewrap does not work, the access of a role does not count here: it was refused before
-    the start, or the program keeps to it by itself.
+    If bubblewrap does not work, the access of a role does not count here: it was refused before the
+    start, or the program enforces it by itself.
     """
     offline = is_offline(agent)
     access = agent.access if works() is None else None
@@ -360,7 +360,7 @@ class Sandbox:
             self._workspaces[run, workspace] = found.st_dev, found.st_ino
 
     def workspace_identity(self, run: str, workspace: str) -> tuple[int, int] | None:
-        """The device and inode that the workspace of a run had at its first effect here."""
+        """The device and inode of the workspace of a run at its first effect in this process."""
         return self._workspaces.get((run, workspace))
 
     def hidden_paths(self, workspace: str) -> tuple[str, ...]:
@@ -407,8 +407,8 @@ class Sandbox:
         return replace(end, how="not_started", code=None, error=f"{problem}: {detail}")
 
     def _is_hidden_alone(self, file: str, program: ProgramStart) -> bool:
-        """Whether a program could be started without a sandbox, as far as its interpreters show. It
-        is not said of private files whether they exist.
+        """Whether a program could be started without a sandbox, judged by its interpreters. The
+        existence of private files is not revealed.
         """
         private = [os.path.realpath(one) for one in self.hidden_paths(program.cwd)]
         needed = [file, *interpreters(file, program.env.get("PATH"))]
@@ -531,8 +531,8 @@ class Sandbox:
             raise CannotStart("workspace-gone", f"the directory {cwd} was replaced by a link")
 
     def _hidden(self, level: SandboxLevel, cwd: str) -> tuple[str, ...]:
-        """Folders that nobody sees. A missing one that a program could make is made first, and so
-        is one that nobody changes.
+        """Folders that are always hidden. A missing one that a program could create is created
+        first, and so is a read-only one.
         """
         real = os.path.realpath(cwd)
         closed = (*self.policy.hidden, *self.policy.protected)
@@ -557,7 +557,7 @@ class Sandbox:
 
 
 def _without_shims(file: str, cwd: str, env: dict[str, str]) -> tuple[str, dict[str, str]]:
-    """The program and its environment, with the real programs in the place of shims. The one that
+    """The program and its environment, with the real programs instead of shims. The one that
     `#!/usr/bin/env` looks up comes first on the PATH.
     """
     file = real_program(file, cwd, env)
@@ -573,7 +573,7 @@ def _without_shims(file: str, cwd: str, env: dict[str, str]) -> tuple[str, dict[
 
 def _has_vanished(line: str) -> bool:
     """Whether bubblewrap failed to mount something at a path that does not exist any more, or that
-    has been made anew: a path that is there, and no link, cannot be missing otherwise.
+    has been created anew: an existing path that is not a link cannot be missing otherwise.
     """
     place = _NO_PLACE.search(line)
     if place is None:

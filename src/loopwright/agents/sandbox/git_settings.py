@@ -1,9 +1,9 @@
-"""Git settings and hooks of a workspace, which start programs for whoever uses Git there next.
+"""Git settings and hooks of a workspace, which start programs for the next user of Git there.
 
 At level `workspace` an agent can commit but cannot change them. Most are mounted read-only (see
-`sandbox_mounts`). A missing file is created first, with content that changes nothing for Git,
-because a file that does not exist cannot be mounted. What cannot be mounted is compared when the
-program has ended: changes are undone, and the call fails. Git itself is never started for that.
+`mounts`). A missing file is created first, with content that changes nothing for Git, because a
+file that does not exist cannot be mounted. What cannot be mounted is compared when the program has
+ended: changes are undone, and the call fails. Git itself is never started for that.
 """
 
 import os
@@ -26,7 +26,7 @@ _MOST_BYTES = 1_048_576  # of HEAD and similar files
 _SUBMODULE = 0o160000
 _MODE_OFFSET, _ID_OFFSET = 24, 40  # in an entry of the index
 _EXTENDED = 0x4000
-_in_use: Counter[str] = Counter()  # files `commondir` made here, with the number of calls
+_in_use: Counter[str] = Counter()  # files `commondir` created here, with the number of calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Repository:
         return [
             f"{one}/.git"
             for one in found
-            # Not what Git refuses too: paths that lead elsewhere.
+            # Unlike paths that lead outside, which Git rejects too.
             if os.path.realpath(one) == one != self.workspace and os.path.lexists(f"{one}/.git")
         ]
 
@@ -83,8 +83,8 @@ def find_repository(workspace: str) -> Repository | None:
 
 
 def _linked_repository(file: str) -> tuple[str, str]:
-    """The folders of a worktree, if the repository says itself that this is one of its worktrees:
-    what stands in the workspace alone may have been written by an agent.
+    """The folders of a worktree, if the repository itself lists it as one of its worktrees: the
+    files in the workspace alone may have been written by an agent.
     """
     try:
         own = _read(file).decode().removeprefix("gitdir:").strip()
@@ -137,10 +137,10 @@ def _create_missing(repository: Repository) -> None:
 
 @contextmanager
 def _placeholder(repository: Repository) -> Iterator[list[str]]:
-    """Have a file `commondir` in the repository as long as a call needs it, and collect problems.
+    """Keep a file `commondir` in the repository while a call needs it, and collect problems.
 
-    A worktree has one; a repository itself does not, and its settings are read from wherever this
-    file leads to.
+    A worktree has one; a repository itself does not, and its settings are read from the target of
+    this file.
     """
     problems: list[str] = []
     file = os.path.join(repository.common, _COMMON) if repository.common else ""
@@ -163,7 +163,7 @@ def _placeholder(repository: Repository) -> Iterator[list[str]]:
 
 
 def _create(file: str, content: bytes) -> bool:
-    """Create a file; false if there is anything of that name, or it cannot be created."""
+    """Create a file; false if the name exists, or it cannot be created."""
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     except OSError:
@@ -206,7 +206,7 @@ def _undo_changes(repository: Repository, before: _State) -> list[str]:
             with suppress(OSError):
                 os.symlink(target, link)
     if before.is_valid and not _is_valid(repository):
-        # Git would take the workspace itself for a repository, with settings of the agent.
+        # Git would treat the workspace itself as a repository, with settings of the agent.
         _repair(repository, before)
         is_repaired = "and was repaired" if _is_valid(repository) else "and cannot be repaired"
         problems.append(f"{repository.entry} was made unusable {is_repaired}")
@@ -219,7 +219,7 @@ def _undo_changes(repository: Repository, before: _State) -> list[str]:
 
 
 def _quarantine(path: str) -> str:
-    """Move something to a name that Git does not read, and say so."""
+    """Move something to a name that Git does not read, and report it."""
     for number in range(1, 100):
         other = f"{path}.quarantined{number}"
         if os.path.lexists(other):
@@ -235,7 +235,7 @@ def _quarantine(path: str) -> str:
 
 
 def _is_valid(repository: Repository) -> bool:
-    """Whether Git takes the folder for a repository, by the rules of Git."""
+    """Whether Git treats the folder as a repository, by the rules of Git."""
     if not repository.own:
         return False
     head = os.path.join(repository.own, "HEAD")

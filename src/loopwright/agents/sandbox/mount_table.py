@@ -61,7 +61,7 @@ def _mounted_elsewhere(real: str, mounts: tuple[MountPoint, ...]) -> Iterator[st
 
 
 def other_kernel_mounts() -> list[str]:
-    """Mounts of the kernel's own file systems at places where nobody expects them."""
+    """Mounts of the kernel's own file systems at unusual places."""
     usual = ("/proc", "/sys", "/dev")
     return [
         one.path

@@ -1,9 +1,9 @@
 """Which files a program in a sandbox sees, as arguments of bubblewrap.
 
-The arguments are put in order by depth, outer folders first: a hidden folder inside of the
-workspace, a workspace inside of a hidden folder and a file shown inside of either come out right
-without further rules. Nothing is shown inside of a hidden folder except what is trusted: the
-workspace, and files that Loopwright itself made for the call.
+The arguments are ordered by depth, outer folders first: a hidden folder inside the workspace, a
+workspace inside a hidden folder and a file shown inside either work without further rules. Nothing
+is shown inside a hidden folder except what is trusted: the workspace, and files that Loopwright
+itself created for the call.
 """
 
 import os
@@ -33,7 +33,7 @@ _BINARIES = (
     *("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"),
     *("/usr/games", "/snap/bin"),
 )
-# Folders of people and temporary ones; nothing in them is needed to start a program.
+# Folders of users and temporary ones; nothing in them is needed to start a program.
 PRIVATE = ("/home", "/root", "/tmp", "/var/tmp", "/mnt", "/media", "/srv", "/run", "/var/run")
 _TEMPORARY = ("/tmp", "/var/tmp")
 # Parts of the kernel that root may write to without any capability; read-only for everybody.
@@ -43,7 +43,7 @@ _KERNEL = (
 )
 _KERNEL_SECRETS = ("/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/sched_debug")
 # Devices that builds and tests use. Others stay hidden: root could write to whole disks, also by
-# USB, and nobody expects an agent at a camera or a microphone.
+# USB, and an agent does not need a camera or a microphone.
 _DEVICES = ("/dev/dri", "/dev/kvm", "/dev/fuse", "/dev/nvidia*")
 # At `guard`, read-only for root: what the system starts by itself, and what every start reads.
 _SYSTEM = (
@@ -52,7 +52,7 @@ _SYSTEM = (
 )
 # The same for root alone: what package managers, modprobe, tmpfiles and others start or read.
 _SYSTEM_OF_ROOT = ("/run", "/var/lib")
-# Services that start programs for whoever asks, outside of the sandbox.
+# Services that start programs on request, outside of the sandbox.
 _SERVICES = (
     *("/run/dbus", "/run/systemd/private", "/run/docker.sock", "/run/podman", "/run/containerd"),
     *("/run/crio", "/run/libvirt", "/run/snapd.socket", "/run/snapd-snap.socket", "/run/screen"),
@@ -65,14 +65,14 @@ _USER_SERVICES = (
     *("/tmp/emacs*", "/tmp/vscode-ipc-*", "/tmp/vscode-git-*", "/tmp/kitty*", "/tmp/dbus-*"),
     *("/tmp/nvim*", "/tmp/zellij-*", "/tmp/supervisor.sock"),
 )
-# Those in the home directory.
+# The same in the home directory.
 _HOME_SERVICES = (
     *(".docker/run", ".docker/desktop/*.sock", ".colima/*.sock", ".colima/*/*.sock"),
     *(".rd/*.sock", ".lima/*/sock", ".lima/*/*.sock", ".orbstack/run", ".pm2/*.sock"),
     *(".local/state/watchman", ".local/share/wezterm/*sock*", ".local/share/containers/podman"),
     *(".screen", ".gnupg/S.*", ".ssh/agent", ".byobu/*.sock", ".emacs.d/server", ".dbus"),
 )
-# Listening sockets that are left: names, logs, user accounts. They start no programs.
+# Remaining listening sockets: names, logs, user accounts. They start no programs.
 _HARMLESS_SERVICES = (
     *("/run/systemd/journal", "/run/systemd/resolve", "/run/systemd/userdb", "/run/nscd"),
     *("/var/run/nscd", "/var/lib/sss/pipes", "/run/avahi-daemon", "/run/postgresql"),
@@ -84,7 +84,7 @@ _SESSION_DEVICES = ("wayland-", "pipewire-", "pulse")
 _SETTLED_S = 3.0
 # Those in the folder of a session, where that folder itself is passed on.
 _SESSION_SERVICES = ("bus", "systemd", "podman", "docker.sock", "containerd-rootless", "gnupg")
-# At `none`, all that is there beside the program: libraries, certificates, names of hosts.
+# At `none`, everything that is visible beside the program: libraries, certificates, names of hosts.
 _LIBRARIES = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/nix/store", "/gnu/store")
 _NEEDED_SETTINGS = (
     *("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives"),
@@ -108,7 +108,7 @@ class SandboxView:
     configuration: tuple[str, ...] = ()  # the agent's own, which it may change
     shown: tuple[str, ...] = ()  # files of the call, made by Loopwright
     artifacts: str = ""  # the folder of the run for what its agents make, inside of a hidden one
-    hidden: tuple[str, ...] = ()  # the data directory, and whatever else nobody may see
+    hidden: tuple[str, ...] = ()  # the data directory, and everything else that is always hidden
     own: tuple[str, ...] = ()  # of these, what this process uses: empty and closed in any case
     protected: tuple[str, ...] = ()  # read-only at every level
     sets_modes: bool = False  # whether bubblewrap can set the mode of an empty folder
@@ -122,7 +122,7 @@ class SandboxView:
 
 @dataclass(slots=True)
 class _Mounts:
-    """What is mounted where; a later entry for the same place takes the place of an earlier one."""
+    """What is mounted where; a later entry for the same path replaces an earlier one."""
 
     hidden: frozenset[str]
     own: frozenset[str]
@@ -138,7 +138,7 @@ class _Mounts:
             self.empty.discard(path)
 
     def hide(self, path: str, *, closed: bool = False) -> None:
-        """Put an empty folder or file there, in memory."""
+        """Mount an empty folder or file, in memory."""
         self.empty.add(path)
         if os.path.isdir(path):
             self.at[path] = ("--tmpfs", path)
@@ -159,9 +159,9 @@ class _Mounts:
                 yield from ("--remount-ro", path)
 
     def _is_superfluous(self, path: str, made: Mapping[str, tuple[str, ...]]) -> bool:
-        """Whether the mount around a path has the same effect: the path is read-only there already,
-        or it is to be hidden and does not exist there. bubblewrap cannot mount anything on a link,
-        and each mount makes every start slower. The own data directory is mounted in any case: a
+        """Whether the mount around a path has the same effect: the path is read-only already, or it
+        is to be hidden and does not exist there. bubblewrap cannot mount anything on a link, and
+        each mount makes every start slower. The own data directory is mounted in any case: a
         program that names it must not be able to create another one in its place.
         """
         if path in self.own:
@@ -210,7 +210,7 @@ def file_arguments(view: SandboxView) -> Iterator[str]:
     for path in protected:
         mounts.bind("--ro-bind", path)
     # There may be hundreds of other data directories. Making a mount read-only is slow: bubblewrap
-    # reads the list of all mounts again for each one. So these get a mode instead.
+    # reads the list of all mounts again for each one. So these get permissions instead.
     for path in hidden:
         by_mode = view.sets_modes and path not in own
         mounts.hide(path, closed=not by_mode)
@@ -225,8 +225,8 @@ def file_arguments(view: SandboxView) -> Iterator[str]:
 
 
 def _add_guard(mounts: _Mounts, view: SandboxView) -> None:
-    """Everything as it is, except for what starts programs outside of the sandbox. Root changes no
-    names in the root folder: `/bin` may be a link there.
+    """The whole file system, except for services that start programs outside of the sandbox. Root
+    changes no names in the root folder: `/bin` may be a link there.
     """
     as_root = os.getuid() == 0
     for path in _outer_folders() if as_root else ():
@@ -299,7 +299,7 @@ def _add_workspace(mounts: _Mounts, view: SandboxView) -> None:
     real, named = os.path.realpath(view.cwd), os.path.abspath(view.cwd)
     for path in dict.fromkeys((real, named)):
         if path == named and named != real and view.writes:
-            continue  # the links on the way are there
+            continue  # the links on the way exist
         is_open = _is_writable(mounts, real, otherwise=True) and not _any(real, mounts.hidden)
         if view.level == "guard" and is_open:
             continue  # as it is; being a mount it could not be removed
@@ -332,9 +332,9 @@ def _show_program(mounts: _Mounts, view: SandboxView) -> None:
 
 
 def _add_kernel(mounts: _Mounts, view: SandboxView) -> None:
-    """What root could change of the kernel without any capability, read-only for root. Others may
-    not write there anyway, and a sandbox inside of this one can mount a /proc of its own only
-    where nothing is mounted on this one.
+    """Kernel settings that root could change without any capability, read-only for root. Others may
+    not write there anyway, and a sandbox inside this one can mount its own /proc only if nothing is
+    mounted on this one.
     """
     if view.level == "guard":
         mounts.at["/sys"] = ("--ro-bind-try", "/sys", "/sys")
@@ -351,7 +351,7 @@ def _add_kernel(mounts: _Mounts, view: SandboxView) -> None:
 
 
 def _protected(view: SandboxView) -> Iterator[str]:
-    """What nobody changes. At the levels that change nothing it need not be shown."""
+    """Files that are always read-only. At the levels that change nothing they need not be shown."""
     if not view.writes:
         return
     workspace, is_own = os.path.realpath(view.cwd), is_own_checkout(view.cwd)
@@ -361,12 +361,12 @@ def _protected(view: SandboxView) -> Iterator[str]:
 
 
 def _pin_parents(mounts: _Mounts, paths: Iterable[str], *, is_writable: bool) -> None:
-    """Mount the folders above paths on themselves. A folder that something is mounted on cannot be
-    renamed, so nothing else can be put in the place of what is hidden or protected.
+    """Mount the folders above paths on themselves. A folder with a mount on it cannot be renamed,
+    so nothing else can replace what is hidden or protected.
     """
     above = dict.fromkeys(folder for path in paths for folder in reversed([*_folders_above(path)]))
     for folder in above:
-        # Below another folder, such as a private one for temporary files, nothing is to be pinned.
+        # Below another folder, such as a private one for temporary files, this is unnecessary.
         writable = _is_writable(mounts, folder, otherwise=is_writable)
         is_new = folder != os.sep and folder not in mounts.at and os.path.isdir(folder)
         if is_new and writable and os.access(os.path.dirname(folder), os.W_OK):
@@ -400,8 +400,8 @@ def _hide_services(mounts: _Mounts, view: SandboxView) -> None:
 
 
 def _other_services(view: SandboxView) -> Iterator[str]:
-    """Sockets of other programs of this user or of root that listen now and could be connected to:
-    whatever they are, they may start programs.
+    """Listening sockets of other programs of this user or of root that could be connected to: any
+    of them may start programs.
     """
     keys, session = view.env.get("SSH_AUTH_SOCK"), view.env.get("XDG_RUNTIME_DIR")
     kept = [view.cwd, *view.shown, view.artifacts, *_HARMLESS_SERVICES, keys or ""]
@@ -420,8 +420,8 @@ def _other_services(view: SandboxView) -> Iterator[str]:
 
 
 def _user_services(env: Mapping[str, str]) -> Iterator[str]:
-    """Sockets through which programs of this user take orders. An agent for keys stays if the
-    program is told about it on purpose.
+    """Sockets through which programs of this user accept commands. A key agent stays if the program
+    receives its address on purpose.
     """
     user = os.getuid()
     session, keys = (
@@ -449,7 +449,7 @@ def _own_services(env: Mapping[str, str]) -> Iterator[str]:
 
 
 def _protect_repository(mounts: _Mounts, workspace: str) -> None:
-    """A repository can be committed to. What starts programs for whoever uses it next is read-only;
+    """A repository can be committed to. Files that start programs for its next user are read-only;
     being mounts, these files cannot be moved away either, nor the folders around submodules.
     """
     repository = find_repository(workspace)

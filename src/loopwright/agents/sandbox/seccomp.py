@@ -25,7 +25,7 @@ class _Machine(NamedTuple):
     clone: int
     unshare: int
     setsockopt: int
-    most: int | None  # above it begins another way to number calls, which is refused
+    most: int | None  # above it starts another numbering of calls, which is refused
     refused: tuple[int, ...]
 
 
@@ -122,7 +122,7 @@ _RETURNS = {
 
 
 def filter_program(machine: str | None = None) -> bytes:
-    """The filter for a processor architecture; empty where there is none for it."""
+    """The filter for a processor architecture; empty if there is none for it."""
     numbers = _MACHINES.get(machine or platform.machine())
     if numbers is None:
         return b""
@@ -150,8 +150,8 @@ def filter_program(machine: str | None = None) -> bytes:
 
 
 class _Test(NamedTuple):
-    """One instruction, and where to continue when its comparison holds or not: at one of the
-    returns, or after so many instructions.
+    """One instruction, and where to continue if its comparison is true or false: at one of the
+    returns, or after this many instructions.
     """
 
     operation: int
@@ -167,7 +167,7 @@ class _Test(NamedTuple):
 
 
 def _argument_tests(number: int, argument: int, tests: list[_Test]) -> list[_Test]:
-    """Tests of an argument of one call. What passes all of them is allowed."""
+    """Tests of an argument of one call. The call is allowed if all pass."""
     last = tests[-1]._replace(no="allow")
     own = [_Test(_LOAD, argument), *tests[:-1], last]
     return [_Test(_IF_EQUAL, number, no=len(own)), *own]
