@@ -309,8 +309,8 @@ async def _drive(door: Terminal, begin: Begin, manner: AttachOptions) -> int:
 
 async def _pause_here(here: Local, terminal: Terminal, run: str) -> None:
     """Pause a run as the person at this terminal."""
-    from loopwright.operations.use_cases.operation import local_app, local_caller  # noqa: PLC0415 - only then
-    from loopwright.operations.use_cases.runs import RunReference, pause  # noqa: PLC0415 - only then
+    from loopwright.operations.use_cases.operation import RunReference, local_app, local_caller  # noqa: PLC0415 - only then
+    from loopwright.operations.use_cases.runs import pause  # noqa: PLC0415 - only then
 
     app, caller = local_app(here.service, terminal.settings), local_caller(here.service)
     await pause(app, caller, RunReference(run=run))

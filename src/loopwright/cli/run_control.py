@@ -49,7 +49,7 @@ def pause(ctx: click.Context, /, *, run: str) -> None:
     """Pause a run before its next iteration. Calls under way are completed."""
     from loopwright.operations.run_control import runs_to_pause  # noqa: PLC0415 - quick help
     from loopwright.operations.use_cases import runs as operations  # noqa: PLC0415 - quick help
-    from loopwright.operations.use_cases.operation import local_app, local_caller  # noqa: PLC0415 - quick help
+    from loopwright.operations.use_cases.operation import RunReference, local_app, local_caller  # noqa: PLC0415 - quick help
 
     terminal = terminal_of(ctx)
     if _control_remote(terminal, run, "pause", "paused"):
@@ -59,7 +59,7 @@ def pause(ctx: click.Context, /, *, run: str) -> None:
         runs = runs_to_pause(service) if run == ALL else [service.find(run)]
         paused = [one for one in runs if service.log.row(one).headline.status != "paused"]
         for one in paused:
-            asyncio.run(operations.pause(app, caller, operations.RunReference(run=one)))
+            asyncio.run(operations.pause(app, caller, RunReference(run=one)))
     _report(terminal, "paused", runs, changed=paused)
 
 

@@ -25,7 +25,7 @@ from loopwright.operations.runs import Service, row_ended
 from loopwright.operations.settings import PREFIX
 from loopwright.operations.use_cases import gates, runs
 from loopwright.operations.use_cases.gates import NamedAnswer
-from loopwright.operations.use_cases.operation import App, Caller
+from loopwright.operations.use_cases.operation import App, Caller, RunReference
 from loopwright.ports import AuditRow, Card, Cards
 
 LEASH = "leash"
@@ -254,7 +254,7 @@ class Looping:
     async def stop(self, app: App, caller: Caller, agent_id: str) -> StoppedRun:
         """End a loop, and wait for its end, so that the next may be started."""
         self.known(agent_id)
-        request = runs.RunReference(run=self.assistants.open_run(agent_id))
+        request = RunReference(run=self.assistants.open_run(agent_id))
         return await runs.stop(app, caller, request)
 
     async def review(

@@ -51,8 +51,15 @@ def app_of(context: Context) -> App:
     async def read_state(run: str) -> State:
         return (await context.gallery.picture(run)).state
 
-    def beside(caller: Caller, start: RunStart, on_disconnect: OnDisconnect | None) -> Beside:
-        return context.part(Looping).beside(caller.name, start, parting=on_disconnect)
+    def beside(
+        caller: Caller,
+        on_disconnect: OnDisconnect | None,
+        *,
+        start: RunStart | None = None,
+        name: str = "",
+    ) -> Beside:
+        looping = context.part(Looping)
+        return looping.beside(caller.name, start, parting=on_disconnect, name=name)
 
     return App(
         service=context.service,
@@ -61,7 +68,10 @@ def app_of(context: Context) -> App:
         workspace=context.serving.workspace,
         definitions=lambda: context.definitions,
         is_draining=context.closing.is_set,
+        workspaces=context.here.workspaces,
         read_state=read_state,
+        read_item=context.gallery.item,
+        read_snapshot=context.gallery.snapshot,
         beside=beside,
     )
 
@@ -75,7 +85,7 @@ def body_of(operation: Operation[Any, Any]) -> type[Body]:
     """The type of the body of an operation: fields of its request that the path does not name."""
     http = _http(operation)
     in_path = _names_in(http.path)
-    if http.method == "GET" or not _fields(operation.request, in_path):
+    if http.method == "GET" or not (http.schema or _fields(operation.request, in_path)):
         return NoBody
     request: type[Request] = operation.request
     return _body_type(request, http.schema, in_path, is_optional=http.is_body_optional)

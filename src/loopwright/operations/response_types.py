@@ -215,6 +215,21 @@ class Forked(RunSummary):
     seq: int
 
 
+class DryRunReport(msgspec.Struct):
+    """What a run could come to, the same as `run --dry-run --json` prints."""
+
+    name: str
+    dialect: str
+    graph: list[dict[str, JsonValue]]
+    endings: list[dict[str, JsonValue]]
+    worst: dict[str, JsonValue]
+    assumed: list[str]
+    snapshots: dict[str, JsonValue]
+    sandbox: str | None
+    limits: list[str]  # which are enforced, and how
+    warnings: list[str]  # programs that are missing where the run would start
+
+
 class Decided(msgspec.Struct):
     """What a person has answered at a gate."""
 
@@ -237,28 +252,18 @@ class RunMessageItem(msgspec.Struct):
     at: str
 
 
-class RunSnapshot(msgspec.Struct):
+class RunSnapshot(msgspec.Struct, kw_only=True):
     """A run with everything that a page shows; events with numbers above `seq` follow on it."""
 
     seq: int
     run: str
-    name: str
     status: Status
     summary: str
     reason: str
-    headline: str
-    goal: str
     output: str
     result: JsonValue
     iterations: int
-    max: int | None
     steps: dict[str, StepSummary]
-    passes: list[dict[str, JsonValue]]  # the newest
-    passes_before: int  # how many there were before those
-    activity: dict[str, JsonValue]  # what agents did, summed up
-    decisions: list[Decided]  # the newest
-    messages: list[RunMessageItem]  # the newest
-    graph: list[dict[str, JsonValue]]
     usage: UsageAmounts
     uncovered: list[str]  # agents that limits in USD do not cover
     labels: list[str]
@@ -266,6 +271,22 @@ class RunSnapshot(msgspec.Struct):
     checks: list[CheckView]  # of the newest iteration
     error: dict[str, JsonValue] | None
     forked: dict[str, JsonValue] | None
+    resumed: list[dict[str, JsonValue]] = []  # when, by whom and where, the newest
+    sandbox: dict[str, JsonValue] = {}  # of the run, of its commands, and by agent
+    agents: dict[str, str] = {}  # the backend of each
+    limits: dict[str, JsonValue] = {}  # of the whole run; null is no limit
+    protect: list[str] = []  # patterns of protected files
+    env: list[str] = []  # names of variables that agents and commands get
+    name: str
+    headline: str
+    goal: str
+    max: int | None
+    passes: list[dict[str, JsonValue]]  # the newest
+    passes_before: int  # how many there were before those
+    activity: dict[str, JsonValue]  # what agents did, summed up
+    decisions: list[Decided]  # the newest
+    messages: list[RunMessageItem]  # the newest
+    graph: list[dict[str, JsonValue]]
     driver: int | None
     left_behind: bool
     waits_for: str | None  # of the machine or of a provider, in words
@@ -275,15 +296,9 @@ class RunSnapshot(msgspec.Struct):
     started_at: str
     updated_at: str
     finished_at: str | None
-    next: list[str]
     changed: dict[str, JsonValue] | None = None  # by the whole run, as its snapshots tell
     changed_dependencies: list[dict[str, JsonValue]] = []  # files of checks that changed
-    resumed: list[dict[str, JsonValue]] = []  # when, by whom and where, the newest
-    agents: dict[str, str] = {}  # the backend of each
-    limits: dict[str, JsonValue] = {}  # of the whole run; null is no limit
-    protect: list[str] = []  # patterns of protected files
-    sandbox: dict[str, JsonValue] = {}  # of the run, of its commands, and by agent
-    env: list[str] = []  # names of variables that agents and commands get
+    next: list[str]
 
 
 class Inbox(msgspec.Struct):

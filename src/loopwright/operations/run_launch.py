@@ -6,10 +6,11 @@ from loopwright.operations.runs import Service
 
 
 async def check_start(service: Service, start: RunStart) -> RunStart:
-    """Check everything that would fail in the first iteration: what may run here, and the programs
-    of the agents and checks. Returns the start as it is allowed here.
+    """Check everything that would fail in the first iteration: what may run here, the folder,
+    and the programs of the agents and checks. Returns the start as it is allowed here.
     """
     start = service.admit(start)
+    start.check_workspace()
     await check_programs(start)
     return start
 

@@ -28,7 +28,13 @@ from loopwright.operations.run_launch import launch_run
 from loopwright.operations.run_request import RunStart
 from loopwright.operations.use_cases import runs as operations
 from loopwright.operations.use_cases.gates import NamedAnswer, answer_named
-from loopwright.operations.use_cases.operation import App, Caller, local_app, local_caller
+from loopwright.operations.use_cases.operation import (
+    App,
+    Caller,
+    RunReference,
+    local_app,
+    local_caller,
+)
 from loopwright.operations.wiring import Local
 from loopwright.ports import Delta
 from loopwright.ports.headline import status_of
@@ -242,7 +248,7 @@ class ChatSession:
         if self._run is None or gate is None:
             return
         if self._here.service.four_eyes:  # nobody approves their own words
-            await operations.stop(self._app, self._caller, operations.RunReference(run=self._run))
+            await operations.stop(self._app, self._caller, RunReference(run=self._run))
         else:
             await self._answer(gate.gate, NamedAnswer(decision="approve"))
         await self._settle()

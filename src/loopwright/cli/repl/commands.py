@@ -46,6 +46,7 @@ from loopwright.operations.run_variables import names_only
 from loopwright.operations.runs import current_user
 from loopwright.operations.use_cases import runs as operations
 from loopwright.operations.use_cases.gates import NamedAnswer, answer_named
+from loopwright.operations.use_cases.operation import RunReference
 from loopwright.ports import CHAT_SURFACE
 from loopwright.syntax.document import Diagnostic
 
@@ -265,7 +266,7 @@ async def _pause(session: ReplSession, rest: str) -> None:
     runs = runs_to_pause(service) if rest.casefold() == ALL else [service.find(rest)]
     paused = [run for run in runs if service.log.row(run).headline.status != "paused"]
     for run in paused:
-        await operations.pause(session.app, session.caller, operations.RunReference(run=run))
+        await operations.pause(session.app, session.caller, RunReference(run=run))
     _count(session, "paused", paused, runs)
 
 

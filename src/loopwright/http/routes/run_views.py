@@ -21,21 +21,6 @@ from loopwright.views.run_view import Outputs
 from loopwright.views.transcript import ActivityFilter, RunTranscript, activity_items, count_dropped
 
 
-class DryRunReport(msgspec.Struct):
-    """What a run could come to, the same as `run --dry-run --json` prints."""
-
-    name: str
-    dialect: str
-    graph: list[dict[str, JsonValue]]
-    endings: list[dict[str, JsonValue]]
-    worst: dict[str, JsonValue]
-    assumed: list[str]
-    snapshots: dict[str, JsonValue]
-    sandbox: str | None
-    limits: list[str]  # which are enforced, and how
-    warnings: list[str]  # programs that are missing where the run would start
-
-
 class RunFigures(msgspec.Struct):
     """Time, calls, tokens and cost of each iteration, step and agent of a run."""
 

@@ -39,13 +39,12 @@ from loopwright.http.sockets.subscribers import (
 from loopwright.http.sockets.transport import PATH, ConnectionRefused, SocketServer
 from loopwright.model.record import JsonValue
 from loopwright.operations.accounts.access import DENIED, Principal, Role
-from loopwright.operations.messages import tell as tell_agents
 from loopwright.operations.problems import ProblemReport, request_problem
 from loopwright.operations.run_admission import acting_as
 from loopwright.operations.run_workspaces import start_warnings
-from loopwright.operations.use_cases import runs
+from loopwright.operations.use_cases import run_changes, runs
 from loopwright.operations.use_cases.gates import NamedAnswer
-from loopwright.operations.use_cases.operation import Caller, WhileDraining
+from loopwright.operations.use_cases.operation import Caller, Operation, WhileDraining
 from loopwright.workers.notifications import StoredNotification
 
 Answer = dict[str, JsonValue]
@@ -97,14 +96,6 @@ class Subscribe(SocketMessage):
 
     run: Id
     after: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] | None = None
-
-
-class TellRun(SocketMessage):
-    """`run:tell`: a message to the agents of a run, or to the agent of one step."""
-
-    run: Id
-    text: str
-    to: Annotated[str, msgspec.Meta(max_length=500)] = ""
 
 
 class Unsubscribe(SocketMessage):
@@ -233,12 +224,9 @@ class SocketCommands:
             )
         return await self._tails.subscribe(client, said.run, said.after)
 
-    async def tell_run(self, client: ConnectedClient, said: TellRun) -> Answer:
-        run = self._context.here.log.row(said.run).run
-        sent = await tell_agents(
-            self._context.service, run, said.text, to=said.to, by=client.who.name
-        )
-        return {**sent._asdict()}
+    async def message(self, client: ConnectedClient, said: run_changes.MessageRun) -> Answer:
+        sent = await run_changes.message(self._app, _caller(client), said)
+        return {"run": sent.run, "message": sent.message, "to": sent.to, "when": sent.when}
 
     async def unsubscribe(self, client: ConnectedClient, said: Unsubscribe) -> Answer:
         return {"run": said.run, "was": self._tails.unsubscribe(client, said.run)}
@@ -252,16 +240,19 @@ def _bad(why: str) -> RequestRefusal:
     return RequestRefusal(400, BAD_EVENT, why[:300])
 
 
+def _of(operation: Operation[Any, Any], do: Callable[..., Awaitable[Answer]]) -> SocketCommand[Any]:
+    """An event that calls an operation, with its request, role and behaviour while draining."""
+    return SocketCommand(operation.request, operation.role, do, operation.draining)
+
+
 TABLE: Mapping[str, SocketCommand[Any]] = {
     "loop:start": SocketCommand(StartLoop, "editor", SocketCommands.start, "refuse"),
     "loop:stop": SocketCommand(StopLoop, "editor", SocketCommands.stop),
     "loop:approve": SocketCommand(ApproveLoop, "editor", SocketCommands.approve),
     "notifications:read": SocketCommand(ReadNotifications, "viewer", SocketCommands.read),
-    "run:resume": SocketCommand(
-        runs.ResumeRun, runs.resume.role, SocketCommands.resume, runs.resume.draining
-    ),
+    "run:resume": _of(runs.resume, SocketCommands.resume),
     "subscribe": SocketCommand(Subscribe, "viewer", SocketCommands.subscribe),
-    "run:tell": SocketCommand(TellRun, "editor", SocketCommands.tell_run, "refuse"),
+    "run:tell": _of(run_changes.message, SocketCommands.message),
     "unsubscribe": SocketCommand(Unsubscribe, "viewer", SocketCommands.unsubscribe),
 }
 """Everything that may be said, with the least role that may say it."""

@@ -29,7 +29,7 @@ from loopwright.operations.loops.role_loops import (
     RoleLoops,
     StartRoleLoop,
 )
-from loopwright.operations.messages import WHEN_WORDS, tell
+from loopwright.operations.messages import WHEN_WORDS
 from loopwright.operations.problems import find_problem, problem_words
 from loopwright.operations.run_control import ResumeChanges
 from loopwright.operations.run_lists import inbox_items
@@ -37,6 +37,7 @@ from loopwright.operations.run_variables import names_only
 from loopwright.operations.run_workspaces import RunSnapshots
 from loopwright.operations.settings import Settings
 from loopwright.operations.use_cases.gates import NamedAnswer, answer_named
+from loopwright.operations.use_cases.run_changes import MessageRun, message
 from loopwright.operations.wiring import near
 from loopwright.ports import OPEN_STATUSES
 from loopwright.tools.builtin import schema, text
@@ -372,8 +373,8 @@ class LoopTools:
 
     async def _tell(self, given: Arguments) -> str:
         loop, words, to = (read_text(given, name) for name in ("id", "text", "to"))
-        by = self.loops.caller().name
-        sent = await tell(self.loops.here.service, loop, words, to=to, by=by)
+        request = MessageRun(run=self.loops.here.service.find(loop), text=words, to=to)
+        sent = await message(self.loops.app_here, self.loops.caller(), request)
         return f"{sent.run}: message {sent.message} recorded: {WHEN_WORDS[sent.when]}"
 
     def _waits(self, loop: str) -> bool:

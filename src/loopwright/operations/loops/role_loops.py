@@ -29,7 +29,7 @@ from loopwright.operations.run_workspaces import start_warnings
 from loopwright.operations.runs import current_user, row_ended
 from loopwright.operations.settings import Settings
 from loopwright.operations.use_cases import runs
-from loopwright.operations.use_cases.operation import App, Caller, local_app
+from loopwright.operations.use_cases.operation import App, Caller, RunReference, local_app
 from loopwright.operations.wiring import Local
 from loopwright.ports import OPEN_STATUSES, RunRow
 from loopwright.views.formats import run_usage_item
@@ -303,7 +303,7 @@ class RoleLoops:
         caller = self.caller()
         match action:
             case "pause":
-                await runs.pause(self.app_here, caller, runs.RunReference(run=run))
+                await runs.pause(self.app_here, caller, RunReference(run=run))
             case "resume":
                 await runs.resume(self.app_here, caller, runs.ResumeRun(run=run))
             case _:

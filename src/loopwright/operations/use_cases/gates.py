@@ -22,7 +22,7 @@ from loopwright.operations.use_cases.operation import (
     operation,
 )
 from loopwright.operations.use_cases.pages import oldest_first, page_of
-from loopwright.operations.use_cases.runs import run_summary
+from loopwright.operations.use_cases.run_queries import run_summary
 from loopwright.ports import OpenGate
 
 BASE = "/api/v1/gates"

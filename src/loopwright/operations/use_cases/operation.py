@@ -5,22 +5,33 @@ typed response. It knows nothing about HTTP, sockets or the command line. Interf
 `Operation`, which checks the role and whether the server still accepts the request.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Generic, Literal, TypeAlias, TypeVar, cast
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    ClassVar,
+    Generic,
+    Literal,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    cast,
+)
 
 import msgspec
 
 from loopwright.errors import LoopwrightError, NotAllowed, ServerDraining
 from loopwright.kernel.state import State
+from loopwright.model.record import JsonValue
 from loopwright.operations.accounts.access import DENIED, ROLES, Role
 from loopwright.operations.run_admission import acting_as
 from loopwright.operations.run_groups import Beside, OnDisconnect, alone
 from loopwright.operations.run_request import RunStart
 from loopwright.operations.runs import Service, current_user
 from loopwright.operations.use_cases.pages import MOST, Cursors
-from loopwright.ports import Cards
+from loopwright.ports import Cards, RunRow, Workspaces
 
 if TYPE_CHECKING:
     from loopwright.operations.definitions import Definitions
@@ -45,6 +56,12 @@ class Request(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     free: ClassVar[tuple[str, ...]] = ()
 
 
+class RunReference(Request):
+    """A run, by its whole id."""
+
+    run: str
+
+
 class PageRequest(Request):
     """Which page of a list, and how much of it."""
 
@@ -56,8 +73,25 @@ def _never() -> bool:
     return False
 
 
+class KeepBeside(Protocol):
+    """What is stored with a new run for the case that its starter disconnects."""
+
+    def __call__(
+        self,
+        caller: "Caller",
+        on_disconnect: OnDisconnect | None,
+        *,
+        start: RunStart | None = None,
+        name: str = "",
+    ) -> Beside: ...
+
+
 def _beside_nothing(
-    _caller: "Caller", _start: RunStart, _on_disconnect: OnDisconnect | None
+    caller: "Caller",
+    on_disconnect: OnDisconnect | None,
+    *,
+    start: RunStart | None = None,
+    name: str = "",
 ) -> Beside:
     return alone
 
@@ -72,9 +106,11 @@ class App:
     workspace: Path = field(default_factory=Path.cwd)  # of runs that name none
     definitions: "Callable[[], Definitions] | None" = None  # the stored ones
     is_draining: Callable[[], bool] = _never
-    read_state: Callable[[str], Awaitable[State]] | None = None  # where states are cached
-    beside: Callable[["Caller", RunStart, OnDisconnect | None], Beside] = _beside_nothing
-    """What is stored with a new run for the case that its starter disconnects."""
+    workspaces: Workspaces | None = None  # the snapshots of runs
+    read_state: Callable[[str], Awaitable[State]] | None = None  # where views are cached
+    read_item: Callable[[RunRow], Awaitable[dict[str, JsonValue]]] | None = None
+    read_snapshot: Callable[[str], Awaitable[Mapping[str, JsonValue]]] | None = None
+    beside: KeepBeside = _beside_nothing
 
     def refuse_while_draining(self) -> None:
         """The one place where a server that is about to stop refuses new work."""

@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
@@ -41,16 +41,22 @@ from loopwright.operations.run_request import RunStart
 from loopwright.operations.run_start import StartOptions, agent_choices, choices, prepare_file
 from loopwright.operations.run_variables import RunEnv, env_choices, read_variables
 from loopwright.operations.runs import row_ended
-from loopwright.operations.use_cases.operation import App, Caller, HttpRoute, Request, operation
+from loopwright.operations.use_cases.operation import (
+    App,
+    Caller,
+    HttpRoute,
+    Request,
+    RunReference,
+    operation,
+)
+from loopwright.operations.use_cases.run_queries import BASE, run_summary
 from loopwright.operations.workspace_rules import SnapshotChoice, stricter_level
 from loopwright.ports import OPEN_STATUSES
 from loopwright.syntax.document import Diagnostic
-from loopwright.views.summary import summary
 
 if TYPE_CHECKING:
     from loopwright.operations.definitions import Definitions
 
-BASE = "/api/v1/runs"
 REQUEST = "(request)"
 
 
@@ -90,12 +96,6 @@ class StartRun(Request):
     snapshots: bool = True  # of the workspace; false: none are taken
     allow: tuple[str, ...] = ()  # refused: nothing is let pass unasked from elsewhere
     on_disconnect: OnDisconnect | None = None  # when the last socket of its starter is gone
-
-
-class RunReference(Request):
-    """A run, by its whole id."""
-
-    run: str
 
 
 class ResumeRun(Request):
@@ -196,7 +196,7 @@ async def start(app: App, caller: Caller, request: StartRun) -> StartedRun:
     """Start a run of a definition, stored or sent."""
     prepared, warnings = prepare_start(app, caller, request)
     prepared = replace(prepared, by=caller.name)
-    beside = app.beside(caller, prepared, request.on_disconnect)
+    beside = app.beside(caller, request.on_disconnect, start=prepared)
     try:
         run = await launch_run(app.service, replace(prepared, beside=beside))
     except Conflict as conflict:
@@ -380,15 +380,6 @@ async def stop_all_open(app: App, caller: Caller) -> list[str]:
     if problems:
         raise problems[0]
     return runs
-
-
-_R = TypeVar("_R", bound=RunSummary)
-
-
-async def run_summary(app: App, run: str, kind: type[_R], **more: object) -> _R:
-    """A run as one object, with what an operation adds to it."""
-    shown = summary(await app.state(run), app.service.read_text)
-    return msgspec.convert({**shown, **more}, kind)
 
 
 OPERATIONS = (start, pause, resume, stop)

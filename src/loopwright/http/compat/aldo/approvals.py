@@ -25,7 +25,6 @@ from loopwright.http.routes.events import (
     streamed,
     wants_stream,
 )
-from loopwright.http.routes.runs import beside
 from loopwright.kernel.events import EffectDone, IterationFinished, IterationStarted, StepFinished
 from loopwright.kernel.frames import GateState
 from loopwright.kernel.reopened_runs import places
@@ -40,7 +39,7 @@ from loopwright.operations.loops.dialect_events import (
     is_pass,
 )
 from loopwright.operations.problems import ProblemReport
-from loopwright.operations.run_groups import OnDisconnect
+from loopwright.operations.run_groups import Beside, OnDisconnect
 from loopwright.operations.runs import Service
 from loopwright.operations.use_cases.gates import NamedAnswer, answer_named
 from loopwright.ports import NumberedEvent
@@ -225,7 +224,7 @@ async def edited(asked: RouteRequest) -> Answer:
     wish = Fork(
         at=None,
         edit=body.newText,
-        beside=beside(asked, body.onDisconnect),
+        beside=_beside(asked, body.onDisconnect),
         allow_unknown_cost=body.allowUnknownCost,
     )
     return await _taken_up(asked, body.checkpointId, wish)
@@ -236,10 +235,16 @@ async def swapped(asked: RouteRequest) -> Answer:
     wish = Fork(
         at=None,
         model=body.model,
-        beside=beside(asked, body.onDisconnect),
+        beside=_beside(asked, body.onDisconnect),
         allow_unknown_cost=body.allowUnknownCost,
     )
     return await _taken_up(asked, body.checkpointId, wish)
+
+
+def _beside(asked: RouteRequest, on_disconnect: OnDisconnect | None) -> Beside:
+    context = asked.context
+    name = context.here.log.row(asked.params["run"]).headline.name
+    return context.part(app_of).beside(caller_of(asked.who), on_disconnect, name=name)
 
 
 async def _taken_up(asked: RouteRequest, checkpoint: str | None, wish: Fork) -> Answer:

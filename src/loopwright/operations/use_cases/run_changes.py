@@ -1,0 +1,259 @@
+"""Runs: fork, send messages, dry runs, and the results of worktrees."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from loopwright.errors import InputError
+from loopwright.kernel.events import RunForked
+from loopwright.model.actions import MAX_ITERATIONS
+from loopwright.operations.dry_run.simulation import all_stories, played, rehearsed
+from loopwright.operations.forks import Fork
+from loopwright.operations.forks import fork as fork_run
+from loopwright.operations.messages import When, tell
+from loopwright.operations.preflight import dry_run_warnings
+from loopwright.operations.problems import without_flags
+from loopwright.operations.response_types import DryRunReport, Forked
+from loopwright.operations.run_admission import rehearsal_of
+from loopwright.operations.run_groups import OnDisconnect
+from loopwright.operations.run_start import choices
+from loopwright.operations.run_variables import RunEnv, env_choices
+from loopwright.operations.run_workspaces import apply_run, discard_run
+from loopwright.operations.use_cases.operation import (
+    App,
+    Caller,
+    HttpRoute,
+    Request,
+    operation,
+)
+from loopwright.operations.use_cases.run_queries import BASE, events_of, run_summary, typed
+from loopwright.operations.use_cases.runs import StartRun, prepare_start
+
+
+class ForkRun(Request):
+    """Where a run is forked, and what is different from there on."""
+
+    run: str
+    at: str | None = None  # a completed step or iteration: main.2, or 3 for iteration 3
+    model: str | None = None
+    edit: str | None = None
+    max: Annotated[int, msgspec.Meta(ge=1, le=MAX_ITERATIONS)] | None = None
+    agent: str | None = None
+    agents: dict[str, str] = {}
+    workspace: str | None = None
+    allow_unknown_cost: bool = False  # limits in USD need not cover agents of unknown cost
+    env: RunEnv = {}  # values of variables that the run was started with; never in the log
+    on_disconnect: OnDisconnect | None = None
+
+
+class MessageRun(Request):
+    """A message. The next agent call of the run reads it, or the agent of the step `to`."""
+
+    free = ("text",)
+
+    run: str
+    text: str  # 1 to 262,144 bytes
+    to: Annotated[str, msgspec.Meta(max_length=500)] = ""
+
+
+class ApplyRun(Request):
+    """Nothing needs to be said."""
+
+    run: str
+
+
+class DiscardRun(Request):
+    """That the worktree and its branch shall be removed, with all that was not applied."""
+
+    run: str
+    confirm: bool
+
+
+class RunMessageSent(msgspec.Struct):
+    """A message that was recorded. `to` is `*` where any agent of the run may read it. `when` says
+    when the agent reads it: claude and a program that reads its inbox `now`, a chat model before
+    its `next-turn`, others at their `next-call`.
+    """
+
+    run: str
+    message: str
+    to: str
+    when: When
+
+
+class AppliedResult(msgspec.Struct):
+    """The files that were changed in the checkout; none where it had the result already. `outside`
+    are files that the run changed outside of its workspace, which are not applied.
+    """
+
+    run: str
+    repository: str
+    files: list[str]
+    outside: list[str]
+
+
+class DiscardedResult(msgspec.Struct):
+    """What was removed."""
+
+    run: str
+    branch: str
+    folder: str
+
+
+# -- dry runs --------------------------------------------------------------------------------------
+
+
+@operation(
+    "runs.dry_run",
+    kind="query",
+    role="editor",
+    summary="A dry run: the steps, every way in which a run could end, and the worst case",
+    request=StartRun,
+    response=DryRunReport,
+    http=HttpRoute(method="POST", path="/api/v1/rehearsals", schema="StartRunBody"),
+    draining="refuse",
+)
+async def dry_run(app: App, caller: Caller, request: StartRun) -> DryRunReport:
+    """What a run could come to; no agent is called, and nothing is stored."""
+    service = app.service
+    start, _ = prepare_start(app, caller, request, is_unbound=True)
+    if service.admission is not None:  # what a start would refuse
+        known = service.admission.names()
+        start = rehearsal_of(start, choices(request.agent, request.agents), known)
+        start = service.admission.admit(replace(start, by=caller.name))
+    plan, _ = service.decide_snapshots(start)
+    plan = service.sandbox.decide(plan, start.sandbox)
+    endings = []
+    for story in all_stories(plan):  # one by one: a server that is to stop does not wait for all
+        app.refuse_while_draining()
+        endings.append(await asyncio.to_thread(played, plan, story))
+    report: Mapping[str, object] = {
+        **rehearsed(plan, endings).as_dict(),
+        "limits": [] if service.costs is None else [*service.costs.enforcement(plan)],
+        "warnings": [*map(without_flags, dry_run_warnings(start))],
+    }
+    return typed(DryRunReport, report)
+
+
+# -- forks -----------------------------------------------------------------------------------------
+
+
+async def _forked(app: App, _caller: Caller, run: str) -> Forked:
+    """A run that was just created, and how many of its events are those of the other run."""
+    known = 0
+    async for one in events_of(app.service, run):
+        if isinstance(one.fact, RunForked):
+            known = one.seq - 1
+    return await run_summary(app, run, Forked, seq=known)
+
+
+@operation(
+    "runs.fork",
+    kind="command",
+    role="editor",
+    summary="Fork: continue from a finished place of a run, as a new run",
+    request=ForkRun,
+    response=Forked,
+    http=HttpRoute(
+        method="POST",
+        path=f"{BASE}/{{run}}/fork",
+        status=201,
+        location=f"{BASE}/{{run}}",
+        schema="ForkBody",
+    ),
+    audit=("run.forked",),
+    draining="refuse",
+    again=_forked,
+    family="forks",
+)
+async def fork(app: App, caller: Caller, request: ForkRun) -> Forked:
+    """Create a run that continues from a finished place of another."""
+    row = app.service.log.row(request.run)
+    wish = Fork(
+        at=request.at,
+        model=request.model,
+        edit=request.edit,
+        passes=request.max,
+        agents=choices(request.agent, request.agents),
+        workspace=Path(request.workspace) if request.workspace else None,
+        beside=app.beside(caller, request.on_disconnect, name=row.headline.name),
+        workspaces=app.workspaces,
+        allow_unknown_cost=request.allow_unknown_cost,
+        env=env_choices(request.env),
+    )
+    made, _ = await fork_run(app.service, row.run, wish, by=caller.name)
+    return await _forked(app, caller, made)
+
+
+# -- messages --------------------------------------------------------------------------------------
+
+
+@operation(
+    "runs.message",
+    kind="command",
+    role="editor",
+    summary="Send a message to the agents of a run; the next iteration reads it",
+    request=MessageRun,
+    response=RunMessageSent,
+    http=HttpRoute(
+        method="POST", path=f"{BASE}/{{run}}/messages", status=201, schema="MessageBody"
+    ),
+    audit=("message.sent",),
+    draining="refuse",
+    family="messages",
+)
+async def message(app: App, caller: Caller, request: MessageRun) -> RunMessageSent:
+    """Record a message for the agents of a run."""
+    run = app.service.log.row(request.run).run
+    sent = await tell(app.service, run, request.text, to=request.to, by=caller.name)
+    return typed(RunMessageSent, sent._asdict())
+
+
+# -- worktrees -------------------------------------------------------------------------------------
+
+
+@operation(
+    "runs.apply",
+    kind="command",
+    role="editor",
+    summary="Merge the result of a worktree into the checkout it came from",
+    request=ApplyRun,
+    response=AppliedResult,
+    http=HttpRoute(
+        method="POST", path=f"{BASE}/{{run}}/apply", schema="ApplyBody", is_body_optional=True
+    ),
+    audit=("run.applied",),
+    draining="serve",
+    family="worktrees",
+)
+async def apply(app: App, caller: Caller, request: ApplyRun) -> AppliedResult:
+    """Merge the result of a worktree into its checkout."""
+    run = app.service.log.row(request.run).run
+    return typed(AppliedResult, await apply_run(app.service, run, by=caller.name))
+
+
+@operation(
+    "runs.discard",
+    kind="command",
+    role="editor",
+    summary="Remove the worktree of a run and its branch",
+    request=DiscardRun,
+    response=DiscardedResult,
+    http=HttpRoute(method="POST", path=f"{BASE}/{{run}}/discard", schema="DiscardBody"),
+    audit=("run.discarded",),
+    draining="serve",
+    family="worktrees",
+)
+async def discard(app: App, caller: Caller, request: DiscardRun) -> DiscardedResult:
+    """Remove the worktree of a run and its branch, if that is confirmed."""
+    run = app.service.log.row(request.run).run
+    if not request.confirm:
+        raise InputError("send `confirm: true` to remove the worktree", code="not-confirmed")
+    return typed(DiscardedResult, await discard_run(app.service, run, by=caller.name))
+
+
+OPERATIONS = (dry_run, fork, message, apply, discard)
