@@ -13,6 +13,7 @@ mounted anew, and the driver be frozen or ended through them.
 import errno
 import platform
 import struct
+from functools import cache
 from typing import NamedTuple
 
 
@@ -121,6 +122,7 @@ _RETURNS = {
 }
 
 
+@cache
 def filter_program(machine: str | None = None) -> bytes:
     """The filter for a processor architecture; empty if there is none for it."""
     numbers = _MACHINES.get(machine or platform.machine())
