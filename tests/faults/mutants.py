@@ -19,11 +19,11 @@ from msgspec.structs import replace
 
 from loopwright.engine.actor import Actor
 from loopwright.gateway.turns import ModelTurns
-from loopwright.kernel import answers, checks, decide, effects, fold, limits, state
+from loopwright.kernel import answers, checks, decide, effects, fold, iteration, limits, state
+from loopwright.kernel.bodies import call, history, steps
 from loopwright.kernel.bodies import conversation as approvals
 from loopwright.kernel.bodies import conversation as cycles
 from loopwright.kernel.bodies import conversation as turns
-from loopwright.kernel.bodies import history, iteration, next_events, outcome
 from loopwright.operations.runs import Service
 from loopwright.ports import Append, headline
 from loopwright.prompts import conversation
@@ -195,12 +195,12 @@ IN_SIMULATION: dict[str, Mutant] = {
     ),
     "timers early": Mutant(Actor._begin, "if call.until <= clock", "if call.until - 900 <= clock"),
     "a failed try ends the pass": Mutant(
-        outcome.leaf_outcome,
+        call._ended,
         "if has_next_attempt(body, body.failure.error):",
         "if body.attempt > 10**9:",
     ),
     "a failed try counts as a pass": Mutant(
-        outcome._failed,
+        call._failed,
         'return Result("failed", "error", output=failure.output or None, error=failure.error)',
         'return Result("completed", "done")',
     ),
@@ -243,12 +243,12 @@ IN_SIMULATION: dict[str, Mutant] = {
         "owner.check_tries >= 10",
     ),
     "work after the last rejection": Mutant(
-        outcome.is_worked_on,
+        call.is_worked_on,
         "body.rejections < action.on_reject.attempts",
         "body.rejections <= action.on_reject.attempts",
     ),
     "steps begin whatever was before": Mutant(
-        next_events.proceed_steps,
+        steps.next_events,
         "not _may_start(step, [body.results[need] for need in step.needs])",
         "state.version < 0",
     ),
@@ -258,7 +258,7 @@ IN_SIMULATION: dict[str, Mutant] = {
         'return ChecksDecision("pass", reason) if reason or not failed else ChecksDecision("fail")',
     ),
     "a person is not asked again": Mutant(
-        answers._answer_leaf, "body.gate = None", "body.answer = fact"
+        call.note_answer, "body.gate = None", "body.answer = fact"
     ),
     "an edit shows what it saw before": Mutant(Service.change_agent, '"unchanged"', '"waiting"'),
     "inbox keeps answered gates": Mutant(headline.gate_changes, "closed.append(fact.gate)", "pass"),
@@ -324,7 +324,7 @@ IN_CONVERSATIONS: dict[str, Mutant] = {
         "elif note.tool == SUBMIT:",
     ),
     "a turn ends before its tools": Mutant(
-        cycles.cycle_outcome,
+        cycles.outcome,
         "if len(body.said) < len(body.turn.calls):",
         "if not body.said and body.turn.calls:",
     ),
@@ -343,19 +343,19 @@ IN_CONVERSATIONS: dict[str, Mutant] = {
         "[*before, *since, *seed.messages]",
     ),
     "a turn that says nothing is remembered": Mutant(
-        turns.remember_turn, "and (body.answer.output or body.turn.calls)", ""
+        turns.note_turn, "and (body.answer.output or body.turn.calls)", ""
     ),
     "models do not wait for a place": Mutant(
-        cycles.proceed_cycle, "if has_to_wait(state, body.owner):", "if state.version < 0:"
+        cycles.next_events, "if has_to_wait(state, body.owner):", "if state.version < 0:"
     ),
     "a model is asked again without a wait": Mutant(
-        cycles.proceed_cycle, "and body.backoff < body.attempt:", "and state.version < 0:"
+        cycles.next_events, "and body.backoff < body.attempt:", "and state.version < 0:"
     ),
     "tools stay open at a stop": Mutant(
-        effects._close_body, "for effect in body.asked.values():", "for effect in ():"
+        cycles.close, "for effect in body.asked.values():", "for effect in ():"
     ),
     "questions about tools stay open at a stop": Mutant(
-        effects._close_body, "for gate in body.gates.values():", "for gate in ():"
+        cycles.close, "for gate in body.gates.values():", "for gate in ():"
     ),
     "a tool is begun again as if it were new": Mutant(
         Actor.perform, "again=again and effect not in mine", "again=False"

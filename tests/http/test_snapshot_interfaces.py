@@ -10,8 +10,8 @@ import pytest
 
 from loopwright.kernel.event_parts import Snapshot
 from loopwright.kernel.events import EffectDone
-from loopwright.model.actions import RunCommand
-from loopwright.model.plan import Plan, Step
+from loopwright.model.actions import RunCommand, Step
+from loopwright.model.plan import Plan
 from loopwright.model.policy import WorkspacePolicy
 from loopwright.operations.loops.loop_tools import LoopTools
 from loopwright.operations.loops.role_loops import RoleLoops

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopwright.kernel.answers import learning_of
+from loopwright.kernel.bodies.repeat import learning_of
 from loopwright.model.record import Blob
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loopwright.kernel.answers import outcome_line
+from loopwright.kernel.bodies.repeat import outcome_line
 from loopwright.kernel.checks import is_unfit, read_goal_verdict
 from loopwright.kernel.event_parts import LookupCall
 from loopwright.kernel.events import (

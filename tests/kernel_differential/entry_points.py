@@ -124,7 +124,11 @@ MODULES: dict[str, tuple[str, ...]] = {
 
 Besides it imports classes and constants: `python -m tests.kernel_differential.entry_points`.
 """
-MOVED: dict[str, str] = {}
+MOVED: dict[str, str] = {
+    "learning_of": "bodies.repeat",
+    "requests_of": "iteration",
+    "is_at_cap": "bodies.repeat",
+}
 """Functions that the current kernel has in another module than listed above, with that module."""
 NOT_CALLED = {"release_frames": "it frees memory of a run that is left, and decides nothing"}
 """Functions that no test here calls, with the reason."""

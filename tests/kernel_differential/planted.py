@@ -29,7 +29,7 @@ PLANTED = {
     ),
     "the words of a gate": Planted("gates", "Review iteration {", "Review of iteration {"),
     "the output of a loop over a list": Planted(
-        "bodies/outcome", "## Item {index}", "## Number {index}"
+        "bodies/each", "## Item {index}", "## Number {index}"
     ),
     "how often a vanished call is repeated": Planted(
         "effects", "MOST_REPEATS = 2", "MOST_REPEATS = 0"

@@ -238,7 +238,7 @@ def test_a_pattern_that_never_ends_does_not_stop_the_loop(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The verdict says that it took too long, and the loop continues to its last iteration."""
-    monkeypatch.setattr("loopwright.kernel.bodies.iteration.MATCH_MS", 200)
+    monkeypatch.setattr("loopwright.kernel.iteration.MATCH_MS", 200)
     says = ["a" * 5_000, "b"]
     start, _ = prepare_file(str(USERS / "explosive.json"), wish(workspace, *says))
 

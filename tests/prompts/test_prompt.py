@@ -2,7 +2,7 @@
 
 import pytest
 
-from loopwright.kernel.answers import settle_iteration
+from loopwright.kernel.bodies.repeat import note_iteration
 from loopwright.kernel.event_parts import Usage
 from loopwright.kernel.events import AgentChanged
 from loopwright.kernel.frames import IterationOwner, RepeatBody, Result
@@ -346,7 +346,7 @@ def log_after(outputs: list[str], total: int = 8_000) -> str:
         owner = IterationOwner(
             path=f"main.{number}", iteration=number, number=number, parent=repeat
         )
-        settle_iteration(repeat, owner, ended, done=False)
+        note_iteration(repeat, owner, ended, done=False)
     return progress_log(repeat, total)
 
 
@@ -392,7 +392,7 @@ def test_a_loop_keeps_only_the_learnings_that_it_may_show() -> None:
     repeat = RepeatBody(owner=None, action=loop(ProgressLog(total=8_000)), step=None)  # type: ignore[arg-type]
     for number in range(1, 4_501):
         owner = IterationOwner(path="main.0", iteration=number, number=number, parent=repeat)
-        settle_iteration(repeat, owner, Result("completed", output=f"n{number}"), done=False)
+        note_iteration(repeat, owner, Result("completed", output=f"n{number}"), done=False)
     assert len(repeat.learnings) < 2_000
     assert repeat.forgotten + len(repeat.learnings) == 4_500
     assert "- Iteration 4500: n4500" in progress_log(repeat, 8_000)

@@ -5,15 +5,12 @@ gate, is counted as ignored and changes nothing else. A loop keeps the result, t
 one line (the learning) of each finished iteration.
 """
 
-import re
 from typing import TypeVar, assert_never
 
-import msgspec
-
 from loopwright.kernel import coordination, snapshots
-from loopwright.kernel.bodies import conversation
-from loopwright.kernel.effects import free_slot, note_backoff_end
-from loopwright.kernel.event_parts import CALLED, NO_USAGE, AgentCall, Failure, ModelCall, Usage
+from loopwright.kernel.bodies import conversation, dispatch
+from loopwright.kernel.effects import free_slot
+from loopwright.kernel.event_parts import CALLED, NO_USAGE, AgentCall, ModelCall, Usage
 from loopwright.kernel.events import (
     EffectActivity,
     EffectDone,
@@ -27,28 +24,23 @@ from loopwright.kernel.frames import (
     AgentSession,
     CycleBody,
     GateState,
-    ItemResult,
     IterationOwner,
     LeafBody,
     Owner,
     RepeatBody,
-    Result,
     StepOwner,
-    StepsBody,
 )
-from loopwright.kernel.limits import cap, used_up
+from loopwright.kernel.limits import used_up
 from loopwright.kernel.state import (
     PendingEffect,
     State,
     chain,
     count_call,
     enclosing_pass,
-    head,
     limits_of,
     note_request,
     session_key,
 )
-from loopwright.model.actions import RunCommand, RunScript
 from loopwright.model.effect_ids import (
     ArtifactPurpose,
     BackoffPurpose,
@@ -68,9 +60,6 @@ from loopwright.model.effect_ids import (
     ToolPurpose,
     TurnPurpose,
 )
-from loopwright.model.ids import last_id
-from loopwright.model.policy import ProgressLog, StageOutputs
-from loopwright.model.record import Text
 
 
 def effect_requested(state: State, fact: EffectRequested) -> None:
@@ -79,12 +68,13 @@ def effect_requested(state: State, fact: EffectRequested) -> None:
     purpose = pending.purpose
     match purpose:
         case CallPurpose() | BackoffPurpose() | ReworkPurpose():
-            _note_call(pending, purpose)
+            dispatch.note_request(owner.body, pending)
         case TurnPurpose() | SummaryPurpose() | ToolPurpose():
-            assert isinstance(owner.body, CycleBody)
-            conversation.requested(owner.body, pending)
-        case DeadlinePurpose() | LoopDeadlinePurpose() | DelayPurpose():
-            _note_timer(pending, purpose)
+            dispatch.note_request(owner.body, pending)
+        case LoopDeadlinePurpose() | DelayPurpose():
+            dispatch.note_request(owner.body, pending)
+        case DeadlinePurpose():
+            owner.deadline = fact.effect
         case CheckPurpose() | CheckBackoffPurpose():  # a wait has the number of the try before it
             assert isinstance(owner, IterationOwner)
             owner.check_pending, owner.check_tries = fact.effect, pending.attempt
@@ -97,33 +87,6 @@ def effect_requested(state: State, fact: EffectRequested) -> None:
             coordination.requested(state, pending, purpose)
         case _:
             assert_never(purpose)
-
-
-def _note_call(
-    pending: PendingEffect, purpose: CallPurpose | BackoffPurpose | ReworkPurpose
-) -> None:
-    body = pending.owner.body
-    if isinstance(body, CycleBody):
-        conversation.requested(body, pending)
-        return
-    assert isinstance(body, LeafBody)
-    body.pending = pending.effect
-    if isinstance(purpose, CallPurpose):
-        body.attempt = pending.attempt
-
-
-def _note_timer(
-    pending: PendingEffect, purpose: DeadlinePurpose | LoopDeadlinePurpose | DelayPurpose
-) -> None:
-    owner, body = pending.owner, pending.owner.body
-    if isinstance(purpose, DeadlinePurpose):
-        owner.deadline = pending.effect
-        return
-    assert isinstance(body, RepeatBody)
-    if isinstance(purpose, LoopDeadlinePurpose):
-        body.deadline = pending.effect
-    else:
-        body.delay = pending.effect
 
 
 _Answer = TypeVar("_Answer", EffectDone, EffectFailed)
@@ -217,12 +180,13 @@ def _route_answer(state: State, pending: PendingEffect, fact: EffectDone | Effec
     owner, purpose = pending.owner, pending.purpose
     match purpose:
         case CallPurpose() | BackoffPurpose() | ReworkPurpose():
-            _answer_call(pending, fact)
+            dispatch.note_answer(owner.body, pending, fact)
         case TurnPurpose() | SummaryPurpose() | ToolPurpose():
-            assert isinstance(owner.body, CycleBody)
-            conversation.answered(owner.body, pending, fact)
-        case DeadlinePurpose() | LoopDeadlinePurpose() | DelayPurpose():
-            _end_timer(pending, purpose, done=type(fact) is EffectDone)
+            dispatch.note_answer(owner.body, pending, fact)
+        case LoopDeadlinePurpose() | DelayPurpose():
+            dispatch.note_answer(owner.body, pending, fact)
+        case DeadlinePurpose():
+            owner.deadline_hit = owner.deadline_hit or type(fact) is EffectDone
         case CheckPurpose() | CheckBackoffPurpose():
             assert isinstance(owner, IterationOwner)
             _answer_check(owner, purpose, fact)
@@ -237,32 +201,6 @@ def _route_answer(state: State, pending: PendingEffect, fact: EffectDone | Effec
             assert_never(purpose)
 
 
-def _answer_call(pending: PendingEffect, fact: EffectDone | EffectFailed) -> None:
-    body = pending.owner.body
-    if isinstance(body, CycleBody):
-        conversation.answered(body, pending, fact)
-    else:
-        assert isinstance(body, LeafBody)
-        _answer_leaf(body, pending, fact)
-
-
-def _end_timer(
-    pending: PendingEffect,
-    purpose: DeadlinePurpose | LoopDeadlinePurpose | DelayPurpose,
-    *,
-    done: bool,
-) -> None:
-    owner, body = pending.owner, pending.owner.body
-    if isinstance(purpose, DeadlinePurpose):
-        owner.deadline_hit = owner.deadline_hit or done
-        return
-    assert isinstance(body, RepeatBody)
-    if isinstance(purpose, LoopDeadlinePurpose):
-        body.deadline_hit = body.deadline_hit or done
-    else:
-        body.delay, body.delayed = None, pending.attempt
-
-
 def _answer_check(
     owner: IterationOwner,
     purpose: CheckPurpose | CheckBackoffPurpose,
@@ -274,41 +212,6 @@ def _answer_check(
     else:
         owner.check_answer = None
         owner.check_parks += 1
-
-
-def _answer_leaf(body: LeafBody, pending: PendingEffect, fact: EffectDone | EffectFailed) -> None:
-    body.pending = None
-    if isinstance(pending.purpose, BackoffPurpose):
-        note_backoff_end(body, pending.attempt, fact.at)
-    elif isinstance(pending.purpose, ReworkPurpose) and type(fact) is EffectDone:
-        body.gate = None  # what was rejected has been worked on: ask again
-    elif type(fact) is EffectFailed:
-        body.failure = fact
-    elif fact.code not in (0, None) and isinstance(body.action, RunCommand | RunScript):
-        body.failure = _bad_exit(fact, body.action)
-    else:
-        body.answer = fact
-
-
-def _bad_exit(fact: EffectDone, action: RunCommand | RunScript) -> EffectFailed:
-    """A step's program that ended with another code than 0: a failure that a retry may name."""
-    return EffectFailed(
-        at=fact.at,
-        path=fact.path,
-        iteration=fact.iteration,
-        effect=fact.effect,
-        error=Failure("exit", _exit_words(fact, action)),
-        output=fact.output,
-        code=fact.code,
-    )
-
-
-def _exit_words(fact: EffectDone, action: RunCommand | RunScript) -> str:
-    words = f"the command ended with code {fact.code}"
-    if isinstance(action, RunScript):
-        step = last_id(fact.path)
-        words = f"step '{step}' failed: {action.interpreter} exited with code {fact.code}"
-    return f"{words}: {fact.note}" if fact.note else words
 
 
 def gate_opened(state: State, fact: GateOpened) -> None:
@@ -382,111 +285,3 @@ def gate_closed(state: State, fact: GateClosed) -> None:
         state.ignored += 1
         return
     gate.open = False
-
-
-def note_gate(repeat: RepeatBody, owner: IterationOwner, *, done: bool) -> None:
-    """What a decision after the pass means for the next one."""
-    asked, rule = owner.gate, repeat.action.gate
-    if asked is None or rule is None or asked.decision is None or done:
-        return
-    if rule.approve_continues and asked.decision == "approve" and not asked.text:
-        repeat.feedback = "Approved"
-    most = cap(repeat)
-    raises = rule.grants and asked.decision == "continue"
-    if raises and most is not None and repeat.finished >= most:
-        repeat.extra += 1
-
-
-OUTCOME_CHARS = 200
-_LINES = re.compile(r"[\r\n]+")
-
-
-def learning_of(output: Text | None, iteration: int, chars: int) -> str:
-    """The head of an output on one line; cut first and cleaned after, so it is never longer."""
-    line = _LINES.sub(" ", head(output, chars)).strip()
-    return line or f"(iteration {iteration} produced no output)"
-
-
-def outcome_line(output: Text | None, verdict: str) -> str:
-    """How an iteration ended, on one line: what was decided, and how its last words begin."""
-    lines = [line.strip() for line in head(output, 4 * OUTCOME_CHARS).splitlines()]
-    first = next((line for line in lines if line), "(no output)")[:OUTCOME_CHARS]
-    return f"{verdict}: {first}" if verdict else first
-
-
-LEARNINGS_KEPT = 1_000
-"""How many learnings a loop that shows only the most recent ones keeps at least."""
-
-
-def settle_item(repeat: RepeatBody, number: int, ended: Result) -> None:
-    while len(repeat.item_results) <= number:
-        repeat.item_results.append(None)
-    repeat.item_results[number] = ItemResult(
-        status=ended.status, output=ended.output, result=ended.result, error=ended.error
-    )
-    if ended.status != "completed" and repeat.spoiled is None:
-        repeat.spoiled = ended
-    repeat.last = ended
-
-
-def settle_iteration(
-    repeat: RepeatBody, owner: IterationOwner, ended: Result, *, done: bool
-) -> None:
-    if ended.status == "cancelled":
-        # Ended from outside, it has no result: what the pass before left stays the last one.
-        kept = repeat.last or Result("cancelled")
-        repeat.last = msgspec.structs.replace(ended, output=kept.output, result=kept.result)
-        return
-    same = repeat.last is not None and ended.output == repeat.last.output
-    repeat.identical = repeat.identical + 1 if same else 1
-    broken = bool(owner.notes) and any(note.verdict == "error" for note in owner.notes)
-    repeat.broken = repeat.broken + 1 if broken else 0
-    repeat.last = ended
-    repeat.last_done = done
-    repeat.last_checks = owner.notes
-    gate = owner.gate or owner.heard
-    repeat.unmet = 0 if gate is not None else repeat.unmet + 1
-    repeat.feedback = gate.text if gate is not None and gate.decision else ""
-    note_gate(repeat, owner, done=done)
-    memory = repeat.action.memory
-    if type(memory) is ProgressLog or repeat.action.output == "learning":
-        size = memory.chars if type(memory) is ProgressLog else 300
-        repeat.learnings.append(learning_of(ended.output, owner.iteration, size))
-        if type(memory) is ProgressLog and memory.total:
-            _forget(repeat)
-    elif type(memory) is StageOutputs:
-        repeat.learnings.append(outcome_line(ended.output, _decided(owner, done=done)))
-        _forget(repeat)
-    body = owner.body
-    if type(body) is CycleBody:
-        conversation.remember_turn(repeat, body, done=done)
-    repeat.last_steps = dict(body.results) if type(body) is StepsBody else {}
-    if repeat.action.output == "all":
-        repeat.outputs.append(_said_in(owner, ended))
-
-
-def _forget(repeat: RepeatBody) -> None:
-    """Drop learnings that no prompt shows any more; a new list, since a kept loop may share it."""
-    if len(repeat.learnings) >= 2 * LEARNINGS_KEPT:
-        repeat.learnings = repeat.learnings[LEARNINGS_KEPT:]
-        repeat.forgotten += LEARNINGS_KEPT
-
-
-def _decided(owner: IterationOwner, *, done: bool) -> str:
-    """What the checks made of a pass, in a word."""
-    names = {note.check for note in owner.notes}
-    if "approval" in names:
-        return "approved" if done else "not approved"
-    return ("goal reached" if done else "goal not reached") if "goal" in names else ""
-
-
-def _said_in(owner: IterationOwner, ended: Result) -> list[tuple[str, Text]]:
-    """Everything that was said in a pass, with the step or the judge that said it."""
-    if isinstance(owner.body, StepsBody):
-        results = owner.body.results
-        order = [step.id for step in owner.body.index.action.steps]
-        said = [(name, results[name].output) for name in order if name in results]
-    else:
-        said = [("", ended.output)]
-    judged = [("judge", note.evidence) for note in owner.notes if note.check == "judge"]
-    return [(name, text) for name, text in [*said, *judged] if text]

@@ -4,18 +4,10 @@
 the next events, fold them, and repeat until there are none.
 """
 
-from loopwright.kernel.bodies.iteration import decide_iteration
-from loopwright.kernel.bodies.next_events import proceed
-from loopwright.kernel.bodies.outcome import outcome, run_result
+from loopwright.kernel.bodies import dispatch
+from loopwright.kernel.bodies.steps import run_result
 from loopwright.kernel.coordination import close_mail, correspond, last_words
-from loopwright.kernel.effects import (
-    close_inside,
-    close_lost,
-    close_stale,
-    close_try,
-    free_slot,
-    is_retried,
-)
+from loopwright.kernel.effects import close_lost, close_stale, free_slot, is_retried
 from loopwright.kernel.event_parts import DropReason
 from loopwright.kernel.events import AnyEvent, RunFinished, StepFinished, StepRetried
 from loopwright.kernel.fold import apply
@@ -29,8 +21,10 @@ from loopwright.kernel.frames import (
     StepOwner,
 )
 from loopwright.kernel.gates import check_blocked_step
+from loopwright.kernel.iteration import decide_iteration
 from loopwright.kernel.limits import deadline_result, request_deadline
 from loopwright.kernel.messages import REOPENED, stop_delivered, stopped
+from loopwright.kernel.open_places import close_inside, close_try
 from loopwright.kernel.snapshots import (
     after_run,
     after_step,
@@ -126,9 +120,13 @@ def _decide_run(state: State, owner: RunOwner, senses: KernelServices) -> list[A
         if waits is not None:
             return [*waits, *talk]
         ended = ended or unverifiable(state)
-    ended = ended or outcome(state, owner.body, senses)
+    ended = ended or dispatch.outcome(state, owner.body, senses)
     if ended is None:
-        return [*request_deadline(state, owner), *proceed(state, owner.body, senses), *talk]
+        return [
+            *request_deadline(state, owner),
+            *dispatch.next_events(state, owner.body, senses),
+            *talk,
+        ]
     ended = run_result(state.plan, owner.body, ended)
     facts = close_inside(state, owner, ended.reason)
     if state.snapshots.on:
@@ -176,9 +174,9 @@ def _cut_off(state: State, owner: StepOwner, ended: Result) -> list[AnyEvent]:
 
 def _decide_step(state: State, owner: StepOwner, senses: KernelServices) -> list[AnyEvent]:
     late = stopped(state, owner) or deadline_result(state, owner)
-    ended = late or outcome(state, owner.body, senses)
+    ended = late or dispatch.outcome(state, owner.body, senses)
     if ended is None:
-        return [*request_deadline(state, owner), *proceed(state, owner.body, senses)]
+        return [*request_deadline(state, owner), *dispatch.next_events(state, owner.body, senses)]
     if state.snapshots.on:
         cut_off = _cut_off(state, owner, ended)
         asked = after_step(state, owner, cut_off) if late is None or cut_off else None

@@ -17,12 +17,9 @@ from loopwright.kernel.answers import (
     gate_answered,
     gate_closed,
     gate_opened,
-    settle_item,
-    settle_iteration,
 )
-from loopwright.kernel.bodies import conversation
+from loopwright.kernel.bodies import conversation, dispatch
 from loopwright.kernel.bodies.history import make_threaded_body
-from loopwright.kernel.bodies.outcome import leaf_output
 from loopwright.kernel.effects import effect_repeated
 from loopwright.kernel.event_parts import BaseEvent
 from loopwright.kernel.events import (
@@ -357,15 +354,12 @@ def _iteration_finished(state: State, fact: IterationFinished) -> None:
     output, result = fact.output, fact.result
     body = owner.body
     if type(body) is LeafBody or type(body) is CycleBody:
-        said, result = leaf_output(body)
+        said, result = dispatch.output_of(body)
         output = said if output is None else output  # the fact has it where others see less
     ended = Result(
         status=fact.status, reason=fact.reason, output=output, result=result, error=fact.error
     )
-    if repeat.action.each is not None:
-        settle_item(repeat, owner.number, ended)
-    else:
-        settle_iteration(repeat, owner, ended, done=fact.done)
+    dispatch.note_iteration(repeat, owner, ended, done=fact.done)
     state.touch(repeat.owner)
     if fact.status == "completed":
         release_frames(owner)

@@ -320,6 +320,15 @@ def passes_made(body: Body) -> int:
     return body.finished + len(body.active)
 
 
+def places_inside(body: Body) -> list["StepOwner | IterationOwner"]:
+    """The steps or iterations of a body that are under way, in their order."""
+    if type(body) is StepsBody:
+        return list(body.active.values())
+    if type(body) is RepeatBody:
+        return [body.active[number] for number in sorted(body.active)]
+    return []
+
+
 def has_turns(body: RepeatBody) -> bool:
     """Whether the iterations of a loop are turns of a chat model that answers one call."""
     return body.call is not None or body.action.is_one_call

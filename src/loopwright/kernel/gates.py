@@ -250,3 +250,8 @@ def _retry_blocked_step(
         at=state.now, path=owner.path, iteration=owner.iteration, attempt=owner.tries + 1
     )
     return [again]
+
+
+def kept_gate(gate: GateState | None) -> GateState | None:
+    """A gate with a decision that stays; one that was closed or rejected is asked again."""
+    return gate if gate is not None and gate.decision in ("approve", "continue") else None

@@ -7,7 +7,7 @@ import msgspec
 
 from loopwright.kernel.effects import request_effect
 from loopwright.kernel.event_parts import NO_USAGE, Failure, SleepCall, Usage
-from loopwright.kernel.events import AnyEvent, EffectFailed
+from loopwright.kernel.events import AnyEvent, EffectFailed, RunReopened
 from loopwright.kernel.frames import (
     IterationOwner,
     Owner,
@@ -20,7 +20,7 @@ from loopwright.kernel.frames import (
 )
 from loopwright.kernel.state import State, chain, limits_of
 from loopwright.model.actions import AskPerson
-from loopwright.model.effect_ids import DEADLINE
+from loopwright.model.effect_ids import DEADLINE, LOOP_DEADLINE
 from loopwright.model.plan import Plan
 from loopwright.model.policy import Limits
 
@@ -202,3 +202,28 @@ def deadline_result(state: State, owner: Owner) -> Result | None:
     if isinstance(owner, RunOwner):
         return msgspec.structs.replace(late, status="exhausted")
     return late
+
+
+def request_loop_deadline(state: State, body: RepeatBody) -> list[AnyEvent]:
+    limits = body.action.limits
+    if body.deadline is not None or (limits.wall_ms is None and limits.ends_at is None):
+        return []
+    owner, ends_at = body.owner, limits.ends_at
+    openings = 1 if isinstance(owner, RunOwner) else owner.openings
+    if ends_at is not None and openings > 1 and ends_at <= state.now:
+        ends_at = None  # a run resumed after that time must be able to work
+    wall = None if limits.wall_ms is None else state.now + limits.wall_ms
+    times = [at for at in (wall, ends_at) if at is not None]
+    if not times:
+        return []
+    return [request_effect(state, owner, LOOP_DEADLINE, openings, SleepCall(until=min(times)))]
+
+
+def renew_spent(opening: RunReopened, place: StepOwner | RepeatBody, limits: Limits) -> None:
+    """A new budget is one of the whole run: what a place inside has used up begins anew."""
+    if opening.limits is not None and used_up(limits, place.spent) is not None:
+        place.spent = Spent()
+
+
+def with_time(limits: Limits, wall_ms: int) -> Limits:
+    return msgspec.structs.replace(limits, wall_ms=wall_ms, ends_at=None)

@@ -27,6 +27,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from loopwright.kernel.bodies import steps
 from loopwright.kernel.event_parts import SleepCall
 from loopwright.kernel.events import (
     AnyEvent,
@@ -65,8 +66,6 @@ from loopwright.kernel.messages import REOPENED, mail_reopened
 from loopwright.kernel.resumption import (
     copy_value,
     loops_that_failed_at_cap,
-    reset_graph,
-    resume_graph,
     set_cap,
 )
 from loopwright.kernel.snapshots import begin_again
@@ -139,14 +138,14 @@ def _reset(state: State, fact: RunReopened) -> None:
             failed = [] if fact.passes is not None else loops_that_failed_at_cap(body)
             for name in failed:
                 del body.unfinished[name]
-            resume_graph(body)
+            steps.resume(body)
         case "restart":
             body.results, body.unfinished = {}, {}
-            reset_graph(body)
+            steps.reset_graph(body)
         case _:
             done = {k: kept for k, kept in body.results.items() if kept.status == "completed"}
             body.results, body.unfinished = done, {}
-            reset_graph(body)
+            steps.reset_graph(body)
     state.touch(root)
 
 
@@ -220,17 +219,17 @@ def note_spoilt(repeat: RepeatBody, owner: IterationOwner, fact: IterationFinish
     repeat.spoilt, repeat.keeps, repeat.note = None, {}, ""
     if fact.status == "completed" or not isinstance(body, StepsBody) or repeat.action.each:
         return
-    steps = [step.id for step in body.index.action.steps]
+    names = [step.id for step in body.index.action.steps]
     done = {
         name: CarriedResult(of=child_path(owner.inside, name), ended=body.results[name])
-        for name in steps
+        for name in names
         if name in body.results and body.results[name].status == "completed"
     }
     repeat.spoilt = InterruptedIteration(
         number=owner.number,
         values={name: copy_value(getattr(repeat, name)) for name in _OF_LOOPS},
         done=done,
-        stuck=next((name for name in steps if name not in done), None),
+        stuck=next((name for name in names if name not in done), None),
     )
 
 

@@ -567,3 +567,9 @@ def head(text: Text | None, size: int) -> str:
     if text is None:
         return ""
     return text[:size] if isinstance(text, str) else text.head[:size]
+
+
+def opening(state: State) -> RunReopened:
+    """What was said when the run was reopened last."""
+    assert state.reopenings.last is not None, "only a reopened run has frames that were kept"
+    return state.reopenings.last

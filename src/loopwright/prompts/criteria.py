@@ -14,9 +14,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from loopwright.kernel.bodies.iteration import requests_of
 from loopwright.kernel.checks import inspect
 from loopwright.kernel.frames import SINGLE, CheckNote, IterationOwner, RepeatBody
+from loopwright.kernel.iteration import requests_of
 from loopwright.kernel.references import fill
 from loopwright.kernel.snapshots import PROTECT
 from loopwright.kernel.state import KernelServices, State

@@ -7,7 +7,7 @@ is not worth a line. Nothing here makes decisions.
 import shlex
 from dataclasses import dataclass, field
 
-from loopwright.kernel.answers import learning_of
+from loopwright.kernel.bodies.repeat import learning_of
 from loopwright.kernel.effects import SHORTAGE
 from loopwright.kernel.event_parts import (
     NO_USAGE,

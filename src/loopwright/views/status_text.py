@@ -6,6 +6,7 @@ Paths in events count from 0 (`main.2`); people count from 1 (`iteration 3`).
 import re
 import shlex
 
+from loopwright.kernel.bodies.repeat import is_at_cap
 from loopwright.kernel.effects import SHORTAGE
 from loopwright.kernel.event_parts import HOME_BUDGET
 from loopwright.kernel.events import (
@@ -18,7 +19,7 @@ from loopwright.kernel.events import (
 from loopwright.kernel.frames import GateState, IterationOwner, RepeatBody, StepOwner, has_turns
 from loopwright.kernel.limits import COST_UNKNOWN, cap, used_up
 from loopwright.kernel.reopened_runs import stopped_half_way
-from loopwright.kernel.resumption import is_at_cap, unfinished_places
+from loopwright.kernel.resumption import unfinished_places
 from loopwright.kernel.state import State
 from loopwright.model.actions import Decision, ModelCycle, Repeat, StopRun
 from loopwright.model.checks import Contains, leaves

@@ -1,5 +1,6 @@
-"""What a loop repeats: one module for each question that is asked of every kind of body.
+"""Kinds of bodies: a call, a graph of steps, a loop, a loop over a list, and a turn of a model.
 
-`next_events` decides what a body requests next, `outcome` how it ends, `iteration` runs one
-iteration with its checks, `conversation` and `history` are those of chat models.
+Each has a module with the same functions: `outcome`, `next_events` and `close` decide,
+`note_request`, `note_answer` and `resume` fold. `dispatch` chooses the module by the type of the
+body. `history` has the conversations of chat models.
 """

@@ -2,7 +2,8 @@
 
 Every model call and every tool call is an effect of its own, so a crash between two results
 repeats neither. A call that needs approval waits alone; the other calls of the turn continue.
-Functions that return events decide; functions that return nothing fold.
+`outcome`, `next_events` and `close` decide: they return a result or events. `note_request`,
+`note_answer`, `note_turn` and `resume` fold: they change the body.
 
 Approval rules are matched against the tool's own name, never the name that the model used. A
 rule may use the long name (`server.tool`) or the short one; both mean the same tool, whichever
@@ -25,10 +26,12 @@ from loopwright.kernel.bodies.history import (
 )
 from loopwright.kernel.checks import CheckResult
 from loopwright.kernel.effects import (
+    close_gate,
     has_next_attempt,
     note_backoff_end,
     request_backoff,
     request_effect,
+    withdraw,
 )
 from loopwright.kernel.event_parts import HOME_BUDGET, CallNote, Failure, ModelCall, ToolCall
 from loopwright.kernel.events import (
@@ -101,7 +104,7 @@ ONCE = '{"error":"a result was already handed in; the first one counts"}'
 # -- how it has ended ------------------------------------------------------------------------------
 
 
-def cycle_outcome(state: State, body: CycleBody) -> Result | None:
+def outcome(state: State, body: CycleBody) -> Result | None:
     """How a cycle has ended, or None while something of it is under way."""
     if body.turn is not None:
         if len(body.said) < len(body.turn.calls):
@@ -129,6 +132,22 @@ def cycle_outcome(state: State, body: CycleBody) -> Result | None:
     return Result("exhausted", "budget", error=Failure(type="budget", detail=spent))
 
 
+def output_of(body: CycleBody) -> tuple[Text | None, Text | None]:
+    """Output and structured result of a turn, also of one that failed half-way."""
+    turn = body.answer or body.failure
+    return ((turn.output or body.submitted) if turn is not None else None), body.submitted
+
+
+def close(state: State, body: CycleBody, why: str) -> list[AnyEvent]:
+    """End what is open in a turn: the call of the model, its tool calls, and their gates."""
+    facts = withdraw(state, body.owner, body.pending, why)
+    for effect in body.asked.values():
+        facts += withdraw(state, body.owner, effect, why)
+    for gate in body.gates.values():
+        facts += close_gate(state, gate, why)
+    return facts
+
+
 def _is_tried_again(state: State, body: CycleBody, failure: EffectFailed) -> bool:
     if _overflows(failure):
         return _cut_after(state, body, failure) is not None  # as it is, it would not fit again
@@ -142,7 +161,7 @@ def _overflows(failure: EffectFailed) -> bool:
 # -- what is next ----------------------------------------------------------------------------------
 
 
-def proceed_cycle(state: State, body: CycleBody, senses: KernelServices) -> list[AnyEvent]:
+def next_events(state: State, body: CycleBody, senses: KernelServices) -> list[AnyEvent]:
     """The next facts of a cycle; none while it waits."""
     if body.turn is not None:
         return _calls_left(state, body, senses)
@@ -373,7 +392,7 @@ def rejected(note: CallNote, reason: str, by: str) -> ToolAnswer:
 NOT_APPROVED = "a person did not approve it"
 
 
-def requested(body: CycleBody, pending: PendingEffect) -> None:
+def note_request(body: CycleBody, pending: PendingEffect) -> None:
     """Note what is under way for a turn."""
     purpose = pending.purpose
     if isinstance(purpose, ToolPurpose):
@@ -386,7 +405,7 @@ def requested(body: CycleBody, pending: PendingEffect) -> None:
         body.summaries = pending.attempt
 
 
-def answered(body: CycleBody, pending: PendingEffect, fact: EffectDone | EffectFailed) -> None:
+def note_answer(body: CycleBody, pending: PendingEffect, fact: EffectDone | EffectFailed) -> None:
     """Note what came of it."""
     purpose = pending.purpose
     if isinstance(purpose, ToolPurpose):
@@ -477,7 +496,7 @@ def history_compressed(state: State, fact: HistoryCompressed) -> None:
     state.touch(owner)
 
 
-def remember_turn(repeat: RepeatBody, body: CycleBody, *, done: bool) -> None:
+def note_turn(repeat: RepeatBody, body: CycleBody, *, done: bool) -> None:
     """The turn and its results enter the conversation; a turn that asked for nothing and did not
     end the loop is answered, so that the model does not wait for somebody to speak.
     """
@@ -495,3 +514,17 @@ def remember_turn(repeat: RepeatBody, body: CycleBody, *, done: bool) -> None:
     if repeat.feedback:
         repeat.history.append(HistoryEntry(kind="user", text=repeat.feedback))
     keep_talk(repeat)
+
+
+def resume(body: CycleBody) -> None:
+    """The turn that has an answer is kept, with the tool calls that have one."""
+    body.pending = body.failure = None
+    body.earlier = body.attempt - body.parks
+    body.overflowed = False
+    if isinstance(body.summary, EffectFailed):
+        body.summary = None
+    for number in body.withdrawn:
+        body.said.pop(number, None)
+        body.asked.pop(number, None)
+    body.withdrawn.clear()
+    body.gates = {number: gate for number, gate in body.gates.items() if gate.decision is not None}

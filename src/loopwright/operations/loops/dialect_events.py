@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from loopwright.errors import LoopwrightError
-from loopwright.kernel.answers import learning_of
+from loopwright.kernel.bodies.repeat import learning_of
 from loopwright.kernel.events import (
     AnyEvent,
     EffectDone,

@@ -4,9 +4,8 @@ from typing import Literal, assert_never
 
 import msgspec
 
+from loopwright.kernel.bodies import dispatch
 from loopwright.kernel.bodies.conversation import inspect_cycle
-from loopwright.kernel.bodies.next_events import proceed
-from loopwright.kernel.bodies.outcome import leaf_output, outcome
 from loopwright.kernel.checks import (
     CheckResult,
     ChecksDecision,
@@ -21,7 +20,7 @@ from loopwright.kernel.checks import (
     match_result,
     person_result,
 )
-from loopwright.kernel.effects import close_inside, parked_until, request_effect
+from loopwright.kernel.effects import parked_until, request_effect
 from loopwright.kernel.event_parts import AgentCall, CommandCall, Failure, MatchCall, SleepCall
 from loopwright.kernel.events import (
     AnyEvent,
@@ -42,6 +41,7 @@ from loopwright.kernel.frames import (
 from loopwright.kernel.gates import open_gate
 from loopwright.kernel.limits import cap, deadline_result, request_deadline
 from loopwright.kernel.messages import stop_delivered, stopped
+from loopwright.kernel.open_places import close_inside
 from loopwright.kernel.references import hidden_word, missing_value, request_text, scope_at
 from loopwright.kernel.signal import without_signal
 from loopwright.kernel.snapshots import (
@@ -79,7 +79,7 @@ def decide_iteration(state: State, owner: IterationOwner, senses: KernelServices
     late = stopped(state, owner) or deadline_result(state, owner)
     ended = late or _pass_outcome(state, owner, senses)
     if ended is None:
-        return [*request_deadline(state, owner), *proceed(state, owner.body, senses)]
+        return [*request_deadline(state, owner), *dispatch.next_events(state, owner.body, senses)]
     if state.snapshots.on:
         cut_off = close_inside(state, owner, ended.reason) if owner.deadline_hit else []
         asked = after_body(state, owner, cut_off) if late is None or cut_off else None
@@ -94,7 +94,7 @@ def _pass_outcome(state: State, owner: IterationOwner, senses: KernelServices) -
     """How the body of a pass ended; a look before the first pass has no body to wait for."""
     if owner.number < 0:
         return Result("completed")
-    return outcome(state, owner.body, senses)
+    return dispatch.outcome(state, owner.body, senses)
 
 
 def _finish_pass(
@@ -115,7 +115,7 @@ def _finish_pass(
     body = owner.body
     leaf = same = False
     if type(body) is LeafBody or type(body) is CycleBody:
-        leaf, same = True, ended.output == leaf_output(body)[0]
+        leaf, same = True, ended.output == dispatch.output_of(body)[0]
     silent = not reason and ended.reason == "idle_timeout"
     seen = iteration_snapshot(state, owner) if state.snapshots.on else None
     facts.append(

@@ -1,0 +1,78 @@
+"""End what is open inside a place, from the outside: a deadline, a stop, or a failing sibling.
+
+Every request gets exactly one answer and every start exactly one end; the innermost one is closed
+first.
+"""
+
+from loopwright.kernel.bodies import dispatch
+from loopwright.kernel.effects import close_gate, withdraw
+from loopwright.kernel.events import AnyEvent, IterationFinished, StepFinished
+from loopwright.kernel.frames import (
+    Body,
+    IterationOwner,
+    LeafBody,
+    Owner,
+    StepOwner,
+    passes_made,
+    places_inside,
+)
+from loopwright.kernel.state import State
+
+
+def close_try(state: State, owner: StepOwner, why: str) -> list[AnyEvent]:
+    """End what is open inside a step that is about to begin anew; its time goes on."""
+    return _close_body(state, owner.body, why)
+
+
+def close_inside(state: State, owner: Owner, why: str) -> list[AnyEvent]:
+    """End what is open inside a place, but not the place itself."""
+    if type(owner.body) is LeafBody and not state.pending and not state.gates:
+        return []
+    asked = owner.gate if isinstance(owner, StepOwner) else None
+    facts = [] if _has_no_body(owner) else _close_body(state, owner.body, why)
+    facts += withdraw(state, owner, owner.deadline, why)
+    if state.snapshots.asked:
+        facts += withdraw(state, owner, state.snapshots.asked.get(owner.inside), why)
+    facts += close_gate(state, asked, why)
+    facts += withdraw(state, owner, owner.look if isinstance(owner, StepOwner) else None, why)
+    if isinstance(owner, IterationOwner):
+        facts += withdraw(state, owner, owner.check_pending, why)
+        facts += close_gate(state, owner.gate, why)
+    return facts
+
+
+def _has_no_body(owner: Owner) -> bool:
+    """A look before the first pass asks the checks alone: nothing of its body ever begins."""
+    return isinstance(owner, IterationOwner) and owner.number < 0
+
+
+def _close_owner(state: State, owner: StepOwner | IterationOwner, why: str) -> list[AnyEvent]:
+    at, path, iteration = state.now, owner.path, owner.iteration
+    inside = close_inside(state, owner, why)
+    if isinstance(owner, IterationOwner):
+        ended: AnyEvent = IterationFinished(
+            at=at,
+            path=path,
+            iteration=iteration,
+            status="cancelled",
+            reason=why,
+            ms=at - owner.started_at - owner.idle_ms,
+        )
+    else:
+        ended = StepFinished(
+            at=at,
+            path=path,
+            iteration=iteration,
+            status="cancelled",
+            reason=why,
+            iterations=passes_made(owner.body),
+            usage=owner.spent.usage,
+        )
+    return [*inside, ended]
+
+
+def _close_body(state: State, body: Body, why: str) -> list[AnyEvent]:
+    facts: list[AnyEvent] = []
+    for place in places_inside(body):
+        facts += _close_owner(state, place, why)
+    return [*facts, *dispatch.close(state, body, why)]
