@@ -204,7 +204,9 @@ IN_SIMULATION: dict[str, Mutant] = {
         'return Result("failed", "error", output=failure.output or None, error=failure.error)',
         'return Result("completed", "done")',
     ),
-    "cap off by one": Mutant(limits.cap, "max + body.extra", "max + body.extra + 1"),
+    "cap off by one": Mutant(
+        limits.cap, "max + body.progress.extra", "max + body.progress.extra + 1"
+    ),
     "budget ignored": Mutant(
         limits.used_up, "spent.tokens >= limits.tokens", "spent.tokens > 10**9"
     ),
@@ -240,7 +242,7 @@ IN_SIMULATION: dict[str, Mutant] = {
     "a judge is asked until it answers": Mutant(
         iteration._asks_again,
         "tries >= JUDGE_TRIES",
-        "owner.check_tries >= 10",
+        "owner.checks.tries >= 10",
     ),
     "work after the last rejection": Mutant(
         call.is_worked_on,
@@ -332,10 +334,10 @@ IN_CONVERSATIONS: dict[str, Mutant] = {
         history._middle, "turns[-KEPT_TURNS] if", "turns[-KEPT_TURNS] + 1 if"
     ),
     "a cut that changes nothing is noted": Mutant(
-        cycles._cut_after, "(one.dropped or one.trimmed or overflow)", "repeat.history"
+        cycles._cut_after, "(one.dropped or one.trimmed or overflow)", "repeat.talk.history"
     ),
     "it is cut for as long as it does not fit": Mutant(
-        cycles._cut_after, "not body.overflowed if overflow", "True if overflow"
+        cycles._cut_after, "not body.shortening.overflowed if overflow", "True if overflow"
     ),
     "the task is not first": Mutant(
         conversation.converse,

@@ -195,7 +195,7 @@ def test_an_item_that_was_cut_short_is_over() -> None:
     assert isinstance(where, EndedStep)
     repeat.started = 3  # type: ignore[union-attr]
     repeat.active.pop(0)  # type: ignore[union-attr]
-    repeat.item_results.clear()  # type: ignore[union-attr]
+    repeat.items.results.clear()  # type: ignore[union-attr]
     gone = locate(run.state, "all[0].d")
     assert isinstance(gone, EndedStep)
     assert gone.status == "cancelled"

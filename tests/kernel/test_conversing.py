@@ -206,7 +206,7 @@ def test_messages_are_heard_between_turns() -> None:
     assert "message.delivered" in kinds(new)
     body = run.state.owners["main"].body
     assert isinstance(body, RepeatBody)
-    assert [(e.kind, e.by) for e in body.history] == [
+    assert [(e.kind, e.by) for e in body.talk.history] == [
         ("model", ""),
         ("tools", ""),
         ("user", "lead"),

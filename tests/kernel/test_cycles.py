@@ -112,7 +112,7 @@ def test_a_turn_and_its_tools() -> None:
     assert run.answer("main.0/tool2#1", Reply("second", code=1))[1:] == []
     after = kinds(run.answer("main.0/tool1#1", Reply("first")))
     assert after == ["effect.done", "iteration.finished", "iteration.started", "effect.requested"]
-    [said_by_model, said_by_tools] = loop_of(run).history
+    [said_by_model, said_by_tools] = loop_of(run).talk.history
     assert said_by_model.kind == "model"
     assert [(one.id, one.text, one.code) for one in said_by_tools.said] == [
         ("c1", "first", None),
@@ -138,7 +138,7 @@ def test_a_call_with_a_problem_is_never_run() -> None:
     )
     run.answer("main.0/model#1", turn("", call("c1", problem="there is no tool fs.reed")))
     assert effects(run)[-1] == "main.1/model#1"
-    [_, told] = loop_of(run).history
+    [_, told] = loop_of(run).talk.history
     assert told.said[0].error
     assert "no tool fs.reed" in str(told.said[0].text)
 
@@ -210,7 +210,7 @@ def test_silence_is_answered() -> None:
     """A turn without a call that did not end the loop is followed by the nudge, and only then."""
     run = begun(plan(Contains(text="DONE"), most=3), turn("hm"))
     run.answer("main.0/model#1", turn("hm"))
-    assert [(one.kind, one.text) for one in loop_of(run).history[1:]] == [("user", "Go on.")]
+    assert [(one.kind, one.text) for one in loop_of(run).talk.history[1:]] == [("user", "Go on.")]
 
 
 HELD = {"shell.exec": "always"}
@@ -288,7 +288,7 @@ def test_a_rejection_is_told_to_the_model() -> None:
     run.answer("main.0/model#1", turn("", call("c1", "shell.exec")))
     [gate] = [fact for fact in run.facts if isinstance(fact, GateOpened)]
     run.append(answer(gate, "reject", text="too risky"))
-    [_, told] = loop_of(run).history
+    [_, told] = loop_of(run).talk.history
     assert told.said[0].error
     assert told.said[0].text == '{"rejected":true,"reason":"too risky","approver":"ann"}'
     assert effects(run)[-1] == "main.1/model#1"
@@ -381,7 +381,7 @@ def test_short_results_stay_whole_beside_a_long_one() -> None:
         run.answer(f"main.{number}/tool2#1", Reply(LONG))
     [first, *_] = compressed(run)
     assert (first.strategy, first.trimmed) == ("trim", (1, 3))
-    short, long = loop_of(run).history[1].said
+    short, long = loop_of(run).talk.history[1].said
     assert short.text == "short"
     assert str(long.text).startswith("x" * 200)
     assert "[3000 characters" in str(long.text)
@@ -528,7 +528,7 @@ def test_an_approval_alone_runs_a_held_call(
     assert bool(run.state.agents.remembered) is (runs_with is not None and "remember" in more)
     if runs_with is None:
         assert list(asked) == ["main.1/model#1"]
-        [_, told] = loop_of(run).history
+        [_, told] = loop_of(run).talk.history
         assert told.said[0].error
         assert '"rejected":true' in str(told.said[0].text)
         assert '"reason":""' not in str(told.said[0].text)

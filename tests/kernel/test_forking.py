@@ -169,7 +169,7 @@ def test_a_fork_of_a_conversation_knows_its_turns() -> None:
     """Turns, results and what they cost are there; the next one is the next."""
     run = talk()
     made = fork(run, "main.1")
-    assert [entry.kind for entry in loop_of(made).history] == ["model", "tools"] * 2
+    assert [entry.kind for entry in loop_of(made).talk.history] == ["model", "tools"] * 2
     assert made.state.usage == Usage(input_tokens=20, usd=0.2)
     assert requests(made.facts)[-1] == "main.2/model#1"
     made.run()
@@ -182,7 +182,7 @@ def test_words_of_a_person_are_the_next_entry() -> None:
     """The model sees them after the turn of the fork; the original never does."""
     run = talk()
     made = fork(run, "main.1", text="Use the other file.")
-    last = loop_of(made).history[-1]
+    last = loop_of(made).talk.history[-1]
     assert (last.kind, last.text) == ("user", "Use the other file.")
     assert not any(isinstance(fact, RunForked) for fact in run.facts)
 
@@ -247,7 +247,7 @@ def test_words_to_another_loop_are_its_feedback() -> None:
     loop = Repeat(body=WORK, max=5, until=Contains(text="DONE"), memory=PreviousOutput())
     run = Driver(plan_of(loop), by_pass("a", "b", "DONE")).run()
     made = fork(run, "main.2", text="Shorter.")
-    assert loop_of(made).feedback == "Shorter."
+    assert loop_of(made).progress.feedback == "Shorter."
     assert requests(made.facts)[-1] == "main.3/agent#1"
 
 
@@ -257,7 +257,7 @@ def test_sessions_are_not_handed_on() -> None:
     said = Reply("x", session="s1")
     run = Driver(plan_of(loop), by_pass(said)).run()
     made = fork(run, "main.0")
-    assert loop_of(made).sessions == {}
+    assert loop_of(made).memory.sessions == {}
 
 
 def test_what_is_under_way_elsewhere_is_asked_anew() -> None:
@@ -415,7 +415,7 @@ def test_a_conversation_at_its_cap_may_be_allowed_more() -> None:
     assert run.ended[:2] == ("exhausted", "max_iterations")
     [kept] = run.state.reopenings.kept.values()
     assert (kept.passes, kept.most, kept.talk, kept.spent.tokens) == (3, 3, True, 30)
-    history = kept.values["history"]
+    history = kept.values["talk.history"]
     assert isinstance(history, list)
     assert [entry.kind for entry in history] == ["model", "tools"] * 3
 

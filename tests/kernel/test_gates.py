@@ -93,10 +93,10 @@ def test_feedback_reaches_the_next_pass() -> None:
     """What the person said is there for the next pass, and for that one only."""
     run = Driver(PERSON, by_pass("x")).run()
     run.decide("continue", "use tabs")
-    assert run.state.owners["main"].body.feedback == "use tabs"
+    assert run.state.owners["main"].body.progress.feedback == "use tabs"
     run.run()
     run.decide("continue")
-    assert run.state.owners["main"].body.feedback == ""
+    assert run.state.owners["main"].body.progress.feedback == ""
 
 
 def test_ids_are_derived_and_unique() -> None:

@@ -97,7 +97,7 @@ def test_a_note_is_told_to_the_stage_that_begins_and_to_no_other() -> None:
     assert driver.state.owners["main~2.1.code"].note == "mind the gap"  # type: ignore[union-attr]
     loop = driver.state.owners["main"].body
     assert isinstance(loop, RepeatBody)
-    assert (loop.note, loop.finished, len(loop.learnings)) == ("", 1, 1)
+    assert (loop.carry.note, loop.finished, len(loop.memory.learnings)) == ("", 1, 1)
 
 
 def test_a_stage_is_left_out() -> None:

@@ -108,7 +108,7 @@ def test_it_is_called_at_the_start_and_then_for_what_happened_meanwhile() -> Non
     assert CALL.format(2) not in run.asked
     run.heard(1)
     assert run.asked[-1] == CALL.format(2)
-    assert [(one.kind, one.step) for one in run.state.mail.shown] == [
+    assert [(one.kind, one.step) for one in run.state.mail.coordinator.shown] == [
         ("step.finished", "a"),
         ("step.started", "b"),
     ]
@@ -185,7 +185,7 @@ def test_a_call_that_fails_is_made_again_and_then_given_up(failing: Fail, waits:
         assert (wait in run.state.pending) is (waits and number < MOST_FAILURES)
         if wait in run.state.pending:
             run.fire(wait)
-    assert run.state.mail.call is None
+    assert run.state.mail.coordinator.call is None
     assert run.drops == ["coordinator-failed"]
     run.use("a/agent#1", "send_message", text="again")
     assert run.drops == ["coordinator-failed"] * 2
@@ -197,7 +197,7 @@ def test_a_failure_is_forgotten_when_it_works_again() -> None:
     run = begun()
     run.answer(CALL.format(1), Fail("exit"))
     run.heard(2)
-    assert (run.state.mail.failures, run.state.mail.trouble) == (0, None)
+    assert (run.state.mail.coordinator.failures, run.state.mail.coordinator.trouble) == (0, None)
     finish(run)
 
 
@@ -220,7 +220,7 @@ def test_notices_have_an_end_but_messages_stay() -> None:
     run.use("a/agent#1", "send_message", text="hi")
     for number in range(2 * MOST_NOTICES):
         tell(run.state, CoordinatorNotice("step.started", step=str(number)))
-    notices = run.state.mail.notices
+    notices = run.state.mail.coordinator.notices
     assert KEPT_NOTICES < len(notices) <= MOST_NOTICES
     assert notices[0].message is not None
     assert notices[-1].step == str(2 * MOST_NOTICES - 1)
@@ -383,7 +383,7 @@ def test_a_full_box_takes_no_more(to: str) -> None:
     if box is not None:
         box.extend([box[0]] * (MAILBOX_SIZE - 1))
     else:
-        mail.notices.extend([mail.notices[-1]] * MAILBOX_SIZE)
+        mail.coordinator.notices.extend([mail.coordinator.notices[-1]] * MAILBOX_SIZE)
     run.use(effect, tool, target_step_id=to, text="one too many")
     assert run.drops == ["mailbox-full"]
 
@@ -470,7 +470,7 @@ def test_answers_are_limited_in_number_and_money() -> None:
     """Beyond the limits a message is dropped, not answered."""
     run = begun()
     run.answer("a/agent#1", "A")
-    run.state.mail.wakes["a"] = MOST_WAKES
+    run.state.mail.replies.wakes["a"] = MOST_WAKES
     run.forward(CALL.format(1), "a")
     assert run.drops == ["max-wake-cycles"]
     poor = begun(limits=Limits(usd=1.0))
@@ -489,7 +489,7 @@ def test_a_loop_of_one_step_answers_after_its_end() -> None:
     run.forward(CALL.format(1), "one")
     assert "one/reply#1" in run.state.pending
     run.answer("one/reply#1", Fail("exit"))
-    assert any(one.kind == "reply.failed" for one in run.state.mail.notices)
+    assert any(one.kind == "reply.failed" for one in run.state.mail.coordinator.notices)
     finish(run)
 
 
@@ -501,7 +501,7 @@ def test_a_judge_has_no_tools() -> None:
     assert "judge" in str(run.use("one.0/check0#1", "send_message", text="x"))
     run.answer("one.0/check0#1", Reply("", result='{"done": true}'))
     run.heard(1)
-    told = [(one.kind, one.step) for one in run.state.mail.shown]
+    told = [(one.kind, one.step) for one in run.state.mail.coordinator.shown]
     assert ("check.verdict", "one.judge") in told
     finish(run)
 
@@ -592,7 +592,7 @@ def test_a_run_that_goes_on_is_listened_to_again() -> None:
     run.heard(1)
     assert (run.end.outcome, run.texts.read(run.end.output)) == ("failed", "Bad.")
     run.append(RunReopened(at=run.clock))
-    assert run.state.mail.shown[0].kind == "run.reopened"
+    assert run.state.mail.coordinator.shown[0].kind == "run.reopened"
     run.forward(CALL.format(2), "a", "once more")
     read = run.use("a~2/agent#1", "read_inbox")
     assert isinstance(read, list)

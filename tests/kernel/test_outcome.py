@@ -85,7 +85,7 @@ def test_words_at_the_cap() -> None:
     """A refusal says why; words with one more pass are its feedback."""
     run = Driver(loop(at_cap="ask", max=1), by_pass("x")).run()
     run.decide("continue", "try again")
-    assert run.state.owners["main"].body.feedback == "try again"
+    assert run.state.owners["main"].body.progress.feedback == "try again"
     run.run()
     run.decide("reject")
     assert run.end.error is not None
@@ -167,20 +167,20 @@ def test_learnings_are_kept_for_the_next_pass() -> None:
     plan = loop(memory=ProgressLog(chars=5), max=4)
     run = Driver(plan, by_pass("first try", "\n", "third", None)).run()
     body = run.state.owners["main"].body
-    assert body.learnings == ["first", "(iteration 2 produced no output)", "third"]
+    assert body.memory.learnings == ["first", "(iteration 2 produced no output)", "third"]
 
 
 def test_no_learnings_without_a_log() -> None:
     """Memory that nobody asked for is not kept."""
     run = Driver(loop(max=4), by_pass("x", None)).run()
     body = run.state.owners["main"].body
-    assert (body.learnings, body.outputs) == ([], [])
+    assert (body.memory.learnings, body.memory.outputs) == ([], [])
 
 
 def test_sessions_go_on() -> None:
     """The agent's own session is remembered for the passes after."""
     run = Driver(loop(), by_pass(Reply("x", session="s1"), None)).run()
-    assert run.state.owners["main"].body.sessions[""].id == "s1"
+    assert run.state.owners["main"].body.memory.sessions[""].id == "s1"
 
 
 def test_a_session_outside_of_loops_has_no_use() -> None:
@@ -192,8 +192,8 @@ def test_sessions_belong_to_the_innermost_loop() -> None:
     """A session of an inner loop is not handed to the loop around it."""
     inner = Repeat(body=WORK, max=2)
     run = Driver(loop(body=inner), by_effect({"main.0.0/agent#1": Reply(session="s")}, None)).run()
-    assert run.state.owners["main.0"].body.sessions[""].id == "s"
-    assert run.state.owners["main"].body.sessions == {}
+    assert run.state.owners["main.0"].body.memory.sessions[""].id == "s"
+    assert run.state.owners["main"].body.memory.sessions == {}
 
 
 def test_marks_are_remembered() -> None:

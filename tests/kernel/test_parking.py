@@ -146,7 +146,7 @@ def test_a_shortage_of_the_host_is_neither_an_iteration_nor_an_attempt() -> None
 def sessions(answers: dict[str, Said | str | int], plan: Plan) -> dict[str, tuple[str, Usage]]:
     """The sessions of the loop after these answers, by the spec of their agent."""
     run = Driver(plan, by_effect(answers, None)).run()
-    found = run.state.owners["main"].body.sessions
+    found = run.state.owners["main"].body.memory.sessions
     return {spec: (session.id, session.used) for spec, session in found.items()}
 
 

@@ -296,7 +296,11 @@ def test_a_loop_at_its_cap_goes_on_with_the_next_pass() -> None:
     driver.append(RunReopened(at=driver.clock, passes=5))
     [owner] = driver.state.root.body.active.values()
     assert isinstance(owner.body, RepeatBody)
-    assert (owner.body.finished, len(owner.body.learnings), owner.body.spent.tokens) == (2, 2, 100)
+    assert (owner.body.finished, len(owner.body.memory.learnings), owner.body.spent.tokens) == (
+        2,
+        2,
+        100,
+    )
     driver.run()
     passes = [fact for fact in driver.facts[before:] if isinstance(fact, IterationStarted)]
     assert [(fact.path, fact.iteration, fact.of) for fact in passes] == [

@@ -270,7 +270,10 @@ def test_a_resumed_loop_knows_what_it_learned() -> None:
     driver.append(RunReopened(at=driver.clock, mode="continue"))
     body = driver.state.owners["main"].body
     assert isinstance(body, RepeatBody)
-    assert [line.split("ok ")[1] for line in body.learnings] == ["main.0/agent#1", "main.1/agent#1"]
+    assert [line.split("ok ")[1] for line in body.memory.learnings] == [
+        "main.0/agent#1",
+        "main.1/agent#1",
+    ]
 
 
 @pytest.mark.item("rec-3")

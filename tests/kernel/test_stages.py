@@ -366,11 +366,11 @@ def test_a_note_lets_it_go_on() -> None:
     (gate,) = driver.open_gates()
     driver.append(driver.decision_fact(gate, "continue", "Look at the tests"))
     body = driver.state.owners["main"].body
-    assert (body.feedback, body.unmet) == ("Look at the tests", 0)  # type: ignore[union-attr]
+    assert (body.progress.feedback, body.progress.unmet) == ("Look at the tests", 0)  # type: ignore[union-attr]
     driver.run()
     (gate,) = driver.open_gates()
     assert gate.path == "main.3"
-    assert body.feedback == ""  # type: ignore[union-attr]
+    assert body.progress.feedback == ""  # type: ignore[union-attr]
     driver.append(driver.decision_fact(gate, "approve"))
     assert end(driver) == ("completed", "approved", 4)
 
@@ -547,7 +547,7 @@ def test_one_line_for_each_iteration() -> None:
     for _ in range(3):
         driver.step()
     body = driver.state.owners["main"].body
-    assert body.learnings == ["not approved: Needs changes: a"]  # type: ignore[union-attr]
+    assert body.memory.learnings == ["not approved: Needs changes: a"]  # type: ignore[union-attr]
     assert outcome_line(None, "") == "(no output)"
     assert outcome_line("\n\n  x" + "y" * 500, "goal not reached") == (
         "goal not reached: x" + "y" * 199
@@ -569,6 +569,6 @@ def test_the_line_says_what_decides(until: Goal | Cap, said: Said, line: str) ->
         return said if "check" in request.effect or until == Cap() else Reply("Code.")
 
     driver = Driver(plan_of(loop(body, until=until)), script).start()
-    while not getattr(driver.state.owners["main"].body, "learnings", []):
+    while not driver.state.owners["main"].body.memory.learnings:
         driver.step()
-    assert driver.state.owners["main"].body.learnings == [line]  # type: ignore[union-attr]
+    assert driver.state.owners["main"].body.memory.learnings == [line]  # type: ignore[union-attr]

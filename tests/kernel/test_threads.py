@@ -43,9 +43,12 @@ def test_each_place_of_a_pass_has_its_own() -> None:
     )
     run = begun(Steps(steps=steps))
     run.answer("main.0.write.0/model#1", NOT_YET)
-    assert talk(run, "main.0.read.0").history == []
+    assert talk(run, "main.0.read.0").talk.history == []
     run.answer("main.0.read.0/model#1", NOT_YET)
-    assert (len(talk(run, "main.1.write.0").history), talk(run, "main.1.write.0").carried) == (1, 1)
+    assert (
+        len(talk(run, "main.1.write.0").talk.history),
+        talk(run, "main.1.write.0").talk.carried,
+    ) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +61,7 @@ def test_what_stands_before_the_task_after_a_cut(dropped: int, carried: int, fir
     run = begun(call("coder"))
     run.answer("main.0.0/model#1", NOT_YET)
     run.answer("main.1.0/model#1", NOT_YET)
-    assert talk(run, "main.2.0").carried == 2
+    assert talk(run, "main.2.0").talk.carried == 2
     run.append(
         HistoryCompressed(
             at=run.clock,
@@ -70,15 +73,15 @@ def test_what_stands_before_the_task_after_a_cut(dropped: int, carried: int, fir
         )
     )
     body = talk(run, "main.2.0")
-    assert (body.carried, body.history[0].kind) == (carried, first)
+    assert (body.talk.carried, body.talk.history[0].kind) == (carried, first)
 
 
 def test_a_pass_does_not_change_what_another_one_has_said() -> None:
     """What is kept grows by whole turns, and a run that is folded again keeps the same."""
     run = begun(call("coder"))
     run.answer("main.0.0/model#1", NOT_YET)
-    first = talk(run, "main.1.0").history
+    first = talk(run, "main.1.0").talk.history
     run.answer("main.1.0/model#1", NOT_YET)
-    second = talk(run, "main.2.0").history
+    second = talk(run, "main.2.0").talk.history
     assert [len(first), len(second)] == [2, 2]
     assert first is not second

@@ -95,7 +95,7 @@ def test_a_turn_that_says_nothing_is_not_remembered() -> None:
     """No service takes a message without a content; the nudge that follows it is there."""
     run = begun(plan(Contains(text="DONE"), most=3), turn(""))
     run.answer("main.0/model#1", turn(""))
-    assert [(one.kind, one.text) for one in loop_of(run).history] == [("user", "Go on.")]
+    assert [(one.kind, one.text) for one in loop_of(run).talk.history] == [("user", "Go on.")]
 
 
 def test_what_a_person_says_after_a_pass_is_heard() -> None:
@@ -104,8 +104,8 @@ def test_what_a_person_says_after_a_pass_is_heard() -> None:
     run.answer("main.0/model#1", turn("hm", call("c1")))
     run.answer("main.0/tool1#1", Reply("ok"))
     run.decide("continue", "look into b.txt")
-    assert [one.kind for one in loop_of(run).history] == ["model", "tools", "user"]
-    assert loop_of(run).history[-1].text == "look into b.txt"
+    assert [one.kind for one in loop_of(run).talk.history] == ["model", "tools", "user"]
+    assert loop_of(run).talk.history[-1].text == "look into b.txt"
     assert effects(run)[-1] == "main.1/model#1"
     assert laws(run) == []
 
@@ -119,7 +119,7 @@ def test_what_a_person_says_at_the_cap_is_heard() -> None:
     run.answer("main.0/model#1", turn("hm"))
     [gate] = [fact for fact in run.facts if isinstance(fact, GateOpened)]
     run.append(answer(gate, "continue", text="look into b.txt"))
-    assert loop_of(run).history[-1].text == "look into b.txt"
+    assert loop_of(run).talk.history[-1].text == "look into b.txt"
     assert effects(run)[-1] == "main.1/model#1"
     assert fact_problems(run.plan, run.facts) == []
 

@@ -26,7 +26,6 @@ MODULES: dict[str, tuple[str, ...]] = {
         "reachable",
         "resolve_address",
     ),
-    "answers": ("learning_of",),
     "bodies.conversation": (
         "rejected",
         "turned_away",
@@ -36,7 +35,10 @@ MODULES: dict[str, tuple[str, ...]] = {
         "middle_of",
         "thread_of",
     ),
-    "bodies.iteration": ("requests_of",),
+    "bodies.repeat": (
+        "is_at_cap",
+        "learning_of",
+    ),
     "checks": (
         "inspect",
         "last_json_object",
@@ -74,6 +76,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         "ends_by_itself",
         "tool_gate",
     ),
+    "iteration": ("requests_of",),
     "limits": (
         "cap",
         "exceeded",
@@ -98,7 +101,6 @@ MODULES: dict[str, tuple[str, ...]] = {
         "stopped_half_way",
     ),
     "resumption": (
-        "is_at_cap",
         "loops_that_failed_at_cap",
         "unfinished_places",
     ),
@@ -124,11 +126,7 @@ MODULES: dict[str, tuple[str, ...]] = {
 
 Besides it imports classes and constants: `python -m tests.kernel_differential.entry_points`.
 """
-MOVED: dict[str, str] = {
-    "learning_of": "bodies.repeat",
-    "requests_of": "iteration",
-    "is_at_cap": "bodies.repeat",
-}
+MOVED: dict[str, str] = {}
 """Functions that the current kernel has in another module than listed above, with that module."""
 NOT_CALLED = {"release_frames": "it frees memory of a run that is left, and decides nothing"}
 """Functions that no test here calls, with the reason."""

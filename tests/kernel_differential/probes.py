@@ -168,7 +168,7 @@ def _place(kernel: Kernel, state: Any, owner: Any, senses: Any) -> dict[str, obj
         found["has_turns"] = call("has_turns")(body)
         found["is_at_cap"] = call("is_at_cap")(body)
         found["is_first_turn"] = call("is_first_turn")(body)
-        found["middle_of"] = plain(call("middle_of")(body.history))
+        found["middle_of"] = plain(call("middle_of")(getattr(body, "talk", body).history))
     if isinstance(getattr(owner.parent, "action", None), Repeat):
         found["requests_of"] = call("requests_of")(state, owner, senses)
     if hasattr(body, "results"):

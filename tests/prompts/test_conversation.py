@@ -257,7 +257,7 @@ def test_messages_stand_where_they_came() -> None:
 def test_a_summary_stands_for_what_was_dropped() -> None:
     """It is told as one, after the task."""
     run = begun(CallAgent(agent="coder", prompt=ASK))
-    place(run).parent.history.append(HistoryEntry(kind="summary", text="a.py is fine."))
+    place(run).parent.talk.history.append(HistoryEntry(kind="summary", text="a.py is fine."))
     assert texts(run) == ["Mend it.", f"{BEFORE}\n\na.py is fine."]
 
 
@@ -267,7 +267,7 @@ def test_what_a_summary_is_made_of() -> None:
     said = turn("I look.", "c1").result
     assert said is not None
     results = HistoryEntry(kind="tools", said=(ToolAnswer("c1", "fs.read", "print(1)"),))
-    place(run).parent.history += [
+    place(run).parent.talk.history += [
         HistoryEntry(kind="user", text="Careful."),
         HistoryEntry(kind="model", text=said),
         results,

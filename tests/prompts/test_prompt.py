@@ -393,6 +393,6 @@ def test_a_loop_keeps_only_the_learnings_that_it_may_show() -> None:
     for number in range(1, 4_501):
         owner = IterationOwner(path="main.0", iteration=number, number=number, parent=repeat)
         note_iteration(repeat, owner, Result("completed", output=f"n{number}"), done=False)
-    assert len(repeat.learnings) < 2_000
-    assert repeat.forgotten + len(repeat.learnings) == 4_500
+    assert len(repeat.memory.learnings) < 2_000
+    assert repeat.memory.forgotten + len(repeat.memory.learnings) == 4_500
     assert "- Iteration 4500: n4500" in progress_log(repeat, 8_000)

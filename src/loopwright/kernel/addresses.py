@@ -6,14 +6,27 @@ it does not read messages itself.
 """
 
 import re
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 import msgspec
 
 from loopwright.kernel.event_parts import DropReason
 from loopwright.kernel.frames import Owner, RepeatBody, Result, StepOwner, StepsBody
 from loopwright.kernel.state import Reader, State, StepDirectory
-from loopwright.model.actions import Action, CallAgent, Repeat, Step, Steps
+from loopwright.model.actions import (
+    Action,
+    AskPerson,
+    CallAgent,
+    FailStep,
+    ModelCycle,
+    Repeat,
+    RunCommand,
+    RunScript,
+    Step,
+    Steps,
+    StopRun,
+    Wait,
+)
 from loopwright.model.ids import child_path, item_path, last_id, logical_path
 from loopwright.model.plan import Plan
 
@@ -72,8 +85,12 @@ def _enter(found: StepDirectory, action: Action, pattern: str) -> None:
             _enter(found, body, pattern)
         case CallAgent():
             found.kinds[pattern] = "agent"
-        case _:
+        case RunCommand() | RunScript() | AskPerson() | Wait() | StopRun() | FailStep():
             found.kinds[pattern] = "other"
+        case ModelCycle():
+            found.kinds[pattern] = "other"
+        case _:
+            assert_never(action)
 
 
 def directory(state: State) -> StepDirectory:
@@ -223,11 +240,11 @@ def _item(repeat: RepeatBody, number: int) -> AddressedStep:
     if number < repeat.started:
         if _comes_again(repeat.owner):
             return FutureStep()
-        done = repeat.item_results[number] if number < len(repeat.item_results) else None
+        done = repeat.items.results[number] if number < len(repeat.items.results) else None
         return EndedStep(done.status if done else "cancelled")
-    if repeat.items is not None and number >= len(repeat.items):
+    if repeat.items.values is not None and number >= len(repeat.items.values):
         path = item_path(repeat.owner.path, number)
         return UnreachableAddress(
-            "unknown-step", f"there is no item {path}: {len(repeat.items)} items"
+            "unknown-step", f"there is no item {path}: {len(repeat.items.values)} items"
         )
     return FutureStep()

@@ -77,7 +77,7 @@ def effect_requested(state: State, fact: EffectRequested) -> None:
             owner.deadline = fact.effect
         case CheckPurpose() | CheckBackoffPurpose():  # a wait has the number of the try before it
             assert isinstance(owner, IterationOwner)
-            owner.check_pending, owner.check_tries = fact.effect, pending.attempt
+            owner.checks.pending, owner.checks.tries = fact.effect, pending.attempt
         case ArtifactPurpose():
             assert isinstance(owner, StepOwner)
             owner.look, owner.looks, owner.found = fact.effect, pending.attempt, None
@@ -143,7 +143,7 @@ def _remember(pending: PendingEffect, session: str, used: Usage) -> None:
     inside = enclosing_pass(pending.owner)
     if inside is None:
         return
-    key, sessions = session_key(pending.owner, inside, pending.spec), inside.parent.sessions
+    key, sessions = session_key(pending.owner, inside, pending.spec), inside.parent.memory.sessions
     known = sessions.get(key)
     before = known.used if known is not None and known.id == session else NO_USAGE
     sessions[key] = AgentSession(id=session, used=before + used)
@@ -206,12 +206,12 @@ def _answer_check(
     purpose: CheckPurpose | CheckBackoffPurpose,
     fact: EffectDone | EffectFailed,
 ) -> None:
-    owner.check_pending = None
+    owner.checks.pending = None
     if isinstance(purpose, CheckPurpose):
-        owner.check_answer = fact
+        owner.checks.answer = fact
     else:
-        owner.check_answer = None
-        owner.check_parks += 1
+        owner.checks.answer = None
+        owner.checks.parks += 1
 
 
 def gate_opened(state: State, fact: GateOpened) -> None:
@@ -271,8 +271,8 @@ def gate_answered(state: State, fact: GateAnswered) -> None:
         body.rejections += 1
         body.rejection = fact.text
     if isinstance(body, RepeatBody) and body.cap_gate is gate and fact.decision == "continue":
-        body.extra += 1
-        body.feedback = fact.text
+        body.progress.extra += 1
+        body.progress.feedback = fact.text
         body.cap_gate = None
         conversation.granted(body, fact.text)
     state.touch(gate.owner)

@@ -110,13 +110,12 @@ def combine_verdicts(
     """What the verdicts so far come to, or the check to ask next."""
     if type(check) is Cap:
         return _NOT_YET
-    match check:
-        case AnyOf(parts=parts):
-            return _weigh_any(parts, verdicts, first, order)
-        case AllOf(parts=parts, order=own):
-            return _weigh_all(parts, verdicts, first, own if order == "all" else order)
-        case _:
-            return _weigh_leaf(check, verdicts, first)
+    if isinstance(check, AnyOf):
+        return _weigh_any(check.parts, verdicts, first, order)
+    if isinstance(check, AllOf):
+        own = check.order if order == "all" else order
+        return _weigh_all(check.parts, verdicts, first, own)
+    return _weigh_leaf(check, verdicts, first)
 
 
 def _weigh_leaf(leaf: Leaf, verdicts: dict[int, Verdict], index: int) -> DueCheck | ChecksDecision:

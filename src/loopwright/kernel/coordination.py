@@ -203,7 +203,7 @@ def _narrate(
 def _finalize(
     state: State, caller: ToolCaller, senses: KernelServices, given: dict[str, JsonValue]
 ) -> list[AnyEvent] | RefusedToolUse:
-    if state.mail.closed:
+    if state.mail.coordinator.closed:
         return RefusedToolUse("the last word is already said")
     summary = given.get("summary")
     written = _written(summary) if summary else ""
@@ -238,18 +238,25 @@ def requested(state: State, pending: PendingEffect, purpose: MailPurpose) -> Non
     mail = state.mail
     match purpose:
         case CoordinatorPurpose():
-            mail.call, mail.calls = pending.effect, pending.attempt
-            mail.shown, mail.notices = [*mail.shown, *mail.notices], []
-            mail.woken, mail.spoke, mail.trouble = False, False, None
+            mail.coordinator.call, mail.coordinator.calls = pending.effect, pending.attempt
+            mail.coordinator.shown, mail.coordinator.notices = (
+                [*mail.coordinator.shown, *mail.coordinator.notices],
+                [],
+            )
+            mail.coordinator.woken, mail.coordinator.spoke, mail.coordinator.trouble = (
+                False,
+                False,
+                None,
+            )
         case CoordinatorBackoffPurpose():
-            mail.backoff, mail.trouble = pending.effect, None
+            mail.coordinator.backoff, mail.coordinator.trouble = pending.effect, None
         case ReplyPurpose():
             step = pending.path
-            mail.waking[step] = pending.effect
-            mail.wakes[step] = pending.attempt
-            mail.asleep.pop(step, None)
+            mail.replies.waking[step] = pending.effect
+            mail.replies.wakes[step] = pending.attempt
+            mail.replies.asleep.pop(step, None)
         case HoldPurpose():
-            mail.hold = pending.effect
+            mail.coordinator.hold = pending.effect
         case _:
             assert_never(purpose)
 
@@ -261,35 +268,38 @@ def answered(
     mail = state.mail
     match purpose:
         case CoordinatorPurpose():
-            mail.call = None
+            mail.coordinator.call = None
             _coordinator_answered(state, fact)
         case CoordinatorBackoffPurpose():
-            mail.backoff = None
+            mail.coordinator.backoff = None
         case ReplyPurpose():
             step = pending.path
-            mail.waking.pop(step, None)
+            mail.replies.waking.pop(step, None)
             if isinstance(fact, EffectDone):
-                mail.replies[fact.effect] = fact
+                mail.replies.answers[fact.effect] = fact
             else:
                 mail.heard.pop(fact.effect, None)
                 words = f"could not answer ({fact.error.type}): {fact.error.detail}"
                 tell(state, CoordinatorNotice("reply.failed", step, words), wakes=True)
         case HoldPurpose():
-            mail.held = True
+            mail.coordinator.held = True
         case _:
             assert_never(purpose)
 
 
 def _coordinator_answered(state: State, fact: EffectDone | EffectFailed) -> None:
     mail = state.mail
-    mail.spoke = bool(mail.said.get(fact.effect))
-    mail.session = fact.session or mail.session
+    mail.coordinator.spoke = bool(mail.said.get(fact.effect))
+    mail.coordinator.session = fact.session or mail.coordinator.session
     if isinstance(fact, EffectDone):
-        mail.answer, mail.failures = fact, 0
+        mail.coordinator.answer, mail.coordinator.failures = fact, 0
         return
-    mail.failures += 1
-    mail.trouble, mail.woken = fact.error, True
-    mail.notices, mail.shown = [*mail.shown, *mail.notices], []
+    mail.coordinator.failures += 1
+    mail.coordinator.trouble, mail.coordinator.woken = fact.error, True
+    mail.coordinator.notices, mail.coordinator.shown = (
+        [*mail.coordinator.shown, *mail.coordinator.notices],
+        [],
+    )
 
 
 # -- deciding --------------------------------------------------------------------------------------
@@ -309,10 +319,10 @@ def correspond(state: State, senses: KernelServices) -> list[AnyEvent]:
 
 def _heard_coordinator(state: State, senses: KernelServices) -> list[AnyEvent]:
     """Its messages were read; one that used no tool says in its answer what it wants."""
-    mail, answer = state.mail, state.mail.answer
+    mail, answer = state.mail, state.mail.coordinator.answer
     if answer is None:
         return []
-    read = [one.message for one in mail.shown if one.message is not None]
+    read = [one.message for one in mail.coordinator.shown if one.message is not None]
     heard = delivered(state, state.root, COORDINATOR, read, answer.effect)
     return [*_wishes(state, answer, senses), heard]
 
@@ -320,7 +330,7 @@ def _heard_coordinator(state: State, senses: KernelServices) -> list[AnyEvent]:
 def _wishes(state: State, answer: EffectDone, senses: KernelServices) -> list[AnyEvent]:
     mail = state.mail
     words = senses.read(answer.output).strip()
-    if mail.spoke or mail.closed or not words:
+    if mail.coordinator.spoke or mail.coordinator.closed or not words:
         return []
     caller = ToolCaller(effect=answer.effect, role="coordinator", sent=mail.sent)
     wanted = _tools_in(words)
@@ -358,7 +368,7 @@ def _replied(state: State) -> list[AnyEvent]:
     """The words of steps that were called again, to everybody who had written."""
     facts: list[AnyEvent] = []
     number = state.mail.sent
-    for effect, answer in state.mail.replies.items():
+    for effect, answer in state.mail.replies.answers.items():
         for sender, message in _by_sender(state, effect).items():
             number += 1
             facts.append(
@@ -386,27 +396,37 @@ def _by_sender(state: State, effect: str) -> dict[str, QueuedMessage]:
 
 def _call_coordinator(state: State) -> list[AnyEvent]:
     mail, coordinator = state.mail, state.plan.coordinator
-    if coordinator is None or not mail.woken or mail.call or mail.backoff or mail.closed:
+    if (
+        coordinator is None
+        or not mail.coordinator.woken
+        or mail.coordinator.call
+        or mail.coordinator.backoff
+        or mail.coordinator.closed
+    ):
         return []
     reason = _deaf(state)
     if reason is not None:
-        left = [one.message for one in mail.notices if one.message is not None]
+        left = [one.message for one in mail.coordinator.notices if one.message is not None]
         why = closed_box(reason)
         return [dropped(state, UndeliverableMessage(one, reason, why.detail)) for one in left]
-    wait = after_failure(_RETRY, mail.failures, mail.trouble) if mail.trouble else None
+    wait = (
+        after_failure(_RETRY, mail.coordinator.failures, mail.coordinator.trouble)
+        if mail.coordinator.trouble
+        else None
+    )
     if wait is not None and wait.ms:
         rest = SleepCall(until=state.now + wait.ms)
-        return [_request(state, COORDINATOR_BACKOFF, mail.calls, rest)]
+        return [_request(state, COORDINATOR_BACKOFF, mail.coordinator.calls, rest)]
     call = AgentCall(agent=coordinator.agent, role="coordinator")
-    return [_request(state, COORDINATOR_CALL, mail.calls + 1, call)]
+    return [_request(state, COORDINATOR_CALL, mail.coordinator.calls + 1, call)]
 
 
 def _deaf(state: State) -> DropReason | None:
     """Why the coordinator is not called any more, or None."""
     coordinator = state.plan.coordinator
-    if coordinator is None or state.mail.failures >= MOST_FAILURES:
+    if coordinator is None or state.mail.coordinator.failures >= MOST_FAILURES:
         return "coordinator-failed"
-    if state.mail.calls >= coordinator.max_calls:
+    if state.mail.coordinator.calls >= coordinator.max_calls:
         return "max-wake-cycles"
     return "budget" if over_budget(state, state.root) is not None else None
 
@@ -415,9 +435,9 @@ def _wake_steps(state: State) -> list[AnyEvent]:
     """Call ended steps again that have something to read."""
     facts: list[AnyEvent] = []
     most = state.plan.parallel
-    room = len(state.mail.asleep) if most is None else most - state.agents.calls
-    for key in state.mail.asleep:
-        if key in state.mail.waking:
+    room = len(state.mail.replies.asleep) if most is None else most - state.agents.calls
+    for key in state.mail.replies.asleep:
+        if key in state.mail.replies.waking:
             continue  # what came meanwhile waits for its next call
         where, waiting = locate(state, key), state.mail.inboxes.get(key, [])
         assert isinstance(where, EndedStep)
@@ -432,7 +452,7 @@ def _wake_steps(state: State) -> list[AnyEvent]:
 
 
 def _not_woken(state: State, key: str) -> tuple[DropReason, str] | None:
-    if state.mail.wakes.get(key, 0) >= MOST_WAKES:
+    if state.mail.replies.wakes.get(key, 0) >= MOST_WAKES:
         return "max-wake-cycles", f"{key} was called again {MOST_WAKES} times"
     if over_budget(state, state.root) is not None:
         return "budget", "nothing is left in the budget for an answer"
@@ -440,7 +460,7 @@ def _not_woken(state: State, key: str) -> tuple[DropReason, str] | None:
 
 
 def _wake(state: State, key: str, step: Step, waiting: list[QueuedMessage]) -> list[AnyEvent]:
-    number = state.mail.wakes.get(key, 0) + 1
+    number = state.mail.replies.wakes.get(key, 0) + 1
     effect = effect_id(key, REPLY, number)
     handed = [delivered(state, state.root, key, waiting, effect)] if waiting else []
     call = AgentCall(agent=_agent_of(step.action), role="reply", step=key)
@@ -470,9 +490,9 @@ def _request(
 def last_words(state: State) -> list[AnyEvent] | None:
     """What is still talked about when all steps have ended: None when the run can end now."""
     mail, coordinator = state.mail, state.plan.coordinator
-    if not mail.active or mail.held or not _is_talking(state):
+    if not mail.active or mail.coordinator.held or not _is_talking(state):
         return None
-    if mail.hold is not None or coordinator is None:
+    if mail.coordinator.hold is not None or coordinator is None:
         return []
     return [
         _request(
@@ -486,12 +506,24 @@ def last_words(state: State) -> list[AnyEvent] | None:
 
 def _is_talking(state: State) -> bool:
     mail = state.mail
-    under_way = mail.call or mail.backoff or mail.waking or mail.replies or mail.answer
+    under_way = (
+        mail.coordinator.call
+        or mail.coordinator.backoff
+        or mail.replies.waking
+        or mail.replies.answers
+        or mail.coordinator.answer
+    )
     if under_way or mail.undeliverable:
         return True
-    if state.plan.coordinator is not None and mail.woken and not mail.closed:
-        return _deaf(state) is None or any(one.message is not None for one in mail.notices)
-    return bool(mail.asleep)
+    if (
+        state.plan.coordinator is not None
+        and mail.coordinator.woken
+        and not mail.coordinator.closed
+    ):
+        return _deaf(state) is None or any(
+            one.message is not None for one in mail.coordinator.notices
+        )
+    return bool(mail.replies.asleep)
 
 
 def close_mail(
@@ -503,7 +535,12 @@ def close_mail(
     mail = state.mail
     if not mail.active:
         return []
-    effects = [mail.call, mail.backoff, mail.hold, *mail.waking.values()]
+    effects = [
+        mail.coordinator.call,
+        mail.coordinator.backoff,
+        mail.coordinator.hold,
+        *mail.replies.waking.values(),
+    ]
     facts = [fact for effect in effects for fact in withdraw(state, state.root, effect, why)]
     told = {one.message.id: one for one in mail.undeliverable.values()}
     for message in _unread(state):
@@ -519,5 +556,9 @@ def close_mail(
 def _unread(state: State) -> list[QueuedMessage]:
     mail = state.mail
     boxes = [message for waiting in mail.inboxes.values() for message in waiting]
-    notices = [one.message for one in (*mail.shown, *mail.notices) if one.message is not None]
+    notices = [
+        one.message
+        for one in (*mail.coordinator.shown, *mail.coordinator.notices)
+        if one.message is not None
+    ]
     return [*boxes, *notices, *mail.stopped.values()]

@@ -137,14 +137,14 @@ def _decide_run(state: State, owner: RunOwner, senses: KernelServices) -> list[A
     waits = None if owner.deadline_hit else last_words(state)
     if waits is not None:
         return [*facts, *talk, *waits]
-    unread: DropReason = "hold-timeout" if state.mail.held else "run-ended"
+    unread: DropReason = "hold-timeout" if state.mail.coordinator.held else "run-ended"
     facts += close_mail(state, ended.reason, unread, resumable=ended.status in REOPENED)
     facts.append(
         RunFinished(
             at=state.now,
             outcome="completed" if ended.status == "skipped" else ended.status,
             reason=ended.reason,
-            output=state.mail.summary or ended.output,
+            output=state.mail.coordinator.summary or ended.output,
             result=ended.result,
             error=ended.error,
         )

@@ -205,8 +205,8 @@ def _step_started(state: State, fact: StepStarted) -> None:
     around = parent.owner
     if around is state.root:
         name_at_the_top(state, owner)
-    elif isinstance(around, IterationOwner) and around.parent.note:
-        owner.note, around.parent.note = around.parent.note, ""
+    elif isinstance(around, IterationOwner) and around.parent.carry.note:
+        owner.note, around.parent.carry.note = around.parent.carry.note, ""
     state.touch(owner)
 
 
@@ -323,8 +323,8 @@ def _iteration_resumed(
     parent.started = max(parent.started, number + 1)
     parent.checked_first = parent.checked_first or number < 0
     parent.active[number] = owner
-    if number in parent.again:
-        parent.again.remove(number)
+    if number in parent.items.again:
+        parent.items.again.remove(number)
     _note_newest(state, owner)
     if state.snapshots.on:
         snapshots.iteration_resumed(state, owner)
@@ -371,27 +371,27 @@ def _settle_check_first(
     """The look before the first pass: it may end the loop, and it counts as no pass."""
     repeat.checked_first = True
     if fact.done or fact.status != "completed":
-        repeat.last = Result(status=fact.status, reason=fact.reason, error=fact.error)
-        repeat.last_done = fact.done
-    repeat.last_checks = owner.notes
+        repeat.progress.last = Result(status=fact.status, reason=fact.reason, error=fact.error)
+        repeat.progress.last_done = fact.done
+    repeat.progress.last_checks = owner.checks.notes
     state.touch(repeat.owner)
 
 
 def _check_verdict(state: State, fact: CheckVerdict) -> None:
     owner = state.owners[fact.path]
     assert isinstance(owner, IterationOwner)
-    owner.verdicts[fact.index] = fact.verdict
-    code = owner.check_answer.code if owner.check_answer is not None else None
+    owner.checks.verdicts[fact.index] = fact.verdict
+    code = owner.checks.answer.code if owner.checks.answer is not None else None
     by = owner.gate.by if owner.gate is not None else fact.by
-    owner.notes.append(
+    owner.checks.notes.append(
         CheckNote(fact.index, fact.check, fact.verdict, fact.evidence, code=code, by=by)
     )
     if not has_turns(owner.parent) and owner.parent.owner.parent is state.root.body:
-        state.latest.notes, state.latest.notes_of = owner.notes, owner
-    owner.check_answer = None
+        state.latest.notes, state.latest.notes_of = owner.checks.notes, owner
+    owner.checks.answer = None
     if fact.verdict == "error":  # asked again if the run is resumed, under the next number
-        owner.check_numbers[fact.index] = owner.check_tries
-    owner.check_tries = owner.check_earlier = 0
+        owner.checks.numbers[fact.index] = owner.checks.tries
+    owner.checks.tries = owner.checks.earlier = 0
     if owner.gate is not None:  # its decision is this verdict; another check asks anew
         owner.heard, owner.gate = owner.gate, None
     state.touch(owner)

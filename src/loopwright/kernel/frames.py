@@ -154,6 +154,16 @@ class HistoryEntry(msgspec.Struct, frozen=True, gc=False):
     told: bool = False
 
 
+@dataclass(slots=True)
+class HistoryShortening:
+    """How the conversation was made shorter before a turn."""
+
+    summary: EffectDone | EffectFailed | None = None
+    summaries: int = 0  # the number of the last summary that was requested in this turn
+    shortened: bool = False  # the conversation was cut before this turn
+    overflowed: bool = False  # and once more because the provider found it too long
+
+
 @dataclass(slots=True, eq=False)
 class CycleBody:
     """A turn of a model and its tool calls, each by its number in the turn, from 1."""
@@ -167,9 +177,7 @@ class CycleBody:
     backoff: int = 0
     answer: EffectDone | None = None
     failure: EffectFailed | None = None
-    summary: EffectDone | EffectFailed | None = None
-    shortened: bool = False  # the conversation was cut before this turn
-    overflowed: bool = False  # and once more because the provider found it too long
+    shortening: HistoryShortening = field(default_factory=HistoryShortening)
     turn: TurnTaken | None = None
     asked: dict[int, str] = field(default_factory=dict)
     approved: dict[int, Text] = field(default_factory=dict)
@@ -179,7 +187,6 @@ class CycleBody:
     earlier: int = 0  # as above
     withdrawn: set[int] = field(default_factory=set)  # tool calls that were ended from outside
     runs: dict[int, int] = field(default_factory=dict)  # by tool call: how often it was run
-    summaries: int = 0  # the number of the last summary that was asked for in this turn
 
     @property
     def tries(self) -> int:
@@ -217,6 +224,65 @@ class CarriedResult(msgspec.Struct, frozen=True):
     note: str = ""
 
 
+@dataclass(slots=True)
+class LoopProgress:
+    """What a loop knows of the iterations that have ended; the rules that end it read this."""
+
+    last: Result | None = None
+    last_done: bool = False
+    last_checks: list["CheckNote"] = field(default_factory=list)
+    last_steps: dict[str, Result] = field(default_factory=dict)
+    feedback: str = ""
+    identical: int = 0
+    unmet: int = 0  # iterations in a row that did not end the loop, since a person was asked
+    broken: int = 0
+    extra: int = 0  # iterations that a person has added to the cap
+
+
+@dataclass(slots=True)
+class LoopMemory:
+    """What a loop keeps of its iterations for the prompts of later ones and for its output."""
+
+    learnings: list[str] = field(default_factory=list)  # the most recent ones, the newest last
+    forgotten: int = 0  # learnings before those, which no prompt shows any more
+    outputs: list[list[tuple[str, Text]]] = field(default_factory=list)
+    sessions: dict[str, AgentSession] = field(default_factory=dict)  # by place and program
+    talks: dict[str, list[HistoryEntry]] = field(default_factory=dict)  # by place and model
+
+
+@dataclass(slots=True)
+class LoopItems:
+    """The list that a loop goes over, and the results of its items."""
+
+    values: list[JsonValue] | None = None
+    missing: Failure | None = None  # why there is no list
+    results: list[ItemResult | None] = field(default_factory=list)
+    spoiled: Result | None = None  # the first item that did not complete
+    again: list[int] = field(default_factory=list)  # items that begin again in a resumed run
+
+
+@dataclass(slots=True)
+class LoopConversation:
+    """A conversation with a chat model, where the iterations of a loop are its turns."""
+
+    history: list[HistoryEntry] = field(default_factory=list)
+    carried: int = 0  # entries that were there before the task was given
+    thread: "tuple[RepeatBody, str] | None" = None  # the loop that keeps it for the next iteration
+    turns: int = 0  # iterations whose turn has entered the conversation
+    summaries: int = 0
+    counted: int = 0  # tokens of the conversation, as the provider counted them last
+    counted_entries: int = 0  # how many entries that count was about
+
+
+@dataclass(slots=True)
+class LoopCarry:
+    """What the next iteration takes over from one that stopped half-way."""
+
+    spoilt: InterruptedIteration | None = None
+    keeps: dict[str, CarriedResult] = field(default_factory=dict)  # steps that are not run again
+    note: str = ""  # what a person says to the step that begins next
+
+
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class RepeatBody:
     """A loop under way."""
@@ -224,51 +290,25 @@ class RepeatBody:
     owner: "Owner"
     action: Repeat
     step: "StepOwner"  # the step around it, whose retry policy holds inside
+    call: CallAgent | None = None  # what this is a conversation with, if it is one
     spent: Spent = field(default_factory=Spent)
     started: int = 0
     finished: int = 0
     active: dict[int, "IterationOwner"] = field(default_factory=dict)
-    last: Result | None = None
-    last_done: bool = False
-    last_checks: list["CheckNote"] = field(default_factory=list)
-    last_steps: dict[str, Result] = field(default_factory=dict)
-    learnings: list[str] = field(default_factory=list)  # the most recent ones, the newest last
-    forgotten: int = 0  # learnings before those, which no prompt shows any more
-    outputs: list[list[tuple[str, Text]]] = field(default_factory=list)
-    feedback: str = ""
-    sessions: dict[str, AgentSession] = field(default_factory=dict)  # by place and program
-    identical: int = 0
-    unmet: int = 0  # passes in a row that did not end the loop, since a person was asked
-    broken: int = 0
-    extra: int = 0
+    unfinished: dict[int, "UnfinishedIteration"] = field(
+        default_factory=dict
+    )  # ended without completing
+    checked_first: bool = False
     deadline: str | None = None
     deadline_hit: bool = False
     delay: str | None = None
     delayed: int = 0
     cap_gate: GateState | None = None
-    items: list[JsonValue] | None = None
-    no_items: Failure | None = None
-    item_results: list[ItemResult | None] = field(default_factory=list)
-    spoiled: Result | None = None  # the first item that did not complete
-    checked_first: bool = False
-    call: CallAgent | None = None  # what this is a conversation with, if it is one
-    history: list[HistoryEntry] = field(default_factory=list)
-    carried: int = 0  # entries that were said before the task was given
-    thread: "tuple[RepeatBody, str] | None" = None  # the loop that keeps it for the next pass
-    talks: dict[str, list[HistoryEntry]] = field(
-        default_factory=dict
-    )  # kept so, by place and model
-    turns: int = 0  # passes whose turn has entered the conversation
-    summaries: int = 0
-    counted: int = 0  # tokens of the conversation, as the provider counted them last
-    counted_entries: int = 0  # how many entries that count was about
-    spoilt: InterruptedIteration | None = None  # the last pass, where it stopped half-way
-    keeps: dict[str, CarriedResult] = field(default_factory=dict)  # steps that the next pass keeps
-    note: str = ""  # what a person says to the step that begins next
-    unfinished: dict[int, "UnfinishedIteration"] = field(
-        default_factory=dict
-    )  # ended without completing
-    again: list[int] = field(default_factory=list)  # items that begin again in a resumed run
+    progress: LoopProgress = field(default_factory=LoopProgress)
+    memory: LoopMemory = field(default_factory=LoopMemory)
+    items: LoopItems = field(default_factory=LoopItems)
+    talk: LoopConversation = field(default_factory=LoopConversation)
+    carry: LoopCarry = field(default_factory=LoopCarry)
 
 
 class UnfinishedIteration(msgspec.Struct, eq=False):
@@ -309,6 +349,18 @@ SINGLE = (LeafBody, CycleBody)
 """Bodies that have an answer of their own; see `calls.CALLED`."""
 
 Body: TypeAlias = LeafBody | CycleBody | StepsBody | RepeatBody
+
+
+def value_of(body: RepeatBody, name: str) -> object:
+    """A value of a loop by its place in it, such as `progress.last`."""
+    part, _, field_name = name.rpartition(".")
+    return getattr(getattr(body, part) if part else body, field_name)
+
+
+def set_value(body: RepeatBody, name: str, value: object) -> None:
+    """Put back a value that was kept."""
+    part, _, field_name = name.rpartition(".")
+    setattr(getattr(body, part) if part else body, field_name, value)
 
 
 def passes_made(body: Body) -> int:
@@ -377,6 +429,19 @@ class StepOwner:
     kind: Literal["step"] = "step"
 
 
+class IterationChecks(msgspec.Struct, eq=False):
+    """The verdicts about an iteration so far, and the check that is asked."""
+
+    verdicts: dict[int, Verdict] = {}
+    notes: list[CheckNote] = []
+    pending: str | None = None
+    answer: EffectDone | EffectFailed | None = None
+    tries: int = 0
+    parks: int = 0
+    earlier: int = 0  # tries before the run was last resumed
+    numbers: dict[int, int] = {}  # by check: the last try of one that could not be asked
+
+
 class IterationOwner(msgspec.Struct, eq=False):
     """A pass that has started and has not ended."""
 
@@ -388,14 +453,7 @@ class IterationOwner(msgspec.Struct, eq=False):
     body: Body = None  # type: ignore[assignment]  # made right after, since it names its owner
     inside: str = ""
     spent: Spent = msgspec.field(default_factory=Spent)
-    verdicts: dict[int, Verdict] = {}
-    notes: list[CheckNote] = []
-    check_pending: str | None = None
-    check_answer: EffectDone | EffectFailed | None = None
-    check_tries: int = 0
-    check_parks: int = 0
-    check_earlier: int = 0  # tries before the run was last resumed
-    check_numbers: dict[int, int] = {}  # by check: the last try of one that could not be asked
+    checks: IterationChecks = msgspec.field(default_factory=IterationChecks)
     openings: int = 1  # as above
     ended_at: int = 0
     idle_ms: int = 0  # the time between its ends and its next beginnings

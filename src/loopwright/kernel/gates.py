@@ -116,9 +116,9 @@ def _opening_suffix(owner: Owner) -> str:
 def _asked_before(owner: Owner, about: About) -> int:
     """How many gates of this kind the place has had, so that each has an id of its own."""
     if about == "cap" and isinstance(owner.body, RepeatBody):
-        return owner.body.extra
+        return owner.body.progress.extra
     if about == "pass" and isinstance(owner, IterationOwner):
-        return sum(note.check == "person" for note in owner.notes)
+        return sum(note.check == "person" for note in owner.checks.notes)
     if about == "blocked" and isinstance(owner, StepOwner):
         return owner.tries
     assert isinstance(owner.body, LeafBody), f"no {about} is asked about here"
@@ -134,7 +134,7 @@ def _default_message(owner: Owner, about: About) -> str:
             "or end it?"
         )
     if about == "pass" and isinstance(owner, IterationOwner) and _is_stuck(owner):
-        times = owner.parent.unmet + 1
+        times = owner.parent.progress.unmet + 1
         return (
             f"Blocked: {times} iteration{'s' if times > 1 else ''} in a row did not pass. "
             "Continue with a note, accept the result as it is, or end it?"

@@ -52,19 +52,39 @@ from loopwright.kernel.snapshots import (
     violation,
 )
 from loopwright.kernel.state import KernelServices, State, has_to_wait
-from loopwright.model.actions import Action, CallAgent, LoopGate, Repeat, Steps
+from loopwright.model.actions import (
+    Action,
+    AskPerson,
+    CallAgent,
+    FailStep,
+    LoopGate,
+    ModelCycle,
+    Repeat,
+    RunCommand,
+    RunScript,
+    Steps,
+    StopRun,
+    Wait,
+)
 from loopwright.model.checks import (
     Approval,
+    Cap,
     CommandCheck,
+    Contains,
     Expr,
     Goal,
     Judge,
     Leaf,
+    NoCalls,
+    OutputSchema,
     PersonCheck,
     Regex,
+    ResultField,
+    ResultPath,
     ScriptCheck,
     Signal,
     SpendCheck,
+    ToolResultCheck,
 )
 from loopwright.model.effect_ids import CHECK_BACKOFF, CheckPurpose
 from loopwright.model.ids import judge_path
@@ -145,7 +165,7 @@ def _judge_pass(
     if protected:
         return protected
     loop = owner.parent.action
-    weighed = combine_verdicts(loop.until, owner.verdicts, order=loop.checks)
+    weighed = combine_verdicts(loop.until, owner.checks.verdicts, order=loop.checks)
     if type(weighed) is ChecksDecision:
         if weighed.verdict == "pass" and (asked := after_checks(state, owner)):
             return asked
@@ -182,7 +202,7 @@ def _settled(
     seen = _without_signal(owner, ended, senses)
     if settled.verdict in ("rejected", "broken"):
         wanted = "rejected" if settled.verdict == "rejected" else "error"
-        words = next((note.evidence for note in owner.notes if note.verdict == wanted), "")
+        words = next((note.evidence for note in owner.checks.notes if note.verdict == wanted), "")
         settled = ChecksDecision(settled.verdict, senses.read(words))
         return _finish_pass(state, owner, seen, settled)
     if settled.verdict == "pass" and settled.reason != check_name(SpendCheck) and violation(state):
@@ -225,9 +245,22 @@ def _ask(
             return _ask_match(state, owner, ended, ask, leaf, senses)
         case Judge() | Goal() as leaf:
             return _ask_judge(state, owner, ask, leaf, senses)
-        case leaf:
-            assert isinstance(leaf, PersonCheck), f"no decider for the check {check_name(leaf)}"
+        case PersonCheck() as leaf:
             return _ask_person(state, owner, ended, ask, leaf, senses)
+        case (
+            Cap()
+            | Contains()
+            | Signal()
+            | OutputSchema()
+            | ResultField()
+            | ResultPath()
+            | Approval()
+        ):
+            raise AssertionError("a check of texts has its result already")
+        case NoCalls() | SpendCheck() | ToolResultCheck():
+            raise AssertionError("a check of a turn has its result already")
+        case leaf:
+            assert_never(leaf)
 
 
 def _evaluated(
@@ -242,17 +275,17 @@ def _evaluated(
 def _ask_program(
     state: State, owner: IterationOwner, ask: DueCheck, call: CommandCall
 ) -> list[AnyEvent]:
-    if owner.check_pending is not None:
+    if owner.checks.pending is not None:
         return []
-    answer = owner.check_answer
+    answer = owner.checks.answer
     if answer is None:
         return [request_effect(state, owner, CheckPurpose(ask.index), _next_try(owner, ask), call)]
     if isinstance(answer, EffectFailed):
-        until = parked_until(answer.error, parks=owner.check_parks, now=state.now)
+        until = parked_until(answer.error, parks=owner.checks.parks, now=state.now)
         if until is not None:
             return [
                 request_effect(
-                    state, owner, CHECK_BACKOFF, owner.check_tries, SleepCall(until=until)
+                    state, owner, CHECK_BACKOFF, owner.checks.tries, SleepCall(until=until)
                 )
             ]
     assert isinstance(ask.leaf, CommandCheck | ScriptCheck)
@@ -269,27 +302,27 @@ def _ask_match(
     leaf: Regex,
     senses: KernelServices,
 ) -> list[AnyEvent]:
-    if owner.check_pending is not None:
+    if owner.checks.pending is not None:
         return []
-    if owner.check_answer is None:
+    if owner.checks.answer is None:
         text = ended.output if ended.output is not None else ""
         call = MatchCall(
             pattern=leaf.pattern, text=text, ignore_case=leaf.ignore_case, timeout_ms=MATCH_MS
         )
         return [request_effect(state, owner, CheckPurpose(ask.index), _next_try(owner, ask), call)]
-    said = match_result(owner.check_answer, senses)
+    said = match_result(owner.checks.answer, senses)
     return [_verdict(state, owner, ask, said, senses.keep(said.evidence))]
 
 
 def _ask_judge(
     state: State, owner: IterationOwner, ask: DueCheck, leaf: Judge | Goal, senses: KernelServices
 ) -> list[AnyEvent]:
-    if owner.check_pending is not None:
+    if owner.checks.pending is not None:
         return []
-    answer = owner.check_answer
-    tries = owner.check_tries
+    answer = owner.checks.answer
+    tries = owner.checks.tries
     if isinstance(answer, EffectFailed):
-        until = parked_until(answer.error, parks=owner.check_parks, now=state.now)
+        until = parked_until(answer.error, parks=owner.checks.parks, now=state.now)
         if until is not None:
             return [request_effect(state, owner, CHECK_BACKOFF, tries, SleepCall(until=until))]
     if answer is None or _asks_again(owner, leaf, answer, senses):
@@ -304,9 +337,9 @@ def _ask_judge(
 
 def _next_try(owner: IterationOwner, ask: DueCheck) -> int:
     """The number of the next effect that asks a check about an iteration."""
-    if owner.check_tries or ask.index not in owner.check_numbers:
-        return owner.check_tries + 1
-    return owner.check_numbers[ask.index] + 1
+    if owner.checks.tries or ask.index not in owner.checks.numbers:
+        return owner.checks.tries + 1
+    return owner.checks.numbers[ask.index] + 1
 
 
 def _asks_again(
@@ -318,7 +351,7 @@ def _asks_again(
     """Whether a judge is asked once more for an answer that fits; an evaluator whose words can be
     read has answered.
     """
-    tries = owner.check_tries - owner.check_parks - owner.check_earlier
+    tries = owner.checks.tries - owner.checks.parks - owner.checks.earlier
     if not is_unfit(answer) or tries >= JUDGE_TRIES:
         return False
     return isinstance(leaf, Judge) or goal_result(answer, senses).verdict == "error"
@@ -360,7 +393,7 @@ def _is_stuck(repeat: RepeatBody, gate: LoopGate) -> bool:
     """Whether so many passes in a row have not ended the loop, and there may be others."""
     most = cap(repeat)
     is_last = most is not None and repeat.finished + 1 >= most
-    return repeat.unmet + 1 >= gate.after and not is_last
+    return repeat.progress.unmet + 1 >= gate.after and not is_last
 
 
 def _gate_after_pass(
@@ -452,5 +485,9 @@ def _prompts(action: Action) -> list[Template]:
             return _prompts(body)
         case Steps(steps=steps):
             return [prompt for step in steps for prompt in _prompts(step.action)]
-        case _:
+        case RunCommand() | RunScript() | AskPerson() | Wait() | StopRun() | FailStep():
             return []
+        case ModelCycle():
+            return []
+        case _:
+            assert_never(action)

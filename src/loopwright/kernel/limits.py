@@ -127,12 +127,12 @@ def ended_by_budget(failure: EffectFailed) -> Result:
 def stalled(body: RepeatBody) -> bool:
     """Whether the last results were all the same for as long as the limit allows."""
     limit = body.action.limits.identical
-    return limit is not None and body.finished >= limit and body.identical >= limit
+    return limit is not None and body.finished >= limit and body.progress.identical >= limit
 
 
 def cap(body: RepeatBody) -> int | None:
     """The most passes that a loop may make, with those that a person granted."""
-    return None if body.action.max is None else body.action.max + body.extra
+    return None if body.action.max is None else body.action.max + body.progress.extra
 
 
 def is_out_of_time(body: StepsBody) -> bool:

@@ -69,7 +69,7 @@ def message_sent(state: State, fact: MessageSent) -> None:
     mail.active = True
     mail.sent += 1
     if fact.intent == "reply":
-        mail.replies.pop(fact.effect, None)
+        mail.replies.answers.pop(fact.effect, None)
         mail.heard.pop(fact.effect, None)
     _note_said(state, fact.effect, ("message", f"{fact.intent} {fact.to}", fact.text))
     message = QueuedMessage(
@@ -94,10 +94,10 @@ def _to_coordinator(state: State, message: QueuedMessage) -> None:
     if state.plan.coordinator is None:
         detail = "this run has no coordinator that would read it"
         refuse(state, message, UnreachableAddress("no-coordinator", detail))
-    elif mail.closed:
+    elif mail.coordinator.closed:
         detail = "the coordinator has said its last word"
         refuse(state, message, UnreachableAddress("mailbox-closed-by-finalize", detail))
-    elif len(mail.notices) >= MAILBOX_SIZE:
+    elif len(mail.coordinator.notices) >= MAILBOX_SIZE:
         refuse(state, message, UnreachableAddress("mailbox-full", f"{MAILBOX_SIZE} messages wait"))
     else:
         tell(state, CoordinatorNotice("message", step=message.sender, message=message), wakes=True)
@@ -135,7 +135,7 @@ def _to_step(state: State, message: QueuedMessage) -> None:
         state.mail.inboxes.setdefault(key, []).append(message)
         state.mail.boxes[message.id] = key
         if isinstance(where, EndedStep):
-            state.mail.asleep[key] = None
+            state.mail.replies.asleep[key] = None
 
 
 def _is_called_again(message: QueuedMessage, where: EndedStep) -> bool:
@@ -206,7 +206,7 @@ def message_delivered(state: State, fact: MessageDelivered) -> None:
     """Fold a delivery. Whoever reads it has it in its prompt for as long as its place is open."""
     mail = state.mail
     if fact.to == COORDINATOR:
-        mail.answer, mail.shown = None, []
+        mail.coordinator.answer, mail.coordinator.shown = None, []
         state.touch(state.root)
         return
     taken = set(fact.messages)
@@ -220,13 +220,13 @@ def message_delivered(state: State, fact: MessageDelivered) -> None:
     elif heard:
         mail.heard.setdefault(fact.path or fact.effect, []).extend(heard)
     if not fact.path:
-        mail.asleep[fact.to] = None  # until it is called
+        mail.replies.asleep[fact.to] = None  # until it is called
 
 
 def note_letters(reader: Owner, heard: list[QueuedMessage]) -> None:
     """A conversation keeps what was written to it, like everything else that was said."""
     assert isinstance(reader, IterationOwner)
-    reader.parent.history += [
+    reader.parent.talk.history += [
         HistoryEntry(
             kind="user", text=message.text, by=message.sender, told=message.intent == "tell"
         )
@@ -242,7 +242,7 @@ def _take_out(state: State, key: str, taken: set[str]) -> None:
     if left:
         mail.inboxes[key] = left
     else:
-        mail.asleep.pop(key, None)
+        mail.replies.asleep.pop(key, None)
 
 
 def dropped(state: State, one: UndeliverableMessage) -> MessageDropped:
@@ -276,7 +276,7 @@ def message_dropped(state: State, fact: MessageDropped) -> None:
 
 def _take_from_coordinator(state: State, message: str) -> None:
     """It is called no more, so what came before the message is not told either."""
-    notices = state.mail.notices
+    notices = state.mail.coordinator.notices
     found = (n for n, one in enumerate(notices) if one.message and one.message.id == message)
     del notices[: next(found, -1) + 1]
 
@@ -337,15 +337,15 @@ def note(state: State, fact: AnyEvent) -> None:
 def tell(state: State, notice: CoordinatorNotice, *, wakes: bool = False) -> None:
     """Something that the coordinator is to hear; what wakes it has it called."""
     mail = state.mail
-    if state.plan.coordinator is None or mail.closed:
+    if state.plan.coordinator is None or mail.coordinator.closed:
         return
-    mail.notices.append(notice)
-    if len(mail.notices) > MOST_NOTICES and notice.message is None:
-        recent = mail.notices[-KEPT_NOTICES:]
-        older = mail.notices[:-KEPT_NOTICES]
-        mail.notices = [one for one in older if one.message is not None] + recent
+    mail.coordinator.notices.append(notice)
+    if len(mail.coordinator.notices) > MOST_NOTICES and notice.message is None:
+        recent = mail.coordinator.notices[-KEPT_NOTICES:]
+        older = mail.coordinator.notices[:-KEPT_NOTICES]
+        mail.coordinator.notices = [one for one in older if one.message is not None] + recent
     if wakes:
-        mail.woken = True
+        mail.coordinator.woken = True
         state.touch(state.root)
 
 
@@ -387,7 +387,7 @@ def _sort_unread(state: State, name: str, waiting: list[QueuedMessage], where: E
     if kept:
         mail.inboxes[name] = kept
     if woken:
-        mail.asleep[name] = None
+        mail.replies.asleep[name] = None
         state.touch(state.root)
 
 
@@ -398,17 +398,17 @@ def _call_ended(state: State, fact: EffectDone | EffectFailed) -> None:
         key = logical_path(fact.path)
         if "." not in key and "[" not in key:  # only steps of the plan itself are called again
             mail.sessions[key] = fact.session
-    if mail.asleep:
+    if mail.replies.asleep:
         state.touch(state.root)  # a place among the parallel calls may be free for an answer
 
 
 def finalized(state: State, fact: CoordinatorFinalized) -> None:
     """The coordinator is not called again."""
     mail = state.mail
-    mail.closed = True
-    mail.summary = fact.summary or None
-    left = [one.message for one in mail.notices if one.message is not None]
-    mail.notices, mail.woken = [], False
+    mail.coordinator.closed = True
+    mail.coordinator.summary = fact.summary or None
+    left = [one.message for one in mail.coordinator.notices if one.message is not None]
+    mail.coordinator.notices, mail.coordinator.woken = [], False
     for message in left:
         refuse(state, message, closed_box("mailbox-closed-by-finalize"))
 
@@ -416,9 +416,9 @@ def finalized(state: State, fact: CoordinatorFinalized) -> None:
 def mail_reopened(state: State) -> None:
     """The coordinator of a run that goes on is called again, whatever it has said before."""
     mail = state.mail
-    mail.closed = mail.held = False
-    mail.hold = mail.summary = mail.trouble = None
-    mail.failures = 0
+    mail.coordinator.closed = mail.coordinator.held = False
+    mail.coordinator.hold = mail.coordinator.summary = mail.coordinator.trouble = None
+    mail.coordinator.failures = 0
     tell(state, CoordinatorNotice("run.reopened"), wakes=True)
 
 

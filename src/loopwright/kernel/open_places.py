@@ -36,7 +36,7 @@ def close_inside(state: State, owner: Owner, why: str) -> list[AnyEvent]:
     facts += close_gate(state, asked, why)
     facts += withdraw(state, owner, owner.look if isinstance(owner, StepOwner) else None, why)
     if isinstance(owner, IterationOwner):
-        facts += withdraw(state, owner, owner.check_pending, why)
+        facts += withdraw(state, owner, owner.checks.pending, why)
         facts += close_gate(state, owner.gate, why)
     return facts
 

@@ -241,7 +241,7 @@ def _of_pass(
         case "max":
             return repeat.action.max
         case "previous":
-            return repeat.last.output if repeat.last else None
+            return repeat.progress.last.output if repeat.progress.last else None
         case "previous_output" | "previous_result":
             return _of_pass_before(inside, ref, senses)
         case _:
@@ -253,13 +253,13 @@ def _feedback(inside: IterationOwner) -> str:
     place: IterationOwner | None = inside
     while place is not None and place.parent.action.gate is None:
         place = pass_in_scope(place.parent.owner)
-    return (place or inside).parent.feedback
+    return (place or inside).parent.progress.feedback
 
 
 def _of_pass_before(inside: IterationOwner, ref: Ref, senses: KernelServices) -> JsonValue | Blob:
     """What a step said in the pass before; nothing in the first pass."""
     place = _pass_with(inside, ref.name or "")
-    found = place.parent.last_steps.get(ref.name or "") if place is not None else None
+    found = place.parent.progress.last_steps.get(ref.name or "") if place is not None else None
     if place is None or found is None:
         return None
     if ref.of == "previous_output":
@@ -334,7 +334,7 @@ def _missing_in_step(
     else:
         inside = pass_in_scope(owner)
         place = _pass_with(inside, ref.name or "") if inside is not None else None
-        found = place.parent.last_steps.get(ref.name or "") if place is not None else None
+        found = place.parent.progress.last_steps.get(ref.name or "") if place is not None else None
     if found is None or found.status == "skipped" or found.result is not None:
         return None  # what has not run has said nothing; a declared form says what may be absent
     said = _read_json(found.output, senses)
@@ -364,13 +364,13 @@ def items_of(
     """The list that a loop goes over, or why there is none. Found once for each frame: what it
     stands on has ended before the loop begins, so a resumed run finds the same list.
     """
-    if body.items is not None:
-        return body.items
-    found = body.no_items or _find_items(state, body.owner, each, senses)
+    if body.items.values is not None:
+        return body.items.values
+    found = body.items.missing or _find_items(state, body.owner, each, senses)
     if isinstance(found, Failure):
-        body.no_items = found
+        body.items.missing = found
     else:
-        body.items = found
+        body.items.values = found
     return found
 
 
@@ -480,7 +480,7 @@ def scope_at(
 ) -> ExpressionScope:
     """What can be seen from a place; `said` is what the pass under judgement came to."""
     inside = pass_in_scope(owner)
-    last = inside.parent.last if inside is not None else None
+    last = inside.parent.progress.last if inside is not None else None
     about = said or last
     return ExpressionScope(
         owner=owner,

@@ -59,6 +59,8 @@ from loopwright.kernel.frames import (
     Spent,
     StepOwner,
     StepsBody,
+    set_value,
+    value_of,
 )
 from loopwright.kernel.gates import call_gate
 from loopwright.kernel.limits import cap
@@ -166,22 +168,16 @@ def name_at_the_top(state: State, owner: StepOwner) -> None:
         _go_on(state, owner, state.reopenings.kept.pop(owner.path, None))
 
 
-_OF_TALKS = ("last", "history", "summaries", "extra", "turns")
+_OF_TALKS = ("progress.last", "talk.history", "talk.summaries", "progress.extra", "talk.turns")
 _OF_LOOPS = (
     *_OF_TALKS,
-    "last_checks",
-    "last_steps",
-    "learnings",
-    "forgotten",
-    "outputs",
-    "feedback",
-    "sessions",
-    "talks",
-    "identical",
-    "unmet",
-    "broken",
+    *("progress.last_checks", "progress.last_steps"),
+    *("memory.learnings", "memory.forgotten", "memory.outputs"),
+    *("progress.feedback", "memory.sessions", "memory.talks"),
+    *("progress.identical", "progress.unmet", "progress.broken"),
     "checked_first",
 )
+"""The values that a loop keeps when it continues, by their place in the loop."""
 
 
 def keep_loop(state: State, owner: StepOwner, fact: StepFinished) -> None:
@@ -190,24 +186,28 @@ def keep_loop(state: State, owner: StepOwner, fact: StepFinished) -> None:
     if owner.parent.owner is not state.root or not isinstance(body, RepeatBody):
         return
     talk, capped = isinstance(body.action.body, ModelCycle), _is_capped(body, fact)
-    if fact.status == "completed" or not (talk or capped or body.spoilt):
+    if fact.status == "completed" or not (talk or capped or body.carry.spoilt):
         state.reopenings.kept.pop(owner.path, None)
         return
-    values = {name: getattr(body, name) for name in (_OF_TALKS if talk else _OF_LOOPS)}
-    last = body.last if body.turns or not talk else None
-    values["last"] = Result("completed", output=last.output, result=last.result) if last else None
+    values = {name: value_of(body, name) for name in (_OF_TALKS if talk else _OF_LOOPS)}
+    last = body.progress.last if body.talk.turns or not talk else None
+    values["progress.last"] = (
+        Result("completed", output=last.output, result=last.result) if last else None
+    )
     kept = KeptLoop(
-        passes=body.turns if talk else body.finished,
+        passes=body.talk.turns if talk else body.finished,
         most=cap(body),
         talk=talk,
         capped=capped,
         values=values,
         spent=msgspec.structs.replace(body.spent),
         spent_by_step=msgspec.structs.replace(owner.spent),
-        spoilt=body.spoilt,
+        spoilt=body.carry.spoilt,
     )
-    if body.spoilt is not None and body.spoilt.stuck is not None:  # that pass is made once more
-        kept.passes, kept.values = body.spoilt.number, body.spoilt.values
+    if (
+        body.carry.spoilt is not None and body.carry.spoilt.stuck is not None
+    ):  # that pass is made once more
+        kept.passes, kept.values = body.carry.spoilt.number, body.carry.spoilt.values
     state.reopenings.kept[owner.path] = kept
 
 
@@ -216,7 +216,7 @@ def note_spoilt(repeat: RepeatBody, owner: IterationOwner, fact: IterationFinish
     before it.
     """
     body = owner.body
-    repeat.spoilt, repeat.keeps, repeat.note = None, {}, ""
+    repeat.carry.spoilt, repeat.carry.keeps, repeat.carry.note = None, {}, ""
     if fact.status == "completed" or not isinstance(body, StepsBody) or repeat.action.each:
         return
     names = [step.id for step in body.index.action.steps]
@@ -225,9 +225,9 @@ def note_spoilt(repeat: RepeatBody, owner: IterationOwner, fact: IterationFinish
         for name in names
         if name in body.results and body.results[name].status == "completed"
     }
-    repeat.spoilt = InterruptedIteration(
+    repeat.carry.spoilt = InterruptedIteration(
         number=owner.number,
-        values={name: copy_value(getattr(repeat, name)) for name in _OF_LOOPS},
+        values={name: copy_value(value_of(repeat, name)) for name in _OF_LOOPS},
         done=done,
         stuck=next((name for name in names if name not in done), None),
     )
@@ -244,7 +244,7 @@ def _is_capped(body: RepeatBody, fact: StepFinished) -> bool:
     """Whether a loop ended at its own cap, and not at that of a loop in its last pass."""
     most = cap(body)
     made = body.action.each is None and most is not None and body.finished >= most
-    last_one = body.last is not None and body.last.status == "completed"
+    last_one = body.progress.last is not None and body.progress.last.status == "completed"
     ended = fact.status in _REOPENED_AS_A_WHOLE and fact.reason == "max_iterations"
     return made and last_one and ended
 
@@ -255,10 +255,10 @@ def _go_on(state: State, owner: StepOwner, kept: KeptLoop | None) -> None:
         return
     body.started = body.finished = kept.passes
     for name, value in kept.values.items():
-        setattr(body, name, value)
+        set_value(body, name, value)
     body.spent, owner.spent = kept.spent, kept.spent_by_step
     if kept.capped and state.reopenings.raised is not None and body.action.max is not None:
-        body.extra = max(body.extra, state.reopenings.raised - body.action.max)
+        body.progress.extra = max(body.progress.extra, state.reopenings.raised - body.action.max)
     if kept.spoilt is not None and state.reopenings.last is not None:
         _take_up(body, kept.spoilt, state.reopenings.last)
 
@@ -269,14 +269,14 @@ def _take_up(body: RepeatBody, spoilt: InterruptedIteration, opening: RunReopene
     """
     most = cap(body)
     if spoilt.stuck is None:
-        body.extra += most is not None and body.finished >= most
-        body.unmet = 0
+        body.progress.extra += most is not None and body.finished >= most
+        body.progress.unmet = 0
     else:
-        body.keeps = dict(spoilt.done)
+        body.carry.keeps = dict(spoilt.done)
     if opening.stage == "skip" and spoilt.stuck is not None:
-        body.keeps[spoilt.stuck] = CarriedResult(note=opening.note)
+        body.carry.keeps[spoilt.stuck] = CarriedResult(note=opening.note)
     else:
-        body.note = opening.note
+        body.carry.note = opening.note
 
 
 Standing: TypeAlias = StepStatus | Literal["running"]
@@ -350,7 +350,7 @@ def run_forked(state: State, fact: RunForked) -> None:
     note_coverage(state, fact)
     for owner in list(state.owners.values()):
         if isinstance(owner.body, RepeatBody):
-            owner.body.sessions.clear()
+            owner.body.memory.sessions.clear()
         state.touch(owner)
     around = state.owners.get(parent_path(fact.place))
     if around is None or not isinstance(around.body, RepeatBody):
@@ -362,13 +362,13 @@ def run_forked(state: State, fact: RunForked) -> None:
     steps = [step.id for step in state.plan.steps]
     if only_repeat(state.plan) is not None and logical_path(around.path) in steps:
         state.control.passes = fact.passes  # also when the loop has ended, or begins again
-    around.body.extra = fact.passes - around.body.action.max
+    around.body.progress.extra = fact.passes - around.body.action.max
 
 
 def _tell(repeat: RepeatBody, text: str) -> None:
     """Somebody says something to a loop, which is therefore not done."""
-    repeat.last_done = False
+    repeat.progress.last_done = False
     if isinstance(repeat.action.body, ModelCycle):
-        repeat.history.append(HistoryEntry(kind="user", text=text))
+        repeat.talk.history.append(HistoryEntry(kind="user", text=text))
     else:
-        repeat.feedback = text
+        repeat.progress.feedback = text

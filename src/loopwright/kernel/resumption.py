@@ -11,6 +11,7 @@ An edit of a run applies to everything that starts after it.
 """
 
 from collections.abc import Iterator
+from typing import assert_never
 
 import msgspec
 
@@ -24,12 +25,15 @@ from loopwright.kernel.events import (
 )
 from loopwright.kernel.frames import (
     Body,
+    CycleBody,
     IterationOwner,
+    LeafBody,
     Owner,
     RepeatBody,
     StepOwner,
     StepsBody,
     UnfinishedIteration,
+    value_of,
 )
 from loopwright.kernel.gates import kept_gate
 from loopwright.kernel.limits import renew_spent, with_time
@@ -60,7 +64,7 @@ def set_cap(state: State, owner: StepOwner) -> None:
         return
     if body.action.each is None and not isinstance(body.action.body, ModelCycle):
         body.action = msgspec.structs.replace(body.action, max=state.control.passes or None)
-        body.extra = 0
+        body.progress.extra = 0
 
 
 def merge_objects(
@@ -82,19 +86,9 @@ def merge_objects(
 
 
 _SETTLED = (
-    "last",
-    "last_done",
-    "last_checks",
-    "last_steps",
-    "learnings",
-    "outputs",
-    "feedback",
-    "identical",
-    "unmet",
-    "broken",
-    "extra",
-    "history",
-    "turns",
+    *("progress.last", "progress.last_done", "progress.last_checks", "progress.last_steps"),
+    *("memory.learnings", "memory.outputs", "progress.feedback", "progress.identical"),
+    *("progress.unmet", "progress.broken", "progress.extra", "talk.history", "talk.turns"),
 )
 """What the end of an iteration changes in its loop."""
 
@@ -114,7 +108,7 @@ def keep_iteration(repeat: RepeatBody, owner: IterationOwner, fact: IterationFin
     """
     owner.ended_at = fact.at
     names = () if repeat.action.each is not None else _SETTLED
-    values = {name: copy_value(getattr(repeat, name)) for name in names}
+    values = {name: copy_value(value_of(repeat, name)) for name in names}
     repeat.unfinished[owner.number] = UnfinishedIteration(owner=owner, values=values)
 
 
@@ -150,15 +144,19 @@ def resume_iteration(state: State, owner: IterationOwner, at: int) -> None:
     _open(state, owner)
     owner.deadline, owner.deadline_hit = None, False
     owner.idle_ms += max(0, at - owner.ended_at)
-    owner.check_pending = None
-    if isinstance(owner.check_answer, EffectFailed):
-        owner.check_answer = None
-    owner.check_earlier = owner.check_tries
+    owner.checks.pending = None
+    if isinstance(owner.checks.answer, EffectFailed):
+        owner.checks.answer = None
+    owner.checks.earlier = owner.checks.tries
     asked_again = {
-        index for index, verdict in owner.verdicts.items() if verdict in ("error", "rejected")
+        index
+        for index, verdict in owner.checks.verdicts.items()
+        if verdict in ("error", "rejected")
     }
-    owner.verdicts = {k: said for k, said in owner.verdicts.items() if k not in asked_again}
-    owner.notes = [note for note in owner.notes if note.index not in asked_again]
+    owner.checks.verdicts = {
+        k: said for k, said in owner.checks.verdicts.items() if k not in asked_again
+    }
+    owner.checks.notes = [note for note in owner.checks.notes if note.index not in asked_again]
     owner.gate = kept_gate(owner.gate)
     owner.heard = kept_gate(owner.heard)
     if owner.number >= 0:
@@ -176,7 +174,7 @@ def _raise_cap(state: State, owner: StepOwner, most: int) -> None:
     """Let a loop of the plan make as many iterations as a person has said."""
     body = owner.body
     if isinstance(body, RepeatBody) and isinstance(body.action.body, ModelCycle):
-        body.extra = most - (body.action.max or most)
+        body.progress.extra = most - (body.action.max or most)
     else:
         set_cap(state, owner)
 
@@ -195,8 +193,10 @@ def unfinished_places(body: Body) -> Iterator[Owner]:
             for kept in body.unfinished.values():
                 yield kept.owner
                 yield from unfinished_places(kept.owner.body)
-        case _:
+        case LeafBody() | CycleBody():
             return
+        case _:
+            assert_never(body)
 
 
 def loops_that_failed_at_cap(body: StepsBody) -> list[str]:

@@ -128,7 +128,7 @@ def after_body(
         return []
     if owner.number < 0 or owner.parent.call is not None or owner.path in known.iterations:
         return None
-    if owner.notes or owner.check_pending or owner.check_answer or owner.gate:
+    if owner.checks.notes or owner.checks.pending or owner.checks.answer or owner.gate:
         return None
     before, count = known.before.get(owner.path, (known.last, known.count))
     if not known.written and count == known.count and not _has_writers(state, cut_off):
@@ -323,7 +323,7 @@ def name_files(paths: tuple[str, ...], count: int) -> str:
 def protect_verdict(state: State, owner: IterationOwner) -> list[AnyEvent]:
     """The verdict about protected files, once in each iteration that changed them."""
     words = violation(state)
-    if not words or owner.number < 0 or any(note.check == PROTECT for note in owner.notes):
+    if not words or owner.number < 0 or any(note.check == PROTECT for note in owner.checks.notes):
         return []
     return [
         CheckVerdict(

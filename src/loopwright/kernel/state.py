@@ -113,6 +113,37 @@ AgentMessage: TypeAlias = tuple[str, str, Text]
 
 
 @dataclass(slots=True)
+class StepReplies:
+    """Steps that have ended and are called again to answer."""
+
+    asleep: dict[str, None] = field(default_factory=dict)  # those with something to read
+    waking: dict[str, str] = field(default_factory=dict)
+    wakes: dict[str, int] = field(default_factory=dict)
+    answers: dict[str, EffectDone] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class CoordinatorState:
+    """The calls of the coordinator, and what it has to read."""
+
+    notices: list[CoordinatorNotice] = field(default_factory=list)
+    shown: list[CoordinatorNotice] = field(default_factory=list)  # in the call that is under way
+    woken: bool = False
+    call: str | None = None
+    calls: int = 0
+    failures: int = 0
+    answer: EffectDone | None = None
+    session: str | None = None
+    spoke: bool = False  # whether the call used a tool while it was under way
+    trouble: Failure | None = None  # of the last call, before it is made again
+    backoff: str | None = None
+    closed: bool = False
+    summary: Text | None = None
+    hold: str | None = None
+    held: bool = False
+
+
+@dataclass(slots=True)
 class Mail:
     """Inboxes, what was handed out, and how it stands with the coordinator."""
 
@@ -130,28 +161,8 @@ class Mail:
     undeliverable: dict[str, UndeliverableMessage] = field(default_factory=dict)
     sessions: dict[str, str] = field(default_factory=dict)
 
-    # steps that have ended and are called again to answer
-    asleep: dict[str, None] = field(default_factory=dict)  # those with something to read
-    waking: dict[str, str] = field(default_factory=dict)
-    wakes: dict[str, int] = field(default_factory=dict)
-    replies: dict[str, EffectDone] = field(default_factory=dict)
-
-    # the coordinator
-    notices: list[CoordinatorNotice] = field(default_factory=list)
-    shown: list[CoordinatorNotice] = field(default_factory=list)  # in the call that is under way
-    woken: bool = False
-    call: str | None = None
-    calls: int = 0
-    failures: int = 0
-    answer: EffectDone | None = None
-    session: str | None = None
-    spoke: bool = False  # whether the call used a tool while it was under way
-    trouble: Failure | None = None  # of the last call, before it is made again
-    backoff: str | None = None
-    closed: bool = False
-    summary: Text | None = None
-    hold: str | None = None
-    held: bool = False
+    replies: StepReplies = field(default_factory=StepReplies)
+    coordinator: CoordinatorState = field(default_factory=CoordinatorState)
 
 
 MOST_TURNS = 50

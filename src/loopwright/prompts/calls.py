@@ -79,12 +79,12 @@ def _is_whole(graph: StepsBody, name: str) -> bool:
 def iteration_before(inside: IterationOwner, senses: KernelServices) -> list[str]:
     """The result of every step of the previous iteration, and the judge's answer to it."""
     repeat = inside.parent
-    assert repeat.last is not None, "an iteration has ended before this one"
+    assert repeat.progress.last is not None, "an iteration has ended before this one"
     heading = f"## Previous Iteration Output (Iteration {inside.iteration - 1})"
-    if repeat.last_steps:
-        parts = [_result(name, found, senses) for name, found in repeat.last_steps.items()]
+    if repeat.progress.last_steps:
+        parts = [_result(name, found, senses) for name, found in repeat.progress.last_steps.items()]
     else:
-        parts = [_texts(repeat.last, senses)]
+        parts = [_texts(repeat.progress.last, senses)]
     return [heading, *(part for part in parts if part), *judged(repeat, senses)]
 
 
@@ -92,7 +92,7 @@ def judged(repeat: RepeatBody, senses: KernelServices) -> list[str]:
     """The judge's last answer, whether it was yes or no."""
     return [
         f"## Judge Feedback\n\n{senses.read(note.evidence)}"
-        for note in repeat.last_checks
+        for note in repeat.progress.last_checks
         if note.check in JUDGES and note.evidence
     ]
 
@@ -142,8 +142,8 @@ def progress_log(repeat: RepeatBody, total: int) -> str:
 
     The cost depends on the size alone and not on the number of iterations.
     """
-    learnings = repeat.learnings
-    count = repeat.forgotten + len(learnings)
+    learnings = repeat.memory.learnings
+    count = repeat.memory.forgotten + len(learnings)
     heading = f"## Progress Log (previous {count} iteration{'s' if count != 1 else ''})"
     if not total:
         return "\n".join([heading, *_entries(learnings, 1)])
@@ -270,7 +270,9 @@ def _is_plain(action: CallAgent, inside: IterationOwner | None) -> bool:
     if action.show_needs or action.schema is not None or action.context_files:
         return False
     repeat = inside.parent
-    carries = repeat.last_checks or repeat.feedback or repeat.action.each is not None
+    carries = (
+        repeat.progress.last_checks or repeat.progress.feedback or repeat.action.each is not None
+    )
     carries = carries or repeat.action.criteria
     forgets = type(repeat.action.memory) is NoMemory and action.session == "fresh"
     return forgets and not carries and pass_in_scope(repeat.owner) is None
@@ -314,7 +316,7 @@ def _session(state: State, owner: Owner, action: CallAgent) -> AgentSession | No
     loop.
     """
     thread = thread_of(state, owner, action)
-    return thread[0].parent.sessions.get(thread[1]) if thread is not None else None
+    return thread[0].parent.memory.sessions.get(thread[1]) if thread is not None else None
 
 
 def _item(inside: IterationOwner, template: Template) -> list[str]:
@@ -323,11 +325,11 @@ def _item(inside: IterationOwner, template: Template) -> list[str]:
         return []
     place: IterationOwner | None = inside
     # a counted loop inside does not hide it
-    while place is not None and place.parent.items is None:
+    while place is not None and place.parent.items.values is None:
         place = pass_in_scope(place.parent.owner)
-    if place is None or place.parent.items is None:
+    if place is None or place.parent.items.values is None:
         return []
-    value = json.dumps(place.parent.items[place.number], ensure_ascii=False)
+    value = json.dumps(place.parent.items.values[place.number], ensure_ascii=False)
     return [f"## forEach Item (index: {place.number})\n{value}"]
 
 
@@ -353,7 +355,7 @@ def _memory(inside: IterationOwner, senses: KernelServices) -> list[str]:
         case _:
             pass
     if not repeat.action.criteria:
-        told = [note for note in repeat.last_checks if _is_told(note)]
+        told = [note for note in repeat.progress.last_checks if _is_told(note)]
         if repeat.action.memory == PreviousOutput(by_step=True):
             told = [note for note in told if note.check not in JUDGES]  # shown as judge feedback
         sections += [_check_note(note, senses) for note in told]
@@ -377,7 +379,7 @@ def _retry_note(inside: IterationOwner) -> str:
 
 
 def _previous_output(repeat: RepeatBody, senses: KernelServices) -> str:
-    text = senses.read(repeat.last.output) if repeat.last else ""
+    text = senses.read(repeat.progress.last.output) if repeat.progress.last else ""
     return f"## Output of iteration {repeat.finished}\n\n{clip(text, OUTPUT_CHARS)}"
 
 
@@ -395,9 +397,9 @@ def _check_note(note: CheckNote, senses: KernelServices) -> str:
 def _feedback(repeat: RepeatBody, action: CallAgent) -> list[str]:
     """A person's feedback, unless the prompt refers to it."""
     placed = any(isinstance(part, Ref) and part.of == "feedback" for part in action.prompt)
-    if placed or not repeat.feedback:
+    if placed or not repeat.progress.feedback:
         return []
-    return [f"## Feedback from a person\n\n{repeat.feedback}"]
+    return [f"## Feedback from a person\n\n{repeat.progress.feedback}"]
 
 
 OUTPUT_BYTES = 4 * 1_024
@@ -428,7 +430,9 @@ def compose_coordinator(state: State, senses: KernelServices) -> CallPrompt:
         _steps(state),
         _events(state, senses),
     ]
-    return CallPrompt(text="\n\n".join(sections), schema=None, session=state.mail.session)
+    return CallPrompt(
+        text="\n\n".join(sections), schema=None, session=state.mail.coordinator.session
+    )
 
 
 def _steps(state: State) -> str:
@@ -444,7 +448,7 @@ def _all_ended(body: StepsBody) -> bool:
 
 
 def _events(state: State, senses: KernelServices) -> str:
-    lines = [_event(notice, senses) for notice in state.mail.shown]
+    lines = [_event(notice, senses) for notice in state.mail.coordinator.shown]
     return "## Since your last call\n\n" + "\n".join(lines)
 
 

@@ -160,7 +160,7 @@ def converse(
 
 
 def _kept_task(repeat: RepeatBody, seed: ConversationSeed) -> str:
-    if repeat.thread is None or not is_first_turn(repeat):
+    if repeat.talk.thread is None or not is_first_turn(repeat):
         return ""
     return "\n\n".join(one.text for one in seed.messages if isinstance(one, UserMessage))
 
@@ -196,16 +196,20 @@ def _told_so_far(
     repeat: RepeatBody, senses: KernelServices
 ) -> tuple[Sequence[AnyMessage], Sequence[AnyMessage]]:
     """The conversation before the task was given, and since."""
-    history, told = repeat.history, _TOLD.get(repeat)
+    history, told = repeat.talk.history, _TOLD.get(repeat)
     if told is None or len(told.entries) > len(history) or not all(map(is_, told.entries, history)):
         told = _TOLD[repeat] = _Told([], [], [])
     for entry in history[len(told.entries) :]:
         told.starts.append(len(told.messages))
-        told.messages += _messages(entry, senses, earlier=len(told.entries) < repeat.carried)
+        told.messages += _messages(entry, senses, earlier=len(told.entries) < repeat.talk.carried)
         told.entries.append(entry)
-    if not repeat.carried:
+    if not repeat.talk.carried:
         return (), told.messages
-    given = told.starts[repeat.carried] if repeat.carried < len(history) else len(told.messages)
+    given = (
+        told.starts[repeat.talk.carried]
+        if repeat.talk.carried < len(history)
+        else len(told.messages)
+    )
     before = told.messages[:given]
     if not isinstance(before[0], UserMessage):  # services want a user to speak first
         before = [UserMessage(text=LEFT_OUT), *before]
@@ -247,8 +251,8 @@ def summarise(owner: IterationOwner, senses: KernelServices) -> Conversation:
     repeat = owner.parent
     told = "\n\n".join(
         _told(message)
-        for number, entry in enumerate(middle_of(repeat.history))
-        for message in _messages(entry, senses, earlier=number < repeat.carried)
+        for number, entry in enumerate(middle_of(repeat.talk.history))
+        for message in _messages(entry, senses, earlier=number < repeat.talk.carried)
     )
     return Conversation(system=SUMMARY_SYSTEM, messages=(UserMessage(text=told),))
 

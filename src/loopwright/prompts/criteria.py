@@ -245,7 +245,9 @@ def failed_checks(
     as feedback instead. `of_turn`: without checks that fail in every turn but the last.
     """
     repeat = inside.parent
-    notes = [note for note in repeat.last_checks if _is_shown(note, repeat, of_turn=of_turn)]
+    notes = [
+        note for note in repeat.progress.last_checks if _is_shown(note, repeat, of_turn=of_turn)
+    ]
     if not notes:
         return []
     when = f"after iteration {repeat.finished}" if repeat.finished else "before iteration 1"

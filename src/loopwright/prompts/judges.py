@@ -60,7 +60,7 @@ def compose_judge(
         f"## Iteration {owner.iteration}",
         *_work(owner, senses),
         *_before(owner, senses),
-        _form(schema, forced=owner.check_tries > 1),
+        _form(schema, forced=owner.checks.tries > 1),
         *(_WORDS if isinstance(leaf, Goal) else ()),
     ]
     return CallPrompt(text="\n\n".join(sections), schema=schema, session=None)
@@ -86,7 +86,7 @@ def _work(owner: IterationOwner, senses: KernelServices) -> list[str]:
 
 
 def _before(owner: IterationOwner, senses: KernelServices) -> list[str]:
-    words = [note for note in owner.parent.last_checks if note.check in ("judge", "goal")]
+    words = [note for note in owner.parent.progress.last_checks if note.check in ("judge", "goal")]
     return [
         f"## Judge Feedback (Iteration {owner.iteration - 1})\n\n{senses.read(note.evidence)}"
         for note in words

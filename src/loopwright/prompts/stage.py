@@ -105,10 +105,10 @@ def _earlier(
     state: State, repeat: RepeatBody, memory: StageOutputs, senses: KernelServices
 ) -> list[str]:
     """One line for each earlier iteration, and the unchanged text of the last review."""
-    if not repeat.learnings:
+    if not repeat.memory.learnings:
         return []
-    shown = repeat.learnings[-LINES_SHOWN:]
-    first = repeat.forgotten + len(repeat.learnings) - len(shown)
+    shown = repeat.memory.learnings[-LINES_SHOWN:]
+    first = repeat.memory.forgotten + len(repeat.memory.learnings) - len(shown)
     lines = [f"- Iteration {n}: {text}" for n, text in enumerate(shown, start=first + 1)]
     head = [f"- ({first} more before these)"] if first else []
     parts = ["\n".join(["## Previous Iteration Outcomes", "", *head, *lines])]
@@ -120,14 +120,14 @@ def _last_words(
 ) -> list[str]:
     """The full text of the reviewer or the evaluator of the previous iteration."""
     reviewed = next((one for one in leaves(repeat.action.until) if isinstance(one, Approval)), None)
-    found = repeat.last
+    found = repeat.progress.last
     if reviewed is not None and reviewed.stage is not None:
-        found = repeat.last_steps.get(reviewed.stage, found)
+        found = repeat.progress.last_steps.get(reviewed.stage, found)
     if reviewed is not None and found is not None:
         path = f"{repeat.owner.inside}.{repeat.finished - 1}"
         text = clip_with(senses.read(found.output), memory.chars, _handle(state, path))
         return [f"### Review of iteration {repeat.finished}\n\n{text}"] if text else []
-    said = [note for note in repeat.last_checks if note.check == "goal" and note.evidence]
+    said = [note for note in repeat.progress.last_checks if note.check == "goal" and note.evidence]
     return [
         f"### What the evaluator said after iteration {repeat.finished}\n\n"
         + clip_with(senses.read(note.evidence), memory.chars, "")
@@ -167,7 +167,7 @@ def _note(owner: Owner, repeat: RepeatBody) -> list[str]:
     """A person's message to this stage, else to the iteration: shown once, at its start."""
     told = owner.note if isinstance(owner, StepOwner) else ""
     begins = not (isinstance(owner, StepOwner) and owner.parent.results)
-    note = told or (repeat.feedback if begins else "")
+    note = told or (repeat.progress.feedback if begins else "")
     return [_section("Note from a Person", note)] if note else []
 
 

@@ -16,7 +16,16 @@ from loopwright.kernel.events import (
     GateAnswered,
     RunReopened,
 )
-from loopwright.kernel.frames import GateState, IterationOwner, RepeatBody, StepOwner, has_turns
+from loopwright.kernel.frames import (
+    CycleBody,
+    GateState,
+    IterationOwner,
+    LeafBody,
+    Owner,
+    RepeatBody,
+    StepOwner,
+    has_turns,
+)
 from loopwright.kernel.limits import COST_UNKNOWN, cap, used_up
 from loopwright.kernel.reopened_runs import stopped_half_way
 from loopwright.kernel.resumption import unfinished_places
@@ -99,7 +108,7 @@ def _place_in(state: State, owner: StepOwner) -> str:
     if not isinstance(body, RepeatBody):
         return ""
     if body.action.each is not None:
-        done = sum(one is not None and one.status == "completed" for one in body.item_results)
+        done = sum(one is not None and one.status == "completed" for one in body.items.results)
         return f"{done} items are kept" if done != 1 else "1 item is kept"
     most = cap(body)
     opening = state.reopenings.last
@@ -259,9 +268,7 @@ def waits_for(state: State) -> str | None:
         pending = state.pending.get(effect)
         if pending is None or not isinstance(pending.purpose, BackoffPurpose | CheckBackoffPurpose):
             continue
-        answer = getattr(pending.owner, "check_answer", None) or getattr(
-            pending.owner.body, "failure", None
-        )
+        answer = _last_failure(pending.owner)
         if not isinstance(answer, EffectFailed):
             continue
         if answer.error.type == SHORTAGE:
@@ -269,6 +276,13 @@ def waits_for(state: State) -> str | None:
         if answer.error.type == "rate_limited":
             return "rate limited"
     return None
+
+
+def _last_failure(owner: Owner) -> EffectDone | EffectFailed | None:
+    """The answer after which a check, or the call of a place, waits."""
+    if isinstance(owner, IterationOwner) and owner.checks.answer is not None:
+        return owner.checks.answer
+    return owner.body.failure if isinstance(owner.body, LeafBody | CycleBody) else None
 
 
 def seen_output(state: State, fact: EffectDone | EffectFailed, read: ReadText) -> str:
@@ -296,7 +310,7 @@ def check_result(state: State, fact: CheckVerdict) -> str:
     loop, owner = _loop_at(state, fact.path), state.owners.get(fact.path)
     found = leaves(loop.until) if loop is not None else ()
     leaf = found[fact.index] if fact.index < len(found) else None
-    answer = owner.check_answer if isinstance(owner, IterationOwner) else None
+    answer = owner.checks.answer if isinstance(owner, IterationOwner) else None
     return check_phrase(
         leaf,
         fact.check,

@@ -505,7 +505,7 @@ def _active_output(owner: StepOwner | None, read: ReadText) -> str:
         answer = getattr(inside.body, "answer", None)
         if answer is not None:
             return seen_text(inside, read(answer.output))
-    return read(owner.body.last.output) if owner.body.last else ""
+    return read(owner.body.progress.last.output) if owner.body.progress.last else ""
 
 
 def seen_text(owner: Owner, text: str) -> str:

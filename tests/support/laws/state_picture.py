@@ -12,16 +12,18 @@ import msgspec
 from loopwright.kernel.frames import (
     Body,
     CheckNote,
+    CycleBody,
     GateState,
     InterruptedIteration,
     ItemResult,
+    IterationOwner,
     KeptLoop,
     LeafBody,
     Owner,
     RepeatBody,
     StepsBody,
 )
-from loopwright.kernel.state import State
+from loopwright.kernel.state import Mail, State
 
 _FIELDS = {
     **{name: f"queues.{name}" for name in ("timers", "stale")},
@@ -56,12 +58,39 @@ _LINKS = {
     "heard",
     "thread",
 }
-_FOUND_WHEN_ASKED = {"items", "no_items", "retry", "limits", "step", "cap_gate"}
+_FOUND_WHEN_ASKED = {"retry", "limits", "step", "cap_gate"}
+_LEFT_OUT = {"values", "missing", "thread"}
+_RECORDS: dict[str, dict[str, str]] = {
+    **{name: {} for name in ("progress", "memory", "talk", "carry", "shortening")},
+    "items": {"results": "item_results"},
+    "checks": {
+        name: f"check_{name}"
+        for name in ("pending", "answer", "tries", "parks", "earlier", "numbers")
+    },
+}
+"""Parts of loops, turns and iterations, with other names of some of their fields in the picture."""
+_ORDER: dict[type, tuple[str, ...]] = {
+    RepeatBody: (
+        *("spent", "started", "finished", "last", "last_done", "last_checks", "last_steps"),
+        *("learnings", "forgotten", "outputs", "feedback", "sessions", "identical", "unmet"),
+        *("broken", "extra", "deadline", "deadline_hit", "delay", "delayed", "item_results"),
+        *("spoiled", "checked_first", "call", "history", "carried", "talks", "turns"),
+        *("summaries", "counted", "counted_entries", "spoilt", "keeps", "note", "again"),
+    ),
+    CycleBody: (
+        *("attempt", "parks", "pending", "backoff", "answer", "failure", "summary"),
+        *("shortened", "overflowed", "turn", "asked", "approved", "said", "gates", "submitted"),
+        *("earlier", "withdrawn", "runs", "summaries"),
+    ),
+    IterationOwner: ("path", "iteration", "number", "started_at", "inside", "spent"),
+}
+"""In what order fields are drawn."""
 
 
 def picture(state: State) -> dict[str, object]:
     """Everything that later facts can depend on."""
     drawn: dict[str, object] = {name: attrgetter(path)(state) for name, path in _FIELDS.items()}
+    drawn["mail"] = _mail(state.mail)
     drawn["snapshots"] = dataclasses.replace(state.snapshots, newest=None)
     latest = state.latest
     drawn["newest"] = latest.iteration.path if latest.iteration else None
@@ -78,7 +107,21 @@ def picture(state: State) -> dict[str, object]:
 
 
 def _kept(kept: KeptLoop) -> dict[str, object]:
-    return {name: _value(getattr(kept, name)) for name in kept.__struct_fields__}
+    drawn = {name: _value(getattr(kept, name)) for name in kept.__struct_fields__}
+    return drawn | {"values": _value(_by_name(kept.values))}
+
+
+def _by_name(values: dict[str, object]) -> dict[str, object]:
+    """Values of a loop without the part of the loop that each is in."""
+    return {name.rpartition(".")[2]: value for name, value in values.items()}
+
+
+def _mail(mail: Mail) -> dict[str, object]:
+    parts = (mail, mail.replies, mail.coordinator)
+    drawn = {name: getattr(part, name) for part in parts for name in _names(part)}
+    drawn["replies"] = drawn.pop("answers")
+    del drawn["coordinator"]
+    return {"type": "Mail", **drawn}
 
 
 def _place(owner: Owner) -> dict[str, object]:
@@ -95,14 +138,20 @@ def _place(owner: Owner) -> dict[str, object]:
 
 
 def _plain(thing: Owner | Body) -> dict[str, object]:
-    return {
-        name: _value(getattr(thing, name))
-        for name in _names(thing)
-        if name not in _LINKS | _FOUND_WHEN_ASKED
-    }
+    order = _ORDER.get(type(thing), ())
+    drawn: dict[str, object] = dict.fromkeys(order)
+    for name in _names(thing):
+        value = getattr(thing, name)
+        if name in _RECORDS:
+            shown = _RECORDS[name]
+            names = [one for one in _names(value) if one not in _LEFT_OUT]
+            drawn |= {shown.get(one, one): _value(getattr(value, one)) for one in names}
+        elif name not in _LINKS | _FOUND_WHEN_ASKED:
+            drawn[name] = _value(value)
+    return drawn
 
 
-def _names(thing: Owner | Body) -> tuple[str, ...]:
+def _names(thing: object) -> tuple[str, ...]:
     if isinstance(thing, msgspec.Struct):
         return thing.__struct_fields__
     return tuple(field.name for field in dataclasses.fields(thing))
@@ -111,7 +160,8 @@ def _names(thing: Owner | Body) -> tuple[str, ...]:
 def _value(value: object) -> object:
     """Notes, results of items and gates are frames too, and compare by identity."""
     if isinstance(value, InterruptedIteration):
-        return {name: _value(getattr(value, name)) for name in value.__struct_fields__}
+        drawn = {name: _value(getattr(value, name)) for name in value.__struct_fields__}
+        return drawn | {"values": _value(_by_name(value.values))}
     if isinstance(value, dict):
         return {name: _value(one) for name, one in value.items()}
     if isinstance(value, GateState):

@@ -4,6 +4,8 @@
 `note_answer` and `resume` fold: they change the body.
 """
 
+from typing import assert_never
+
 import msgspec
 
 from loopwright.kernel.effects import (
@@ -28,8 +30,11 @@ from loopwright.model.actions import (
     CallAgent,
     FailStep,
     LoopGate,
+    ModelCycle,
+    Repeat,
     RunCommand,
     RunScript,
+    Steps,
     StopRun,
     Wait,
 )
@@ -279,18 +284,20 @@ def _next_try(state: State, body: LeafBody) -> list[AnyEvent]:
             return [*deliver(state, owner, request.effect), request]
         return [request]
     match action:
+        case Wait(ms=ms):
+            wait = SleepCall(until=state.now + ms)
+            return [request_effect(state, owner, WAIT_CALL, number, wait)]
         case RunCommand(argv=argv, timeout_ms=timeout_ms, env=env):
             call = CommandCall(argv=argv, timeout_ms=timeout_ms, env=env)
             return [request_effect(state, owner, COMMAND_CALL, number, call)]
         case RunScript() as script:
             return [request_effect(state, owner, SCRIPT_CALL, number, _script_call(script))]
-        case wait:
-            assert isinstance(wait, Wait), f"no decider for {type(wait).__name__}"
-            return [
-                request_effect(
-                    state, owner, WAIT_CALL, number, SleepCall(until=state.now + wait.ms)
-                )
-            ]
+        case AskPerson() | StopRun() | FailStep() | Steps() | Repeat() | ModelCycle():
+            raise AssertionError(f"{type(action).__name__} is not a call")
+        case CallAgent():
+            raise AssertionError("the call of an agent was requested above")
+        case _:
+            assert_never(action)
 
 
 def _script_call(script: RunScript) -> CommandCall:

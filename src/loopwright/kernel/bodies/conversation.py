@@ -266,7 +266,7 @@ def _calls_left(state: State, body: CycleBody, senses: KernelServices) -> list[A
 
 def _conversation(body: CycleBody) -> tuple[RepeatBody, ConversationHistory] | None:
     owner = body.owner
-    if not isinstance(owner, IterationOwner) or not owner.parent.history:
+    if not isinstance(owner, IterationOwner) or not owner.parent.talk.history:
         return None
     memory = owner.parent.action.memory
     return (owner.parent, memory) if isinstance(memory, ConversationHistory) else None
@@ -282,8 +282,8 @@ def _cut_after(state: State, body: CycleBody, failure: EffectFailed | None) -> H
     repeat, memory = found
     overflow = failure is not None and _overflows(failure)
     task = _task_chars(state, body)
-    is_full_now = not body.shortened and is_too_long(repeat, memory, task)
-    due = not body.overflowed if overflow else is_full_now
+    is_full_now = not body.shortening.shortened and is_too_long(repeat, memory, task)
+    due = not body.shortening.overflowed if overflow else is_full_now
     one = cut(repeat, memory, keep_middle=not overflow, task_chars=task) if due else None
     return one if one is not None and (one.dropped or one.trimmed or overflow) else None
 
@@ -308,12 +308,14 @@ def _shorten(state: State, body: CycleBody) -> list[AnyEvent]:
         return []
     repeat, memory = found
     overflow = body.failure is not None and _overflows(body.failure)
-    wants_summary = memory.strategy == "periodic-summary" and repeat.summaries < memory.summaries
-    if one.dropped and wants_summary and body.summary is None and not overflow:
+    wants_summary = (
+        memory.strategy == "periodic-summary" and repeat.talk.summaries < memory.summaries
+    )
+    if one.dropped and wants_summary and body.shortening.summary is None and not overflow:
         call = ModelCall(agent=body.action.agent, role="summary")
-        number = max(repeat.summaries, body.summaries) + 1
+        number = max(repeat.talk.summaries, body.shortening.summaries) + 1
         return [request_effect(state, body.owner, SUMMARY, number, call)]
-    said = body.summary
+    said = body.shortening.summary
     summary = said.output if isinstance(said, EffectDone) and said.output else None
     lost = said.error.detail if isinstance(said, EffectFailed) else ""
     strategy: Strategy = "periodic-summary" if summary is not None else "rolling-window"
@@ -323,7 +325,7 @@ def _shorten(state: State, body: CycleBody) -> list[AnyEvent]:
             path=body.owner.inside,
             iteration=body.owner.iteration,
             dropped=one.dropped,
-            kept=len(repeat.history) - one.dropped,
+            kept=len(repeat.talk.history) - one.dropped,
             trimmed=one.trimmed,
             strategy=strategy if one.dropped else "trim",
             summary=summary if one.dropped else None,
@@ -402,7 +404,7 @@ def note_request(body: CycleBody, pending: PendingEffect) -> None:
     if isinstance(purpose, TurnPurpose):
         body.attempt = pending.attempt
     elif isinstance(purpose, SummaryPurpose):
-        body.summaries = pending.attempt
+        body.shortening.summaries = pending.attempt
 
 
 def note_answer(body: CycleBody, pending: PendingEffect, fact: EffectDone | EffectFailed) -> None:
@@ -417,7 +419,7 @@ def note_answer(body: CycleBody, pending: PendingEffect, fact: EffectDone | Effe
     if isinstance(purpose, BackoffPurpose):
         note_backoff_end(body, pending.attempt, fact.at)
     elif isinstance(purpose, SummaryPurpose):
-        body.summary = fact
+        body.shortening.summary = fact
     elif isinstance(fact, EffectFailed):
         body.failure = fact
     else:
@@ -439,8 +441,8 @@ def _count(body: CycleBody, fact: EffectDone) -> None:
     """What the provider counted for the conversation up to and with this turn."""
     owner = body.owner
     if isinstance(owner, IterationOwner) and fact.usage is not None and fact.usage.input_tokens:
-        owner.parent.counted = fact.usage.input_tokens + fact.usage.output_tokens
-        owner.parent.counted_entries = len(owner.parent.history) + 1
+        owner.parent.talk.counted = fact.usage.input_tokens + fact.usage.output_tokens
+        owner.parent.talk.counted_entries = len(owner.parent.talk.history) + 1
 
 
 def decided(state: State, body: CycleBody, number: int, fact: GateAnswered) -> None:
@@ -458,7 +460,7 @@ def decided(state: State, body: CycleBody, number: int, fact: GateAnswered) -> N
 def granted(repeat: RepeatBody, text: str) -> None:
     """A person lets a loop go on beyond its cap; what they say belongs to the conversation."""
     if text and isinstance(repeat.action.body, ModelCycle):
-        repeat.history.append(HistoryEntry(kind="user", text=text))
+        repeat.talk.history.append(HistoryEntry(kind="user", text=text))
 
 
 def turn_taken(state: State, fact: TurnTaken) -> None:
@@ -483,16 +485,16 @@ def history_compressed(state: State, fact: HistoryCompressed) -> None:
     assert isinstance(body, CycleBody)
     assert isinstance(owner, IterationOwner)
     repeat = owner.parent
-    repeat.history = shortened(repeat.history, fact.dropped, fact.trimmed)
-    repeat.carried = max(0, repeat.carried - fact.dropped)
+    repeat.talk.history = shortened(repeat.talk.history, fact.dropped, fact.trimmed)
+    repeat.talk.carried = max(0, repeat.talk.carried - fact.dropped)
     if fact.summary is not None:
-        repeat.history.insert(0, HistoryEntry(kind="summary", text=fact.summary))
-        repeat.carried += repeat.carried > 0
-    repeat.summaries += body.summary is not None
-    repeat.counted = 0  # the provider has not seen it like this
-    body.shortened, body.summary = True, None
+        repeat.talk.history.insert(0, HistoryEntry(kind="summary", text=fact.summary))
+        repeat.talk.carried += repeat.talk.carried > 0
+    repeat.talk.summaries += body.shortening.summary is not None
+    repeat.talk.counted = 0  # the provider has not seen it like this
+    body.shortening.shortened, body.shortening.summary = True, None
     if body.failure is not None and body.failure.error.type == "overflow":
-        body.overflowed, body.failure = True, None
+        body.shortening.overflowed, body.failure = True, None
     state.touch(owner)
 
 
@@ -502,17 +504,17 @@ def note_turn(repeat: RepeatBody, body: CycleBody, *, done: bool) -> None:
     """
     if body.answer is None or body.turn is None:
         return
-    repeat.turns = repeat.finished
+    repeat.talk.turns = repeat.finished
     if body.answer.result is not None and (body.answer.output or body.turn.calls):
-        repeat.history.append(HistoryEntry(kind="model", text=body.answer.result))
+        repeat.talk.history.append(HistoryEntry(kind="model", text=body.answer.result))
     # A result without an id was the text of the turn: the model waits for no result of a call.
     said = tuple(body.said[number] for number in sorted(body.said) if body.said[number].id)
     if said:
-        repeat.history.append(HistoryEntry(kind="tools", said=said))
+        repeat.talk.history.append(HistoryEntry(kind="tools", said=said))
     elif not done and body.action.nudge:
-        repeat.history.append(HistoryEntry(kind="user", text=body.action.nudge))
-    if repeat.feedback:
-        repeat.history.append(HistoryEntry(kind="user", text=repeat.feedback))
+        repeat.talk.history.append(HistoryEntry(kind="user", text=body.action.nudge))
+    if repeat.progress.feedback:
+        repeat.talk.history.append(HistoryEntry(kind="user", text=repeat.progress.feedback))
     keep_talk(repeat)
 
 
@@ -520,9 +522,9 @@ def resume(body: CycleBody) -> None:
     """The turn that has an answer is kept, with the tool calls that have one."""
     body.pending = body.failure = None
     body.earlier = body.attempt - body.parks
-    body.overflowed = False
-    if isinstance(body.summary, EffectFailed):
-        body.summary = None
+    body.shortening.overflowed = False
+    if isinstance(body.shortening.summary, EffectFailed):
+        body.shortening.summary = None
     for number in body.withdrawn:
         body.said.pop(number, None)
         body.asked.pop(number, None)

@@ -100,8 +100,10 @@ def note_request(body: Body, pending: PendingEffect) -> None:
             each.note_request(body, pending)
         case CycleBody():
             conversation.note_request(body, pending)
-        case _:
+        case StepsBody():
             raise AssertionError(f"a graph of steps requests no effect: {pending.effect}")
+        case _:
+            assert_never(body)
 
 
 def note_answer(body: Body, pending: PendingEffect, fact: EffectDone | EffectFailed) -> None:
@@ -115,8 +117,10 @@ def note_answer(body: Body, pending: PendingEffect, fact: EffectDone | EffectFai
             each.note_answer(body, pending, fact)
         case CycleBody():
             conversation.note_answer(body, pending, fact)
-        case _:
+        case StepsBody():
             raise AssertionError(f"a graph of steps has no effect: {pending.effect}")
+        case _:
+            assert_never(body)
 
 
 def note_iteration(body: RepeatBody, owner: IterationOwner, ended: Result, *, done: bool) -> None:

@@ -34,15 +34,15 @@ def outcome(state: State, body: RepeatBody, senses: KernelServices) -> Result | 
         return _each_result(body, items, senses, out_of_time(state.plan))
     if body.active:
         return None
-    if body.spoiled is not None and each.on_item_error == "stop":
-        return _each_result(body, items, senses, body.spoiled)
+    if body.items.spoiled is not None and each.on_item_error == "stop":
+        return _each_result(body, items, senses, body.items.spoiled)
     over = loop_over_budget(state, body)
     spent = Result("exhausted", "budget", error=Failure("budget", over)) if over else None
     if body.finished < len(items):
         return None if spent is None else _each_result(body, items, senses, spent)
-    failed = body.spoiled if each.on_item_error == "fail" else None
+    failed = body.items.spoiled if each.on_item_error == "fail" else None
     # An item that a budget around the loop has ended is not an item error that may be ignored.
-    ended = (one.status for one in body.item_results if one is not None)
+    ended = (one.status for one in body.items.results if one is not None)
     cut_off = spent if "exhausted" in ended else None
     return _each_result(body, items, senses, failed or cut_off or Result("completed", "items"))
 
@@ -59,7 +59,7 @@ def _each_result(
     last: Text | None = None
     parts: list[str] = []
     for index, item in enumerate(items):
-        done = body.item_results[index] if index < len(body.item_results) else None
+        done = body.items.results[index] if index < len(body.items.results) else None
         text = senses.read(done.output) if done else ""
         status = done.status if done else "cancelled"
         name = item_path(body.owner.path, index)
@@ -88,7 +88,7 @@ def _element(body: RepeatBody, index: int, senses: KernelServices) -> object:
     """What an item came to, as an element of a list: its result, else what it said, and of one that
     did not complete, why. A text that is a JSON object or array stands there as such.
     """
-    done = body.item_results[index] if index < len(body.item_results) else None
+    done = body.items.results[index] if index < len(body.items.results) else None
     if done is None or done.status != "completed":
         why = done.error.detail if done is not None and done.error is not None else ""
         status = done.status if done is not None else "cancelled"
@@ -110,12 +110,12 @@ def next_events(state: State, body: RepeatBody, senses: KernelServices) -> list[
     items = items_of(state, body, each, senses)
     assert isinstance(items, list), "a loop without a list is an outcome"
     facts = request_loop_deadline(state, body)
-    if state.control.paused or (body.spoiled is not None and each.on_item_error == "stop"):
+    if state.control.paused or (body.items.spoiled is not None and each.on_item_error == "stop"):
         return facts
     if body.active and loop_over_budget(state, body) is not None:
         return facts
     room = (each.parallel or MAX_PARALLEL_ITEMS) - len(body.active)
-    again = body.again[:room]
+    again = body.items.again[:room]
     first, last = body.started, min(body.started + room - len(again), len(items))
     crowded = each.parallel is None and len(items) > MAX_PARALLEL_ITEMS
     held = f"{len(items)} items, of which {MAX_PARALLEL_ITEMS} at most are under way at once"
@@ -125,7 +125,7 @@ def next_events(state: State, body: RepeatBody, senses: KernelServices) -> list[
             path=item_path(body.owner.inside, number),
             iteration=number + 1,
             note=held if crowded and number == 0 else "",
-            resumed=number in body.again,
+            resumed=number in body.items.again,
         )
         for number in (*again, *range(first, last))
     ]
@@ -150,21 +150,21 @@ def note_answer(body: RepeatBody, pending: PendingEffect, fact: EffectDone | Eff
 
 
 def note_iteration(repeat: RepeatBody, number: int, ended: Result) -> None:
-    while len(repeat.item_results) <= number:
-        repeat.item_results.append(None)
-    repeat.item_results[number] = ItemResult(
+    while len(repeat.items.results) <= number:
+        repeat.items.results.append(None)
+    repeat.items.results[number] = ItemResult(
         status=ended.status, output=ended.output, result=ended.result, error=ended.error
     )
-    if ended.status != "completed" and repeat.spoiled is None:
-        repeat.spoiled = ended
-    repeat.last = ended
+    if ended.status != "completed" and repeat.items.spoiled is None:
+        repeat.items.spoiled = ended
+    repeat.progress.last = ended
 
 
 def resume(state: State, body: RepeatBody) -> None:
     """Items that completed stay; all others that had begun begin again, in their order."""
     repeat.renew(state, body)
-    body.again = sorted(body.unfinished)
-    body.finished -= len(body.again)
-    for number in body.again:
-        body.item_results[number] = None
-    body.spoiled = None
+    body.items.again = sorted(body.unfinished)
+    body.finished -= len(body.items.again)
+    for number in body.items.again:
+        body.items.results[number] = None
+    body.items.spoiled = None

@@ -59,9 +59,9 @@ def tokens_of(repeat: RepeatBody, task_chars: int = 0) -> int:
     estimate where it counted nothing or a number that cannot be right. Some local servers report
     only the tokens that their cache did not have, others those of all calls together.
     """
-    counted, entries = repeat.counted, repeat.counted_entries
-    since = _tokens(sum(map(_chars, repeat.history[entries:])))
-    estimate = _tokens(sum(map(_chars, repeat.history[:entries])) + task_chars)
+    counted, entries = repeat.talk.counted, repeat.talk.counted_entries
+    since = _tokens(sum(map(_chars, repeat.talk.history[entries:])))
+    estimate = _tokens(sum(map(_chars, repeat.talk.history[:entries])) + task_chars)
     is_plausible = estimate // LEAST_SHARE <= counted <= estimate * MOST_TIMES + UNSEEN_TOKENS
     return since + (counted if counted and is_plausible else estimate)
 
@@ -69,7 +69,7 @@ def tokens_of(repeat: RepeatBody, task_chars: int = 0) -> int:
 def is_too_long(repeat: RepeatBody, memory: ConversationHistory, task_chars: int = 0) -> bool:
     """Whether the conversation fills as much of the window as it may."""
     most = int(memory.at * memory.window)
-    return bool(repeat.history) and tokens_of(repeat, task_chars) >= most
+    return bool(repeat.talk.history) and tokens_of(repeat, task_chars) >= most
 
 
 def cut(
@@ -80,7 +80,7 @@ def cut(
     Where the middle is not to be kept, a provider has found it too long: then it becomes less than
     half, whatever the estimate says.
     """
-    history, most = repeat.history, int(memory.at * memory.window) * CHARS_PER_TOKEN
+    history, most = repeat.talk.history, int(memory.at * memory.window) * CHARS_PER_TOKEN
     if not keep_middle:
         most = min(most, _left(repeat, HistoryCut(0, ()), task_chars) // 2)
     old = tuple(n for n in _trimmable(history) if n < len(history) - 1)
@@ -115,7 +115,7 @@ def _after(one: HistoryCut) -> HistoryCut:
 
 
 def _left(repeat: RepeatBody, one: HistoryCut, task_chars: int) -> int:
-    left = shortened(list(repeat.history), one.dropped, one.trimmed)
+    left = shortened(list(repeat.talk.history), one.dropped, one.trimmed)
     return sum(map(_chars, left)) + task_chars
 
 
@@ -183,19 +183,19 @@ def make_threaded_body(state: State, owner: Owner, action: Action, step: StepOwn
         thread = thread_of(state, owner, body.call)
         if thread is not None:
             loop, name = thread[0].parent, thread[1]
-            body.thread = loop, name
-            body.history = list(loop.talks.get(name, ()))
-            body.carried = len(body.history)
+            body.talk.thread = loop, name
+            body.talk.history = list(loop.memory.talks.get(name, ()))
+            body.talk.carried = len(body.talk.history)
     return body
 
 
 def keep_talk(repeat: RepeatBody) -> None:
     """Keep a conversation as far as it has come, for the next pass."""
-    if repeat.thread is not None:
-        loop, name = repeat.thread
-        loop.talks[name] = repeat.history
+    if repeat.talk.thread is not None:
+        loop, name = repeat.talk.thread
+        loop.memory.talks[name] = repeat.talk.history
 
 
 def is_first_turn(repeat: RepeatBody) -> bool:
     """Whether the model has said nothing yet since it was given this task."""
-    return not any(entry.kind == "model" for entry in repeat.history[repeat.carried :])
+    return not any(entry.kind == "model" for entry in repeat.talk.history[repeat.talk.carried :])

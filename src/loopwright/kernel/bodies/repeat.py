@@ -24,6 +24,7 @@ from loopwright.kernel.frames import (
     StepsBody,
     has_turns,
     passes_made,
+    set_value,
 )
 from loopwright.kernel.gates import kept_gate, open_gate
 from loopwright.kernel.limits import (
@@ -63,23 +64,23 @@ def outcome(state: State, body: RepeatBody, senses: KernelServices) -> Result | 
     What the last pass came to is looked at before any limit, so a loop that is done on its last
     allowed pass is done.
     """
-    last = body.last
+    last = body.progress.last
     if is_cut_off(body) and (body.active or not _is_settled(body)):
         late = out_of_time(state.plan)
         return _ended(body, senses, late.status, late.reason, late.error)
     if body.active or last is None:
         return None
-    if body.last_done and body.call is not None:
+    if body.progress.last_done and body.call is not None:
         return _call_ended(body, body.call, senses)
-    if body.last_done:
+    if body.progress.last_done:
         return _ended(body, senses, "completed", last.reason)
     if last.status != "completed":
         return _ended(body, senses, last.status, last.reason, last.error)
     spent = loop_over_budget(state, body)
-    if body.action.broken_after and body.broken >= body.action.broken_after:
+    if body.action.broken_after and body.progress.broken >= body.action.broken_after:
         return _broken(body, senses, spent)
     if stalled(body):
-        detail = f"{body.identical} iterations in a row gave the same result"
+        detail = f"{body.progress.identical} iterations in a row gave the same result"
         return _ended(body, senses, "exhausted", "stalled", Failure("stalled", detail))
     most = cap(body)
     if most is not None and body.finished >= most:
@@ -91,17 +92,17 @@ def outcome(state: State, body: RepeatBody, senses: KernelServices) -> Result | 
 
 def _is_settled(body: RepeatBody) -> bool:
     """Whether the pass that was finished after the time was up says itself how the loop ended."""
-    last = body.last
+    last = body.progress.last
     if last is None or body.action.on_deadline == "stop":
         return False
-    return body.last_done or last.status in ("failed", "exhausted")
+    return body.progress.last_done or last.status in ("failed", "exhausted")
 
 
 def _call_ended(body: RepeatBody, call: CallAgent, senses: KernelServices) -> Result:
     """A conversation came to its end: that is the answer of a call, like any other."""
-    assert body.last is not None
-    needed = call.on_empty == "fail" and body.last.result is None
-    if needed and not senses.read(body.last.output).strip():
+    assert body.progress.last is not None
+    needed = call.on_empty == "fail" and body.progress.last.result is None
+    if needed and not senses.read(body.progress.last.output).strip():
         return _ended(body, senses, "failed", "error", NO_ANSWER)
     return _ended(body, senses, "completed", "done")
 
@@ -117,8 +118,8 @@ def _broken(body: RepeatBody, senses: KernelServices, spent: str | None) -> Resu
 
 
 def _broken_words(body: RepeatBody, senses: KernelServices) -> str:
-    times = "once" if body.broken == 1 else f"{body.broken} times in a row"
-    said = [note.evidence for note in body.last_checks if note.verdict == "error"]
+    times = "once" if body.progress.broken == 1 else f"{body.progress.broken} times in a row"
+    said = [note.evidence for note in body.progress.last_checks if note.verdict == "error"]
     return f"the check could not run {times}: {senses.read(said[-1] if said else None)}"
 
 
@@ -168,11 +169,11 @@ def _asked_at_cap(body: RepeatBody, senses: KernelServices) -> Result | None:
 def _ended(
     body: RepeatBody, senses: KernelServices, status: str, reason: str, error: Failure | None = None
 ) -> Result:
-    last = body.last
+    last = body.progress.last
     return msgspec.structs.replace(
         Result("completed", reason),
         status=status,
-        output=_repeat_output(body, senses, met=body.last_done or reason == "approved"),
+        output=_repeat_output(body, senses, met=body.progress.last_done or reason == "approved"),
         result=last.result if last else None,
         error=error,
         iterations=passes_made(body),
@@ -180,22 +181,22 @@ def _ended(
 
 
 def _repeat_output(body: RepeatBody, senses: KernelServices, *, met: bool) -> Text | None:
-    if body.last is None:
+    if body.progress.last is None:
         return None
     match body.action.output:
-        case "all" if body.outputs:
+        case "all" if body.memory.outputs:
             return senses.keep("\n\n".join(_everything(body, senses)))
-        case "learning" if body.learnings and not met:
-            return body.learnings[-1]
+        case "learning" if body.memory.learnings and not met:
+            return body.memory.learnings[-1]
         case "result":
-            return body.last.result
+            return body.progress.last.result
         case _:
-            return body.last.output
+            return body.progress.last.output
 
 
 def _everything(body: RepeatBody, senses: KernelServices) -> Iterator[str]:
     """All that was said, pass by pass, each part under the name of who said it."""
-    for number, said in enumerate(body.outputs, start=1):
+    for number, said in enumerate(body.memory.outputs, start=1):
         yield f"## Iteration {number}"
         for name, text in said:
             heading = f"Judge Feedback (Iteration {number})" if name == "judge" else name
@@ -228,7 +229,7 @@ def next_events(state: State, body: RepeatBody, senses: KernelServices) -> list[
 def _ask_at_cap(state: State, body: RepeatBody, senses: KernelServices) -> list[AnyEvent]:
     if body.action.at_cap != "ask" or body.cap_gate is not None:
         return []
-    output = body.last.output if body.last else None
+    output = body.progress.last.output if body.progress.last else None
     gate = LoopGate(answers=("approve", "reject", "continue"))
     return [open_gate(state, body.owner, "cap", gate, senses, output=output)]
 
@@ -262,35 +263,39 @@ def note_answer(body: RepeatBody, pending: PendingEffect, fact: EffectDone | Eff
 def note_iteration(repeat: RepeatBody, owner: IterationOwner, ended: Result, *, done: bool) -> None:
     if ended.status == "cancelled":
         # Ended from outside, it has no result: what the pass before left stays the last one.
-        kept = repeat.last or Result("cancelled")
-        repeat.last = msgspec.structs.replace(ended, output=kept.output, result=kept.result)
+        kept = repeat.progress.last or Result("cancelled")
+        repeat.progress.last = msgspec.structs.replace(
+            ended, output=kept.output, result=kept.result
+        )
         return
-    same = repeat.last is not None and ended.output == repeat.last.output
-    repeat.identical = repeat.identical + 1 if same else 1
-    broken = bool(owner.notes) and any(note.verdict == "error" for note in owner.notes)
-    repeat.broken = repeat.broken + 1 if broken else 0
-    repeat.last = ended
-    repeat.last_done = done
-    repeat.last_checks = owner.notes
+    same = repeat.progress.last is not None and ended.output == repeat.progress.last.output
+    repeat.progress.identical = repeat.progress.identical + 1 if same else 1
+    broken = bool(owner.checks.notes) and any(
+        note.verdict == "error" for note in owner.checks.notes
+    )
+    repeat.progress.broken = repeat.progress.broken + 1 if broken else 0
+    repeat.progress.last = ended
+    repeat.progress.last_done = done
+    repeat.progress.last_checks = owner.checks.notes
     gate = owner.gate or owner.heard
-    repeat.unmet = 0 if gate is not None else repeat.unmet + 1
-    repeat.feedback = gate.text if gate is not None and gate.decision else ""
+    repeat.progress.unmet = 0 if gate is not None else repeat.progress.unmet + 1
+    repeat.progress.feedback = gate.text if gate is not None and gate.decision else ""
     _note_gate(repeat, owner, done=done)
     memory = repeat.action.memory
     if type(memory) is ProgressLog or repeat.action.output == "learning":
         size = memory.chars if type(memory) is ProgressLog else 300
-        repeat.learnings.append(learning_of(ended.output, owner.iteration, size))
+        repeat.memory.learnings.append(learning_of(ended.output, owner.iteration, size))
         if type(memory) is ProgressLog and memory.total:
             _forget(repeat)
     elif type(memory) is StageOutputs:
-        repeat.learnings.append(outcome_line(ended.output, _decided(owner, done=done)))
+        repeat.memory.learnings.append(outcome_line(ended.output, _decided(owner, done=done)))
         _forget(repeat)
     body = owner.body
     if type(body) is CycleBody:
         conversation.note_turn(repeat, body, done=done)
-    repeat.last_steps = dict(body.results) if type(body) is StepsBody else {}
+    repeat.progress.last_steps = dict(body.results) if type(body) is StepsBody else {}
     if repeat.action.output == "all":
-        repeat.outputs.append(_said_in(owner, ended))
+        repeat.memory.outputs.append(_said_in(owner, ended))
 
 
 def _note_gate(repeat: RepeatBody, owner: IterationOwner, *, done: bool) -> None:
@@ -299,11 +304,11 @@ def _note_gate(repeat: RepeatBody, owner: IterationOwner, *, done: bool) -> None
     if asked is None or rule is None or asked.decision is None or done:
         return
     if rule.approve_continues and asked.decision == "approve" and not asked.text:
-        repeat.feedback = "Approved"
+        repeat.progress.feedback = "Approved"
     most = cap(repeat)
     raises = rule.grants and asked.decision == "continue"
     if raises and most is not None and repeat.finished >= most:
-        repeat.extra += 1
+        repeat.progress.extra += 1
 
 
 def learning_of(output: Text | None, iteration: int, chars: int) -> str:
@@ -321,14 +326,14 @@ def outcome_line(output: Text | None, verdict: str) -> str:
 
 def _forget(repeat: RepeatBody) -> None:
     """Drop learnings that no prompt shows any more; a new list, since a kept loop may share it."""
-    if len(repeat.learnings) >= 2 * LEARNINGS_KEPT:
-        repeat.learnings = repeat.learnings[LEARNINGS_KEPT:]
-        repeat.forgotten += LEARNINGS_KEPT
+    if len(repeat.memory.learnings) >= 2 * LEARNINGS_KEPT:
+        repeat.memory.learnings = repeat.memory.learnings[LEARNINGS_KEPT:]
+        repeat.memory.forgotten += LEARNINGS_KEPT
 
 
 def _decided(owner: IterationOwner, *, done: bool) -> str:
     """What the checks made of a pass, in a word."""
-    names = {note.check for note in owner.notes}
+    names = {note.check for note in owner.checks.notes}
     if "approval" in names:
         return "approved" if done else "not approved"
     return ("goal reached" if done else "goal not reached") if "goal" in names else ""
@@ -342,7 +347,7 @@ def _said_in(owner: IterationOwner, ended: Result) -> list[tuple[str, Text]]:
         said = [(name, results[name].output) for name in order if name in results]
     else:
         said = [("", ended.output)]
-    judged = [("judge", note.evidence) for note in owner.notes if note.check == "judge"]
+    judged = [("judge", note.evidence) for note in owner.checks.notes if note.check == "judge"]
     return [(name, text) for name, text in [*said, *judged] if text]
 
 
@@ -352,7 +357,7 @@ def renew(state: State, body: RepeatBody) -> None:
     if body.deadline_hit and last.time_ms is not None:
         limits = with_time(body.action.limits, last.time_ms)
         body.action = msgspec.structs.replace(body.action, limits=limits)
-    body.deadline = body.delay = body.no_items = None
+    body.deadline = body.delay = body.items.missing = None
     body.deadline_hit = False
     body.cap_gate = kept_gate(body.cap_gate)
     renew_spent(last, body, body.action.limits)
@@ -364,8 +369,8 @@ def resume(state: State, body: RepeatBody) -> None:
     last = opening(state)
     for number, kept in body.unfinished.items():
         for name, value in kept.values.items():
-            setattr(body, name, value)
-        if body.thread is not None:
+            set_value(body, name, value)
+        if body.talk.thread is not None:
             keep_talk(body)
         if number < 0:
             body.checked_first = False
@@ -373,7 +378,7 @@ def resume(state: State, body: RepeatBody) -> None:
             body.started = body.finished = number
     _renew_patience(body)
     if last.passes is not None and is_at_cap(body):
-        body.extra += max(0, last.passes - (cap(body) or 0))
+        body.progress.extra += max(0, last.passes - (cap(body) or 0))
 
 
 def _renew_patience(body: RepeatBody) -> None:
@@ -381,11 +386,11 @@ def _renew_patience(body: RepeatBody) -> None:
     iterations as it had at first. One that ended with an empty answer takes another turn.
     """
     identical, broken = body.action.limits.identical, body.action.broken_after
-    if identical is not None and body.identical >= identical:
-        body.identical = 0
-    if broken and body.broken >= broken:
-        body.broken = 0
-    body.last_done = False
+    if identical is not None and body.progress.identical >= identical:
+        body.progress.identical = 0
+    if broken and body.progress.broken >= broken:
+        body.progress.broken = 0
+    body.progress.last_done = False
 
 
 def is_at_cap(body: RepeatBody) -> bool:
@@ -395,4 +400,4 @@ def is_at_cap(body: RepeatBody) -> bool:
     most = cap(body)
     if most is None or body.action.each is not None or body.action.at_cap == "ask":
         return False
-    return not body.unfinished and body.finished >= most and not body.last_done
+    return not body.unfinished and body.finished >= most and not body.progress.last_done

@@ -132,7 +132,7 @@ def next_events(state: State, body: StepsBody, senses: KernelServices) -> list[A
     if state.control.paused or not body.ready or is_out_of_time(body):
         return []
     facts: list[AnyEvent] = []
-    keeps = body.owner.parent.keeps if isinstance(body.owner, IterationOwner) else {}
+    keeps = body.owner.parent.carry.keeps if isinstance(body.owner, IterationOwner) else {}
     for number in body.ready:
         step = body.index.action.steps[number]
         path = child_path(body.owner.inside, step.id)

@@ -1,0 +1,178 @@
+"""Records are small, and a match over one of our unions handles every class of it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+
+from tests.house.source_tree import SRC, dotted, source_files
+
+MOST_FIELDS = 20
+
+LARGE_RECORDS = {
+    "agents/clis/transcript.py:Transcript": 30,
+    "dialects/archon/shell/state.py:Frame": 37,
+    "dialects/archon/shell/state.py:Taint": 22,
+    "dialects/native/checks.py:CheckSpec": 31,
+    "http/compat/coqui/payloads.py:Loop": 21,
+    "model/plan.py:Plan": 24,  # stored with each run: other names are another format
+    "operations/response_types.py:RunSnapshot": 44,
+    "operations/run_request.py:RunStart": 22,
+    "operations/run_start.py:StartOptions": 24,
+    "operations/use_cases/runs.py:StartRun": 28,
+    "ports/runs.py:EffectJob": 42,
+}
+"""Records with more fields, and how many. This list may only become shorter, and the numbers
+smaller.
+"""
+
+OPEN_ENDED = {"AnyEvent"}
+"""Unions of which a reader may handle some classes: whoever reads a log looks for some events."""
+
+PARTIAL_MATCHES: dict[str, int] = {
+    "agents/performer.py": 1,
+    "dialects/aldo/results.py": 1,
+    "dialects/native/export.py": 4,
+    "dialects/rondoflow/events.py": 1,
+    "engine/effects.py": 1,
+    "gateway/turns.py": 3,
+    "kernel/bodies/conversation.py": 1,
+    "kernel/bodies/repeat.py": 1,
+    "kernel/checks.py": 1,
+    "operations/agents/backends.py": 4,
+    "operations/agents/programs.py": 2,
+    "operations/cost_limits.py": 2,
+    "operations/dry_run/simulation.py": 1,
+    "operations/dry_run/stub_answers.py": 2,
+    "operations/traces.py": 1,
+    "operations/workspace_rules.py": 1,
+    "prompts/calls.py": 1,
+    "prompts/conversation.py": 1,
+    "prompts/criteria.py": 4,
+    "prompts/stage.py": 1,
+    "testing/models.py": 2,
+    "views/progress.py": 1,
+    "views/run_view.py": 2,
+    "views/transcript.py": 1,
+}
+"""How many matches of a file over our unions do not end in `assert_never`. May only shrink."""
+
+
+def test_record_with_many_fields_is_divided() -> None:
+    """A record with very many fields contains several concepts."""
+    found = {
+        f"{path.relative_to(SRC).as_posix()}:{name}": count
+        for path in source_files()
+        if path.name != "surface.py"
+        for name, count in records_in(path.read_text(encoding="utf-8"))
+        if count > MOST_FIELDS
+    }
+    assert found == LARGE_RECORDS
+
+
+def test_match_over_a_union_ends_in_assert_never() -> None:
+    """A class that is added to a union is a type error wherever it is not handled."""
+    unions = our_unions()
+    found = {
+        path.relative_to(SRC).as_posix(): count
+        for path in source_files()
+        if (count := len(partial_matches(path.read_text(encoding="utf-8"), unions)))
+    }
+    assert found == PARTIAL_MATCHES
+
+
+def records_in(source: str) -> Iterator[tuple[str, int]]:
+    """Every class of a module, with the number of its own fields."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ClassDef):
+            fields = (one for one in node.body if isinstance(one, ast.AnnAssign))
+            yield node.name, sum("ClassVar" not in ast.unparse(one.annotation) for one in fields)
+
+
+def our_unions(folders: tuple[str, ...] = ("model", "kernel")) -> dict[str, frozenset[str]]:
+    """The closed unions of classes, with the names of their classes."""
+    aliases: dict[str, set[str]] = {}
+    for folder in folders:
+        for path in (SRC / folder).rglob("*.py"):
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "TypeAlias":
+                    names = _union(node.value)
+                    if names and isinstance(node.target, ast.Name):
+                        aliases[node.target.id] = names
+    return {
+        name: frozenset(_flat(name, aliases))
+        for name in aliases
+        if name not in OPEN_ENDED and len(_flat(name, aliases)) > 1
+    }
+
+
+def _union(node: ast.expr | None) -> set[str]:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        left, right = _union(node.left), _union(node.right)
+        return left | right if left and right else set()
+    return {node.id} if isinstance(node, ast.Name) and node.id[0].isupper() else set()
+
+
+def _flat(name: str, aliases: dict[str, set[str]]) -> set[str]:
+    if name not in aliases:
+        return {name}
+    return {one for part in aliases[name] for one in _flat(part, aliases)}
+
+
+def partial_matches(source: str, unions: dict[str, frozenset[str]]) -> list[int]:
+    """The lines of matches over a union of which some classes may not be handled."""
+    found: list[int] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Match):
+            named = {name for case in node.cases for name in _classes(case.pattern)}
+            if any(named and named <= classes for classes in unions.values()) and not _ends(node):
+                found.append(node.lineno)
+    return found
+
+
+def _classes(pattern: ast.pattern) -> Iterator[str]:
+    match pattern:
+        case ast.MatchClass(cls=cls):
+            yield dotted(cls)
+        case ast.MatchOr(patterns=patterns):
+            for one in patterns:
+                yield from _classes(one)
+        case ast.MatchAs(pattern=inner) if inner is not None:
+            yield from _classes(inner)
+        case _:
+            return
+
+
+def _ends(node: ast.Match) -> bool:
+    """Whether the last case calls `assert_never`."""
+    calls = (one for part in node.cases[-1].body for one in ast.walk(part))
+    return any(isinstance(one, ast.Call) and dotted(one.func) == "assert_never" for one in calls)
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        pytest.param("match x:\n    case A():\n        pass\n", [1], id="no other case"),
+        pytest.param(
+            "match x:\n    case A() | B():\n        y()\n    case _:\n        z()\n", [1], id="or"
+        ),
+        pytest.param(
+            "match x:\n    case A(n=n):\n        y()\n    case _:\n        assert_never(x)\n",
+            [],
+            id="never",
+        ),
+        pytest.param("match x:\n    case Other():\n        y()\n", [], id="another class"),
+        pytest.param("match x:\n    case 'a':\n        y()\n", [], id="a value"),
+    ],
+)
+def test_match_when_planted_is_found(source: str, lines: list[int]) -> None:
+    """The rule sees matches over a union, with and without the last case."""
+    assert partial_matches(source, {"AB": frozenset({"A", "B"})}) == lines
+
+
+def test_fields_when_planted_are_counted() -> None:
+    """Class variables and methods are no fields."""
+    source = "class A:\n    a: int\n    b: ClassVar[int]\n    c: str = ''\n    def d(self): ...\n"
+    assert list(records_in(source)) == [("A", 2)]
