@@ -1,18 +1,19 @@
 """`login`, `logout`, `user` and `token`: accounts and their tokens.
 
-`login` and `logout` are for a remote server, `user` and `token` for the local data directory.
+`login` and `logout` are for a remote server, `user` and `token` for the local data directory or,
+with `--server`, for a remote one.
 """
 
 import ipaddress
 import socket
 import sys
-from contextlib import closing, contextmanager, suppress
-from datetime import datetime
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 import click
 
+from loopwright.cli.account_lists import open_accounts
 from loopwright.cli.formats import put_rows
 from loopwright.cli.remote_client import RemoteClient
 from loopwright.cli.servers import (
@@ -28,10 +29,7 @@ from loopwright.cli.verb import Verb, group, terminal_of
 from loopwright.errors import LoopwrightError, NotAllowed, NotFound, NotSignedIn, ServerFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from loopwright.operations.accounts.access import TokenRecord
-    from loopwright.operations.accounts.people import People
+    pass
 
 MOST_DAYS = 3_650
 
@@ -189,51 +187,29 @@ ROLES = ("viewer", "editor", "admin")
 _ROLE = click.option("--role", type=click.Choice(ROLES), default="viewer", show_default=True)
 
 
-@contextmanager
-def _people(door: Terminal) -> "Iterator[People]":
-    from loopwright.engine.clock import SystemClock  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.accounts.access import Access  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.accounts.people import People  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.data_directory import open_log  # noqa: PLC0415 - help stays quick
-
-    with closing(open_log(door.settings)) as log:
-        yield People(Access(log, SystemClock()))
-
-
-def _me() -> str:
-    from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
-
-    return current_user()
-
-
-def _server(door: Terminal) -> str:
-    """Where the server of this home is, or a word for it."""
-    from loopwright.operations.data_directory import address_of  # noqa: PLC0415 - help stays quick
-
-    return address_of(door.settings.home) or "SERVER"
-
-
 # -- people ----------------------------------------------------------------------------------------
 
 
-@click.command("ls", cls=Verb)
+@click.command("ls", cls=Verb, remote=True)
 @click.pass_context
 def user_ls(ctx: click.Context, /) -> None:
     """List the user accounts."""
     door = terminal_of(ctx)
-    with _people(door) as people:
-        found = people.all()
+    with open_accounts(door) as accounts:
+        found = accounts.users()
     if door.as_json:
-        listed = [{"name": one.name, "role": one.role, "active": one.active} for one in found]
-        door.put_json({"users": listed})
+        door.put_json({"users": found})
         return
-    rows = [[one.name, one.role, "active" if one.active else "off"] for one in found]
+    rows = [[one["name"], one["role"], "active" if one["active"] else "off"] for one in found]
     empty = "no accounts yet; `loopwright user add NAME --role admin` creates one"
     put_rows(door, ("NAME", "ROLE", "STATE"), rows, empty)
 
 
 @click.command(
-    "add", cls=Verb, examples=[("loopwright user add ann --role editor", "prints a one-time link")]
+    "add",
+    cls=Verb,
+    remote=True,
+    examples=[("loopwright user add ann --role editor", "prints a one-time link")],
 )
 @click.argument("name", metavar="NAME")
 @_ROLE
@@ -243,123 +219,106 @@ def user_add(ctx: click.Context, /, *, name: str, role: str, password_stdin: boo
     """Create an account. Without --password-stdin, a link is printed with which the user sets a
     password; it works once, within a day.
     """
-    from loopwright.operations.accounts.people import (  # noqa: PLC0415 - help stays quick
-        as_role,
-        hashed,
-    )
-
     door = terminal_of(ctx)
-    given = sys.stdin.readline().rstrip("\n") if password_stdin else ""
-    password = hashed(given) if given else None
-    with _people(door) as people:
-        people.add(name, as_role(role), by=_me(), password=password)
-        code = None if password else people.link(as_role(role), by=_me(), person=name)
-    link = None if code is None else f"/setup#{code}"
-    told: dict[str, object] = {"name": name, "role": role, "link": link}
-    where = f"{_server(door)}{link}"
-    words = f"; link that sets the password (once, within a day): {where}" if link else ""
+    password = sys.stdin.readline().rstrip("\n") if password_stdin else ""
+    with open_accounts(door) as accounts:
+        link = accounts.add(name, role, password)
+    told: dict[str, object] = {"name": name, "role": role, "link": _shown_link(door, link)}
+    words = f"; link that sets the password (once, within a day): {link}" if link else ""
     door.done(f"created {name} with the role {role}{words}", told)
 
 
 @click.command(
-    "link", cls=Verb, examples=[("loopwright user link ann", "a new one-time link, for a day")]
+    "link",
+    cls=Verb,
+    remote=True,
+    examples=[("loopwright user link ann", "a new one-time link, for a day")],
 )
 @click.argument("name", metavar="NAME")
 @click.pass_context
 def user_link(ctx: click.Context, /, *, name: str) -> None:
     """Print a link with which a user sets a new password; it works once, within a day."""
     door = terminal_of(ctx)
-    with _people(door) as people:
-        link = f"/setup#{people.link('viewer', by=_me(), person=name)}"
+    with open_accounts(door) as accounts:
+        link = accounts.link(name)
     door.done(
-        f"link that sets the password of {name} (once, within a day): {_server(door)}{link}",
-        {"name": name, "link": link},
+        f"link that sets the password of {name} (once, within a day): {link}",
+        {"name": name, "link": _shown_link(door, link)},
     )
 
 
-@click.command("role", cls=Verb)
+def _shown_link(door: Terminal, link: str | None) -> str | None:
+    """The link in JSON: of the local server only its path, since its address may be unknown."""
+    return link if link is None or door.remote is not None else f"/setup{link[link.index('#') :]}"
+
+
+@click.command("role", cls=Verb, remote=True)
 @click.argument("name", metavar="NAME")
 @click.argument("role", metavar="ROLE", type=click.Choice(ROLES))
 @click.pass_context
 def user_role(ctx: click.Context, /, *, name: str, role: str) -> None:
     """Change the role of a user; their sessions end."""
-    from loopwright.operations.accounts.people import as_role  # noqa: PLC0415 - help stays quick
-
     door = terminal_of(ctx)
-    with _people(door) as people:
-        people.change(name, by=_me(), role=as_role(role))
+    with open_accounts(door) as accounts:
+        accounts.change(name, role=role)
     door.done(f"{name} now has the role {role}", {"name": name, "role": role})
 
 
-@click.command("off", cls=Verb)
+@click.command("off", cls=Verb, remote=True)
 @click.argument("name", metavar="NAME")
 @click.pass_context
 def user_off(ctx: click.Context, /, *, name: str) -> None:
     """Disable an account; its sessions and tokens stop working."""
     door = terminal_of(ctx)
-    with _people(door) as people:
-        people.change(name, by=_me(), active=False)
+    with open_accounts(door) as accounts:
+        accounts.change(name, active=False)
     door.done(f"{name} is disabled", {"name": name, "active": False})
 
 
-@click.command("on", cls=Verb)
+@click.command("on", cls=Verb, remote=True)
 @click.argument("name", metavar="NAME")
 @click.pass_context
 def user_on(ctx: click.Context, /, *, name: str) -> None:
     """Enable a disabled account."""
     door = terminal_of(ctx)
-    with _people(door) as people:
-        people.change(name, by=_me(), active=True)
+    with open_accounts(door) as accounts:
+        accounts.change(name, active=True)
     door.done(f"{name} is enabled", {"name": name, "active": True})
 
 
-@click.command("rm", cls=Verb)
+@click.command("rm", cls=Verb, remote=True)
 @click.argument("name", metavar="NAME")
 @click.pass_context
 def user_rm(ctx: click.Context, /, *, name: str) -> None:
     """Delete an account with its sessions and tokens."""
     door = terminal_of(ctx)
-    with _people(door) as people:
-        people.remove(name, by=_me())
+    with open_accounts(door) as accounts:
+        accounts.remove(name)
     door.done(f"{name} is deleted", {"name": name, "removed": True})
 
 
 # -- tokens ----------------------------------------------------------------------------------------
 
 
-@click.command("ls", cls=Verb)
+@click.command("ls", cls=Verb, remote=True)
 @click.pass_context
 def token_ls(ctx: click.Context, /) -> None:
     """List the tokens, without their texts."""
     door = terminal_of(ctx)
-    with _people(door) as people:
-        found = people.access.tokens()
-        now = people.clock.now_ms()
+    with open_accounts(door) as accounts:
+        found = accounts.tokens()
     if door.as_json:
-        door.put_json({"tokens": [_item(one, now) for one in found]})
+        door.put_json({"tokens": found})
         return
-    rows = [list(_item(one, now).values()) for one in found]
+    rows = [list(one.values()) for one in found]
     empty = "no tokens yet; `loopwright token create LABEL` creates one"
     put_rows(door, ("ID", "ROLE", "STATE", "UNTIL", "LABEL"), rows, empty)
-
-
-def _item(token: "TokenRecord", now: int) -> dict[str, object]:
-    until = token.expires_at
-    state = "revoked" if token.revoked_at else ("expired" if until and until <= now else "good")
-    day = datetime.fromtimestamp(until / 1_000).astimezone().date().isoformat() if until else "-"
-    owner = f"{token.person}: " if token.person else (f"{token.root}/" if token.root else "")
-    return {
-        "id": token.id,
-        "role": token.role,
-        "state": state,
-        "until": day,
-        "label": f"{owner}{token.label}",
-    }
 
 
 @click.command(
     "create",
     cls=Verb,
+    remote=True,
     examples=[("loopwright token create ci --role editor --days 30", "printed once, on stdout")],
 )
 @click.argument("label", metavar="LABEL")
@@ -378,27 +337,26 @@ def _item(token: "TokenRecord", now: int) -> dict[str, object]:
 def token_create(
     ctx: click.Context, /, *, label: str, role: str, days: int, user: str | None
 ) -> None:
-    """Create a token for the server of this data directory. Its text is shown once, not stored."""
-    from loopwright.operations.accounts.people import as_role  # noqa: PLC0415 - help stays quick
-
+    """Create a token. Its text is shown once, not stored."""
     door = terminal_of(ctx)
-    with _people(door) as people:
-        made = people.new_token(label, as_role(role), by=_me(), person=user or "", days=days)
+    with open_accounts(door) as accounts:
+        made = accounts.create(label, role, days, user)
     if door.as_json:
-        door.put_json({"id": made.token.id, "token": made.text, "role": role, "days": days})
+        door.put_json({**made, "role": role, "days": days})
     else:
-        door.put(made.text)
+        door.put(made["token"])
 
 
-@click.command("revoke", cls=Verb)
+@click.command("revoke", cls=Verb, remote=True)
 @click.argument("token", metavar="ID")
 @click.pass_context
 def token_revoke(ctx: click.Context, /, *, token: str) -> None:
     """Revoke a token for good."""
     door = terminal_of(ctx)
-    with _people(door) as people:
-        ended = people.access.revoke(token, by=_me())
-    door.done(f"{ended.id} ({ended.label}) is revoked", {"id": ended.id, "revoked": True})
+    with open_accounts(door) as accounts:
+        ended = accounts.revoke(token)
+    words = f"{ended['id']} ({ended['label']}) is revoked"
+    door.done(words, {"id": ended["id"], "revoked": True})
 
 
 VERBS = {
@@ -406,12 +364,12 @@ VERBS = {
     "logout": logout,
     "user": group(
         "user",
-        "User accounts of the server of this data directory.",
+        "User accounts of a server: of this data directory, or with --server of a remote one.",
         [user_ls, user_add, user_link, user_role, user_off, user_on, user_rm],
     ),
     "token": group(
         "token",
-        "API tokens for the server of this data directory.",
+        "API tokens of a server: of this data directory, or with --server of a remote one.",
         [token_ls, token_create, token_revoke],
     ),
 }

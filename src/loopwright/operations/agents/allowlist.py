@@ -395,11 +395,15 @@ def _decode(card: Card) -> AgentEntry:
     return msgspec.structs.replace(entry, version=card.version)
 
 
+PATTERNS = {ANY_MODEL: "model:PROVIDER/NAME", ANY_SCRIPT: "script:FILE"}
+"""How entries for every model and every script are shown, by their spec."""
+
+
 def entry_item(entry: AgentEntry, problem: str | None = None) -> dict[str, JsonValue]:
     """An entry as one object, in the words of `GET /api/v1/agents`."""
     return {
         "name": entry.name,
-        "spec": entry.spec,
+        "spec": PATTERNS.get(entry.spec, entry.spec),
         "listed": entry.enabled,
         "source": entry.source,
         "sandbox": entry.sandbox,
