@@ -70,7 +70,7 @@ def login(
     _check_line(remote.url)
     who = name or current_user()
     password = _password(ctx, door, who, from_stdin=password_stdin)
-    stored_tokens()  # what is wrong with the file is told before anything is made
+    stored_tokens()  # errors of the file are reported before anything is created
     label = f"login from {socket.gethostname()}"[:80]
     try:
         with remote.session(who, password):

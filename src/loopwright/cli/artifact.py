@@ -42,7 +42,7 @@ class ArtifactClient(Protocol):
 
 
 class _RemoteArtifacts:
-    """Those of a server elsewhere."""
+    """Artifacts of a remote server."""
 
     def __init__(self, remote: "RemoteClient", where: str) -> None:
         kind, name = ("sessions", where) if where.startswith(SESSION) else ("runs", "")
@@ -227,7 +227,7 @@ def artifact_get(
 
 
 def _write(place: Path, data: bytes) -> None:
-    """Into a new file: what is there already may be somebody's work."""
+    """Into a new file: an existing one may be somebody's work."""
     try:
         handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     except FileExistsError as error:

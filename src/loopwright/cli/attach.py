@@ -68,7 +68,7 @@ class Interrupts:
             self.leave(128 + number)
 
     def leave(self, code: int) -> None:
-        """Leave as soon as what is under way has been ended."""
+        """Exit as soon as the running calls have been ended."""
         self.code = code
         self._now.set()
 
@@ -89,11 +89,11 @@ class Interrupts:
 
 
 TICK_S = 0.25
-SLOW_TICK_S = 2.0  # of many runs at once: what others write to them is seen a little later
+SLOW_TICK_S = 2.0  # of many runs at once: events of other processes are seen a little later
 
 
 class RunCursor(NamedTuple):
-    """A run that was taken up, and the number of the last fact that needs no telling."""
+    """A run to follow, and the number of the last event that is not shown."""
 
     run: str
     seen: int
@@ -137,7 +137,7 @@ class AttachedRun:
         self._troubles = 0
 
     def begin(self) -> None:
-        """Fold what was known before without a word, then let the view begin."""
+        """Fold earlier events without showing them, then start the view."""
         for numbered in self._here.service.facts(self.run):
             if numbered.seq > self._told:
                 break
@@ -149,8 +149,8 @@ class AttachedRun:
     def pull(self, heard: Sequence[Delta] = ()) -> None:
         """Show the new events of the log, from any process; before `begin` nothing is shown.
 
-        `heard` is text that was read before: it is shown after the events that led to it, and
-        before the end of the call that wrote it.
+        `heard` is text that was read before: it is shown after the events before it, and before the
+        end of the call that wrote it.
         """
         if not self._begun:
             return
@@ -173,7 +173,7 @@ class AttachedRun:
         self.view.said(delta)
 
     async def ticking(self) -> None:
-        """Look for what others wrote, and let the view show that time passes."""
+        """Read events of other processes, and let the view update elapsed times."""
         while True:
             await asyncio.sleep(self._tick_s)
             if self._here.log.version(self.run) > self.progress.seen:
@@ -242,7 +242,7 @@ class AttachedRun:
             await answer_here(self._here, door, gate.gate, reply, gate.digest)
         except Conflict as conflict:
             door.tell(str(conflict), tone="warn")
-        except NotAllowed as refusal:  # the question stays open for somebody else
+        except NotAllowed as refusal:  # the gate stays open for another person
             door.tell(str(refusal), tone="warn")
             return False
         return True
@@ -259,7 +259,7 @@ class AttachedRun:
 
 
 def drive(door: Terminal, begin: Begin, manner: AttachOptions) -> int:
-    """Drive what `begin` takes up until it rests; the exit code says how that ended."""
+    """Drive the run that `begin` returns until it rests; the exit code reports its result."""
     return asyncio.run(_drive(door, begin, manner))
 
 
@@ -333,7 +333,7 @@ async def _attend_all(
     def written(run: str, version: int) -> None:
         one = by_run.get(run)
         if one is not None and version > one.progress.seen:
-            # What cannot be read is told by whoever waits for the run, once, and not from here.
+            # Read errors are reported once, by the code that waits for the run.
             with contextlib.suppress(StorageError):
                 one.pull()
 
@@ -400,13 +400,14 @@ def _tell_results(
             door.put_json({"runs": list(results)})
         return
     if not manner.jsonl:
-        with contextlib.suppress(BrokenPipeError):  # nobody reads it; how it ended still counts
+        # nobody reads the output; the exit code still counts
+        with contextlib.suppress(BrokenPipeError):
             for result in results:
                 put_result(door, result)
 
 
 def _say_worktree(door: Terminal, state: State) -> None:
-    """Where the result of a run with a worktree is, and how to take it over."""
+    """Where the result of a run with a worktree is, and how to apply it."""
     found = state.started.worktree if state.started is not None else None
     if found is not None:
         door.say(f"  cd {shlex.quote(found.folder)}   has the result", tone="dim")

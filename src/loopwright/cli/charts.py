@@ -1,10 +1,10 @@
 """Charts as text: the graph of steps, metrics with bars, and the report of a dry run.
 
-A graph has one line for each step and lanes beside the lines for dependencies. A lane begins at
-a step and ends at the last step that depends on it. Only as many lanes are drawn as fit; the
-other dependencies are written as text, so that a graph is never wider than the terminal.
+A graph has one line for each step and lanes beside the lines for dependencies. A lane begins at a
+step and ends at the last step that depends on it. Only as many lanes are drawn as fit; the other
+dependencies are written as text, so that a graph is never wider than the terminal.
 
-Metrics have a line for each round, stage and role.
+Metrics have a line for each iteration, stage and role.
 """
 
 import sys
@@ -81,7 +81,7 @@ def node_of(value: "JsonValue") -> ChartNode:
 
 @dataclass(frozen=True, slots=True)
 class DrawnLine:
-    """One line of a drawing and how it is painted."""
+    """One line of a drawing and its style."""
 
     text: str
     tone: Tone = "plain"
@@ -114,7 +114,7 @@ class _Canvas:
 
 
 def draw(nodes: Sequence[ChartNode], *, cells: int, signs: bool) -> list[DrawnLine]:
-    """The drawing of a graph, at most so many cells wide."""
+    """The drawing of a graph, with a maximum width in cells."""
     canvas = _Canvas(signs=signs, cells=cells, names=min(NAME_CELLS, max(12, cells // 2)))
     _draw(canvas, nodes, before="")
     return canvas.lines
@@ -150,7 +150,9 @@ def _draw(canvas: _Canvas, nodes: Sequence[ChartNode], *, before: str) -> None:
 def _enter(
     canvas: _Canvas, lanes: list[_Lane | None], node: ChartNode, before: str
 ) -> tuple[int, list[str]]:
-    """Lead the lanes of what a step needs to its column; needs without a lane are told."""
+    """Lead the lanes of a step's dependencies to its column; dependencies without a lane are
+    listed.
+    """
     into = [n for n, lane in enumerate(lanes) if lane is not None and node.id in lane.waiting]
     drawn = {lane.source for lane in lanes if lane is not None and node.id in lane.waiting}
     ends = []
@@ -201,7 +203,7 @@ def _connect(
 
 
 def _leave(lanes: list[_Lane | None], node: ChartNode, column: int, dependents: set[str]) -> None:
-    """Begin the lane of a step that others need, where there is room for one."""
+    """Start the lane of a step that others need, if there is space for one."""
     if column >= len(lanes):
         lanes.append(None)
     if dependents and column < MOST_LANES:
@@ -247,7 +249,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 def figure_lines(metrics: "RunMetrics", *, cells: int, signs: bool) -> Iterator[tuple[str, Tone]]:
-    """The metrics as lines and how each is painted."""
+    """The metrics as lines with their styles."""
     extra = [key for key in ("commands", "tools") if getattr(metrics.total, key)]
     for loop in dict.fromkeys(one.loop for one in metrics.rounds):
         rounds = [one for one in metrics.rounds if one.loop == loop]
@@ -316,7 +318,7 @@ def _part_rows(parts: "Sequence[MetricsPart]", extra: Sequence[str]) -> list[lis
 
 
 def _counts(used: "MetricsUsage", extra: Sequence[str]) -> list[str]:
-    """Calls of agents, and how often commands and tools ran where any did."""
+    """Calls of agents, and the numbers of commands and tool calls if there were any."""
     return [str(used.calls), *(str(getattr(used, key)) for key in extra)]
 
 
@@ -399,7 +401,7 @@ def _worst(worst: "dict[str, JsonValue]", limits: list[str]) -> list[str]:
 
 
 def _spending(worst: "dict[str, JsonValue]", limits: list[str]) -> str:
-    """What the limits allow; one that is not enforced promises nothing."""
+    """The limits; one that is not enforced is not listed."""
     loose = [one for one in limits if "not enforced" in one]
     no_usd = any("usd=" in one or "usd_" in one for one in loose)
     no_tokens = any(one.startswith("tokens=") for one in loose)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _MOST = 50
 STORED = "stored:"
-"""How `run` is told that a name is one of a stored definition."""
+"""The prefix by which `run` recognises the name of a stored definition."""
 
 
 def _looked_up(
@@ -83,7 +83,7 @@ def complete_stored(
 def complete_stored_runs(
     ctx: click.Context, _param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """The same where a file may be named too: they are offered to who has begun their prefix."""
+    """The same if a file may be named too: offered after their prefix was typed."""
     return _stored(ctx, STORED, incomplete) if incomplete else []
 
 

@@ -200,7 +200,7 @@ def _report(
 
 
 def _named(files: Sequence[str]) -> str:
-    """The first files, and how many more there are."""
+    """The first files, and the number of the others."""
     more = len(files) - _MOST_NAMED
     return ", ".join(files[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
@@ -293,7 +293,7 @@ def import_folder(
 
 
 class _Progress:
-    """How far a check is: one line that is redrawn on a terminal, else a line now and then."""
+    """The progress of a check: one line that is redrawn on a terminal, else a line now and then."""
 
     def __init__(self, door: Terminal) -> None:
         self._door = door

@@ -1,7 +1,6 @@
-"""What can be used by name: `definitions`, `stored` definitions and the `roles` of agents.
+"""Definitions by name: `definitions`, `stored` definitions and the `roles` of agents.
 
-Stored definitions are in the data directory or on a server; runs and incoming webhooks use
-them.
+Stored definitions are in the data directory or on a server; runs and incoming webhooks use them.
 """
 
 import sys
@@ -183,7 +182,7 @@ _NAME = click.argument("name", metavar="NAME", shell_complete=complete_stored)
 
 
 class _StoredDefinitions(Protocol):
-    """Where definitions are stored, here or at a server, as programs read them."""
+    """Where definitions are stored: in the data directory or on a server."""
 
     def all(self) -> list[JsonObject]:
         """All of them, without their texts."""
@@ -199,7 +198,7 @@ class _StoredDefinitions(Protocol):
 
 
 class _RemoteStored:
-    """Those of a server elsewhere."""
+    """Definitions of a remote server."""
 
     def __init__(self, remote: "RemoteClient") -> None:
         self._remote = remote
@@ -395,7 +394,7 @@ def stored_put(
 
 
 def _read(ctx: click.Context, file: str, shown: str) -> str:
-    """The text of a file or of stdin. One that is none is told as `run` tells it."""
+    """The text of a file or of stdin. Errors are reported in the same way as by `run`."""
     from loopwright.operations.dialects import (  # noqa: PLC0415 - help stays quick
         definition_bytes,
         parse_definition,
@@ -427,7 +426,7 @@ def _changed(name: str) -> Conflict:
 
 
 def _told_as(error: DefinitionError, name: str, file: str) -> DefinitionError:
-    """What is wrong with a definition, with the file as it is called here."""
+    """The problems of a definition, with the name of its file."""
     from loopwright.cli.remote_commands import rename_problem_file  # noqa: PLC0415 - errors only
 
     words = error.message.removeprefix(f"{name} ")

@@ -1,7 +1,7 @@
 """Formats for lines and tables: amounts, times, statuses and tool calls.
 
-A tool call is formatted for a person who decides about it: nothing is hidden, and what is cut
-says so. `open_service` opens the local log for commands that only read.
+A tool call is formatted for a person who decides about it: nothing is hidden, and cuts are marked.
+`open_service` opens the local log for commands that only read.
 """
 
 import json
@@ -61,7 +61,7 @@ def duration(ms: int) -> str:
 
 
 def fine_duration(ms: int) -> str:
-    """The same where parts of a second count: what took a moment did not take nothing."""
+    """The same with fractions of a second: short durations are not shown as zero."""
     if 0 < ms < 1_000:
         return f"{ms} ms"
     return f"{ms // 100 / 10:.1f}s" if 0 < ms < 10_000 else duration(ms)
@@ -83,7 +83,7 @@ def tokens(count: int) -> str:
 
 
 def used_tokens(usage: dict[str, JsonValue]) -> str:
-    """How many tokens calls have used, short; empty where calls of unknown cost reported none."""
+    """The number of tokens of calls, short; empty if calls of unknown cost reported none."""
     used = int(str(usage["input_tokens"])) + int(str(usage["output_tokens"]))
     return "" if not used and int(str(usage["unpriced_calls"])) else tokens(used)
 
@@ -115,7 +115,7 @@ def open_service(door: Terminal) -> "Iterator[Service]":
 def put_rows(
     door: Terminal, heads: "Sequence[str]", rows: "Sequence[Sequence[object]]", empty: str
 ) -> None:
-    """A table; where there is nothing to put into it, what to know instead."""
+    """A table; if it is empty, a message instead."""
     if not rows:
         door.say(empty)
         return
@@ -125,7 +125,7 @@ def put_rows(
 
 
 def terminal_width() -> int:
-    """How many cells a line of stdout has; many where nobody looks at columns."""
+    """The width of stdout in cells; a large number if it is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 200
 
 
@@ -136,7 +136,7 @@ COMMANDS = ("argv", "command")
 
 
 def arguments_line(arguments: "JsonValue") -> str:
-    """Arguments on one line, cut where they are long."""
+    """Arguments on one line, cut if they are long."""
     return cut(" ".join(exact_lines(_json(arguments))), LINE_CELLS)
 
 
@@ -150,9 +150,9 @@ def exposed_lines(gate: "dict[str, JsonValue]") -> list[str]:
 
 
 def call_lines(call: "dict[str, JsonValue]") -> list[str]:
-    """Tool, why it was held, what the model says about it, and its arguments one below the other.
+    """Tool, why it was held, the model's text about it, and its arguments one below the other.
 
-    What is left out is told, so that nobody takes a part for the whole.
+    Omissions are marked, so that a part is not taken for the whole.
     """
     lines = [f"tool       {one_line(str(call['tool']))}"]
     lines += [f"held       {one_line(str(call['held']))}"] if call["held"] else []
@@ -191,7 +191,7 @@ def _argument(name: str, value: "JsonValue") -> list[str]:
 
 
 def _kept(line: str) -> str:
-    """A line; of one that is too long its beginning, and how much there is."""
+    """A line; if it is too long its beginning, and its full length."""
     short = cut(line, VALUE_CELLS)
     return short if short == line else f"{short} ({len(line)} characters in all)"
 

@@ -66,7 +66,7 @@ ShowDiff = Callable[[], Awaitable[None]]
 
 
 class GateReply(NamedTuple):
-    """What the person said."""
+    """The decision of the person."""
 
     decision: Decision
     text: str
@@ -76,7 +76,7 @@ class GateReply(NamedTuple):
 async def answer_here(
     here: "Local", terminal: Terminal, gate: str, reply: GateReply, digest: str
 ) -> None:
-    """Answer a gate of this data directory as the person at this terminal said."""
+    """Answer a gate of this data directory with the decision of the person at this terminal."""
     from loopwright.operations.use_cases.gates import NamedAnswer, answer_named  # noqa: PLC0415 - only at a gate
     from loopwright.operations.use_cases.operation import local_app, local_caller  # noqa: PLC0415 - only at a gate
 
@@ -131,8 +131,8 @@ def _explain_unknown(door: Terminal, gate: GateOpened, word: str) -> None:
 async def _text_of(
     decision: Decision, gate: GateOpened, text: str, read_line: ReadLine
 ) -> str | None:
-    """What is said with a decision; None when the person leaves. The reason of a rejection is asked
-    for, and may be left empty where no model reads it.
+    """The text of a decision; None if the person cancels. A rejection asks for a reason, which may
+    be empty if no model reads it.
     """
     needed = _needs_text(decision, gate)
     while not text and (needed or decision == "reject"):
@@ -192,7 +192,7 @@ def _needs_text(decision: Decision, gate: GateOpened) -> bool:
 async def _about_call(
     door: Terminal, word: str, rest: str, read_line: ReadLine
 ) -> CallAnswer | None:
-    """What is said with an approval of a tool call; None when that cannot be understood."""
+    """The text with an approval of a tool call; None if it is invalid."""
     if word in _REMEMBER:
         return CallAnswer(remember=True)
     given = rest.strip()
@@ -244,8 +244,8 @@ def _prompt(text: str) -> None:
 
 
 async def terminal_line() -> str | None:
-    """A line typed by the person; None at the end of the input. What is printed after Ctrl-C or
-    Ctrl-D begins on a new line.
+    """A line typed by the person; None at the end of the input. After Ctrl-C or Ctrl-D, output
+    begins on a new line.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[str | None] = loop.create_future()
@@ -275,8 +275,8 @@ POLL_S = 1.0
 
 
 def ask_remote(door: Terminal, run: str) -> bool:
-    """Ask about the oldest open gate of a run and send the answer; False when nothing is asked, or
-    the person decides later.
+    """Show the oldest open gate of a run and send the answer; False if there is none, or the person
+    decides later.
     """
     remote = door.remote
     assert remote is not None
@@ -299,7 +299,7 @@ def ask_remote(door: Terminal, run: str) -> bool:
         remote.post(f"/api/v1/gates/{quote(gate.gate)}/{reply.decision}", body)
     except Conflict as conflict:
         door.tell(str(conflict), tone="warn")
-    except NotAllowed as refusal:  # the gate stays open for somebody else
+    except NotAllowed as refusal:  # the gate stays open for another person
         door.tell(str(refusal), tone="warn")
         return False
     return True

@@ -41,7 +41,7 @@ def show_help(ctx: click.Context, /, *, words: tuple[str, ...], everything: bool
 def _find(
     command: click.Command, place: click.Context, words: tuple[str, ...]
 ) -> tuple[click.Command, click.Context]:
-    """The command that the words name, and its context."""
+    """The command with this name, and its context."""
     for word in words:
         if not isinstance(command, click.Group):
             raise click.UsageError(f"{place.command_path} has no command {word!r}", place)

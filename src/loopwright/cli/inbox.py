@@ -210,7 +210,7 @@ def _answer_remote(
 
 
 def _has_ended(door: Terminal, reference: str) -> bool:
-    """Whether a reference is a run that has ended, and not a question that somebody may answer."""
+    """Whether a reference is a run that has ended, and not an open gate."""
     from loopwright.operations.run_control import has_ended  # noqa: PLC0415 - help stays quick
 
     with open_service(door) as service:
@@ -273,7 +273,7 @@ class NotificationClient(Protocol):
 
 
 class _RemoteNotifications:
-    """Those of a server elsewhere, for whoever has the token."""
+    """Notifications of a remote server, for the owner of the token."""
 
     def __init__(self, remote: "RemoteClient") -> None:
         self._remote = remote
@@ -295,7 +295,9 @@ class _RemoteNotifications:
 
 
 class _LocalNotifications:
-    """Those of this home, for whoever works here. The server's room is loaded by its name."""
+    """Notifications of this data directory, for its user. The server package is imported by
+    name.
+    """
 
     def __init__(self, service: "Service", me: str) -> None:
         self._service, self._me = service, me

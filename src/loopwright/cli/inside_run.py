@@ -74,8 +74,8 @@ def check_caller(ctx: click.Context) -> None:
 def _check_new(
     door: Terminal, settings: "Settings", inside: "InsideRun", words: list[str], *, explicit: bool
 ) -> None:
-    """There is no data yet. A new data directory must be named: one that appears because that of
-    the run is hidden would have no budget, and nobody would notice.
+    """There is no data yet. A new data directory must be named: one that is created because that of
+    the run is hidden would have no budget, unnoticed.
     """
     if door.wanted.server is not None:
         raise _refusal(inside, words)

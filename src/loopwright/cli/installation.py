@@ -1,7 +1,7 @@
 """The installation and its data directory: `config`, `version`, `doctor`, `backup` and `prune`.
 
-`config` says where each setting comes from, `doctor` what is wrong and how to fix it. `backup`
-works while runs are in progress.
+`config` shows the origin of each setting, `doctor` problems and how to fix them. `backup` works
+while runs are in progress.
 """
 
 import asyncio

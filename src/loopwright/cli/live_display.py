@@ -109,7 +109,7 @@ class LiveView:
         self._area.update(self._picture(), refresh=True)
 
     def _print_finished(self) -> None:
-        """Print each pass that has ended, once, above the picture."""
+        """Print each finished iteration once, above the live display."""
         progress = self._progress
         if progress is None or self._area is None:
             return

@@ -219,7 +219,7 @@ def main(args: Sequence[str] | None = None) -> None:
 
 
 def _guarded(words: list[str]) -> int:
-    """The exit code of a command line; whatever happens is told without a trace."""
+    """The exit code of a command line; errors are reported without a traceback."""
     try:
         return _invoke(words)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -261,7 +261,7 @@ def _told(error: Exception, words: list[str]) -> int:
             _tell_lines(door, problem.as_lines())
     except BrokenPipeError:
         _reader_gone()
-    except OSError:  # stdout takes nothing, which may be what is to be told: then say it beside
+    except OSError:  # stdout cannot be written, which may be the error: then report it on stderr
         with contextlib.suppress(OSError):
             _tell_lines(door, problem.as_lines())
         _reader_gone()
@@ -274,7 +274,7 @@ def _tell_lines(door: Terminal, lines: list[str]) -> None:
 
 
 def _reader_gone() -> int:
-    """Whoever read our output has seen enough: leave without a word."""
+    """The reader of our output has closed it: exit silently."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -26,7 +26,7 @@ _SECRET = re.compile(r"--?(?:[\w-]*-)?(?:token|api-?key|password|passwd|secret)s
 
 
 def problem_of(error: Exception) -> ProblemReport:
-    """The problem that an exception stands for."""
+    """The problem of an exception."""
     if isinstance(error, click.UsageError):
         return _usage(error)
     if isinstance(error, click.ClickException):
@@ -46,7 +46,7 @@ def problem_of(error: Exception) -> ProblemReport:
 
 
 def _surroundings(error: OSError) -> ProblemReport:
-    """What the machine refuses: a full disk behind the output, a folder that is gone."""
+    """Errors of the machine: a full disk behind the output, a deleted folder."""
     what = (error.strerror or str(error)).lower()
     detail, hint = what, "check the disk, the permissions and the limits of this machine, try again"
     if error.filename is not None:
@@ -88,8 +88,8 @@ def _usage(error: click.UsageError) -> ProblemReport:
 
 
 def _refused_input(error: click.UsageError, command: str) -> InputError | None:
-    """What other interfaces refuse too, with the same code and the same sentence: the hint has the
-    option. None: only a command line can be wrong in this way.
+    """Errors that other interfaces report too, with the same code and the same message: the hint
+    names the option. None: only a command line can cause it.
     """
     help_of = f"`{command} --help`"
     if isinstance(error, click.NoSuchOption) and error.option_name.startswith("--"):

@@ -152,7 +152,8 @@ class RemoteClient:
             data = body if isinstance(body, bytes | None) else _as_bytes(body)
             if isinstance(body, bytes):
                 headers["Content-Type"] = BYTES
-            with suppress(BrokenPipeError, ConnectionResetError):  # it may have said why already
+            # it may have reported the reason already
+            with suppress(BrokenPipeError, ConnectionResetError):
                 line.request(method, path, data, headers)
             reply = line.getresponse()
             if path == SESSION:
@@ -235,7 +236,7 @@ class RemoteClient:
         limit: int | None = None,
         wanted: "dict[str, object] | None" = None,
     ) -> "tuple[list[dict[str, JsonValue]], dict[str, JsonValue] | None]":
-        """Runs, newest first, page by page, and what all that fit have used together."""
+        """Runs, newest first, page by page, and the total usage of all matching runs."""
         total: dict[str, JsonValue] | None = None
         found: list[dict[str, JsonValue]] = []
         cursor: str | None = None
@@ -278,7 +279,7 @@ class RemoteClient:
     # -- following -----------------------------------------------------------------------------
 
     def events(self, run: str, after: int) -> "Iterator[dict[str, JsonValue]]":
-        """The facts of now, page by page."""
+        """The current events, page by page."""
         more: int | None = after
         while more is not None:
             page = self.get(f"/api/v1/runs/{quote(run)}/events", after=more, limit=PAGE)
@@ -288,8 +289,8 @@ class RemoteClient:
     def follow(
         self, run: str, after: int, *, retry: bool, words: bool = False, text: bool = False
     ) -> "Iterator[dict[str, JsonValue]]":
-        """Facts as they come, with `words` as a person reads them too, until the run has ended; a
-        line that breaks is taken up again at the number that was seen last.
+        """Events as they arrive, with `words` also as text for people, until the run has ended;
+        after a lost connection it continues after the last number.
         """
         asked = [name for name, wanted in (("words", words), ("text", text)) if wanted]
         query = f"?{'&'.join(f'{name}=true' for name in asked)}" if asked else ""
@@ -299,7 +300,7 @@ class RemoteClient:
     def told(
         self, run: str, after: int, *, follow: bool, retry: bool
     ) -> "Iterator[dict[str, JsonValue]]":
-        """The same in the words of the system that the definition was written for."""
+        """The same in the format of the system that the definition was written for."""
         path = f"/v1/runs/{quote(run)}/events"
         if follow:
             ended = partial(self._has_ended, run)  # only that system knows what the last event is
@@ -322,7 +323,7 @@ class RemoteClient:
     def logs(
         self, run: str, *, follow: bool, retry: bool = False, text: bool = False
     ) -> "Iterator[dict[str, JsonValue]]":
-        """What was said in a run, and with `follow` what will be, until it has ended."""
+        """The transcript of a run, and with `follow` its continuation, until the run has ended."""
         query = "" if follow else "?follow=false"
         path = f"/api/v1/runs/{quote(run)}/logs{f'?text=true{TAIL}' if text else query}"
         return self._followed(path, 0, retry=retry, is_last=lambda one: one == "end")
@@ -345,7 +346,7 @@ class RemoteClient:
                     self._say(f"{self.url} is gone; reconnecting")
                 time.sleep(RETRIES_S[min(tries, len(RETRIES_S) - 1)])
                 tries += 1
-                path = path.removesuffix(TAIL)  # what was written before was shown before
+                path = path.removesuffix(TAIL)  # earlier text was shown before
 
     def _stream(
         self, path: str, after: int, is_last: Callable[[str], bool]
@@ -378,7 +379,7 @@ class RemoteClient:
 
 
 def _cookies(given: list[str]) -> str:
-    """All that were set: whatever stands before a server may have one of its own."""
+    """All cookies that were set: a proxy before a server may have its own."""
     pairs = [" ".join(one.partition(";")[0].split()) for one in given]
     return "; ".join(pair for pair in pairs if pair)
 
@@ -389,8 +390,8 @@ def _as_bytes(body: object) -> bytes:
 
 
 def _said(told: "dict[str, Any]") -> tuple[str, str, str | None, object]:
-    """A refusal: its words, code, hint and what is wrong in detail. Routes that speak as another
-    system does have a shape of their own, with the hint in the words.
+    """A refusal: its message, code, hint and details. Routes of other systems have another format,
+    with the hint in the message.
     """
     if "error" in told:
         found = told["error"] if isinstance(told["error"], dict) else told["details"]

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 ALL = "all"
 ENDED = "run.finished"
-REQUEST = "(request)"  # what a server calls a definition that was sent to it
+REQUEST = "(request)"  # the server's name for a definition that was sent to it
 RUNS = "/api/v1/runs"
 REHEARSALS = "/api/v1/rehearsals"
 LOOPS = "/api/v1/loops"
@@ -45,7 +45,7 @@ LOOPS = "/api/v1/loops"
 def remote_events(
     door: Terminal, run: str, after: int, *, follow: bool, in_dialect: bool
 ) -> "Iterator[dict[str, JsonValue]]":
-    """The facts of a run there, or what its own system would tell."""
+    """The events of a remote run, or those in the format of its own system."""
     remote, retry = door.remote, not door.wanted.no_retry
     assert remote is not None
     if in_dialect:
@@ -108,7 +108,7 @@ def _check_open(remote: RemoteClient, run: str, verb: str) -> None:
 
 
 def _check_ready(remote: RemoteClient) -> None:
-    """Start nothing at a server where it would not move; an older one does not tell."""
+    """Do not start a run on a server that cannot drive it; older servers do not report this."""
     from loopwright.operations.preflight import check_health  # noqa: PLC0415 - help stays quick
 
     try:
@@ -119,15 +119,15 @@ def _check_ready(remote: RemoteClient) -> None:
 
 
 class RemoteStart:
-    """A start of a definition at a server elsewhere."""
+    """The start of a definition on a remote server."""
 
     def __init__(
         self, ctx: click.Context, door: Terminal, file: str, folder: "Path | None" = None
     ) -> None:
         self._ctx = ctx
         self._door = door
-        self._file = file  # what the definition is called here
-        self._folder = folder  # where the files are that it names
+        self._file = file  # the name of the definition here
+        self._folder = folder  # the folder of the files that it names
 
     def run(self, definition: bytes, dialect: str | None, options: dict[str, object]) -> int:
         """Start it there, and watch it until it rests unless it is let go."""
@@ -187,7 +187,7 @@ class RemoteStart:
         return {} if found is None else {"files": {**found}}
 
     def _warn(self, definition: bytes, dialect: str | None, body: "dict[str, JsonValue]") -> None:
-        """Warnings are told before anything is begun; what is wrong the server tells."""
+        """Warnings are shown before the start; the server reports errors."""
         from loopwright.operations.dialects import parse_definition  # noqa: PLC0415 - help stays quick
 
         given = cast("dict[str, JsonValue]", body.get("inputs", {}))
@@ -229,7 +229,7 @@ class RemoteStart:
 
 
 def _request_options(options: dict[str, object]) -> "dict[str, JsonValue]":
-    """The options of a start as a request has them: what was not given is left out."""
+    """The options of a start in the form of a request: options that were not given are omitted."""
     from loopwright.operations.run_start import input_values  # noqa: PLC0415 - help stays quick
 
     plain = (
@@ -277,7 +277,9 @@ def follow_remote_run(
     foreign: bool = False,
     watch: "Literal['events', 'text', 'nothing']" = "events",
 ) -> int:
-    """Show what a run there does after a fact until it rests; the exit code says how it ended."""
+    """Show the events of a remote run after an event until it rests; the exit code reports its
+    result.
+    """
     _show_until_rest(door, run, after, jsonl=jsonl, watch=watch)
     return _finish(door, run, jsonl=jsonl, foreign=foreign)
 
@@ -364,7 +366,7 @@ def watch_remote_run(door: Terminal, reference: str, *, jsonl: bool, no_wait: bo
 def _until_rest(
     remote: RemoteClient, run: str, after: int, *, retry: bool, text: bool = False
 ) -> "Iterator[dict[str, JsonValue]]":
-    """Facts as they come, until the run has ended or nothing but a person can move it on."""
+    """Events as they arrive, until the run has ended or only a person can advance it."""
     held = False
     for fact in remote.follow(run, after, retry=retry, words=True, text=text):
         yield fact
@@ -432,7 +434,7 @@ def resume_remote_run(
 def fork_remote_run(
     door: Terminal, reference: str, body: "dict[str, JsonValue]", *, jsonl: bool
 ) -> int:
-    """Make a new run there that goes on from a place of another, and see it through."""
+    """Create a new remote run that continues from a place of another, and follow it."""
     remote = door.remote
     assert remote is not None
     made = remote.post(f"{RUNS}/{quote(remote.run(reference))}/fork", body)
@@ -440,7 +442,7 @@ def fork_remote_run(
 
 
 def agents_for_request(given: "Sequence[str]") -> "dict[str, JsonValue]":
-    """What stands behind the agents, for all or by name, as a request has it."""
+    """The backends of agents, for all or by name, in the form of a request."""
     from loopwright.operations.run_start import agent_choices  # noqa: PLC0415 - help stays quick
 
     default, named = agent_choices(given)
@@ -458,14 +460,14 @@ def env_for_request(given: "Sequence[str]") -> "dict[str, JsonValue]":
 
 
 def _tell(door: Terminal, fact: "dict[str, JsonValue]", told: "JsonValue") -> None:
-    """A fact as it is told here, in the words that came with it. A server of a later version may
-    know kinds of facts that this command does not.
+    """An event as it is shown here, with its text. A server of a later version may have kinds of
+    events that this command does not know.
     """
     kind = str(fact["kind"])
     if kind not in known_kinds():
         path = one_line(str(fact.get("path", "")))
         door.say(f"{path}: unknown event {one_line(kind)}; a newer loopwright would know it")
-    elif isinstance(told, dict) and kind != ENDED:  # how it ended is told last, with the result
+    elif isinstance(told, dict) and kind != ENDED:  # the end is reported last, with the result
         good = told.get("good")
         detail = str(told.get("detail", ""))
         say_line(
@@ -476,7 +478,7 @@ def _tell(door: Terminal, fact: "dict[str, JsonValue]", told: "JsonValue") -> No
 
 @cache
 def known_kinds() -> frozenset[str]:
-    """Every kind of fact that this version writes."""
+    """Every kind of event that this version writes."""
     from loopwright.kernel.events import AnyEvent  # noqa: PLC0415 - help stays quick
 
     return frozenset(str(kind.__struct_config__.tag) for kind in get_args(AnyEvent))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from loopwright.operations.run_start import StartOptions
 
 MOST_SEARCHED = 200
-"""So many workflow files are searched for a name."""
+"""The maximum number of workflow files that are searched for a name."""
 
 
 @click.command(
@@ -137,7 +137,7 @@ def _remote_start(ctx: click.Context, shown: str, folder: Path | None) -> "Start
 
 
 def _read(ctx: click.Context, file: str, dialect: str | None) -> tuple[bytes, str | None]:
-    """A file, or what is known by a name here, and its dialect where that is said or known."""
+    """A file, or a definition by name, and its dialect if it is given or known."""
     from loopwright.operations.dialects import OF_LOOPS, definition_bytes  # noqa: PLC0415 - quick help
     from loopwright.operations.library import DefinitionLibrary  # noqa: PLC0415 - help stays quick
     from loopwright.operations.run_start import is_name  # noqa: PLC0415 - help stays quick
@@ -188,7 +188,7 @@ class _LoopOptions(TypedDict):
 
 
 class _TextOptions(TypedDict):
-    """Those that stand in the definition that they come to."""
+    """Inputs in the definition that they refer to."""
 
     message: str | None
     name: str | None
@@ -294,7 +294,7 @@ def loop(ctx: click.Context, /, **options: object) -> int:
     checks = {key: options.pop(key) for key in kinds}
     checks |= {"max": options.pop("most"), "memory": options.pop("memory")}
     checks["criteria"] = not options.pop("no_criteria")
-    shape = cast("_LoopOptions", checks)  # click has seen to their kinds
+    shape = cast("_LoopOptions", checks)  # click has checked their kinds
 
     if terminal_of(ctx).remote is not None:
         return _start_remote_loop(ctx, shape, options)
@@ -308,7 +308,7 @@ def loop(ctx: click.Context, /, **options: object) -> int:
 
 
 def _start_remote_loop(ctx: click.Context, shape: _LoopOptions, options: dict[str, object]) -> int:
-    """At the server that was named: the definition that the options come to is sent there."""
+    """On the named server: the definition of the options is sent to it."""
     from loopwright.cli.remote_commands import RemoteStart  # noqa: PLC0415 - only when asked for
     from loopwright.operations.run_start import (  # noqa: PLC0415 - help stays quick
         COMMAND_LINE,
@@ -317,7 +317,7 @@ def _start_remote_loop(ctx: click.Context, shape: _LoopOptions, options: dict[st
         loop_definition,
     )
 
-    given = cast("_TextOptions", options)  # click has seen to their kinds
+    given = cast("_TextOptions", options)  # click has checked their kinds
     wish = StartOptions(
         message=given["message"],
         name=given["name"],

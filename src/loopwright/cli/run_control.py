@@ -25,7 +25,7 @@ MOST_PASSES = 1_000
 
 
 class _ResumeFlags(TypedDict):
-    """What is different when a run is resumed."""
+    """The changes when a run is resumed."""
 
     agents: tuple[str, ...]
     budget: str | None
@@ -239,7 +239,9 @@ def _resume_detached(door: Terminal, run: str, changes: "ResumeChanges") -> int:
 def _resume_remote(
     door: Terminal, run: str, given: _ResumeFlags, *, jsonl: bool, detach: bool
 ) -> int:
-    """At the server that was named, which drives; no question is asked here, so nobody waits."""
+    """On the named server, which drives the run; no question is asked here, so the command does not
+    wait for one.
+    """
     from loopwright.cli.remote_commands import (  # noqa: PLC0415 - help stays quick
         agents_for_request,
         env_for_request,
@@ -292,7 +294,7 @@ def _report(door: Terminal, word: str, runs: list[str], *, changed: list[str]) -
 
 
 class _ForkFlags(TypedDict):
-    """What a fork is made with."""
+    """The options of a fork."""
 
     at: str | None
     model: str | None

@@ -1,4 +1,4 @@
-"""`ls` and `spend`: runs, newest first, and what runs have cost."""
+"""`ls` and `spend`: runs, newest first, and their costs."""
 
 import sys
 import time

@@ -124,7 +124,7 @@ def _print_events(door: Terminal, run: str, told: "Iterable[dict[str, JsonValue]
 def _log_events(
     door: Terminal, service: "Service", run: str, after: int
 ) -> "Iterator[dict[str, JsonValue]]":
-    """Everything that is recorded; what was changed by hand is shown too, and said to be that."""
+    """Everything that is recorded; manual changes are shown too, and marked."""
     from loopwright.views.event_records import fact_on_wire  # noqa: PLC0415 - help stays quick
 
     try:
@@ -144,7 +144,7 @@ def _dialect_events(
     from loopwright.operations.run_tail import follow as following  # noqa: PLC0415 - help stays quick
     from loopwright.views.event_records import fact_on_wire  # noqa: PLC0415 - help stays quick
 
-    # An event may stand for facts before it, so all of them are looked at.
+    # An output line may combine earlier events, so all of them are read.
     first = 0 if in_dialect else after
     facts = following(service, run, first) if follow else iter(service.facts(run, after=first))
     if in_dialect:
@@ -210,7 +210,7 @@ def logs(
 
 
 def _end(door: Terminal, seen: RunSource) -> int:
-    """The exit code after following. A run that was left behind is reported as `watch` does."""
+    """The exit code after following. An abandoned run is reported in the same way as by `watch`."""
     from loopwright.cli.terminal import EXIT_CODES, say_final_line  # noqa: PLC0415 - help stays quick
 
     detail = seen.detail()
@@ -224,7 +224,7 @@ def _end(door: Terminal, seen: RunSource) -> int:
 
 
 def _iteration(seen: RunSource, name: str | None, *, follow: bool) -> IterationChoice:
-    """The number and the try that a name stands for; one that is followed may begin later."""
+    """The number and the attempt in a name; one that is followed may start later."""
     from loopwright.views.iterations import IterationNames  # noqa: PLC0415 - help stays quick
 
     if name is None:
@@ -237,12 +237,12 @@ def _iteration(seen: RunSource, name: str | None, *, follow: bool) -> IterationC
         for one in rows
         if isinstance(one, dict)
     ]
-    is_cut = bool(detail.get("passes_before"))  # those before may be wanted
+    is_cut = bool(detail.get("passes_before"))  # earlier ones may be requested
     return IterationNames(started).find(seen.run, name, future=follow or is_cut)
 
 
 def _fits(entry: "dict[str, JsonValue]", iteration: IterationChoice) -> bool:
-    """Whether an entry belongs to an iteration that was asked for."""
+    """Whether an entry belongs to a requested iteration."""
     number = entry["iteration"]
     return _is_in(str(entry["path"]), number if isinstance(number, int) else None, iteration)
 
@@ -281,7 +281,7 @@ class _LiveText:
         sys.stdout.flush()
 
     def ends_with(self, entry: "dict[str, JsonValue]") -> bool:
-        """Whether an entry has been printed; what comes next begins on a new line."""
+        """Whether an entry has been printed; the next one begins on a new line."""
         if not self._effect:
             return False
         said = str(entry["text"]).strip()
@@ -432,7 +432,7 @@ async def _pause_nothing() -> None:
 async def _until_rest(
     service: "Service", one: "AttachedRun", reader: "LiveReader", leaving: "Interrupts"
 ) -> bool:
-    """Show what happens. True when a person is asked; False when there is no more to show."""
+    """Show events. True if a gate opens; False if there is no more to show."""
     from loopwright.operations.run_tail import DriverWatch  # noqa: PLC0415 - help stays quick
     from loopwright.ports.headline import status_of  # noqa: PLC0415 - help stays quick
 

@@ -20,7 +20,7 @@ LONGEST_LINE = 2_000
 
 
 class ProgressView(Protocol):
-    """Shows one run. What it shows is a matter of taste; a run never depends on it."""
+    """Shows one run. A run never depends on its view."""
 
     def begin(self, progress: Progress) -> None:
         """Everything up to now has been folded; from here on it is live."""
@@ -65,7 +65,7 @@ class PlainView(SilentView):
         self._label = f"{label}  " if label else ""
 
     def fact(self, numbered: NumberedEvent, line: ProgressLine | None) -> None:
-        # How it ended is told last, with the result.
+        # The end is reported last, with the result.
         if line is not None and not isinstance(numbered.fact, RunFinished):
             say_line(self._door, line, self._label)
 
@@ -74,7 +74,7 @@ class PlainView(SilentView):
 
 
 def say_line(door: Terminal, line: ProgressLine, label: str = "") -> None:
-    """One thing that happened, and how what it says ends."""
+    """One event, and the end of its text."""
     tone: Tone = "plain" if line.good is None else ("good" if line.good else "warn")
     door.say(f"{label}{one_line(line.text)}", tone=tone)
     for text in last_lines(line.detail, 0 if line.good else EVIDENCE_LINES):
@@ -127,7 +127,7 @@ class PlainTextView(PlainView):
 
 
 class JsonLinesView(PlainView):
-    """Every fact on stdout as it comes; talk stays on stderr."""
+    """Every event on stdout as it arrives; messages go to stderr."""
 
     def __init__(self, door: Terminal, run: str) -> None:
         super().__init__(door)
@@ -142,7 +142,7 @@ class JsonLinesView(PlainView):
             sys.stdout.write(as_json(fact_on_wire(self._run, numbered)) + "\n")
             sys.stdout.flush()
         except BrokenPipeError:
-            self._gone = True  # nobody reads any more; the run goes on
+            self._gone = True  # the output was closed; the run continues
 
 
 class FailSafeView:
@@ -172,7 +172,8 @@ class FailSafeView:
     def _show(self, action: Callable[[], None]) -> None:
         try:
             action()
-        except Exception:  # the terminal may have gone, and the run is worth more than its picture
+        # the terminal may have been closed, and the run matters more than its display
+        except Exception:
             self._view = SilentView()
 
 

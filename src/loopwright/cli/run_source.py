@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 IterationChoice: TypeAlias = tuple[int | None, int | None]
-"""The number of an iteration and its try; None stands for all of them."""
+"""The number of an iteration and its attempt; None means all of them."""
 
 
 class RunSource(Protocol):
@@ -42,7 +42,7 @@ class RunSource(Protocol):
         """The same as SVG."""
 
     def output(self, path: str) -> "dict[str, JsonValue]":
-        """All that one step or pass said."""
+        """The whole text of one step or iteration."""
 
     def certificate(self) -> "dict[str, JsonValue]":
         """Which checks decided, and on what."""
@@ -50,15 +50,15 @@ class RunSource(Protocol):
     def entries(
         self, *, follow: bool, text: "TakeText | None" = None
     ) -> "Iterator[dict[str, JsonValue]]":
-        """What agents, checks and people said. `text` gets what agents write meanwhile. Following
-        ends with the run, or when no process drives it any more.
+        """Text of agents, checks and people. `text` receives what agents write in the meantime.
+        Following ends with the run, or when no process drives it any more.
         """
 
     def activity(
         self, *, iteration: IterationChoice, follow: bool, full: bool, dropped: dict[str, int]
     ) -> "Iterator[dict[str, JsonValue]]":
-        """What agents did; with `full`, arguments and results are not cut. `dropped` gets how many
-        entries of each call were not stored.
+        """The activity of agents; with `full`, arguments and results are not cut. `dropped`
+        receives the number of entries of each call that were not stored.
         """
 
 
@@ -132,8 +132,8 @@ class _LocalRun:
         return following(self._service, self.run, sleep=sleep, is_over=watch.is_gone)
 
     def _listening(self, text: "TakeText") -> "Iterator[NumberedEvent]":
-        """The events as they are written. What agents write meanwhile is handed on after the event
-        that began their call and before the one that ends it.
+        """The events as they are written. Text that agents write in the meantime is passed on after
+        the event that started their call and before the one that ends it.
         """
         from loopwright.kernel.events import (  # noqa: PLC0415 - help stays quick
             EffectDone,
@@ -184,7 +184,7 @@ class _LocalRun:
 
 
 class _RemoteRun:
-    """A run at a server elsewhere."""
+    """A run on a remote server."""
 
     def __init__(self, remote: "RemoteClient", reference: str, *, retry: bool) -> None:
         self.run = remote.run(reference)

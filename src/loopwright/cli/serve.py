@@ -1,6 +1,6 @@
 """`serve` and `mcp`: runs over HTTP, and loops as tools for other agents.
 
-Nothing else imports this module, and what it starts is imported when it is asked for.
+No other module imports this one, and it imports the server only when it is started.
 """
 
 import asyncio
@@ -113,7 +113,7 @@ def serve(
 
 
 class _Started(Protocol):
-    """What the server says of itself when it is there."""
+    """The health report of a running server."""
 
     @property
     def url(self) -> str: ...

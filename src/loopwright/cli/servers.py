@@ -23,7 +23,7 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
-    """Where a server is; the same for every way in which that can be written."""
+    """The address of a server in a canonical form."""
 
     scheme: str
     host: str
@@ -37,7 +37,7 @@ class ServerAddress:
 
 
 def parse_address(url: str) -> ServerAddress:
-    """What somebody wrote, if that is an address of a server."""
+    """An argument, if it is the address of a server."""
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         found = ServerAddress(scheme=parts.scheme, host=parts.hostname or "", port=parts.port)
@@ -54,7 +54,7 @@ def parse_address(url: str) -> ServerAddress:
 
 
 def definition_path(name: str) -> str:
-    """Where a server has the definition with this name; one that is a path of its own has none."""
+    """The address of the definition with this name on a server; None if it is a path."""
     if "/" in name or name in ("", ".", ".."):
         raise LoopwrightError(
             f"{name[:80]!a} cannot be the name of a definition",
@@ -72,7 +72,7 @@ _NOTHING: StoredToken = dict.fromkeys(("token", "id", "name", "until"), "")
 
 
 def token_for(url: str) -> str:
-    """The token of whoever asks a server; empty where there is none."""
+    """The token for a server; empty if there is none."""
     given = os.environ.get(TOKEN, "").strip()
     file = os.environ.get(TOKEN_FILE, "").strip()
     if given:
@@ -83,7 +83,9 @@ def token_for(url: str) -> str:
 
 
 def token_variable() -> str:
-    """Where the environment names a token, which counts before what is kept; empty if nowhere."""
+    """The variable with a token, which takes precedence over the stored one; empty if there is
+    none.
+    """
     return next((name for name in (TOKEN, TOKEN_FILE) if os.environ.get(name, "").strip()), "")
 
 
@@ -110,7 +112,7 @@ def stored_tokens() -> dict[str, StoredToken]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError:
-        pass  # told below
+        pass  # reported below
     try:
         found = json.loads(_private(file, "sign-ins"))
         return {
@@ -188,7 +190,7 @@ def _unwritten(file: Path, error: OSError) -> LoopwrightError:
 
 
 def _private(path: Path, named: str) -> str:
-    """What is in a file that nobody else may read."""
+    """The contents of a file that only its owner can read."""
     try:
         mode = path.stat().st_mode
         text = path.read_text(encoding="utf-8")

@@ -39,7 +39,7 @@ _PASS_SIGNS: "dict[Tone, tuple[str, str]]" = {
 }
 _DECIDED = {"approve": "approved", "reject": "rejected", "continue": "continued"}
 _TRY = re.compile(r"~\d+")
-DRAWN_CELLS = 100  # wider is not easier to read, also where nobody looks at columns
+DRAWN_CELLS = 100  # wider is harder to read, also without a terminal
 
 
 @click.command(
@@ -174,7 +174,7 @@ class _Sheet:
         return one_line(line if self._signs else without_signs(line))
 
     def _as_asked(self, command: str) -> str:
-        """A command for the server that was asked, where one was."""
+        """A command for the server that is being used, if there is one."""
         remote = self._door.remote
         return command if remote is None else f"{command} --server {remote.url}"
 
@@ -304,7 +304,7 @@ class _Sheet:
             self._line(one_line(f"{said}{who}{place}, {one['at']}{words}"), "dim")
 
     def _messages(self, detail: "dict[str, JsonValue]") -> None:
-        """What people told the agents; a server of an older version does not say."""
+        """Messages of people to the agents; a server of an older version does not report them."""
         for one in _list(detail.get("messages", [])):
             assert isinstance(one, dict)
             to = "" if one["to"] == "*" else f" to {one['to']}"
@@ -324,7 +324,7 @@ class _Sheet:
                 self._whole_line(f"       {line}")
 
     def _whole_line(self, text: str) -> None:
-        """Something that is decided about: broken over lines where it is long, never cut."""
+        """A text that needs a decision: wrapped if it is long, never cut."""
         room = max(self._width, NARROWEST)
         while width(text) > room:
             head = cut(text, room + 1)[:-1]
@@ -386,7 +386,7 @@ def _resumed(found: "JsonValue") -> dict[str, str]:
 
 
 def _cost(usage: "JsonValue") -> str:
-    """What an iteration cost, where it called an agent that reports it."""
+    """The cost of an iteration, if it called an agent that reports it."""
     if not isinstance(usage, dict):
         return ""
     return f"{bill(usage)}  " if usage["usd"] else ""
@@ -416,7 +416,7 @@ def _origin(forked: "JsonValue") -> str:
 
 
 def _mark(one: "dict[str, JsonValue]") -> Tone:
-    """How a pass is marked: the one that ended its loop, an item that is done, one that failed."""
+    """The mark of an iteration: it ended its loop, an item is done, or it failed."""
     if one["status"] == "failed":
         return "bad"
     item_done = one["status"] == "completed" and str(one["path"]).endswith("]")
@@ -424,7 +424,7 @@ def _mark(one: "dict[str, JsonValue]") -> Tone:
 
 
 def _counts(changed: "JsonValue") -> str:
-    """`3 files (+12 −4)  `, where the iteration has a snapshot."""
+    """`3 files (+12 −4) `, if the iteration has a snapshot."""
     if not isinstance(changed, dict):
         return ""
     if not changed["files"]:

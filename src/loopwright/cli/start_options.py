@@ -32,7 +32,7 @@ STDIN_NAME = "(stdin)"
 
 
 def piped_definition(ctx: click.Context) -> bytes:
-    """What is piped in, and no more than it takes to see that it is too much."""
+    """The piped input, up to a size that shows that it is too much."""
     from loopwright.operations.dialects import MAX_BYTES  # noqa: PLC0415 - help stays quick
 
     if sys.stdin is None or sys.stdin.isatty():
@@ -42,7 +42,7 @@ def piped_definition(ctx: click.Context) -> bytes:
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
-# In a dry run nothing is asked for.
+# A dry run asks for nothing.
 NO_MESSAGE = "(dry run)"
 
 
@@ -282,7 +282,7 @@ def launch(
         off=bool(options.pop("no_snapshots")),
         protect=cast("tuple[str, ...]", options.pop("protect")),
     )
-    given = cast("_StartFlags", options)  # click has seen to their kinds
+    given = cast("_StartFlags", options)  # click has checked their kinds
     wish = StartOptions(
         tools=tools,
         default_agent=door.settings.agent,

@@ -44,7 +44,7 @@ _SEQUENCE = re.compile(
 _PLAIN = re.compile(r"[\x20-\x7e\n\t]*")
 _LINE_ENDS = re.compile(r"\r\n?|[\v\f\x85\u2028\u2029]")
 
-# Change the order in which text is drawn, so that a person decides about what is not there.
+# Characters that change the text direction, so that a person would decide about another text.
 _DIRECTION = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _TOOL = re.compile(r"(?:\([^)]*\)?|[^,(])+")
 _SELECTORS = frozenset(map(chr, range(0xFE00, 0xFE10)))
@@ -69,7 +69,7 @@ def tools_in(texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def one_line(text: str, cells: int | None = None) -> str:
-    """The text on one line with nothing hidden in it, cut to so many cells."""
+    """The text on one line with nothing hidden in it, cut to a width in cells."""
     flat = " ".join(cleaned(text).split())
     flat = "".join(char for char in flat if char not in _SELECTORS)
     flat = "".join(_coded(c) if unicodedata.category(c) == "Cf" else c for c in flat)
@@ -82,8 +82,8 @@ def file_name(name: str) -> str:
 
 
 def exact_lines(text: str) -> list[str]:
-    """Every line of something that is decided about: blanks stay, and what cannot be seen is shown
-    by its code, escape sequences too.
+    """Every line of a text that needs a decision: whitespace is kept, and invisible characters are
+    shown by their codes, including escape sequences.
     """
     lines = _LINE_ENDS.sub("\n", text).expandtabs(4).split("\n")
     return ["".join(map(_seen, line)) for line in lines]
@@ -133,7 +133,7 @@ def cut(text: str, cells: int) -> str:
 
 
 def padded(text: str, cells: int) -> str:
-    """A text in a column of so many cells."""
+    """A text in a column of this width in cells."""
     text = cut(text, cells)
     return text + " " * (cells - width(text))
 
@@ -192,7 +192,7 @@ class Terminal:
 
     @cached_property
     def remote(self) -> "RemoteClient | None":
-        """The server that is asked in the place of the log here."""
+        """The server that is used instead of the local log."""
         if self.wanted.server is None:
             return None
         if self.wanted.here:
@@ -204,7 +204,7 @@ class Terminal:
     # -- speaking ------------------------------------------------------------------------------
 
     def put(self, text: str) -> None:
-        """Data, as it is; the caller has seen to what may stand in it."""
+        """Data, unchanged; the caller has checked its characters."""
         put(text)
 
     def put_json(self, value: object) -> None:
@@ -212,7 +212,7 @@ class Terminal:
         put(as_json(value, indent=2 if sys.stdout.isatty() else None))
 
     def done(self, words: str, told: object) -> None:
-        """What was done: as JSON where that is wanted, else in words."""
+        """The result: as JSON if requested, else as text."""
         if self.as_json:
             self.put_json(told)
         else:
@@ -224,9 +224,9 @@ class Terminal:
             self.tell(text, tone=tone)
 
     def tell(self, text: str, *, tone: Tone = "plain") -> None:
-        """A line of talk that is said even when quiet is wanted: an error, a question."""
+        """A message that is printed even with --quiet: an error, a question."""
         stream = sys.stderr
-        with contextlib.suppress(OSError):  # nobody listens, which is no reason to stop
+        with contextlib.suppress(OSError):  # the output was closed, which does not stop the command
             stream.write(self.painted(cleaned(text), tone, stream) + "\n")
             stream.flush()
 
@@ -266,7 +266,7 @@ class Terminal:
 
 
 def color_choice(env: "Mapping[str, str]") -> bool | None:
-    """What the environment says about colour, or None when it says nothing."""
+    """The setting for colour in the environment, or None if there is none."""
     if env.get("NO_COLOR"):
         return False
     forced = env.get("FORCE_COLOR")
@@ -279,7 +279,7 @@ def as_json(value: object, *, indent: int | None = None) -> str:
 
 
 def put(text: str) -> None:
-    """A line on stdout. A reader that has gone is no error."""
+    """A line on stdout. A closed output is not an error."""
     sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
     sys.stdout.flush()
 

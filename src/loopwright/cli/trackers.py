@@ -29,7 +29,7 @@ class TrackerClient(Protocol):
     """The trackers of this data directory, or of a server."""
 
     def ask(self, method: str, path: str, body: Changes | None = None, **query: str) -> JsonObject:
-        """What the route of a server answers, wherever the trackers are."""
+        """The answer of a server's route, wherever the trackers are."""
 
     def todos_of(self, where: str) -> str:
         """The path of the todos of a run or a session."""

@@ -12,7 +12,7 @@ Example = tuple[str, str]
 """A command line, and what it does."""
 
 WORDS = "loopwright.words"
-"""Where a context has the command line as it was given, for errors about its values."""
+"""The key under which a context stores the command line, for errors about its values."""
 PROGRAM = "loopwright"
 PROGRAMS = (PROGRAM, "lw")
 RUNS = "A run is named by its id, by the beginning or the end of one, or by `last`: the newest."
@@ -60,7 +60,7 @@ def common_options() -> list[click.Parameter]:
 
 
 def server_options(*, watches: bool) -> list[click.Parameter]:
-    """The flags of commands that can be told to a server elsewhere."""
+    """The flags of commands that can be sent to a remote server."""
     options: list[click.Parameter] = [
         click.Option(
             ["--server"],
@@ -140,7 +140,7 @@ class Verb(click.Command):
 
 
 def group(name: str, say: str, commands: Sequence[click.Command]) -> click.Group:
-    """Commands about one kind of thing, behind one name."""
+    """Commands about one kind of object, under one name."""
     made = click.Group(
         name,
         help=say,
@@ -169,12 +169,12 @@ def write_examples(examples: Sequence[Example], formatter: click.HelpFormatter) 
 
 
 def terminal_of(ctx: click.Context) -> Terminal:
-    """The door of the command that is running."""
+    """The terminal of the running command."""
     return Terminal(ctx.ensure_object(CommonOptions))
 
 
 def wants_json(args: Sequence[str]) -> bool:
-    """Whether a command line asks for JSON, told before it is understood: errors are JSON too."""
+    """Whether a command line requests JSON, checked before parsing: errors are JSON too."""
     before = args[: args.index("--")] if "--" in args else args
     return "--json" in before
 

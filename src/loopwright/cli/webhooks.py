@@ -27,7 +27,7 @@ MOST_AT_ONCE = 100
 
 
 class _HookClient(Protocol):
-    """Where hooks are kept: here, or at a server elsewhere."""
+    """The storage of webhooks: the data directory, or a server."""
 
     def listed(self) -> "list[dict[str, JsonValue]]": ...
 
@@ -81,7 +81,7 @@ class _LocalHooks:
 
 
 class _RemoteHooks:
-    """The hooks of a server elsewhere."""
+    """The incoming webhooks of a remote server."""
 
     def __init__(self, remote: "RemoteClient") -> None:
         self._remote = remote
@@ -200,7 +200,7 @@ class WebhookClient(Protocol):
 
 
 class _RemoteWebhooks:
-    """Those of a server elsewhere."""
+    """The outgoing webhooks of a remote server."""
 
     def __init__(self, remote: "RemoteClient") -> None:
         self._remote = remote
@@ -222,7 +222,7 @@ class _RemoteWebhooks:
 
 
 class _LocalWebhooks:
-    """Those of this home. The server's room is a sibling: it is loaded by its name."""
+    """Those of this data directory. The server package is imported by name."""
 
     def __init__(self, inner: Any, me: str) -> None:  # noqa: ANN401 - of a sibling
         self._inner, self._me = inner, me

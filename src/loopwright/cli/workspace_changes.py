@@ -1,4 +1,4 @@
-"""`diff`, `restore`, `bisect`, `apply` and `discard`: what a run changed in its files.
+"""`diff`, `restore`, `bisect`, `apply` and `discard`: the file changes of a run.
 
 `apply` and `discard` are for runs that work in a worktree.
 """
@@ -87,7 +87,7 @@ def diff(ctx: click.Context, /, *, run: str, words: tuple[str, ...], stat: bool)
 
 
 def _split(ctx: click.Context, words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of iterations in front, and the paths behind them."""
+    """The names of iterations first, and the paths after them."""
     count = 0
     while count < min(len(words), 2) and words[count].partition("~")[0].isdecimal():
         count += 1
@@ -185,8 +185,8 @@ _CONTROLS = re.compile(r"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9
 
 
 def show_paged(door: "Terminal", text: str) -> None:
-    """A long text through the pager of a person at a terminal, else on stdout as it is. What would
-    control the terminal is taken out there, apart from colours.
+    """A long text through the pager if stdout is a terminal, else unchanged to stdout. Control
+    characters are removed in the first case, except for colours.
     """
     if sys.stdout.isatty():
         text = _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -45,9 +45,9 @@ from loopwright.views.summary import final_line
 
 
 class Speech:
-    """The words of a run as they come. `turned` is called before a new turn begins to speak, so
-    that what came between stands between. What is in `told` was put by its fact, which may be there
-    before the words: those are not said again.
+    """The text of a run as it arrives. `turned` is called before the text of a new turn, so that
+    output in between is in the right order. Text in `told` was printed with its event, which may
+    arrive before the text: it is not printed again.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Speech:
         self._in_line = False
 
     def hear(self, delta: Delta) -> None:
-        """A piece of what is said."""
+        """A piece of the text."""
         if delta.run != self._run:
             return
         if delta.effect != self._effect:
@@ -79,14 +79,14 @@ class Speech:
             self._door.say(one_line(delta.text), tone="warn")
 
     def pause(self) -> None:
-        """What follows begins on a line of its own."""
+        """The following output begins on a new line."""
         if self._in_line:
             sys.stdout.write("\n")
             sys.stdout.flush()
             self._in_line = False
 
     def has_said(self, effect: str, text: str) -> bool:
-        """Whether this very text stands on the screen already."""
+        """Whether this text is on the screen already."""
         heard = self._heard.get(effect, "")
         return bool(heard) and heard.strip() == cleaned(text).strip()
 
@@ -113,7 +113,7 @@ TOOL_CHARS = 160
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatOptions:
-    """How a chat was asked for."""
+    """The options of a chat."""
 
     file: str | None
     agent: str | None
@@ -125,7 +125,7 @@ class ChatOptions:
 
 
 class ChatSession:
-    """One chat. The run begins with the first message."""
+    """One chat. The run starts with the first message."""
 
     def __init__(self, door: Terminal, here: Local, options: ChatOptions, lines: LineInput) -> None:
         self._door = door
@@ -134,7 +134,7 @@ class ChatSession:
         self._lines = lines
         self._run: str | None = None
         self._told = 0
-        self._put_whole: set[str] = set()  # answers that were put by their facts
+        self._put_whole: set[str] = set()  # answers that were printed with their events
         self._speech: Speech | None = None
 
     @property
@@ -149,8 +149,8 @@ class ChatSession:
         await answer_named(self._app, self._caller, gate, reply)
 
     async def begin(self) -> None:
-        """Take up a chat that was left and show what was said last. For a new one, check that its
-        agent can be used before the person writes the first message.
+        """Continue an earlier chat and show its last messages. For a new one, check that its agent
+        can be used before the person writes the first message.
         """
         if self._options.resume is None:
             self._here.service.check_cost(self._start_of(""))
@@ -183,7 +183,7 @@ class ChatSession:
         return not self._has_ended()
 
     def leave(self) -> int:
-        """How the chat is left."""
+        """Leave the chat; returns the exit code."""
         if self._run is None:
             return 0
         state = self._here.service.state(self._run)
@@ -247,7 +247,7 @@ class ChatSession:
         gate = self._turn_gate()
         if self._run is None or gate is None:
             return
-        if self._here.service.four_eyes:  # nobody approves their own words
+        if self._here.service.four_eyes:  # people cannot approve their own requests
             await operations.stop(self._app, self._caller, RunReference(run=self._run))
         else:
             await self._answer(gate.gate, NamedAnswer(decision="approve"))
@@ -281,7 +281,7 @@ class ChatSession:
         return replace(chat_start(wish), sandbox=options.sandbox)
 
     async def _settle(self) -> None:
-        """Let the model work until it is the person's turn, and show what it said."""
+        """Let the model work until it is the person's turn, and show its output."""
         assert self._run is not None
         while True:
             self._speech = speech = Speech(self._door, self._run, self._show, self._put_whole)
@@ -318,7 +318,7 @@ class ChatSession:
             self._door.say(f"[{one_line(one.text, TOOL_CHARS)}]", tone=tone)
 
     async def _decide(self, gate: GateState) -> bool:
-        """Ask the person about a call of a tool; False when nobody is here or they leave."""
+        """Ask the person about a tool call; False if nobody is present or they cancel."""
         if not self._lines.at_terminal:
             self._door.say(f"  {answering(gate)}")
             return False
@@ -333,7 +333,7 @@ class ChatSession:
             return False
         try:
             await answer_here(self._here, self._door, gate.gate, reply, opened.digest)
-        except NotAllowed as refusal:  # the question stays open for somebody else
+        except NotAllowed as refusal:  # the gate stays open for another person
             self._door.tell(str(refusal), tone="warn")
             return False
         return True

@@ -65,7 +65,7 @@ Act = Callable[[ReplSession, str], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class ReplCommand:
-    """A command: its words, what follows them, what it is for."""
+    """A command: its words, its arguments, its description."""
 
     words: str
     usage: str
@@ -75,7 +75,7 @@ class ReplCommand:
 
 
 async def obey(session: ReplSession, line: str) -> bool:
-    """Do what a line says; False when the person wants to leave."""
+    """Run a line; False if the person wants to leave."""
     line = line.strip()
     if not line:
         return True
@@ -102,7 +102,7 @@ async def obey(session: ReplSession, line: str) -> bool:
 
 
 def _unknown(line: str, command: ReplCommand | None) -> str:
-    """What to write instead of a command that there is not."""
+    """A suggestion for an unknown command."""
     words = line.split()
     written = " ".join(words[: 1 if command is None else len(command.words.split()) + 1])
     near = suggest_command(words, [one.words for one in COMMANDS])
@@ -112,7 +112,7 @@ def _unknown(line: str, command: ReplCommand | None) -> str:
 
 
 def _tell(session: ReplSession, error: LoopwrightError) -> None:
-    """A command that failed, in words."""
+    """A command that failed, as a message."""
     problems = error.problems if isinstance(error, DefinitionError) else ()
     found = [one.render() for one in problems if isinstance(one, Diagnostic)]
     hint = f"\n  {error.hint}" if error.hint and not isinstance(error, DefinitionError) else ""
@@ -121,7 +121,7 @@ def _tell(session: ReplSession, error: LoopwrightError) -> None:
 
 
 def complete(session: ReplSession, before: str) -> Iterator[str]:
-    """What may stand in place of the last word of a line."""
+    """Completions for the last word of a line."""
     words = before.split()
     if before.endswith(" ") or not words:
         words.append("")
@@ -143,7 +143,7 @@ def complete(session: ReplSession, before: str) -> Iterator[str]:
 
 
 def _found(line: str) -> tuple[ReplCommand | None, str]:
-    """The command with the most words that a line begins with, and what follows them."""
+    """The longest command that a line begins with, and its arguments."""
     words = line.split()
     for count in (2, 1):
         name = " ".join(words[:count])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
 
 Complete = Callable[[str], Iterable[str]]
-"""What may stand in place of the word before the cursor, given the line up to there."""
+"""Completions for the word before the cursor, given the line up to it."""
 
 
 class WordCompleter(Completer):
@@ -35,7 +35,7 @@ class WordCompleter(Completer):
 
 
 class LineInput:
-    """Reads lines. What is printed while a line is typed stands above it and does not break it."""
+    """Reads lines. Output while a line is being typed appears above it and does not break it."""
 
     def __init__(self, *, history: Path, complete: "Complete") -> None:
         self._history = history
@@ -44,7 +44,7 @@ class LineInput:
         self.at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
 
     async def read(self, prompt: str) -> str | None:
-        """The next line; None when there is no further one, an empty one when it was given up."""
+        """The next line; None at the end of the input, an empty one if it was cancelled."""
         if not self.at_terminal:
             line = await asyncio.to_thread(sys.stdin.readline)
             return line.rstrip("\n") if line else None
@@ -73,7 +73,7 @@ class LineInput:
         from prompt_toolkit.history import FileHistory  # noqa: PLC0415 - needed at a terminal alone
 
         self._history.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # What people type may be confidential: nobody else reads it.
+        # The input of people may be confidential: other users cannot read it.
         os.close(os.open(self._history, os.O_CREAT | os.O_APPEND, 0o600))
         return PromptSession(
             history=FileHistory(str(self._history)),

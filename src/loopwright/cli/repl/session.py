@@ -47,7 +47,7 @@ def suggest_command(words: Sequence[str], known: Sequence[str]) -> str | None:
 
 
 class ShownRun:
-    """A run that goes on here: what happens is printed as it happens."""
+    """A run in this process: its events are printed as they happen."""
 
     def __init__(self, door: Terminal, here: Local, run: str, *, seen: int = 0) -> None:
         self.run = run
@@ -74,7 +74,7 @@ class ShownRun:
             self._tell(status)
 
     def hear(self, delta: Delta) -> None:
-        """What an agent says is printed line by line, as its lines become whole."""
+        """The output of an agent is printed line by line, as its lines become complete."""
         if delta.kind != "text":
             return
         *whole, self._said = (self._said + delta.text).split("\n")
@@ -108,7 +108,7 @@ class ShownRun:
 
 
 class ReplSession:
-    """One prompt: commands act on `here`, and what they start is shown from then on."""
+    """One prompt: commands act on `here`, and the runs that they start are shown from then on."""
 
     def __init__(self, door: Terminal, here: Local, agents: tuple[str, ...]) -> None:
         self.door = door
@@ -145,7 +145,7 @@ class ReplSession:
         return local_caller(self.here.service)
 
     async def start(self, start: RunStart) -> str:
-        """Start a run here, and show it from its first fact."""
+        """Start a run in this process, and show it from its first event."""
         run = await launch_run(self.here.service, start)
         for note in start_notes(self.here.service, run):
             self.door.tell(note, tone="warn" if note.startswith("warning") else "plain")
@@ -158,7 +158,7 @@ class ReplSession:
         shown.pull()
 
     async def leave(self, *, wait: bool) -> None:
-        """Stop showing. Where no person is there to come back, what was started is seen through."""
+        """Stop showing. If no person can come back, started runs are followed to their end."""
         if wait:
             await asyncio.gather(*(self.here.driver.rest(run) for run in self._shown))
             for shown in self._shown.values():

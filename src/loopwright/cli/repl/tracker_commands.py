@@ -47,7 +47,7 @@ def _put_one(session: ReplSession, one: dict[str, JsonValue]) -> None:
 
 
 def _words(rest: str, count: int) -> list[str]:
-    """The first words, and what follows them as one; Misused when there are fewer."""
+    """The first words, and the rest as one; Misused if there are fewer."""
     found = rest.split(maxsplit=count - 1)
     if len(found) != count:
         raise Misused

@@ -1,9 +1,9 @@
 """Events of a run in the format of ALDO, in their order, with their calls, messages and usage.
 
-Events of the log come in as plain values, as they are stored; `read` returns a text that is
-stored elsewhere. Only what later events need is kept, so that following a live run and reading
-a finished run give the same events. `cycle.start` is emitted when the model is really called:
-the shortening of the conversation before that call belongs to the previous cycle.
+Events of the log arrive as plain values, as they are stored; `read` returns a text from the blob
+store. Only what later events need is kept, so that following a live run and reading a finished run
+give the same events. `cycle.start` is emitted when the model is really called: the shortening of
+the conversation before that call belongs to the previous cycle.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -59,7 +59,7 @@ def value_of(text: str) -> JsonValue:
 
 
 def parts_of(text: str, calls: list[TurnToolCall]) -> list[JsonValue]:
-    """The content of a model's message: what it said, then what it asked for."""
+    """The content of a model's message: its text, then its tool calls."""
     parts: list[JsonValue] = [{"type": "text", "text": text}] if text else []
     parts += [
         {"type": "tool_call", "callId": call.id, "tool": call.tool, "args": call.args}
@@ -69,7 +69,7 @@ def parts_of(text: str, calls: list[TurnToolCall]) -> list[JsonValue]:
 
 
 def counts_of(usage: LogEvent) -> dict[str, JsonValue]:
-    """What a call has used, in the words of this dialect."""
+    """The usage of a call, in the terms of this dialect."""
     return {
         "tokensIn": usage.get("input_tokens", 0),
         "tokensOut": usage.get("output_tokens", 0),
@@ -91,7 +91,7 @@ def usage_of(usage: LogEvent, model: str, at: int) -> dict[str, JsonValue]:
 
 @dataclass(slots=True)
 class UsageTotal:
-    """What a loop or a run has used, and which models it asked."""
+    """The usage of a loop or a run, and the models it called."""
 
     tokens_in: int = 0
     tokens_out: int = 0
@@ -108,7 +108,7 @@ class UsageTotal:
             self.usd = round(self.usd + usage.get("usd", 0.0), 6)
 
     def payload(self) -> dict[str, JsonValue]:
-        """The same in the words of this dialect; several models have a name together."""
+        """The same in the terms of this dialect; several models are joined into one name."""
         provider, name = MIXED
         if len(self.models) < 2:
             provider, name = split_model(next(iter(self.models), ""))
@@ -139,7 +139,7 @@ class AldoEvent(NamedTuple):
 class _Loop:
     """What is known of a loop of cycles."""
 
-    started: int = 0  # the cycle whose start was told
+    started: int = 0  # the cycle whose start was emitted
     entries: int = 0
     used: UsageTotal = field(default_factory=UsageTotal)
     model: str = ""  # the one that answered last
@@ -151,13 +151,13 @@ class _Loop:
 
 
 def events_of(facts: Iterable[LogEvent], plan: Plan, read: Read) -> list[AldoEvent]:
-    """All events of some facts that begin with the first one."""
+    """All events for events of the log, beginning with the first one."""
     rendering = Rendering(plan, read)
     return [event for fact in facts for event in rendering.events(fact)]
 
 
 class Rendering:
-    """Follows a run fact by fact."""
+    """Follows a run event by event."""
 
     def __init__(self, plan: Plan, read: Read) -> None:
         self._plan = plan
@@ -170,14 +170,14 @@ class Rendering:
         self._used = UsageTotal()
 
     def events(self, fact: LogEvent) -> Iterator[AldoEvent]:
-        """The events of the next fact."""
+        """The events for the next event of the log."""
         render = _RENDER.get(fact["kind"])
         path = str(fact.get("path", ""))
         for name, payload in render(self, fact, path) if render is not None else ():
             yield AldoEvent(name, payload, fact["at"], path)
 
     def _loop(self, path: str) -> tuple[str, _Loop] | None:
-        """The step and the loop of cycles that a pass belongs to."""
+        """The step and the loop of cycles of an iteration."""
         around = parent_path(path)
         step = last_id(around)
         if step not in self._known.cycles:
@@ -279,7 +279,7 @@ class Rendering:
     # -- a cycle -----------------------------------------------------------------------------------
 
     def _requested(self, fact: LogEvent, path: str) -> "_Events":
-        """The model is asked: the cycle begins, unless it is tried again."""
+        """The model is called: the cycle starts, unless this is a retry."""
         found, call = self._loop(path), fact["call"]
         if found is None or call["do"] != "model" or call.get("role", "turn") != "turn":
             return
@@ -295,7 +295,7 @@ class Rendering:
         yield "cycle.start", {"cycle": cycle, "maxCycles": most, "messages": messages}
 
     def _head(self, step: str) -> int:
-        """How many messages stand before the conversation: the system prompt and the task."""
+        """The number of messages before the conversation: the system prompt and the task."""
         body = self._known.cycles[step].body
         agent = self._plan.agents.get(body.agent) if isinstance(body, ModelCycle) else None
         return 1 + bool(agent and agent.system)
@@ -311,7 +311,8 @@ class Rendering:
             return
         usage = fact.get("usage")
         if isinstance(purpose, TurnPurpose) and fact["kind"] == "effect.done":
-            loop.answer = fact  # what the engine makes of it is told next, with the model's name
+            # the engine's decision about it is emitted next, with the model's name
+            loop.answer = fact
         elif usage:
             self._count(loop, usage, loop.model)
             yield "usage", usage_of(usage, loop.model, fact["at"])
@@ -356,7 +357,7 @@ class Rendering:
         yield from self._answered_at_once(loop, notes, int(fact["iteration"]))
 
     def _answered_at_once(self, loop: _Loop, notes: Iterable[LogEvent], cycle: int) -> "_Events":
-        """Calls that nobody runs: those that cannot be, and the one that hands in a result."""
+        """Calls that are not run: invalid ones, and the one that submits a result."""
         handed_in = False
         for call, note in zip(loop.calls, notes, strict=True):
             if note.get("problem"):

@@ -28,8 +28,8 @@ Kind: TypeAlias = Literal["text", "schema", "agent", "names"]
 
 
 class AldoFileRequest(NamedTuple):
-    """A file to read, or a folder whose names are asked for: `path` counts from the folder of the
-    first file and stays inside of it, but for agents in the folders beside it.
+    """A file to read, or a folder to list: `path` counts from the folder of the first file and
+    stays inside it, except for agents in the folders beside it.
     """
 
     path: str

@@ -1,17 +1,16 @@
 r"""An agent with everything that belongs to it: its prompt, its schema and its subagents.
 
-Nothing is read here. Files that were not passed in are requested (`wanted`), and the caller
-reads them. Each use of an agent is its own unit, so a tree of units is the tree of what will
-run.
+Nothing is read here. Files that were not passed in are requested (`wanted`), and the caller reads
+them. Each use of an agent is a separate unit, so a tree of units is the tree of what will run.
 
-An agent is searched for by its name: next to the first file, in the folders below it, then in
-the folders next to it. Paths of its prompt and its schema are relative to its own folder. An
-agent without its prompt file runs with its description, and an agent without its schema file
-runs without that check; both cause a warning.
+An agent is searched for by its name: next to the first file, in the folders below it, then in the
+folders next to it. Paths of its prompt and its schema are relative to its own folder. An agent
+without its prompt file runs with its description, and an agent without its schema file runs without
+that check; both cause a warning.
 
-In a system prompt `{{name}}` is replaced by a variable or by another file, and `\{{` is two
-braces. A place without a value is left as it is. Inserted text is not searched again, except
-that a template may contain variables itself.
+In a system prompt `{{name}}` is replaced by a variable or by another file, and `\{{` is two braces.
+A place without a value is unchanged. Inserted text is not searched again, except that a template
+may contain variables itself.
 """
 
 import json
@@ -43,7 +42,7 @@ _PLACE = re.compile(r"\\\{\{|\{\{\s*(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)\s*\}\}")
 
 
 class UnfilledPlace(NamedTuple):
-    """A place that has no value: its name, its line in the text, and what may have been meant."""
+    """A place without a value: its name, its line in the text, and similar names."""
 
     name: str
     line: int
@@ -67,7 +66,7 @@ def fill_places(text: str, values: Mapping[str, str]) -> tuple[str, list[Unfille
 
 
 def as_text(value: object) -> str:
-    """A variable as it stands in a text; a truth value as YAML has it, a list as JSON."""
+    """A variable as text; a truth value in the form of YAML, a list as JSON."""
     if value is None:
         return ""
     if isinstance(value, dict | list):
@@ -76,7 +75,7 @@ def as_text(value: object) -> str:
 
 
 ABSENT = "cannot-read"
-LEADS_OUT = "outside-workspace"  # a folder that is a link; nobody has named it
+LEADS_OUT = "outside-workspace"  # a folder that is a link, which was not named explicitly
 MAX_DEPTH = 5
 MAX_AGENTS = 100
 
@@ -94,7 +93,7 @@ class AldoUnit:
 
 
 class _Found(NamedTuple):
-    """An agent's file, and where else there is one of the name."""
+    """An agent's file, and other files of the same name."""
 
     path: str
     data: bytes

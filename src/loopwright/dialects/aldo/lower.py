@@ -52,9 +52,9 @@ from loopwright.syntax.document import MAX_PROBLEMS, Diagnostic, Document
 _TIERS: tuple[Tier, ...] = ("public", "internal", "sensitive")
 _REACHES: tuple[FileAccess, ...] = ("none", "repo-readonly", "repo-readwrite", "full")
 PROGRAMS: tuple[str, ...] = ("node", "npm", "pnpm", "python3", "tsc")
-"""What `shell.exec` starts when nobody says otherwise, in a sandbox that holds it to the workspace.
-Of the programs of the original, `curl` and `gh` are left to the person who starts the run: what
-they do cannot be undone from here.
+"""The programs that `shell.exec` starts by default, in a sandbox that confines it to the workspace.
+Of the programs of the original, `curl` and `gh` need permission from the person who starts the run:
+their effects cannot be undone.
 """
 REFUSED: tuple[str, ...] = (
     "rm -rf",
@@ -72,7 +72,7 @@ def stricter(one: Tier, other: Tier) -> Tier:
 
 
 def lower_agent(unit: AldoUnit, tier: Tier) -> Agent:
-    """The agent; what the plan has no field for stands under its options."""
+    """The agent; settings without a field in the plan are among its options."""
     spec = unit.spec
     tools = tuple(tool_names(spec.tools.model_dump()))
     return Agent(
@@ -85,7 +85,7 @@ def lower_agent(unit: AldoUnit, tier: Tier) -> Agent:
 
 
 def _options(spec: AldoAgent, tier: Tier) -> dict[str, JsonValue]:
-    """Stable words; only what was written, but for what decides where data may go."""
+    """A stable text: only keys that were written, and those that decide where data may go."""
     policy, tools = spec.model_policy, spec.tools
     classes: list[JsonValue] = [policy.primary.capability_class]
     classes += [one.capability_class for one in policy.fallbacks]
@@ -136,7 +136,7 @@ def _commands(spec: AldoAgent, reach: FileAccess) -> dict[str, JsonValue] | None
 
 
 def _limits(spec: AldoAgent) -> dict[str, JsonValue] | None:
-    """How long one call of a tool may take, where the file says so."""
+    """The time limit of one call of a tool, if the file sets one."""
     most = spec.sandbox.timeout_ms if spec.sandbox is not None else None
     if most is None:
         return None
@@ -145,8 +145,9 @@ def _limits(spec: AldoAgent) -> dict[str, JsonValue] | None:
 
 
 def lower_limits(spec: AldoAgent) -> Limits:
-    """What a run of this agent may cost, with the grace. With 0 only models that cost nothing are
-    asked, which is checked at the start; a limit of 0 would stop those before they begin.
+    """The cost limit of a run of this agent, including the grace. With 0 only models that cost
+    nothing are called, which is checked at the start; a limit of 0 would stop those before they
+    start.
     """
     budget, ceilings = spec.model_policy.budget, spec.termination
     amounts = [budget.usd_per_run + (budget.usd_grace or 0)] if budget.usd_per_run else []
@@ -267,7 +268,7 @@ class AldoLowering:
                 strategy="periodic-summary" if summarises else ROLLING_WINDOW,
                 trim=loop is None,  # a loop names what becomes of old turns
             ),
-            # An answer that never came is no answer, whoever asks for it.
+            # A missing answer is the same for every caller.
             at_cap=at_cap if loop else "exhaust",
         )
 
@@ -284,7 +285,7 @@ class AldoLowering:
     ) -> Step:
         name = self._free(alias)
         own = stricter(tier, unit.spec.model_policy.privacy_tier)
-        # At its ceiling a loop counts as done for whoever has asked for it.
+        # At its ceiling a loop counts as done for its caller.
         action = self._action(unit, name, asked, own, at_cap="complete")
         return Step(id=name, action=action, needs=needs, limits=lower_limits(unit.spec))
 
@@ -364,7 +365,7 @@ def _is_last(ends: Ceilings | None, sub: Subagent, number: int) -> bool:
 
 
 def _mapped(sub: Subagent, asked: Template, aliases: Mapping[str, str]) -> Template | None:
-    """The input of a subagent as its `input_map` says; None where it has none."""
+    """The input of a subagent according to its `input_map`; None if it has none."""
     if not sub.input_map:
         return None
     parts: list[Lit | Ref] = []

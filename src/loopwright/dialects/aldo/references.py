@@ -47,7 +47,7 @@ def parse_path(text: str) -> Target | None:
 
 
 class InputSource(NamedTuple):
-    """Where a value of a subagent's input comes from; `field` is a dotted path, or nothing."""
+    """The origin of a value of a subagent's input; `field` is a dotted path, or empty."""
 
     kind: Literal["input", "outputs"]
     alias: str
@@ -62,7 +62,7 @@ _SOURCE = re.compile(
 
 
 def parse_source(text: str) -> InputSource | None:
-    """A place that a value comes from, or None when it is a text of its own."""
+    """The place of a value, or None if it is a literal text."""
     found = _SOURCE.fullmatch(text.strip())
     if found is None:
         return None

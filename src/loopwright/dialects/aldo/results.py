@@ -31,7 +31,7 @@ class RunResult(TypedDict):
 
 
 class PlanLoops(NamedTuple):
-    """The loops of a plan by the step that they stand in: of cycles, and of rounds."""
+    """The loops of a plan by the step that contains them: of cycles, and of rounds."""
 
     cycles: dict[str, Repeat]
     rounds: dict[str, Repeat]
@@ -63,7 +63,7 @@ _SPENT = re.compile(r"spent ([\d.]+) of ([\d.]+) USD")
 
 
 class LoopSpending(NamedTuple):
-    """What a loop has cost, and what it may."""
+    """The cost of a loop, and its limit."""
 
     usd: float
     cap: float | None
@@ -78,8 +78,8 @@ def ending_of(
     spending: LoopSpending,
     error: str = "",
 ) -> LoopEnding | None:
-    """What ended a loop of cycles; None for a plain run that has just finished. `passed` is the
-    check that held, by its place, with what it saw.
+    """The reason why a loop of cycles ended; None for a plain run that has just finished. `passed`
+    is the check that passed, by its position, with its evidence.
     """
     if reason == TENANT:
         total, most = _amounts(error)
@@ -99,7 +99,7 @@ def ending_of(
 
 
 def _amounts(words: str) -> tuple[float | None, float | None]:
-    """What was spent and what may be, from the words about a budget of money."""
+    """The spent amount and the limit, from the message about a budget of money."""
     found = _SPENT.search(words)
     return (float(found[1]), float(found[2])) if found else (None, None)
 

@@ -232,8 +232,8 @@ def _approvals(document: Document, tools: dict[str, object]) -> Iterator[Diagnos
 
 
 def same_tool(one: str, other: str) -> bool:
-    """Whether two names mean the same tool; a short name stands for its long one, and either may
-    be one that stands for all tools of a server.
+    """Whether two names mean the same tool; a short name matches the full one, and either may be a
+    wildcard for all tools of a server.
     """
     return is_rule_for(one, other) or is_rule_for(other, one)
 
@@ -279,7 +279,7 @@ def _composite(
 def _input_maps(
     document: Document, strategy: object, subagents: list[object]
 ) -> Iterator[Diagnostic]:
-    """What a subagent is given comes from the input, or from an earlier one of a sequence."""
+    """The input of a subagent comes from the input, or from an earlier subagent of a sequence."""
     earlier: set[str] = set()
     for number, one in enumerate(map(mapping, subagents)):
         at: Path = ("composite", "subagents", number, "input_map")

@@ -1,9 +1,9 @@
 """The form of an ALDO agent file: its blocks, the kinds of value in them, its recognition.
 
-Each kind of value has its own error message. Nothing is coerced. An unknown key is refused in
-the blocks that define what an agent may do and spend (`AldoModel`); in the other blocks
-(`OpenAldoModel`) `rules.py` warns about it. Blocks that have no effect here are `Inert`: they
-load with a warning. Rules between several blocks are in `rules.py`.
+Each kind of value has its own error message. Nothing is coerced. An unknown key is rejected in the
+blocks that define what an agent may do and spend (`AldoModel`); in the other blocks
+(`OpenAldoModel`) `rules.py` warns about it. Blocks that have no effect here are `Inert`: they load
+with a warning. Rules between several blocks are in `rules.py`.
 
 The JSON Schema of the format, for editors, is generated from these models.
 """
@@ -32,7 +32,9 @@ _BLOCKS = frozenset({"identity", "model_policy", "iteration", "composite", "eval
 
 
 def recognise(value: object) -> int:
-    """From 0 (not mine) to 100. The blocks alone say it too, so that a missing head is told."""
+    """Confidence from 0 (another format) to 100. The blocks alone are enough, so that a missing
+    head is reported.
+    """
     if not isinstance(value, dict):
         return 0
     if str(value.get("apiVersion", "")).startswith(API):
@@ -42,7 +44,7 @@ def recognise(value: object) -> int:
 
 MAX_NAME = 63
 OUTPUTS = "#/outputs/"
-"""How a reference to an answer of the same file begins."""
+"""The prefix of a reference to an answer of the same file."""
 _KEBAB = re.compile(r"[a-z0-9][a-z0-9-]*")
 _SEMVER = re.compile(r"\d+\.\d+\.\d+(?:-[0-9A-Za-z.-]+)?(?:\+[0-9A-Za-z.-]+)?", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
@@ -308,7 +310,7 @@ _APPROVALS = {"anyOf": [_RULES, {"type": "object", "additionalProperties": _RULE
 
 
 class Tools(AldoModel):
-    """The tools of the agent, and when a person is asked."""
+    """The tools of the agent, and when a person must approve a call."""
 
     mcp: list[McpServer] = Field(default=[], description="Servers with the tools that are allowed.")
     native: list[NativeTool] = Field(default=[], description="Tools of the engine.")
@@ -326,7 +328,7 @@ class Tools(AldoModel):
 
 
 class TextIncludes(AldoModel):
-    """The model has said this."""
+    """The model's text contains this."""
 
     kind: Literal["text-includes"]
     text: Annotated[str, Field(min_length=1)] = Field(description="Case counts.")
@@ -363,7 +365,7 @@ class BudgetExhausted(AldoModel):
 
 
 class NoToolCalls(AldoModel):
-    """The model has asked for no tool: it has said what it had to say."""
+    """The model called no tool."""
 
     kind: Literal["no-tool-calls"]
 
@@ -408,7 +410,7 @@ class Subagent(AldoModel):
 
 
 class Rounds(AldoModel):
-    """How often, and until when, an iterative composite goes on."""
+    """How often, and until when, an iterative composite repeats."""
 
     max_rounds: Positive = Field(description="The most rounds.")
     terminate: Terminate = Field(description="Ends it when true of a round's output: $.done")
@@ -448,7 +450,7 @@ class Suite(OpenAldoModel):
 
 
 class EvalGate(OpenAldoModel):
-    """What must be shown before a version is promoted. It has no part in a run."""
+    """The requirements before a version is promoted. They have no effect on a run."""
 
     required_suites: list[Suite] = Field(default=[], description="Suites with their least score.")
     must_pass_before_promote: bool = Field(default=True, description="Whether it is held up.")
@@ -479,7 +481,7 @@ class SandboxBlock(AldoModel):
 
 
 class Inputs(OpenAldoModel):
-    """What the agent is given."""
+    """The inputs of the agent."""
 
     schema_ref: Word | None = Field(default=None, description="Its JSON Schema. No effect.")
 
@@ -558,7 +560,7 @@ def json_schema() -> Node:
 
 
 def _tidied(value: JsonValue) -> JsonValue:
-    """Draft 7 reads nothing that stands beside a $ref, and no hint of a discriminator."""
+    """Draft 7 ignores every key beside a $ref, and discriminators."""
     if isinstance(value, list):
         return [_tidied(one) for one in value]
     if not isinstance(value, dict):

@@ -1,8 +1,8 @@
-"""Archon: a workflow of nodes in YAML, with loops that go on until a signal or a check ends them.
+"""Archon: a workflow of nodes in YAML, with loops that repeat until a signal or a check ends them.
 
-`surface.py` is what may be written, `rules.py` and `graph.py` what must hold between its parts,
-`variables.py`, `when.py` and `shell.py` its three small languages, `lower.py` the way to the plan.
-Other files that a workflow names are asked for by `wanted` and handed to `lower`.
+`surface.py` defines the keys of a file, `rules.py` and `graph.py` the rules between its parts,
+`variables.py`, `when.py` and `shell` its three small languages, `lower.py` the translation to the
+plan. `wanted` requests other files that a workflow names, and `lower` receives them.
 
 May import: syntax, model, errors. Start at `surface.py`, then `lower.py`.
 """

@@ -41,7 +41,7 @@ _SHARED_OPTIONS = {
 
 
 class Preset(NamedTuple):
-    """What a tier or an alias stands for."""
+    """The meaning of a tier or an alias."""
 
     provider: str | None
     model: str | None
@@ -52,15 +52,15 @@ class Config(NamedTuple):
 
     presets: dict[str, Preset]  # tiers and aliases
     provider: str | None = None  # of workflows that name none
-    models: dict[str, str] = {}  # of each provider, where nothing names one
+    models: dict[str, str] = {}  # of each provider, if none is named
 
 
 def wanted_config(
     document: Document, made: ArchonOutline, files: Files
 ) -> Iterator[ArchonFileRequest]:
-    """The settings, and the files that say what the MCP servers of a workflow are."""
+    """The settings, and the files that define the MCP servers of a workflow."""
     project, person = CONFIG_FILES
-    # Settings of the person may hold keys, and are sent to a server elsewhere: only where needed.
+    # Settings of the person may contain keys, and are sent to a remote server: only where needed.
     for one in (project, person) if _asks_person(made) else (project,):
         if one not in files:
             yield ArchonFileRequest(
@@ -119,7 +119,7 @@ def _preset(value: JsonValue) -> Preset | None:
 
 
 def read_servers(path: str, files: Files) -> dict[str, JsonValue] | None:
-    """The MCP servers of a file, by their names; None where it has none that can be read."""
+    """The MCP servers of a file, by their names; None if it cannot be read."""
     data = files.get(path)
     try:
         value: JsonValue = json.loads(data) if isinstance(data, bytes) else None
@@ -143,8 +143,8 @@ def servers(document: Document, made: ArchonOutline, files: Files) -> Iterator[D
 
 
 def configured(document: Document, made: ArchonOutline, files: Files) -> Iterator[Diagnostic]:
-    """Aliases that .archon/config.yaml does not define, and a provider that only it names and
-    for which there is no agent.
+    """Aliases that .archon/config.yaml does not define, and a provider that only it names and for
+    which there is no agent.
     """
     config = read_agents(files)
     yield from _aliases(document, made, config)
@@ -177,7 +177,7 @@ def _aliases(document: Document, made: ArchonOutline, config: Config) -> Iterato
 
 @dataclass(slots=True)
 class ArchonAgents:
-    """Gathers the agents; nodes that want the same share it."""
+    """Collects the agents; nodes with the same settings share one."""
 
     flow: ArchonWorkflow
     files: Files
@@ -190,7 +190,7 @@ class ArchonAgents:
         return self._named(DEFAULT if plain else node.id, agent)
 
     def below(self, flow: ArchonWorkflow) -> "ArchonAgents":
-        """The agents of another workflow that is run here; where it names none, the same."""
+        """The agents of another workflow that is run here; if it names none, the same."""
         if not (flow.provider or flow.model):
             shared = {"provider": self.flow.provider, "model": self.flow.model}
             flow = flow.model_copy(update=shared)
@@ -214,7 +214,7 @@ class ArchonAgents:
         for one in (group, node):
             # A loop always has the provider and the model of the workflow.
             if one is not None and one.loop is None and (one.provider or one.model):
-                # A model belongs to its provider: another provider leaves it behind.
+                # A model belongs to its provider: another provider does not use it.
                 model = one.model or (model if one.provider in (None, spec) else None)
                 spec = one.provider or spec
         preset = config.presets.get(model) if model is not None else None

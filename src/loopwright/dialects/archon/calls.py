@@ -39,7 +39,7 @@ _FOLDER = f"{named.PROJECT_FOLDER}/workflows/"
 
 @dataclass(slots=True, eq=False)
 class ArchonUnit:
-    """A workflow where it is run."""
+    """A workflow at the place that runs it."""
 
     document: Document
     made: ArchonOutline
@@ -59,7 +59,7 @@ class ArchonUnit:
 
 
 class _Reading(NamedTuple):
-    """What is left of reading a file: the document, what it says, what is wrong with it."""
+    """The result of reading a file: the document, its content, its problems."""
 
     document: Document | None
     flow: ArchonWorkflow | None
@@ -130,7 +130,7 @@ class ArchonLoader:
         return None
 
     def _reading(self, found: FoundText) -> _Reading:
-        """The document of a file; what is wrong with it is told once."""
+        """The document of a file; its problems are reported once."""
         if found.path not in self._read:
             shown = named.shown_path(found.path)
             document, problems = read(found.text.encode(), file=shown)
@@ -208,7 +208,7 @@ def _evidence(document: Document, node: NodeAt, below: ArchonUnit) -> Iterator[D
 
 
 def list_ref(text: str, item: str | None) -> Ref | None:
-    """What leads to a list, if a text is that and nothing else."""
+    """The reference to a list, if a text consists of nothing else."""
     found = marks(text.strip(), item)
     if len(found) != 1 or found[0].escaped or found[0].written != text.strip():
         return None
@@ -238,7 +238,7 @@ def _items(document: Document, node: NodeAt, item: str | None) -> Iterator[Diagn
 
 
 def _hidden(document: Document, node: NodeAt, item: str | None) -> Iterator[Diagnostic]:
-    """Of two items only the inner one can be read where both would be."""
+    """With two items, only the inner one would be readable."""
     own = item_name(node)
     if item is None or own is None or own == item:
         return
@@ -267,7 +267,7 @@ def _name(document: Document, node: NodeAt, below: ArchonUnit) -> Iterator[Diagn
 
 
 def _pauses(document: Document, node: NodeAt, below: ArchonUnit) -> Iterator[Diagnostic]:
-    """Nobody can be asked by many at once, and none may end the others."""
+    """A person cannot answer many concurrent questions, and no item may end the others."""
     for unit in (below, *below.all_below()):
         for one in unit.made.nodes:
             place = f"{unit.document.file}:{unit.document.at(one.path).line}"

@@ -20,7 +20,7 @@ MAX_FILE_BYTES = 1_048_576
 MAX_SCRIPT_CHARS = 100_000
 MAX_WORKFLOW_BYTES = 262_144
 BESIDE = "@/"
-"""How a path begins that counts from the folder of the definition."""
+"""The prefix of a path that counts from the folder of the definition."""
 _PLACES = ("", "~/")
 _MOST_FOLDERS = 50
 _UNKNOWN = {
@@ -31,7 +31,7 @@ _UNKNOWN = {
 
 
 class ArchonFileRequest(NamedTuple):
-    """A file to read, or a folder whose names are asked for."""
+    """A file to read, or a folder to list."""
 
     path: str
     where: Position
@@ -68,11 +68,11 @@ class NamedFile(NamedTuple):
         return f"{PROJECT_FOLDER}/{self.what}s"
 
     def paths(self, folder: str) -> list[str]:
-        """Where it may be in a folder."""
+        """Its possible paths in a folder."""
         return [f"{folder}/{self.name}{ending}" for ending in self.endings]
 
     def own_paths(self) -> list[str]:
-        """Where it may be in the folder of the workflow that names it."""
+        """Its possible paths in the folder of the workflow that names it."""
         folder = self.beside.rstrip("/")
         return self.paths(folder if self.what == "workflow" else f"{folder}/{self.what}s")
 
@@ -93,7 +93,7 @@ class MissingFile(NamedTuple):
 
     @property
     def is_absent(self) -> bool:
-        """Whether there is no such file; any other reason is about a file that is there."""
+        """Whether there is no such file; any other reason is about an existing file."""
         return self.code in _UNKNOWN.values()
 
 
@@ -116,7 +116,7 @@ def workflow(name: str, beside: str = BESIDE) -> NamedFile:
 
 
 def read_config(path: str, files: Files) -> dict[str, JsonValue]:
-    """The settings in a file; empty where it is not there or cannot be read."""
+    """The settings in a file; empty if it does not exist or cannot be read."""
     data = files.get(path)
     document = read(data, file=path)[0] if isinstance(data, bytes) else None
     value = document.value if document is not None else None
@@ -124,7 +124,7 @@ def read_config(path: str, files: Files) -> dict[str, JsonValue]:
 
 
 def config_text(files: Files, table: str, key: str) -> str:
-    """A text in a table of the project's settings; empty where there is none."""
+    """A text in a table of the project's settings; empty if there is none."""
     inner = read_config(CONFIG_FILES[0], files).get(table)
     value = inner.get(key) if isinstance(inner, dict) else None
     return value.strip() if isinstance(value, str) else ""
@@ -148,8 +148,8 @@ def shown_path(path: str) -> str:
 
 
 def missing(named: NamedFile, files: Files, where: Position) -> Iterator[ArchonFileRequest]:
-    """What must still be read to find it, or to suggest a name that exists. Everything that is
-    known by now is asked for at once.
+    """What must still be read to find it, or to suggest an existing name. Everything that is known
+    by now is requested at once.
     """
     for paths, folders in _stages(named, files):
         if any(isinstance(files.get(path), bytes) for path in paths):
@@ -166,9 +166,9 @@ def missing(named: NamedFile, files: Files, where: Position) -> Iterator[ArchonF
 
 
 def _stages(named: NamedFile, files: Files) -> Iterator[tuple[list[str], list[str]]]:
-    """Where it is looked for, in the order of precedence: the paths, and the folders whose names
-    must be known before the next stage. Folders are searched one level deep, workflows two, since
-    a workflow may have a folder of its own in a folder of workflows.
+    """The places to search, in the order of precedence: the paths, and the folders whose names must
+    be known before the next stage. Folders are searched one level deep, workflows two, since a
+    workflow may have a folder of its own in a folder of workflows.
     """
     own, project = named.own_paths(), named.paths(named.folder)
     first = [*project, *own] if named.what == "workflow" else [*own, *project]
@@ -212,7 +212,7 @@ def find(named: NamedFile, files: Files) -> FoundText | MissingFile:
 
 
 def _absence_hint(named: NamedFile, known: list[str]) -> str:
-    """What to do about a name that no file has."""
+    """A hint for a name without a file."""
     near = did_you_mean(named.name, known)
     if near:
         return near
@@ -222,7 +222,7 @@ def _absence_hint(named: NamedFile, known: list[str]) -> str:
 
 
 def _is_absent(path: str, problem: ArchonFileProblem) -> bool:
-    """Whether nothing stands there; a reader may leave the person's own folder alone."""
+    """Whether nothing exists there; a reader may skip the person's own folder."""
     if problem.code == "cannot-read":
         return problem.message.startswith(("no such", "not a directory"))
     if problem.code == "outside-workspace":

@@ -1,4 +1,4 @@
-"""What a workflow promises about its files, as steps that check it.
+"""The guarantees of a workflow about its files, as steps that check them.
 
 `mutates_checkout: false` on a node: the files of the checkout are listed before and after it, and
 the node fails if they differ. `evidence_policy: {required: true}`: a last step fails the run unless
@@ -58,7 +58,7 @@ exit 1
 
 
 def is_guarded(node: NodeSpec) -> bool:
-    """Whether a node promises to leave the checkout as it is, and is held to it."""
+    """Whether a node guarantees to leave the checkout unchanged, and is checked for it."""
     kinds = (node.prompt, node.command, node.bash, node.script)
     return node.mutates_checkout is False and any(one is not None for one in kinds)
 
@@ -80,8 +80,8 @@ def guarded(node: NodeSpec, action: Action, retry: Retry, limits: Limits) -> Ste
 
 
 def parallel_of(nodes: Sequence[NodeSpec]) -> int | None:
-    """How many nodes of a graph run at once: one, where a guarded node has others beside it that
-    may change files, so that a change of those does not count against it.
+    """How many nodes of a graph run at once: one, if a guarded node has others beside it that may
+    change files, so that their changes do not count against it.
     """
     depth: dict[str, int] = {}
     for _ in nodes:

@@ -126,7 +126,7 @@ def _limits(flow: ArchonWorkflow) -> Limits:
 
 
 def _setting(name: str, files: Files) -> str:
-    """What a variable of the project stands for, where nobody says it at the start."""
+    """The default value of a variable of the project."""
     said = ""
     if name in _SAID_BY:
         said = named.config_text(files, *_SAID_BY[name])

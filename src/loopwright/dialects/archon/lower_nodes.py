@@ -82,7 +82,8 @@ echo "{\\"status\\": \\"satisfied\\", \\"waited_ms\\": $(( $(date +%s%3N) - star
 """
 _AGENT_TRIES = RetrySpec(max_attempts=2)
 _ONCE = Retry(attempts=1)
-# The wait doubles without a bound of its own: the longest of the longest tries.
+# The delay doubles without a limit of its own: the longest delay for the maximum number of
+# attempts.
 _LONGEST_WAIT_MS = 960_000
 _TRANSIENT: tuple[FailureKind, ...] = (
     "rate_limited",
@@ -93,7 +94,7 @@ _TRANSIENT: tuple[FailureKind, ...] = (
 )
 
 
-# What else is worth another try, and what never is, by the words of the failure.
+# Other failures to retry, and those never to retry, by texts in the failure.
 _TRANSIENT_WORDS = (
     "timeout",
     "timed out",
@@ -368,7 +369,7 @@ class ArchonLowering:
     def _given(
         self, node: NodeSpec, flow: ArchonWorkflow, fan: FanOutSpec | None
     ) -> WorkflowInputs:
-        """What the other workflow gets: every input that it has gets a value here."""
+        """The inputs of the other workflow: every input that it has gets a value here."""
         item = fan.as_ if fan else None
         text = node.arguments or node.input
         inputs = {name: _plain(spec.default) for name, spec in flow.inputs.items()}
@@ -447,7 +448,7 @@ class ArchonLowering:
             until=checks[0] if len(checks) == 1 else AnyOf(parts=tuple(checks)),
             gate=self._gate(spec),
             at_cap="fail",
-            broken_after=1,  # a check that cannot be asked says nothing, so the loop fails
+            broken_after=1,  # a check that cannot be evaluated has no verdict, so the loop fails
         )
 
 
@@ -495,7 +496,7 @@ def _session(node: NodeSpec, group: NodeSpec | None) -> SessionMode:
 
 
 def _waited(status: str, ms: float | None = None, event: str | None = None) -> str:
-    """What a wait comes to."""
+    """The result of a wait."""
     made = {"status": status, "waited_ms": None if ms is None else round(ms), "event": event}
     return msgspec.json.encode(
         {name: one for name, one in made.items() if one is not None}

@@ -38,16 +38,16 @@ _NAME = re.compile(FIELD_PATTERN)
 
 @dataclass(slots=True)
 class NodeAt:
-    """A node and where it stands."""
+    """A node and its position."""
 
     path: Path
     value: Mapping
     graph: "NodeGraph"
     body: "NodeGraph | None" = None  # of a loop_group
-    id: str = field(init=False)  # empty where there is none
-    kind: str | None = field(init=False)  # what it does, where that is clear
+    id: str = field(init=False)  # empty if there is none
+    kind: str | None = field(init=False)  # its kind, if that is clear
     needs: list[str] = field(init=False)  # the nodes before it
-    before: set[str] | None = None  # all of them, once somebody has asked
+    before: set[str] | None = None  # all of them, computed on first use
 
     def __post_init__(self) -> None:
         name = self.value.get("id")
@@ -57,7 +57,7 @@ class NodeAt:
         self.needs = needs_of(self.value, "depends_on")
 
     def part(self, key: str) -> Mapping:
-        """A mapping below it; empty where there is none."""
+        """A mapping below it; empty if there is none."""
         found = self.value.get(key)
         return found if isinstance(found, dict) else {}
 
@@ -79,16 +79,16 @@ class NodeGraph:
 
 
 class Site(NamedTuple):
-    """A text in which variables may stand."""
+    """A text that may contain variables."""
 
     path: Path
     text: str
     node: NodeAt
     kind: Literal["prose", "shell", "script", "when"]
-    in_pass: bool = False  # it is filled anew in each pass of the node's own loop
+    in_pass: bool = False  # it is filled again in each iteration of the node's own loop
     rejects: bool = False  # it is for the work after a rejection
     file: str | None = None
-    item: str | None = None  # how the item of a list is called in it
+    item: str | None = None  # the name of the item of a list in it
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ class ArchonOutline:
     """All of it."""
 
     top: Mapping
-    item: str | None = None  # how the item is called for which the workflow is run
+    item: str | None = None  # the name of the item for which the workflow runs
     beside: str = files.BESIDE  # the folder of its file
     given: frozenset[str] | None = None  # the inputs that the node which runs it gives a value
     graphs: list[NodeGraph] = field(default_factory=list)
@@ -159,7 +159,7 @@ def sites(made: ArchonOutline, given: files.Files) -> Iterator[Site]:
 
 
 def _told_sites(node: NodeAt, made: ArchonOutline) -> Iterator[Site]:
-    """What another workflow is told; where it is run for each item, these have the item."""
+    """The message to another workflow; if it runs for each item, it contains the item."""
     item = item_name(node) or made.item
     told: list[tuple[tuple[str, ...], object]] = [
         ((key,), node.value.get(key)) for key in ("arguments", "input")
@@ -176,7 +176,7 @@ def _told_sites(node: NodeAt, made: ArchonOutline) -> Iterator[Site]:
 
 
 def own_ids(node: NodeAt) -> set[str]:
-    """The ids that stand for a node itself and for the groups around it in its texts."""
+    """The ids that mean a node itself and the groups around it in its texts."""
     found: set[str] = set()
     seen: set[str] = set(node.body.by_id) if node.body is not None else set()
     one: NodeAt | None = node
@@ -189,7 +189,7 @@ def own_ids(node: NodeAt) -> set[str]:
 
 
 def item_name(node: NodeAt) -> str | None:
-    """How the item is called where a node runs a workflow for each item of a list."""
+    """The name of the item if a node runs a workflow for each item of a list."""
     if "fan_out" not in node.value:
         return None
     name = node.part("fan_out").get("as", DEFAULT_ITEM)

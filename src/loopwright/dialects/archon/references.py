@@ -71,7 +71,7 @@ _OF_SHELLS = re.compile(
 )
 _PROSE = re.compile(r"\$([A-Z][A-Z0-9_]{4,})\b")
 _NEAR = 0.8
-# Names that people expect beside the variables that there are.
+# Names that people expect in addition to the existing variables.
 _EXPECTED = {
     "LOOP_INDEX": "LOOP_PREV_OUTPUT",
     "LOOP_ITERATION": "LOOP_PREV_OUTPUT",
@@ -81,7 +81,7 @@ _EXPECTED = {
 
 
 class UnsetVariable(NamedTuple):
-    """A variable that nothing sets, where it is used first."""
+    """A variable that nothing sets, at its first use."""
 
     at: int
     name: str
@@ -110,7 +110,7 @@ def sources_files(script: str) -> bool:
 
 
 def set_defaults(script: str, unset: list[UnsetVariable]) -> str:
-    """What keeps a script with `set -u` from failing on a variable that is not set."""
+    """The prefix that keeps a script with `set -u` from failing on an unset variable."""
     if not _NOUNSET.search(script):
         return ""
     return "".join(f': "${{{one.name}=}}"; ' for one in unset)
@@ -215,7 +215,7 @@ def _of_site(site: Site, made: ArchonOutline, names: EnvNames) -> Iterator[tuple
         yield from _of_condition(site, made)
         return
     if site.kind == "script" and site.file is not None:
-        return  # a file of its own is run as it is, and reads values from its environment
+        return  # a separate file is run unchanged, and reads values from its environment
     for mark in marks(site.text, site.item, is_prose=site.kind == "prose"):
         found = None if mark.escaped else _read(mark, site, made)
         if found and _is_example(site, mark, found):
@@ -266,7 +266,7 @@ def _is_example(site: Site, mark: Mark, found: _Found) -> bool:
 
 
 def _is_foreign(site: Site, found: _Found) -> bool:
-    """In JavaScript `$name.output` may well be a variable of its own."""
+    """In JavaScript `$name.output` may well be one of the script's own variables."""
     is_bun = site.kind == "script" and site.node.value.get("runtime") == "bun"
     return is_bun and found.code == "unknown-reference"
 
@@ -285,8 +285,8 @@ def _of_condition(site: Site, made: ArchonOutline) -> Iterator[tuple[int, str, _
 
 
 def _item_of_another(mark: Mark, made: ArchonOutline) -> _Found | None:
-    """A workflow may be meant for the items of a list: read alone, it does not say how such an item
-    is called, so what looks like no node's name may be that.
+    """A workflow may be meant for the items of a list: read alone, it does not name the item, so an
+    unknown name of a node may be the item.
     """
     name, names = mark.ref.name or "", [node.id for node in made.nodes]
     if mark.ref.of != "result" or f"${name}.output" in mark.written or name in names:
@@ -418,7 +418,7 @@ def _diagnostic(document: Document, site: Site, found: _Found, place: Position) 
 
 
 def _place(document: Document, site: Site, at: int, written: str) -> Position:
-    """Where a variable stands, if its text is in the file the way it is read."""
+    """The position of a variable, if the file contains its text unchanged."""
     if site.file:
         start = site.text.rfind("\n", 0, at) + 1
         return Position(site.text.count("\n", 0, at) + 1, at - start + 1)

@@ -35,7 +35,7 @@ from loopwright.syntax.notations import point_ms
 from loopwright.syntax.validation import keys_of
 
 PROVIDERS = ("claude", "codex", "gemini", "opencode")
-"""Providers that an agent of Loopwright stands for."""
+"""Providers for which Loopwright has an agent."""
 TIERS = ("small", "medium", "large")
 """Sizes of models that a workflow may name instead of a model."""
 _AGENT_KEYS = (
@@ -377,7 +377,7 @@ def _schema(document: Document, node: NodeAt) -> Iterator[Diagnostic]:
 
 
 def _model(document: Document, path: Path, holder: Mapping, said: set[str]) -> Iterator[Diagnostic]:
-    """Agents and models that may not be available: a run names what is missing, or is given
+    """Agents and models that may not be available: a run reports what is missing, or is given
     another agent. Each is reported once.
     """
     provider, model = holder.get("provider"), holder.get("model")

@@ -30,7 +30,9 @@ _OLD_STEPS = ("command", "parallel", "loop")
 
 
 def recognise(value: object) -> int:
-    """From 0 (not mine) to 100. Workflows of the old form are known too, to be told what to do."""
+    """Confidence from 0 (another format) to 100. Workflows of the old form are recognised too, for
+    a helpful error.
+    """
     if not isinstance(value, dict):
         return 0
     if isinstance(value.get("nodes"), list):
@@ -146,7 +148,7 @@ MAX_ITEMS = 1_000
 
 
 class WorktreeSpec(ArchonModel):
-    """Where a workflow works."""
+    """The working directory of a workflow."""
 
     enabled: bool = Field(
         default=True, description="In a Git worktree on a branch of its own; false: in the folder."
@@ -183,7 +185,7 @@ class RetrySpec(ArchonModel):
 
 
 class LoopControl(ArchonModel):
-    """What ends a loop, and who is asked in between."""
+    """The end of a loop, and its gates."""
 
     until: Maybe[Line] = Field(
         default=None,
@@ -231,7 +233,7 @@ class GroupSpec(LoopControl):
 
 
 class OnReject(ArchonModel):
-    """What is done about a rejection before the person is asked again."""
+    """The work after a rejection before the gate opens again."""
 
     prompt: Prose = Field(
         description="The prompt of the agent; $REJECTION_REASON is the reason of the person."
@@ -514,13 +516,13 @@ def json_schema() -> Node:
 
 
 def _tidied(value: SchemaValue) -> SchemaValue:
-    """Without the words that are known and refused."""
+    """Without reserved keys."""
     if isinstance(value, list):
         return [_tidied(one) for one in value]
     if not isinstance(value, dict):
         return value
     kept = {key: one for key, one in value.items() if not _is_hidden(one)}
-    if "$ref" in kept and len(kept) > 1:  # draft 7 reads nothing that stands beside a $ref
+    if "$ref" in kept and len(kept) > 1:  # draft 7 ignores every key beside a $ref
         kept["allOf"] = [{"$ref": kept.pop("$ref")}]
     return {key: _tidied(one) for key, one in kept.items()}
 

@@ -59,7 +59,7 @@ _BEGINS = re.compile(_LONGEST_FIRST)
 
 @lru_cache(maxsize=256)
 def _pattern(item: str | None, *, is_prose: bool) -> "re.Pattern[str]":
-    """What a variable looks like where the item of a list has this name."""
+    """The pattern of a variable if the item of a list has this name."""
     own = rf"{item}{_END}(?!-[A-Za-z0-9_-]*\.output{_END})" if item else _NOBODY
     return re.compile(
         rf"""
@@ -78,7 +78,7 @@ def _pattern(item: str | None, *, is_prose: bool) -> "re.Pattern[str]":
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A variable as it is written, and where in its text it stands."""
+    """A variable as written, and its position in its text."""
 
     written: str
     at: int
@@ -89,13 +89,13 @@ class Mark:
 
     @property
     def end(self) -> int:
-        """Offset behind it."""
+        """The offset after it."""
         return self.at + len(self.written)
 
 
 def marks(text: str, item: str | None = None, *, is_prose: bool = False) -> list[Mark]:
-    """Every variable of a text in order, also those that are escaped; `item` is the name of the
-    item where there is one. In prose a variable may be the beginning of a longer word.
+    """Every variable of a text in order, including escaped ones; `item` is the name of the item, if
+    there is one. In prose a variable may be the beginning of a longer word.
     """
     if "$" not in text:
         return []
@@ -133,8 +133,8 @@ def _ref(found: "re.Match[str]") -> Ref:
 
 
 def template(text: str, item: str | None = None, known: Collection[str] | None = None) -> Template:
-    """The text with its places to fill. What names a node that is not among the `known` ones is
-    text: an example in a prompt, for instance.
+    """The text with its references. The name of a node that is not among the `known` ones is text:
+    an example in a prompt, for instance.
     """
     parts: list[Lit | Ref] = []
     literal, at = "", 0
@@ -159,7 +159,7 @@ def is_in_code(text: str, at: int) -> bool:
 
 OWN = "LW_"
 INPUTS = "INPUTS_"
-"""How the variables of inputs begin in Archon."""
+"""The prefix of variables of inputs in Archon."""
 # Given to every script: what a program that the script starts expects to find.
 _ALWAYS = ("ARGUMENTS", "USER_MESSAGE", "WORKFLOW_ID")
 _NOT_IN_NAMES = re.compile(r"[^A-Z0-9]+")
@@ -303,7 +303,7 @@ def upper_name(name: str) -> str:
 
 @lru_cache(maxsize=256)
 def _left_side_pattern(item: str | None) -> "re.Pattern[str]":
-    """What a clause looks like where the item of a list has this name."""
+    """The pattern of a clause if the item of a list has this name."""
     own = rf"{item}(?![A-Za-z0-9_-])(?:\.(?P<item_field>{FIELD_PATTERN}))?" if item else "(?!)"
     return re.compile(
         rf"""\s*(?P<subject>
@@ -366,7 +366,7 @@ def _is_there(ref: Ref, known: Collection[str] | None) -> bool:
 
 
 def _split(text: str, sign: str, start: int) -> Iterator[tuple[str, int]]:
-    """The parts between signs that stand outside of quotes."""
+    """The parts between signs that are outside of quotes."""
     at = begin = 0
     quoted = False
     while at < len(text):

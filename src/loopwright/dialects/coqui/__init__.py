@@ -1,9 +1,9 @@
-"""Coqui: roles in sequence, repeated until a reviewer approves, a goal is reached or a limit says
-enough.
+"""Coqui: roles in sequence, repeated until a reviewer approves, a goal is reached or a limit ends
+the loop.
 
-`surface.py` is what may be written, `rules.py` what must hold between its parts, `parameters.py`
-the places that parameters fill, `lower.py` the way to the plan. `builtin/` has the definitions
-that are always there.
+`surface.py` defines the keys of a file, `rules.py` the rules between its parts, `parameters.py` the
+places that parameters fill, `lower.py` the translation to the plan. `builtin/` has the built-in
+definitions.
 
 May import: syntax, model, errors. Start at `surface.py`, then `lower.py`.
 """

@@ -37,11 +37,11 @@ from loopwright.syntax.notations import span_ms
 from loopwright.syntax.validation import validate
 
 _OTHER = re.compile(r"[^a-z0-9_-]+")
-_LONGEST = 56  # leaves room for a number behind it
+_LONGEST = 56  # leaves space for a number after it
 
 
 def stage_ids(names: list[str]) -> list[str]:
-    """An id for each stage: its name in small letters, with a number where it is used again."""
+    """An id for each stage: its name in lower case, with a number if it is used again."""
     made: list[str] = []
     for name in names:
         made.append(unique(name, made))
@@ -128,7 +128,7 @@ class _Lowering:
             at_cap=ends.at_cap,
             limits=ends.limits,
             on_deadline=ends.on_deadline,
-            broken_after=0,  # an evaluator that cannot be asked has not said yes
+            broken_after=0,  # an evaluator without an answer has not approved
         )
         return Plan(
             name=self.top.name,
@@ -159,8 +159,8 @@ class _Lowering:
         )
 
     def _agent(self, role: str, spec: StageSpec) -> str:
-        """The agent of a stage; stages that ask the same of a role share one. Without a number of
-        its own, the role of the stage says how many turns it has.
+        """The agent of a stage; stages with the same requirements for a role share one. Without its
+        own number of turns, it has that of the role.
         """
         options: dict[str, JsonValue] = {"skills": [*spec.skills]} if spec.skills else {}
         turns = _number(spec.max_iterations, 0)
@@ -205,7 +205,7 @@ class _Lowering:
             case TimeBound(value=value):
                 limits = Limits(wall_ms=span_ms(value.limit), ends_at=moment_ms(value.limit))
                 return _Ends(limits=limits, on_deadline=_DEADLINES[value.enforce])
-            case ToolBound(value=value):  # a warning has said that nothing is measured
+            case ToolBound(value=value):  # a warning has reported that nothing is measured
                 return _Ends(most=_number(value.max_iterations, DEFAULT_ROUNDS))
             case Manual():
                 return _Ends()
@@ -235,7 +235,7 @@ def _called(spec: StageSpec) -> str:
 
 
 def _number(value: object, unknown: int) -> int:
-    """A number; one that comes from a parameter which nobody has given yet is not known."""
+    """A number; if it comes from a parameter without a value, it is unknown."""
     if isinstance(value, int):
         return value
     return unknown

@@ -48,7 +48,7 @@ NUMBERS = (
 )
 """Keys that are set to a number, or to a parameter that is one."""
 COMMENTS = ("$", "_", "//")
-"""How keys begin that people use for schemas and comments."""
+"""Prefixes of keys that people use for schemas and comments."""
 BLOCK = "block"
 """The value of `on_question` that says what happens here: a question waits for a person."""
 RECORD_KEYS = frozenset({"version", "builtin"})
@@ -80,7 +80,7 @@ _CONDITIONS: dict[str, type[BaseModel]] = {
     "time_bound": Time,
     "tool_bound": ToolValue,
 }
-"""What the value of a condition is, by the type of the condition."""
+"""The value of a condition, by its type."""
 _CONDITION_KEYS = frozenset({"type", "value"})
 
 
@@ -227,7 +227,7 @@ def _stages(document: Document, listed: list[object]) -> Iterator[Diagnostic]:
 def _evidence(
     document: Document, stage: Mapping[str, object], at: Path, index: int
 ) -> Iterator[Diagnostic]:
-    """What a stage needs of earlier ones is there, as far as the definition shows it."""
+    """Inputs that a stage needs from earlier stages exist, as far as the definition shows it."""
     needs = order_of(stage.get("requires_artifact_from"))
     if needs is not None and not 0 <= needs < index:
         message = f"requires_artifact_from has no effect: stage {needs} is not before stage {index}"
@@ -278,8 +278,8 @@ def _places(document: Document, known: Mapping[str, object]) -> Iterator[Diagnos
 
 
 def with_numbers(value: Value, values: Mapping[str, object], key: str | int = "") -> Value:
-    """The definition with parameters that stand for a number in their place, where they are known:
-    a number must be right before anything else can be made of it.
+    """The definition with known parameters inserted where a number is required: a number must be
+    valid before anything else is computed from it.
     """
     if isinstance(value, dict):
         return {name: with_numbers(one, values, name) for name, one in value.items()}
@@ -302,7 +302,7 @@ def _texts(value: object, path: Path) -> Iterator[tuple[Path, str]]:
 
 
 def described(value: object) -> dict[str, JsonValue]:
-    """What a list shows of a definition, as far as it has the right types."""
+    """The fields of a definition in lists, if they have the right types."""
     top = mapping(value)
     stages = [mapping(one) for one in items(top.get("roles"))]
     kind, value = _termination(top)
@@ -316,7 +316,7 @@ def described(value: object) -> dict[str, JsonValue]:
 
 
 def _termination(top: Mapping[str, object]) -> tuple[str, object]:
-    """What ends it: the type and its value, with what counts where nothing is written."""
+    """What ends it: the type and its value, including the default."""
     written = top.get("termination_condition")
     if written is None:
         return "iteration_bound", DEFAULT_ITERATIONS

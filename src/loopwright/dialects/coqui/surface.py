@@ -1,10 +1,10 @@
 """The form of a Coqui loop definition: its roles, what ends the loop, and its parameters.
 
 Parameters are `{{name}}` in any text of a definition and in the goal. Inserted values are not
-searched for further parameters, and a parameter that is not declared is left as it is written.
+searched for further parameters, and an undeclared parameter is left unchanged.
 
-Numbers may be written in quotes, because a parameter can only be in a text. Unknown keys have
-been dropped with a warning before a value is validated here (`rules.py`).
+Numbers may be written in quotes, because a parameter can only be in a text. Unknown keys have been
+dropped with a warning before a value is validated here (`rules.py`).
 
 The JSON Schema of the format, for editors, is generated from these models.
 """
@@ -45,7 +45,7 @@ _PLACE = re.compile(r"\{\{[ \t]*([A-Za-z][A-Za-z0-9_]*)[ \t]*\}\}")
 
 
 def names_in(text: str) -> Iterator[str]:
-    """The parameters that a text speaks of."""
+    """The parameters in a text."""
     return (found[1] for found in _PLACE.finditer(text))
 
 
@@ -188,7 +188,7 @@ def moment_ms(value: object) -> int | None:
 
 
 def _moment(value: object) -> object:
-    """Seconds, or a point in time; what is a place for a parameter is looked at later."""
+    """Seconds, or a point in time; a place for a parameter is checked later."""
     if isinstance(value, str) and only_name(value) is not None:
         return value.strip()
     if span_ms(value) is None and moment_ms(value) is None:
@@ -283,7 +283,7 @@ class ParameterSpec(CoquiModel):
 
 
 class Review(CoquiModel):
-    """What approved means, and how often it is tried."""
+    """The approval criteria, and the maximum number of attempts."""
 
     criteria: Prose = Field(description="What approved means.")
     max_review_rounds: Rounds = Field(default=5, description="The most rounds.")
@@ -313,7 +313,7 @@ def _number_is_iterations(value: object) -> object:
 
 
 class IterationBound(CoquiModel):
-    """So many iterations were made."""
+    """This many iterations were made."""
 
     type: Literal["iteration_bound"]
     value: Annotated[
@@ -347,7 +347,7 @@ class TimeBound(CoquiModel):
 
 
 class GoalValue(CoquiModel):
-    """What reached means, and how often it is tried."""
+    """The goal criteria, and the maximum number of attempts."""
 
     goal_prompt: Maybe[Prose] = Field(default=None, description="What reached means.")
     max_iterations: Rounds = Field(description="The most iterations.")

@@ -1,7 +1,7 @@
 """Export of a plan to a native definition that `lower` turns back into the same plan.
 
-What equals its default is left out, so that a small plan becomes a small definition. The
-position where a step was written is not exported.
+Default values are omitted, so that a small plan becomes a small definition. The source position of
+a step is not exported.
 """
 
 import shlex
@@ -104,7 +104,7 @@ def put(made: Made, key: str, value: JsonValue, *, unless: JsonValue) -> None:
 
 
 def no_words(what: str) -> NotExpressible:
-    """The refusal; `what` names the part and where it is."""
+    """The error; `what` names the part and its place."""
     return NotExpressible(f"native definitions cannot say this: {what}")
 
 
@@ -232,7 +232,7 @@ def _history(memory: ConversationHistory) -> JsonValue:
 
 
 def question(message: str, answers: tuple[Decision, ...], usual: tuple[Decision, ...]) -> Made:
-    """What a person is asked."""
+    """The question to a person."""
     made: Made = {}
     put(made, "message", message, unless="")
     put(made, "answers", list(answers), unless=list(usual))
@@ -409,7 +409,7 @@ def _coordinator(coordinator: Coordinator) -> Made:
 
 
 def _is_plain(step: Step) -> bool:
-    """Whether a step needs no entry of its own: the definition is just this action."""
+    """Whether a step needs no separate entry: the definition is just this action."""
     plain = step == Step(id=MAIN, action=step.action, retry=DEFAULT_RETRY, origin=step.origin)
     return plain and isinstance(step.action, CallAgent | RunCommand | RunScript | Repeat)
 

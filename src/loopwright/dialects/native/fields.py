@@ -192,7 +192,7 @@ def _id(text: str, info: ValidationInfo) -> str:
 
 
 def _agent_name(text: str, info: ValidationInfo) -> str:
-    """An id; behind a conversion also `coder@model` and `review.coder`."""
+    """An id; after a conversion also `coder@model` and `review.coder`."""
     loose = info.context == LOOSE and text and text == text.strip() and "\n" not in text
     return visible(text) if loose else _id(text, info)
 

@@ -86,9 +86,9 @@ DEFAULT_RETRY = Retry(attempts=3)
 
 STAGE_CHARS = StageOutputs().chars
 LOG_CHARS = 8_000
-"""How long the progress log in a prompt may be, where the definition does not say."""
+"""The default length of the progress log in a prompt."""
 HISTORY = ConversationHistory(window=128_000)
-"""A conversation of which nothing else is said."""
+"""A conversation with default settings."""
 
 
 def lower_agent(spec: AgentSpec) -> Agent:
@@ -157,7 +157,7 @@ def lower_retry(spec: RetrySpec | None) -> Retry:
 
 
 def lower_memory(spec: MemorySpec | None, usual: MemoryKind) -> Memory:
-    """What is carried on; `usual` is what a loop of this kind carries when nothing is said."""
+    """The memory; `usual` is the default for a loop of this kind."""
     match spec.kind if spec else usual:
         case "progress-log":
             total = LOG_CHARS if spec is None or spec.total is None else spec.total
@@ -181,7 +181,7 @@ def _history(spec: MemorySpec | None) -> ConversationHistory:
 
 
 DEFAULT_AGENT = "agent"
-"""Name of the agent when a definition names none; `--agent` says what it is."""
+"""Name of the agent if a definition names none; `--agent` chooses it."""
 
 
 def lower(document: Document) -> tuple[Plan | None, list[Diagnostic]]:
@@ -199,7 +199,7 @@ def lower(document: Document) -> tuple[Plan | None, list[Diagnostic]]:
 
 
 def _first(found: Iterator[Diagnostic]) -> Iterator[Diagnostic]:
-    """As many as a person will read; finding near misses for thousands would take its time."""
+    """As many as a person will read; finding similar words for thousands would take too long."""
     errors = 0
     for one in found:
         yield one
@@ -220,7 +220,7 @@ class _Lowering:
         if top.steps is not None and top.repeat is None:
             steps = [self._step(one) for one in top.steps]
         else:
-            # What limits the whole run is no limit of the steps that are repeated.
+            # Limits of the whole run are not limits of the repeated steps.
             plain = top.model_copy(update={"parallel": None, "speaker": None, "returns": None})
             action = self._looped(plain, top.repeat)
             steps = [Step(id=MAIN, action=action, retry=DEFAULT_RETRY)]
@@ -295,7 +295,7 @@ class _Lowering:
         )
 
     def _looped(self, spec: BodySpec, repeat: RepeatSpec | None) -> Action:
-        """What is done, in a loop if there is one; what the loop says itself comes first."""
+        """The body, in a loop if there is one; keys of the loop itself take precedence."""
         if repeat is None:
             return self._once(spec)
         own = {name: getattr(repeat, name) for name in BodySpec.model_fields}
@@ -375,7 +375,7 @@ class _Lowering:
 
 
 def _repeat(spec: RepeatSpec, body: Action, until: Check) -> Repeat:
-    # Where nothing but the number of passes can end the loop, making them all is the goal.
+    # If only the number of iterations can end the loop, making them all is the goal.
     counted = until == Cap() and not spec.for_each and not spec.gate
     default_cap: AtCap = "complete" if counted else "exhaust"
     return Repeat(

@@ -43,7 +43,7 @@ class StepOutline:
     value: Mapping
     id: str
     needs: list[str]
-    before: set[str] | None = None  # all steps before it, once somebody has asked
+    before: set[str] | None = None  # all steps before it, computed on first use
 
 
 @dataclass(slots=True, eq=False)
@@ -57,12 +57,12 @@ class GraphOutline:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceScope:
-    """What can be seen from a place: the loops around it, and the graphs with the step it is in.
+    """What a place can use: the loops around it, and the graphs with the step it is in.
 
     A step of None is a place after all steps of that graph, such as the check of a loop. `passed`
-    is the graph that the innermost loop repeats, if it repeats one. Inside of steps that are a
-    workflow of their own, `inputs` are those they were given, and `has_item` is whether they are
-    made for the items of a list.
+    is the graph that the innermost loop repeats, if it repeats one. Inside steps that are a
+    separate workflow, `inputs` are its own inputs, and `has_item` is whether it runs for the items
+    of a list.
     """
 
     loops: tuple[Literal["count", "each"], ...] = ()
@@ -76,7 +76,7 @@ class ReferenceScope:
 
 @dataclass(slots=True, eq=False)
 class BodyOutline:
-    """What is done once at a place. `keys` has where each key stands and what it is set to."""
+    """The body at a place. `keys` has the position and the value of each key."""
 
     path: Path
     keys: dict[str, Path]
@@ -199,7 +199,7 @@ def _graph(made: NativeOutline, body: BodyOutline, *, is_repeated: bool) -> Grap
 
 
 def _sealed(made: NativeOutline, body: BodyOutline) -> ReferenceScope:
-    """What the steps of a body see of what is around them."""
+    """What the steps of a body can use of their surroundings."""
     given = body.value.get("given")
     if not isinstance(given, dict):
         return body.scope
@@ -246,7 +246,7 @@ def _after_pass(
     inside: ReferenceScope,
     graph: GraphOutline | None,
 ) -> None:
-    """What is looked at when the body of a pass is done: the gate and the check."""
+    """What is evaluated after the body of an iteration: the gate and the check."""
     graphs = (*inside.graphs, (graph, None)) if graph else inside.graphs
     scope = replace(inside, graphs=graphs, passed=graph)
     _text(made, _mapping(repeat.get("gate")), "message", (*path, "gate"), scope)

@@ -48,7 +48,7 @@ def secret_named(written: str) -> str | None:
 PROGRAMS = ("claude", "codex", "gemini", "opencode")
 PREFIXES = ("acp", "command", "jsonl", "model", "plugin", "script")
 
-# Plain programs: nobody could hold them to a list of tools, a number of turns or a price.
+# Plain programs: a list of tools, a number of turns or a price cannot be enforced.
 _UNGOVERNED = ("command", "jsonl", "plugin", "script")
 GOVERNING_KEYS = (
     *("tools", "deny_tools", "loops", "permission", "max_turns", "max_usd", "temperature"),
@@ -56,7 +56,7 @@ GOVERNING_KEYS = (
 
 
 class SpecFault(NamedTuple):
-    """Why something cannot stand behind an agent."""
+    """Why something cannot be the backend of an agent."""
 
     code: str
     message: str
@@ -69,7 +69,7 @@ def is_spec(text: str) -> bool:
 
 
 def spec_fault(text: str) -> SpecFault | None:
-    """What is wrong with a text that has the form of a spec."""
+    """The problem of a text in the form of a spec."""
     prefix, colon, rest = text.partition(":")
     if not colon:
         return None
@@ -85,7 +85,7 @@ def spec_fault(text: str) -> SpecFault | None:
 
 
 def governs(spec: str) -> bool:
-    """Whether what stands behind an agent can be held to rules about tools and turns."""
+    """Whether the backend of an agent can enforce rules about tools and turns."""
     return spec.partition(":")[0] not in _UNGOVERNED
 
 
@@ -123,7 +123,7 @@ def _advice(_: StepOutline, need: str, others: list[str]) -> str | None:
 
 
 def agents(document: Document, made: NativeOutline) -> Iterator[Diagnostic]:
-    """Agents that nobody has defined, or that cannot be what they should be."""
+    """Agents without a definition, or with an unsuitable one."""
     written = made.top.get("agents")
     defined = written if isinstance(written, dict) else {}
     for name, entry in defined.items():
@@ -151,7 +151,7 @@ def agents(document: Document, made: NativeOutline) -> Iterator[Diagnostic]:
 def _chats(
     document: Document, made: NativeOutline, defined: dict[str, object]
 ) -> Iterator[Diagnostic]:
-    """Only a chat model can be asked turn by turn."""
+    """Only a chat model can be called turn by turn."""
     usual = made.top.get("agent", next(iter(defined), None))
     for path, value in made.calls:
         name = value.get("agent", usual)
@@ -169,7 +169,7 @@ def _which(document: Document, path: Path, defined: list[str]) -> Diagnostic:
 
 
 def _is_call(body: BodyOutline, made: NativeOutline) -> bool:
-    """Whether a body is a call of nobody: no program, no steps, no gate or the like."""
+    """Whether a body does nothing: no agent, no program, no steps, no gate."""
     if "agent" in body.value or _OTHERS & set(body.value):
         return False
     steps = {step.path: step.value for graph in made.graphs for step in graph.steps}
@@ -278,7 +278,7 @@ def references(document: Document, made: NativeOutline) -> Iterator[Diagnostic]:
 
 
 def expressions(document: Document, made: NativeOutline) -> Iterator[Diagnostic]:
-    """Expressions that cannot be understood, or that name what is not there."""
+    """Expressions that cannot be parsed, or that use unknown names."""
     for path, text, wants, scope in made.expressions:
         if text.strip():
             seen, there = _seen_from(scope)
@@ -287,7 +287,7 @@ def expressions(document: Document, made: NativeOutline) -> Iterator[Diagnostic]
 
 
 def _seen_from(scope: ReferenceScope) -> tuple[frozenset[str], frozenset[str]]:
-    """The steps that have ended where an expression is looked at, and all that are there."""
+    """The steps that have ended when an expression is evaluated, and all existing ones."""
     seen: frozenset[str] = frozenset()
     there: frozenset[str] = frozenset()
     for graph, step in scope.graphs:
@@ -363,7 +363,7 @@ def _of_pass(ref: Ref, scope: ReferenceScope) -> _Found | None:
 
 
 def _without_value(ref: Ref, scope: ReferenceScope) -> str | None:
-    """Why a reference to the run or its pass has no value, or None."""
+    """Why a reference to the run or its iteration has no value, or None."""
     inner = scope.loops[-1 - ref.up] if ref.up < len(scope.loops) else None
     match ref.of:
         case "message":
@@ -385,7 +385,7 @@ def _without_value(ref: Ref, scope: ReferenceScope) -> str | None:
 
 
 def _of_step_before(ref: Ref, scope: ReferenceScope) -> _Found | None:
-    """A step in the pass before is a step of the innermost loop."""
+    """A step in the previous iteration is a step of the innermost loop."""
     hint = _without_value(Ref(of="previous"), scope)
     if hint:
         return _Found("unknown-reference", f"{write_ref(ref)} has no value here", hint)
@@ -431,7 +431,7 @@ def _diagnostic(document: Document, found: _Found, place: Position) -> Diagnosti
 
 
 def _within(document: Document, path: Path, written: str, *, nth: int) -> Position:
-    """Where a reference stands, if its text is in the file the way it is read."""
+    """The position of a reference, if the file contains its text unchanged."""
     node, _ = document._walk(path)
     source, at = document._source, node.offset - 1
     for _ in range(nth + 1):

@@ -1,4 +1,4 @@
-"""Rules between the keys of one place: what excludes what, what is required, what has no use."""
+"""Rules between the keys of one place: exclusions, requirements, keys without effect."""
 
 from collections.abc import Iterator
 
@@ -63,7 +63,8 @@ _CHECK_OPTIONS = {
     "env": ("script",),
     "on_error": ("expr",),
 }
-# The passes over a list are independent of one another, so nothing can follow from the one before.
+# The iterations over a list are independent of one another, so none can follow from the previous
+# one.
 _NOT_WITH_EACH = (
     "max",
     "until",
@@ -264,9 +265,7 @@ def _loop(document: Document, loop: LoopOutline, *, most: int | None) -> Iterato
 
 
 def _conversation(document: Document, loop: LoopOutline, body: BodyOutline) -> Iterator[Diagnostic]:
-    """A conversation and what is looked at in it go with a cycle, and a cycle has no other way to
-    remember.
-    """
+    """A conversation and checks on it require a cycle, and a cycle has no other kind of memory."""
     written, place = loop.value.get("memory"), (*loop.path, "memory")
     kind = written.get("kind") if isinstance(written, dict) else written
     if "cycle" in body.value:
@@ -285,7 +284,7 @@ def _conversation(document: Document, loop: LoopOutline, body: BodyOutline) -> I
 
 
 def _people(document: Document, loop: LoopOutline) -> Iterator[Diagnostic]:
-    """A person is asked about a pass once."""
+    """Only one gate about an iteration."""
     asked = list(_asked(loop.value.get("until"), (*loop.path, "until")))
     if "gate" in loop.value and "for_each" not in loop.value:
         asked.append((*loop.path, "gate"))

@@ -38,7 +38,7 @@ _FORMS = (
 )
 _OUTER = re.compile(r"(?P<up>(?:outer\.){0,9})(?P<of>index|iteration|max|previous)")
 _AS_JSON = re.compile(r"(?P<ref>.*?)\s*\|\s*json", re.DOTALL)
-# An id that is written otherwise than an id of ours stands in brackets.
+# An id that is not valid as a plain id is in brackets.
 _STEP = re.compile(
     r"steps(?:\.(?P<id>[^.\[\]]+)|\['(?P<quoted>[A-Za-z0-9_-]{1,64})'\])\.(?P<rest>.+)"
 )
@@ -51,7 +51,7 @@ _ESCAPE = r"for literal braces write \{{"
 
 @dataclass(frozen=True, slots=True)
 class TemplateMark:
-    """A reference as it is written, with its braces, and where in its text it stands."""
+    """A reference as written, with its braces, and its position in its text."""
 
     written: str
     at: int
@@ -84,7 +84,7 @@ def parse(text: str) -> tuple[Template, list[TemplateMark]]:
 
 
 def explain(written: str) -> tuple[str, str]:
-    """What is wrong with something that has no form of a reference, and the way out."""
+    """The problem of a text that is not a reference, and a hint."""
     if written == "{{":
         return "{{ is not closed by }}", _ESCAPE
     inner = written[2:-2].strip()
@@ -98,8 +98,9 @@ def explain(written: str) -> tuple[str, str]:
 
 
 def parse_ref(text: str) -> Ref | None:
-    """A reference without its braces, if it has the form of one. `outer.` in front of what is said
-    of a pass is the pass of the loop around, and `| json` behind it fills the value in as JSON.
+    """A reference without its braces, if it has the form of one. `outer.` before a reference to an
+    iteration means the iteration of the enclosing loop, and `| json` after it fills the value in as
+    JSON.
     """
     filled = _AS_JSON.fullmatch(text)
     ref = _parse_plain(filled["ref"] if filled else text)

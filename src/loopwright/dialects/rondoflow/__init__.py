@@ -1,7 +1,7 @@
-"""RondoFlow: an assistant document whose loop settings make one assistant try again and again.
+"""RondoFlow: an assistant document whose loop settings make one assistant repeat its task.
 
 `documents.py` finds the assistants of a document, `surface.py` is one of them, `patterns.py` its
-regular expressions, `lower.py` the way to the plan. `events.py` renders what happened in the words
+regular expressions, `lower.py` the translation to the plan. `events.py` renders events in the terms
 of this dialect.
 
 May import: syntax, model, errors. Start at `surface.py`, then `lower.py`.

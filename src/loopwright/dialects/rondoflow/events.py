@@ -31,7 +31,7 @@ class RondoflowEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:
-    """A pass whose call has ended well; `review` is the id under which a person is asked."""
+    """An iteration whose call has succeeded; `review` is the id of its gate."""
 
     iteration: int
     max_iterations: int
@@ -42,7 +42,7 @@ class Pass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """The end of a loop: how, after how many passes, with which result or error."""
+    """The end of a loop: its outcome, number of iterations, and its result or error."""
 
     outcome: Literal["completed", "exhausted", "failed", "cancelled"]
     reason: str
@@ -59,7 +59,7 @@ class CriteriaView(TypedDict):
 
 
 class LoopState(TypedDict):
-    """What a question for the status of a loop is answered with."""
+    """The answer to a request for the status of a loop."""
 
     agentId: str
     sessionId: str
@@ -71,7 +71,7 @@ class LoopState(TypedDict):
 
 
 def events_of_pass(done: Pass) -> list[RondoflowEvent]:
-    """The events of one pass, in their order."""
+    """The events of one iteration, in their order."""
     events = [
         RondoflowEvent(
             "iteration",
@@ -125,7 +125,9 @@ def status_of(status: str) -> Status:
 def loop_state(
     plan: Plan, *, agent_id: str, status: str, learnings: list[str], iteration: int | None = None
 ) -> LoopState:
-    """The state of a loop; the log is a copy. `iteration` is the pass under way or the last one."""
+    """The state of a loop; the log is a copy. `iteration` is the current iteration or the
+    last one.
+    """
     loop = only_repeat(plan)
     return {
         "agentId": agent_id,

@@ -57,7 +57,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-# Letters that mean something behind a backslash; any other is just itself.
+# Letters with a meaning after a backslash; any other is a literal letter.
 _MEANINGFUL = frozenset("dDwWsSbfnrtv0")
 # White space of JavaScript beyond that of the linear engine: models write such blanks.
 _BLANKS = r"\s\x0b\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}\x{feff}"
@@ -107,7 +107,7 @@ def _backtracks(pattern: str) -> bool:
 
 
 def _inside_after(token: "re.Match[str]", *, inside: bool) -> bool:
-    """Whether a class is open behind a token; inside one, [ is a plain character."""
+    """Whether a class is open after a token; inside one, [ is a plain character."""
     if inside:
         return not (token["close"] or token["nothing"])
     return bool(token["open"])
@@ -160,7 +160,7 @@ PATTERN = "pattern"
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _KNOWN = tuple(keys_of(Assistant))
 _LOOP_WORDS = ("loopEnabled", "loopCriteria", "maxIterations", "loopBudget", "budget")
-# What a shell would act on; a program gets it as it is written.
+# Characters that a shell would interpret; a program receives them unchanged.
 _SHELL_SIGNS = re.compile(r"&&|\|\||[|;<>`]|\$[A-Za-z({]|[\"']|(?:^|\s)&(?:\s|$)")
 
 
@@ -256,7 +256,7 @@ def _unknown_choice(
 def _checked(
     document: Document, place: AssistantPlace, *, alone: bool
 ) -> tuple[Assistant | None, list[Diagnostic]]:
-    """The assistant at a place, and everything that is to be said about it."""
+    """The assistant at a place, with all its problems."""
     assistant, problems = validate(Assistant, document, root=place.path)
     problems += _rules(document, place)
     problems += _fields(document, place)
@@ -294,8 +294,8 @@ def _rules(document: Document, place: AssistantPlace) -> Iterator[Diagnostic]:
 
 
 def _fields(document: Document, place: AssistantPlace) -> Iterator[Diagnostic]:
-    """Fields that have no effect: one warning for all, and one for each that would have changed
-    what the assistant does. A loop setting that is misspelt is an error.
+    """Fields without effect: one warning for all, and one for each that would have changed the
+    assistant's behaviour. A misspelt loop setting is an error.
     """
     unknown = [key for key in place.value if key not in _KNOWN]
     for key in unknown:

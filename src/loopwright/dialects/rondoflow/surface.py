@@ -1,8 +1,8 @@
 """The form of a RondoFlow document: where its assistants are, and what each may contain.
 
 A document is a single assistant, a list, a response of the API or an exported workspace. The
-persona of an assistant that comes from a catalog is in a file next to the document. One
-assistant has a persona, tools, a budget and loop settings.
+persona of an assistant from a catalog is in a file next to the document. One assistant has a
+persona, tools, a budget and loop settings.
 
 The JSON Schema of the format, for editors, is generated from these models.
 """
@@ -25,10 +25,10 @@ MAX_PERSONA_BYTES = 262_144
 WORKSPACE = "rondoflow-canvas"
 POLICY_BUDGET = "maxBudgetUsd"
 CHOICE = "assistant"
-"""The input that chooses an assistant where a document has several."""
+"""The input that chooses an assistant if a document has several."""
 
 _CRITERIA = "loopCriteria"
-_AROUND = ("bundle", "data", "agents")  # what assistants are in
+_AROUND = ("bundle", "data", "agents")  # the keys that contain assistants
 _SIGNS = ("loopEnabled", "loopCriteria", "maxIterations")
 _USUAL = frozenset(("persona", "allowedTools", "purpose", "scope", "permissionMode"))
 
@@ -57,7 +57,7 @@ class RondoflowFileRequest(NamedTuple):
 
 
 class AssistantPlace(NamedTuple):
-    """An assistant in a document: where it is, and its fields."""
+    """An assistant in a document: its place, and its fields."""
 
     path: Path
     value: Mapping[str, Any]
@@ -77,7 +77,7 @@ class AssistantPlace(NamedTuple):
 
 
 def assistants_of(value: JsonValue) -> list[AssistantPlace] | None:
-    """The assistants of a document; None where it is a single one or something else."""
+    """The assistants of a document; None if it is a single one or something else."""
     path: Path = ()
     if isinstance(value, dict) and isinstance(value.get("bundle"), dict):
         value, path = value["bundle"], ("bundle",)
@@ -120,7 +120,7 @@ def _decoded(value: JsonValue) -> JsonValue:
 
 
 def policy_budgets(value: Mapping[str, Any]) -> list[tuple[Path, object]]:
-    """What the policies of an assistant allow one iteration to cost, and where they say it."""
+    """The cost limit of one iteration in the policies of an assistant, and its place."""
     policies = value.get("policies")
     found: list[tuple[Path, object]] = []
     for number, one in enumerate(policies if isinstance(policies, list) else ()):
@@ -131,8 +131,8 @@ def policy_budgets(value: Mapping[str, Any]) -> list[tuple[Path, object]]:
 
 
 def choose_assistant(places: list[AssistantPlace], wanted: JsonValue) -> AssistantPlace | None:
-    """The assistant that runs: the one that was asked for by name or id, else the only one, else
-    the only one whose looping is on. None where that is not clear.
+    """The assistant that runs: the one requested by name or id, else the only one, else the only
+    one with looping enabled. None if that is not clear.
     """
     if wanted is not None:
         found = [one for one in places if wanted in (one.id, one.name)]
@@ -142,7 +142,7 @@ def choose_assistant(places: list[AssistantPlace], wanted: JsonValue) -> Assista
 
 
 def recognise(value: object) -> int:
-    """How sure this dialect is that a document is its own, from 0 (not mine) to 100."""
+    """Confidence that a document is of this dialect, from 0 (another format) to 100."""
     if not isinstance(value, dict | list):
         return 0
     if isinstance(value, dict) and value.get("format") == WORKSPACE:
@@ -203,7 +203,7 @@ class RondoflowModel(BaseModel):
 
 
 class ExportedModel(RondoflowModel):
-    """Base of what other systems export: more fields than the loop needs are let through."""
+    """Base class for exports of other systems: unknown fields are allowed."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
@@ -247,7 +247,7 @@ def _fault(code: str, message: str, *, hint: str | None = None) -> PydanticCusto
 
 
 class LoopBudget(RondoflowModel):
-    """What the whole loop may use; the budget of the assistant is for one iteration."""
+    """The budget of the whole loop; the budget of the assistant is for one iteration."""
 
     usd: Annotated[float, Field(gt=0, le=1_000_000)] | None = Field(
         default=None, description="Money."

@@ -1,10 +1,9 @@
 """Events of a run in the format of ZenFlow, in their order.
 
-Events of the log come in as plain values, as they are stored; `read` returns a text that is
-stored elsewhere. The fields of an event are next to its type, as in the lines of ZenFlow:
-`stepId`, `agent`, `message`, `duration`, `tokens`, `error`, `data`. Every iteration of a loop
-whose step is itself repeated has its own id (`check.0`, `deploy[1]`), so that each id ends only
-once.
+Events of the log arrive as plain values, as they are stored; `read` returns a text from the blob
+store. The fields of an event are next to its type, as in the lines of ZenFlow: `stepId`, `agent`,
+`message`, `duration`, `tokens`, `error`, `data`. Every iteration of a loop whose step is itself
+repeated has its own id (`check.0`, `deploy[1]`), so that each id ends only once.
 """
 
 import re
@@ -28,7 +27,7 @@ _SECOND, _MINUTE = 1_000, 60_000
 
 
 class ZenflowEvent(NamedTuple):
-    """One event; `payload` are the fields that stand beside its type."""
+    """One event; `payload` are the fields beside its type."""
 
     type: str
     payload: Fields
@@ -50,7 +49,7 @@ class EventPlace(NamedTuple):
 
 
 def place_at(plan: Plan, path: str) -> EventPlace | None:
-    """The place that a path names; None for the run itself and for steps that nobody planned."""
+    """The place of a path; None for the run itself and for steps that are not in the plan."""
     steps, found = plan.steps, None
     at = ""
     for token in _TOKEN.findall(path):
@@ -84,7 +83,7 @@ def go_duration(ms: int) -> str:
 
 
 def _tokens(usage: LogEvent | None) -> Fields:
-    """What was used; empty where nothing is known."""
+    """The usage; empty if unknown."""
     if not usage:
         return {}
     prompt, completion = usage.get("input_tokens", 0), usage.get("output_tokens", 0)
@@ -105,7 +104,7 @@ class _Effect:
 class Rendering:
     """Follows a run event by event."""
 
-    is_flat = True  # the fields of an event stand beside its type
+    is_flat = True  # the fields of an event are beside its type
 
     def __init__(self, plan: Plan, read: Read) -> None:
         self._plan = plan
@@ -212,7 +211,7 @@ class Rendering:
         yield "step_skipped", {"stepId": path, "message": reason}
 
     def _verdict(self, fact: LogEvent, path: str) -> EventLines:
-        """A judge that could not be asked does not end its loop."""
+        """A judge that failed does not end its loop."""
         if fact.get("check") != "judge" or fact.get("verdict") != "error":
             return
         loop = str(fact.get("by", "")).removesuffix(".judge") or path
@@ -276,7 +275,9 @@ class Rendering:
         yield "agent_turn", {**about, **_tokens(fact.get("usage")), **failed, "data": data}
 
     def _activity(self, fact: LogEvent, _: str) -> EventLines:
-        """Tools that an agent has used by itself; those that the engine runs are told elsewhere."""
+        """Tools that an agent has used by itself; tools that the engine runs are reported
+        separately.
+        """
         effect = self._effects.get(fact["effect"])
         if effect is None or effect.tool:
             return

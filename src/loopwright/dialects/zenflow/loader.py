@@ -50,11 +50,11 @@ class ZenflowLoader:
     file: str  # the first one, as it is shown
     wanted: dict[str, ZenflowFileRequest] = field(default_factory=dict)
     units: dict[str, ZenflowUnit] = field(default_factory=dict)  # the included ones, by path
-    broken: list[Diagnostic] = field(default_factory=list)  # of files that are no workflow at all
+    broken: list[Diagnostic] = field(default_factory=list)  # of files that are not workflows
     _open: list[str] = field(default_factory=list)
 
     def first(self, document: Document) -> ZenflowUnit:
-        """The unit of the file that everything begins with."""
+        """The unit of the first file."""
         unit = self.load(document, path=self.file.rpartition("/")[2])
         for path, below in unit.included.items():
             if below.height >= MAX_INCLUDES:
@@ -65,7 +65,7 @@ class ZenflowLoader:
         return unit
 
     def load(self, document: Document, *, path: str) -> ZenflowUnit:
-        """The unit of a document that stands at `path`."""
+        """The unit of a document at `path`."""
         self._open.append(path)
         tree = outline(document)
         unit = ZenflowUnit(document, tree, folder_of(path), size=len(tree.steps))
@@ -151,7 +151,7 @@ class ZenflowLoader:
         place = (*step.path, "include")
         path = inside(unit.folder, listed if isinstance(listed, str) else name)
         if path is None:
-            if not isinstance(listed, str):  # a listed one is told where it is listed
+            if not isinstance(listed, str):  # a listed one is reported where it is listed
                 unit.problems.append(_outside(unit, name, place))
             return
         if path in self._open:
@@ -196,7 +196,7 @@ def _measure(unit: ZenflowUnit, step: StepEntry, below: ZenflowUnit) -> None:
 
 
 def _texts(tree: ZenflowOutline) -> Iterator[tuple[Path, str]]:
-    """Texts that may stand in a file of their own."""
+    """Texts that may be in a separate file."""
     for name, entry in tree.agents.items():
         prompt = entry.get("prompt") if isinstance(entry, dict) else None
         if isinstance(prompt, str):

@@ -69,7 +69,7 @@ def check(unit: ZenflowUnit) -> CheckedUnit:
 
 
 def _first(found: Iterator[Diagnostic]) -> Iterator[Diagnostic]:
-    """As many as a person will read; finding near misses for thousands would take its time."""
+    """As many as a person will read; finding similar words for thousands would take too long."""
     errors = 0
     for one in found:
         yield one
@@ -110,7 +110,7 @@ def shorter(*times: int | None) -> int | None:
 @dataclass(slots=True)
 class ZenflowAgents:
     """The agents of a plan. Those of an included workflow have its step's path before their name,
-    and a step with a model of its own calls a copy of its agent.
+    and a step with its own model calls a copy of its agent.
     """
 
     made: dict[str, Agent] = field(default_factory=dict)
@@ -169,7 +169,9 @@ def _agent(spec: AgentSpec, system: str) -> Agent:
 
 
 def lower_loop(spec: LoopSpec, body: Action, *, judge: Check | None, pass_ms: int) -> Repeat:
-    """The loop around a body. `pass_ms` is how long a pass may take if the loop does not say."""
+    """The loop around a body. `pass_ms` is the time limit of an iteration if the loop does not set
+    one.
+    """
     output: OutputMode = "all" if spec.output_mode == "cumulative" else "last"
     pass_wall_ms = shorter(spec.iteration_timeout or pass_ms)
     limits = Limits(pass_wall_ms=pass_wall_ms) if pass_wall_ms else NO_LIMITS
@@ -178,7 +180,7 @@ def lower_loop(spec: LoopSpec, body: Action, *, judge: Check | None, pass_ms: in
         return Repeat(body=body, each=each, output=output, limits=limits)
     checks: list[Check] = [Expr(text=spec.until)] if spec.until is not None else []
     checks += [judge] if judge is not None else []
-    # With nothing but a number of passes to end it, making them all is the goal.
+    # If only a number of iterations can end it, making them all is the goal.
     at_cap: AtCap = (spec.on_exhausted or "fail") if checks else "complete"
     return Repeat(
         body=body,
@@ -189,12 +191,12 @@ def lower_loop(spec: LoopSpec, body: Action, *, judge: Check | None, pass_ms: in
         output=output,
         delay_ms=spec.delay or 0,
         limits=limits,
-        broken_after=0,  # a judge that cannot be asked has not stopped the loop
+        broken_after=0,  # a judge that failed has not stopped the loop
     )
 
 
 def _any_of(checks: list[Check]) -> Check:
-    """The expression is asked before the judge; one that is true spares it."""
+    """The expression is evaluated before the judge; if it is true, the judge is not called."""
     if len(checks) > 1:
         return AnyOf(parts=tuple(checks))
     return checks[0] if checks else Cap()
@@ -240,7 +242,7 @@ def lower(document: Document, files: Files = _NO_FILES) -> tuple[Plan | None, li
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """The workflow file that is being lowered, and what it has from the one that includes it."""
+    """The workflow file that is being lowered, and its values from the including one."""
 
     unit: ZenflowUnit
     flow: ZenflowWorkflow
@@ -250,7 +252,7 @@ class _Scope:
 
     @property
     def purpose(self) -> str:
-        """What a step is told that says nothing; in the first file that is the run's message."""
+        """The message of a step without one; in the first file that is the run's message."""
         return (self.flow.description or self.flow.name) if self.prefix else ""
 
     def schema(self, agent: str) -> dict[str, JsonValue] | None:
@@ -277,8 +279,8 @@ class _Lowering:
     def plan(self, unit: ZenflowUnit) -> Plan:
         scope = self._scope(unit)
         flow, options = scope.flow, scope.options
-        # A person is asked about every tool; if nobody answers, it is denied. Files of the
-        # context stand beside the workflow.
+        # Every tool call needs approval; if nobody answers, it is denied. Context files are beside
+        # the workflow.
         settings = {"tools": "ask", "context_files": "definition"}
         if not options.max_concurrency:
             settings["parallel"] = "default"
@@ -302,7 +304,7 @@ class _Lowering:
         )
 
     def _workspace(self) -> WorkspacePolicy:
-        """A worktree for the whole run, where any workflow of it wants to be isolated."""
+        """A worktree for the whole run, if any workflow of it requests isolation."""
         options = [one.flow.options for one in self.checked.values() if one.flow is not None]
         wanted = {one.isolation or "" for one in options if one is not None}
         return WorkspacePolicy(worktree=True) if wanted - {*NOT_ISOLATED} else NO_WORKSPACE_POLICY

@@ -1,8 +1,8 @@
 """The outline of a workflow as it was written: its graphs, steps, loops, and the files it names.
 
-Made from the raw value before it is validated, so that rules between several values are checked
-in the same report as the values themselves. Values of the wrong type are omitted here and left
-to `surface.py`. Files are only named; the caller reads them and passes them in.
+Built from the raw value before it is validated, so that rules between several values are checked in
+the same report as the values themselves. Values of the wrong type are omitted here and left to
+`surface.py`. Files are only named; the caller reads them and passes them in.
 """
 
 from dataclasses import dataclass, field
@@ -36,12 +36,12 @@ class ZenflowFileProblem(Protocol):
 
 
 def is_reference(text: str) -> bool:
-    """Whether a text stands in a file of its own: `@prompts/review.md`."""
+    """Whether a text is in a separate file: `@prompts/review.md`."""
     return text.startswith("@") and len(text) > 1 and "\n" not in text.strip()
 
 
 def folder_of(path: str) -> str:
-    """The folder in which a file stands; empty for the first one."""
+    """The folder of a file; empty for the first one."""
     return path.rpartition("/")[0]
 
 
@@ -57,7 +57,7 @@ class StepEntry:
     graph: "GraphEntry"
     id: str = ""
     needs: list[str] = field(default_factory=list)
-    before: set[str] | None = None  # all steps before it, once somebody has asked
+    before: set[str] | None = None  # all steps before it, computed on first use
     loop: "LoopEntry | None" = None
 
     def has(self, key: str) -> bool:

@@ -43,7 +43,7 @@ def graphs(document: Document, tree: ZenflowOutline) -> Iterator[Diagnostic]:
 
 
 def _elsewhere(step: StepEntry, need: str, inner: dict[str, GraphEntry]) -> str | None:
-    """What to do about a step that is there, but on the other side of a loop."""
+    """A hint for a step that exists, but on the other side of a loop."""
     around = step.graph.around
     if around is not None and _is_outside(around, need):
         return f"inside a loop, name steps of that loop; let {around.id} depend on {need}"
@@ -66,7 +66,7 @@ _SCHEMA_HINT = "resultSchema: {type: object, required: [done], properties: {done
 
 
 def agents(document: Document, tree: ZenflowOutline) -> Iterator[Diagnostic]:
-    """Agents that nobody has defined, judges that cannot judge."""
+    """Agents without a definition, judges that cannot judge."""
     for name, entry in tree.agents.items():
         for key in ("tools", "disallowedTools"):
             named = mapping(entry).get(key)
@@ -128,7 +128,7 @@ def _judge(
 
 
 def _lack(schema: object) -> tuple[Path, str | None]:
-    """Where in an agent something is missing that a judge needs, and what."""
+    """The place in an agent that lacks something a judge needs, and what."""
     if not isinstance(schema, dict):
         return (), "it has no resultSchema"
     properties = schema.get("properties")

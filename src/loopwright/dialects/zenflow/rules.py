@@ -99,7 +99,7 @@ def _root(document: Document, tree: ZenflowOutline) -> Iterator[Diagnostic]:
 
 
 def _variables(document: Document, tree: ZenflowOutline) -> Iterator[Diagnostic]:
-    """Texts that speak of a variable of the environment; its value could be a secret."""
+    """Texts that use an environment variable; its value could be a secret."""
     texts: list[tuple[Path, object]] = [
         *(
             (("agents", name, "prompt"), mapping(one).get("prompt"))
@@ -116,7 +116,7 @@ def _variables(document: Document, tree: ZenflowOutline) -> Iterator[Diagnostic]
 
 
 def _isolation(document: Document, tree: ZenflowOutline) -> Iterator[Diagnostic]:
-    """Say which isolation the run has, where that is not the one that was asked for."""
+    """Report the isolation of the run, if it differs from the requested one."""
     options = tree.top.get("options")
     wanted = options.get("isolation") if isinstance(options, dict) else None
     if not isinstance(wanted, str) or wanted in (*NOT_ISOLATED, *WORKTREES):

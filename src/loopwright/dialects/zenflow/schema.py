@@ -38,7 +38,7 @@ def json_schema() -> dict[str, JsonValue]:
     loop = definitions["LoopSpec"]
     loop["anyOf"] = [{"required": ["maxIterations"]}, {"required": ["forEach"]}]
     properties = cast("dict[str, dict[str, JsonValue]]", made["properties"])
-    # Not said by the surface, because each lack has a code of its own.
+    # Not stated by the surface, because each missing key has its own code.
     properties["name"] |= {"minLength": 1}
     properties["steps"] = {
         "type": "array",

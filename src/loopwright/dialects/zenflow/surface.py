@@ -1,9 +1,9 @@
 """The form of a ZenFlow workflow: its keys, the kinds of value in them, its recognition.
 
-Strict: an unknown key is refused, and each kind of value has its own error message. Only rules
+Strict: an unknown key is rejected, and each kind of value has its own error message. Only rules
 about one value at a time are here. Rules between several values are in `rules.py` and
-`references.py`, so that one report contains all findings. An optional key without a value is
-the same as no key, except where that would allow more than the author seems to intend.
+`references.py`, so that one report contains all findings. An optional key without a value is the
+same as no key, except where that would allow more than the author seems to intend.
 """
 
 import re
@@ -31,7 +31,7 @@ _STEP = frozenset(
         *("maxRetries", "tool", "toolInput"),
     }
 )
-# Words that this dialect does not have: with as many of them, a file is somebody else's.
+# Keys that this dialect does not have: with this many of them, a file has another format.
 _FOREIGN_ROOT = frozenset({"agent", "budget", "goal", "inputs", "nodes", "parallel", "repeat"})
 _FOREIGN_AGENT = frozenset({"deny_tools", "permission", "system", "use"})
 _FOREIGN_STEP = frozenset(
@@ -81,7 +81,7 @@ MAX_ID = 64
 STRICT_ID = re.compile(rf"[a-z][a-z0-9_-]{{0,{MAX_ID - 1}}}")
 _LOOSE_ID = re.compile(rf"[a-zA-Z][a-zA-Z0-9_-]{{0,{MAX_ID - 1}}}")
 
-# What turns the order of characters around: a text that reads otherwise than it is.
+# Characters that change the text direction: the text would not read as it is.
 _TURNING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
@@ -149,7 +149,7 @@ MAX_DURATION_MS = 365 * 86_400_000
 
 
 def milliseconds(value: object) -> int | None:
-    """The length of a time, or None for what is not a time."""
+    """The duration in milliseconds, or None if it is not one."""
     found = _DURATION.fullmatch(value) if isinstance(value, str) and value else None
     if found is None:
         return None
@@ -250,7 +250,7 @@ class ZenflowModel(BaseModel):
 
 
 class AgentSpec(ZenflowModel):
-    """An agent by name: its role, what it is told, what it may do."""
+    """An agent by name: its role, its instructions, its permissions."""
 
     description: Prose = Field(description="What it is for.")
     prompt: Prose | None = Field(
@@ -283,7 +283,9 @@ def _output_mode(value: object) -> object:
 
 
 class LoopSpec(ZenflowModel):
-    """A loop: with forEach over a list, without it until a check or the number of passes."""
+    """A loop: with forEach over a list, otherwise until a check or the maximum number of
+    iterations.
+    """
 
     max_iterations: Positive | None = Field(
         default=None, alias="maxIterations", description="The most passes.", examples=[5]

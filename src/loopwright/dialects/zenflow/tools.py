@@ -18,7 +18,7 @@ from loopwright.syntax.step_references import ended_before
 
 TIMEOUT_MS = 600_000
 
-# `$1` is a name as it was given; what it prints is a place inside of the workspace.
+# `$1` is a name as given; the output is a path inside the workspace.
 _INSIDE = """
 inside() {
   local given=${1%"${1##*[![:space:]]}"} top place

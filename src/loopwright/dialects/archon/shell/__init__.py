@@ -1,1 +1,1 @@
-"""Values in shell scripts: where each reference may stand, and the safe form that replaces it."""
+"""Values in shell scripts: where each reference is allowed, and the safe form that replaces it."""

@@ -64,13 +64,13 @@ WRAPPERS: dict[str, tuple[str, int]] = {
     "pipx": ("", 1),
     "uvx": ("", 0),
 }
-# Programs among whose arguments another command stands.
+# Programs whose arguments contain another command.
 _HOLD_COMMANDS = """
     docker podman nerdctl kubectl oc uv poetry pipenv hatch conda nix bundle
     find fd make npm pnpm yarn just mise asdf direnv
 """
 CARRIERS = frozenset(_HOLD_COMMANDS.split())
-# Programs that run what is named behind one of these words, up to a word that ends it.
+# Programs that run the arguments after one of these words, up to a word that ends them.
 RUNS = frozenset({"run", "exec", "shell", "develop", "x", "dlx", "run-script"})
 RUNNERS: dict[str, str] = {
     **dict.fromkeys(("docker", "podman", "nerdctl", "kubectl", "oc", "uv", "poetry"), ""),
@@ -91,20 +91,20 @@ RESERVED_NAMES = re.compile(
     r"|J(?:DK_J)?AVA_(?:TOOL_OPTIONS|OPTIONS|OPTS|HOME)"
     r"|TAR_OPTIONS|(?:RSYNC|CVS)_RSH|SVN_SSH|RUSTC(?:_WRAPPER)?|MANOPT|GOFLAGS"
 )
-# Commands that print nothing of what they are given.
+# Commands that print nothing of their input.
 _PRINT_NOTHING = """
     [ [[ test true false : cd pushd popd mkdir rmdir rm touch chmod chown sleep exit return break
     continue read mapfile readarray export declare typeset local readonly unset shift set getopts
     for select case kill wait umask ulimit shopt
 """
 SILENT = frozenset(_PRINT_NOTHING.split())
-# Commands that read what flows into the group around them when nothing else is named.
+# Commands that read the input of the group around them if no other input is named.
 _READ_INPUT = """
     cat head tail tac rev sort uniq cut paste tr tee wc grep egrep fgrep jq yq column fold fmt nl
     base64 xargs md5sum sha1sum sha256sum cksum more less iconv xxd od dd read mapfile readarray
 """
 READS_INPUT = frozenset(_READ_INPUT.split())
-# Files that programs run or load without being told their names.
+# Files that programs run or load without receiving their names.
 _HOOKS = """
     pre-commit prepare-commit-msg commit-msg post-commit pre-push pre-rebase post-checkout
     post-merge post-rewrite pre-merge-commit applypatch-msg pre-applypatch post-applypatch
@@ -127,7 +127,7 @@ RUN_FILES: dict[str, tuple[str, ...]] = {
 }
 # Variables that name a file which an interpreter runs when it starts.
 NAME_START_FILES = frozenset({"BASH_ENV", "ENV", "PYTHONSTARTUP"})
-# Commands that write what they read into a file that is one of their arguments.
+# Commands that write their input into a file that is one of their arguments.
 _WRITE_INPUT = "cp mv install ln rsync split csplit uniq sort shuf curl wget sponge openssl gpg"
 WRITES_INPUT = frozenset(_WRITE_INPUT.split())
 # Commands that print the variables of the script, or of the environment.
@@ -135,7 +135,7 @@ PRINTS_VARIABLES = frozenset({"printenv", "env", "set", "export", "declare", "ty
 INPUT_DEVICE = re.compile(
     r"-|(?:file:/*)?/?(?:dev/(?:stdin|fd/.*)|proc/(?:thread-)?(?:self|\d+|\$\$)/fd/.*)"
 )
-"""Words that stand for what a command reads from its standard input."""
+"""Words that mean the standard input of a command."""
 # What starts a command in the code of awk, sed, Perl, Python, Ruby and JavaScript.
 _STARTS_PROGRAMS = re.compile(
     r"\b(?:system|popen|exec(?!ute)\w*|spawn\w*|getoutput|getstatusoutput|qx)\s*[({\[\"'/|]"
@@ -155,7 +155,7 @@ Found = tuple[Mark, ShellFault]
 
 
 class CommandVerdict(NamedTuple):
-    """What is wrong with a command, and whether it takes its input for code."""
+    """The problems of a command, and whether it executes its input as code."""
 
     found: list[Found]
     takes_code: bool = False
@@ -233,8 +233,8 @@ _RUNS_MORE = re.compile(r"\b(?:eval|source|(?:ba|da|k|z)?sh)\b|(?:^|[;&|({]\s*)\
 def judge(
     words: Sequence[Word], free: frozenset[str] = frozenset(), kept: frozenset[str] = frozenset()
 ) -> CommandVerdict:
-    """One simple command; assignments in front of it belong to it. Of the reserved names, `free`
-    may have values, and `kept` those that the shell does not pass on to programs.
+    """One simple command; assignments before it belong to it. Of the reserved names, `free` may
+    have values, and `kept` are those that the shell does not pass on to programs.
     """
     start = next((n for n, word in enumerate(words) if word.assigns is None), len(words))
     is_own = start == len(words) or words[start].program in DECLARERS
@@ -269,7 +269,7 @@ def _all(words: Sequence[Word], fault: ShellFault) -> list[Found]:
 
 
 def _command(words: Sequence[Word]) -> CommandVerdict:
-    """A command, behind whatever starts it."""
+    """A command, after the programs that start it."""
     found: list[Found] = []
     takes_code = guessed = False
     for _ in range(_MOST_WRAPPERS):
@@ -288,7 +288,7 @@ def _command(words: Sequence[Word]) -> CommandVerdict:
         elif name:
             judged = _known(name, rest)
             return CommandVerdict([*found, *judged.found], takes_code or judged.takes_code)
-        else:  # what nobody knows may be an interpreter, or nothing at all
+        else:  # an unknown word may be an interpreter, or nothing at all
             judged = CommandVerdict([]) if guessed else _interpreter(name, rest)
             found += judged.found
             takes_code, guessed, words = takes_code or judged.takes_code, True, rest
@@ -320,7 +320,7 @@ _RUN_VALUED = re.compile(
 
 
 def _run_by(name: str, words: Sequence[Word]) -> Sequence[Word]:
-    """The command that `uv run` and its like start, where it is written out."""
+    """The command that `uv run` and similar programs start, if it is written literally."""
     if name not in ("uv", "poetry", "pipenv", "pdm", "rye") or not words:
         return ()
     at = 1 if words[0].whole and words[0].literal == "run" else len(words)
@@ -342,7 +342,7 @@ def _run_by(name: str, words: Sequence[Word]) -> Sequence[Word]:
 
 
 def _width(name: str, words: Sequence[Word]) -> int:
-    """So many words stand between a wrapper and the program that it starts."""
+    """The number of words between a wrapper and the program that it starts."""
     valued, operands = WRAPPERS[name]
     if name == "command" and words and words[0].literal in ("-v", "-V"):
         return len(words)
@@ -364,7 +364,7 @@ def _width(name: str, words: Sequence[Word]) -> int:
 
 
 def _unwrapped(name: str, words: Sequence[Word]) -> list[Found]:
-    """What stands between a wrapper and its program must be known, but for values of variables."""
+    """The words between a wrapper and its program must be known, except for values of variables."""
     if name == "command" and words and words[0].literal in ("-v", "-V"):
         return []  # it only looks a name up
     between = words[: _width(name, words)]
@@ -372,7 +372,7 @@ def _unwrapped(name: str, words: Sequence[Word]) -> list[Found]:
 
 
 def _hides_the_rest(name: str, option: str) -> bool:
-    """Whether nobody can tell which word behind an option is the program; or none is started."""
+    """Whether it is unknown which word after an option is the program; or none is started."""
     long = option.startswith("--") and "=" not in option and option != "--"
     return long or (name == "env" and option.startswith(("-S", "--split-string")))
 
@@ -477,7 +477,7 @@ def _is_awk_value(name: str, words: Sequence[Word], number: int) -> bool:
 
 
 def _carried(name: str, words: Sequence[Word], found: list[Found]) -> CommandVerdict:
-    """Commands that stand among the arguments of another program."""
+    """Commands among the arguments of another program."""
     takes_code = runs = False
     for number, word in enumerate(words):
         rest = words[number + 1 :]
@@ -503,8 +503,8 @@ def _behind_flags(words: Sequence[Word]) -> Iterator[Found]:
 
 
 def find_scripts(words: Sequence[Word]) -> Iterator[tuple[Word, Sequence[Word] | None]]:
-    """Code for a shell that is written into a command, and its parameters; `None` where it has
-    those of the script around it.
+    """Shell code inside a command, and its parameters; `None` if it has those of the script around
+    it.
     """
     for number, word in enumerate(words):
         if SHELL.fullmatch(word.program):

@@ -110,7 +110,7 @@ class Effects:
         element = SUBSCRIPT.match(word.source)
         if element and name not in self.taint.associative:
             _use_names(self, word, word.source[element.end() :].partition("]")[0])
-        # What is added to a variable leaves the rest of it as it was.
+        # Appending to a variable does not change the rest of it.
         if mark or (not appends and element is None):
             self.assigned[name] = mark
             self._remember(name, word.source.partition("=")[2])
@@ -163,7 +163,7 @@ class Effects:
             self.pipe.own.append(printed)
 
     def pass_arguments(self, function: str, words: Sequence[Word]) -> None:
-        """Values become parameters; behind a word that may be several, of any position."""
+        """Values become parameters; after a word that may be several, of any position."""
         unknown = False
         for position, word in enumerate(words, 1):
             unknown = unknown or word.many
@@ -203,7 +203,7 @@ class Effects:
                 self.taint.add_file(word.source, self.function, self.pipe.marks[0])
 
     def _refuse_run_files(self) -> None:
-        """Files with values that a program runs without being told their names."""
+        """Files with values that a program runs without receiving their names."""
         runs = self.name != "git" or any(one.literal in _RUNS_HOOKS for one in self.arguments)
         for name in RUN_FILES.get(self.name, ()) if runs else ():
             mark = self.taint.files.get(name)
@@ -245,7 +245,7 @@ class Effects:
         return derive_mark(origin, word.source, word.at) if origin else None
 
     def _run_files(self) -> Iterator[Word]:
-        """The words that name a file which is run."""
+        """The words that name a file that is run."""
         yield from self.command[:1]
         if self.name in (".", "source"):
             yield from self.arguments
@@ -316,7 +316,7 @@ class Effects:
 
 
 def _is_input(word: Word) -> bool:
-    """Whether a word stands for a file that is read and has no name."""
+    """Whether a word means a file that is read and has no name."""
     return INPUT_DEVICE.fullmatch(word.source) is not None or word.source.startswith("<(")
 
 
@@ -362,7 +362,7 @@ def _printf(one: Effects) -> None:
 
 
 def _for(one: Effects) -> None:
-    """`for x in …`, or `for x`, which stands for the parameters."""
+    """`for x in …`, or `for x`, which iterates over the parameters."""
     if len(one.command) < 2:
         return
     listed = [mark for word in one.command[3:] for mark in word.marks]

@@ -1,9 +1,9 @@
-"""Variables that decide what programs load and run, and which of them a script keeps to itself.
+"""Variables that decide what programs load and run, and which of them a script does not export.
 
 The shell reads some of them itself (`PATH`, `IFS`, `PS4`, …). The others act only in programs that
 the script starts: `EDITOR` and `PAGER` in Git, `SHELL` in editors, `PYTHONPATH` in Python. A script
-that assigns such a name and never exports it has a variable of its own: it may hold a value, once
-the shell no longer passes on a variable of that name that it has from its environment.
+that assigns such a name and never exports it has a local variable: it may hold a value, once the
+shell no longer passes on a variable of that name from its environment.
 """
 
 import re
@@ -11,7 +11,8 @@ from collections.abc import Iterable
 
 from loopwright.dialects.archon.shell.commands import RESERVED_NAMES
 
-# What the shell itself obeys, also where it is not exported, and what nobody assigns by accident.
+# Variables that the shell itself uses, even without exporting, and that are not assigned by
+# accident.
 _READ_BY_SHELLS = re.compile(
     r"PATH|IFS|HOME|CDPATH|GLOBIGNORE|PS4|PROMPT_COMMAND|SHELLOPTS|BASHOPTS|BASH"
     r"|(?:BASH|LD|DYLD|LOOPWRIGHT|_JAVA)_\w+"
@@ -26,7 +27,7 @@ _EXPORTS = re.compile(
     r"\b(?:export|(?:declare|typeset|local|readonly)\s+(?:-\w+\s+)*-\w*x\w*)(?=\s)([^\n;|&]*)"
 )
 _NAMED_BY_VALUE = re.compile(r"(?:^|\s)[\"']?[$`]")
-# What may export every variable: options of the shell, and code from elsewhere.
+# What may export every variable: options of the shell, and code in other files.
 _EXPORTS_ALL = re.compile(
     r"\bset\s+(?:[-+]\w+\s+)*-\w*a|\ballexport\b|\bsh\s+-\w*a|(?:^|[\s;&|(])(?:\.|source|eval)\s",
     re.MULTILINE,
@@ -39,7 +40,7 @@ def find_free_names(text: str) -> frozenset[str]:
 
 
 def find_kept_names(text: str) -> frozenset[str]:
-    """The reserved names that this script may assign, since it never passes them on."""
+    """The reserved names that this script may assign, since it never exports them."""
     names = {one for one in _WORD.findall(text) if RESERVED_NAMES.fullmatch(one)}
     if not names or _EXPORTS_ALL.search(text):
         return frozenset()
@@ -55,6 +56,6 @@ def find_kept_names(text: str) -> frozenset[str]:
 
 
 def keep_names(names: Iterable[str]) -> str:
-    """What a script begins with so that variables of these names are its own."""
+    """The prefix of a script that makes variables of these names local to it."""
     listed = " ".join(sorted(names))
     return f"export -n {listed}; " if listed else ""

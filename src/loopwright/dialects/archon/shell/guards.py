@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from loopwright.dialects.archon.shell.state import Word
 
-# `None` stands for all variables: the place is never reached.
+# `None` means all variables: the place is never reached.
 Proven: TypeAlias = frozenset[str] | None
 NOTHING: frozenset[str] = frozenset()
 
@@ -70,7 +70,7 @@ def _without(one: Proven, names: Iterable[str]) -> Proven:
 
 
 class Guards:
-    """Follows what is proven while a script is read from left to right."""
+    """Tracks what is proven while a script is read from left to right."""
 
     def __init__(self) -> None:
         self.blocks = [_Block("{", NOTHING, NOTHING)]
@@ -94,7 +94,7 @@ class Guards:
     # -- lists of commands -------------------------------------------------------------------------
 
     def negate(self) -> None:
-        """A ! stands in front of what follows."""
+        """A ! before the next command."""
         self.blocks[-1].negated = not self.blocks[-1].negated
 
     def finish(self, outcome: Proof, separator: str) -> None:
@@ -102,7 +102,7 @@ class Guards:
         block = self.blocks[-1]
         true, false = self._result(block, outcome)
         apart = block.piped or separator in ("|", "|&", "&")
-        if apart:  # it runs in a process of its own
+        if apart:  # it runs in a separate process
             true = false = _without(_meet(block.current, _meet(true, false)), outcome.spoiled)
         block.piped = separator in ("|", "|&")
         if block.piped:
@@ -131,7 +131,9 @@ class Guards:
     # -- groups ------------------------------------------------------------------------------------
 
     def open(self, kind: str, spoiled: Iterable[str] = ()) -> None:
-        """A group begins; `spoiled` are the variables that a loop gives values from outside."""
+        """A group starts; `spoiled` are the variables to which a loop assigns values from
+        outside.
+        """
         current = self.blocks[-1].current
         start = NOTHING if kind == "function" else _without(current, spoiled)
         self.blocks.append(_Block(kind, start, start))
@@ -143,7 +145,7 @@ class Guards:
         block.otherwise = block.current
 
     def open_clause(self, patterns: Sequence[str]) -> None:
-        """The commands for some patterns of a case begin; later ones are for all other words."""
+        """The commands for some patterns of a case start; later ones are for all other words."""
         block = self.blocks[-1]
         block.current, block.seen, block.sign = block.otherwise, False, ""
         if block.subject and _NOT_A_NUMBER.intersection(patterns):
@@ -157,7 +159,7 @@ class Guards:
             block.otherwise = NOTHING
 
     def branch(self, word: str) -> None:
-        """`then`, `elif`, `else` or `do` begins another part of a group."""
+        """`then`, `elif`, `else` or `do` starts another part of a group."""
         block = self.blocks[-1]
         true = block.true if block.seen else block.current
         false = block.false if block.seen else block.current

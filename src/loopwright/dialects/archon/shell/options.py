@@ -43,7 +43,7 @@ _WITH_RUNNING_OPTIONS: dict[str, str] = {
     **dict.fromkeys(("rsync", "scp", "sftp", "sed", "gsed", "man", "zip", "less", "ag", "ack"), ""),
 }
 _NEVER_OPTIONS = frozenset({"BASE_BRANCH"})  # a name of a branch, which is checked, has no -
-# For these, -- ends no options: what begins with - is always one.
+# For these, -- does not end the options: an argument that begins with - is always one.
 _NEVER_ENDED = frozenset({"find"})
 # Options whose value is a program, or a file that is written or loaded.
 _RUNNING_VALUES: dict[str, str] = {

@@ -52,7 +52,7 @@ _BRACE = re.compile(
 _IN_ANSI = re.compile(r"(?:[^'\\]|\\.)*'", re.DOTALL)
 _SAFE_DELIMITER = re.compile(r"[A-Za-z0-9_.+-]+")
 MAX_NESTING = 200
-HEREDOC = "<<"  # stands for the function that a here-document for a shell is
+HEREDOC = "<<"  # the function that a here-document for a shell defines
 IN_SINGLE = ("'\"", "\"'")
 IN_ANSI = ("'\"", "\"$'")
 
@@ -83,7 +83,7 @@ class Quotes:
         self.guards = Guards()
         self.checks = NumberChecks(text, taint)
         self.bodies = [""]  # the functions around this place
-        self.base = 0  # where a script inside of another one begins
+        self.base = 0  # the start of a script inside another one
         self.depth = 0  # scripts around this one
         self.marks = {mark.at: mark for mark in found}
         self.places = sorted(self.marks)
@@ -104,7 +104,7 @@ class Quotes:
 
     @property
     def top(self) -> Frame:
-        """Where we are."""
+        """The current position."""
         return self.stack[-1]
 
     def result(self) -> str:
@@ -119,7 +119,7 @@ class Quotes:
     # -- variables ---------------------------------------------------------------------------------
 
     def refuse(self, mark: Mark, fault: ShellFault) -> None:
-        """A value may not be used where it is used."""
+        """A value is used where it is not allowed."""
         self.faults.setdefault(mark.at, []).append(fault)
         earlier = self.refused.get(mark.at)
         if earlier is None or earlier.fault.code == TARGET.code:  # any other reason says more
@@ -192,7 +192,7 @@ class Quotes:
         self.taint.inputs.setdefault((self.base, token), mark)
 
     def _dollar(self, before: str = "", after: str = "") -> None:
-        """Something behind a $, in a place where the shell looks at it."""
+        """An expression after a $, where the shell evaluates it."""
         text, at = self.text, self.at
         mark = self.marks.get(at)
         if mark and not mark.escaped:
@@ -237,7 +237,7 @@ class Quotes:
         return next(one for one in reversed(self.stack) if one.kind in WORDY)
 
     def _note_bare(self, start: int) -> None:
-        """What stands without quotes may become several words."""
+        """Text without quotes may become several words."""
         frame = self.top
         self._note_use(start)
         if frame.kind in WORDY and frame.word is not None and frame.kind != "cond":
@@ -282,7 +282,7 @@ class Quotes:
         return next((mark for mark in found if mark), None)
 
     def _unknown(self) -> None:
-        """What follows is known only when the script runs."""
+        """The following text is known only when the script runs."""
         word = self._current_word()
         if word is not None:
             word.guess()
@@ -351,7 +351,7 @@ class Quotes:
         self._literal(self.text[start:end], end + 1)
 
     def _closing(self, start: int, *, ansi: bool) -> int:
-        """Where single quotes end; only in $'…' a backslash means something."""
+        """The end of single quotes; a backslash has a meaning only in $'…'."""
         if not ansi:
             return self.text.find("'", start)
         found = _IN_ANSI.match(self.text, start)

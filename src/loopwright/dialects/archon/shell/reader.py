@@ -45,7 +45,7 @@ _MOST_SCRIPTS = 5
 _LAST_STANDARD = 2  # descriptors above it are the script's own
 _EMPTY_BRACKETS = re.compile(r"\([ \t]*\)")
 
-# Words after which a command begins, and words that end a group of commands.
+# Words before a command, and words that end a group of commands.
 _OPENING = frozenset({"then", "else", "elif", "do", "!", "time", "-p"})
 _GROUPS = frozenset({"if", "while", "until", "{"})
 _BRANCHES = frozenset({"then", "elif", "else", "do"})
@@ -62,7 +62,7 @@ class ShellReader(Quotes):
     numbered: bool = False  # the current redirection is of a descriptor of the script's own
 
     def read(self) -> None:
-        """Read all of it; what is found is in `edits` and `refused`."""
+        """Read all of it; the results are in `edits` and `refused`."""
         self.pending = []
         self.loops: list[tuple[int, bool]] = []  # the groups around this place
         while True:
@@ -171,7 +171,7 @@ class ShellReader(Quotes):
         if frame.names_function:
             frame.names_function, frame.defines = False, word.literal
             return
-        # The word behind >& is expanded twice, so what a value says would be run.
+        # The word after >& is expanded twice, so a value in it would be executed.
         twice = sign.endswith("&")
         for mark in word.marks if twice or frame.pipe.takes_code else ():
             self.refuse(mark, EVALUATED if twice else CODE)
@@ -400,7 +400,7 @@ class ShellReader(Quotes):
                 self.refuse(used, EVALUATED)
 
     def read_script(self, code: Word, function: str) -> None:
-        """Read code for another shell, or for later; what is wrong with it is wrong here."""
+        """Read code for another shell, or for later; its problems are problems of this text."""
         if self.depth >= _MOST_SCRIPTS:
             raise Unreadable(code.at, "scripts are nested too deep")
         inner = self._start_inner(code, function)
@@ -505,7 +505,7 @@ class ShellReader(Quotes):
         empty = _EMPTY_BRACKETS.match(self.text, self.at)
         if word and word.whole and word.assigns and word.literal.endswith("="):
             self._push("array", 1).array = word.assigns
-        elif empty and (word or frame.words):  # name() begins a function
+        elif empty and (word or frame.words):  # name() defines a function
             named = word or frame.words[-1]
             frame.defines = frame.defines or named.literal
             frame.word, frame.words, frame.names_function = None, [], False

@@ -1,9 +1,9 @@
 """Safe forms for values in places where a shell would evaluate them.
 
-A value that would be refused is replaced by the output of a function that only lets harmless
-text through: a number in arithmetic, a path below the workspace after `>`, an operand that is
-not an option. The repaired script is read again as a whole, and a repair is used only if the
-value is then accepted.
+A value that would be rejected is replaced by the output of a function that only passes harmless
+text: a number in arithmetic, a path below the workspace after `>`, an operand that is not an
+option. The repaired script is read again as a whole, and a repair is used only if the value is then
+accepted.
 """
 
 import re
@@ -48,7 +48,9 @@ FUNCTIONS = {
         'done; printf %s "$out"; }; '
     ),
 }
-"""What is put in front of a script that uses one of them; each on one line, which is no new one."""
+"""The definitions before a script that uses one of them; each on one line, so that line numbers do
+not change.
+"""
 _WARNINGS = {
     "__lw_number": "a value that is not a number counts as 0 here",
     "__lw_path": "a value that names a file outside of the workspace is refused here",
@@ -64,13 +66,13 @@ _TARGETED = re.compile(
     r"\b(?:g?make|just|rake|task|(?:npm|pnpm|yarn|bun)[ \t]+(?:run|run-script))\b"
 )
 _SUBSTITUTION = re.compile(r"\b(?:g?sed)\b[^\n|;&]*?[\"'\s;{]s(?P<mark>[/|#,@:;!~+%=_])")
-# A line number of sed: the first thing in its program, or behind a comma.
+# A line number of sed: at the start of its program, or after a comma.
 _ADDRESS = re.compile(r"\b(?:g?sed)\b[^\n|;&]*?[\"'\s](?:[0-9]+,|\$\([^()]*\),)?\Z")
 _MOST_REPAIRS = 60
 
 
 class ReaderResult(NamedTuple):
-    """What a reader makes of a text: the faults of each refused value by its place."""
+    """The result of reading a text: the faults of each rejected value by its place."""
 
     refused: Sequence[Misuse]
     faults: dict[int, list[ShellFault]]
@@ -101,15 +103,15 @@ def repair(text: str, read: Callable[[str], ReaderResult | None]) -> RepairedScr
             continue
         fault = ShellFault("safe-form", _WARNINGS[made[1]], "see Values in scripts in the guide")
         notes.append(Misuse(find_in_original(original, text, one), one.written, fault))
-        # Places behind the repair have moved; those in front of it have not.
+        # Places after the repair have moved; those before it have not.
         tried = {(at, written) for at, written in tried if at < one.at}
         text, reading = made[0], after
     return RepairedScript(text, notes)
 
 
 def find_in_original(original: str, text: str, one: Misuse) -> int:
-    """Where a value of a rewritten script stands in the script as it was written. A rewritten
-    script has the same lines.
+    """The position in the original script of a value of a rewritten script. A rewritten script has
+    the same lines.
     """
     line = text.count("\n", 0, one.at)
     lines = original.split("\n")
@@ -149,7 +151,7 @@ def _repaired(text: str, one: Misuse, faults: Sequence[ShellFault]) -> tuple[str
 
 
 def _extent(text: str, one: Misuse) -> tuple[int, int, str] | None:
-    """Where a value stands with its sign and braces, and the same value as a quoted word."""
+    """The position of a value with its sign and braces, and the same value as a quoted word."""
     if one.written.startswith("$"):
         if not text.startswith(one.written, one.at):
             return None
@@ -200,7 +202,7 @@ def _is_replacement(before: str, after: str) -> bool:
 # -- checks of numbers -----------------------------------------------------------------------------
 
 Kind: TypeAlias = Literal["integer", "key", "name"]
-# The characters of a text that is harmless where bash evaluates it, and what the text has to be.
+# The characters of a text that is harmless if bash evaluates it, and its required form.
 _ALLOWED: dict[Kind, tuple[str, str]] = {
     "integer": ("0-9[:space:]+-", "must be an integer"),
     "key": (r"[:alnum:][:space:]_.,:\/@%=+-", "has a character that is not allowed in a key"),
@@ -236,7 +238,7 @@ class NumberChecks:
         self._keys_end = 0  # up to here, a subscript is a key
 
     def drop_since(self, count: int) -> None:
-        """Forget checks in a text that is no arithmetic after all."""
+        """Discard checks in a text that turned out not to be arithmetic."""
         del self.edits[count:]
 
     def add_name(self, name: str, at: int) -> None:
@@ -272,7 +274,7 @@ class NumberChecks:
             self._wrap(at, closing, "integer", before="${", after="}")
 
     def _find_closing(self, at: int) -> int:
-        """Behind the ] that closes the subscript at this place; 0 where there is none."""
+        """The position after the ] that closes the subscript at this place; 0 if there is none."""
         depth = 0
         for place in range(at, len(self.text)) if self.text.startswith("[", at) else ():
             depth += {"[": 1, "]": -1}.get(self.text[place], 0)
@@ -316,7 +318,7 @@ class NumberChecks:
         self.edits.append((at, at, made if is_quoted else f'"{made}"'))
 
     def _wrap(self, start: int, end: int, kind: Kind, before: str = "", after: str = "") -> None:
-        """Let through what an expansion gives, if it is harmless."""
+        """Pass the result of an expansion, if it is harmless."""
         allowed, wanted = _ALLOWED[kind]
         say = f'echo "line {self._line(start)}: the value here {wanted}" >&2; echo @'
         test = f'[ "${{__lw_v#*[!{allowed}]}}" = "$__lw_v" ]'
@@ -330,7 +332,7 @@ class NumberChecks:
     # -- words -------------------------------------------------------------------------------------
 
     def add_condition(self, words: Sequence[Word]) -> None:
-        """The words of `[[ … ]]`: what stands beside -gt and its like is evaluated."""
+        """The words of `[[ … ]]`: operands of -gt and similar operators are evaluated."""
         for number, word in enumerate(words):
             sign = word.literal if word.whole and not word.quoted else ""
             if sign in _COMPARES:
@@ -409,7 +411,7 @@ class NumberChecks:
         return end > word.at and self.text.startswith(("=", "+="), behind)
 
     def _find_value(self, word: Word) -> int:
-        """Where the value of NAME=VALUE begins; 0 where a word has another form."""
+        """The start of the value of NAME=VALUE; 0 if a word has another form."""
         element = SUBSCRIPT.match(self.text, word.at)
         closing = self._find_closing(element.end() - 1) if element else 0
         found = self.text.find("=", max(closing, word.at), word.end)

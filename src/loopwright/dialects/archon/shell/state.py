@@ -35,7 +35,7 @@ SUBSCRIPT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\[")
 
 
 class ShellFault(NamedTuple):
-    """Why a variable may not stand where it stands."""
+    """Why a variable is not allowed at its place."""
 
     code: str
     message: str
@@ -43,7 +43,7 @@ class ShellFault(NamedTuple):
 
 
 class Misuse(NamedTuple):
-    """A variable that may not stand where it stands."""
+    """A variable at a place where it is not allowed."""
 
     at: int
     written: str
@@ -51,7 +51,7 @@ class Misuse(NamedTuple):
 
 
 class Use(NamedTuple):
-    """A `$…` of a script: where it begins and ends, and whether double quotes surround it."""
+    """A `$…` of a script: its start and end, and whether double quotes surround it."""
 
     start: int
     end: int
@@ -59,7 +59,7 @@ class Use(NamedTuple):
 
 
 class Unreadable(Exception):
-    """Quotes or brackets do not fit together: where, and in which way."""
+    """Quotes or brackets are not balanced: where, and in which way."""
 
     def __init__(self, at: int, message: str) -> None:
         super().__init__(message)
@@ -76,7 +76,7 @@ class Word:
     marks: list[Mark] = field(default_factory=list)
     before: str = ""  # the literal text in front of its first variable
     led: bool = False  # a variable is the first thing in it
-    tail: str = ""  # the literal text behind the last thing that is only known later
+    tail: str = ""  # the literal text after the last part that is known only when the script runs
     at: int = 0
     source: str = ""  # as it is written, without quotes
     many: bool = False  # the shell may make several words of it
@@ -96,12 +96,12 @@ class Word:
 
     @property
     def program(self) -> str:
-        """The name of the program, if this word is one; empty where nobody knows."""
+        """The name of the program, if this word is one; empty if unknown."""
         known = self.literal if self.whole else self.tail if "/" in self.tail else ""
         return known.rpartition("/")[2]
 
     def take(self, mark: Mark) -> None:
-        """A variable stands in this word."""
+        """This word contains a variable."""
         if not self.marks:
             self.before, self.led = self.literal, not self.literal and not self.tail
         self.marks.append(mark)
@@ -134,7 +134,7 @@ class CompoundCommand:
     """A loop, a case, { … } and the like: the pipeline that it is a part of."""
 
     pipe: Pipe
-    start: int  # so many values had been printed before it
+    start: int  # the number of values printed before it
     opened: int
     reads: list[Mark] = field(default_factory=list)
     takes_code: bool = False
@@ -166,7 +166,7 @@ class Frame:
     redirected: bool = False  # the current command has a redirection
     writes: list[str] = field(default_factory=list)  # files that the current command writes
     compound: bool = False  # a group has just ended, so the command is not empty
-    ended: int = 0  # where the group that has just ended began
+    ended: int = 0  # the start of the group that has just ended
     patterns: list[str] = field(default_factory=list)  # of a case, up to here
     tested: str = ""  # the condition in [[ ]] of the current command
     groups: list[CompoundCommand] = field(default_factory=list)
@@ -177,17 +177,17 @@ class Frame:
     function: str | None = None  # it is the body of this function
     captured: bool = False  # what its commands print becomes part of a word
     is_fed: bool = False  # of >( … ): what the command around it prints flows into it
-    feeds_code: bool = False  # what the current command prints is taken for code
+    feeds_code: bool = False  # the output of the current command is executed as code
     cases: list[bool] = field(default_factory=list)  # open case commands: in a pattern or not
     depth: int = 0  # open brackets in arithmetic
     close: str = ")"
     piped: bool = False  # what comes next reads from a pipe
-    in_quotes: bool = False  # of a brace: it stands in double quotes
+    in_quotes: bool = False  # of a brace: it is in double quotes
     plain_single: bool = False  # of a brace: single quotes mean nothing in it
-    computes: bool = False  # of a brace: what follows the name is arithmetic
+    computes: bool = False  # of a brace: arithmetic follows the name
     subscript: bool = False  # of a brace: the arithmetic ends at ]
     array: str = ""  # of an array: its name
-    checks: int = 0  # of arithmetic: so many checks were made before it
+    checks: int = 0  # of arithmetic: the number of checks before it
     assigns: str = ""  # of a brace: the variable that it gives a value
     end: int = 0  # of a here-document
     after: int = 0
@@ -214,7 +214,7 @@ def is_exec(words: list[Word]) -> bool:
 
 
 ANY = 0  # the position of a parameter that may be any
-DYNAMIC = ""  # stands for all variables, among those that may hold a text
+DYNAMIC = ""  # means all variables, among those that may contain a text
 # Variables in which bash keeps a number, unless the script assigns them.
 _COUNTERS = frozenset(
     ("RANDOM", "SECONDS", "LINENO", "UID", "EUID", "PPID", "BASHPID", "SHLVL", "OPTIND")
@@ -228,7 +228,7 @@ NUMBER = re.compile(
     r"|\$\{\w+//\[[!^](?:0-9|\[:digit:\])\](?:/0?)?\}|\$\(__lw_number [^()]*\)",
     re.DOTALL,
 )
-"""Texts of a script that can only stand for a number; quotes are left out."""
+"""Texts of a script that can only be a number; quotes are omitted."""
 _COPY = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?[-=]-?\d*)?\})")
 _QUOTES = re.compile(r"[\"'\\]")
 _BRACES = re.compile(r"\$\{(\w+)\}")
@@ -243,7 +243,7 @@ class Taint:
     """All places that hold a value, each with the variable that it came from."""
 
     free_names: frozenset[str] = frozenset()  # reserved names that do no harm in this script
-    kept_names: frozenset[str] = frozenset()  # reserved names that it does not pass on
+    kept_names: frozenset[str] = frozenset()  # reserved names that it does not export
     names: dict[str, Mark] = field(default_factory=dict)
     parameters: dict[str, dict[int, Mark]] = field(default_factory=dict)  # "" is the script itself
     shifts: set[str] = field(default_factory=set)  # functions that move their parameters
@@ -343,7 +343,7 @@ class Taint:
             known.add(text)
 
     def resolve(self, written: str, function: str) -> set[str]:
-        """What a word may stand for, as far as the script says it."""
+        """The possible values of a word, if the script determines them."""
         found = {written}
         for _ in range(_MOST_TEXTS):
             for text in list(found)[:_MOST_TEXTS]:
@@ -387,7 +387,7 @@ class Taint:
 
 
 def derive_mark(origin: Mark, written: str, at: int) -> Mark:
-    """The place where a variable of the script is used that holds a value."""
+    """The place where a variable of the script that contains a value is used."""
     source = origin.source or origin.written
     return replace(origin, written=written, at=at, escaped=False, source=source)
 

@@ -81,7 +81,7 @@ class RewrittenCode(NamedTuple):
 
 
 class _Forms(NamedTuple):
-    """How code reads the variable NAME: as a text, and as the JSON that it is."""
+    """How code reads the variable NAME: as a text, and as JSON."""
 
     text: str
     value: str
@@ -119,7 +119,7 @@ _HIDDEN = "\ue000"  # in the place of a $ that the shell does not see
 
 
 class _Piece(NamedTuple):
-    """A part of a text: where it is, and what surrounds it."""
+    """A part of a text: its position, and its surroundings."""
 
     start: int
     end: int
@@ -143,8 +143,8 @@ def rewrite_code(text: str, runtime: str, env: Environment) -> RewrittenCode:
 
 
 def rewrite_embedded(text: str, env: Environment) -> str:
-    """A shell script whose commands read values in the code that they give to Python or
-    JavaScript. What is left of the references is for the reader of the shell.
+    """A shell script whose commands read values in the code that they pass to Python or JavaScript.
+    The reader of the shell handles the remaining references.
     """
     edits: list[tuple[int, int, str]] = []
     for start, end, program, quote in _find_regions(text):
@@ -162,7 +162,7 @@ def rewrite_embedded(text: str, env: Environment) -> str:
 
 
 def _find_regions(text: str) -> Iterator[tuple[int, int, str, str]]:
-    """Code that commands give to interpreters: where it is, for which, in what quotes."""
+    """Code that commands pass to interpreters: its position, its language, its quotes."""
     for found in _COMMAND.finditer(text):
         if not _STARTS_COMMAND.search(text, 0, found.start()):
             continue
@@ -177,7 +177,9 @@ def _find_regions(text: str) -> Iterator[tuple[int, int, str, str]]:
 
 
 def _unescaped(text: str, quote: str) -> tuple[str, list[int]]:
-    """What a program gets of a text that the shell expands, and where each character stands."""
+    """The text that a program receives after expansion by the shell, and the position of each
+    character.
+    """
     made, places, at = "", [], 0
     while at < len(text):
         escape = _ESCAPED[quote].match(text, at)
@@ -251,7 +253,7 @@ def _pieces_of_python(text: str) -> Iterator[_Piece]:
 
 
 def _closing(text: str, at: int, quote: str) -> int:
-    """Behind the quote that closes; where none does, the end of the line or of the text."""
+    """The position after the closing quote; without one, the end of the line or of the text."""
     while at < len(text):
         if text[at] == "\\":
             at += 2
@@ -265,7 +267,7 @@ def _closing(text: str, at: int, quote: str) -> int:
 
 
 def _closing_double(text: str, at: int) -> int:
-    """The quote that closes a word of the shell; -1 where none does."""
+    """The closing quote of a word of the shell; -1 if there is none."""
     while at < len(text) and text[at] != '"':
         at += 2 if text[at] == "\\" else 1
     return at if at < len(text) else -1
@@ -297,7 +299,7 @@ def _pieces_of_script(text: str) -> Iterator[_Piece]:
 
 
 def _template(text: str, start: int, depths: list[int]) -> Generator[_Piece, None, int]:
-    """The text of a template up to its end or to the next `${`; gives the place behind it."""
+    """The text of a template up to its end or to the next `${`; returns the position after it."""
     at = start
     while at < len(text):
         if text[at] == "\\":
@@ -347,8 +349,8 @@ def rewrite(text: str, env: Environment) -> RewrittenShell:
 
 
 def _with_checks(text: str, env: Environment) -> str:
-    """A text that uses no value itself, with checks of what it evaluates: a file or a program may
-    hand a value over. What cannot be read stays as it is.
+    """A text without values, with checks of what it evaluates: a file or a program may pass a value
+    on. An unreadable text is unchanged.
     """
     if PREFIX in text:
         return text
@@ -363,7 +365,7 @@ def _placed(original: str, text: str, one: Misuse) -> Misuse:
 
 
 def _reading(text: str, env: Environment) -> ReaderResult | None:
-    """What is refused in a text; None where it cannot be read."""
+    """The rejected parts of a text; None if it cannot be read."""
     try:
         reader = _read_until_known(text, env)
     except Unreadable:
