@@ -206,7 +206,8 @@ def _fields(request: type[Request], in_path: frozenset[str]) -> list[Any]:
 
 def _field(one: msgspec.structs.FieldInfo, kind: object) -> tuple[Any, ...]:
     if one.default is not msgspec.NODEFAULT:
-        return one.name, kind, one.default
+        name = None if one.encode_name == one.name else one.encode_name
+        return one.name, kind, msgspec.field(default=one.default, name=name)
     if one.default_factory is not msgspec.NODEFAULT:
         return one.name, kind, msgspec.field(default_factory=one.default_factory)
     return one.name, kind

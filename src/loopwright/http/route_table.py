@@ -39,7 +39,6 @@ FAMILIES: tuple[RouteFamily, ...] = (
     definitions.FAMILY,
     events.FAMILY,
     run_views.FAMILY,
-    run_views.SPEND_FAMILY,
     artifacts.FAMILY,
     trackers.FAMILY,
     notifications.FAMILY,

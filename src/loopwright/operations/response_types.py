@@ -122,10 +122,17 @@ class SpendAmount(msgspec.Struct):
     cost: str
 
 
-class SpendLine(SpendAmount):
+class SpendLine(msgspec.Struct):
     """The same for an agent, a definition, a label or a day."""
 
     name: str
+    runs: int
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    usd: float | None
+    unpriced_calls: int
+    cost: str
 
 
 class LimitUsed(msgspec.Struct):

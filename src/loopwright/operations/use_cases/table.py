@@ -7,7 +7,7 @@ their description are derived from this table; the other interfaces call the sam
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from loopwright.operations.use_cases import gates, run_changes, run_queries, runs
+from loopwright.operations.use_cases import gates, run_changes, run_queries, run_views, runs
 from loopwright.operations.use_cases.operation import Operation
 
 
@@ -20,5 +20,11 @@ def _by_name(modules: Sequence[Sequence[Operation[Any, Any]]]) -> dict[str, Oper
 
 
 TABLE: Mapping[str, Operation[Any, Any]] = _by_name(
-    (run_queries.OPERATIONS, runs.OPERATIONS, run_changes.OPERATIONS, gates.OPERATIONS)
+    (
+        run_queries.OPERATIONS,
+        runs.OPERATIONS,
+        run_changes.OPERATIONS,
+        run_views.OPERATIONS,
+        gates.OPERATIONS,
+    )
 )

@@ -1,0 +1,330 @@
+"""Views of a run: metrics, outputs, changes, the certificate, and what its agents did."""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
+
+from loopwright.kernel.events import EffectActivity, IterationStarted
+from loopwright.model.ids import ITERATION_PATTERN
+from loopwright.model.record import JsonValue
+from loopwright.operations.response_types import SpendReport
+from loopwright.operations.run_workspaces import RunSnapshots
+from loopwright.operations.shared_budget import By, since_ms, spend
+from loopwright.operations.use_cases.operation import (
+    App,
+    Caller,
+    HttpRoute,
+    Request,
+    RunReference,
+    operation,
+)
+from loopwright.operations.use_cases.run_queries import events_of, typed
+from loopwright.ports import ActivityKind
+from loopwright.views.certificate import run_certificate
+from loopwright.views.iterations import IterationNames
+from loopwright.views.metrics import Counting, RunMetrics
+from loopwright.views.run_view import Outputs
+from loopwright.views.transcript import ActivityFilter, activity_items, count_dropped
+
+BASE = "/api/v1/runs/{run}"
+FAMILY = "run views"
+IterationName = Annotated[str, msgspec.Meta(pattern=f"^{ITERATION_PATTERN}$")]
+
+
+class RunFigures(msgspec.Struct):
+    """Time, calls, tokens and cost of each iteration, step and agent of a run."""
+
+    run: str
+    rounds: list[dict[str, JsonValue]]
+    stages: list[dict[str, JsonValue]]
+    roles: list[dict[str, JsonValue]]
+    total: dict[str, JsonValue]
+    trends: dict[str, str]
+
+
+class RunOutput(msgspec.Struct):
+    """All that one step or pass said."""
+
+    run: str
+    path: str
+    output: str
+
+
+class ActivityItem(msgspec.Struct):
+    """One thing that an agent did. Long arguments and results are cut unless they are asked for
+    in full; the byte counts are those of what is stored.
+    """
+
+    seq: int  # of the event that holds it
+    number: int  # counts from 1 within the effect
+    effect: str
+    path: str
+    iteration: int | None
+    agent: str
+    at: str
+    kind: str
+    tool: str
+    target: str
+    ok: bool | None
+    code: int | None
+    ms: int | None
+    text: str
+    arguments: str
+    arguments_bytes: int
+    result: str
+    result_bytes: int
+
+
+class ActivityPage(msgspec.Struct):
+    """What agents did in a run, in order. Ask again after `next`, which is None at the newest;
+    `dropped` counts entries beyond the limit of their calls, which are not stored, and
+    `dropped_by_call` the same for each call (its effect), on this page.
+    """
+
+    run: str
+    entries: list[ActivityItem]
+    dropped: int
+    dropped_by_call: dict[str, int]
+    seq: int
+    next: int | None
+
+
+class ChangedFile(msgspec.Struct):
+    """A file that differs between two snapshots."""
+
+    path: str
+    status: str
+    insertions: int
+    deletions: int
+    binary: bool
+    old_path: str | None
+
+
+class RunDiff(msgspec.Struct):
+    """What differs between two snapshots of a run; `from` and `to` are their trees. `unrecorded`:
+    the run may have changed more after its last snapshot, as `unrecorded_note` says.
+    `omitted` names files that snapshots left out because of their size or kind, the first 100 of
+    `omitted_count`.
+    """
+
+    run: str
+    old: str = msgspec.field(name="from")
+    new: str = msgspec.field(name="to")
+    unrecorded: bool
+    unrecorded_note: str | None
+    omitted: list[str]
+    omitted_count: int
+    files: int
+    insertions: int
+    deletions: int
+    changes: list[ChangedFile]
+    diff: str | None
+
+
+class RunCertificate(msgspec.Struct):
+    """What decided a run, as its events tell; `head` is that of the hash chain over them."""
+
+    run: str
+    outcome: str | None
+    reason: str
+    checks: list[dict[str, JsonValue]]
+    protected: dict[str, JsonValue]
+    changed_dependencies: list[dict[str, JsonValue]]
+    first_tree: str | None
+    final_tree: str | None
+    events: int
+    head: str
+
+
+class ReadOutput(Request):
+    """The path of a step or a pass, such as main.0.plan."""
+
+    run: str
+    path: Annotated[str, msgspec.Meta(min_length=1, max_length=4_000)]
+
+
+class DiffRun(Request):
+    """Without numbers the whole run; `from` alone is one iteration, with `to` two are compared.
+    Iterations count from 1, and 0 is before the first one; after a restart `2~1` is iteration 2 of
+    the first try. `paths` has one pattern on each line.
+    """
+
+    run: str
+    start: IterationName | None = msgspec.field(default=None, name="from")
+    end: IterationName | None = msgspec.field(default=None, name="to")
+    stat: bool = False
+    paths: Annotated[str, msgspec.Meta(max_length=10_000)] | None = None
+
+
+class ReadActivity(Request):
+    """Which entries: of one effect, iteration (`2`, after a restart also `2~1`) or kind, in events
+    after a number. A page ends with the event that fills it. With `full`, arguments and results
+    are not cut.
+    """
+
+    run: str
+    effect: Annotated[str, msgspec.Meta(min_length=1, max_length=4_000)] | None = None
+    iteration: Annotated[str, msgspec.Meta(pattern=f"^(?!0){ITERATION_PATTERN}$")] | None = None
+    kind: ActivityKind | None = None
+    after: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] = 0
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 200
+    full: bool = False
+
+
+class ReadSpend(Request):
+    """Since when (`7d`, `2026-11-01`), and how it is grouped."""
+
+    since: str | None = None
+    by: By = "agent"
+
+
+async def metrics_of(app: App, run: str) -> RunMetrics:
+    """The figures of a run up to now."""
+    counting = Counting(app.service.read_text)
+    async for one in events_of(app.service, run):
+        counting.take(one.fact)
+    return counting.told()
+
+
+@operation(
+    "runs.metrics",
+    kind="query",
+    role="viewer",
+    summary="Time, calls, tokens and cost of each iteration, step and agent (`show --metrics`)",
+    request=RunReference,
+    response=RunFigures,
+    http=HttpRoute(method="GET", path=f"{BASE}/metrics"),
+    family=FAMILY,
+)
+async def metrics(app: App, _caller: Caller, request: RunReference) -> RunFigures:
+    """The figures of a run."""
+    found = await metrics_of(app, request.run)
+    return typed(RunFigures, {"run": request.run, **found.as_dict()})
+
+
+@operation(
+    "runs.output",
+    kind="query",
+    role="viewer",
+    summary="All that one step or pass said",
+    request=ReadOutput,
+    response=RunOutput,
+    http=HttpRoute(method="GET", path=f"{BASE}/output", schema="OutputQuery"),
+    family=FAMILY,
+)
+async def output(app: App, _caller: Caller, request: ReadOutput) -> RunOutput:
+    """The output of one step or iteration."""
+    outputs = Outputs(app.service, request.run)
+    async for one in events_of(app.service, request.run):
+        outputs.take(one.fact)
+    return typed(RunOutput, outputs.at(request.path))
+
+
+@operation(
+    "runs.activity",
+    kind="query",
+    role="viewer",
+    summary="What agents did: tool calls, commands, edited files",
+    request=ReadActivity,
+    response=ActivityPage,
+    http=HttpRoute(method="GET", path=f"{BASE}/activity", schema="ActivityQuery"),
+    family=FAMILY,
+)
+async def activity(app: App, _caller: Caller, request: ReadActivity) -> ActivityPage:
+    """A page of what agents did."""
+    run, service = request.run, app.service
+    version = service.log.row(run).version
+    number, attempt = await _iteration(app, run, request.iteration)
+    wanted = ActivityFilter(
+        effect=request.effect, iteration=number, attempt=attempt, kind=request.kind
+    )
+    read = service.read_text if request.full else None
+    entries: list[dict[str, JsonValue]] = []
+    dropped: dict[str, int] = {}
+    last = request.after
+    async for one in events_of(service, run, request.after):
+        if one.seq > version or len(entries) >= request.limit:
+            break
+        last = one.seq
+        if isinstance(one.fact, EffectActivity):
+            entries += activity_items([one], read, wanted)
+            count_dropped(dropped, one.fact, wanted)
+    page: Mapping[str, object] = {
+        "run": run,
+        "entries": entries,
+        "dropped": sum(dropped.values()),
+        "dropped_by_call": dropped,
+        "seq": version,
+        "next": last if last < version else None,
+    }
+    return typed(ActivityPage, page)
+
+
+async def _iteration(app: App, run: str, name: str | None) -> tuple[int | None, int | None]:
+    """The number and the try that a name stands for."""
+    if name is None:
+        return None, None
+    names = IterationNames()
+    async for one in events_of(app.service, run):
+        if isinstance(one.fact, IterationStarted):
+            names.add(one.fact.path, one.fact.iteration)
+    return names.find(run, name)
+
+
+@operation(
+    "runs.diff",
+    kind="query",
+    role="viewer",
+    summary="What a run changed in its workspace, as its snapshots tell",
+    request=DiffRun,
+    response=RunDiff,
+    http=HttpRoute(method="GET", path=f"{BASE}/diff", schema="DiffQuery"),
+    family=FAMILY,
+)
+async def diff(app: App, _caller: Caller, request: DiffRun) -> RunDiff:
+    """The files that differ, and the diff itself unless only the counts are wanted."""
+    assert app.workspaces is not None, "this process has no snapshots"
+    snapshots = RunSnapshots(app.service, app.workspaces, request.run)
+    changes = (await snapshots.changes(request.start, request.end)).as_dict()
+    text = None
+    if not request.stat:
+        paths = [one for one in (request.paths or "").splitlines() if one]
+        text = await snapshots.diff(request.start, request.end, paths=paths)
+    return typed(RunDiff, {**changes, "diff": text})
+
+
+@operation(
+    "runs.certificate",
+    kind="query",
+    role="viewer",
+    summary="Which checks decided, on which files, and whether protected files are unchanged",
+    request=RunReference,
+    response=RunCertificate,
+    http=HttpRoute(method="GET", path=f"{BASE}/certificate"),
+    family=FAMILY,
+)
+async def certificate(app: App, _caller: Caller, request: RunReference) -> RunCertificate:
+    """What decided a run."""
+    return typed(RunCertificate, run_certificate(app.service, request.run).as_dict())
+
+
+@operation(
+    "spend.show",
+    kind="query",
+    role="viewer",
+    summary="What runs have cost, by agent, definition, label or day",
+    request=ReadSpend,
+    response=SpendReport,
+    http=HttpRoute(method="GET", path="/api/v1/spend", schema="SpendQuery"),
+)
+async def show_spend(app: App, _caller: Caller, request: ReadSpend) -> SpendReport:
+    """What runs have cost."""
+    now = app.service.clock.now_ms()
+    since = None if request.since is None else since_ms(request.since, now)
+    budget = app.settings.budget
+    report = spend(app.service.log, by=request.by, since=since, purse=budget, now_ms=now)
+    return typed(SpendReport, report)
+
+
+OPERATIONS = (metrics, output, activity, diff, certificate, show_spend)
