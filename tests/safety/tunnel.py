@@ -1,11 +1,12 @@
 """A tunnel whose open files cannot be listed, as those of `sshd` cannot, outside of all runs.
 
-Started as `python tunnel.py PORT`; prints the port on which it listens, and passes on what arrives
-there. On a Unix socket in the folder of the second argument it accepts connections, and receives
-nothing.
+Started as `python tunnel.py PORT SOCKET`; prints the port on which it listens, and passes on to
+PORT what arrives there, or at that port of the address `::1`. On the Unix socket it accepts
+connections, and receives nothing.
 """
 
 import asyncio
+import contextlib
 import ctypes
 import socket
 import sys
@@ -26,6 +27,8 @@ async def _serve(port: int, unread: str) -> None:
         await asyncio.gather(_copy(reader, back), _copy(there, writer), return_exceptions=True)
 
     server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    with contextlib.suppress(OSError):  # pages ask the port from which they came
+        await asyncio.start_server(connected, "::1", port)
     sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
     sys.stdout.flush()
     with socket.socket(socket.AF_UNIX) as queue:

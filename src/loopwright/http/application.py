@@ -29,7 +29,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from loopwright.errors import LoopwrightError
-from loopwright.http.clients import admit, identify, refuse_agents
+from loopwright.http.clients import EarlyHandshake, admit, identify, refuse_agents
 from loopwright.http.context import LOOPBACK, Context, RequestLimits, ServerOptions
 from loopwright.http.operation_routes import app_of
 from loopwright.http.rate_limits import Rates
@@ -393,7 +393,11 @@ class Application:
         try:
             self._guard.check(scope)
             mounted = self._mounted(scope["path"])
-            if mounted is not None:
+            if mounted is not None and scope["type"] == "websocket":
+                handshake = EarlyHandshake(receive, send)
+                receive, send = handshake.receive, handshake.send
+                await refuse_agents(self._context, scope, handshake.complete)
+            elif mounted is not None:
                 await refuse_agents(self._context, scope)
         except LoopwrightError as error:
             path, problem = scope["path"], problem_of(error)

@@ -13,15 +13,15 @@ import asyncio
 import contextlib
 import ipaddress
 import resource
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import h11
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
@@ -113,11 +113,13 @@ def expired_cookie(serving: ServerOptions, response: Response) -> None:
 
 _KEY = "loopwright.peer"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_PING = b"\x89\x00"  # an empty frame of a WebSocket that is answered
 _EARLY_HINTS = b"HTTP/1.1 103 Early Hints\r\n\r\n"
 SEND_SECONDS = 0.25
 SEND_LOOKS = 50
 MOST_PROOFS = 64  # that wait for one another
 Address: TypeAlias = tuple[str, int]
+Accept: TypeAlias = Callable[[], Awaitable[None]]
 HINT = "people use the server from outside of runs"
 
 
@@ -128,8 +130,10 @@ class Peer:
         self._transport = transport
         self._lookup: asyncio.Task[InsideRun | None] | None = None
 
-    async def find(self, scope: Scope) -> InsideRun | None:
-        """The run that it belongs to, or None."""
+    async def find(self, scope: Scope, accept: Accept | None = None) -> InsideRun | None:
+        """The run that it belongs to, or None. A proof that fails is tried again when it is needed
+        again.
+        """
         client, server = scope.get("client"), scope.get("server")
         if not server or server[1] is None:
             return None
@@ -137,15 +141,52 @@ class Peer:
             return UNKNOWN_PEER
         if self._lookup is None:
             own, other = (str(server[0]), int(server[1])), (str(client[0]), int(client[1]))
-            self._lookup = asyncio.ensure_future(self._find(scope, other, own))
-        return await asyncio.shield(self._lookup)
+            self._lookup = asyncio.ensure_future(self._find(scope, accept, other, own))
+        found = await asyncio.shield(self._lookup)
+        if found is UNLISTED_PEER:
+            self._lookup = None
+        return found
 
-    async def _find(self, scope: Scope, peer: Address, own: Address) -> InsideRun | None:
+    async def _find(
+        self, scope: Scope, accept: Accept | None, peer: Address, own: Address
+    ) -> InsideRun | None:
         found = await asyncio.to_thread(find_tcp_peer, peer, own)
         if found is not UNLISTED_PEER or self._transport is None:
             return found
-        probe = Probe(self._transport, _informational(scope))
-        return None if await _PROOFS.prove(peer, own, probe) else found
+        data = _informational(scope)
+        if scope["type"] == "websocket":
+            if accept is None:
+                return found
+            await accept()
+            data = _PING
+        return None if await _PROOFS.prove(peer, own, Probe(self._transport, data)) else found
+
+
+class EarlyHandshake:
+    """A WebSocket whose handshake can be completed before its application is called: browsers
+    accept no informational response before it, but answer pings after it.
+    """
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+        self._first: Message | None = None
+        self.is_done = False
+
+    async def complete(self) -> None:
+        """Do the handshake now."""
+        if not self.is_done:
+            self._first = await self._receive()
+            await self._send({"type": "websocket.accept"})
+            self.is_done = True
+
+    async def receive(self) -> Message:
+        first, self._first = self._first, None
+        return await self._receive() if first is None else first
+
+    async def send(self, message: Message) -> None:
+        if not (self.is_done and message["type"] == "websocket.accept"):
+            await self._send(message)
 
 
 def _informational(scope: Scope) -> bytes:
@@ -218,11 +259,13 @@ def with_peer(app: ASGIApp, transport: asyncio.Transport) -> ASGIApp:
     return call
 
 
-async def refuse_agents(context: Context, scope: Scope) -> None:
-    """Refuse a request from a program of a run, and record it."""
+async def refuse_agents(context: Context, scope: Scope, accept: Accept | None = None) -> None:
+    """Refuse a request from a program of a run, and record it. `accept` completes the handshake of
+    a WebSocket, where that is needed to find out who sends it.
+    """
     if context.service.inside is not None and context.service.rights is None:
         return  # this server runs in a data directory of the run's own
-    inside = await scope.setdefault(_KEY, Peer()).find(scope)
+    inside = await scope.setdefault(_KEY, Peer()).find(scope, accept)
     if inside is None:
         return
     what = f"{scope.get('method', 'GET')} {scope['path']}"
@@ -410,6 +453,8 @@ class BoundedWebSocket(WSProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as its own base does
         self._stalled = _Stalled()
+        app = cast(ASGIApp, self.app)  # uvicorn has types of its own for the same
+        self.app = cast(Any, with_peer(app, transport))
         super().connection_made(transport)
 
     def pause_writing(self) -> None:

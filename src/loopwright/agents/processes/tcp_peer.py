@@ -43,7 +43,7 @@ UNLISTED_PEER = InsideRun()
 counts as one of a run."""
 _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 _SCANS = 5  # of all processes, while programs start others
-_PROOFS = 3  # a program may end, or be started, while others are stopped
+_PROOFS = 4  # a program may end, or be started, while others are stopped
 _UNSTOPPED_READ_S = 1.0
 _STOPPED_READ_S = 0.25
 _LOOK_S = 0.001
