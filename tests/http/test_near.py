@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from loopwright.errors import Conflict, LoopwrightError, NotFound, StorageError
+from loopwright.host import socket_path
 from loopwright.http import local_socket as door_room
 from loopwright.http import server as holding_room
 from loopwright.http import server as serving_room
@@ -36,7 +37,6 @@ from loopwright.operations.data_directory import (
     lock_holder,
     path_of,
     reach,
-    socket_path,
 )
 from loopwright.operations.delegating_driver import DelegatingDriver
 from loopwright.operations.run_start import LoopOptions, StartOptions, prepare_loop
@@ -645,7 +645,7 @@ def test_one_that_speaks_otherwise(
             writer.write(first)
             writer.close()
 
-        with socket_path(tmp_path) as path:
+        with socket_path(tmp_path, SOCKET) as path:
             other = await asyncio.start_unix_server(speak, path)
         async with other:
             assert await reach(Settings(home=tmp_path), said.append, seconds=SECONDS) is None

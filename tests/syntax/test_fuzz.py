@@ -7,8 +7,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from loopwright.syntax.document import Document, SourceText, Value
-from loopwright.syntax.readers import compose_json, compose_yaml, read
+from loopwright.syntax.readers import compose_json, read
 from loopwright.syntax.validation import validate
+from loopwright.syntax.yaml_reader import compose_yaml
 from tests.syntax.union_model import Plan
 
 FEW, MANY = settings(max_examples=300), settings(max_examples=20_000)
