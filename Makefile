@@ -63,7 +63,7 @@ test-soak: setup ## a server under load for SOAK_MINUTES=3: memory, descriptors,
 
 EXAMPLES ?= 50000
 test-api: setup ## the server against its description (EXAMPLES=50000 requests, many of them wrong on purpose)
-	LOOPWRIGHT_EXAMPLES=$(EXAMPLES) $(PY) -m pytest -n $(JOBS) tests/http/test_described.py
+	LOOPWRIGHT_EXAMPLES=$(EXAMPLES) $(PY) -m pytest -n $(JOBS) tests/http/test_api_description.py
 
 # The programs are large (1.3 GB) and come from npm, so they are not part of `make test`.
 CLIS := .cache/agents

@@ -20,7 +20,7 @@ from tests.faults.mutants import (
 )
 from tests.faults.simulation import problems_of
 from tests.faults.talking import talking_plan
-from tests.faults.test_news import decided_while_the_news_is_on_its_way
+from tests.faults.test_concurrent_decisions import decided_while_the_news_is_on_its_way
 from tests.faults.walking import Children, walk
 
 SEEDS = 500

@@ -13,7 +13,7 @@ from loopwright.views.transcript import activity_items
 from tests.cli.conftest import Place, lw
 from tests.http.served import Served
 from tests.http.talking import tab, talk
-from tests.http.test_afar import Both, both
+from tests.http.test_remote_commands import Both, both
 
 __all__ = ["both", "lw"]
 

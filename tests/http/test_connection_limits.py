@@ -13,7 +13,7 @@ import pytest
 from loopwright.http import clients
 from loopwright.http.clients import ConnectionLimits, TimedConnection
 from tests.http.served import SECONDS, Served, served
-from tests.http.test_packets import WebSocket
+from tests.http.test_invalid_packets import WebSocket
 
 IDLE = b""
 SLOW_HEAD = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-One: 1\r\n"

@@ -13,7 +13,7 @@ from loopwright.workers import run_updates as feed_room
 from loopwright.workers.run_updates import EventFeed
 from tests.http.served import Served
 from tests.http.talking import tab, talk
-from tests.http.test_following import all_of, write
+from tests.http.test_socket_follow import all_of, write
 
 RUN = "run_1"
 

@@ -12,9 +12,9 @@ import pytest
 
 from tests.cli.conftest import Place, lw
 from tests.http.served import Served, served, wait_for
-from tests.http.test_afar import Both
 from tests.http.test_loopback import Receiver, receiver
 from tests.http.test_notifications import when
+from tests.http.test_remote_commands import Both
 
 __all__ = ["lw", "receiver"]
 RUNS = "/api/v1/runs"

@@ -9,8 +9,8 @@ import pytest
 from tests.cli.conftest import lw
 from tests.http.served import Served
 from tests.http.talking import tab, talk
-from tests.http.test_afar import Both, both
-from tests.http.test_one_refusal import LOOP, Request, as_tool, code_of
+from tests.http.test_equal_refusals import LOOP, Request, as_tool, code_of
+from tests.http.test_remote_commands import Both, both
 
 __all__ = ["both", "lw"]
 

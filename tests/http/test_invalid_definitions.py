@@ -12,8 +12,8 @@ from loopwright.operations.loops.role_loops import RoleLoops
 from loopwright.operations.problems import without_flags
 from tests.cli.conftest import MODEL, lw
 from tests.http.served import Served
-from tests.http.test_afar import Both, both
-from tests.http.test_one_refusal import code_of
+from tests.http.test_equal_refusals import code_of
+from tests.http.test_remote_commands import Both, both
 
 __all__ = ["both", "lw"]
 

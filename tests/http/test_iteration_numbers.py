@@ -12,7 +12,7 @@ from loopwright.operations.loops.role_loops import RoleLoops
 from loopwright.testing.wires import ScriptedCall, ScriptedTurn
 from tests.cli.conftest import MODEL, Serve, lw, serve
 from tests.http.served import Served
-from tests.http.test_afar import Both, both
+from tests.http.test_remote_commands import Both, both
 
 __all__ = ["both", "lw", "serve"]
 

@@ -12,9 +12,9 @@ from loopwright.operations.problems import without_flags
 from tests.cli.conftest import lw
 from tests.http.served import Served, wait_for
 from tests.http.talking import tab, talk
-from tests.http.test_afar import Both, both
+from tests.http.test_equal_refusals import code_of
 from tests.http.test_hooks import headers, post
-from tests.http.test_one_refusal import code_of
+from tests.http.test_remote_commands import Both, both
 
 __all__ = ["both", "lw"]
 

@@ -21,7 +21,7 @@ from loopwright.operations.use_cases.operation import App
 from tests.cli.conftest import Told, lw
 from tests.http.served import SECONDS, Served
 from tests.http.talking import tab, talk
-from tests.http.test_afar import Both, both
+from tests.http.test_remote_commands import Both, both
 
 __all__ = ["both", "lw"]
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.conftest import Told, lw
 from tests.http.served import Served
-from tests.http.test_afar import Both, both
+from tests.http.test_remote_commands import Both, both
 
 __all__ = ["both", "lw"]
 

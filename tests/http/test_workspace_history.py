@@ -16,9 +16,9 @@ from loopwright.operations.loops.loop_tools import LoopTools
 from loopwright.operations.loops.role_loops import RoleLoops
 from tests.cli.conftest import Place, lw
 from tests.http.served import SECONDS, Served, served, wait_for
-from tests.http.test_afar import Both
 from tests.http.test_loopback import Receiver, receiver
 from tests.http.test_notifications import when
+from tests.http.test_remote_commands import Both
 
 __all__ = ["lw", "receiver"]
 RUNS = "/api/v1/runs"

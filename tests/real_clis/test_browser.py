@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.http.served import Served, served
-from tests.http.test_following import finished, truth
+from tests.http.test_socket_follow import finished, truth
 from tests.real_clis.browser import Page, browser, browsing
 
 PASSWORD = "correct horse"
