@@ -241,6 +241,12 @@ CASES: dict[str, Case] = {
         ["hook", "add", "x", "--run", "stored:x", "--at-once", "0"],
         [("POST", "/api/v1/hooks", {"name": "x", "stored": "x", "at_once": 0})],
     ),
+    "no definition of a webhook": Case(
+        "missing-field",
+        "stored is required",
+        ["hook", "add", "x"],
+        [("POST", "/api/v1/hooks", {"name": "x"})],
+    ),
     "too many reviews": Case(
         "out-of-range",
         "max_review_rounds must be a whole number from 1 to 5, not 6",

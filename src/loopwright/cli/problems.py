@@ -104,7 +104,8 @@ def _refused_input(error: click.UsageError, command: str) -> InputError | None:
     spelling = _spelling(param, error.ctx.info_name or "")
     if isinstance(error, click.MissingParameter):
         given_as = spelling if spelling.startswith("--") else param.make_metavar(error.ctx)
-        return missing_input(spelling, hint=f"give {given_as}; {help_of} shows how")
+        name = _ARGUMENTS.get((error.ctx.info_name or "", spelling), spelling)
+        return missing_input(name, hint=f"give {given_as}; {help_of} shows how")
     for value in _values(param, error.ctx):
         found = wrong_input(spelling, _schema_of(param.type), value)
         if found is not None:
@@ -121,8 +122,9 @@ _ARGUMENTS = {
     ("approve", "id"): "gate",
     ("reject", "id"): "gate",
     ("continue", "id"): "gate",
+    ("add", "--run"): "stored",
 }
-"""Arguments of commands that other interfaces name differently."""
+"""Arguments and options of commands that other interfaces name differently."""
 
 
 def _spelling(param: click.Parameter, command: str) -> str:
