@@ -5,6 +5,7 @@ import yaml
 
 from loopwright.syntax.composer import Composer
 from loopwright.syntax.document import Diagnostic, SourceText
+from loopwright.syntax.readers import read
 from loopwright.syntax.yaml_reader import FASTEST, Loader, compose_yaml
 
 EITHER = pytest.mark.parametrize(
@@ -243,3 +244,56 @@ def test_line_separators_are_refused_by_name() -> None:
     found = problem("a: x\u2028y")
     assert place(found) == "1:5: bad-character"
     assert "U+2028 LINE SEPARATOR" in found.message
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("a: &a {x: 1, y: 2}\nb:\n  <<: *a\n  y: 3\n", {"x": 1, "y": 3}, id="own-wins"),
+        pytest.param("a: &a {y: 2}\nb:\n  y: 3\n  <<: *a\n", {"y": 3}, id="own-wins-before"),
+        pytest.param(
+            "a: &a {x: 1}\nc: &c {x: 2, z: 3}\nb: {<<: [*a, *c]}\n",
+            {"x": 1, "z": 3},
+            id="first-wins",
+        ),
+        pytest.param("b: {<<: {x: [1]}}\n", {"x": [1]}, id="written-in-place"),
+        pytest.param(
+            "a: &a {x: 1}\nc: &c {<<: *a, y: 2}\nb: {<<: *c}\n", {"y": 2, "x": 1}, id="merged-twice"
+        ),
+        pytest.param(
+            "a: &a {x: 1}\nb: {<<: *a, '<<': 2}\n", {"<<": 2, "x": 1}, id="quoted-is-a-key"
+        ),
+    ],
+)
+def test_merge_keys_when_allowed_add_missing_fields(text: str, expected: object) -> None:
+    """A merge key adds what its mapping does not set itself."""
+    document, found = read(text.encode(), file="f.yaml", merge_keys=True)
+    assert document is not None, found
+    assert isinstance(document.value, dict)
+    assert document.value["b"] == expected
+
+
+def test_merge_keys_when_merged_keep_positions_of_fields() -> None:
+    """A merged field is where it is written."""
+    document, _ = read(b"a: &a\n  x: 1\nb:\n  <<: *a\n", file="f.yaml", merge_keys=True)
+    assert document is not None
+    assert document.at(("b", "x")) == (2, 6)
+
+
+@pytest.mark.parametrize("text", ["b: {<<: 1}", "a: &a [1]\nb: {<<: *a}", "b: {<<: [{x: 1}, 2]}"])
+def test_merge_keys_when_not_a_mapping_are_refused(text: str) -> None:
+    """Only mappings can be merged."""
+    document, found = read(text.encode(), file="f.yaml", merge_keys=True)
+    assert document is None
+    assert [one.code for one in found] == ["wrong-type"]
+
+
+def test_merge_keys_when_nested_count_as_written_out() -> None:
+    """Merging mappings again and again is refused by the limit on keys and values."""
+    lines = ["a0: &a0 {" + ", ".join(f"k{i}: {i}" for i in range(9)) + "}"]
+    for level in range(1, 9):
+        fields = ", ".join(f"l{level}_{i}: {{<<: *a{level - 1}}}" for i in range(9))
+        lines.append(f"a{level}: &a{level} {{{fields}}}")
+    document, found = read("\n".join(lines).encode(), file="f.yaml", merge_keys=True)
+    assert document is None
+    assert [one.code for one in found] == ["too-complex"]

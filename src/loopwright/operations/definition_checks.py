@@ -243,7 +243,7 @@ class _FolderCheck:
             else:
                 self._refuse(path, expected, [_problem(path, data.code, data.message)])
             return
-        document, found = read(data, file=str(path), limit=MAX_BYTES)
+        document, found = read(data, file=str(path), limit=MAX_BYTES, merge_keys=True)
         if document is None:
             guessed = expected or _marked(data)
             if guessed is None:

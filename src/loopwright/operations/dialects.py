@@ -89,6 +89,9 @@ ASSISTANTS = "rondoflow"
 THEIR_VARIABLES = "RONDOFLOW_"
 """How variables of the environment begin in that system; those about loops count here too."""
 
+WITHOUT_MERGE_KEYS = ("native",)
+"""Dialects whose definitions cannot use the merge keys (`<<`) of YAML."""
+
 OFF = ("loop-disabled",)
 """Codes of warnings about definitions that are valid and switched off."""
 
@@ -298,7 +301,7 @@ def parse_definition(
     that it names are looked for in its folder or its project, and nowhere else, or among those that
     came with it. `given` are the inputs, as far as they are known.
     """
-    document, found = read(data, file=file, limit=MAX_BYTES)
+    document, found = read(data, file=file, limit=MAX_BYTES, merge_keys=True)
     if document is None:
         raise DefinitionError(f"{file} cannot be read", problems=found)
     kind = None if force else other_kind(document.value)
@@ -318,6 +321,8 @@ def lower_document(
     given: Mapping[str, JsonValue] = NO_VALUES,
 ) -> ParsedDefinition:
     """The definition of a document that was read with these findings, in a dialect by name."""
+    if name in WITHOUT_MERGE_KEYS:
+        _refuse_merge_keys(document)
     plan, more = _lowered(dialect(name), document, files, given)
     found = [*found, *more]
     if plan is None or any(problem.severity == "error" for problem in found):
@@ -330,6 +335,14 @@ def lower_document(
         warnings=tuple(found),
         key=_key(name, plan, document.value, given) if name in ONE_AT_A_TIME else None,
     )
+
+
+def _refuse_merge_keys(document: Document) -> None:
+    if "<<" not in document.text:
+        return
+    again, found = read(document.text.encode(), file=document.file, limit=MAX_BYTES)
+    if again is None:
+        raise DefinitionError(f"{document.file} cannot be read", problems=found)
 
 
 def used_files(document: Document, *, name: str, folder: Path) -> list[Path]:
@@ -359,7 +372,7 @@ def named_files(data: bytes, *, file: str, force: str | None, folder: Path) -> F
     """The files that a definition names, and what folders hold in which it looks for one that is
     not there. What is wrong with it is told by whoever reads it.
     """
-    document, _ = read(data, file=file, limit=MAX_BYTES)
+    document, _ = read(data, file=file, limit=MAX_BYTES, merge_keys=True)
     if document is None:
         return {}
     language = dialect(force or _recognised(document))
@@ -376,7 +389,7 @@ def named_files(data: bytes, *, file: str, force: str | None, folder: Path) -> F
 
 def names_files(data: bytes, *, file: str, force: str | None) -> bool:
     """Whether a definition names files beside itself; none is looked for."""
-    document, _ = read(data, file=file, limit=MAX_BYTES)
+    document, _ = read(data, file=file, limit=MAX_BYTES, merge_keys=True)
     if document is None:
         return False
     language = dialect(force or _recognised(document))

@@ -6,7 +6,7 @@ It is iterative: the depth of the input must never be the depth of the Python st
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from loopwright.syntax.document import (
@@ -35,6 +35,8 @@ class _Frame:
     wants_value: bool = False
     key: str | None = None  # None: the key was rejected, and its value is dropped
     key_offset: int = 0
+    is_merge: bool = False  # the value that comes next is merged
+    merged: list[DocumentNode] = field(default_factory=list)  # mappings, the first one wins
 
 
 class Composer:
@@ -72,6 +74,8 @@ class Composer:
     def close(self) -> None:
         """End the mapping or list that was opened last."""
         frame = self._stack.pop()
+        for mapping in frame.merged:
+            _add_missing(frame.node, mapping)
         frame.node.size = self._count - frame.count_before
         self._attach(frame.node)
 
@@ -86,6 +90,15 @@ class Composer:
         node = DocumentNode(value, offset)
         self._attach(node)
         return node
+
+    def merge_key(self, offset: int) -> DocumentNode:
+        """Take the key `<<` of a mapping: its value is a mapping, or a list of mappings, whose
+        fields the mapping gets where it does not set them itself.
+        """
+        self._weigh(offset, depth=0, size=1)
+        frame = self._stack[-1]
+        frame.wants_value, frame.key, frame.is_merge = True, None, True
+        return DocumentNode("<<", offset)
 
     def repeat(self, node: DocumentNode, offset: int) -> DocumentNode:
         """Add a copy of a finished node: it counts as if it were written out."""
@@ -120,9 +133,21 @@ class Composer:
             frame.key_offset = node.offset
         else:
             frame.wants_value = False
-            if frame.key is not None and isinstance(parent.value, dict):
+            if frame.is_merge:
+                frame.is_merge = False
+                frame.merged += self._mappings(node)
+            elif frame.key is not None and isinstance(parent.value, dict):
                 parent.value[frame.key] = node.value
                 parent.fields[frame.key] = Field(frame.key_offset, node)
+
+    def _mappings(self, node: DocumentNode) -> list[DocumentNode]:
+        """The mappings that a merge key names."""
+        found = node.items if isinstance(node.value, list) else [node]
+        if all(isinstance(one.value, dict) for one in found):
+            return found
+        message = "<< takes a mapping, or a list of mappings"
+        self.note(node.offset, "wrong-type", message, hint="write <<: *NAME for an anchor &NAME")
+        return []
 
     def _key(self, parent: DocumentNode, node: DocumentNode) -> str | None:
         key = node.value
@@ -140,6 +165,16 @@ class Composer:
         message = f"{clip(key)} is set {where}"
         self.note(node.offset, "duplicate-key", message, hint="keep one of the two")
         return None
+
+
+def _add_missing(node: DocumentNode, mapping: DocumentNode) -> None:
+    """Add the fields of `mapping` that `node` does not have."""
+    if not isinstance(node.value, dict) or not isinstance(mapping.value, dict):
+        return
+    for key, found in mapping.fields.items():
+        if key not in node.fields:
+            node.value[key] = _copy(mapping.value[key])
+            node.fields[key] = found
 
 
 def _copy(value: Value) -> Value:

@@ -264,6 +264,11 @@ class Document:
         return cls(value, file, SourceText(file, ""), DocumentNode(value, 0))
 
     @property
+    def text(self) -> str:
+        """The text that the document was read from."""
+        return self._source.text
+
+    @property
     def digest(self) -> str:
         """Hash of the value alone: layout, comments, line ends and key order do not matter."""
         text = json.dumps(self.value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -176,9 +176,12 @@ DEFAULT_LIMIT = 262_144
 
 
 def read(
-    data: bytes, *, file: str, limit: int = DEFAULT_LIMIT
+    data: bytes, *, file: str, limit: int = DEFAULT_LIMIT, merge_keys: bool = False
 ) -> tuple[Document | None, list[Diagnostic]]:
-    """The document, or the problems of the text; `file` is the name used in messages."""
+    """The document, or the problems of the text; `file` is the name used in messages.
+
+    With `merge_keys`, `<<: *anchor` in a YAML mapping adds the fields that it does not set itself.
+    """
     if len(data) > limit:
         message = f"the file has {len(data):,} bytes; at most {limit:,} are read"
         return None, [Diagnostic(file, 1, 1, "too-large", message)]
@@ -186,7 +189,7 @@ def read(
         source = decode(data, file=file)
     except ReadingStopped as refusal:
         return None, [refusal.diagnostic]
-    composer = _compose(source)
+    composer = _compose(source, merge_keys=merge_keys)
     root = composer.root
     if composer.problems:
         return None, in_order(composer.problems)
@@ -196,7 +199,7 @@ def read(
     return Document(root.value, file, source, root), []
 
 
-def _compose(source: SourceText) -> Composer:
+def _compose(source: SourceText, *, merge_keys: bool) -> Composer:
     """A JSON file is read as JSON; other files too if they are valid JSON, else as YAML."""
     if source.text.lstrip()[:1] in ("{", "["):
         composer = compose_json(source)
@@ -204,4 +207,4 @@ def _compose(source: SourceText) -> Composer:
             return composer
     from loopwright.syntax.yaml_reader import compose_yaml  # noqa: PLC0415 - takes time to load
 
-    return compose_yaml(source)
+    return compose_yaml(source, merge_keys=merge_keys)

@@ -44,9 +44,11 @@ _HINTS = {
 }
 
 
-def compose_yaml(source: SourceText, *, loader: Loader = FASTEST) -> Composer:
+def compose_yaml(
+    source: SourceText, *, loader: Loader = FASTEST, merge_keys: bool = False
+) -> Composer:
     """The tree of a YAML text; without a root if it cannot be read to its end."""
-    reader = _Reader(source)
+    reader = _Reader(source, merge_keys=merge_keys)
     try:
         _refuse_old_line_ends(source)
         for event in _events(source, loader):
@@ -60,9 +62,10 @@ def compose_yaml(source: SourceText, *, loader: Loader = FASTEST) -> Composer:
 class _Reader:
     """Turns events into nodes, one at a time."""
 
-    def __init__(self, source: SourceText) -> None:
+    def __init__(self, source: SourceText, *, merge_keys: bool) -> None:
         self.composer = Composer(source)
         self._source = source
+        self._merge_keys = merge_keys
         self._anchors: dict[str, DocumentNode] = {}
         self._documents = 0
 
@@ -119,6 +122,8 @@ class _Reader:
     def _scalar(self, event: ScalarEvent, at: int) -> DocumentNode:
         plain = event.implicit[0] and not event.style
         if plain and event.value == "<<" and self.composer.wants_key:
+            if self._merge_keys:
+                return self.composer.merge_key(at)
             message = "merge keys (<<) are off"
             raise self._source.refusal(at, "too-complex", message, hint="write the fields out")
         if event.tag is None:

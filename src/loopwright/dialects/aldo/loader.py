@@ -159,7 +159,8 @@ class AldoLoader:
         data = self._file(unit, at, f"{unit.folder}{path}", "schema")
         if data is None:
             return
-        document, problems = read(data, file=self._shown(path), limit=MAX_FILE_BYTES)
+        shown = self._shown(path)
+        document, problems = read(data, file=shown, limit=MAX_FILE_BYTES, merge_keys=True)
         self.problems += problems
         if document is not None:
             self._take_schema(unit, at, path, document.value)
@@ -268,7 +269,8 @@ class AldoLoader:
         for other in found.others:
             message = f"{_written(found.path)} is used; {_written(other)} has the same name"
             self._warn(unit, "unknown-agent", message, at)
-        document, problems = read(found.data, file=self._shown(found.path), limit=MAX_FILE_BYTES)
+        shown = self._shown(found.path)
+        document, problems = read(found.data, file=shown, limit=MAX_FILE_BYTES, merge_keys=True)
         self.problems += problems
         child = self.load(document, folder_of(found.path)) if document is not None else None
         if child is not None and child.spec.identity.name != name:

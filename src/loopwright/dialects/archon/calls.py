@@ -133,7 +133,7 @@ class ArchonLoader:
         """The document of a file; its problems are reported once."""
         if found.path not in self._read:
             shown = named.shown_path(found.path)
-            document, problems = read(found.text.encode(), file=shown)
+            document, problems = read(found.text.encode(), file=shown, merge_keys=True)
             flow = None
             if document is not None:
                 flow, wrong = validate(ArchonWorkflow, document)

@@ -118,7 +118,7 @@ def workflow(name: str, beside: str = BESIDE) -> NamedFile:
 def read_config(path: str, files: Files) -> dict[str, JsonValue]:
     """The settings in a file; empty if it does not exist or cannot be read."""
     data = files.get(path)
-    document = read(data, file=path)[0] if isinstance(data, bytes) else None
+    document = read(data, file=path, merge_keys=True)[0] if isinstance(data, bytes) else None
     value = document.value if document is not None else None
     return value if isinstance(value, dict) else {}
 

@@ -175,7 +175,7 @@ class ZenflowLoader:
             return None
         before = folder_of(self.file)
         shown = f"{before}/{path}" if before else path
-        document, problems = read(data, file=shown, limit=MAX_FILE_BYTES)
+        document, problems = read(data, file=shown, limit=MAX_FILE_BYTES, merge_keys=True)
         if document is None:
             self.broken += [one for one in problems if one not in self.broken]
             return None
