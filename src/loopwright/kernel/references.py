@@ -278,7 +278,11 @@ def _pass_with(inside: IterationOwner, step: str) -> IterationOwner | None:
 
 
 def _shown(owner: Owner, found: Result, senses: KernelServices) -> Text | None:
-    """What a step of this place said, without the signal for the loop around it."""
+    """What a step of this place said, without the signal for the loop around it; of a step that
+    gave a structured result and no text, that result as JSON.
+    """
+    if found.output == "" and found.result is not None:
+        return found.result if isinstance(found.result, Blob) else _as_text(found.result, senses)
     word = hidden_word(owner)
     if word is None or found.output is None:
         return found.output
