@@ -467,3 +467,56 @@ def test_a_budget_at_the_top_limits_the_run() -> None:
         "max_work_units": "warning",
         "max_tokens": "warning",
     }
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("interactive: yes", 'interactive must be true or false, not "yes": the key is ignored'),
+        ("tags: release", 'tags must be a list, not "release": the key is ignored'),
+        ("provider: ~", "provider must be text, not null: the key is ignored"),
+        ("model: 5", "model must be text, not 5: the key is ignored"),
+    ],
+)
+def test_options_at_the_top_when_of_another_type_are_ignored_with_a_warning(
+    line: str, message: str
+) -> None:
+    """Archon drops such a value and loads the workflow."""
+    plan, problems = lowered(flow("{id: a, bash: ls}", head=line))
+    assert plan is not None, problems
+    assert [(one.code, one.message, one.severity) for one in problems] == [
+        ("ignored-here", message, "warning")
+    ]
+
+
+@pytest.mark.parametrize("line", ["worktree: true", "sandbox: none", "mutates_checkout: 1"])
+def test_restrictions_at_the_top_when_of_another_type_are_refused(line: str) -> None:
+    """Without them the workflow would do more than its author allows."""
+    plan, problems = lowered(flow("{id: a, bash: ls}", head=line))
+    assert plan is None
+    assert [one.code for one in problems] == ["wrong-type"]
+
+
+def test_a_timeout_when_below_a_second_causes_a_warning() -> None:
+    """The number was most likely meant in seconds."""
+    plan, problems = lowered(flow("{id: a, bash: ls, timeout: 30}"))
+    assert plan is not None
+    assert [(one.code, one.message, one.hint) for one in problems] == [
+        ("short-limit", "timeout is in milliseconds: 30 is 0.03 s", "for 30 seconds write 30000")
+    ]
+
+
+def test_a_key_of_the_node_when_inside_of_its_loop_is_named_with_its_place() -> None:
+    """The warning says where the key belongs."""
+    _, problems = lowered(flow(f"{{id: a, loop: {{{LOOP}, idle_timeout: 600000}}}}"))
+    assert [(one.code, one.hint) for one in problems] == [
+        ("unknown-field", "write it beside id, not inside of the loop")
+    ]
+
+
+def test_a_node_when_its_kind_is_unknown_is_refused_with_the_unknown_key() -> None:
+    """A kind that only another program has is named."""
+    plan, problems = lowered(flow("{id: a, route_loop: {routes: {positive: b}}}"))
+    assert plan is None
+    assert problems[0].code == "missing-field"
+    assert problems[0].hint == "route_loop is not a kind of node"

@@ -8,12 +8,14 @@ excluded.
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from pydantic import BaseModel
 
 from loopwright.dialects.archon.outline import KINDS, ArchonOutline, Mapping, NodeAt, Path
 from loopwright.dialects.archon.surface import (
+    DROPPED,
     ApprovalSpec,
     ArchonWorkflow,
     BudgetSpec,
@@ -25,14 +27,15 @@ from loopwright.dialects.archon.surface import (
     NodeSpec,
     OnReject,
     RetrySpec,
+    TopKeys,
     WaitSpec,
     WorktreeSpec,
     is_file_name,
 )
 from loopwright.dialects.archon.variables import Mark, marks
-from loopwright.syntax.document import Diagnostic, Document, did_you_mean, misspelt, suggest
+from loopwright.syntax.document import Diagnostic, Document, clip, did_you_mean, misspelt, suggest
 from loopwright.syntax.notations import point_ms
-from loopwright.syntax.validation import keys_of
+from loopwright.syntax.validation import keys_of, validate
 
 PROVIDERS = ("claude", "codex", "gemini", "opencode")
 """Providers for which Loopwright has an agent."""
@@ -157,6 +160,9 @@ _BLOCKS: dict[str, type[BaseModel]] = {
 }
 
 
+_SHORTEST_LIMIT = 1_000  # milliseconds; less was most likely meant as seconds
+
+
 class _Finding(NamedTuple):
     code: str
     message: str
@@ -166,6 +172,7 @@ class _Finding(NamedTuple):
 def unused(document: Document, made: ArchonOutline) -> Iterator[Diagnostic]:
     """Every key without an effect."""
     yield from _unknown(document, made)
+    yield from _dropped(document)
     for key in _NO_EFFECT_AT_THE_TOP:
         if made.top.get(key) not in (None, False):
             found = _Finding("ignored-here", f"{key} has no effect in Loopwright", None)
@@ -178,6 +185,16 @@ def unused(document: Document, made: ArchonOutline) -> Iterator[Diagnostic]:
     for node in made.nodes:
         if node.kind is not None:
             yield from _of_node(document, node, node.kind)
+
+
+def _dropped(document: Document) -> Iterator[Diagnostic]:
+    """Keys at the top with a value that they cannot have."""
+    top = document.value if isinstance(document.value, dict) else {}
+    places = {document.at((key,)) for key in DROPPED if key in top}
+    for one in validate(TopKeys, document)[1]:
+        if (one.line, one.column) in places:
+            message = f"{one.message}: the key is ignored"
+            yield replace(one, code="ignored-here", message=message, severity="warning")
 
 
 def _of_node(document: Document, node: NodeAt, kind: str) -> Iterator[Diagnostic]:
@@ -203,6 +220,17 @@ def _of_node(document: Document, node: NodeAt, kind: str) -> Iterator[Diagnostic
             found = _ignored(node, kind, key)
         if found:
             yield _warned(document, path, found)
+        elif key in _HONOURED[kind]:
+            yield from _short_limit(document, path, node.value[key])
+
+
+def _short_limit(document: Document, path: Path, value: object) -> Iterator[Diagnostic]:
+    if path[-1] != "timeout" or not isinstance(value, int | float):
+        return
+    if 0 < value < _SHORTEST_LIMIT:
+        message = f"timeout is in milliseconds: {value:g} is {value / 1000:g} s"
+        hint = f"for {value:g} seconds write {value * 1000:g}"
+        yield _warned(document, path, _Finding("short-limit", message, hint))
 
 
 def _honoured(node: NodeAt, kind: str, key: str) -> _Finding | None:
@@ -293,6 +321,8 @@ def _unknown_in(
         near = suggest(key, known, by_part=False)
         at = (*path, key)
         hint = did_you_mean(key, known, by_part=False)
+        if path and path[-1] in _LOOPS and key in keys_of(NodeSpec):
+            hint = "write it beside id, not inside of the loop"
         if key in _ADVICE:
             found = _Finding("ignored-here", f"{key} has no effect in Loopwright", _ADVICE[key])
             yield _warned(document, at, found)
@@ -338,12 +368,14 @@ def _kinds(document: Document, node: NodeAt) -> Iterator[Diagnostic]:
     kinds = [key for key in KINDS if key in node.value]
     if len(kinds) > 1:
         message = f"{kinds[0]} and {kinds[1]} exclude each other"
-        hint = "make two nodes of them"
+        advice = "make two nodes of them"
         place = (*node.path, kinds[1])
-        yield document.error("mutually-exclusive", message, at=place, on_key=True, hint=hint)
+        yield document.error("mutually-exclusive", message, at=place, on_key=True, hint=advice)
     elif not kinds and not misspelt(node.value, _NODE_KEYS, *KINDS):
         message = f"a node needs one of {', '.join(KINDS)}"
-        yield document.error("missing-field", message, at=node.path)
+        unknown = next((key for key in node.value if key not in _NODE_KEYS), None)
+        hint = f"{clip(unknown)} is not a kind of node" if unknown else None
+        yield document.error("missing-field", message, at=node.path, hint=hint)
 
 
 def _script(document: Document, node: NodeAt) -> Iterator[Diagnostic]:

@@ -16,8 +16,11 @@ from pydantic import (
     ConfigDict,
     Field,
     JsonValue,
+    ValidationError,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
     WithJsonSchema,
+    field_validator,
 )
 
 from loopwright.dialects.archon.variables import FIELD_PATTERN, ID_PATTERN, RESERVED_IDS
@@ -451,12 +454,25 @@ class InputSpec(ArchonModel):
     default: JsonValue = Field(default=None, description="Taken when none is given.")
 
 
-class ArchonWorkflow(AgentKeys):
+class TopKeys(AgentKeys):
+    """Keys at the top that are dropped when their value is of another form."""
+
+    interactive: bool = Field(default=False, description="It may ask people while it runs.")
+    tags: list[Line] = Field(default=[], description="Words to find it by.")
+
+
+DROPPED = (
+    *("interactive", "tags", "provider", "model", "effort", "thinking"),
+    *("modelReasoningEffort", "webSearchMode", "fallbackModel", "betas"),
+)
+"""Keys at the top with which Archon loads a workflow whatever their value is."""
+
+
+class ArchonWorkflow(TopKeys):
     """A workflow."""
 
     name: Line = Field(description="What it is called.")
     description: Prose = Field(description="What it is for.")
-    interactive: bool = Field(default=False, description="It may ask people while it runs.")
     inputs: dict[InputName, InputSpec] = Field(default={}, description="Values it needs.")
     worktree: Maybe[WorktreeSpec] = Field(
         default=None, description="Whether it works in a Git worktree on a branch of its own."
@@ -465,7 +481,6 @@ class ArchonWorkflow(AgentKeys):
         default=True,
         description="While a run is open no other starts in its folder; false: others may.",
     )
-    tags: list[Line] = Field(default=[], description="Words to find it by.")
     returns: Maybe[Id] = Field(
         default=None, description="The node whose output is the output of the workflow."
     )
@@ -482,6 +497,20 @@ class ArchonWorkflow(AgentKeys):
     steps: OldForm = None
     loop: OldForm = None
     prompt: OldForm = None
+
+    @field_validator(
+        *("interactive", "tags", "provider", "model", "effort", "thinking"),
+        *("model_reasoning_effort", "web_search_mode", "fallback_model", "betas"),
+        mode="wrap",
+    )
+    @classmethod
+    def _drop(
+        cls, value: object, check: ValidatorFunctionWrapHandler, info: ValidationInfo
+    ) -> object:
+        try:
+            return check(value)
+        except ValidationError:
+            return cls.model_fields[str(info.field_name)].get_default()
 
 
 Node: TypeAlias = dict[str, SchemaValue]
