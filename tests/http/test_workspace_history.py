@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from loopwright.http.routes.run_views import RunCertificate, RunDiff
 from loopwright.operations.loops.loop_tools import LoopTools
 from loopwright.operations.loops.role_loops import RoleLoops
+from loopwright.operations.use_cases.run_views import RunCertificate, RunDiff
 from tests.cli.conftest import Place, lw
 from tests.http.served import SECONDS, Served, served, wait_for
 from tests.http.test_loopback import Receiver, receiver
