@@ -42,6 +42,8 @@ class _Pass:
     asked: dict[int, str] = field(default_factory=dict)
     results: dict[int, int] = field(default_factory=dict)  # how many each call has
     withdrawn: set[int] = field(default_factory=set)  # calls that were ended from outside
+    resumed: bool = False
+    cut_off: bool = False  # ended from outside after it was resumed, maybe at once
 
     def note(self, number: int) -> CallNote | None:
         calls = self.turn.calls if self.turn is not None else ()
@@ -52,6 +54,7 @@ class _Pass:
 
     def resume(self) -> None:
         """What was ended from outside is asked for again."""
+        self.resumed, self.cut_off = True, False
         self.gates = {n: gate for n, gate in self.gates.items() if n in self.decided}
         for number in self.withdrawn:
             self.asked.pop(number, None)
@@ -157,8 +160,12 @@ class _Watch:
         self._called[fact.gate] = fact.path, number
 
     def gated(self, path: str) -> Iterator[str]:
-        """Each call that is held has a gate of its own."""
+        """Each call that is held has a gate of its own. In an iteration that was resumed and ended
+        from outside, maybe before anything was decided about it, the gate may not be open again.
+        """
         one = self.passes[path]
+        if one.cut_off:
+            return
         for number, note in enumerate(one.turn.calls if one.turn else (), start=1):
             if note.held and number not in one.gates:
                 yield f"call {number} of {path} is held and nobody is asked"
@@ -210,6 +217,7 @@ class _Watch:
         """A pass that came to its end has one result for each call of its turn."""
         one = self.passes[fact.path]
         if fact.status == "cancelled":
+            one.cut_off = one.resumed
             return
         self._last[parent_path(fact.path)] = one
         if fact.status != "completed":
