@@ -173,10 +173,15 @@ def _cut_off(state: State, owner: StepOwner, ended: Result) -> list[AnyEvent]:
 
 
 def _decide_step(state: State, owner: StepOwner, senses: KernelServices) -> list[AnyEvent]:
-    late = stopped(state, owner) or deadline_result(state, owner)
+    late = None
+    if state.mail.stopped or owner.deadline_hit:
+        late = stopped(state, owner) or deadline_result(state, owner)
     ended = late or dispatch.outcome(state, owner.body, senses)
     if ended is None:
-        return [*request_deadline(state, owner), *dispatch.next_events(state, owner.body, senses)]
+        new = dispatch.next_events(state, owner.body, senses)
+        if not state.plan_index.has_wall:
+            return new
+        return [*request_deadline(state, owner), *new]
     if state.snapshots.on:
         cut_off = _cut_off(state, owner, ended)
         asked = after_step(state, owner, cut_off) if late is None or cut_off else None

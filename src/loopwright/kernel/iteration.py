@@ -96,10 +96,15 @@ JUDGE_TRIES = 2  # a judge whose answer does not fit is asked once more, and tol
 
 def decide_iteration(state: State, owner: IterationOwner, senses: KernelServices) -> list[AnyEvent]:
     """What follows for a pass."""
-    late = stopped(state, owner) or deadline_result(state, owner)
+    late = None  # asked only where it can be: this is done for every event of an iteration
+    if state.mail.stopped or owner.deadline_hit:
+        late = stopped(state, owner) or deadline_result(state, owner)
     ended = late or _pass_outcome(state, owner, senses)
     if ended is None:
-        return [*request_deadline(state, owner), *dispatch.next_events(state, owner.body, senses)]
+        following = dispatch.next_events(state, owner.body, senses)
+        if not state.plan_index.has_wall:
+            return following
+        return [*request_deadline(state, owner), *following]
     if state.snapshots.on:
         cut_off = close_inside(state, owner, ended.reason) if owner.deadline_hit else []
         asked = after_body(state, owner, cut_off) if late is None or cut_off else None

@@ -62,14 +62,14 @@ NO_ANSWER = Failure("empty_answer", "the agent answered with nothing at all")
 
 def outcome(state: State, body: LeafBody, senses: KernelServices) -> Result | None:
     """How a call has ended, or None."""
-    return _ended(state, body, senses) or _unable(state, body, senses)
-
-
-def _ended(state: State, body: LeafBody, senses: KernelServices) -> Result | None:
     if body.answer is not None:
         return _answered(body.action, body.answer, senses)
     if body.pending is not None:
         return None
+    return _ended(state, body) or _unable(state, body, senses)
+
+
+def _ended(state: State, body: LeafBody) -> Result | None:
     if type(body.action) is AskPerson:
         return _gate_outcome(body) or _rework_outcome(state, body, body.action)
     if body.failure is not None:
