@@ -47,7 +47,7 @@ def wake_time(state: State) -> int | None:
 
 
 def headline_of(state: State) -> Headline:
-    """The headline of a run as it stands."""
+    """The current headline of a run."""
     started = state.started
     assert started is not None
     finished = state.finished
@@ -72,7 +72,7 @@ UsageEvent: TypeAlias = EffectActivity | EffectDone | EffectFailed
 
 
 def usage_row(state: State, pending: PendingEffect, fact: UsageEvent) -> UsageRow | None:
-    """What an event adds to the usage of its call, as lists add it up; asked before the event is
+    """What an event adds to the usage of its call, as lists add it up; called before the event is
     applied.
     """
     call = pending.call
@@ -92,7 +92,7 @@ def _added(row: UsageRow, fact: UsageEvent, before: Usage | None) -> UsageRow | 
 
 
 def usage_rows(run: str, facts: Iterable[AnyEvent]) -> list[UsageRow]:
-    """What a run has used, from all its events. What was copied from another run counts there."""
+    """The usage of a run, from all its events. Usage copied from another run counts there."""
     agents: dict[str, str] = {}
     used: dict[str, Usage] = {}
     found: dict[tuple[str, int], UsageRow] = {}
@@ -117,7 +117,7 @@ def usage_rows(run: str, facts: Iterable[AnyEvent]) -> list[UsageRow]:
 
 
 def gate_changes(run: str, facts: Sequence[AnyEvent]) -> tuple[list[OpenGate], list[str]]:
-    """Rows that these facts add to the inbox and take from it."""
+    """Rows that these events add to the inbox and remove from it."""
     opened: dict[str, OpenGate] = {}
     closed: list[str] = []
     for fact in facts:

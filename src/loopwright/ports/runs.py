@@ -46,8 +46,8 @@ ActivityKind: TypeAlias = Literal[
 
 
 class ActivityEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One thing that an agent did. `arguments` and `result` are whole texts; the runtime masks
-    secrets, cuts them at a cap and stores them by content. `ok` is None while nobody knows.
+    """One action of an agent. `arguments` and `result` are whole texts; the engine masks secrets,
+    cuts them at a limit and stores them by content. `ok` is None if unknown.
     """
 
     kind: ActivityKind
@@ -62,11 +62,11 @@ class ActivityEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ActivitySink(Protocol):
-    """Where a backend reports what its agent does. Nothing that is reported makes it raise."""
+    """Receives the activity that a backend reports. No report makes it raise."""
 
     def hide(self, values: Callable[[], Mapping[str, str]]) -> None:
-        """Name the secrets that the agent was given: variables and their values, which are never
-        stored. They are asked for when something is recorded.
+        """Name the secrets of the agent: variables and their values, which are never stored. The
+        function is called when something is recorded.
         """
 
     def redact(self, text: str) -> str:
@@ -103,8 +103,8 @@ class Meter(Protocol):
     """Watches one call against the budgets around it."""
 
     def report(self, usage: Usage) -> str | None:
-        """Record everything that the call has used so far. Returns the budget that is exceeded, in
-        words; the backend must then end the call. None: the call may continue.
+        """Record the usage of the call so far. Returns the exceeded budget, as a message; the
+        backend must then end the call. None: the call may continue.
         """
 
 
@@ -193,7 +193,7 @@ class RunRow:
 
 
 class Append(msgspec.Struct, kw_only=True, gc=False):
-    """One atomic addition to a run: facts, the blobs they name, and what lists show afterwards."""
+    """One atomic addition to a run: events, the blobs they name, and what lists show afterwards."""
 
     run: str
     expected: int
@@ -211,7 +211,7 @@ class Append(msgspec.Struct, kw_only=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class NumberedEvent:
-    """A fact with its number in its run."""
+    """An event with its number in its run."""
 
     seq: int
     fact: AnyEvent
@@ -226,21 +226,23 @@ class EventLog(Protocol):
         """
 
     async def append(self, append: Append) -> None:
-        """`submit` and wait; raises what `submit` would have told."""
+        """`submit` and wait; raises what `submit` would have reported."""
 
     def read(
         self, run: str, after: int = 0, limit: int | None = None, *, as_is: bool = False
     ) -> list[NumberedEvent]:
-        """Facts with numbers above `after`, in order, at most `limit`; NotFound if no such run.
-        StorageError where they were changed after they were recorded; with `as_is` they are read
-        all the same, to be looked at and for nothing else.
+        """Events with numbers above `after`, in order, at most `limit`; NotFound if there is no
+        such run. StorageError if they were changed after they were recorded; with `as_is` they are
+        returned anyway, for inspection only.
         """
 
     def version(self, run: str) -> int:
-        """Number of the newest fact of a run; NotFound if no such run."""
+        """Number of the newest event of a run; NotFound if there is no such run."""
 
     def head(self, run: str) -> str:
-        """The newest value of the hash chain over the facts of a run; NotFound if no such run."""
+        """The newest value of the hash chain over the events of a run; NotFound if there is no such
+        run.
+        """
 
     def blob(self, digest: str) -> bytes:
         """Content by its hash; NotFound if it is not stored."""
@@ -263,8 +265,8 @@ class EventLog(Protocol):
         """
 
     def missing(self) -> list[str]:
-        """Ids of runs that were recorded and not deleted, and are no longer stored. A list of runs
-        is not complete without them.
+        """Ids of runs that were recorded and not deleted, and are missing. A list of runs is
+        incomplete without them.
         """
 
     def gates(self, run: str | None = None) -> list[OpenGate]:
@@ -285,8 +287,8 @@ class EventLog(Protocol):
         """
 
     def claim(self, runs: Iterable[str], owner: Owner) -> dict[str, Owner | None]:
-        """Take the named runs for this owner in one transaction. Answers, for each run, None when
-        it is ours now, or the living owner that keeps it. Nobody keeps a run that has ended.
+        """Claim the named runs for this owner in one transaction. Returns, for each run, None if it
+        is ours now, or the living owner that keeps it. A run that has ended has no owner.
         """
 
     def alive(self, owner: Owner) -> bool:
@@ -296,14 +298,14 @@ class EventLog(Protocol):
         """Give runs back; ones that are not ours are left alone."""
 
     def forget(self, runs: Iterable[str], audit: Sequence[AuditRow] = ()) -> int:
-        """Remove runs that have ended, all of them or none, with the content that nothing else
-        names; how many pieces of content that were. NotFound, or Conflict for one that is open.
-        `audit` is written with it, or not at all.
+        """Delete runs that have ended, all of them or none, with the content that nothing else
+        names; returns the number of deleted pieces of content. NotFound, or Conflict for an open
+        one. `audit` is written with it, or not at all.
         """
 
     def nudges(self, after: int) -> tuple[list[str], int]:
-        """Runs that anyone has written to since the cursor `after`, each once, and the new cursor.
-        The cursor 0 stands for now: it names no run.
+        """Runs that were changed since the cursor `after`, each once, and the new cursor. The
+        cursor 0 means now: it returns no run.
         """
 
     def subscribe(self, listener: Callable[[str, int], None]) -> Callable[[], None]:
@@ -329,14 +331,14 @@ class Clock(Protocol):
         """Run `action` at or after that time; the answer cancels it."""
 
     def call_after(self, delay_ms: int, action: Callable[[], None]) -> Callable[[], None]:
-        """Run `action` when so much time has passed, whatever is done to the wall clock; the
-        answer cancels it.
+        """Run `action` after this much time, whatever happens to the wall clock; the returned
+        function cancels it.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delta:
-    """Something an agent said just now. Live only: losing one harms nothing."""
+    """Live text of an agent. Losing it harms nothing."""
 
     run: str
     effect: str
@@ -345,7 +347,7 @@ class Delta:
 
 
 class Bus(Protocol):
-    """Carries deltas from performers to whoever looks."""
+    """Carries deltas from performers to listeners."""
 
     def publish(self, delta: Delta) -> None: ...
 
@@ -361,7 +363,7 @@ class InboxMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolReply:
-    """What an agent is told when it has asked something of its run."""
+    """The answer to an agent that used a tool of its run."""
 
     text: str
     ok: bool = True
@@ -372,8 +374,8 @@ class AgentChannel(Protocol):
     """What the agent of a call under way may ask of its run: the tools of the run."""
 
     def use(self, tool: str, arguments: JsonValue) -> Awaitable[ToolReply]:
-        """Use a tool; answered when what follows from it is durable. Never raises for what an
-        agent may ask.
+        """Use a tool; returns when the resulting events are durable. Never raises for a request of
+        an agent.
         """
 
     def end_waiting(self) -> None:
@@ -408,7 +410,8 @@ class EffectJob(msgspec.Struct, kw_only=True):
     pass_env: tuple[str, ...] = ()  # names of variables that the run was given
     checks: tuple[tuple[str, ...], ...] = ()  # command checks of the loops around the call
     files: tuple[str, ...] = ()  # of the workspace, to be shown below the prompt
-    fresh_bytecode: bool = False  # a check: Python reads no bytecode that somebody left behind
+    # a check: Python reads no bytecode that an agent may have left behind
+    fresh_bytecode: bool = False
     hidden: str | None = None  # a signal whose tags those who look on do not see
     used: AbstractSet[int] = frozenset()  # bookmarks that this agent has already used up
     talk: AgentChannel | None = None
@@ -417,17 +420,17 @@ class EffectJob(msgspec.Struct, kw_only=True):
     offers: tuple[ChatTool, ...] = ()  # tools of the run, for a chat model
     arguments: str = "{}"  # of a tool, as JSON
     approved: bool = False  # a person has let this very call of a tool through
-    task: str = ""  # to be recorded with a chat model's turn, for when a later pass goes on
+    task: str = ""  # to be recorded with a chat model's turn, for a later iteration that continues
     forced: bool = False  # a chat model may do nothing but hand in its result
-    again: bool = False  # begun in an earlier life of the driver, and nobody knows how it ended
+    again: bool = False  # started by an earlier process, and its result is unknown
     budgeted: bool = False  # what it costs counts against a limit in USD
     counted: bool = False  # its tokens count against some limit
     remaining_usd: float | None = None  # what the budgets around the call leave for it
     remaining_tokens: int | None = None
     covered: bool = True  # False: a limit in USD does not apply to this agent; its cost is unknown
-    meter: Meter = UNLIMITED  # where the backend reports what the call has used so far
+    meter: Meter = UNLIMITED  # where the backend reports the usage of the call
     sandbox: SandboxLevel | None = None  # of the run; None: as this machine is set
-    activity: ActivitySink = IGNORED_ACTIVITY  # where the backend reports what its agent does
+    activity: ActivitySink = IGNORED_ACTIVITY  # where the backend reports the activity of its agent
 
 
 @final
@@ -464,8 +467,8 @@ Answer: TypeAlias = EffectSuccess | EffectFailure
 
 
 class Question(msgspec.Struct, kw_only=True, frozen=True):
-    """Something that a person has to decide before an effect can go on. `number` tells questions
-    of one effect apart that are alike.
+    """A question that a person has to decide before an effect can continue. `number` distinguishes
+    equal questions of one effect.
     """
 
     message: str
@@ -478,15 +481,15 @@ Ask: TypeAlias = Callable[[EffectJob, Question], Awaitable[bool]]
 
 
 class Performer(Protocol):
-    """Performs effects. May answer at once, or with something to wait for; never raises for what
-    an agent or a program may do. Cancelling the wait ends everything that the effect has started.
+    """Performs effects. Returns at once or an awaitable; never raises for the behaviour of an agent
+    or a program. Cancelling the wait ends everything that the effect has started.
     """
 
     def perform(self, job: EffectJob) -> Answer | Awaitable[Answer]: ...
 
 
 class OfferedTools(Protocol):
-    """The tools that a model may be told of, and which of them cannot be asked for now."""
+    """The tools to offer to a model, and the servers that cannot be reached now."""
 
     @property
     def tools(self) -> tuple[ChatTool, ...]: ...
@@ -512,43 +515,43 @@ class AgentTools(Protocol):
     """What one agent may do in one workspace, and the only way to it."""
 
     async def specs(self) -> OfferedTools:
-        """What there is."""
+        """The available tools."""
 
     async def resolve(self, call: CallPart) -> RequestedCall:
-        """A call that a model wants, under the tool's own name, or what is wrong with it."""
+        """A call that a model requests, under the tool's own name, or the problem with it."""
 
     async def run(
         self, tool: str, arguments: JsonValue, *, approved: bool = False, key: str = ""
     ) -> ToolEnd:
-        """Do it. Failures are data for the model; cancelling ends what it has started. What is
-        kept by a tracker is kept once under the key.
+        """Execute it. Failures are data for the model; cancelling ends what it has started. A
+        tracker stores a change once per key.
         """
 
     def repeatable(self, tool: str) -> bool:
-        """Whether a call whose end nobody saw may simply be done again."""
+        """Whether a call with an unknown result can simply be repeated."""
 
 
 class ModelClient(Protocol):
     """Asks chat models. There is one way, a stream; a whole answer is its last event."""
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """Ask, and tell what happens. The first event is an `AttemptStarted`; deltas follow, an
-        `AttemptFailed` and a new `AttemptStarted` for each further try, and the last event is
-        always one `Answered` or `Unanswered`. Never raises for what a service or a network may
-        do. Closing the generator, or cancelling the task in it, closes the connection at once.
+        """Call a model and yield events. The first event is an `AttemptStarted`; deltas follow, an
+        `AttemptFailed` and a new `AttemptStarted` for each further attempt, and the last event is
+        always one `Answered` or `Unanswered`. Never raises for failures of a service or a network.
+        Closing the generator, or cancelling the task in it, closes the connection at once.
         """
 
 
 class ModelCatalogue(Protocol):
-    """What is known about models before one is asked."""
+    """The known data of models before one is called."""
 
     def window(self, model: str) -> int | None:
-        """How many tokens the context of `PROVIDER/NAME` holds, None if nobody knows."""
+        """The context window of `PROVIDER/NAME` in tokens, None if unknown."""
 
     def price(
         self, model: str, input_tokens: int, output_tokens: int, pricing: Pricing
     ) -> float | None:
-        """What so many tokens would cost in USD at most, None if nobody knows."""
+        """The maximum cost of this many tokens in USD, None if unknown."""
 
 
 class RunReader(Protocol):

@@ -21,14 +21,16 @@ OF_A_RUN = (PICTURE, "notice-seen", "webhook-seen")
 """Every kind of records whose key is a run and which are forgotten with it."""
 
 NOTICE, NOTICE_HEAD = "notice", 29
-"""The kind of records that tell of a run, forgotten with it too; behind so many signs of the key
-stands the run.
+"""The kind of notification records of a run, which are deleted with it; the key has this many
+characters before the id of the run.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRow:
-    """Who did what, by which door; written in the transaction of what was done, or not at all."""
+    """Who did what, on which interface; written in the same transaction as the action, or not at
+    all.
+    """
 
     at: int
     who: str
@@ -43,7 +45,7 @@ class AuditRow:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
     """A small record beside the runs: a person, a token, a stored definition. `version` counts its
-    changes from 1; `owner` is another card it belongs to, `due` a time by which lists are made.
+    changes from 1; `owner` is the record that it belongs to, `due` a time for ordered lists.
     """
 
     kind: str
@@ -144,13 +146,13 @@ class Workspaces(Protocol):
         """
 
     async def changes(self, run: str, old: str, new: str) -> Sequence[FileChange]:
-        """The files that differ between two trees; an empty id stands for the empty tree."""
+        """The files that differ between two trees; an empty id is the empty tree."""
 
     async def diff(
         self, run: str, old: str, new: str, *, paths: Sequence[str] = (), color: bool = False
     ) -> str:
-        """A unified diff between two trees; an empty id stands for the empty tree. `paths` limit
-        it and may have wildcards: `tests/**`.
+        """A unified diff between two trees; an empty id is the empty tree. `paths` limit it and may
+        have wildcards: `tests/**`.
         """
 
     async def restore(
@@ -181,7 +183,7 @@ APPLIED: Final = ".applied"
 
 
 class AppliedChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """What `apply` has written into the user's checkout."""
+    """The changes that `apply` has written into the user's checkout."""
 
     files: tuple[str, ...] = ()  # that were changed; none: everything was there already
     outside: tuple[str, ...] = ()  # that the run changed outside of its workspace; not applied
@@ -193,8 +195,8 @@ class Worktrees(Protocol):
     """
 
     async def create(self, run: str, folder: Path) -> tuple[Path, Worktree]:
-        """Make a worktree of the repository that a folder lies in, on a new branch; the folder
-        that stands for the given one in it.
+        """Create a worktree of the repository that contains a folder, on a new branch; returns the
+        corresponding folder in it.
         """
 
     async def committed(self, folder: Path, paths: Sequence[str]) -> Collection[str] | None:

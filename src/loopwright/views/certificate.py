@@ -52,7 +52,7 @@ class CertifiedCheck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Certificate(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run has come to, and what that was decided on."""
+    """The result of a run, and the evidence for it."""
 
     run: str
     outcome: str  # empty while the run has not ended
@@ -62,8 +62,9 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     protected: str  # unchanged, changed, unverified, accepted, unmatched; empty: none protected
     violation: str
     accepted_by: tuple[str, ...]
-    accepted_files: tuple[str, ...]  # in words
-    dependencies: tuple[tuple[str, int | None], ...]  # files of checks that changed, with where
+    accepted_files: tuple[str, ...]  # as a message
+    # files of checks that changed, with their places
+    dependencies: tuple[tuple[str, int | None], ...]
     first_tree: str
     final_tree: str
     events: int
@@ -223,7 +224,7 @@ def _unmatched(fact: AnyEvent) -> str:
 
 
 def _counts(check: CertifiedCheck) -> bool:
-    """What protected files came to is said once, for the whole run."""
+    """The result for protected files is stated once, for the whole run."""
     return check.check != PROTECT
 
 

@@ -66,16 +66,16 @@ def fact_on_wire(run: str, numbered: NumberedEvent) -> dict[str, JsonValue]:
 
 
 def fact_body(fact: AnyEvent) -> dict[str, JsonValue]:
-    """A fact as plain JSON; structured results are objects here, not text.
+    """An event as plain JSON; structured results are objects here, not text.
 
-    On disk a value that is the default is left out. Here only an empty one is: whoever reads a
-    fact from outside does not know our defaults.
+    On disk a value that equals the default is omitted. Here only an empty one is: external readers
+    do not know our defaults.
     """
     body: dict[str, JsonValue] = msgspec.to_builtins(fact)
     for name in fact.__struct_fields__:
         if name not in body and getattr(fact, name) not in _EMPTY:
             body[name] = getattr(fact, name)
-    if isinstance(fact, AgentChanged):  # values of variables are nobody's business outside
+    if isinstance(fact, AgentChanged):  # values of variables are never shown outside
         body["becomes"] = msgspec.to_builtins(
             msgspec.structs.replace(fact.becomes, env=dict.fromkeys(fact.becomes.env, "…"))
         )
@@ -90,20 +90,20 @@ def fact_body(fact: AnyEvent) -> dict[str, JsonValue]:
 
 
 def text_of(text: str | Blob | None) -> str:
-    """A text as far as the fact itself carries it."""
+    """The part of a text in the event itself."""
     if text is None:
         return ""
     return text if isinstance(text, str) else text.head
 
 
 _REQUEST: ContextVar[str] = ContextVar("request", default="")
-SHOWN = 200  # characters of what was said that stand in the row; the fact has all of it
+SHOWN = 200  # characters of a text that are in the row; the event has all of it
 
 
 @contextmanager
 def under(request: str) -> Iterator[None]:
-    """What is done in here has this key of a request in its audit rows: whoever asks again under
-    it finds out that it was done.
+    """Actions inside have this key of a request in their audit rows: a repeated request with the
+    key finds out that it was processed.
     """
     token = _REQUEST.set(request)
     try:
@@ -113,17 +113,17 @@ def under(request: str) -> Iterator[None]:
 
 
 def request_key() -> str:
-    """The key of the request that is at work here; empty where it has none."""
+    """The key of the current request; empty if it has none."""
     return _REQUEST.get()
 
 
 def audit_rows(run: str, facts: Iterable[AnyEvent], via: str) -> list[AuditRow]:
-    """A row for each fact that somebody wrote, by whichever door they came."""
+    """A row for each event that a person caused, on any interface."""
     return [row for fact in facts if (row := _row(run, fact, via)) is not None]
 
 
 def forgotten(runs: Iterable[str], *, at: int, by: str, via: str) -> list[AuditRow]:
-    """Rows for runs that somebody lets the log forget; they outlive what they are about."""
+    """Rows for runs that a person deletes; they outlive the runs."""
     what, key = "run.forgotten", request_key()
     return [AuditRow(at=at, who=by, via=via, action=what, subject=run, request=key) for run in runs]
 

@@ -21,7 +21,7 @@ from loopwright.model.record import JsonValue
 
 if TYPE_CHECKING:
     from loopwright.kernel.event_parts import (
-        Usage,  # amounts in words are needed before a run is read
+        Usage,  # formatted amounts are needed before a run is read
     )
     from loopwright.kernel.state import State
 
@@ -53,7 +53,7 @@ def protect_words(verdict: str, evidence: str) -> str:
 
 
 def shown_evidence(label: str, evidence: str) -> str:
-    """What is shown below a check: nothing where its words have it already."""
+    """The text below a check: empty if its verdict contains it already."""
     return "" if label == PROTECT else evidence
 
 
@@ -68,8 +68,8 @@ def person_words(verdict: str, by: str = "") -> str:
 
 
 def labelled(label: str, verdict: str, evidence: str = "", by: str = "") -> str:
-    """A check as views store it, with its verdict: `pytest -q failed`. The words of a person are in
-    its line.
+    """A check as views store it, with its verdict: `pytest -q failed`. A person's text is in its
+    line.
     """
     if label == PROTECT:
         return protect_words(verdict, evidence)
@@ -88,7 +88,7 @@ def known_usd(usd: float, unpriced: int) -> float | None:
 
 
 def cost_text(usd: float, unpriced: int) -> str:
-    """The cost in words: `$0.89`, `unknown`, or `$0.40 + unknown (2 calls)`."""
+    """The cost as text: `$0.89`, `unknown`, or `$0.40 + unknown (2 calls)`."""
     if not unpriced:
         return money(usd)
     calls = f"{unpriced} call{'s' if unpriced > 1 else ''}"
@@ -101,8 +101,8 @@ def money(usd: float) -> str:
 
 
 def usage_item(usage: "Usage", *, called: bool = True) -> dict[str, JsonValue]:
-    """What was used, as one object. `usd` is null when nothing of the cost is known; with unpriced
-    calls it is the part that is known. Without any call, the cost in words is a dash.
+    """Usage as one object. `usd` is null if the cost is unknown; with unpriced calls it is the
+    known part. Without any call, the cost as text is a dash.
     """
     return {
         "input_tokens": usage.input_tokens,
@@ -114,8 +114,8 @@ def usage_item(usage: "Usage", *, called: bool = True) -> dict[str, JsonValue]:
 
 
 def run_usage(state: "State") -> "Usage":
-    """What a run has used. A program that has just been called, and of which nothing is recorded
-    yet, is a call of unknown cost.
+    """The usage of a run. A program that has just been called, without recorded usage, is a call of
+    unknown cost.
     """
     unknown = sum(pending.has_unknown_cost for pending in state.pending.values())
     used = state.usage
@@ -123,13 +123,13 @@ def run_usage(state: "State") -> "Usage":
 
 
 def run_usage_item(state: "State") -> dict[str, JsonValue]:
-    """What a run has used, as one object."""
+    """The usage of a run, as one object."""
     used = run_usage(state)
     is_used = used.tokens or used.usd or used.unpriced
     return usage_item(used, called=bool(state.agents.served or is_used))
 
 
-# Change the order in which text is drawn, so that a person decides about what is not there.
+# Characters that change the text direction, so that a person would decide about another text.
 DIRECTION = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 SELECTORS = frozenset(map(chr, range(0xFE00, 0xFE10)))
 MANY_BLANKS = 20
@@ -141,7 +141,7 @@ _EMPTY = re.compile(rf"(?:[^\S\n]*\n){{{MANY_LINES},}}")
 
 
 def reveal(text: str) -> list[str]:
-    """Every line of a text, whole; what cannot be seen is written as its code."""
+    """Every line of a text, complete; invisible characters are written as their codes."""
     plain = _LINE_ENDS.sub("\n", text)
     counted = _EMPTY.sub(lambda found: f"\n[{found[0].count(chr(10))} line ends]\n", plain)
     counted = _BLANKS.sub(lambda found: f"[{len(found[0])} blanks]", counted)
@@ -149,7 +149,7 @@ def reveal(text: str) -> list[str]:
 
 
 def marks(text: str) -> list[str]:
-    """What in a text could hide something from whoever reads it."""
+    """Characters in a text that could hide something from a reader."""
     plain = _LINE_ENDS.sub("\n", text)
     signs = set(plain)
     found = []
@@ -165,7 +165,9 @@ def marks(text: str) -> list[str]:
 
 
 def exposed_value(value: JsonValue, name: str = "") -> list[str]:
-    """A value of JSON line by line; every text of it whole, the words of a command one by one."""
+    """A value of JSON line by line; every text of it complete, the arguments of a command one by
+    one.
+    """
     if isinstance(value, dict):
         return [
             line for key, one in value.items() for line in exposed_value(one, _joined(name, key))
@@ -205,7 +207,7 @@ def exposure(message: str, call: dict[str, JsonValue] | None = None) -> dict[str
 
 
 def seen(char: str) -> str:
-    """A sign, or its code when it cannot be seen as what it is."""
+    """A character, or its code if it cannot be seen."""
     if char == "\t":
         return "    "
     number = ord(char)
@@ -236,8 +238,8 @@ _NUMBER = re.compile(r"-[0-9]+\Z")
 
 
 def agent_title(name: str, agents: Mapping[str, Agent]) -> str:
-    """The name of an agent; the spec of one that a definition has by its spec alone, as it was
-    written but without what looks like a secret. Such an agent is named after its kind.
+    """The name of an agent; for an agent that a definition gives by its spec alone, the spec
+    without secrets. Such an agent is named after its kind.
     """
     spec = _spec(name, agents)
     if not _is_named_after(name, spec):
@@ -247,8 +249,8 @@ def agent_title(name: str, agents: Mapping[str, Agent]) -> str:
 
 
 def title_among_runs(name: str, plan: Plan) -> str:
-    """The same in a list of several runs, where the names that `loop` gives say nothing. Specs are
-    complete, so that those with the same beginning are not taken for one.
+    """The same in a list of several runs, where the names that `loop` generates carry no
+    information. Specs are complete, so that those with the same beginning are distinguished.
     """
     spec = _spec(name, plan.agents)
     is_loop = plan.dialect == "native" and {"worker"} <= {*plan.agents} <= {*LOOP_AGENTS}

@@ -57,7 +57,7 @@ def current_loop(state: State) -> RepeatBody | None:
 
 
 def most_passes(state: State) -> int | None:
-    """How many passes the loop of a run may make, with those that a person granted."""
+    """The maximum number of iterations of a run's loop, including those that a person allowed."""
     running = current_loop(state)
     if running is not None:
         return cap(running)
@@ -89,7 +89,7 @@ class IterationNames:
             self.add(path, number)
 
     def add(self, path: str, number: int | None) -> None:
-        """An iteration begins. `number` counts where the path has no number of its own."""
+        """An iteration starts. `number` counts if the path has no number of its own."""
         found = iteration_of(path, number)
         if found is not None and found > 0:
             tries = self._loops.setdefault(_loop(path), {})
@@ -97,21 +97,21 @@ class IterationNames:
 
     @property
     def has_tries(self) -> bool:
-        """Whether a number alone may stand for iterations of more than one try."""
+        """Whether a number alone is ambiguous between several attempts."""
         return any(len(tries) > 1 or max(tries) > 1 for tries in self._loops.values())
 
     def name(self, path: str, number: int) -> str:
-        """The name of an iteration that stands for no other one."""
+        """The unambiguous name of an iteration."""
         return f"{number}~{try_number(path)}" if self.has_tries else str(number)
 
     def is_current(self, path: str, number: int) -> bool:
-        """Whether a number alone stands for this iteration."""
+        """Whether a number alone names this iteration."""
         found = iteration_of(path, number) or 0
         return self._current(_loop(path), found) == try_number(path)
 
     def _current(self, loop: str, number: int) -> int | None:
-        """The try that a number alone stands for: the newest one. Where that did not begin with
-        iteration 1, it continues the one before.
+        """The attempt of a plain number: the newest one. If that did not start with iteration 1, it
+        continues the previous one.
         """
         tries = self._loops.get(loop, {})
         for attempt in sorted(tries, reverse=True):
@@ -120,8 +120,8 @@ class IterationNames:
         return None
 
     def find(self, run: str, wanted: str, *, future: bool = False) -> tuple[int, int | None]:
-        """The number and the try that a name stands for; the try is None where there is only one.
-        With `future`, it need not have begun.
+        """The number and the attempt of a name; the attempt is None if there is only one. With
+        `future`, it need not have started.
         """
         named = parse_iteration(wanted)
         if named is None or named[0] == 0:
@@ -179,7 +179,7 @@ def iteration_of(path: str, iteration: int | None) -> int | None:
 def is_in_iteration(
     path: str, iteration: int | None, wanted: tuple[int | None, int | None]
 ) -> bool:
-    """Whether a place belongs to an iteration: its number and try, where they are given."""
+    """Whether a place belongs to an iteration: its number and attempt, if they are given."""
     number, attempt = wanted
     if number is not None and number != iteration_of(path, iteration):
         return False
@@ -299,8 +299,8 @@ class WorkspaceHistory:
         self._iterations[path] = _entry(self._began.get(path, 0), path, snapshot, before)
 
     def unrecorded(self, start: str | int | None, end: str | int | None = None) -> str:
-        """Which changes of the run, or of the iteration `start`, no snapshot has, in words; empty
-        if nothing is missing.
+        """Which changes of the run, or of the iteration `start`, no snapshot contains, as a
+        message; empty if nothing is missing.
         """
         if end is not None or not self.is_incomplete:
             return ""
@@ -312,8 +312,8 @@ class WorkspaceHistory:
 
     @property
     def entries(self) -> list[TreeOfIteration]:
-        """One for each iteration of the outermost loop that a plain number stands for, else one
-        for each snapshot of a step.
+        """One for each iteration of the outermost loop that a plain number names, else one for each
+        snapshot of a step.
         """
         found = {
             one.number: one
@@ -351,9 +351,7 @@ class WorkspaceHistory:
         return [one for one in found if _depth(one.path) == depth]
 
     def tree(self, run: str, wanted: str | int) -> str:
-        """The tree that a name stands for: 0 is before the first iteration. A whole tree id
-        stands for itself.
-        """
+        """The tree of a name: 0 is before the first iteration. A whole tree id names itself."""
         if not self.first:
             raise no_snapshots(run)
         if isinstance(wanted, str) and len(wanted) == TREE_CHARS and set(wanted) <= _HEX:

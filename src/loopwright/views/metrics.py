@@ -94,8 +94,8 @@ def compared(rounds: Iterable[Sequence[JsonValue] | None]) -> list[RoundOfFindin
 
 
 def trend(rounds: Iterable[RoundOfFindings | None]) -> Trend:
-    """Where the newest rounds lead. Findings that come back are the mark of a loop that undoes in
-    one round what it did in the round before.
+    """The trend of the newest iterations. Findings that return are the mark of a loop that undoes
+    its previous changes.
     """
     last = [one for one in rounds if one is not None][-3:]
     if len(last) < _FEWEST:
@@ -120,7 +120,7 @@ def _severities(findings: Sequence[JsonValue]) -> dict[str, int]:
 
 
 def _plain(text: str) -> str:
-    """A text without what changes when somebody says the same again."""
+    """A text without the parts that differ when the same statement is repeated."""
     return re.sub(r"[\W\d_]+", " ", text.casefold()).strip() or text.strip()
 
 
@@ -132,7 +132,7 @@ _COUNTED = (*CALLED, CommandCall, ToolCall)
 
 @dataclass(slots=True)
 class MetricsUsage:
-    """What calls took and cost. `calls` are calls of agents, as `spend` counts them."""
+    """The duration and cost of calls. `calls` are calls of agents, as `spend` counts them."""
 
     calls: int = 0
     commands: int = 0
@@ -158,7 +158,7 @@ class MetricsUsage:
 
 
 def spent_item(spent: MetricsUsage) -> dict[str, JsonValue]:
-    """What calls took and cost, as one object. `usd` is null when nothing of it is known."""
+    """The duration and cost of calls, as one object. `usd` is null if the cost is unknown."""
     return {**asdict(spent), "usd": known_usd(spent.usd, spent.unpriced_calls)}
 
 
@@ -209,7 +209,7 @@ class RunMetrics:
 
 
 def metrics_of(facts: Iterable[AnyEvent], read: ReadText) -> RunMetrics:
-    """The figures of the run that these facts tell."""
+    """The metrics of the run with these events."""
     counting = Counting(read)
     for fact in facts:
         counting.take(fact)
@@ -222,9 +222,7 @@ def run_metrics(service: RunReader, run: str) -> RunMetrics:
 
 
 def metrics_from(told: Mapping[str, JsonValue]) -> RunMetrics:
-    """Figures that were written as JSON, here or by a server; what a later version has besides is
-    left out.
-    """
+    """Metrics from JSON, of this process or a server; fields of later versions are ignored."""
     return RunMetrics(
         rounds=[_round_from(one) for one in _dicts(told["rounds"])],
         stages=[_part_from(one) for one in _dicts(told["stages"])],
@@ -235,7 +233,7 @@ def metrics_from(told: Mapping[str, JsonValue]) -> RunMetrics:
 
 
 class Counting:
-    """The figures of one run, fact by fact."""
+    """The metrics of one run, event by event."""
 
     def __init__(self, read: ReadText) -> None:
         self._read = read
@@ -374,7 +372,7 @@ STYLE = """
 
 
 def metrics_chart(metrics: RunMetrics, *, title: str, loop: str | None = None) -> str:
-    """The picture of one loop; without a name, of the loop with the most rounds."""
+    """The metrics of one loop; without a name, of the loop with the most iterations."""
     rounds = rounds_of(metrics, loop)
     reviewed = any(one.compared is not None for one in rounds)
     panels = [*((_findings(rounds),) if reviewed else ()), _spend(rounds)]
@@ -415,7 +413,7 @@ def _findings(rounds: Sequence[IterationMetrics]) -> Iterator[str]:
 
 
 def _spend(rounds: Sequence[IterationMetrics]) -> Iterator[str]:
-    """Money where any was spent, else tokens: bars for the rounds, a line for all so far."""
+    """Money if any was spent, else tokens: bars for the iterations, a line for the total."""
     in_money = any(one.spent.usd for one in rounds)
     each = [
         one.spent.usd if in_money else float(one.spent.input_tokens + one.spent.output_tokens)

@@ -83,7 +83,7 @@ from loopwright.views.transcript import (
 
 
 def change_words(state: State, fact: RunEdited | RunReopened | StepKept) -> tuple[str, str]:
-    """A change on one line, and what was said with it."""
+    """A change on one line, and its text."""
     if isinstance(fact, StepKept):
         how = "left out" if fact.reason == "skipped" else "kept as it was"
         return f"{place_words(fact.path)}: {how}", ""
@@ -108,12 +108,12 @@ WORK = (
     COMMAND_CALL,
     SCRIPT_CALL,
     TURN,
-)  # what a pass is about; a judge only speaks of it
+)  # the goal of an iteration; a judge only refers to it
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressLine:
-    """One thing that happened, in words; `good` is None for what is neither good nor bad."""
+    """One event as text; `good` is None for an event that is neither good nor bad."""
 
     text: str
     good: bool | None = None
@@ -122,7 +122,7 @@ class ProgressLine:
 
 @dataclass(slots=True)
 class CheckSeen:
-    """A check of the newest pass and what it said."""
+    """A check of the newest iteration and its result."""
 
     label: str
     verdict: Verdict
@@ -132,7 +132,7 @@ class CheckSeen:
 
 @dataclass(slots=True)
 class IterationSeen:
-    """A pass and what came of it."""
+    """An iteration and its result."""
 
     path: str
     number: int
@@ -159,23 +159,24 @@ class Progress:
         self.asked: dict[str, GateOpened] = {}
         self.started_at = 0
         self._read = read
-        self._words = words  # whether anybody wants the lines, a third of the work
+        self._words = words  # whether the lines are used, which are a third of the work
         self._calls: dict[str, str] = {}
         self._snapshots: set[str] = set()  # effects that take one
         self._cut_off: list[
             IterationSeen
         ] = []  # ended from outside: the next snapshot has their files
-        self._protect_shown: set[str] = set()  # where a change of protected files was shown
-        self._watch_shown: tuple[str, tuple[str, ...]] = ("", ())  # where, and which files
+        # the place where a change of protected files was shown
+        self._protect_shown: set[str] = set()
+        self._watch_shown: tuple[str, tuple[str, ...]] = ("", ())  # the place, and the files
         self._open: dict[str, IterationSeen] = {}
         self._turns_told: set[str] = set()
         self._doing: dict[str, str] = {}
         self._status: dict[str, str] = {}  # by effect: its newest note
-        self._shortage = ""  # what the machine has none of, in words
+        self._shortage = ""  # the exhausted resources of the machine, as a message
         self.total_activity = ActivityCounts()
 
     def take(self, numbered: NumberedEvent) -> ProgressLine | None:
-        """Fold one fact, which must be the next one, and put it into words."""
+        """Fold one event, which must be the next one, and return its lines."""
         fact = numbered.fact
         if isinstance(fact, RunReopened):
             self._cut_off.clear()
@@ -189,7 +190,7 @@ class Progress:
         return line or self._after(fact)
 
     def hear(self, delta: Delta) -> None:
-        """Take what an agent says right now."""
+        """Process live text of an agent."""
         if delta.kind == "note":
             self._status[delta.effect] = delta.text
             return
@@ -250,7 +251,7 @@ class Progress:
         if seen is not None and purpose in WORK and (fact.output or purpose == AGENT_CALL):
             output = seen_output(self.state, fact, self._read)
             seen.learning = learning_of(output, fact.iteration or 1, LEARNING_CHARS)
-            if not output.strip() and _is_cancelled(fact):  # what it had said is not recorded
+            if not output.strip() and _is_cancelled(fact):  # its text was not recorded
                 seen.learning = _stopped_words(seen)
         if not what.startswith("agent"):
             note = fact.note if isinstance(fact, EffectDone) else ""
@@ -311,7 +312,7 @@ class Progress:
         place, told = self._pass_label(fact.path, fact.iteration), fact.path in self._turns_told
         self._turns_told.discard(fact.path)
         if fact.status == "completed":
-            if told:  # the turn was the pass, and has been told with its calls
+            if told:  # the turn was the iteration, and has been shown with its calls
                 return None
             changed = (
                 f" · {stat_words(fact.changed)}" if fact.changed and fact.changed.files else ""
@@ -380,8 +381,8 @@ class Progress:
             path = parent_path(path)
 
     def _note_activity(self, fact: EffectActivity) -> ProgressLine | None:
-        """Count what an agent did, for its iteration and for the run. A denied permission and a
-        status of the agent are worth a line.
+        """Count the activity of an agent, for its iteration and for the run. A denied permission
+        and a status of the agent produce a line.
         """
         self.total_activity.take(fact)
         seen = self._pass_around(fact.path)
@@ -414,7 +415,9 @@ class Progress:
         self._cut_off.clear()
 
     def _blocked(self, fact: GateOpened) -> str:
-        """What a step says that waits for somebody: that is what its pass has come to."""
+        """The result of a step that waits for a person: it is the result of its iteration
+        so far.
+        """
         said = self._read(fact.output).strip()
         seen = self._open.get(fact.path.rpartition(".")[0])
         if seen is not None:
@@ -459,7 +462,7 @@ class Progress:
                 return self._message(fact)
 
     def _step(self, fact: StepStarted | StepFinished | StepSkipped) -> ProgressLine | None:
-        """A step; where a run is one loop, the steps of its passes."""
+        """A step; if a run is one loop, the steps of its iterations."""
         place = place_words(fact.path) or f"step {fact.path}"
         if not self._has_steps:
             inside, _, name = fact.path.rpartition(".")
@@ -521,7 +524,7 @@ class Progress:
 
     @property
     def status(self) -> str:
-        """What the agents that work right now have said last about their own state."""
+        """The latest status reports of the running agents."""
         told = (words for effect, words in self._status.items() if effect in self.state.pending)
         return ", ".join(dict.fromkeys(told))
 

@@ -43,7 +43,7 @@ class LoopStage:
     role: str
     status: str = "pending"
     summary: str = ""
-    session: str | None = None  # of the agent that has worked on it, as far as it has told one
+    session: str | None = None  # of the agent that has worked on it, if it has reported one
 
     def as_dict(self) -> dict[str, JsonValue]:
         return {
@@ -101,8 +101,8 @@ def cycles_of(
     *,
     now: int | None = None,
 ) -> list[LoopIteration]:
-    """The iterations of the outermost loop of a plan, in their order; where there are several, of
-    the one that began an iteration last. Those that have not finished last until `now`.
+    """The iterations of the outermost loop of a plan, in their order; if there are several, of the
+    one that started an iteration last. Unfinished ones last until `now`.
     """
     loop = only_repeat(plan)
     until = loop.until if loop is not None else None
@@ -148,18 +148,18 @@ def _begun(
 
 
 def is_outermost(path: str) -> bool:
-    """Whether a pass is one of a loop that is in no pass of another."""
+    """Whether an iteration belongs to a loop that is not inside another loop."""
     around = parent_path(path)
     return "[" not in around and not any(one.isdecimal() for one in around.split("."))
 
 
 def loop_path(path: str) -> str:
-    """The loop that a pass belongs to; tries of it are one."""
+    """The loop of an iteration; all attempts of it are one."""
     return _TRY.sub("", parent_path(path))
 
 
 def stages_of(plan: Plan) -> list[LoopStage]:
-    """The stages of the only loop of a plan, none of them begun."""
+    """The stages of the only loop of a plan, none of them started."""
     loop = only_repeat(plan)
     steps = loop.body.steps if loop is not None and isinstance(loop.body, Steps) else ()
     calls = [(step.id, step.action) for step in steps if isinstance(step.action, CallAgent)]
@@ -213,18 +213,18 @@ class Move:
     role: str
     status: str
     why: str = ""  # it failed
-    kept: bool = False  # it did not run again: it was left out, or its end stands from before
+    kept: bool = False  # it did not run again: it was skipped, or its result is from before
 
 
 class StageMoves:
-    """Follows one loop from its first fact on."""
+    """Follows one loop from its first event on."""
 
     def __init__(self, plan: Plan) -> None:
         self._stages = {one.id: one for one in stages_of(plan)}
         self._rounds: dict[str, int] = {}
 
     def take(self, numbered: NumberedEvent) -> Move | None:
-        """The move that the next fact is, if it is one."""
+        """The transition of the next event, if it is one."""
         fact = numbered.fact
         if isinstance(fact, IterationStarted) and is_outermost(fact.path):
             self._rounds[fact.path] = fact.iteration or len(self._rounds) + 1
@@ -272,7 +272,7 @@ def loop_status(row: RunRow) -> str:
 
 @dataclass(slots=True)
 class Seen:
-    """What the facts say about the newest round of a loop."""
+    """The data in the events about the newest iteration of a loop."""
 
     stages: list[LoopStage]
     iteration: int = 0
@@ -292,8 +292,8 @@ class Seen:
         return open_stages[0] if open_stages else max(len(self.stages) - 1, 0)
 
     def dispatch(self, status: str = "running") -> dict[str, JsonValue]:
-        """Whether the work of a loop with this status was given to an agent: the stage that was
-        given last, what went wrong with it, and while the loop is paused what is next.
+        """The dispatch of the work of a loop with this status: the last dispatched stage, its
+        failure, and while the loop is paused the next stage.
         """
         if not self.asked:
             waits = "until it is resumed" if status == "paused" else "for its first stage to begin"
@@ -336,7 +336,7 @@ def seen(plan: Plan, facts: Sequence[AnyEvent], read: ReadText) -> Seen:
                 told.trouble = told.cut_off = ""
             case EffectFailed() if fact.effect == told.task:
                 told.at = fact.at
-                if fact.error.type == "cancelled":  # it was dispatched; somebody ended it
+                if fact.error.type == "cancelled":  # it was dispatched; a person ended it
                     told.cut_off = fact.error.detail
                 else:
                     told.trouble = f"{fact.error.type}: {fact.error.detail}"

@@ -60,7 +60,7 @@ _PASSES = re.compile(r"~\d+|\.-?\d+(?=\.|\[|~|$)")
 _ITEMS = re.compile(r"\[\d+\]")
 _LAST_ITEMS = re.compile(r"(?:\[\d+\])+$")
 _ASIDE = frozenset({CheckVerdict, EffectDone, EffectFailed, TurnTaken})  # many, and move no step
-_OF_ITEMS = {  # what a step is as long as one of its items is that, the first of them counts
+_OF_ITEMS = {  # the first of these that one of its items has is the status of a step
     "running": "running",
     "waiting": "waiting",
     "failed": "failed",
@@ -94,7 +94,7 @@ class GraphNode:
 
 
 def logical(path: str) -> str:
-    """The path of a place without the numbers of passes, items and tries."""
+    """The path of a place without the numbers of iterations, items and attempts."""
     return _ITEMS.sub("", _of_item(path))
 
 
@@ -105,8 +105,8 @@ def _of_item(path: str) -> str:
 
 @dataclass(slots=True)
 class GraphStatus:
-    """How far the steps have come, by the newest pass of each loop; what is inside of a loop over
-    a list has a status for each item.
+    """The status of the steps, by the newest iteration of each loop; inside a loop over a list,
+    each item has a status.
     """
 
     status: dict[str, str] = field(default_factory=dict)
@@ -143,7 +143,7 @@ class GraphStatus:
                 pass
 
     def of_items(self) -> dict[str, list[str]]:
-        """By the path of a step: how each item stands there."""
+        """By the path of a step: the status of each item."""
         found: dict[str, list[str]] = {}
         for path, status in self.status.items():
             found.setdefault(_ITEMS.sub("", path), []).append(status)
@@ -168,7 +168,7 @@ class GraphStatus:
                 del table[path]
 
     def _reopened(self, fact: RunReopened) -> None:
-        if fact.mode == "continue":  # what begins again says so
+        if fact.mode == "continue":  # it is set again when the step starts again
             self.status = {p: s for p, s in self.status.items() if s == "completed"}
             return
         whole = fact.mode == "restart"
@@ -180,7 +180,7 @@ class GraphStatus:
 
 
 def graph(plan: Plan, facts: Iterable[AnyEvent] = ()) -> list[GraphNode]:
-    """The steps of a plan, and how far the facts of a run have brought them."""
+    """The steps of a plan, and their status according to the events of a run."""
     standing = GraphStatus()
     for fact in facts:
         standing.take(fact)
@@ -188,7 +188,7 @@ def graph(plan: Plan, facts: Iterable[AnyEvent] = ()) -> list[GraphNode]:
 
 
 def drawn(plan: Plan, standing: GraphStatus) -> list[GraphNode]:
-    """The steps of a plan as they stand."""
+    """The current steps of a plan."""
     items = standing.of_items()
     return [_node(step, step.id, standing, items) for step in plan.steps]
 
@@ -211,7 +211,7 @@ def _node(
 
 
 def _counted(statuses: list[str]) -> str:
-    """`2 ok, 1 failed`: how the items stand at a step."""
+    """`2 ok, 1 failed`: the items at a step, by status."""
     counts = Counter(_OF_ITEMS.get(status, status) for status in statuses)
     return ", ".join(f"{count} {word}" for word, count in sorted(counts.items(), key=_ok_first))
 
@@ -231,7 +231,7 @@ def _inside(action: Action) -> Sequence[Step]:
 
 
 def _passes(action: Action, path: str, standing: GraphStatus) -> str:
-    """`2/4` for the second of at most four passes; of a list, how many items are done."""
+    """`2/4` for the second of at most four iterations; for a list, the number of finished items."""
     if not isinstance(action, Repeat):
         return ""
     if action.each is None:
@@ -305,7 +305,7 @@ def _leaf(leaf: Leaf) -> str:
 
 
 PASSES_SHOWN = 200
-"""The newest passes of a run are shown, however many it has made."""
+"""The maximum number of iterations that are shown, the newest ones."""
 DECISIONS_SHOWN = 50
 RESUMED_SHOWN = 20
 DEPENDENCIES_SHOWN = 50
@@ -322,14 +322,14 @@ class MessageView:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """That a run was resumed, and where it continued, in words."""
+    """That a run was resumed, and where it continued, as a message."""
 
     fact: RunReopened
     point: str
 
 
 class RunView:
-    """One run up to the fact with the number `seen`."""
+    """One run up to the event with the number `seen`."""
 
     def __init__(self, service: RunReader, run: str) -> None:
         first = service.log.read(run, limit=1)
@@ -355,7 +355,7 @@ class RunView:
         return self.progress.state
 
     def carry_on(self, most: int | None = None) -> bool:
-        """Take in what is new, at most so many facts; whether there may be more."""
+        """Fold new events, up to a maximum number; returns whether there may be more."""
         facts = self._log.read(self.run, after=self.seen, limit=most)
         for numbered in facts:
             self.progress.take(numbered)
@@ -399,7 +399,7 @@ class RunView:
                 self.dependencies[path, iteration] = None
 
     def _forget_old_passes(self) -> None:
-        """Memory follows what is shown, not what has been; now and then is often enough."""
+        """Memory depends on what is shown, not on the past; doing this occasionally is enough."""
         passes = self.progress.passes
         if len(passes) > 2 * PASSES_SHOWN:
             self._left_out += len(passes) - PASSES_SHOWN
@@ -407,12 +407,12 @@ class RunView:
 
     @property
     def passes(self) -> list[IterationSeen]:
-        """The newest passes."""
+        """The newest iterations."""
         return self.progress.passes[-PASSES_SHOWN:]
 
     @property
     def passes_before(self) -> int:
-        """How many passes there were before those."""
+        """The number of earlier iterations."""
         return self._left_out + max(0, len(self.progress.passes) - PASSES_SHOWN)
 
     def graph(self) -> list[GraphNode]:
@@ -425,7 +425,9 @@ SPEAKING = (StepFinished, StepKept, IterationFinished, EffectDone)
 
 
 class Outputs:
-    """What the steps and passes of a run said, fact by fact; of several tries, the last."""
+    """The outputs of the steps and iterations of a run, event by event; of several attempts, the
+    last.
+    """
 
     def __init__(self, service: RunReader, run: str) -> None:
         self._service, self._run = service, run
@@ -448,7 +450,7 @@ class Outputs:
 
 
 def output_at(service: RunReader, run: str, path: str) -> dict[str, JsonValue]:
-    """The output of a step or a pass, by its path."""
+    """The output of a step or an iteration, by its path."""
     outputs = Outputs(service, run)
     for numbered in service.facts(run):
         outputs.take(numbered.fact)

@@ -1,4 +1,4 @@
-"""The status of a run in words: why it ended, where it would resume, and the next commands.
+"""The status of a run as text: why it ended, where it would resume, and the next commands.
 
 Paths in events count from 0 (`main.2`); people count from 1 (`iteration 3`).
 """
@@ -87,7 +87,7 @@ def next_iteration(body: RepeatBody) -> int:
 
 def resume_point(state: State) -> str:
     """Where a run that has ended, or that was just resumed, continues: `iteration 3 of 5`, or its
-    unfinished steps. Empty when nothing of it has begun.
+    unfinished steps. Empty if nothing of it has started.
     """
     steps = state.root.body.unfinished
     if len(state.plan.steps) == 1 and steps:
@@ -132,7 +132,7 @@ def resumed_words(state: State, fact: RunReopened) -> str:
 
 
 def _spent(state: State) -> str:
-    """` (spent $0.40 of $5.00)`, where money was spent or is limited."""
+    """` (spent $0.40 of $5.00)`, if money was spent or is limited."""
     limit, used = state.plan.limits.usd, state.usage
     if limit is None and not used.usd:
         return ""
@@ -223,7 +223,7 @@ def _met_deadline(state: State) -> bool:
 
 
 def duration_text(ms: int) -> str:
-    """A duration as `--time` takes it: `90s`, `5m`, `2h`."""
+    """A duration in the format of `--time`: `90s`, `5m`, `2h`."""
     for unit, size in (("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
         if ms >= size and ms % size == 0:
             return f"{ms // size}{unit}"
@@ -240,7 +240,7 @@ _WITH = {" REASON": " with a reason", " TEXT": " with a text"}
 
 
 def capped_words(state: State) -> str:
-    """How a run goes on whose loop stopped at its cap; nothing for any other run."""
+    """How a run whose loop stopped at its cap can continue; empty for any other run."""
     capped = capped_loops(state) if status_of(state) in RESUMABLE else []
     if not capped:
         return ""
@@ -252,7 +252,7 @@ def capped_words(state: State) -> str:
 
 
 def goal(state: State) -> str:
-    """What the run is for."""
+    """The purpose of the run."""
     started = state.started
     if started is not None and started.message:
         return started.message if isinstance(started.message, str) else started.message.head
@@ -286,13 +286,13 @@ def _last_failure(owner: Owner) -> EffectDone | EffectFailed | None:
 
 
 def seen_output(state: State, fact: EffectDone | EffectFailed, read: ReadText) -> str:
-    """What people see of an answer: what it says to its loop alone is left out."""
+    """The part of an answer that people see: texts for its loop alone are removed."""
     text, owner = read(fact.output), state.owners.get(fact.path)
     return text if owner is None else seen_text(owner, text)
 
 
 def decided(fact: GateAnswered) -> str:
-    """A decision in words: `approve with other arguments`."""
+    """A decision as text: `approve with other arguments`."""
     edited = " with other arguments" if fact.arguments is not None else ""
     return f"{fact.decision}{edited}{', and from now on' if fact.remember else ''}"
 
@@ -304,7 +304,7 @@ def check_label(state: State, path: str, index: int, fallback: str) -> str:
 
 
 def check_result(state: State, fact: CheckVerdict) -> str:
-    """A verdict that is not folded yet, in words: "`pytest -q` failed (exit code 1)"."""
+    """A verdict that is not folded yet, as text: "`pytest -q` failed (exit code 1)"."""
     if fact.check == PROTECT:
         return protect_words(fact.verdict, text_of(fact.evidence))
     loop, owner = _loop_at(state, fact.path), state.owners.get(fact.path)
@@ -349,7 +349,7 @@ def _label(loop: Repeat, index: int) -> str:
 
 
 def _words_for(verb: Decision, gate: GateState) -> str:
-    """What must be said with a decision."""
+    """The text that a decision requires."""
     if verb == "reject" and gate.call is not None:
         return " REASON"
     return " TEXT" if verb == "continue" else ""
@@ -370,7 +370,7 @@ def _in_words(verb: Decision, gate: GateState) -> str:
 
 
 def next_commands(state: State) -> list[str]:
-    """What a person may want to do with a run now."""
+    """The possible next actions of a person for a run."""
     status, run = status_of(state), state.run
     if status == "waiting":
         return [

@@ -86,8 +86,8 @@ def check_phrase(
     by: str = "",
     quoted: bool = False,
 ) -> str:
-    """What a check found. `check` is its kind, for a check that has no words of its own; a command
-    line is put in backquotes where it stands inside a sentence.
+    """The result of a check. `check` is its kind, for a check without its own text; a command line
+    is put in backquotes inside a sentence.
     """
     if check == PERSON:
         return person_words(verdict, by)
@@ -107,7 +107,7 @@ def verdict_word(verdict: Verdict, code: int | None = None) -> str:
 
 
 def program(leaf: object) -> str:
-    """The command line of a check, or what stands for it."""
+    """The command line of a check, or its replacement."""
     if isinstance(leaf, CommandCheck):
         return _cut(shlex.join(leaf.argv))
     return "check script" if isinstance(leaf, ScriptCheck) else ""
@@ -159,7 +159,7 @@ def final_line(
     parts = [what, _elapsed(state, now_ms), cost(run_usage(state)), _changes(state)]
     if status != "running":
         parts += _checks(state, status)
-    # Names of files may have line ends: an agent could write a line of its own with them.
+    # Names of files may contain line ends: an agent could forge a line with them.
     text = " ".join(" · ".join(part for part in parts if part).splitlines())
     line = f"{SIGNS[status]} {text}"
     return line if signs else without_signs(line)
@@ -255,7 +255,7 @@ def _failed(state: State, finished: RunFinished, *, details: bool) -> str:
 
 
 def _person(name: str) -> str:
-    """A person in words: the first token belongs to nobody whose name is known."""
+    """The name of a person; the first token belongs to no named person."""
     return "the first administrator" if name == FIRST_TOKEN else name
 
 
@@ -376,7 +376,7 @@ def _checks(state: State, status: str) -> list[str]:
 
 
 def _earlier(state: State) -> str:
-    """How verdicts are introduced that are not about the last iteration; empty where they are."""
+    """The introduction of verdicts that are not about the last iteration; empty otherwise."""
     judged, newest = state.latest.notes_of, state.latest.iteration
     if judged is None or newest is None or judged is newest:
         return ""
@@ -401,8 +401,8 @@ Read = Callable[[Text | None], str]
 
 
 def asked_call(gate: GateState, read: Read) -> dict[str, JsonValue] | None:
-    """The tool call that an open gate asks about; None for every other gate. `reason` is what the
-    model itself says about the call, where it does.
+    """The tool call of an open gate; None for every other gate. `reason` is the model's own text
+    about the call, if there is one.
     """
     body = gate.owner.body
     if gate.call is None or not isinstance(body, CycleBody) or body.turn is None:
@@ -438,7 +438,7 @@ EVIDENCE_CHARS = 2_000
 
 
 def summary(state: State, read: ReadText) -> dict[str, JsonValue]:
-    """The run as its facts tell it."""
+    """The run according to its events."""
     finished = state.finished
     steps: dict[str, JsonValue] = {
         step.id: _step(state, step.id, read) for step in state.plan.steps
@@ -509,7 +509,7 @@ def _active_output(owner: StepOwner | None, read: ReadText) -> str:
 
 
 def seen_text(owner: Owner, text: str) -> str:
-    """What people see of what was said at a place: words for its loop alone are left out."""
+    """The part of an output that people see: texts for its loop alone are removed."""
     inside = enclosing_pass(owner)
     word = hidden_word(inside) if inside is not None else None
     return text if word is None else without_signal(text, word)

@@ -62,7 +62,7 @@ WARNINGS_SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivityFilter:
-    """Which entries are wanted; what is not given does not matter."""
+    """The requested entries; a criterion that is not given does not restrict them."""
 
     effect: str | None = None
     iteration: int | None = None
@@ -70,7 +70,7 @@ class ActivityFilter:
     kind: str | None = None
 
     def takes_call(self, effect: str, path: str, iteration: int | None) -> bool:
-        """Whether entries of this call may be wanted."""
+        """Whether entries of this call may be requested."""
         if self.effect is not None and effect != self.effect:
             return False
         return is_in_iteration(path, iteration, (self.iteration, self.attempt))
@@ -188,9 +188,7 @@ def note_line(note: ActivityNote) -> str:
 
 
 def notable_words(fact: EffectActivity) -> list[str]:
-    """What people are shown of activity as it happens: denied permissions, statuses and
-    warnings.
-    """
+    """Activity that people see as it happens: denied permissions, statuses and warnings."""
     notable = (note for note in fact.entries if note.kind in ("denied", "status", "warning"))
     return [warning_line(note) or note.text or note_line(note) for note in notable]
 
@@ -216,7 +214,7 @@ class ActivityCounts:
     denied: int = 0
     edited: dict[str, None] = field(default_factory=dict)  # in order of the first edit
     failed: list[str] = field(default_factory=list)
-    denials: dict[str, None] = field(default_factory=dict)  # in words, each once
+    denials: dict[str, None] = field(default_factory=dict)  # as messages, each once
     stderr: list[str] = field(default_factory=list)  # the last line of each call that has any
     warnings: dict[str, None] = field(default_factory=dict)  # each once
     last: str = ""
@@ -298,7 +296,9 @@ CALL_ARGUMENT_CHARS = 60
 
 
 def is_turn(state: State, path: str) -> bool:
-    """Whether a place is a turn of an agent's conversation, and no pass that an author wrote."""
+    """Whether a place is a turn of an agent's conversation, and not an iteration of a
+    definition.
+    """
     owner = state.owners.get(path)
     return isinstance(owner, IterationOwner) and has_turns(owner.parent)
 
@@ -353,7 +353,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def written(fact: AnyEvent, read: ReadText) -> tuple[str, str] | None:
-    """A title and a text, or nothing for a fact that is no message."""
+    """A title and a text, or nothing for an event without a message."""
     match fact:
         case MessageSent(intent="tell"):
             to = "" if fact.to == ANY_AGENT else f" to {fact.to}"
@@ -382,7 +382,7 @@ Kind: TypeAlias = Literal["agent", "command", "tool", "check", "person", "messag
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptEntry:
-    """One thing that was said."""
+    """One entry of the transcript."""
 
     kind: Kind
     seq: int
@@ -403,7 +403,7 @@ class TranscriptEntry:
 
 
 class RunTranscript:
-    """Facts in, entries out."""
+    """Events in, entries out."""
 
     def __init__(self, plan: Plan, read: ReadText) -> None:
         self._state = State(plan)
@@ -412,7 +412,7 @@ class RunTranscript:
         self._activity: dict[str, ActivityCounts] = {}
 
     def take(self, numbered: NumberedEvent) -> TranscriptEntry | None:
-        """Fold the next fact; the entry it makes, if it says something."""
+        """Fold the next event; returns its entry, if it has one."""
         fact = numbered.fact
         said = self._said(fact)
         apply(self._state, fact)
