@@ -288,6 +288,20 @@ def test_import_does_not_follow_links_out_of_the_folder(lw: Place, tmp_path: Pat
 
 
 @pytest.mark.item("rec-44")
+def test_import_when_links_lead_in_a_circle_skips_them(lw: Place) -> None:
+    """A link to itself is named; it does not stop the check."""
+    box = lw.folder / "box"
+    plant(box, {"own.yaml": NATIVE})
+    (box / "self").symlink_to("self")
+    (box / "one.yaml").symlink_to("two.yaml")
+    (box / "two.yaml").symlink_to("one.yaml")
+    told = lw("import", "box", "--json")
+    assert told.code in (0, 2), told.err
+    assert "box/own.yaml" in {one["file"] for one in told.json["files"]}
+    assert "defect" not in told.err
+
+
+@pytest.mark.item("rec-44")
 def test_import_takes_a_fragment_as_part_of_what_includes_it(lw: Place) -> None:
     """A file that runs only inside another is checked with that one and not refused."""
     plant(

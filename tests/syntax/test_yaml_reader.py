@@ -297,3 +297,18 @@ def test_merge_keys_when_nested_count_as_written_out() -> None:
     document, found = read("\n".join(lines).encode(), file="f.yaml", merge_keys=True)
     assert document is None
     assert [one.code for one in found] == ["too-complex"]
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ('name: "x\nb: 1\n', "closing quote"),
+        ("a:\n  - b: 1\n   c: 2\n", "indent the line"),
+        ("a: |\n  x\ny\nb: 1\n", "indent the line"),
+    ],
+)
+def test_syntax_errors_when_common_say_what_to_do(text: str, hint: str) -> None:
+    """An unclosed quote and a wrong indentation have a remedy."""
+    _, found = read(text.encode(), file="f.yaml")
+    assert [one.code for one in found] == ["yaml-syntax"]
+    assert hint in (found[0].hint or "")

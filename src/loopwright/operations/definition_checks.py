@@ -263,7 +263,7 @@ class _FolderCheck:
     def _lower(self, path: Path, document: Document, found: list[Diagnostic], name: str) -> None:
         folder = path.absolute().parent
         for used in used_files(document, name=name, folder=folder):
-            self.users.setdefault(used.resolve(), []).append(str(path))
+            self.users.setdefault(_real(used), []).append(str(path))
         try:
             read = lower_document(document, found, name=name, files=folder)
         except DefinitionError as error:
@@ -291,14 +291,14 @@ class _FolderCheck:
     def report(self) -> ImportReport:
         """All of it. A file that only makes sense as a part of others that run is not refused."""
         for path, one in list(self.checked.items()):
-            users = [user for user in self.users.get(path.resolve(), []) if user != str(path)]
+            users = [user for user in self.users.get(_real(path), []) if user != str(path)]
             if users and one.result == "refused" and all(self._is_good(user) for user in users):
                 del self.checked[path]
                 self._skip(path, _PART, f"part of {users[0]}, with which it was checked")
             elif users:
                 self.checked[path] = replace(one, used_by=tuple(users))
         for path, skipped in self.skipped.items():
-            users = self.users.get(path.resolve(), [])
+            users = self.users.get(_real(path), [])
             if users and skipped.code != _PART:
                 reason = f"part of {users[0]}, with which it was checked"
                 self.skipped[path] = replace(skipped, code=_PART, reason=reason)
@@ -319,7 +319,12 @@ def _is_stub_file(file: Path) -> bool:
 
 
 def _stays_inside(path: Path, root: Path) -> bool:
-    return path.resolve().is_relative_to(root.resolve())
+    return _real(path).is_relative_to(_real(root))
+
+
+def _real(path: Path) -> Path:
+    """The file that a path leads to; of links in a circle, one of them (`resolve` raises then)."""
+    return Path(os.path.realpath(path))
 
 
 def _marked(data: bytes) -> str | None:

@@ -41,7 +41,11 @@ _USE_SPACES = "use spaces"
 _HINTS = {
     "mapping values are not allowed": "put quotes around text that contains ': '",
     "cannot start any token": "put quotes around text that starts with this character",
+    "could not find expected ':'": "write NAME: VALUE, or indent the line if it continues a text",
+    "did not find expected '-'": "indent the line like the others of its list item",
+    "did not find expected key": "indent the line like the others of its mapping",
 }
+_UNCLOSED = "write the closing quote, or escape a quote inside of the text"
 
 
 def compose_yaml(
@@ -185,6 +189,8 @@ def _syntax_refusal(source: SourceText, error: yaml.MarkedYAMLError) -> ReadingS
     if "tag handle" in problem:
         return source.refusal(at, "yaml-tag", problem, hint="remove the tag")
     known = next((hint for part, hint in _HINTS.items() if part in problem), None)
+    if "quoted scalar" in (error.context or "") and "end of" in problem:
+        known = _UNCLOSED
     return source.refusal(at, "yaml-syntax", _with_context(error, problem), hint=known)
 
 

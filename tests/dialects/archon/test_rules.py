@@ -520,3 +520,19 @@ def test_a_node_when_its_kind_is_unknown_is_refused_with_the_unknown_key() -> No
     assert plan is None
     assert problems[0].code == "missing-field"
     assert problems[0].hint == "route_loop is not a kind of node"
+
+
+def test_the_name_of_an_include_when_outside_is_refused_with_the_folder_of_workflows() -> None:
+    """Included workflows are in the folder of workflows."""
+    _, problems = lowered(flow("{id: a, include: ../../etc/passwd}"))
+    assert (problems[0].message, problems[0].hint) == (
+        '"../../etc/passwd" cannot be the name of a workflow',
+        "name a file in .archon/workflows without its ending: review-code",
+    )
+
+
+def test_an_id_when_it_has_a_letter_that_looks_like_another_is_refused_with_its_name() -> None:
+    """The Cyrillic letter cannot be told from the Latin one."""
+    _, problems = lowered(flow("{id: \u0430, bash: ls}"))
+    assert problems[0].hint is not None
+    assert problems[0].hint.startswith("U+0430 CYRILLIC SMALL LETTER A is not one of the letters")

@@ -25,6 +25,7 @@ from pydantic import (
 
 from loopwright.dialects.archon.variables import FIELD_PATTERN, ID_PATTERN, RESERVED_IDS
 from loopwright.model.record import JsonValue as SchemaValue
+from loopwright.syntax.document import name_character
 from loopwright.syntax.validation import HIDDEN, HIDE, Maybe, fault, visible
 
 NAME = "archon"
@@ -88,14 +89,18 @@ def _id(text: str) -> str:
     better = re.sub(r"[^A-Za-z0-9_]+", "-", text).strip("-")[:_LONGEST_ID]
     if text.isascii() and _ID.fullmatch(better):
         hint += f": {better}"
+    strange = next((char for char in text if not char.isascii() and char.isalnum()), None)
+    if strange is not None:
+        hint = f"{name_character(strange)} is not one of the letters a-z and A-Z; {hint}"
     raise fault("bad-id", f'"{shown}" cannot be an id', hint=hint)
 
 
 def _file_name(text: str, info: ValidationInfo) -> str:
     visible(text)
     if not is_file_name(text):
-        message = f'"{text[:60]}" cannot be the name of a {info.field_name}'
-        hint = f"name a file in .archon/{info.field_name}s without its ending: review-code"
+        kind = "workflow" if info.field_name == "include" else info.field_name
+        message = f'"{text[:60]}" cannot be the name of a {kind}'
+        hint = f"name a file in .archon/{kind}s without its ending: review-code"
         raise fault("bad-name", message, hint=hint)
     return text
 

@@ -177,8 +177,8 @@ def _not_negative(value: int) -> int:
 
 def _positive(value: int) -> int:
     if value < 1:
-        message = f"{value} passes make no loop"
-        raise fault("negative-value", message, hint="1 is the least")
+        message = f"a loop of {value} iterations is not possible"
+        raise fault("negative-value", message, hint="write a number from 1")
     return value
 
 
