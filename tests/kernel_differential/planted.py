@@ -25,7 +25,9 @@ class Planted:
 PLANTED = {
     "the wait before another try": Planted("effects", "min(attempt - 1, 20)", "min(attempt, 20)"),
     "the cap of a loop": Planted(
-        "limits", "body.action.max + body.extra", "body.action.max + body.extra + 1"
+        "limits",
+        "body.action.max + body.progress.extra",
+        "body.action.max + body.progress.extra + 1",
     ),
     "the words of a gate": Planted("gates", "Review iteration {", "Review of iteration {"),
     "the output of a loop over a list": Planted(
