@@ -48,7 +48,7 @@ class Rates:
             )
         self._left[name] = (left - 1, now)
         self._left.move_to_end(name)
-        while len(self._left) > MOST_KNOWN:  # not all at once: nobody can empty it for themselves
+        while len(self._left) > MOST_KNOWN:  # not all at once: no client can use up the whole limit
             self._left.popitem(last=False)
 
     def has_left(self, name: str) -> bool:
@@ -122,7 +122,7 @@ WINDOW_MS = 60_000
 FOR_ADDRESS = 4  # times the limit for a name from an address
 FOR_NAME = 12
 IN_TOTAL = 40
-FREE_ATTEMPTS = 2  # of an address in a minute that count for nobody else
+FREE_ATTEMPTS = 2  # of an address per minute, which count for that address only
 MAX_KNOWN = 10_000
 KEY = "sign-in-key"
 MAX_COOKIE = 200

@@ -171,7 +171,7 @@ def _check_views(log: SqliteLog, row: RunRow, used: Sequence[UsageRow] | None) -
 
 
 def _check_row(row: RunRow, state: State) -> Iterator[str]:
-    """A run that has not ended may be shown in any open status: others tell it to go on."""
+    """A run that has not ended may have any open status: other processes may resume it."""
     shown, recorded = row.headline, headline_of(state)
     fields = _FIELDS if state.finished is None else (*_FIELDS, *_END)
     for field in fields:
@@ -235,7 +235,7 @@ async def _collect(stores: Stores, trees: dict[str, list[str]]) -> list[str]:
 
 
 def _trees(log: SqliteLog, run: str) -> list[str]:
-    """The snapshots that the events of a run name; a damaged run is reported elsewhere."""
+    """The snapshots that the events of a run name; a damaged run is reported separately."""
     try:
         facts = [one.fact for one in log.read(run, as_is=True)]
     except LoopwrightError:
@@ -327,7 +327,7 @@ def old_uploads(
 
 
 def _is_gone(service: Service, scope: str) -> bool:
-    """Whether a scope was a run that nobody knows any more; sessions are not looked at."""
+    """Whether a scope was a run that does not exist any more; sessions are not checked."""
     if not scope.startswith(RUN_PREFIX):
         return False
     try:
@@ -340,7 +340,7 @@ def _is_gone(service: Service, scope: str) -> bool:
 def prune_uploads(
     uploads: Uploads, access: Access, places: Sequence[tuple[str, str]], *, by: str = ""
 ) -> int:
-    """Take these files away, and bytes that nobody has entered; how many files there were."""
+    """Delete these files, and unreferenced content; returns the number of files."""
     uploads.sweep()
     if places:
         counts = Counter(scope for scope, _ in places)

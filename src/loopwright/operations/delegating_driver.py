@@ -61,7 +61,7 @@ class ServerHandle:
     line: LocalServerLink
     settings: Settings
     bus: Bus
-    heard: Callable[[str, int], None]  # a run has facts up to this number
+    heard: Callable[[str, int], None]  # a run has events up to this number
     say: Say
 
 
@@ -114,7 +114,7 @@ class DelegatingDriver(LocalDriver):
         return self._line is not None
 
     def stranded(self) -> list[str]:
-        """Runs that the server left and that nobody has taken up since."""
+        """Runs that the server left and that no process has taken over since."""
         if self.is_served:
             return []
         return [run for run in self._handed if self._is_open(run) and not self._living(run)]
@@ -127,7 +127,7 @@ class DelegatingDriver(LocalDriver):
 
     @property
     def first_owner(self) -> Owner | None:
-        """Whoever comes first may take a new run up, should this process end before it is told."""
+        """Any process may take over a new run, should this process end before it is reported."""
         return self.owner if self._alone else None
 
     def open(self) -> None:
@@ -213,9 +213,7 @@ class DelegatingDriver(LocalDriver):
                 await asyncio.wait_for(handed.moved.wait(), end - time.monotonic())
 
     def _rests(self, run: str) -> bool:
-        """Whether nothing but a person moves a run on. A pause lets what is under way come to its
-        end first.
-        """
+        """Whether only a person can advance a run. With a pause, running calls end first."""
         status = self.log.row(run).headline.status
         if status != "paused":
             return status != "running"
@@ -330,7 +328,7 @@ class DelegatingDriver(LocalDriver):
         handed.moved.set()
 
     async def close(self) -> None:
-        """Hang up. What the server drives goes on there."""
+        """Close the connection. The server continues to drive its runs."""
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)

@@ -59,7 +59,7 @@ class Fork:
 
 
 async def fork(service: Service, run: str, wish: Fork, *, by: str = "") -> tuple[str, int]:
-    """Make the new run; its id, and how many of its facts are those of the other one."""
+    """Create the new run; returns its id, and the number of events copied from the other one."""
     facts = [numbered.fact for numbered in service.facts(run)]
     first, plan = facts[0], service.plan(facts[0])
     assert isinstance(first, RunStarted)
@@ -322,7 +322,7 @@ def _check_admission(
     begins: RunStarted,
     worktree: Worktree | None,
 ) -> None:
-    """A fork is a run of its own, so all of its agents must be allowed to whoever makes it."""
+    """A fork is a separate run, so its creator must be allowed to use all of its agents."""
     if service.admission is None:
         return
     changed = {one.agent: one.becomes for one in agents if isinstance(one, AgentChanged)}
@@ -361,7 +361,7 @@ def _asked_instead(plan: Plan, agents: Sequence[str], model: str) -> list[str]:
 
 
 def _check_goes_on(service: Service, plan: Plan, facts: list[AnyEvent], place: str) -> None:
-    """A fork that would end at once is a misunderstanding; nobody would read what is new in it."""
+    """A fork that would end at once is a mistake; nothing would read its new message."""
     state = fold(plan, facts)
     settle(state, TextServices(service.log.blob, schema_problem), service.clock.now_ms())
     end = state.finished

@@ -23,7 +23,7 @@ from loopwright.ports import Card
 from loopwright.views.event_records import sortable_id, timestamp
 
 TOLERANCE_MS = 300_000  # how far a signature may be from now, before and after
-MOST_SIGNATURES = 8  # of one message: whoever changes a secret sends two for a while
+MOST_SIGNATURES = 8  # of one message: during a change of the secret, a client sends two for a while
 MOST_ID = 200
 PREFIX = "whsec_"
 
@@ -67,7 +67,7 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     definition: str  # the name of a stored one
     secret: str
-    message: str = ""  # what is said before the words of whoever sends
+    message: str = ""  # text before the message of the sender
     at_once: int = 4  # runs of it at the same time; the others wait
     allow_unknown_cost: bool = False
     by: str = ""
@@ -113,7 +113,7 @@ class Hooks:
         at_once: int = 4,
         allow_unknown_cost: bool = False,
     ) -> Incoming:
-        """Make a hook; this is the only time that its secret is told."""
+        """Create an incoming webhook; its secret is shown only now."""
         if _NAME.fullmatch(name) is None:
             raise LoopwrightError(
                 f"{name[:80]!a} cannot be the name of a hook",
@@ -198,8 +198,8 @@ class Hooks:
         return sorted(map(_arrival, found), key=lambda one: one.run)
 
     def move(self, arrival: Arrival, stage: Stage, problem: str = "") -> None:
-        """Go on with a message; its words are kept no longer than they are needed. A hook whose
-        message was started has no problem any more.
+        """Process a message; its text is stored no longer than needed. A webhook whose message was
+        started has no problem any more.
         """
         now = self._clock.now_ms()
         moved = msgspec.structs.replace(arrival, problem=problem)

@@ -176,10 +176,10 @@ class DefinitionLibrary:
     def save(
         self, name: str, data: bytes, *, expected: str, noted: Callable[[], None] = lambda: None
     ) -> tuple[LibraryEntry, bool]:
-        """Write a definition of the person's own, and whether it is new. `expected` is the version
-        it replaces, or `*` for none: who has seen another version has to look again. `noted` is
-        called when nothing stands against it, before it is written: a file and a record cannot
-        change in one transaction, and no change may be without its record.
+        """Write a definition of the person's own; returns whether it is new. `expected` is the
+        version it replaces, or `*` for none: a client that has seen another version has to read it
+        again. `noted` is called when nothing prevents it, before it is written: a file and a record
+        cannot change in one transaction, and no change may be without its record.
         """
         made = parse_definition(data, file=name, force=OF_LOOPS)
         if made.plan.name != name:

@@ -240,7 +240,7 @@ def _bad(why: str) -> LoopwrightError:
 
 SECONDS = 15.0  # for connecting, sending and the answer together
 MOST_READ = 65_536  # of an answer, its headers included
-REST_SECONDS = 1.0  # for what comes after the headers, which nobody looks at
+REST_SECONDS = 1.0  # for what follows the headers, which is not read
 
 
 def send(target: Target, headers: dict[str, str], body: bytes) -> int:
@@ -251,8 +251,8 @@ def send(target: Target, headers: dict[str, str], body: bytes) -> int:
         answer = _Answer(line.sock, line.left)
         reply = http.client.HTTPResponse(cast("socket.socket", answer), method="POST")
         reply.begin()
-        # It has answered. A line that is closed over unread bytes looks like a failure to some who
-        # send them, so the rest is taken as far as `_Answer` lets it come, and nobody waits for it.
+        # It has answered. A connection that is closed with unread bytes looks like a failure to
+        # some senders, so the rest is read as far as `_Answer` accepts it, without waiting.
         answer.left = _time_left(REST_SECONDS)
         with contextlib.suppress(OSError, http.client.HTTPException):
             reply.read()

@@ -194,7 +194,7 @@ def acting_as(role: Role) -> Iterator[None]:
 
 
 def acting_role() -> Role:
-    """The role of whoever asks; editor where nobody has said it."""
+    """The role of the caller; editor if it is not given."""
     return _ACTING.get() or EDITOR
 
 
@@ -283,8 +283,8 @@ class RunAdmission:
         worktree: Worktree | None = None,
         is_fork: bool = False,
     ) -> None:
-        """Refuse to resume or fork a run that whoever asks could not start as it is. `workspace` is
-        the folder that the run works in, which may be in a worktree.
+        """Refuse to resume or fork a run that the caller could not start in its current form.
+        `workspace` is the folder that the run works in, which may be in a worktree.
         """
         actor = acting_role()
         authority = _Authority(chooser=actor, author=actor, from_text=())
@@ -366,7 +366,7 @@ class RunAdmission:
 
     def _check_script(self, name: str, text: str, workspace: Path | None) -> None:
         """The server itself reads the file of a script, so it may be in the workspace only. Before
-        a run starts, nobody knows which workspace that is.
+        a run starts, it is unknown which workspace that is.
         """
         if workspace is None:
             return
@@ -410,7 +410,7 @@ class RunAdmission:
 
     @contextlib.contextmanager
     def _recorded(self, by: str, subject: str) -> Iterator[None]:
-        """Write a refusal to the audit log; the answer is no with or without it."""
+        """Write a refusal to the audit log; the refusal does not depend on it."""
         try:
             yield
         except NotAllowed as refusal:
@@ -435,7 +435,7 @@ def rehearsal_of(start: RunStart, choices: Sequence[str], names: Mapping[str, st
 
 
 def _origin(workspace: Path, worktree: Worktree | None) -> Path:
-    """The folder of the person's checkout that a workspace in a worktree stands for."""
+    """The folder of the person's checkout that corresponds to a workspace in a worktree."""
     if worktree is None:
         return workspace
     try:
@@ -445,7 +445,7 @@ def _origin(workspace: Path, worktree: Worktree | None) -> Path:
 
 
 def _parsed(agent: Agent) -> tuple[str, Spec | None]:
-    """The spec of an agent, of a plugin the one that it stands for."""
+    """The spec of an agent; for a plugin, the spec of its program."""
     text = agent.spec or ""
     if text.startswith(PREFIX):
         with contextlib.suppress(LoopwrightError):

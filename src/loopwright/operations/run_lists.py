@@ -29,7 +29,7 @@ def driver_pid(log: EventLog, row: RunRow) -> int | None:
 
 
 def is_left_behind(log: EventLog, row: RunRow) -> bool:
-    """Whether a run should be moving and nobody moves it."""
+    """Whether a run should be running and no process drives it."""
     return row.headline.status == "running" and driver_pid(log, row) is None
 
 
@@ -63,7 +63,7 @@ def run_figures(state: State) -> RunListFigures:
 
 
 def run_item(service: Service, row: RunRow) -> dict[str, JsonValue]:
-    """A run as a line of a list; one whose facts are damaged must not hide the others."""
+    """A run as a line of a list; a run with damaged events must not hide the others."""
     try:
         return item(service.log, row, run_figures(service.state(row.run)))
     except StorageError as error:

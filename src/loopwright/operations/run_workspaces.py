@@ -90,8 +90,8 @@ class RunSnapshots:
     # -- restore -----------------------------------------------------------------------------------
 
     async def restore(self, wanted: str, *, force: bool = False) -> "Restored":
-        """Put the files of a snapshot back into the workspace. The files as they are now are
-        recorded first; where nobody had recorded them before, that needs `force`.
+        """Restore the files of a snapshot in the workspace. The current files are recorded first;
+        if they were not recorded before, `force` is required.
         """
         tree = self.history.tree(self.run, wanted)
         if not self.workspace.is_dir():
@@ -272,8 +272,8 @@ def _checks(action: Action) -> "list[_Check]":
 
 
 class Bisection(msgspec.Struct, frozen=True, kw_only=True):
-    """What a search came to: the iteration that broke the check, else why there is none. `tested`
-    has the names of iterations (`2`, or `2~1` in a run of several tries), oldest first.
+    """The result of a search: the iteration that broke the check, else why there is none. `tested`
+    has the names of iterations (`2`, or `2~1` in a run with several attempts), oldest first.
     """
 
     run: str
@@ -458,7 +458,7 @@ def _also_running(rows: Sequence[RunRow]) -> str:
 
 
 def _standing(rows: Sequence[RunRow]) -> str:
-    """How runs stand that are open and are not running."""
+    """The status of runs that are open and not running."""
     if len(rows) > 1:
         return "have not ended"
     status = rows[0].headline.status

@@ -121,7 +121,7 @@ class Settings:
     four_eyes: Switch = "off"  # on: who started a run approves nothing in it
     webhooks_to_loopback: Switch = "off"  # on: webhooks may go to this machine itself
     agent_is_of_project: bool = False  # an agent may have written the file that names `agent`
-    sandbox: SandboxLevel = DEFAULT_SANDBOX  # of runs for which nobody chooses another level
+    sandbox: SandboxLevel = DEFAULT_SANDBOX  # of runs without an explicit level
     allow_unsandboxed: Switch = "off"  # on: a server may run agents without a sandbox
     workspaces: tuple[Path, ...] = ()  # of a server: where editors may choose workspaces
     editor_variables: tuple[str, ...] = EDITOR_VARIABLES  # that their definitions may set
@@ -390,7 +390,7 @@ def _from_env(place: SettingsSources) -> Iterator[tuple[Name, FoundSetting]]:
     for name in NAMES:
         variable = f"{PREFIX}{name.upper()}"
         value = place.env.get(variable)
-        # Inside an agent the variable holds that agent's name, which is no spec.
+        # Inside an agent the variable contains that agent's name, which is not a spec.
         if not value or (name == "agent" and f"{PREFIX}RUN" in place.env):
             continue
         yield name, FoundSetting(_checked(name, value, variable), variable, place.cwd)

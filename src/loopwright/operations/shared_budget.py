@@ -360,7 +360,7 @@ class _GuardedCall(Meter):
         self._guard.calls.end(id(self), self._key, usage)
 
     def ended(self, answer: Answer) -> Answer:
-        """The answer; a call that the purse cut off says so."""
+        """The answer; a call that was cut off by the shared budget says so."""
         if not isinstance(answer, EffectFailure) or not answer.error.outer:
             return answer
         if self._exceeded is None and not self._is_smallest:
@@ -430,8 +430,8 @@ def filtered_runs(
 
 
 def total_of(log: EventLog, rows: Sequence[RunRow]) -> dict[str, JsonValue]:
-    """How many runs these are, how many of them run, what they have used, and which runs were
-    recorded and are no longer stored: no list is complete without those.
+    """The number of these runs, the number of running ones, their usage, and which runs were
+    recorded and are missing: no list is complete without those.
     """
     named = {row.run for row in rows}
     found = [one for one in log.usage() if one.run in named]

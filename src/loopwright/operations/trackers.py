@@ -125,7 +125,7 @@ class ArtifactScope(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArtifactAccess:
-    """Everything about artifacts that a door needs."""
+    """Everything that an interface needs for artifacts."""
 
     log: SqliteLog
     desks: Desks
@@ -186,14 +186,14 @@ class ArtifactAccess:
         return self.access.row(by, "artifact.added", where.scope, f"{len(files)} files")
 
     def remove(self, where: ArtifactScope, name: str, *, by: str) -> None:
-        """Everything of it goes at once: whoever gave a secret by mistake must be able to take it
-        back. What a run has made stays with the run.
+        """All of it is deleted at once: a person who uploaded a secret by mistake must be able to
+        delete it. Artifacts created by a run stay with the run.
         """
         item = self._removable(where, name)
         self.uploads.forget([(where.scope, name)], [self._removed(item, by)])
 
     async def remove_aside(self, where: ArtifactScope, name: str, *, by: str) -> None:
-        """The same; the event loop goes on meanwhile."""
+        """The same; the event loop continues in the meantime."""
         item = self._removable(where, name)
         await self.uploads.forget_aside([(where.scope, name)], [self._removed(item, by)])
 

@@ -238,7 +238,7 @@ LONGEST_NAME = 200
 TEXT_BYTES = 200_000  # a text up to here is also given to agents
 KIND = "document"
 AT_ONCE = 8  # files that are written side by side: the disk joins what it is asked for
-STRAY_SECONDS = 3_600.0  # of bytes that nobody has entered
+STRAY_SECONDS = 3_600.0  # of unreferenced content
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")
@@ -279,7 +279,7 @@ class Uploads:
         return files
 
     def are_there(self, files: Iterable[File]) -> bool:
-        """Whether the bytes of files are where they were put: nobody has taken them away."""
+        """Whether the content of files still exists."""
         return all(self._place(file.digest).is_file() for file in files)
 
     def _written(self, name: str, data: bytes) -> File:
@@ -307,7 +307,7 @@ class Uploads:
         return list(made.values())
 
     async def enter_aside(self, scope: str, files: list[File], added: AuditRow) -> list[Item]:
-        """The same for many files: the event loop goes on meanwhile."""
+        """The same for many files: the event loop continues in the meantime."""
         made: dict[str, Item] = {}
         work = self._entering(scope, files, added, made)
         await self.trackers.change_aside(_key("upload"), work, [added])
@@ -362,7 +362,7 @@ class Uploads:
     async def forget_aside(
         self, places: Collection[tuple[str, str]], audit: Sequence[AuditRow]
     ) -> None:
-        """The same; the event loop goes on meanwhile."""
+        """The same; the event loop continues in the meantime."""
         await self.trackers.change_aside(_key("forget"), self._forgetting(set(places)), audit)
 
     def _forgetting(self, gone: Collection[tuple[str, str]]) -> Callable[[TrackerChange], str]:
@@ -379,7 +379,7 @@ class Uploads:
         return work
 
     def sweep(self) -> int:
-        """Take away bytes that came in long ago and that nobody has entered; how many."""
+        """Delete old unreferenced content; returns the number of deleted pieces."""
         last = self.clock.now_ms() / 1_000 - STRAY_SECONDS
         found: list[Path] = []
 

@@ -1,4 +1,4 @@
-"""Stored definitions: kept by name, changed under an ETag, taken in from elsewhere with care."""
+"""Stored definitions: by name, changed with an ETag; imported ones need an approval."""
 
 from starlette.requests import Request
 
@@ -29,7 +29,7 @@ class StoreDefinitionBody(Body):
 
 
 class ImportBody(Body):
-    """A definition from elsewhere, and what it shall be called."""
+    """An imported definition, and its new name."""
 
     free = ("text",)
 
@@ -71,7 +71,7 @@ async def saved(asked: RouteRequest) -> Answer:
 
 
 def _expected(request: Request, now: int) -> int:
-    """The version that whoever asks has seen."""
+    """The version that the client has seen."""
     given = request.headers.get("if-match")
     if given is None:
         if now:

@@ -119,7 +119,9 @@ def _told(status: str, parts: dict[str, str], *, well: bool) -> Answer:
 
 
 async def loop_health(asked: RouteRequest) -> Answer:
-    """For whoever is about to start a loop: whether it would move, and whether it is this home."""
+    """For a client that is about to start a loop: whether the loop would run, and whether this is
+    its data directory.
+    """
     context, now = asked.context, asked.context.clock.now_ms()
     parts, pulse = _parts(asked), context.pulse
     await _add_disk(asked, parts)
@@ -256,7 +258,7 @@ HTML = "text/html"
 
 
 class Front(msgspec.Struct):
-    """What this is, and where to go on."""
+    """What this server is, and where to continue."""
 
     name: str
     version: str

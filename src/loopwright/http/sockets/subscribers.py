@@ -116,7 +116,7 @@ MOST_KEPT = 64  # answers for other followers of the same run
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What is answered to a subscription, and from which number the tail goes on."""
+    """The answer to a subscription, and the number from which the tail continues."""
 
     answer: dict[str, JsonValue]
     after: int
@@ -124,7 +124,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """Some facts as they are sent, and the number of the last."""
+    """Events in the form in which they are sent, and the number of the last."""
 
     last: int
     data: Packed
@@ -226,7 +226,7 @@ class Tails:
 
 
 def _packets(run: str, facts: list[NumberedEvent]) -> Iterator[tuple[int, msgspec.Raw]]:
-    """Facts in packets of a bounded size, each with the number of its last."""
+    """Events in packets of a bounded size, each with the number of its last event."""
     events: list[msgspec.Raw] = []
     size = last = 0
     for one in facts:
@@ -255,8 +255,9 @@ class Herald:
     def __init__(self, context: Context, clients: ConnectedClients, line: SocketServer) -> None:
         self._context, self._clients, self._line = context, clients, line
         self._stories: dict[str, LoopStory] = {}
-        self._others: OrderedDict[str, None] = OrderedDict()  # runs that are no loops
-        self._ended: OrderedDict[str, int] = OrderedDict()  # up to which fact they were told
+        self._others: OrderedDict[str, None] = OrderedDict()  # runs that are not loops
+        # the number of the last event that was sent
+        self._ended: OrderedDict[str, int] = OrderedDict()
         self._moved: dict[str, None] = {}
         self._woken = asyncio.Event()
 
@@ -278,11 +279,11 @@ class Herald:
                     await self._tell(run)
 
     def forget(self, owner: str) -> None:
-        """Nobody listens to the loops of somebody any more."""
+        """The last connection of a person to their loops was closed."""
         self._stories = {run: one for run, one in self._stories.items() if one.owner != owner}
 
     async def greet(self, client: ConnectedClient, runs: list[str]) -> None:
-        """Tell somebody who has just come how their loops stand."""
+        """Send a newly connected person the status of their loops."""
         for run in runs:
             with contextlib.suppress(LoopwrightError):
                 story = self._stories.get(run) or LoopStory(self._context.service, run)

@@ -271,7 +271,7 @@ Packed = NewType("Packed", str)
 
 
 class ConnectionRefused(Exception):
-    """Somebody is not let in; what they are told."""
+    """The connection is refused; the message for the client."""
 
     def __init__(self, message: str, code: str) -> None:
         super().__init__(message)
@@ -285,8 +285,8 @@ Hear = Callable[[str, object, tuple[object, ...]], Awaitable[Mapping[str, JsonVa
 
 
 class _Json:
-    """JSON as it is sent and read: as strict as in a body. An event that cannot be read is one
-    that nobody knows, so its sender is told.
+    """JSON as it is sent and received: as strict as in a body. An unreadable event counts as an
+    unknown one, so its sender receives an error.
     """
 
     @staticmethod
@@ -364,7 +364,7 @@ class SocketServer:
         self._in.add(sid)
 
     async def _show_out(self, held: str | None) -> None:
-        """Close a connection that was refused, once it has been told why."""
+        """Close a refused connection after the reason was sent."""
         for _ in range(SLOW_CLIENT_LOOKS):
             await asyncio.sleep(LAST_WORDS_S)
             session = self._server.eio.sockets.get(held)

@@ -61,7 +61,7 @@ class Principal:
 
     @property
     def root(self) -> str:
-        """Whoever is behind it, by whichever of their tokens they come."""
+        """The identity of the owner, whichever token is used."""
         return root_of(self.name)
 
     def may(self, role: Role) -> bool:
@@ -104,7 +104,7 @@ class TokenRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewToken:
-    """A token just made; its text is told once and never again."""
+    """A token that was just created; its text is shown once and never again."""
 
     text: str
     token: TokenRecord
@@ -121,7 +121,7 @@ class Access:
     # -- who asks ------------------------------------------------------------------------------
 
     def by_token(self, text: str) -> Principal:
-        """Whoever holds this token; NotSignedIn for one that is unknown, expired or revoked."""
+        """The owner of this token; NotSignedIn for one that is unknown, expired or revoked."""
         parts = text.split("_")
         token = self._token(parts[1]) if len(parts) == 3 and parts[0] == PREFIX else None
         secret = parts[2] if len(parts) == 3 else ""
@@ -322,7 +322,7 @@ def require(who: Principal, role: Role) -> None:
 
 
 def root_of(name: str) -> str:
-    """Whoever is behind a name under which somebody acts."""
+    """The account of a name that performed an action."""
     return name.partition(UNDER)[0]
 
 
@@ -352,7 +352,7 @@ def digest(secret: str) -> str:
 
 
 def deactivated() -> NotAllowed:
-    """For whoever has shown who they are, and has a closed account."""
+    """For a person who has proved their identity and whose account is closed."""
     return NotAllowed("Your account has been deactivated", code="deactivated")
 
 

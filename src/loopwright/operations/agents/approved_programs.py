@@ -41,7 +41,7 @@ _WRAPPERS: Final[dict[str, tuple[tuple[str, ...], int]]] = {
     "stdbuf": (("-i", "-o", "-e", "--input", "--output", "--error"), 0),
     "timeout": (("-k", "--kill-after", "-s", "--signal"), 1),
 }
-# Programs that look for another one in the workspace or in a text, or start one elsewhere.
+# Programs that look for another one in the workspace or in a text, or start one in another place.
 _RUNNERS = frozenset(
     {
         *("bunx", "busybox", "chroot", "doas", "find", "flock", "make", "npm", "npx", "parallel"),
@@ -98,7 +98,7 @@ def find_indirect(spec: Spec) -> str | None:
 
 
 def check_named_files(spec: Spec) -> None:
-    """Refuse a program that whoever writes to the workspace could choose."""
+    """Refuse a program that could be replaced by writing to the workspace."""
     for word in files_in_workspace(spec):
         raise LoopwrightError(
             f"{word!r} is a path in the workspace, where agents can replace the program",

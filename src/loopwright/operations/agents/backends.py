@@ -186,7 +186,7 @@ def _fit_agent(action: Action, windows: Mapping[str, int]) -> Action:
 
 
 class Fallback(NamedTuple):
-    """What the settings say about agents that nobody has chosen."""
+    """The settings for agents that were not chosen explicitly."""
 
     agent: str | None = None
     models: Mapping[str, str] = MappingProxyType({})  # agents by tier, alias or provider
@@ -340,7 +340,7 @@ def check_scripts(agents: Mapping[str, Agent]) -> None:
 
 
 def _fit(name: str, agent: Agent) -> Agent:
-    """The agent, if what stands behind it can be held to all that it is given."""
+    """The agent, if its backend can enforce all of its settings."""
     spec = parse_spec(agent.spec or "")
     assert isinstance(spec, Spec), "it was checked"
     agent = with_own_model(spec.kind, in_own_tool_names(spec.kind, agent))
@@ -368,7 +368,7 @@ def _check_chat(name: str, agent: Agent) -> None:
 
 
 def _conversing(plan: Plan) -> set[str]:
-    """The agents that stand in a cycle."""
+    """The agents in a cycle."""
     return {name for step in plan.steps for name in _in_cycles(step.action)}
 
 
@@ -466,7 +466,7 @@ def _needs_message(plan: Plan) -> bool:
             case CallAgent(prompt=prompt) | ModelCycle(prompt=prompt):
                 return not prompt
             case Repeat(memory=StageOutputs()):
-                return True  # every stage is told the goal
+                return True  # every stage receives the goal
             case Repeat(body=body):
                 return bare(body)
             case Steps(steps=steps):

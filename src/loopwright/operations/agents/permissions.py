@@ -1,8 +1,8 @@
-"""What agents of a run may do, set at its start: `--permission`, `--tools`, tool approval.
+"""Permissions of the agents of a run, set at its start: `--permission`, `--tools`, tool approval.
 
-Some definitions come from systems in which a person approves each tool call, and in which a
-call is denied if nobody can answer. Their plans say so (`tools: ask`); the options of a start
-decide these calls in advance.
+Some definitions come from systems in which a person approves each tool call, and in which a call is
+denied if nobody can answer. Their plans say so (`tools: ask`); the options of a start decide these
+calls in advance.
 """
 
 from collections.abc import Sequence
@@ -69,8 +69,8 @@ def with_loop_tools(plan: Plan, rights: Sequence[LoopRight]) -> Plan:
 def with_permission(
     plan: Plan, permission: str | None, tools: Sequence[str], *, strict: bool = False
 ) -> Plan:
-    """The plan with this permission and these tools for all of its agents. With `strict` they may
-    only take away: what the definition denies is not allowed from elsewhere.
+    """The plan with this permission and these tools for all of its agents. With `strict` they can
+    only restrict: tools that the definition denies are not allowed by other means.
     """
     if permission is None and not tools:
         return plan
@@ -213,8 +213,8 @@ DENIED = "denied_tools"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rights:
-    """What was said at the start. `attended`: somebody is there to be asked. `strict`: whoever said
-    it may take from what the definition gives, and let nothing pass unasked that it asks about.
+    """The options of a start. `attended`: a person can answer. `strict`: the caller may restrict
+    the permissions of the definition, and may not allow calls that need approval.
     """
 
     allow: tuple[str, ...] = ()
@@ -262,8 +262,8 @@ def with_rights(plan: Plan, rights: Rights) -> Plan:
 
 
 def rights_of(plan: Plan) -> Rights:
-    """What was said when the run of this plan started. It holds for whatever stands behind an
-    agent later, too; whether somebody is there is not known then, so nobody is.
+    """The options with which the run of this plan started. They apply to every later backend of an
+    agent, too; whether a person is present is unknown then, so it counts as no.
     """
     given = plan.settings.get(GIVEN)
     if given is None:
@@ -313,7 +313,7 @@ def _allowing(agent: Agent, programs: list[str]) -> Agent:
 
 
 def _check_held(plan: Plan) -> None:
-    """Only chat models can be held to it: what a program does nobody sees."""
+    """Only possible for chat models: the actions of a program are not visible."""
     other = next((n for n, agent in plan.agents.items() if not agent.is_chat), None)
     if other is not None:
         raise LoopwrightError(
@@ -325,7 +325,7 @@ def _check_held(plan: Plan) -> None:
 
 
 def _check_names(plan: Plan, rights: Rights) -> None:
-    """A name that means no tool at all was not meant; to go on would keep what was to be denied."""
+    """A name that means no tool is an error; continuing would keep a tool that should be denied."""
     chats = [agent for agent in plan.agents.values() if agent.is_chat]
     known = sorted({name for agent in chats for name in granted_names(agent)} | set(NATIVE))
     servers = any(is_open(name) for name in known)

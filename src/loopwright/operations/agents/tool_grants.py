@@ -201,7 +201,7 @@ def _named(agent: Agent) -> tuple[list[str], dict[str, list[str]]]:
         elif dot and server and tool and server not in OURS:
             foreign.setdefault(server, []).append(tool)
         elif agent.options.get(SKIP) is not True:
-            native.append(name)  # there is no such tool; told by name below
+            native.append(name)  # there is no such tool; reported by name below
     return native, foreign
 
 
@@ -413,7 +413,7 @@ class _Reading:
         self.sprints[path] = self._item("sprint", path, fact.at, values)
 
     def _settle(self, loop: str, becomes: str) -> None:
-        """Decide about the rounds of a loop that nobody has decided about."""
+        """Decide about the iterations of a loop that have no decision yet."""
         for path, sprint in self.sprints.items():
             if parent_path(path) == loop and sprint.text("status") in ("in_progress", "review"):
                 self._move(path, becomes)

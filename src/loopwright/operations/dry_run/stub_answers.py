@@ -63,7 +63,7 @@ class Stubs:
 
     def plan(self, plan: Plan) -> Plan:
         """The plan as it can be rehearsed."""
-        # Whatever stands behind an agent, a call of it is one call here.
+        # Whatever the backend of an agent is, a call of it is one call here.
         agents = {
             name: msgspec.structs.replace(one, spec=None) for name, one in plan.agents.items()
         }

@@ -281,8 +281,8 @@ class AgentLoops:
         return row_ended(self.here.log.row(run))
 
     async def close(self) -> None:
-        """Stop the child runs that are still open. A driver that is closed leaves them as they are:
-        whoever drives the parent next stops them.
+        """Stop the child runs that are still open. A driver that is closed leaves them unchanged:
+        the next driver of the parent stops them.
         """
         await asyncio.gather(*self.pending, return_exceptions=True)
         for run in self.started:
