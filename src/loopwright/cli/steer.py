@@ -251,13 +251,15 @@ def tell(ctx: click.Context, /, *, run: str, text: str, to: str) -> None:
     door.done(f"{sent['run']}: message {sent['message']}{where}: {when}", sent)
 
 
-def _tell_here(door: "Terminal", run: str, text: str, to: str) -> "dict[str, JsonValue]":
-    from loopwright.operations.messages import tell as record  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
+def _tell_here(terminal: "Terminal", run: str, text: str, to: str) -> "dict[str, JsonValue]":
+    from loopwright.operations.use_cases.operation import local_app, local_caller  # noqa: PLC0415 - quick help
+    from loopwright.operations.use_cases.run_changes import MessageRun, message  # noqa: PLC0415 - quick help
 
-    with open_service(door) as service:
-        sent = asyncio.run(record(service, run, text, to=to, by=current_user()))
-    return dict(sent._asdict())
+    with open_service(terminal) as service:
+        app, caller = local_app(service, terminal.settings), local_caller(service)
+        request = MessageRun(run=service.find(run), text=text, to=to)
+        sent = asyncio.run(message(app, caller, request))
+    return {"run": sent.run, "message": sent.message, "to": sent.to, "when": sent.when}
 
 
 def _tell_remote(remote: "RemoteClient", run: str, text: str, to: str) -> "dict[str, JsonValue]":

@@ -33,7 +33,7 @@ from loopwright.operations.agents.permissions import Rights
 from loopwright.operations.library import DefinitionLibrary
 from loopwright.operations.loops.loop_details import edit, edit_of, retry, skip
 from loopwright.operations.loops.loop_tools import described
-from loopwright.operations.messages import WHEN_WORDS, tell
+from loopwright.operations.messages import WHEN_WORDS
 from loopwright.operations.problems import known_problem
 from loopwright.operations.run_control import (
     ResumeChanges,
@@ -47,6 +47,7 @@ from loopwright.operations.runs import current_user
 from loopwright.operations.use_cases import runs as operations
 from loopwright.operations.use_cases.gates import NamedAnswer, answer_named
 from loopwright.operations.use_cases.operation import RunReference
+from loopwright.operations.use_cases.run_changes import MessageRun, message
 from loopwright.ports import CHAT_SURFACE
 from loopwright.syntax.document import Diagnostic
 
@@ -357,7 +358,9 @@ async def _message(session: ReplSession, rest: str) -> None:
     reference, _, text = rest.partition(" ")
     if not text.strip():
         raise Misused
-    sent = await tell(session.here.service, reference, text.strip(), by=current_user())
+    run = session.here.service.find(reference)
+    request = MessageRun(run=run, text=text.strip())
+    sent = await message(session.app, session.caller, request)
     session.door.put(f"{sent.run}: message {sent.message}: {WHEN_WORDS[sent.when]}")
 
 

@@ -6,7 +6,6 @@ all processors.
 """
 
 import asyncio
-import hashlib
 from collections.abc import Callable
 from typing import Annotated, TypeVar
 
@@ -21,7 +20,6 @@ from loopwright.http.requests import (
     Answer,
     Body,
     PageQuery,
-    Query,
     Route,
     RouteFamily,
     RouteRequest,
@@ -33,7 +31,6 @@ from loopwright.operations.accounts import people as passwords
 from loopwright.operations.accounts.access import PersonRecord, TokenRecord, require
 from loopwright.operations.accounts.people import Hashed, as_role
 from loopwright.operations.response_types import (
-    AuditPage,
     LinkMade,
     Me,
     TokenItem,
@@ -126,15 +123,6 @@ class TokenBody(Body):
     days: Annotated[int, msgspec.Meta(ge=1, le=3_650)] | None = 90
 
 
-class AuditQuery(Query):
-    """Which rows of the record; `cursor` is where a page ended, `before` the number of a row."""
-
-    subject: str = ""
-    cursor: str | None = None
-    before: Annotated[int, msgspec.Meta(ge=1, le=1 << 53)] | None = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 100
-
-
 # -- coming in and going out -----------------------------------------------------------------------
 
 
@@ -162,10 +150,6 @@ async def sign_out(asked: RouteRequest) -> Answer:
     response = Response(status_code=204)
     expired_cookie(asked.context.serving, response)
     return response
-
-
-async def me(asked: RouteRequest) -> Answer:
-    return {"name": asked.who.name, "role": asked.who.role}
 
 
 async def setup(asked: RouteRequest) -> Answer:
@@ -271,28 +255,6 @@ def _token(token: TokenRecord) -> dict[str, JsonValue]:
     }
 
 
-async def audit(asked: RouteRequest) -> Answer:
-    query, cursors = asked.query(AuditQuery), asked.context.cursors
-    kind = f"audit {hashlib.sha256(query.subject.encode()).hexdigest()[:16]}"
-    before = query.before if query.cursor is None else int(cursors.place(kind, query.cursor))
-    found = asked.context.cards.audited(before=before, subject=query.subject, limit=query.limit + 1)
-    rows = found[: query.limit]
-    more = cursors.after(kind, str(rows[-1].id)) if len(found) > query.limit else None
-    listed = [
-        {
-            "id": row.id,
-            "at": timestamp(row.at),
-            "who": row.who,
-            "via": row.via,
-            "action": row.action,
-            "subject": row.subject,
-            "detail": row.detail,
-        }
-        for row in rows
-    ]
-    return {"rows": listed, "next": more}
-
-
 FAMILY = RouteFamily(
     name="access",
     prefix=BASE,
@@ -327,14 +289,6 @@ FAMILY = RouteFamily(
             body_bytes=SIGN_IN_BYTES,
             answer=Me,
             repeatable=False,
-        ),
-        Route(
-            method="GET",
-            path=f"{BASE}/me",
-            handle=me,
-            need="viewer",
-            say="The authenticated user",
-            answer=Me,
         ),
         Route(
             method="GET",
@@ -411,15 +365,6 @@ FAMILY = RouteFamily(
             need="viewer",
             say="End a token",
             answer=TokenItem,
-        ),
-        Route(
-            method="GET",
-            path=f"{BASE}/audit",
-            handle=audit,
-            need="admin",
-            say="Who did what, newest first",
-            query=AuditQuery,
-            answer=AuditPage,
         ),
     ),
 )

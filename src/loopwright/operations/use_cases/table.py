@@ -7,7 +7,14 @@ their description are derived from this table; the other interfaces call the sam
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from loopwright.operations.use_cases import gates, run_changes, run_queries, run_views, runs
+from loopwright.operations.use_cases import (
+    accounts,
+    gates,
+    run_changes,
+    run_queries,
+    run_views,
+    runs,
+)
 from loopwright.operations.use_cases.operation import Operation
 
 
@@ -26,5 +33,6 @@ TABLE: Mapping[str, Operation[Any, Any]] = _by_name(
         run_changes.OPERATIONS,
         run_views.OPERATIONS,
         gates.OPERATIONS,
+        accounts.OPERATIONS,
     )
 )
