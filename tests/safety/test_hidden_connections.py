@@ -7,9 +7,12 @@ import socket
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from loopwright.agents.processes import tcp_peer
+from loopwright.agents.processes.process import ProgramStart, run_program
 from loopwright.http.clients import Peer
 from loopwright.operations.child_runs import UNKNOWN_PEER, find_tcp_peer
 from tests.safety.connection_stage import BYSTANDER, WAYS
@@ -107,6 +110,32 @@ def test_a_connection_of_this_machine_that_was_reset_is_not_taken_for_that_of_a_
     for address in own_addresses():
         assert find_tcp_peer((address, 1), (address, 2)) is UNKNOWN_PEER
     assert find_tcp_peer(("198.51.100.1", 1), ("127.0.0.1", 2)) is None
+
+
+LEAVE = """
+import socket, sys
+sock = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+queue = socket.socket(socket.AF_UNIX)
+queue.connect(sys.argv[2])
+socket.send_fds(queue, [b"x"], [sock.fileno()])
+"""
+
+
+def test_a_connection_that_a_program_left_in_a_queue_is_refused_when_no_run_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it sent can arrive later: its system can be told to send slowly."""
+    monkeypatch.setattr(tcp_peer, "list_descendants", set)
+    queue = socket.socket(socket.AF_UNIX)
+    with queue, socket.create_server(("127.0.0.1", 0)) as sock:
+        queue.bind(str(tmp_path / "queue"))
+        queue.listen(1)
+        words = (str(sock.getsockname()[1]), str(tmp_path / "queue"))
+        program = ProgramStart(argv=(sys.executable, "-c", LEAVE, *words), cwd="/", env={})
+        assert asyncio.run(run_program(program)).code == 0
+        connection, peer = sock.accept()
+        with connection:
+            assert find_tcp_peer(peer, connection.getsockname()) is not None
 
 
 @pytest.mark.parametrize(

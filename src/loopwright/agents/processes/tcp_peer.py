@@ -63,8 +63,9 @@ class _Row:
 def find_tcp_peer(peer: Address, own: Address) -> InsideRun | None:
     """The run that the process at the other end of a TCP connection belongs to, or None.
 
-    A peer on another machine is none of ours. While programs of runs are under way, a peer of this
-    machine must be found outside of them.
+    A peer on another machine is none of ours. One of this machine must be found outside of runs,
+    also when there are none any more: a program can leave a connection in the queue of another
+    process, with a request that its system sends slowly, and end.
     """
     if not HAS_TABLE:
         return None
@@ -76,8 +77,6 @@ def find_tcp_peer(peer: Address, own: Address) -> InsideRun | None:
         return UNKNOWN_PEER
     for _ in range(_SCANS):
         inside = list_descendants()
-        if not inside:
-            return None
         owner = _find_owner(row.inode, _list_tasks(inside))
         owner = owner or _find_owner(row.inode, _list_folders())
         with suppress(ProcessLookupError):
