@@ -60,16 +60,16 @@ def login(
     A token is made for this machine and kept in a file that only you can read; the password is
     not kept. `loopwright logout URL` ends it.
     """
-    door = terminal_of(ctx)
+    terminal = terminal_of(ctx)
     if url is None:
-        _put_all(door)
+        _put_all(terminal)
         return
     from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
 
-    remote = RemoteClient(url, door.say, token="")
+    remote = RemoteClient(url, terminal.say, token="")
     _check_line(remote.url)
     who = name or current_user()
-    password = _password(ctx, door, who, from_stdin=password_stdin)
+    password = _password(ctx, terminal, who, from_stdin=password_stdin)
     stored_tokens()  # errors of the file are reported before anything is created
     label = f"login from {socket.gethostname()}"[:80]
     try:
@@ -81,12 +81,14 @@ def login(
         error.hint = "accounts are made by an admin: `loopwright user add NAME` at the server"
         raise
     if before is not None:
-        _end_old(door, RemoteClient(remote.url, door.say, token=before["token"]), before["id"])
+        _end_old(
+            terminal, RemoteClient(remote.url, terminal.say, token=before["token"]), before["id"]
+        )
     if instead := token_variable():
-        door.say(f"warning: {instead} is set, and counts before what is kept here", tone="warn")
+        terminal.say(f"warning: {instead} is set, and counts before what is kept here", tone="warn")
     until = made["expires_at"]
     told = {"server": remote.url, "name": who, "role": made["role"], "until": until}
-    door.done(f"signed in at {remote.url} as {who} ({made['role']}) until {until}", told)
+    terminal.done(f"signed in at {remote.url} as {who} ({made['role']}) until {until}", told)
 
 
 def _checked(remote: RemoteClient, made: object) -> StoredToken:
@@ -107,11 +109,11 @@ def _kept(remote: RemoteClient, kept: StoredToken) -> StoredToken | None:
         raise
 
 
-def _end_old(door: Terminal, remote: RemoteClient, token: str) -> None:
+def _end_old(terminal: Terminal, remote: RemoteClient, token: str) -> None:
     try:
         _end(remote, token)
     except LoopwrightError as error:
-        door.say(f"warning: the token of before still counts: {error.message}", tone="warn")
+        terminal.say(f"warning: the token of before still counts: {error.message}", tone="warn")
 
 
 @click.command(cls=Verb)
@@ -119,20 +121,20 @@ def _end_old(door: Terminal, remote: RemoteClient, token: str) -> None:
 @click.pass_context
 def logout(ctx: click.Context, /, *, url: str) -> None:
     """Sign out: the token is revoked at the server and deleted here."""
-    door = terminal_of(ctx)
-    server = RemoteClient(url, door.say, token="").url
+    terminal = terminal_of(ctx)
+    server = RemoteClient(url, terminal.say, token="").url
     kept = stored_tokens().get(server)
     if kept is None:
         raise NotFound(f"you are not signed in at {server}", hint="`loopwright login` says where")
     try:
-        ended = _end(RemoteClient(server, door.say, token=kept["token"]), kept["id"])
+        ended = _end(RemoteClient(server, terminal.say, token=kept["token"]), kept["id"])
     except LoopwrightError as error:
         remove_token(server)
         error.hint = f"the token is deleted here, but is valid there until {kept['until']}"
         raise
     remove_token(server)
     more = "" if ended else "; the token had ended already"
-    door.done(f"signed out at {server}{more}", {"server": server, "ended": ended})
+    terminal.done(f"signed out at {server}{more}", {"server": server, "ended": ended})
 
 
 def _end(remote: RemoteClient, token: str) -> bool:
@@ -144,16 +146,16 @@ def _end(remote: RemoteClient, token: str) -> bool:
     return True
 
 
-def _put_all(door: Terminal) -> None:
+def _put_all(terminal: Terminal) -> None:
     found = stored_tokens()
-    if door.as_json:
+    if terminal.as_json:
         listed = [
             {"server": url, "name": k["name"], "until": k["until"]} for url, k in found.items()
         ]
-        door.put_json({"servers": listed})
+        terminal.put_json({"servers": listed})
         return
     rows = [(url, one["name"], one["until"]) for url, one in found.items()]
-    put_rows(door, ("SERVER", "NAME", "UNTIL"), rows, "you are signed in nowhere")
+    put_rows(terminal, ("SERVER", "NAME", "UNTIL"), rows, "you are signed in nowhere")
 
 
 def _check_line(url: str) -> None:
@@ -174,11 +176,11 @@ def _check_line(url: str) -> None:
         )
 
 
-def _password(ctx: click.Context, door: Terminal, who: str, *, from_stdin: bool) -> str:
+def _password(ctx: click.Context, terminal: Terminal, who: str, *, from_stdin: bool) -> str:
     if from_stdin:
         given = sys.stdin.readline() if sys.stdin is not None else ""
         return given.removesuffix("\n").removesuffix("\r")
-    if not door.can_ask:
+    if not terminal.can_ask:
         raise click.UsageError("no terminal to ask for the password; use --password-stdin", ctx)
     return str(click.prompt(f"Password of {who}", hide_input=True, err=True))
 
@@ -194,15 +196,15 @@ _ROLE = click.option("--role", type=click.Choice(ROLES), default="viewer", show_
 @click.pass_context
 def user_ls(ctx: click.Context, /) -> None:
     """List the user accounts."""
-    door = terminal_of(ctx)
-    with open_accounts(door) as accounts:
+    terminal = terminal_of(ctx)
+    with open_accounts(terminal) as accounts:
         found = accounts.users()
-    if door.as_json:
-        door.put_json({"users": found})
+    if terminal.as_json:
+        terminal.put_json({"users": found})
         return
     rows = [[one["name"], one["role"], "active" if one["active"] else "off"] for one in found]
     empty = "no accounts yet; `loopwright user add NAME --role admin` creates one"
-    put_rows(door, ("NAME", "ROLE", "STATE"), rows, empty)
+    put_rows(terminal, ("NAME", "ROLE", "STATE"), rows, empty)
 
 
 @click.command(
@@ -219,13 +221,13 @@ def user_add(ctx: click.Context, /, *, name: str, role: str, password_stdin: boo
     """Create an account. Without --password-stdin, a link is printed with which the user sets a
     password; it works once, within a day.
     """
-    door = terminal_of(ctx)
+    terminal = terminal_of(ctx)
     password = sys.stdin.readline().rstrip("\n") if password_stdin else ""
-    with open_accounts(door) as accounts:
+    with open_accounts(terminal) as accounts:
         link = accounts.add(name, role, password)
-    told: dict[str, object] = {"name": name, "role": role, "link": _shown_link(door, link)}
+    told: dict[str, object] = {"name": name, "role": role, "link": _shown_link(terminal, link)}
     words = f"; link that sets the password (once, within a day): {link}" if link else ""
-    door.done(f"created {name} with the role {role}{words}", told)
+    terminal.done(f"created {name} with the role {role}{words}", told)
 
 
 @click.command(
@@ -238,18 +240,20 @@ def user_add(ctx: click.Context, /, *, name: str, role: str, password_stdin: boo
 @click.pass_context
 def user_link(ctx: click.Context, /, *, name: str) -> None:
     """Print a link with which a user sets a new password; it works once, within a day."""
-    door = terminal_of(ctx)
-    with open_accounts(door) as accounts:
+    terminal = terminal_of(ctx)
+    with open_accounts(terminal) as accounts:
         link = accounts.link(name)
-    door.done(
+    terminal.done(
         f"link that sets the password of {name} (once, within a day): {link}",
-        {"name": name, "link": _shown_link(door, link)},
+        {"name": name, "link": _shown_link(terminal, link)},
     )
 
 
-def _shown_link(door: Terminal, link: str | None) -> str | None:
+def _shown_link(terminal: Terminal, link: str | None) -> str | None:
     """The link in JSON: of the local server only its path, since its address may be unknown."""
-    return link if link is None or door.remote is not None else f"/setup{link[link.index('#') :]}"
+    return (
+        link if link is None or terminal.remote is not None else f"/setup{link[link.index('#') :]}"
+    )
 
 
 @click.command("role", cls=Verb, remote=True)
@@ -258,10 +262,10 @@ def _shown_link(door: Terminal, link: str | None) -> str | None:
 @click.pass_context
 def user_role(ctx: click.Context, /, *, name: str, role: str) -> None:
     """Change the role of a user; their sessions end."""
-    door = terminal_of(ctx)
-    with open_accounts(door) as accounts:
+    terminal = terminal_of(ctx)
+    with open_accounts(terminal) as accounts:
         accounts.change(name, role=role)
-    door.done(f"{name} now has the role {role}", {"name": name, "role": role})
+    terminal.done(f"{name} now has the role {role}", {"name": name, "role": role})
 
 
 @click.command("off", cls=Verb, remote=True)
@@ -269,10 +273,10 @@ def user_role(ctx: click.Context, /, *, name: str, role: str) -> None:
 @click.pass_context
 def user_off(ctx: click.Context, /, *, name: str) -> None:
     """Disable an account; its sessions and tokens stop working."""
-    door = terminal_of(ctx)
-    with open_accounts(door) as accounts:
+    terminal = terminal_of(ctx)
+    with open_accounts(terminal) as accounts:
         accounts.change(name, active=False)
-    door.done(f"{name} is disabled", {"name": name, "active": False})
+    terminal.done(f"{name} is disabled", {"name": name, "active": False})
 
 
 @click.command("on", cls=Verb, remote=True)
@@ -280,10 +284,10 @@ def user_off(ctx: click.Context, /, *, name: str) -> None:
 @click.pass_context
 def user_on(ctx: click.Context, /, *, name: str) -> None:
     """Enable a disabled account."""
-    door = terminal_of(ctx)
-    with open_accounts(door) as accounts:
+    terminal = terminal_of(ctx)
+    with open_accounts(terminal) as accounts:
         accounts.change(name, active=True)
-    door.done(f"{name} is enabled", {"name": name, "active": True})
+    terminal.done(f"{name} is enabled", {"name": name, "active": True})
 
 
 @click.command("rm", cls=Verb, remote=True)
@@ -291,10 +295,10 @@ def user_on(ctx: click.Context, /, *, name: str) -> None:
 @click.pass_context
 def user_rm(ctx: click.Context, /, *, name: str) -> None:
     """Delete an account with its sessions and tokens."""
-    door = terminal_of(ctx)
-    with open_accounts(door) as accounts:
+    terminal = terminal_of(ctx)
+    with open_accounts(terminal) as accounts:
         accounts.remove(name)
-    door.done(f"{name} is deleted", {"name": name, "removed": True})
+    terminal.done(f"{name} is deleted", {"name": name, "removed": True})
 
 
 # -- tokens ----------------------------------------------------------------------------------------
@@ -304,15 +308,15 @@ def user_rm(ctx: click.Context, /, *, name: str) -> None:
 @click.pass_context
 def token_ls(ctx: click.Context, /) -> None:
     """List the tokens, without their texts."""
-    door = terminal_of(ctx)
-    with open_accounts(door) as accounts:
+    terminal = terminal_of(ctx)
+    with open_accounts(terminal) as accounts:
         found = accounts.tokens()
-    if door.as_json:
-        door.put_json({"tokens": found})
+    if terminal.as_json:
+        terminal.put_json({"tokens": found})
         return
     rows = [list(one.values()) for one in found]
     empty = "no tokens yet; `loopwright token create LABEL` creates one"
-    put_rows(door, ("ID", "ROLE", "STATE", "UNTIL", "LABEL"), rows, empty)
+    put_rows(terminal, ("ID", "ROLE", "STATE", "UNTIL", "LABEL"), rows, empty)
 
 
 @click.command(
@@ -338,13 +342,13 @@ def token_create(
     ctx: click.Context, /, *, label: str, role: str, days: int, user: str | None
 ) -> None:
     """Create a token. Its text is shown once, not stored."""
-    door = terminal_of(ctx)
-    with open_accounts(door) as accounts:
+    terminal = terminal_of(ctx)
+    with open_accounts(terminal) as accounts:
         made = accounts.create(label, role, days, user)
-    if door.as_json:
-        door.put_json({**made, "role": role, "days": days})
+    if terminal.as_json:
+        terminal.put_json({**made, "role": role, "days": days})
     else:
-        door.put(made["token"])
+        terminal.put(made["token"])
 
 
 @click.command("revoke", cls=Verb, remote=True)
@@ -352,11 +356,11 @@ def token_create(
 @click.pass_context
 def token_revoke(ctx: click.Context, /, *, token: str) -> None:
     """Revoke a token for good."""
-    door = terminal_of(ctx)
-    with open_accounts(door) as accounts:
+    terminal = terminal_of(ctx)
+    with open_accounts(terminal) as accounts:
         ended = accounts.revoke(token)
     words = f"{ended['id']} ({ended['label']}) is revoked"
-    door.done(words, {"id": ended["id"], "revoked": True})
+    terminal.done(words, {"id": ended["id"], "revoked": True})
 
 
 VERBS = {

@@ -93,9 +93,9 @@ class _LocalList:
 
 
 @contextmanager
-def _open_list(door: Terminal) -> "Iterator[_AgentList]":
-    if door.remote is not None:
-        yield _RemoteList(door.remote)
+def _open_list(terminal: Terminal) -> "Iterator[_AgentList]":
+    if terminal.remote is not None:
+        yield _RemoteList(terminal.remote)
         return
     from loopwright.engine.clock import SystemClock  # noqa: PLC0415 - help stays quick
     from loopwright.operations.accounts.access import Access  # noqa: PLC0415 - help stays quick
@@ -106,8 +106,8 @@ def _open_list(door: Terminal) -> "Iterator[_AgentList]":
     from loopwright.operations.data_directory import open_log  # noqa: PLC0415 - help stays quick
     from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
 
-    with closing(open_log(door.settings)) as log:
-        registry = AgentRegistry(Access(log, SystemClock()), listed_default(door.settings))
+    with closing(open_log(terminal.settings)) as log:
+        registry = AgentRegistry(Access(log, SystemClock()), listed_default(terminal.settings))
         yield _LocalList(registry, current_user())
 
 
@@ -115,11 +115,11 @@ def _open_list(door: Terminal) -> "Iterator[_AgentList]":
 @click.pass_context
 def agent_ls(ctx: click.Context, /) -> None:
     """Agents that editors may start runs with, and those that are disabled."""
-    door = terminal_of(ctx)
-    with _open_list(door) as agents:
+    terminal = terminal_of(ctx)
+    with _open_list(terminal) as agents:
         found = agents.all()
-    if door.as_json:
-        door.put_json({"agents": found})
+    if terminal.as_json:
+        terminal.put_json({"agents": found})
         return
     rows = []
     for one in found:
@@ -129,7 +129,7 @@ def agent_ls(ctx: click.Context, /) -> None:
         source = one["source"] if one["by"] is None else f"{one['source']}, by {one['by']}"
         rows.append([one["name"], state, level, ",".join(one["pass_env"]) or "-", source])
         rows[-1].append(one["spec"])
-    put_rows(door, ("NAME", "STATE", "SANDBOX", "VARIABLES", "SOURCE", "AGENT"), rows, "")
+    put_rows(terminal, ("NAME", "STATE", "SANDBOX", "VARIABLES", "SOURCE", "AGENT"), rows, "")
 
 
 @click.command(
@@ -163,7 +163,7 @@ def agent_add(
     program with other arguments is another agent. Its files are recorded with their SHA-256
     digests, except for those in folders of the system: a program that was changed is not started.
     """
-    door = terminal_of(ctx)
+    terminal = terminal_of(ctx)
     fields: AgentFields = {
         "name": name,
         "spec": spec,
@@ -171,9 +171,9 @@ def agent_add(
         "allow_off": allow_off,
         "pass_env": variables,
     }
-    with _open_list(door) as agents:
+    with _open_list(terminal) as agents:
         made = agents.add(fields)
-    door.done(f"editors may start runs with {name}: {made['spec']}", made)
+    terminal.done(f"editors may start runs with {name}: {made['spec']}", made)
 
 
 @click.command(
@@ -219,11 +219,11 @@ def agent_change(
         fields["pass_env"] = variables
     if not fields:
         raise click.UsageError("say what is to be different", ctx)
-    door = terminal_of(ctx)
-    with _open_list(door) as agents:
+    terminal = terminal_of(ctx)
+    with _open_list(terminal) as agents:
         made = agents.change(name, fields)
     state = "on the list" if made["listed"] else "disabled"
-    door.done(f"{name} is {state}", made)
+    terminal.done(f"{name} is {state}", made)
 
 
 @click.command("rm", cls=Verb, remote=True)
@@ -231,10 +231,10 @@ def agent_change(
 @click.pass_context
 def agent_rm(ctx: click.Context, /, *, name: str) -> None:
     """Take an agent off the list; runs that use it continue."""
-    door = terminal_of(ctx)
-    with _open_list(door) as agents:
+    terminal = terminal_of(ctx)
+    with _open_list(terminal) as agents:
         agents.remove(name)
-    door.done(f"{name} is off the list", {"name": name, "removed": True})
+    terminal.done(f"{name} is off the list", {"name": name, "removed": True})
 
 
 WORKSPACES_PATH = "/api/v1/workspaces"
@@ -243,13 +243,13 @@ WorkspaceFields = dict[str, Any]
 
 
 @contextmanager
-def _open_roots(door: Terminal) -> "Iterator[WorkspaceRoots]":
+def _open_roots(terminal: Terminal) -> "Iterator[WorkspaceRoots]":
     from loopwright.engine.clock import SystemClock  # noqa: PLC0415 - help stays quick
     from loopwright.operations.accounts.access import Access  # noqa: PLC0415 - help stays quick
     from loopwright.operations.data_directory import open_log  # noqa: PLC0415 - help stays quick
     from loopwright.operations.run_admission import WorkspaceRoots  # noqa: PLC0415 - help stays quick
 
-    settings = door.settings
+    settings = terminal.settings
     with closing(open_log(settings)) as log:
         access = Access(log, SystemClock())
         yield WorkspaceRoots(access, settings.home, named=settings.workspaces)
@@ -265,22 +265,22 @@ def _user() -> str:
 @click.pass_context
 def workspace_ls(ctx: click.Context, /) -> None:
     """Folders that editors may choose workspaces in."""
-    door = terminal_of(ctx)
-    if door.remote is not None:
-        found: list[WorkspaceFields] = door.remote.get(WORKSPACES_PATH)["workspaces"]
+    terminal = terminal_of(ctx)
+    if terminal.remote is not None:
+        found: list[WorkspaceFields] = terminal.remote.get(WORKSPACES_PATH)["workspaces"]
     else:
-        with _open_roots(door) as roots:
+        with _open_roots(terminal) as roots:
             found = [
                 {"path": one.path, "source": one.source, "by": one.by or None}
                 for one in roots.all()
             ]
-    if door.as_json:
-        door.put_json({"workspaces": found})
+    if terminal.as_json:
+        terminal.put_json({"workspaces": found})
         return
     rows = [[one["path"], one["source"], one["by"] or "-"] for one in found]
-    put_rows(door, ("FOLDER", "SOURCE", "BY"), rows, "no folder was approved")
-    if door.remote is None:
-        door.tell(NOTE)
+    put_rows(terminal, ("FOLDER", "SOURCE", "BY"), rows, "no folder was approved")
+    if terminal.remote is None:
+        terminal.tell(NOTE)
 
 
 @click.command(
@@ -296,13 +296,13 @@ def workspace_add(ctx: click.Context, /, *, folder: str) -> None:
 
     Links are resolved now: a link that takes the place of the folder later approves nothing else.
     """
-    door = terminal_of(ctx)
-    if door.remote is not None:
-        path = str(door.remote.post(WORKSPACES_PATH, {"path": folder})["path"])
+    terminal = terminal_of(ctx)
+    if terminal.remote is not None:
+        path = str(terminal.remote.post(WORKSPACES_PATH, {"path": folder})["path"])
     else:
-        with _open_roots(door) as roots:
+        with _open_roots(terminal) as roots:
             path = roots.add(os.path.abspath(os.path.expanduser(folder)), by=_user()).path
-    door.done(f"editors may choose workspaces in {path}", {"path": path})
+    terminal.done(f"editors may choose workspaces in {path}", {"path": path})
 
 
 @click.command("rm", cls=Verb, remote=True)
@@ -310,14 +310,14 @@ def workspace_add(ctx: click.Context, /, *, folder: str) -> None:
 @click.pass_context
 def workspace_rm(ctx: click.Context, /, *, folder: str) -> None:
     """Take a folder off the list; runs that work in it continue."""
-    door = terminal_of(ctx)
-    if door.remote is not None:
-        door.remote.delete(f"{WORKSPACES_PATH}?path={quote(folder, safe='')}")
+    terminal = terminal_of(ctx)
+    if terminal.remote is not None:
+        terminal.remote.delete(f"{WORKSPACES_PATH}?path={quote(folder, safe='')}")
         path = folder
     else:
-        with _open_roots(door) as roots:
+        with _open_roots(terminal) as roots:
             path = roots.remove(os.path.abspath(os.path.expanduser(folder)), by=_user())
-    door.done(f"{path} is off the list", {"path": path, "removed": True})
+    terminal.done(f"{path} is off the list", {"path": path, "removed": True})
 
 
 VERBS = {

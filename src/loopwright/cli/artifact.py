@@ -106,15 +106,15 @@ class _LocalArtifacts:
 
 
 @contextmanager
-def _artifacts(door: Terminal, where: str) -> "Iterator[ArtifactClient]":
-    if door.remote is not None:
-        yield _RemoteArtifacts(door.remote, where)
+def _artifacts(terminal: Terminal, where: str) -> "Iterator[ArtifactClient]":
+    if terminal.remote is not None:
+        yield _RemoteArtifacts(terminal.remote, where)
         return
     from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
     from loopwright.operations.trackers import given_in  # noqa: PLC0415 - help stays quick
 
-    with open_service(door) as service:
-        given = given_in(door.settings, service)
+    with open_service(terminal) as service:
+        given = given_in(terminal.settings, service)
         if where.startswith(SESSION):
             yield _LocalArtifacts(given, given.of_session(where), current_user())
         else:
@@ -126,21 +126,21 @@ def _artifacts(door: Terminal, where: str) -> "Iterator[ArtifactClient]":
 @click.pass_context
 def artifact_ls(ctx: click.Context, /, *, where: str) -> None:
     """What was made or given there, the oldest first."""
-    door = terminal_of(ctx)
-    with _artifacts(door, where) as artifacts:
+    terminal = terminal_of(ctx)
+    with _artifacts(terminal, where) as artifacts:
         found = artifacts.all()
-    put_artifacts(door, found)
+    put_artifacts(terminal, found)
 
 
-def put_artifacts(door: Terminal, found: list[JsonObject]) -> None:
-    if door.as_json:
-        door.put_json({"artifacts": found})
+def put_artifacts(terminal: Terminal, found: list[JsonObject]) -> None:
+    if terminal.as_json:
+        terminal.put_json({"artifacts": found})
         return
     rows = [
         (one["id"], one["version"], one["size"], one["by"] or "-", one["name"]) for one in found
     ]
     empty = "there are none; `loopwright artifact put RUN FILE` gives one"
-    put_rows(door, ("ID", "VERSION", "BYTES", "BY", "NAME"), rows, empty)
+    put_rows(terminal, ("ID", "VERSION", "BYTES", "BY", "NAME"), rows, empty)
 
 
 @click.command(
@@ -163,13 +163,13 @@ def artifact_put(
     """Give a run or a session a file; what is text its agents can read."""
     from loopwright.operations.trackers import UPLOAD_BYTES  # noqa: PLC0415 - help stays quick
 
-    door = terminal_of(ctx)
+    terminal = terminal_of(ctx)
     data = read_upload(file, UPLOAD_BYTES)
-    with _artifacts(door, where) as artifacts:
+    with _artifacts(terminal, where) as artifacts:
         made = artifacts.put(
             name or (Path(file).name if file != "-" else "stdin"), data, unpack=unpack
         )
-    put_artifacts(door, made)
+    put_artifacts(terminal, made)
 
 
 def read_upload(file: str, most: int) -> bytes:
@@ -210,20 +210,20 @@ def artifact_get(
     ctx: click.Context, /, *, where: str, name: str, version: int | None, output: str | None
 ) -> None:
     """The bytes of an artifact, as they are."""
-    door = terminal_of(ctx)
-    if door.as_json and output is None:
+    terminal = terminal_of(ctx)
+    if terminal.as_json and output is None:
         raise click.UsageError("with --json, name a file with --output", ctx)
-    with _artifacts(door, where) as artifacts:
+    with _artifacts(terminal, where) as artifacts:
         data = artifacts.get(name, version)
     if output is None:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
         return
     _write(Path(output), data)
-    if door.as_json:
-        door.put_json({"id": name, "file": output, "bytes": len(data)})
+    if terminal.as_json:
+        terminal.put_json({"id": name, "file": output, "bytes": len(data)})
     else:
-        door.say(f"{output}: {len(data)} bytes")
+        terminal.say(f"{output}: {len(data)} bytes")
 
 
 def _write(place: Path, data: bytes) -> None:
@@ -245,10 +245,10 @@ def _write(place: Path, data: bytes) -> None:
 @click.pass_context
 def artifact_rm(ctx: click.Context, /, *, where: str, name: str) -> None:
     """Take away a file that was given, with all its versions; what a run made stays with it."""
-    door = terminal_of(ctx)
-    with _artifacts(door, where) as artifacts:
+    terminal = terminal_of(ctx)
+    with _artifacts(terminal, where) as artifacts:
         artifacts.remove(name)
-    door.done(f"{name} is deleted", {"id": name, "removed": True})
+    terminal.done(f"{name} is deleted", {"id": name, "removed": True})
 
 
 _GROUP = group(

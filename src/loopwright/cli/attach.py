@@ -213,23 +213,23 @@ class AttachedRun:
             if run == self.run and isinstance(problem, Conflict):
                 raise problem
 
-    async def ask(self, door: Terminal) -> bool:
+    async def ask(self, terminal: Terminal) -> bool:
         """Ask the person here about the oldest open gate; False when they would rather leave."""
         state = self.progress.state
         gate = self.progress.asked[next(iter(state.gates))]
         output = self._here.service.read_text(gate.output)
 
         async def show_diff() -> None:
-            await show_gate_diff(door, self._here.service, self.run, gate)
+            await show_gate_diff(terminal, self._here.service, self.run, gate)
 
-        question = asyncio.ensure_future(ask(door, gate, output, show_diff=show_diff))
+        question = asyncio.ensure_future(ask(terminal, gate, output, show_diff=show_diff))
         elsewhere = asyncio.ensure_future(self._answered_elsewhere(gate.gate))
         both = asyncio.wait({question, elsewhere}, return_when=asyncio.FIRST_COMPLETED)
         try:
             if await self.leaving.unless(both):
                 return False
             if elsewhere.done():
-                door.tell("answered in another place")
+                terminal.tell("answered in another place")
                 return True
             reply = question.result()
         finally:
@@ -239,11 +239,11 @@ class AttachedRun:
         if reply is None:
             return False
         try:
-            await answer_here(self._here, door, gate.gate, reply, gate.digest)
+            await answer_here(self._here, terminal, gate.gate, reply, gate.digest)
         except Conflict as conflict:
-            door.tell(str(conflict), tone="warn")
+            terminal.tell(str(conflict), tone="warn")
         except NotAllowed as refusal:  # the gate stays open for another person
-            door.tell(str(refusal), tone="warn")
+            terminal.tell(str(refusal), tone="warn")
             return False
         return True
 
@@ -258,12 +258,12 @@ class AttachedRun:
         return summary(self.progress.state, self._here.service.read_text)
 
 
-def drive(door: Terminal, begin: Begin, manner: AttachOptions) -> int:
+def drive(terminal: Terminal, begin: Begin, manner: AttachOptions) -> int:
     """Drive the run that `begin` returns until it rests; the exit code reports its result."""
-    return asyncio.run(_drive(door, begin, manner))
+    return asyncio.run(_drive(terminal, begin, manner))
 
 
-async def _drive(door: Terminal, begin: Begin, manner: AttachOptions) -> int:
+async def _drive(terminal: Terminal, begin: Begin, manner: AttachOptions) -> int:
     attended: list[AttachedRun] = []
 
     async def pause() -> None:
@@ -273,7 +273,7 @@ async def _drive(door: Terminal, begin: Begin, manner: AttachOptions) -> int:
                 f"continue it later with:\n  loopwright resume {one.run}"
             )
             try:
-                await _pause_here(here, door, one.run)
+                await _pause_here(here, terminal, one.run)
             except LoopwrightError as error:
                 one.view.note(str(error))
 
@@ -281,29 +281,29 @@ async def _drive(door: Terminal, begin: Begin, manner: AttachOptions) -> int:
         if attended:
             attended[0].view.note(text)
         else:
-            door.say(text)
+            terminal.say(text)
 
-    async with near(door.settings, say=say, alone=door.wanted.here) as here:
+    async with near(terminal.settings, say=say, alone=terminal.options.here) as here:
         leaving = Interrupts(pause)
         with leaving.listening():
             elsewhere: list[dict[str, JsonValue]] = []
             for taken in await begin(here):
                 pid = _driver_elsewhere(here, taken.run)
                 if pid is not None:
-                    door.say(f"{taken.run} is running in process {pid}")
-                    door.say(f"  loopwright watch {taken.run}   shows it", tone="dim")
+                    terminal.say(f"{taken.run} is running in process {pid}")
+                    terminal.say(f"  loopwright watch {taken.run}   shows it", tone="dim")
                     state = here.service.state(taken.run)
                     elsewhere.append(summary(state, here.service.read_text))
                     continue
-                view = choose_view(door, taken.run, jsonl=manner.jsonl, several=manner.several)
+                view = choose_view(terminal, taken.run, jsonl=manner.jsonl, several=manner.several)
                 tick_s = SLOW_TICK_S if manner.several else TICK_S
                 attended.append(AttachedRun(here, taken, view, leaving, tick_s=tick_s))
             if leaving.pausing:
                 await pause()
-            codes = await _attend_all(door, here, attended, manner)
+            codes = await _attend_all(terminal, here, attended, manner)
         results = [one.result() for one in attended]
         is_served = here.driver.is_served
-    _tell_results(door, attended, [*results, *elsewhere], manner, is_served=is_served)
+    _tell_results(terminal, attended, [*results, *elsewhere], manner, is_served=is_served)
     return leaving.code if leaving.code is not None else worst_exit_code(codes)
 
 
@@ -326,7 +326,7 @@ def _driver_elsewhere(here: Local, run: str) -> int | None:
 
 
 async def _attend_all(
-    door: Terminal, here: Local, attended: list[AttachedRun], manner: AttachOptions
+    terminal: Terminal, here: Local, attended: list[AttachedRun], manner: AttachOptions
 ) -> list[int]:
     by_run = {one.run: one for one in attended}
 
@@ -344,7 +344,7 @@ async def _attend_all(
     ends = [here.log.subscribe(written), here.bus.listen(heard)]
     ticks = [asyncio.ensure_future(one.ticking()) for one in attended]
     try:
-        return await asyncio.gather(*(_attend(door, one, manner) for one in attended))
+        return await asyncio.gather(*(_attend(terminal, one, manner) for one in attended))
     finally:
         for end in ends:
             end()
@@ -353,9 +353,9 @@ async def _attend_all(
         await asyncio.gather(*ticks, return_exceptions=True)
 
 
-async def _attend(door: Terminal, one: AttachedRun, manner: AttachOptions) -> int:
+async def _attend(terminal: Terminal, one: AttachedRun, manner: AttachOptions) -> int:
     try:
-        return await _attend_one(door, one, manner)
+        return await _attend_one(terminal, one, manner)
     except (Conflict, StorageError) as error:  # what is wrong with one ends no other
         if not manner.several:
             raise
@@ -363,18 +363,18 @@ async def _attend(door: Terminal, one: AttachedRun, manner: AttachOptions) -> in
         return 8 if isinstance(error, Conflict) else 1
 
 
-async def _attend_one(door: Terminal, one: AttachedRun, manner: AttachOptions) -> int:
+async def _attend_one(terminal: Terminal, one: AttachedRun, manner: AttachOptions) -> int:
     one.begin()
     leaving = one.leaving
     try:
         while await one.rest():
             state = one.progress.state
-            asking = status_of(state) == "waiting" and door.can_ask
+            asking = status_of(state) == "waiting" and terminal.can_ask
             if not asking or manner.no_wait or manner.several or leaving.pausing:
                 break
             one.view.end()
             leaving.at_once = True
-            if not await one.ask(door):
+            if not await one.ask(terminal):
                 break
             leaving.at_once = False
             one.view.begin(one.progress)
@@ -386,7 +386,7 @@ async def _attend_one(door: Terminal, one: AttachedRun, manner: AttachOptions) -
 
 
 def _tell_results(
-    door: Terminal,
+    terminal: Terminal,
     attended: list[AttachedRun],
     results: list[dict[str, JsonValue]],
     manner: AttachOptions,
@@ -394,43 +394,43 @@ def _tell_results(
     is_served: bool,
 ) -> None:
     for one in attended:
-        _tell_state(door, one, is_served=is_served, several=manner.several)
+        _tell_state(terminal, one, is_served=is_served, several=manner.several)
     if manner.several:
-        if door.as_json:
-            door.put_json({"runs": list(results)})
+        if terminal.as_json:
+            terminal.put_json({"runs": list(results)})
         return
     if not manner.jsonl:
         # nobody reads the output; the exit code still counts
         with contextlib.suppress(BrokenPipeError):
             for result in results:
-                put_result(door, result)
+                put_result(terminal, result)
 
 
-def _say_worktree(door: Terminal, state: State) -> None:
+def _say_worktree(terminal: Terminal, state: State) -> None:
     """Where the result of a run with a worktree is, and how to apply it."""
     found = state.started.worktree if state.started is not None else None
     if found is not None:
-        door.say(f"  cd {shlex.quote(found.folder)}   has the result", tone="dim")
-        door.say(f"  loopwright apply {state.run}   merges it back", tone="dim")
+        terminal.say(f"  cd {shlex.quote(found.folder)}   has the result", tone="dim")
+        terminal.say(f"  loopwright apply {state.run}   merges it back", tone="dim")
 
 
-def _tell_state(door: Terminal, one: AttachedRun, *, is_served: bool, several: bool) -> None:
+def _tell_state(terminal: Terminal, one: AttachedRun, *, is_served: bool, several: bool) -> None:
     state = one.progress.state
     status = status_of(state)
-    is_kept = is_served or lock_holder(door.settings.home) is not None  # a server continues it
+    is_kept = is_served or lock_holder(terminal.settings.home) is not None  # a server continues it
     interrupted = status == "running" and not is_kept
-    line = final_line(state, signs=door.has_signs(sys.stderr), left_behind=interrupted)
-    say_final_line(door, one.run, line, status, several=several)
+    line = final_line(state, signs=terminal.has_signs(sys.stderr), left_behind=interrupted)
+    say_final_line(terminal, one.run, line, status, several=several)
     if not several and state.finished is not None:
-        _say_worktree(door, state)
+        _say_worktree(terminal, state)
     if status == "waiting":
         for gate in state.gates.values():
-            door.say(f"  {answering(gate)}")
+            terminal.say(f"  {answering(gate)}")
     elif status == "running" and is_kept and not is_served:
-        door.say("  the local server continues it in a moment")
+        terminal.say("  the local server continues it in a moment")
     elif status == "running" and is_served:
-        door.say(f"  it continues on the local server; `loopwright watch {one.run}` shows it")
+        terminal.say(f"  it continues on the local server; `loopwright watch {one.run}` shows it")
     elif status in ("paused", "running"):
-        door.say(f"  loopwright resume {one.run}   continues it")
+        terminal.say(f"  loopwright resume {one.run}   continues it")
     elif words := resume_hint(state):
-        door.say(f"  {words}   {resume_note(state)}", tone="dim")
+        terminal.say(f"  {words}   {resume_note(state)}", tone="dim")

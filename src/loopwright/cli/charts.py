@@ -337,37 +337,39 @@ def _bill(used: "MetricsUsage") -> str:
 DRAWN_CELLS = 100
 
 
-def put_dry_run(door: Terminal, told: "dict[str, JsonValue]") -> None:
+def put_dry_run(terminal: Terminal, told: "dict[str, JsonValue]") -> None:
     """Print what a dry run found."""
-    if door.as_json:
-        door.put_json(told)
+    if terminal.as_json:
+        terminal.put_json(told)
         return
-    cells, signs = min(terminal_width(), DRAWN_CELLS), door.has_signs(sys.stdout)
+    cells, signs = min(terminal_width(), DRAWN_CELLS), terminal.has_signs(sys.stdout)
     title = f"{one_line(str(told['name']))} ({told['dialect']}): a dry run, nothing is called"
-    door.put(door.painted(cut(title, cells), "bold", sys.stdout))
-    door.put("")
+    terminal.put(terminal.painted(cut(title, cells), "bold", sys.stdout))
+    terminal.put("")
     for line in draw([node_of(one) for one in _list(told["graph"])], cells=cells, signs=signs):
-        door.put(door.painted(line.text, line.tone, sys.stdout))
-    door.put("")
-    door.put("How it can end")
+        terminal.put(terminal.painted(line.text, line.tone, sys.stdout))
+    terminal.put("")
+    terminal.put("How it can end")
     endings = [_dict(one) for one in _list(told["endings"])]
     rows = [_row(one, signs=signs) for one in endings]
     for one, text in zip(endings, table(rows, cells), strict=True):
         tone = STATUS_TONES.get(str(one["outcome"]), "plain")
-        door.put(door.painted(text, tone, sys.stdout))
-    door.put("")
+        terminal.put(terminal.painted(text, tone, sys.stdout))
+    terminal.put("")
     limits = [str(one) for one in _list(told.get("limits") or [])]
     for text in _worst(_dict(told["worst"]), limits):
-        door.put(cut(text, cells))
-    door.put(cut(f"snapshots  {_snapshots(told.get('snapshots'))}", cells))
+        terminal.put(cut(text, cells))
+    terminal.put(cut(f"snapshots  {_snapshots(told.get('snapshots'))}", cells))
     if told.get("worktree"):
-        door.put("worktree   a Git worktree of the workspace, on the branch loopwright/RUN")
+        terminal.put("worktree   a Git worktree of the workspace, on the branch loopwright/RUN")
     if told.get("sandbox"):
-        door.put(f"sandbox    {told['sandbox']}, or stricter where a role or an agent asks for it")
+        terminal.put(
+            f"sandbox    {told['sandbox']}, or stricter where a role or an agent asks for it"
+        )
     for limit in limits:
-        door.put(f"limit      {one_line(limit)}")
+        terminal.put(f"limit      {one_line(limit)}")
     for assumed in _list(told["assumed"]):
-        door.put(cut(f"assumed    {one_line(str(assumed))}", cells))
+        terminal.put(cut(f"assumed    {one_line(str(assumed))}", cells))
 
 
 def _snapshots(told: "JsonValue") -> str:

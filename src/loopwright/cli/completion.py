@@ -124,7 +124,7 @@ SHELLS = ("bash", "zsh", "fish")
 @click.pass_context
 def completion(ctx: click.Context, /, *, shell: str) -> None:
     """Print a completion script. It completes commands, options, runs, gates and dialects."""
-    door = terminal_of(ctx)
+    terminal = terminal_of(ctx)
     made = get_completion_class(shell)
     assert made is not None, "click knows these shells"
     root = ctx.find_root().command
@@ -132,10 +132,10 @@ def completion(ctx: click.Context, /, *, shell: str) -> None:
         made(root, {}, program, f"_{program.upper()}_COMPLETE").source() for program in PROGRAMS
     ]
     script = "\n".join(texts)
-    if door.as_json:
-        door.put_json({"shell": shell, "script": script})
+    if terminal.as_json:
+        terminal.put_json({"shell": shell, "script": script})
     else:
-        door.put(script)
+        terminal.put(script)
 
 
 VERBS = {"completion": completion}

@@ -43,17 +43,17 @@ def init(ctx: click.Context, /, *, place: str, force: bool) -> None:
     """
     from loopwright.operations.library import names_for, write_files  # noqa: PLC0415 - quick help
 
-    door = terminal_of(ctx)
+    terminal = terminal_of(ctx)
     files = write_files(names_for(place), force=force)
     written = [os.path.normpath(file) for file in files]
     command = f"loopwright run {shlex.quote(written[0])}"
-    if door.as_json:
-        door.put_json({"files": written, "next": command})
+    if terminal.as_json:
+        terminal.put_json({"files": written, "next": command})
         return
     for file in written:
-        door.say(f"written: {file}")
-    door.say("now run:")
-    door.put(command)
+        terminal.say(f"written: {file}")
+    terminal.say("now run:")
+    terminal.put(command)
 
 
 @click.command(
@@ -67,11 +67,11 @@ def schema(ctx: click.Context, /, *, dialect: str) -> None:
     from loopwright.operations.dialects import dialect as find  # noqa: PLC0415 - help stays quick
 
     found: dict[str, JsonValue] = find(dialect).json_schema()
-    door = terminal_of(ctx)
-    if door.as_json:
-        door.put_json(found)
+    terminal = terminal_of(ctx)
+    if terminal.as_json:
+        terminal.put_json(found)
     else:
-        door.put(json.dumps(found, indent=2))
+        terminal.put(json.dumps(found, indent=2))
 
 
 @click.command(
@@ -106,19 +106,19 @@ def convert(
     """
     from loopwright.operations.definition_checks import convert_file  # noqa: PLC0415 - help stays quick
 
-    door = terminal_of(ctx)
+    terminal = terminal_of(ctx)
     target = Path(output) if output else None
     definition, text = convert_file(Path(file), dialect=dialect, target=target, force=force)
     for warning in definition.warnings:
-        door.say(warning.render(), tone="warn")
-    if door.as_json:
-        door.put_json(
+        terminal.say(warning.render(), tone="warn")
+    if terminal.as_json:
+        terminal.put_json(
             {"file": file, "dialect": definition.dialect, "output": output, "definition": text}
         )
     elif target is None:
-        door.put(text)
+        terminal.put(text)
     else:
-        door.say(f"{target} written; `loopwright run {target}` runs it")
+        terminal.say(f"{target} written; `loopwright run {target}` runs it")
 
 
 _MOST_NAMED = 5
@@ -157,23 +157,23 @@ def validate(
     """Find what is wrong with definitions, or all of a folder. Exit code 2 when something is."""
     from loopwright.operations.definition_checks import check_files  # noqa: PLC0415 - help stays quick
 
-    door = terminal_of(ctx)
+    terminal = terminal_of(ctx)
     found = check_files(
-        [Path(file) for file in files], dialect, strict=strict, home=door.settings.home
+        [Path(file) for file in files], dialect, strict=strict, home=terminal.settings.home
     )
     checked = found.files
     problems = [problem for one in checked for problem in one.problems]
     bad = any(problem.severity == "error" for problem in problems)
-    if door.as_json:
-        door.put_json(_report(bad, problems, found))
+    if terminal.as_json:
+        terminal.put_json(_report(bad, problems, found))
     else:
         for problem in problems:
-            _tell(door, problem, form)
+            _tell(terminal, problem, form)
         if not bad:
             count = f"{len(checked)} definitions" if len(checked) > 1 else checked[0].file
-            door.say(f"{count}: valid", tone="good")
+            terminal.say(f"{count}: valid", tone="good")
         if found.skipped:
-            door.say(f"skipped, not definitions: {_named(found.skipped)}", tone="dim")
+            terminal.say(f"skipped, not definitions: {_named(found.skipped)}", tone="dim")
     return 2 if bad else 0
 
 
@@ -205,11 +205,11 @@ def _named(files: Sequence[str]) -> str:
     return ", ".join(files[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _tell(door: Terminal, problem: "Diagnostic", form: str) -> None:
+def _tell(terminal: Terminal, problem: "Diagnostic", form: str) -> None:
     if form == "github":
-        door.put(_annotation(problem))
+        terminal.put(_annotation(problem))
     else:
-        door.tell(problem.render(), tone="bad" if problem.severity == "error" else "warn")
+        terminal.tell(problem.render(), tone="bad" if problem.severity == "error" else "warn")
 
 
 def _annotation(problem: "Diagnostic") -> str:
@@ -278,26 +278,26 @@ def import_folder(
     """
     from loopwright.operations.definition_checks import check_folder  # noqa: PLC0415 - help stays quick
 
-    door = terminal_of(ctx)
-    progress = _Progress(door)
-    report = check_folder(folder, force=dialect, home=door.settings.home, progress=progress)
+    terminal = terminal_of(ctx)
+    progress = _Progress(terminal)
+    report = check_folder(folder, force=dialect, home=terminal.settings.home, progress=progress)
     progress.clear()
-    if door.as_json:
-        door.put_json(report.as_dict())
+    if terminal.as_json:
+        terminal.put_json(report.as_dict())
     else:
-        _print_files(door, report, only_refused=refused)
+        _print_files(terminal, report, only_refused=refused)
         if skipped:
-            _print_skipped(door, report)
-        _print_totals(door, report, listed=skipped)
+            _print_skipped(terminal, report)
+        _print_totals(terminal, report, listed=skipped)
     return 2 if report.totals["refused"] else 0
 
 
 class _Progress:
     """The progress of a check: one line that is redrawn on a terminal, else a line now and then."""
 
-    def __init__(self, door: Terminal) -> None:
-        self._door = door
-        self._is_off = door.quiet or door.as_json
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+        self._is_off = terminal.quiet or terminal.as_json
         self._is_drawn = sys.stderr.isatty()
         self._next = time.monotonic() + _REDRAW_S
         self._width = 0
@@ -307,7 +307,7 @@ class _Progress:
             return
         if not self._is_drawn:
             if done % _LINE_EACH == 0 and done < of:
-                self._door.say(f"checked {done} of {of} files", tone="dim")
+                self._terminal.say(f"checked {done} of {of} files", tone="dim")
         elif time.monotonic() >= self._next:
             text = f"checked {done} of {of} files"
             self._width = len(text)
@@ -321,32 +321,32 @@ class _Progress:
             sys.stderr.flush()
 
 
-def _print_files(door: Terminal, report: "ImportReport", *, only_refused: bool) -> None:
+def _print_files(terminal: Terminal, report: "ImportReport", *, only_refused: bool) -> None:
     shown = [one for one in report.files if one.result == "refused" or not only_refused]
     if not shown:
         return
     wide = max(len("DIALECT"), *(len(one.dialect or "") for one in shown))
-    door.put(f"{'RESULT':{_WIDE}}  {'DIALECT':{wide}}  FILE")
+    terminal.put(f"{'RESULT':{_WIDE}}  {'DIALECT':{wide}}  FILE")
     for one in shown:
-        _print_file(door, one, wide)
+        _print_file(terminal, one, wide)
 
 
-def _print_file(door: Terminal, one: "CheckedFile", wide: int) -> None:
-    sign = _SIGNS[one.result][0 if door.has_signs(sys.stdout) else 1]
+def _print_file(terminal: Terminal, one: "CheckedFile", wide: int) -> None:
+    sign = _SIGNS[one.result][0 if terminal.has_signs(sys.stdout) else 1]
     has_to_name_max = one.needs_max and one.result != "refused"
     result = f"{sign} {_NEEDS_MAX if has_to_name_max else _WORDS[one.result]}"
-    painted = door.painted(f"{result:{_WIDE}}", _TONES[one.result], sys.stdout)
-    door.put(f"{painted}  {one.dialect or '':{wide}}  {cleaned(one.file)}")
+    painted = terminal.painted(f"{result:{_WIDE}}", _TONES[one.result], sys.stdout)
+    terminal.put(f"{painted}  {one.dialect or '':{wide}}  {cleaned(one.file)}")
     for problem in one.problems:
-        door.put(f"    {cleaned(problem.render())}")
+        terminal.put(f"    {cleaned(problem.render())}")
 
 
-def _print_skipped(door: Terminal, report: "ImportReport") -> None:
+def _print_skipped(terminal: Terminal, report: "ImportReport") -> None:
     if report.skipped:
-        door.put("")
-        door.put("Not checked by themselves:")
+        terminal.put("")
+        terminal.put("Not checked by themselves:")
     for one in report.skipped:
-        door.put(f"  {cleaned(one.file)}: {cleaned(one.reason)}")
+        terminal.put(f"  {cleaned(one.file)}: {cleaned(one.reason)}")
 
 
 def _total(report: "ImportReport", result: str) -> str:
@@ -359,31 +359,31 @@ def _verb(result: str, count: int) -> str:
     return _WORDS[result] if count == 1 else _WORDS[result].replace("runs", "run", 1)
 
 
-def _print_totals(door: Terminal, report: "ImportReport", *, listed: bool) -> None:
+def _print_totals(terminal: Terminal, report: "ImportReport", *, listed: bool) -> None:
     totals = report.totals
     count = totals["definitions"]
     if not count:
-        door.put(f"No definitions in {cleaned(report.folder)}.")
+        terminal.put(f"No definitions in {cleaned(report.folder)}.")
     else:
-        door.put("")
-        door.put(
+        terminal.put("")
+        terminal.put(
             f"{count} definition{'' if count == 1 else 's'}: "
             + ", ".join(_total(report, result) for result in _WORDS)
         )
         for name, counts in report.dialects.items():
             parts = [f"{n} {_verb(result, n)}" for result, n in counts.items() if n]
-            door.put(f"  {name}: {', '.join(parts)}")
+            terminal.put(f"  {name}: {', '.join(parts)}")
     if report.codes:
         most = list(report.codes.items())[:_MOST_CODES]
-        door.put(f"Most frequent messages: {', '.join(f'{c} in {n}' for c, n in most)}")
+        terminal.put(f"Most frequent messages: {', '.join(f'{c} in {n}' for c, n in most)}")
     if report.skipped and not listed:
         reasons = Counter(one.code for one in report.skipped)
         parts = [f"{number} {_SKIPPED[code]}" for code, number in sorted(reasons.items())]
-        door.put(f"Not checked by themselves: {'; '.join(parts)} (--skipped lists them)")
+        terminal.put(f"Not checked by themselves: {'; '.join(parts)} (--skipped lists them)")
     if any(one.needs_agent for one in report.files):
-        door.put("Choose an agent for steps without one: `loopwright run FILE --agent SPEC`.")
+        terminal.put("Choose an agent for steps without one: `loopwright run FILE --agent SPEC`.")
     if any(one.needs_max and one.result != "refused" for one in report.files):
-        door.put("Start an assistant whose looping is off: `loopwright run FILE --max N`.")
+        terminal.put("Start an assistant whose looping is off: `loopwright run FILE --max N`.")
 
 
 VERBS = {

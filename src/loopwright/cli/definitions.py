@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 WRONG = 2
 
 
-def _known(door: Terminal) -> "DefinitionLibrary":
+def _known(terminal: Terminal) -> "DefinitionLibrary":
     from pathlib import Path  # noqa: PLC0415 - help stays quick
 
     from loopwright.operations.library import DefinitionLibrary  # noqa: PLC0415 - help stays quick
 
-    return DefinitionLibrary(door.settings.home, Path.cwd())
+    return DefinitionLibrary(terminal.settings.home, Path.cwd())
 
 
 def _complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -53,14 +53,14 @@ def _complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> l
 @click.pass_context
 def show(ctx: click.Context, /, *, name: str, source: bool) -> int:
     """One definition: its stages, what ends it, its parameters."""
-    door = terminal_of(ctx)
-    found = _known(door).get(name)
-    if door.as_json:
-        door.put_json(found.as_dict())
+    terminal = terminal_of(ctx)
+    found = _known(terminal).get(name)
+    if terminal.as_json:
+        terminal.put_json(found.as_dict())
     elif source:
-        door.put(cleaned(found.data.decode(errors="replace")).rstrip("\n"))
+        terminal.put(cleaned(found.data.decode(errors="replace")).rstrip("\n"))
     else:
-        _put_definition(door, found)
+        _put_definition(terminal, found)
     return 0 if found.is_valid else WRONG
 
 
@@ -69,16 +69,16 @@ def show(ctx: click.Context, /, *, name: str, source: bool) -> int:
 @click.pass_context
 def validate(ctx: click.Context, /, *, name: str | None) -> int:
     """Find what is wrong with one definition, or with all. Exit code 2 when something is."""
-    door = terminal_of(ctx)
-    known = _known(door)
+    terminal = terminal_of(ctx)
+    known = _known(terminal)
     found = known.all() if name is None else [known.get(name)]
-    if door.as_json:
-        door.put_json({"definitions": [one.as_dict() for one in found]})
+    if terminal.as_json:
+        terminal.put_json({"definitions": [one.as_dict() for one in found]})
     for problem in [problem for one in found for problem in one.problems]:
-        door.tell(problem.render(), tone="bad" if problem.severity == "error" else "warn")
+        terminal.tell(problem.render(), tone="bad" if problem.severity == "error" else "warn")
     wrong = [one for one in found if not one.is_valid]
     if not wrong:
-        door.say(f"{len(found)} definitions: valid" if len(found) > 1 else "valid", tone="good")
+        terminal.say(f"{len(found)} definitions: valid" if len(found) > 1 else "valid", tone="good")
     return WRONG if wrong else 0
 
 
@@ -91,14 +91,14 @@ def validate(ctx: click.Context, /, *, name: str | None) -> int:
 @click.pass_context
 def diff(ctx: click.Context, /, *, name: str) -> None:
     """How a definition differs from the built-in one of its name."""
-    door = terminal_of(ctx)
-    text = _known(door).difference(name)
-    if door.as_json:
-        door.put_json({"name": name, "diff": text})
+    terminal = terminal_of(ctx)
+    text = _known(terminal).difference(name)
+    if terminal.as_json:
+        terminal.put_json({"name": name, "diff": text})
     elif text:
-        door.put(cleaned(text).rstrip("\n"))
+        terminal.put(cleaned(text).rstrip("\n"))
     else:
-        door.say(f"{name} is as it is built in")
+        terminal.say(f"{name} is as it is built in")
 
 
 @click.group(
@@ -115,19 +115,19 @@ def definitions(ctx: click.Context, /) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    door = terminal_of(ctx)
-    found = _known(door).all()
-    if door.as_json:
+    terminal = terminal_of(ctx)
+    found = _known(terminal).all()
+    if terminal.as_json:
         listed: list[JsonValue] = [one.as_dict() for one in found]
-        door.put_json({"definitions": listed, "count": len(listed)})
+        terminal.put_json({"definitions": listed, "count": len(listed)})
         return
-    _put_table(door, found)
+    _put_table(terminal, found)
     for one in found:
         for problem in one.problems if not one.is_valid else ():
-            door.tell(problem.render(), tone="bad")
+            terminal.tell(problem.render(), tone="bad")
 
 
-def _put_table(door: Terminal, found: "list[LibraryEntry]") -> None:
+def _put_table(terminal: Terminal, found: "list[LibraryEntry]") -> None:
     rows = [["NAME", "FROM", "ROLES", "ENDS", "PARAMETERS"]]
     rows += [
         [one.name, one.source, one.chain, one.termination, _parameters(one)]
@@ -136,9 +136,9 @@ def _put_table(door: Terminal, found: "list[LibraryEntry]") -> None:
         for one in found
     ]
     lines = table(rows, terminal_width())
-    door.put(door.painted(lines[0], "dim", sys.stdout))
+    terminal.put(terminal.painted(lines[0], "dim", sys.stdout))
     for line, one in zip(lines[1:], found, strict=True):
-        door.put(door.painted(line, "plain" if one.is_valid else "bad", sys.stdout))
+        terminal.put(terminal.painted(line, "plain" if one.is_valid else "bad", sys.stdout))
 
 
 def _parameters(one: "LibraryEntry") -> str:
@@ -153,20 +153,22 @@ def _listed(one: "LibraryEntry", key: str) -> "list[dict[str, JsonValue]]":
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
-def _put_definition(door: Terminal, one: "LibraryEntry") -> None:
-    door.put(door.painted(f"{one.name}  {one.chain}", "bold", sys.stdout))
-    door.put(one_line(str(one.about.get("description", ""))))
-    door.put(f"from       {one.file}" + (f" (hides: {', '.join(one.hides)})" if one.hides else ""))
-    door.put(f"version    {one.version}")
+def _put_definition(terminal: Terminal, one: "LibraryEntry") -> None:
+    terminal.put(terminal.painted(f"{one.name}  {one.chain}", "bold", sys.stdout))
+    terminal.put(one_line(str(one.about.get("description", ""))))
+    terminal.put(
+        f"from       {one.file}" + (f" (hides: {', '.join(one.hides)})" if one.hides else "")
+    )
+    terminal.put(f"version    {one.version}")
     for number, stage in enumerate(_listed(one, "roles"), start=1):
-        door.put(f"stage {number}    {stage['name']} ({stage['role']})")
-        door.put(f"           {one_line(str(stage['prompt']))}")
-    door.put(f"ends       {one.termination}  {_ending(one)}".rstrip())
+        terminal.put(f"stage {number}    {stage['name']} ({stage['role']})")
+        terminal.put(f"           {one_line(str(stage['prompt']))}")
+    terminal.put(f"ends       {one.termination}  {_ending(one)}".rstrip())
     for each in _listed(one, "parameters"):
         usual = "required" if each["required"] else f"default {one_line(str(each['default']))}"
-        door.put(f"parameter  {each['name']}: {one_line(str(each['description']))} ({usual})")
+        terminal.put(f"parameter  {each['name']}: {one_line(str(each['description']))} ({usual})")
     for problem in one.problems:
-        door.tell(problem.render(), tone="bad" if problem.severity == "error" else "warn")
+        terminal.tell(problem.render(), tone="bad" if problem.severity == "error" else "warn")
 
 
 def _ending(one: "LibraryEntry") -> str:
@@ -257,25 +259,25 @@ class _LocalStored:
 
 
 @contextmanager
-def _open_stored(door: Terminal) -> "Iterator[_StoredDefinitions]":
-    if door.remote is not None:
-        yield _RemoteStored(door.remote)
+def _open_stored(terminal: Terminal) -> "Iterator[_StoredDefinitions]":
+    if terminal.remote is not None:
+        yield _RemoteStored(terminal.remote)
         return
     from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
 
-    with definitions_here(door) as definitions:
+    with definitions_here(terminal) as definitions:
         yield _LocalStored(definitions, current_user())
 
 
 @contextmanager
-def definitions_here(door: Terminal) -> "Iterator[Definitions]":
+def definitions_here(terminal: Terminal) -> "Iterator[Definitions]":
     """The stored definitions of this home."""
     from loopwright.engine.clock import SystemClock  # noqa: PLC0415 - help stays quick
     from loopwright.operations.accounts.access import Access  # noqa: PLC0415 - help stays quick
     from loopwright.operations.data_directory import open_log  # noqa: PLC0415 - help stays quick
     from loopwright.operations.definitions import Definitions  # noqa: PLC0415 - help stays quick
 
-    with closing(open_log(door.settings)) as log:
+    with closing(open_log(terminal.settings)) as log:
         yield Definitions(log, Access(log, SystemClock()))
 
 
@@ -286,11 +288,11 @@ def definitions_here(door: Terminal) -> "Iterator[Definitions]":
 @click.pass_context
 def stored_ls(ctx: click.Context, /) -> None:
     """Stored definitions by name."""
-    door = terminal_of(ctx)
-    with _open_stored(door) as shelf:
+    terminal = terminal_of(ctx)
+    with _open_stored(terminal) as shelf:
         found = shelf.all()
-    if door.as_json:
-        door.put_json({"definitions": found})
+    if terminal.as_json:
+        terminal.put_json({"definitions": found})
         return
     rows = []
     for one in found:
@@ -298,7 +300,7 @@ def stored_ls(ctx: click.Context, /) -> None:
         who = (one["by"] or "-", one["changed_at"])
         rows.append([one["name"], one["dialect"], state, *who, _programs(one)])
     empty = "nothing is stored; `loopwright stored put NAME FILE` stores a definition"
-    put_rows(door, ("NAME", "DIALECT", "STATE", "BY", "CHANGED", "PROGRAMS"), rows, empty)
+    put_rows(terminal, ("NAME", "DIALECT", "STATE", "BY", "CHANGED", "PROGRAMS"), rows, empty)
 
 
 def _programs(one: JsonObject) -> str:
@@ -311,27 +313,27 @@ def _programs(one: JsonObject) -> str:
 @click.pass_context
 def stored_show(ctx: click.Context, /, *, name: str, source: bool) -> None:
     """One stored definition: who stored it and when, and whether it may be run."""
-    door = terminal_of(ctx)
-    with _open_stored(door) as shelf:
+    terminal = terminal_of(ctx)
+    with _open_stored(terminal) as shelf:
         found = shelf.get(name)
-    if door.as_json:
-        door.put_json(found)
+    if terminal.as_json:
+        terminal.put_json(found)
     elif source:
-        _put_source(door, str(found["text"]))
+        _put_source(terminal, str(found["text"]))
     else:
-        _put_stored(door, found)
+        _put_stored(terminal, found)
 
 
-def _put_source(door: Terminal, text: str) -> None:
+def _put_source(terminal: Terminal, text: str) -> None:
     """On a terminal nothing hidden may drive it; whatever else reads gets every byte."""
     if sys.stdout.isatty():
-        door.put(cleaned(text))
+        terminal.put(cleaned(text))
         return
     sys.stdout.buffer.write(text.encode(errors="surrogatepass"))
     sys.stdout.buffer.flush()
 
 
-def _put_stored(door: Terminal, one: JsonObject) -> None:
+def _put_stored(terminal: Terminal, one: JsonObject) -> None:
     name, digest = one["name"], one["digest"]
     state = "ready"
     if not one["enabled"]:
@@ -345,7 +347,7 @@ def _put_stored(door: Terminal, one: JsonObject) -> None:
         ("programs", _programs(one)),
     ]
     for key, value in rows:
-        door.put(f"{key:<9} {one_line(str(value))}")
+        terminal.put(f"{key:<9} {one_line(str(value))}")
 
 
 # -- changing --------------------------------------------------------------------------------------
@@ -375,10 +377,10 @@ def stored_put(
     A change by somebody else meanwhile is not overwritten. Files that a definition names are not
     stored with it: such a definition is refused.
     """
-    door = terminal_of(ctx)
+    terminal = terminal_of(ctx)
     shown = STDIN_NAME if file == STDIN else file
     text = _read(ctx, file, shown)
-    with _open_stored(door) as shelf:
+    with _open_stored(terminal) as shelf:
         seen = _version(shelf, name)
         if seen and not replace:
             raise _taken(name)
@@ -388,9 +390,9 @@ def stored_put(
             raise (_changed(name) if seen else _taken(name)) from conflict
         except DefinitionError as error:
             raise _told_as(error, name, shown) from error
-    _warn(door, text, shown, dialect)
-    where = f" --server {door.remote.url}" if door.remote is not None else ""
-    door.done(f"{name} is stored; `loopwright run stored:{name}{where}` runs it", made)
+    _warn(terminal, text, shown, dialect)
+    where = f" --server {terminal.remote.url}" if terminal.remote is not None else ""
+    terminal.done(f"{name} is stored; `loopwright run stored:{name}{where}` runs it", made)
 
 
 def _read(ctx: click.Context, file: str, shown: str) -> str:
@@ -436,7 +438,7 @@ def _told_as(error: DefinitionError, name: str, file: str) -> DefinitionError:
     )
 
 
-def _warn(door: Terminal, text: str, shown: str, dialect: str | None) -> None:
+def _warn(terminal: Terminal, text: str, shown: str, dialect: str | None) -> None:
     from loopwright.operations.dialects import parse_definition  # noqa: PLC0415 - help stays quick
 
     try:
@@ -444,7 +446,7 @@ def _warn(door: Terminal, text: str, shown: str, dialect: str | None) -> None:
     except DefinitionError:  # a server of a later version may take what is none here
         return
     for warning in read.warnings:
-        door.say(warning.render(), tone="warn")
+        terminal.say(warning.render(), tone="warn")
 
 
 @click.command("rm", cls=Verb, remote=True)
@@ -452,10 +454,10 @@ def _warn(door: Terminal, text: str, shown: str, dialect: str | None) -> None:
 @click.pass_context
 def stored_rm(ctx: click.Context, /, *, name: str) -> None:
     """Delete a stored definition; its runs continue."""
-    door = terminal_of(ctx)
-    with _open_stored(door) as shelf:
+    terminal = terminal_of(ctx)
+    with _open_stored(terminal) as shelf:
         shelf.remove(name)
-    door.done(f"{name} is deleted", {"name": name, "removed": True})
+    terminal.done(f"{name} is deleted", {"name": name, "removed": True})
 
 
 @click.command("approve", cls=Verb, remote=True)
@@ -464,10 +466,10 @@ def stored_rm(ctx: click.Context, /, *, name: str) -> None:
 @click.pass_context
 def stored_approve(ctx: click.Context, /, *, name: str, digest: str) -> None:
     """Approve an imported definition with exactly this digest."""
-    door = terminal_of(ctx)
-    with _open_stored(door) as shelf:
+    terminal = terminal_of(ctx)
+    with _open_stored(terminal) as shelf:
         told = shelf.approve(name, digest)
-    door.done(f"{name} may be run now", told)
+    terminal.done(f"{name} may be run now", told)
 
 
 _GROUP = group(
@@ -496,30 +498,30 @@ def roles(ctx: click.Context, /, name: str | None, workspace: str | None) -> int
     """
     from loopwright.operations.agents.roles import find_role, find_roles  # noqa: PLC0415 - help stays quick
 
-    door = terminal_of(ctx)
-    found = find_roles(door.settings.home, Path(workspace) if workspace else Path.cwd())
+    terminal = terminal_of(ctx)
+    found = find_roles(terminal.settings.home, Path(workspace) if workspace else Path.cwd())
     if name is not None:
         role = find_role(name, found)
-        if door.as_json:
-            door.put_json(asdict(role))
+        if terminal.as_json:
+            terminal.put_json(asdict(role))
         else:
-            door.put(role.instructions)
+            terminal.put(role.instructions)
         return 0
     bad = [role for role in found.values() if role.problem]
-    if door.as_json:
-        door.put_json({"roles": [asdict(role) for role in found.values()]})
+    if terminal.as_json:
+        terminal.put_json({"roles": [asdict(role) for role in found.values()]})
     else:
         rows = [["NAME", "ACCESS", "TURNS", "FROM", "WHAT"]]
         rows += [_row(role) for role in found.values()]
         head, *lines = table(rows, terminal_width())
-        door.put(door.painted(head, "dim", sys.stdout))
+        terminal.put(terminal.painted(head, "dim", sys.stdout))
         for line in lines:
-            door.put(line)
+            terminal.put(line)
     for role in found.values():
         for warning in role.warnings:
-            door.tell(f"{role.file}: {warning}", tone="warn")
+            terminal.tell(f"{role.file}: {warning}", tone="warn")
     for role in bad:
-        door.tell(f"{role.file}: {role.problem}", tone="bad")
+        terminal.tell(f"{role.file}: {role.problem}", tone="bad")
     return 1 if bad else 0
 
 

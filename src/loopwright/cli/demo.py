@@ -26,11 +26,11 @@ _REFUSED = 2
 class _Demo:
     """The folder of one demo, and the commands that run in it."""
 
-    def __init__(self, door: Terminal, folder: Path) -> None:
-        self.door = door
-        self.silent = door.as_json or door.quiet
+    def __init__(self, terminal: Terminal, folder: Path) -> None:
+        self.terminal = terminal
+        self.silent = terminal.as_json or terminal.quiet
         self.project = folder / "project"
-        self.data = Path(door.wanted.data_dir or folder / "data").absolute()
+        self.data = Path(terminal.options.data_dir or folder / "data").absolute()
         programs = (str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
         # Settings that point to another data directory or to a server do not apply to the demo.
         kept = {n: v for n, v in os.environ.items() if not n.startswith(_ELSEWHERE)}
@@ -39,7 +39,7 @@ class _Demo:
 
     def heading(self, text: str) -> None:
         if not self.silent:
-            self.door.put("\n" + self.door.painted(f"== {text}", "bold", sys.stdout))
+            self.terminal.put("\n" + self.terminal.painted(f"== {text}", "bold", sys.stdout))
 
     def print_tests(self) -> None:
         """The result of the tests of the project: one line for each failure, and the totals."""
@@ -48,7 +48,7 @@ class _Demo:
         done = self._run(shlex.split(TESTS), captured=True)
         for line in done.stderr.decode(errors="replace").splitlines():
             if line.startswith(_SHOWN):
-                self.door.put(line)
+                self.terminal.put(line)
 
     def print_command(self, *args: str) -> None:
         """A command of Loopwright, if its output is not unwanted."""
@@ -57,7 +57,7 @@ class _Demo:
 
     def command(self, *args: str, captured: bool = False) -> subprocess.CompletedProcess[bytes]:
         sys.stdout.flush()
-        wanted = self.door.wanted
+        wanted = self.terminal.options
         flags = {"--no-color": wanted.no_color, "--quiet": wanted.quiet, "--json": captured}
         line = [sys.executable, "-m", "loopwright", *args]
         line += [flag for flag, given in flags.items() if given]
@@ -91,24 +91,24 @@ def demo(ctx: click.Context, /, *, place: Path | None, agent: str | None) -> int
     and the record are real. Everything is written into DIR, or into a new temporary folder; your
     own runs and settings stay as they are.
     """
-    door = terminal_of(ctx)
+    terminal = terminal_of(ctx)
     folder = _new_folder(place)
     shutil.copytree(_source() / "project", folder / "project")
     shutil.copy(_source() / "agent.py", folder)
-    this = _Demo(door, folder)
+    this = _Demo(terminal, folder)
     spec = agent or f"command:python3 {shlex.quote(str(folder / 'agent.py'))}"
     limits = ["--until-command", TESTS, "--max", "5", "--budget", "time=30m,idle=10m"]
 
     this.heading("The tests before")
     this.print_tests()
     this.heading(f'loopwright loop "{GOAL}" --agent … --until-command "{TESTS}" --max 5')
-    done = this.command("loop", GOAL, "--agent", spec, *limits, captured=door.as_json)
+    done = this.command("loop", GOAL, "--agent", spec, *limits, captured=terminal.as_json)
     if done.returncode == _REFUSED:  # nothing was started, and the message says why
         _remove(folder, itself=place is None)
         return _REFUSED
-    if door.as_json:
+    if terminal.as_json:
         told = json.loads(done.stdout)
-        door.put_json({"folder": str(folder), "data_dir": str(this.data), "outcome": told})
+        terminal.put_json({"folder": str(folder), "data_dir": str(this.data), "outcome": told})
         return done.returncode
     this.heading("What changed: loopwright diff last")
     this.print_command("diff", "last")
@@ -116,7 +116,7 @@ def demo(ctx: click.Context, /, *, place: Path | None, agent: str | None) -> int
     this.print_tests()
     this.heading("What was recorded: loopwright show last")
     this.print_command("show", "last")
-    door.say(_next_steps(folder, this.data))
+    terminal.say(_next_steps(folder, this.data))
     return done.returncode
 
 

@@ -72,11 +72,13 @@ def evaluate(  # noqa: PLR0913 - one for each option
     from loopwright.operations.evaluations import prepare_cases  # noqa: PLC0415 - help stays quick
     from loopwright.operations.run_start import StartOptions  # noqa: PLC0415 - help stays quick
 
-    door = terminal_of(ctx)
+    terminal = terminal_of(ctx)
     if not _is_file(target):
         if agents or workspace or budget:
             raise click.UsageError("a run has its agents already: leave out the options", ctx)
-        return _put_run(door, _evaluate_run(door, target, expect, judge, allow=allow_unknown_cost))
+        return _put_run(
+            terminal, _evaluate_run(terminal, target, expect, judge, allow=allow_unknown_cost)
+        )
     if expect is not None:
         raise click.UsageError("--expect goes with a run; a file has its own evaluators", ctx)
     wish = StartOptions(
@@ -84,10 +86,10 @@ def evaluate(  # noqa: PLR0913 - one for each option
         workspace=workspace,
         budget=budget,
         allow_unknown_cost=allow_unknown_cost,
-        default_agent=door.settings.agent,
-        home=door.settings.home,
+        default_agent=terminal.settings.agent,
+        home=terminal.settings.home,
     )
-    return _put_cases(door, _run_cases(door, prepare_cases(Path(target), wish, judge)))
+    return _put_cases(terminal, _run_cases(terminal, prepare_cases(Path(target), wish, judge)))
 
 
 def _is_file(target: str) -> bool:
@@ -98,7 +100,7 @@ def _is_file(target: str) -> bool:
 
 
 def _evaluate_run(
-    door: Terminal, run: str, expect: str | None, judge: str | None, *, allow: bool
+    terminal: Terminal, run: str, expect: str | None, judge: str | None, *, allow: bool
 ) -> "ScoredRun":
     from loopwright.operations.evaluations import (  # noqa: PLC0415 - help stays quick
         JudgeQuestion,
@@ -112,7 +114,7 @@ def _evaluate_run(
     from loopwright.operations.wiring import near  # noqa: PLC0415 - help stays quick
 
     wanted = read_expectation(Path(expect)) if expect is not None else None
-    with open_service(door) as service:
+    with open_service(terminal) as service:
         run = service.find(run)
         found = look_at(service, run)
         asked = JudgeQuestion(
@@ -127,57 +129,57 @@ def _evaluate_run(
     async def judging() -> "ScoredRun":
         if not asks:
             return await Jury().about(found, wanted.evaluators, asked)
-        async with near(door.settings, say=door.say, alone=door.wanted.here) as here:
+        async with near(terminal.settings, say=terminal.say, alone=terminal.options.here) as here:
             jury = Jury(here=here, judge=judge, allow_unknown_cost=allow)
             return await jury.about(found, wanted.evaluators, asked)
 
     return asyncio.run(judging())
 
 
-def _put_run(door: Terminal, found: "ScoredRun") -> int:
-    if door.as_json:
-        door.put_json(found.as_dict())
+def _put_run(terminal: Terminal, found: "ScoredRun") -> int:
+    if terminal.as_json:
+        terminal.put_json(found.as_dict())
     else:
-        _put_one(door, found, name=found.run)
+        _put_one(terminal, found, name=found.run)
         for line in last_lines(found.came.composed, TEXT_LINES):
-            door.put(door.painted(cut(f"    {line}", terminal_width()), "dim", sys.stdout))
+            terminal.put(terminal.painted(cut(f"    {line}", terminal_width()), "dim", sys.stdout))
     return 0 if found.passed else 1
 
 
 # -- a file --------------------------------------------------------------------------------------
 
 
-def _run_cases(door: Terminal, cases: "Cases") -> "list[ScoredRun]":
+def _run_cases(terminal: Terminal, cases: "Cases") -> "list[ScoredRun]":
     from loopwright.operations.evaluations import run_case  # noqa: PLC0415 - help stays quick
     from loopwright.operations.wiring import near  # noqa: PLC0415 - help stays quick
 
     async def running() -> "list[ScoredRun]":
         found = []
-        async with near(door.settings, say=door.say, alone=door.wanted.here) as here:
+        async with near(terminal.settings, say=terminal.say, alone=terminal.options.here) as here:
             for name, case in cases.evaluation.numbered():
                 one = await run_case(here, cases, name, case)
                 found.append(one)
-                if not door.as_json:
-                    _put_one(door, one, name=name)
+                if not terminal.as_json:
+                    _put_one(terminal, one, name=name)
         return found
 
     return asyncio.run(running())
 
 
-def _put_cases(door: Terminal, found: "list[ScoredRun]") -> int:
+def _put_cases(terminal: Terminal, found: "list[ScoredRun]") -> int:
     passed = sum(one.passed for one in found)
-    if door.as_json:
+    if terminal.as_json:
         cases = [one.as_dict() for one in found]
-        door.put_json({"passed": passed, "total": len(found), "cases": list(cases)})
+        terminal.put_json({"passed": passed, "total": len(found), "cases": list(cases)})
     else:
-        door.put("")
+        terminal.put("")
         tone: Tone = "good" if passed == len(found) else "bad"
-        door.put(door.painted(f"{passed} of {len(found)} cases passed", tone, sys.stdout))
+        terminal.put(terminal.painted(f"{passed} of {len(found)} cases passed", tone, sys.stdout))
     return 0 if passed == len(found) else 1
 
 
-def _put_one(door: Terminal, found: "ScoredRun", *, name: str) -> None:
-    signs, cells = door.has_signs(sys.stdout), terminal_width()
+def _put_one(terminal: Terminal, found: "ScoredRun", *, name: str) -> None:
+    signs, cells = terminal.has_signs(sys.stdout), terminal_width()
     good = found.passed
     sign = ("✓" if good else "✗") if signs else ("+" if good else "-")
     made = f"{found.came.cycles} cycle{'' if found.came.cycles == 1 else 's'}"
@@ -191,12 +193,12 @@ def _put_one(door: Terminal, found: "ScoredRun", *, name: str) -> None:
         found.run if name != found.run else "",
     ]
     line = "  ".join(part for part in parts if part)
-    door.put(door.painted(cut(line, cells), "good" if good else "bad", sys.stdout))
+    terminal.put(terminal.painted(cut(line, cells), "good" if good else "bad", sys.stdout))
     if found.problem:
-        door.put(cut(f"    {one_line(found.problem)}", cells))
+        terminal.put(cut(f"    {one_line(found.problem)}", cells))
     for one in found.said:
         if not one.passed:
-            door.put(cut(f"    {one.kind} ({one.subject}): {one_line(one.detail)}", cells))
+            terminal.put(cut(f"    {one.kind} ({one.subject}): {one_line(one.detail)}", cells))
 
 
 @click.command(
@@ -247,27 +249,29 @@ def promote(  # noqa: PLR0913 - one for each option
     from loopwright.operations.definitions import prepare_trial  # noqa: PLC0415 - help stays quick
     from loopwright.operations.run_start import StartOptions  # noqa: PLC0415 - help stays quick
 
-    door = terminal_of(ctx)
+    terminal = terminal_of(ctx)
     if file is None:
-        _list(door)
+        _list(terminal)
         return
     wish = StartOptions(
         workspace=workspace,
         budget=budget,
-        default_agent=door.settings.agent,
-        home=door.settings.home,
+        default_agent=terminal.settings.agent,
+        home=terminal.settings.home,
     )
     trial = prepare_trial(file, wish, models=models, folder=suites, judge=judge)
-    made = asyncio.run(_try(door, trial))
-    if door.as_json:
+    made = asyncio.run(_try(terminal, trial))
+    if terminal.as_json:
         from loopwright.operations.definitions import promotion_as_dict  # noqa: PLC0415 - help stays quick
 
-        door.put_json(promotion_as_dict(made))
+        terminal.put_json(promotion_as_dict(made))
     else:
-        door.put(door.painted(f"promoted {made.name} ({made.digest[:12]})", "good", sys.stdout))
+        terminal.put(
+            terminal.painted(f"promoted {made.name} ({made.digest[:12]})", "good", sys.stdout)
+        )
 
 
-async def _try(door: Terminal, trial: "PromotionTrial") -> "Promotion":
+async def _try(terminal: Terminal, trial: "PromotionTrial") -> "Promotion":
     from loopwright.operations.definitions import (  # noqa: PLC0415 - help stays quick
         SuiteResult,
         try_out,
@@ -277,44 +281,44 @@ async def _try(door: Terminal, trial: "PromotionTrial") -> "Promotion":
 
     results: list[SuiteResult] = []
     done = 0
-    async with near(door.settings, say=door.say, alone=door.wanted.here) as here:
+    async with near(terminal.settings, say=terminal.say, alone=terminal.options.here) as here:
         async for found in try_out(here, trial):
             if isinstance(found, SuiteResult):
                 results.append(found)
-                _put_result(door, found)
+                _put_result(terminal, found)
                 continue
             done += 1
-            door.say(
+            terminal.say(
                 f"{done} of {trial.cases}  {found.case}: {'passed' if found.passed else 'not'}"
             )
         return record(here.log, trial, results, now_ms=here.service.clock.now_ms())
 
 
-def _put_result(door: Terminal, found: "SuiteResult") -> None:
-    if door.as_json:
+def _put_result(terminal: Terminal, found: "SuiteResult") -> None:
+    if terminal.as_json:
         return
     line = f"{found.told}: {found.score:.2f} (at least {found.least:.2f})"
     tone: Tone = "good" if found.passed else "bad"
-    door.put(door.painted(cut(one_line(line), terminal_width()), tone, sys.stdout))
+    terminal.put(terminal.painted(cut(one_line(line), terminal_width()), tone, sys.stdout))
 
 
-def _list(door: Terminal) -> None:
+def _list(terminal: Terminal) -> None:
     from loopwright.operations.data_directory import open_log  # noqa: PLC0415 - help stays quick
     from loopwright.operations.definitions import (  # noqa: PLC0415 - help stays quick
         promotion_as_dict,
         promotions,
     )
 
-    with closing(open_log(door.settings)) as log:
+    with closing(open_log(terminal.settings)) as log:
         found = promotions(log)
-    if door.as_json:
-        door.put_json({"promotions": [promotion_as_dict(one) for one in found]})
+    if terminal.as_json:
+        terminal.put_json({"promotions": [promotion_as_dict(one) for one in found]})
         return
     for one in found:
         scores = ", ".join(f"{r.suite} {r.score:.2f}" for r in one.results)
-        door.put(f"{one.digest[:12]}  {one_line(one.name)}  {scores}  by {one.by}")
+        terminal.put(f"{one.digest[:12]}  {one_line(one.name)}  {scores}  by {one.by}")
     if not found:
-        door.say("nothing was promoted yet")
+        terminal.say("nothing was promoted yet")
 
 
 VERBS = {

@@ -101,11 +101,11 @@ def table(rows: list[list[str]], most: int) -> list[str]:
 
 
 @contextmanager
-def open_service(door: Terminal) -> "Iterator[Service]":
+def open_service(terminal: Terminal) -> "Iterator[Service]":
     """A service that looks and does not drive, closed afterwards."""
     from loopwright.operations.data_directory import open_reader  # noqa: PLC0415 - help stays quick
 
-    service = open_reader(door.settings)
+    service = open_reader(terminal.settings)
     try:
         yield service
     finally:
@@ -113,15 +113,15 @@ def open_service(door: Terminal) -> "Iterator[Service]":
 
 
 def put_rows(
-    door: Terminal, heads: "Sequence[str]", rows: "Sequence[Sequence[object]]", empty: str
+    terminal: Terminal, heads: "Sequence[str]", rows: "Sequence[Sequence[object]]", empty: str
 ) -> None:
     """A table; if it is empty, a message instead."""
     if not rows:
-        door.say(empty)
+        terminal.say(empty)
         return
     cells = [[one_line(str(cell)) for cell in row] for row in rows]
     for line in table([list(heads), *cells], terminal_width()):
-        door.put(line)
+        terminal.put(line)
 
 
 def terminal_width() -> int:

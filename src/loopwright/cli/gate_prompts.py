@@ -86,7 +86,7 @@ async def answer_here(
 
 
 async def ask(
-    door: Terminal,
+    terminal: Terminal,
     gate: GateOpened,
     output: str,
     read_line: ReadLine | None = None,
@@ -96,7 +96,7 @@ async def ask(
     `show_diff`, a person can look at what changed first.
     """
     read_line = read_line or terminal_line
-    _show(door, gate, output)
+    _show(terminal, gate, output)
     show_diff = show_diff if gate.snapshot is not None else None
     while True:
         _prompt(_choices(gate, has_diff=show_diff is not None))
@@ -104,28 +104,28 @@ async def ask(
         word, _, rest = (typed or "").strip().partition(" ")
         if typed is None or word.lower() in ("l", "leave", "q"):
             return None
-        if await _explain(door, gate, word.lower(), show_diff):
+        if await _explain(terminal, gate, word.lower(), show_diff):
             continue
         if gate.call is not None and word.lower() in (*_REMEMBER, *_EDIT):
-            call = await _about_call(door, word.lower(), rest, read_line)
+            call = await _about_call(terminal, word.lower(), rest, read_line)
             if call is not None:
                 return GateReply("approve", "" if word.lower() in _EDIT else rest.strip(), call)
             continue
         decision = _decision(word.lower(), gate)
         if decision is None:
-            _explain_unknown(door, gate, word)
+            _explain_unknown(terminal, gate, word)
             continue
         text = await _text_of(decision, gate, rest.strip(), read_line)
         return None if text is None else GateReply(decision, text)
 
 
-def _explain_unknown(door: Terminal, gate: GateOpened, word: str) -> None:
+def _explain_unknown(terminal: Terminal, gate: GateOpened, word: str) -> None:
     """Say that a word is not an answer, and which answers there are."""
     if not word:
         return
-    door.tell(f"  {one_line(word)!r} is not an answer here; the answers are:", tone="warn")
+    terminal.tell(f"  {one_line(word)!r} is not an answer here; the answers are:", tone="warn")
     for line in explain_choices(gate):
-        door.tell(f"  {line}")
+        terminal.tell(f"  {line}")
 
 
 async def _text_of(
@@ -146,7 +146,9 @@ async def _text_of(
     return text
 
 
-async def _explain(door: Terminal, gate: GateOpened, word: str, show_diff: ShowDiff | None) -> bool:
+async def _explain(
+    terminal: Terminal, gate: GateOpened, word: str, show_diff: ShowDiff | None
+) -> bool:
     """Show help or the diff, whichever a word asks for; False when it asks for neither."""
     if show_diff is not None and word in _DIFF:
         await show_diff()
@@ -154,7 +156,7 @@ async def _explain(door: Terminal, gate: GateOpened, word: str, show_diff: ShowD
     if word not in ("?", "h", "help"):
         return False
     for line in explain_choices(gate):
-        door.tell(f"  {line}")
+        terminal.tell(f"  {line}")
     return True
 
 
@@ -190,7 +192,7 @@ def _needs_text(decision: Decision, gate: GateOpened) -> bool:
 
 
 async def _about_call(
-    door: Terminal, word: str, rest: str, read_line: ReadLine
+    terminal: Terminal, word: str, rest: str, read_line: ReadLine
 ) -> CallAnswer | None:
     """The text with an approval of a tool call; None if it is invalid."""
     if word in _REMEMBER:
@@ -202,7 +204,7 @@ async def _about_call(
     try:
         return CallAnswer(arguments=read_arguments(given))
     except LoopwrightError as error:
-        door.tell(str(error), tone="warn")
+        terminal.tell(str(error), tone="warn")
         return None
 
 
@@ -211,31 +213,31 @@ def _decision(word: str, gate: GateOpened) -> Decision | None:
     return found if found in gate.answers else None
 
 
-def _show(door: Terminal, gate: GateOpened, output: str) -> None:
-    door.tell("")
-    door.tell(one_line(gate.message), tone="bold")
+def _show(terminal: Terminal, gate: GateOpened, output: str) -> None:
+    terminal.tell("")
+    terminal.tell(one_line(gate.message), tone="bold")
     call: dict[str, JsonValue] | None = None
     if gate.call is not None:
         call = {"tool": "", "arguments": json.loads(output)}
         for line in arguments_lines(call["arguments"]):
-            door.tell(f"  {line}")
+            terminal.tell(f"  {line}")
     else:
-        _show_output(door, output)
+        _show_output(terminal, output)
     if gate.snapshot is not None:
-        door.tell(f"  {change_words(gate.snapshot)}", tone="bold")
+        terminal.tell(f"  {change_words(gate.snapshot)}", tone="bold")
     for line in exposed_lines({"id": gate.gate, **exposure(gate.message, call)}):
-        door.tell(f"  {line}", tone="warn")
+        terminal.tell(f"  {line}", tone="warn")
     place = f" · {words}" if (words := place_words(gate.path)) else ""
-    door.tell(f"  {gate.gate}{place}", tone="dim")
+    terminal.tell(f"  {gate.gate}{place}", tone="dim")
 
 
-def _show_output(door: Terminal, output: str) -> None:
+def _show_output(terminal: Terminal, output: str) -> None:
     lines = last_lines(output, OUTPUT_LINES)
     total = len([line for line in output.splitlines() if line.strip()])
     if total > len(lines):
-        door.tell(f"  … {total - len(lines)} lines before", tone="dim")
+        terminal.tell(f"  … {total - len(lines)} lines before", tone="dim")
     for line in lines:
-        door.tell(f"  {line}")
+        terminal.tell(f"  {line}")
 
 
 def _prompt(text: str) -> None:
@@ -274,21 +276,21 @@ RUNS = "/api/v1/runs"
 POLL_S = 1.0
 
 
-def ask_remote(door: Terminal, run: str) -> bool:
+def ask_remote(terminal: Terminal, run: str) -> bool:
     """Show the oldest open gate of a run and send the answer; False if there is none, or the person
     decides later.
     """
-    remote = door.remote
+    remote = terminal.remote
     assert remote is not None
     item = next((one for one in remote.gates() if one["run"] == run), None)
     gate = _opened(remote, run, str(item["id"])) if item is not None else None
     if item is None or gate is None:
         return False
-    reply = asyncio.run(_asked(door, remote, run, gate, _output(remote, run, gate, item)))
+    reply = asyncio.run(_asked(terminal, remote, run, gate, _output(remote, run, gate, item)))
     if reply is None:
         return False
     if isinstance(reply, str):
-        door.tell(reply)
+        terminal.tell(reply)
         return True
     body: dict[str, JsonValue] = {"text": reply.text, "digest": gate.digest}
     if reply.call.arguments is not None:
@@ -298,22 +300,22 @@ def ask_remote(door: Terminal, run: str) -> bool:
     try:
         remote.post(f"/api/v1/gates/{quote(gate.gate)}/{reply.decision}", body)
     except Conflict as conflict:
-        door.tell(str(conflict), tone="warn")
+        terminal.tell(str(conflict), tone="warn")
     except NotAllowed as refusal:  # the gate stays open for another person
-        door.tell(str(refusal), tone="warn")
+        terminal.tell(str(refusal), tone="warn")
         return False
     return True
 
 
 async def _asked(
-    door: Terminal, remote: "RemoteClient", run: str, gate: GateOpened, output: str
+    terminal: Terminal, remote: "RemoteClient", run: str, gate: GateOpened, output: str
 ) -> GateReply | str | None:
     """The answer of the person here; a text says that the gate was answered in another place."""
 
     async def show_diff() -> None:
-        _show_diff(door, remote, run, gate)
+        _show_diff(terminal, remote, run, gate)
 
-    question = asyncio.ensure_future(ask(door, gate, output, show_diff=show_diff))
+    question = asyncio.ensure_future(ask(terminal, gate, output, show_diff=show_diff))
     elsewhere = asyncio.ensure_future(_answered_elsewhere(remote, gate.gate))
     try:
         await asyncio.wait({question, elsewhere}, return_when=asyncio.FIRST_COMPLETED)
@@ -356,16 +358,16 @@ def _output(remote: "RemoteClient", run: str, gate: GateOpened, item: "dict[str,
         return gate.output.head
 
 
-def _show_diff(door: Terminal, remote: "RemoteClient", run: str, gate: GateOpened) -> None:
+def _show_diff(terminal: Terminal, remote: "RemoteClient", run: str, gate: GateOpened) -> None:
     """What was changed in the iteration that the gate asks about, else in the whole run."""
     number = iteration_of(gate.path, gate.iteration)
     wanted = {"from": number} if number is not None else {}
     try:
         text = str(remote.get(f"{RUNS}/{quote(run)}/diff", **wanted)["diff"])
     except LoopwrightError as error:
-        door.tell(str(error), tone="warn")
+        terminal.tell(str(error), tone="warn")
         return
     if text.strip():
-        show_paged(door, text)
+        show_paged(terminal, text)
     else:
-        door.tell("no files changed")
+        terminal.tell("no files changed")

@@ -19,23 +19,23 @@ def show_help(ctx: click.Context, /, *, words: tuple[str, ...], everything: bool
     """Print help for a command, or a list of commands."""
     from loopwright.cli.main import COMMANDS, FIRST, cli  # noqa: PLC0415 - it imports this module
 
-    door = terminal_of(ctx)
-    if door.as_json and not words:
+    terminal = terminal_of(ctx)
+    if terminal.as_json and not words:
         names = list(COMMANDS) if everything else FIRST
         found = [(name, COMMANDS[name]) for name in names]
         listed = [{"name": n, "group": e.group, "summary": e.summary} for n, e in found]
-        door.put_json({"commands": listed})
+        terminal.put_json({"commands": listed})
         return
     with cli.make_context(PROGRAM, list(words) or ["help"], resilient_parsing=True) as top:
         command, place = _find(cli, top, words)
         if command is cli and everything:
             formatter = place.make_formatter()
             cli.format_all(place, formatter)
-            door.put(formatter.getvalue().rstrip())
-        elif door.as_json:
-            door.put_json({"command": " ".join(words), "help": command.get_help(place)})
+            terminal.put(formatter.getvalue().rstrip())
+        elif terminal.as_json:
+            terminal.put_json({"command": " ".join(words), "help": command.get_help(place)})
         else:
-            door.put(command.get_help(place))
+            terminal.put(command.get_help(place))
 
 
 def _find(

@@ -48,24 +48,24 @@ if TYPE_CHECKING:
 @click.pass_context
 def inbox(ctx: click.Context, /) -> None:
     """What waits for a person, oldest first."""
-    door = terminal_of(ctx)
-    if door.remote is not None:
-        items = door.remote.gates()
+    terminal = terminal_of(ctx)
+    if terminal.remote is not None:
+        items = terminal.remote.gates()
     else:
-        with open_service(door) as service:
+        with open_service(terminal) as service:
             from loopwright.operations.run_lists import inbox_items  # noqa: PLC0415 - quick help
 
             items = inbox_items(service)
-    if door.as_json:
-        door.put_json({"gates": items})
+    if terminal.as_json:
+        terminal.put_json({"gates": items})
     else:
-        put_inbox(door, items)
+        put_inbox(terminal, items)
 
 
-def put_inbox(door: Terminal, items: "list[dict[str, JsonValue]]") -> None:
+def put_inbox(terminal: Terminal, items: "list[dict[str, JsonValue]]") -> None:
     """What waits for a person, as a table."""
     if not items:
-        door.say("nothing waits for a person")
+        terminal.say("nothing waits for a person")
         return
     rows = [["GATE", "RUN", "AGE", "WHAT"]]
     for item in items:
@@ -76,13 +76,15 @@ def put_inbox(door: Terminal, items: "list[dict[str, JsonValue]]") -> None:
         what = one_line(f"{item['name']}{place}: {item['message']}{_given(item)}{changed}")
         rows.append([str(item["id"]), str(item["run"]), age, what])
     head, *lines = table(rows, terminal_width())
-    door.put(door.painted(head, "dim", sys.stdout))
+    terminal.put(terminal.painted(head, "dim", sys.stdout))
     for line in lines:
-        door.put(line)
+        terminal.put(line)
     for item in items:
         for line in exposed_lines(item):
-            door.put(line)
-    door.say("`loopwright show RUN` shows what it is about; approve, reject or continue decides")
+            terminal.put(line)
+    terminal.say(
+        "`loopwright show RUN` shows what it is about; approve, reject or continue decides"
+    )
 
 
 def _given(item: "dict[str, JsonValue]") -> str:
@@ -168,7 +170,7 @@ class _WrittenDecision(NamedTuple):
     remember: bool
 
 
-def _answer(door: Terminal, reference: str, said: _WrittenDecision, *, go_on: bool) -> int:
+def _answer(terminal: Terminal, reference: str, said: _WrittenDecision, *, go_on: bool) -> int:
     from loopwright.operations.gates import CallAnswer, read_arguments  # noqa: PLC0415 - quick help
     from loopwright.operations.use_cases.gates import NamedAnswer, answer_named  # noqa: PLC0415 - help stays quick
     from loopwright.operations.use_cases.operation import local_app, local_caller  # noqa: PLC0415 - quick help
@@ -177,19 +179,19 @@ def _answer(door: Terminal, reference: str, said: _WrittenDecision, *, go_on: bo
     call = CallAnswer(arguments=arguments, remember=said.remember)
 
     async def decide(service: "Service") -> str:
-        app, caller = local_app(service, door.settings), local_caller(service)
+        app, caller = local_app(service, terminal.settings), local_caller(service)
         reply = NamedAnswer(decision=said.decision, text=said.text, call=call)
         return (await answer_named(app, caller, reference, reply)).run
 
     if not go_on:
-        return _record(door, decide)
+        return _record(terminal, decide)
     from loopwright.cli.attach import AttachOptions, RunCursor, drive  # noqa: PLC0415 - help stays quick
 
     async def begin(here: "Local") -> list[RunCursor]:
         seen = here.log.version(here.service.find_gate(reference).run)
         return [RunCursor(await decide(here.service), seen)]
 
-    return drive(door, begin, AttachOptions())
+    return drive(terminal, begin, AttachOptions())
 
 
 def _answer_remote(
@@ -209,37 +211,37 @@ def _answer_remote(
     return answer_remote_gate(terminal_of(ctx), reference, said.decision, body, go_on=go_on)
 
 
-def _has_ended(door: Terminal, reference: str) -> bool:
+def _has_ended(terminal: Terminal, reference: str) -> bool:
     """Whether a reference is a run that has ended, and not an open gate."""
     from loopwright.operations.run_control import has_ended  # noqa: PLC0415 - help stays quick
 
-    with open_service(door) as service:
+    with open_service(terminal) as service:
         return not reference.startswith("gate_") and has_ended(service, service.find(reference))
 
 
-def _go_on(door: Terminal, reference: str) -> int:
+def _go_on(terminal: Terminal, reference: str) -> int:
     """A run that has ended takes no answer; it is resumed."""
     from loopwright.cli.attach import AttachOptions, RunCursor, drive  # noqa: PLC0415 - help stays quick
     from loopwright.operations.use_cases.operation import local_app, local_caller  # noqa: PLC0415 - quick help
     from loopwright.operations.use_cases.runs import resume_named  # noqa: PLC0415 - help stays quick
 
     async def begin(here: "Local") -> list[RunCursor]:
-        app, caller = local_app(here.service, door.settings), local_caller(here.service)
+        app, caller = local_app(here.service, terminal.settings), local_caller(here.service)
         one = await resume_named(app, caller, reference)
         return [RunCursor(one.run, one.seen)]
 
-    return drive(door, begin, AttachOptions())
+    return drive(terminal, begin, AttachOptions())
 
 
-def _record(door: Terminal, decide: "Callable[[Service], Any]") -> int:
+def _record(terminal: Terminal, decide: "Callable[[Service], Any]") -> int:
     from loopwright.views.summary import summary  # noqa: PLC0415 - help stays quick
 
-    with open_service(door) as service:
+    with open_service(terminal) as service:
         run = asyncio.run(decide(service))
-        if door.as_json:
-            door.put_json(summary(service.state(run), service.read_text))
+        if terminal.as_json:
+            terminal.put_json(summary(service.state(run), service.read_text))
         else:
-            door.say(
+            terminal.say(
                 f"recorded; `loopwright resume {run}` continues the run if no process drives it"
             )
     return 0
@@ -326,13 +328,13 @@ class _LocalNotifications:
 
 
 @contextmanager
-def _notifications(door: Terminal) -> "Iterator[NotificationClient]":
-    if door.remote is not None:
-        yield _RemoteNotifications(door.remote)
+def _notifications(terminal: Terminal) -> "Iterator[NotificationClient]":
+    if terminal.remote is not None:
+        yield _RemoteNotifications(terminal.remote)
         return
     from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
 
-    with open_service(door) as service:
+    with open_service(terminal) as service:
         yield _LocalNotifications(service, current_user())
 
 
@@ -371,11 +373,11 @@ def notifications_ls(
 
     They are recorded while the server of this data directory runs.
     """
-    door = terminal_of(ctx)
-    with _notifications(door) as notifications:
+    terminal = terminal_of(ctx)
+    with _notifications(terminal) as notifications:
         found = notifications.some(NotificationFilter(limit, unread, run, level, waiting))
-    if door.as_json:
-        door.put_json({"notifications": found})
+    if terminal.as_json:
+        terminal.put_json({"notifications": found})
         return
     rows = []
     for one in found:
@@ -384,7 +386,7 @@ def notifications_ls(
         settled = one["level"] == ASKING and not one.get("waiting", True)
         level_now = "settled" if settled else one["level"]
         rows.append([mark, one["at"], level_now, one["id"], one["title"]])
-    put_rows(door, ("", "AT", "LEVEL", "ID", "TITLE"), rows, "no notifications")
+    put_rows(terminal, ("", "AT", "LEVEL", "ID", "TITLE"), rows, "no notifications")
 
 
 @click.command(
@@ -402,14 +404,14 @@ def notifications_read(ctx: click.Context, /, *, names: tuple[str, ...], everyth
         raise click.UsageError("name notifications, or say --all", ctx)
     if len(names) > MOST:
         raise click.UsageError(f"at most {MOST} at a time", ctx)
-    door = terminal_of(ctx)
-    with _notifications(door) as notifications:
+    terminal = terminal_of(ctx)
+    with _notifications(terminal) as notifications:
         if everything:
             newest = notifications.some(NotificationFilter(limit=1))
             count = notifications.read_up_to(newest[0]["id"]) if newest else 0
         else:
             count = notifications.read(list(names))
-    door.done(f"{count} read", {"read": count})
+    terminal.done(f"{count} read", {"read": count})
 
 
 _GROUP = group(

@@ -47,14 +47,14 @@ def check_caller(ctx: click.Context) -> None:
     wanted = ctx.ensure_object(CommonOptions)
     if not words or words[0] in WITHOUT_DATA:
         return
-    door = Terminal(wanted)
+    terminal = Terminal(wanted)
     try:
         resolved = load_settings(data_dir=wanted.data_dir)
     except LoopwrightError:
         raise _refusal(inside, words) from None
     settings, explicit = resolved.settings, resolved.origins["home"] in EXPLICIT
     if not settings.database.exists():
-        _check_new(door, settings, inside, words, explicit=explicit)
+        _check_new(terminal, settings, inside, words, explicit=explicit)
         return
     from loopwright.operations.data_directory import open_log  # noqa: PLC0415 - only inside a run
 
@@ -68,22 +68,27 @@ def check_caller(ctx: click.Context) -> None:
         if inside.run and not has_run(log, inside.run):
             if not explicit:
                 raise _hidden(inside)
-            door.say(_private_words(settings, inside))
+            terminal.say(_private_words(settings, inside))
 
 
 def _check_new(
-    door: Terminal, settings: "Settings", inside: "InsideRun", words: list[str], *, explicit: bool
+    terminal: Terminal,
+    settings: "Settings",
+    inside: "InsideRun",
+    words: list[str],
+    *,
+    explicit: bool,
 ) -> None:
     """There is no data yet. A new data directory must be named: one that is created because that of
     the run is hidden would have no budget, unnoticed.
     """
-    if door.wanted.server is not None:
+    if terminal.options.server is not None:
         raise _refusal(inside, words)
     if settings.home.is_dir() and not os.access(settings.home, os.W_OK):
         raise _hidden(inside)  # an empty folder covers it in the sandbox
     if not explicit:
         raise _hidden(inside) if _is_allowed(words) else _refusal(inside, words)
-    door.say(_private_words(settings, inside))
+    terminal.say(_private_words(settings, inside))
 
 
 def _is_allowed(words: list[str]) -> bool:

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from loopwright.ports import Workspaces
 
 
-def _resolved(door: Terminal) -> "ResolvedSettings":
+def _resolved(terminal: Terminal) -> "ResolvedSettings":
     from loopwright.operations.settings import load_settings  # noqa: PLC0415 - help stays quick
 
-    resolved = load_settings(data_dir=door.wanted.data_dir)
+    resolved = load_settings(data_dir=terminal.options.data_dir)
     for warning in resolved.warnings:
-        door.say(f"warning: {warning}", tone="warn")
+        terminal.say(f"warning: {warning}", tone="warn")
     return resolved
 
 
@@ -41,8 +41,8 @@ def _resolved(door: Terminal) -> "ResolvedSettings":
 @click.pass_context
 def show(ctx: click.Context, /, *, origin: bool) -> None:
     """The settings as they hold here and now."""
-    door = terminal_of(ctx)
-    _put(door, _resolved(door), origin=origin)
+    terminal = terminal_of(ctx)
+    _put(terminal, _resolved(terminal), origin=origin)
 
 
 @click.command(cls=Verb)
@@ -51,15 +51,15 @@ def path(ctx: click.Context, /) -> None:
     """The files that settings are read from, the strongest first."""
     from loopwright.operations.settings import PROJECT_FILE, SettingsSources  # noqa: PLC0415 - help stays quick
 
-    door = terminal_of(ctx)
-    used = [str(file) for file in _resolved(door).files]
+    terminal = terminal_of(ctx)
+    used = [str(file) for file in _resolved(terminal).files]
     user = str(SettingsSources().user_file)
-    if door.as_json:
-        door.put_json({"used": used, "user_file": user, "project_file": PROJECT_FILE})
+    if terminal.as_json:
+        terminal.put_json({"used": used, "user_file": user, "project_file": PROJECT_FILE})
         return
     for file in used:
-        door.put(file)
-    door.say(f"your own file is {user}; a project has {PROJECT_FILE} or [tool.loopwright]")
+        terminal.put(file)
+    terminal.say(f"your own file is {user}; a project has {PROJECT_FILE} or [tool.loopwright]")
 
 
 @click.command(
@@ -105,11 +105,11 @@ def config(ctx: click.Context, /) -> None:
         from loopwright.cli.inside_run import check_caller  # noqa: PLC0415 - help stays quick
 
         check_caller(ctx)
-        door = terminal_of(ctx)
-        _put(door, _resolved(door), origin=True)
+        terminal = terminal_of(ctx)
+        _put(terminal, _resolved(terminal), origin=True)
 
 
-def _put(door: Terminal, resolved: "ResolvedSettings", *, origin: bool) -> None:
+def _put(terminal: Terminal, resolved: "ResolvedSettings", *, origin: bool) -> None:
     settings = resolved.settings
     values: dict[Name, str | None] = {
         "home": str(settings.home),
@@ -132,7 +132,7 @@ def _put(door: Terminal, resolved: "ResolvedSettings", *, origin: bool) -> None:
         for limit in ("usd_per_day", "tokens_per_day", "usd_total", "tokens_total", "hard_stop")
     }
     told = {name: list(one.kinds) for name, one in settings.notify.items()}
-    if door.as_json:
+    if terminal.as_json:
         shown: dict[str, object] = {
             "settings": values,
             "budget": limits,
@@ -141,19 +141,19 @@ def _put(door: Terminal, resolved: "ResolvedSettings", *, origin: bool) -> None:
         }
         if origin:
             shown["origins"] = dict(resolved.origins)
-        door.put_json(shown)
+        terminal.put_json(shown)
         return
     for name, value in values.items():
         source = f"   ({resolved.origins[name]})" if origin else ""
-        door.put(f"{name} = {one_line(value or '')}{source}")
+        terminal.put(f"{name} = {one_line(value or '')}{source}")
     for limit, amount in limits.items():
         if amount is not None and (settings.budget.has_limits or limit != "hard_stop"):
-            door.put(f"budget.{limit} = {str(amount).lower()}")
+            terminal.put(f"budget.{limit} = {str(amount).lower()}")
     for subject, price in _prices(settings).items():
         amounts = ", ".join(f"{part} = {usd:g}" for part, usd in price.items())
-        door.put(f"prices.{one_line(subject)}: {amounts}")
+        terminal.put(f"prices.{one_line(subject)}: {amounts}")
     for notifier, kinds in told.items():
-        door.put(f"notify.{one_line(notifier)} receives {', '.join(kinds)}")
+        terminal.put(f"notify.{one_line(notifier)} receives {', '.join(kinds)}")
 
 
 def _prices(settings: "Settings") -> dict[str, dict[str, float]]:
@@ -172,18 +172,18 @@ def _prices(settings: "Settings") -> dict[str, dict[str, float]]:
 @click.pass_context
 def version(ctx: click.Context, /) -> None:
     """Show the version of loopwright and of its main dependencies."""
-    door = terminal_of(ctx)
+    terminal = terminal_of(ctx)
     found = {
         "loopwright": __version__,
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,
         "platform": platform.platform(),
     }
-    if door.as_json:
-        door.put_json(found)
+    if terminal.as_json:
+        terminal.put_json(found)
     else:
-        door.put(f"loopwright {__version__}")
-        door.say(f"python {found['python']}, sqlite {found['sqlite']}, {found['platform']}")
+        terminal.put(f"loopwright {__version__}")
+        terminal.say(f"python {found['python']}, sqlite {found['sqlite']}, {found['platform']}")
 
 
 _SIGNS = {"ok": ("✓", "+"), "none": ("·", "."), "warn": ("!", "!"), "fail": ("✗", "x")}
@@ -241,39 +241,39 @@ def doctor(
     from loopwright.operations.doctor import PROBLEMS, examine  # noqa: PLC0415 - help stays quick
     from loopwright.operations.settings import load_settings  # noqa: PLC0415 - help stays quick
 
-    door = terminal_of(ctx)
-    findings = examine(load_settings(data_dir=door.wanted.data_dir), deep=deep, heads=heads)
+    terminal = terminal_of(ctx)
+    findings = examine(load_settings(data_dir=terminal.options.data_dir), deep=deep, heads=heads)
     failed = any(finding.state == "fail" for finding in findings)
-    if door.as_json:
-        door.put_json({"ok": not failed, "checks": [one.as_dict() for one in findings]})
+    if terminal.as_json:
+        terminal.put_json({"ok": not failed, "checks": [one.as_dict() for one in findings]})
         return 1 if failed else 0
-    signs = door.has_signs(sys.stdout)
+    signs = terminal.has_signs(sys.stdout)
     wide = max(len(one.name) for one in findings)
     for one in findings:
-        if door.quiet and one.state not in PROBLEMS:
+        if terminal.quiet and one.state not in PROBLEMS:
             continue
         sign = _SIGNS[one.state][0 if signs else 1]
         line = f"{sign} {one.state:<4}  {one.name:<{wide}}  {one_line(one.why)}"
-        door.put(door.painted(line, _TONES[one.state], sys.stdout))
+        terminal.put(terminal.painted(line, _TONES[one.state], sys.stdout))
         if one.fix:
-            door.put(f"{'':{wide + 10}}fix: {one_line(one.fix)}")
+            terminal.put(f"{'':{wide + 10}}fix: {one_line(one.fix)}")
     return 1 if failed else 0
 
 
-def _write_heads(door: Terminal, export_to: Path | None) -> int:
+def _write_heads(terminal: Terminal, export_to: Path | None) -> int:
     from loopwright.operations.backup import (  # noqa: PLC0415 - help stays quick
         export_heads,
         rebuild_heads,
     )
 
     if export_to is not None:
-        count, file = export_heads(door.settings, export_to), export_to
+        count, file = export_heads(terminal.settings, export_to), export_to
     else:
-        count, file = rebuild_heads(door.settings)
-    if door.as_json:
-        door.put_json({"file": str(file), "runs": count})
+        count, file = rebuild_heads(terminal.settings)
+    if terminal.as_json:
+        terminal.put_json({"file": str(file), "runs": count})
     else:
-        door.say(f"{file}: the newest hashes of {count} runs")
+        terminal.say(f"{file}: the newest hashes of {count} runs")
     return 0
 
 
@@ -293,21 +293,21 @@ def backup(ctx: click.Context, /, *, file: Path) -> None:
     from loopwright.operations.backup import copy_home  # noqa: PLC0415 - help stays quick
     from loopwright.operations.data_directory import open_log  # noqa: PLC0415 - help stays quick
 
-    door = terminal_of(ctx)
-    with closing(open_log(door.settings)) as log:
-        copied = copy_home(door.settings, log, file)
+    terminal = terminal_of(ctx)
+    with closing(open_log(terminal.settings)) as log:
+        copied = copy_home(terminal.settings, log, file)
         runs = len(log.rows())
     size = file.stat().st_size
     folder = None if copied.folder is None else str(copied.folder)
-    if door.as_json:
+    if terminal.as_json:
         told = {"file": str(file), "bytes": size, "runs": runs, "uploads": folder}
-        door.put_json({**told, "files": copied.files, "missing": copied.missing})
+        terminal.put_json({**told, "files": copied.files, "missing": copied.missing})
         return
-    door.say(f"{file}: {runs} runs, {size:,} bytes")
+    terminal.say(f"{file}: {runs} runs, {size:,} bytes")
     if folder:
-        door.say(f"{folder}: {copied.files} files that were given")
+        terminal.say(f"{folder}: {copied.files} files that were given")
     if copied.missing:
-        door.tell(f"{copied.missing} files that were given are not there any more", tone="warn")
+        terminal.tell(f"{copied.missing} files that were given are not there any more", tone="warn")
 
 
 DEFAULT_AGE = "30d"
@@ -344,48 +344,48 @@ def prune(ctx: click.Context, /, *, older: str, keep: int, dry_run: bool) -> Non
     """
     from loopwright.operations.backup import age_ms, prunable  # noqa: PLC0415 - help stays quick
 
-    door = terminal_of(ctx)
+    terminal = terminal_of(ctx)
     age = age_ms(older)
-    with open_service(door) as service:
+    with open_service(terminal) as service:
         runs = [row.run for row in prunable(service, older_ms=age, keep=keep)]
         work = _would if dry_run else _forgotten
-        told = work(door, service, runs, age)
-    if door.as_json:
-        door.put_json(told)
+        told = work(terminal, service, runs, age)
+    if terminal.as_json:
+        terminal.put_json(told)
         return
     for run in told["would_forget"] if dry_run else told["forgotten"]:
-        door.put(run)
+        terminal.put(run)
     many = "" if told["uploads"] == 1 else "s"
     files = f", and {told['uploads']} uploaded file{many}" if told["uploads"] else ""
     runs_words = f"{told['count']} run{'' if told['count'] == 1 else 's'}"
-    door.say(f"{runs_words} {'would be ' if dry_run else ''}deleted{files}")
+    terminal.say(f"{runs_words} {'would be ' if dry_run else ''}deleted{files}")
 
 
-def _would(door: Terminal, service: "Service", runs: list[str], age: int) -> dict[str, Any]:
+def _would(terminal: Terminal, service: "Service", runs: list[str], age: int) -> dict[str, Any]:
     from loopwright.operations.backup import old_uploads  # noqa: PLC0415 - help stays quick
     from loopwright.operations.trackers import uploads_in  # noqa: PLC0415 - help stays quick
 
-    files = old_uploads(service, uploads_in(door.settings, service), older_ms=age, gone=runs)
+    files = old_uploads(service, uploads_in(terminal.settings, service), older_ms=age, gone=runs)
     return {"would_forget": runs, "count": len(runs), "uploads": len(files)}
 
 
-def _forgotten(door: Terminal, service: "Service", runs: list[str], age: int) -> dict[str, Any]:
+def _forgotten(terminal: Terminal, service: "Service", runs: list[str], age: int) -> dict[str, Any]:
     from loopwright.operations.backup import old_uploads, prune_uploads  # noqa: PLC0415 - help stays quick
     from loopwright.operations.backup import prune as forget  # noqa: PLC0415 - help stays quick
     from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
     from loopwright.operations.trackers import access_in, uploads_in  # noqa: PLC0415 - help stays quick
     from loopwright.operations.wiring import workspaces_of  # noqa: PLC0415 - help stays quick
 
-    shown = len(runs) > 1_000 and not door.as_json
+    shown = len(runs) > 1_000 and not terminal.as_json
     pruned = forget(
         service,
-        door.settings,
+        terminal.settings,
         runs,
-        (lambda done: door.say(f"{done} of {len(runs)}")) if shown else lambda _: None,
+        (lambda done: terminal.say(f"{done} of {len(runs)}")) if shown else lambda _: None,
         by=current_user(),
     )
-    asyncio.run(_forget_snapshots(workspaces_of(door.settings), pruned.runs))
-    uploads = uploads_in(door.settings, service)
+    asyncio.run(_forget_snapshots(workspaces_of(terminal.settings), pruned.runs))
+    uploads = uploads_in(terminal.settings, service)
     files = old_uploads(service, uploads, older_ms=age)
     count = prune_uploads(uploads, access_in(service), files, by=current_user())
     told = {"forgotten": list(pruned.runs), "count": len(pruned.runs)}

@@ -39,16 +39,16 @@ _STYLE = {"pass": "green", "fail": "yellow"}
 class LiveView:
     """Shows one run on a terminal."""
 
-    def __init__(self, door: Terminal, console: Console | None = None) -> None:
+    def __init__(self, terminal: Terminal, console: Console | None = None) -> None:
         self._console = console or Console(
             file=sys.stderr,
-            no_color=not door.has_color(sys.stderr),
+            no_color=not terminal.has_color(sys.stderr),
             highlight=False,
             markup=False,
             emoji=False,
             soft_wrap=False,
         )
-        self._signs = door.has_signs(sys.stderr)
+        self._signs = terminal.has_signs(sys.stderr)
         self._area: Area | None = None
         self._progress: Progress | None = None
         self._printed = 0

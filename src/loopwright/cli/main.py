@@ -253,24 +253,24 @@ def _told(error: Exception, words: list[str]) -> int:
 
     problem = problem_of(error)
     as_json = wants_json(words)
-    door = Terminal(CommonOptions(as_json=as_json, no_color="--no-color" in words))
+    terminal = Terminal(CommonOptions(as_json=as_json, no_color="--no-color" in words))
     try:
         if as_json:
-            door.put_json(problem.as_dict())
+            terminal.put_json(problem.as_dict())
         else:
-            _tell_lines(door, problem.as_lines())
+            _tell_lines(terminal, problem.as_lines())
     except BrokenPipeError:
         _reader_gone()
     except OSError:  # stdout cannot be written, which may be the error: then report it on stderr
         with contextlib.suppress(OSError):
-            _tell_lines(door, problem.as_lines())
+            _tell_lines(terminal, problem.as_lines())
         _reader_gone()
     return problem.exit
 
 
-def _tell_lines(door: Terminal, lines: list[str]) -> None:
+def _tell_lines(terminal: Terminal, lines: list[str]) -> None:
     for line in lines:
-        door.tell(line, tone="bad")
+        terminal.tell(line, tone="bad")
 
 
 def _reader_gone() -> int:

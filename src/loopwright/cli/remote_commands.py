@@ -43,10 +43,10 @@ LOOPS = "/api/v1/loops"
 
 
 def remote_events(
-    door: Terminal, run: str, after: int, *, follow: bool, in_dialect: bool
+    terminal: Terminal, run: str, after: int, *, follow: bool, in_dialect: bool
 ) -> "Iterator[dict[str, JsonValue]]":
     """The events of a remote run, or those in the format of its own system."""
-    remote, retry = door.remote, not door.wanted.no_retry
+    remote, retry = terminal.remote, not terminal.options.no_retry
     assert remote is not None
     if in_dialect:
         return remote.told(run, after, follow=follow, retry=retry)
@@ -54,10 +54,10 @@ def remote_events(
 
 
 def answer_remote_gate(
-    door: Terminal, reference: str, decision: str, body: "dict[str, JsonValue]", *, go_on: bool
+    terminal: Terminal, reference: str, decision: str, body: "dict[str, JsonValue]", *, go_on: bool
 ) -> int:
     """Answer a gate there; the server drives the run on, which is seen through."""
-    remote = door.remote
+    remote = terminal.remote
     assert remote is not None
     gate = remote.gate(reference)
     asked = remote.gates() if go_on else ()
@@ -65,17 +65,17 @@ def answer_remote_gate(
     seen = int(remote.get(f"{RUNS}/{quote(run)}/snapshot")["seq"]) if run else 0
     summary = remote.post(f"/api/v1/gates/{quote(gate)}/{decision}", body)
     if run:
-        return follow_remote_run(door, run, seen)
-    if door.as_json:
-        door.put_json(summary)
+        return follow_remote_run(terminal, run, seen)
+    if terminal.as_json:
+        terminal.put_json(summary)
     else:
-        door.say(f"{decision}: {gate}; {summary['run']} continues at {remote.url}")
+        terminal.say(f"{decision}: {gate}; {summary['run']} continues at {remote.url}")
     return 0
 
 
-def control_remote_runs(door: Terminal, reference: str, verb: str, word: str) -> int:
+def control_remote_runs(terminal: Terminal, reference: str, verb: str, word: str) -> int:
     """Pause, resume or stop one run there, or all."""
-    remote = door.remote
+    remote = terminal.remote
     assert remote is not None
     wanted = {"pause": ("running", "waiting"), "resume": ("paused",)}.get(
         verb, ("running", "waiting", "paused")
@@ -91,10 +91,10 @@ def control_remote_runs(door: Terminal, reference: str, verb: str, word: str) ->
             left = ", ".join(str(pid) for pid in answer.get("processes", ()))
             why = f"its processes {left} have not ended yet" if left else "it has not ended yet"
             raise Conflict(f"{run} is stopping: {why}", code="stopping")
-    if door.as_json:
-        door.put_json({word: list(runs), "count": len(runs), "runs": list(runs)})
-    for run in [] if door.as_json else runs:
-        door.say(f"{run}: {word}")
+    if terminal.as_json:
+        terminal.put_json({word: list(runs), "count": len(runs), "runs": list(runs)})
+    for run in [] if terminal.as_json else runs:
+        terminal.say(f"{run}: {word}")
     return 0
 
 
@@ -122,10 +122,10 @@ class RemoteStart:
     """The start of a definition on a remote server."""
 
     def __init__(
-        self, ctx: click.Context, door: Terminal, file: str, folder: "Path | None" = None
+        self, ctx: click.Context, terminal: Terminal, file: str, folder: "Path | None" = None
     ) -> None:
         self._ctx = ctx
-        self._door = door
+        self._terminal = terminal
         self._file = file  # the name of the definition here
         self._folder = folder  # the folder of the files that it names
 
@@ -142,7 +142,7 @@ class RemoteStart:
     def run_stored(self, options: dict[str, object]) -> int:
         """The same for a definition that is stored there."""
         self._check(options)
-        remote = self._door.remote
+        remote = self._terminal.remote
         assert remote is not None
         stored = remote.get(definition_path(self._file))
         body = {"stored": self._file} | _request_options(options)
@@ -150,7 +150,7 @@ class RemoteStart:
         return self._begun(body, options)
 
     def _check(self, options: dict[str, object]) -> None:
-        if options["jsonl"] and self._door.as_json:
+        if options["jsonl"] and self._terminal.as_json:
             raise click.UsageError("--json and --jsonl exclude each other", self._ctx)
         if options["env"]:
             raise click.UsageError(
@@ -160,7 +160,7 @@ class RemoteStart:
             )
 
     def _begun(self, body: "dict[str, JsonValue]", options: dict[str, object]) -> int:
-        remote, jsonl = self._door.remote, bool(options["jsonl"])
+        remote, jsonl = self._terminal.remote, bool(options["jsonl"])
         assert remote is not None
         if options["dry_run"]:
             return self._rehearse(remote, body)
@@ -168,14 +168,14 @@ class RemoteStart:
         started = self._sent(remote, RUNS, body)
         run = str(started["run"])
         if options["detach"]:
-            if self._door.as_json:
-                self._door.put_json(started)
+            if self._terminal.as_json:
+                self._terminal.put_json(started)
             else:
-                self._door.put(run)
+                self._terminal.put(run)
             return 0
-        self._door.say(f"driven by {remote.url}")
+        self._terminal.say(f"driven by {remote.url}")
         foreign = options["exit_codes"] == "dialect"
-        return follow_remote_run(self._door, run, jsonl=jsonl, foreign=foreign)
+        return follow_remote_run(self._terminal, run, jsonl=jsonl, foreign=foreign)
 
     def _files(self, definition: bytes, dialect: str | None) -> "dict[str, JsonValue]":
         """The files that it names; without a folder those of the workspace there count."""
@@ -196,7 +196,7 @@ class RemoteStart:
                 definition, file=self._file, force=dialect, files=self._folder, given=given
             )
             for warning in read.warnings:
-                self._door.say(warning.render(), tone="warn")
+                self._terminal.say(warning.render(), tone="warn")
 
     def _rehearse(self, remote: RemoteClient, body: "dict[str, JsonValue]") -> int:
         from loopwright.cli.charts import put_dry_run  # noqa: PLC0415 - only when asked for
@@ -204,8 +204,8 @@ class RemoteStart:
 
         found = self._sent(remote, REHEARSALS, {"message": NO_MESSAGE, **body})
         for warning in cast("list[str]", found.get("warnings", [])):
-            self._door.say(f"warning: {warning.replace(REQUEST, self._file)}", tone="warn")
-        put_dry_run(self._door, found)
+            self._terminal.say(f"warning: {warning.replace(REQUEST, self._file)}", tone="warn")
+        put_dry_run(self._terminal, found)
         return 0
 
     def _sent(
@@ -269,7 +269,7 @@ def rename_problem_file(problem: object, known_as: str, file: str) -> object:
 
 
 def follow_remote_run(
-    door: Terminal,
+    terminal: Terminal,
     run: str,
     after: int = 0,
     *,
@@ -280,23 +280,23 @@ def follow_remote_run(
     """Show the events of a remote run after an event until it rests; the exit code reports its
     result.
     """
-    _show_until_rest(door, run, after, jsonl=jsonl, watch=watch)
-    return _finish(door, run, jsonl=jsonl, foreign=foreign)
+    _show_until_rest(terminal, run, after, jsonl=jsonl, watch=watch)
+    return _finish(terminal, run, jsonl=jsonl, foreign=foreign)
 
 
 def _show_until_rest(
-    door: Terminal,
+    terminal: Terminal,
     run: str,
     after: int,
     *,
     jsonl: bool,
     watch: "Literal['events', 'text', 'nothing']",
 ) -> None:
-    remote = door.remote
+    remote = terminal.remote
     assert remote is not None
     try:
-        retry = not door.wanted.no_retry
-        written = WrittenLines(door)
+        retry = not terminal.options.no_retry
+        written = WrittenLines(terminal)
         follows = _until_rest(remote, run, after, retry=retry, text=watch == "text")
         for fact in () if watch == "nothing" else follows:
             if fact["kind"] == "delta":
@@ -305,27 +305,27 @@ def _show_until_rest(
             written.end()
             told = fact.pop("told", None)
             if jsonl:
-                door.put(as_json(fact))
-            _tell(door, fact, told)
+                terminal.put(as_json(fact))
+            _tell(terminal, fact, told)
     except KeyboardInterrupt:
-        door.tell(f"{run} keeps running")
-        door.say(f"  loopwright watch {run} --server {remote.url}")
+        terminal.tell(f"{run} keeps running")
+        terminal.say(f"  loopwright watch {run} --server {remote.url}")
         raise
 
 
-def _finish(door: Terminal, run: str, *, jsonl: bool, foreign: bool = False) -> int:
+def _finish(terminal: Terminal, run: str, *, jsonl: bool, foreign: bool = False) -> int:
     """Print how a run ended or why it waits; the exit code says the same."""
-    remote = door.remote
+    remote = terminal.remote
     assert remote is not None
     ended, page = remote.get(f"{RUNS}/{quote(run)}"), remote.get(f"{RUNS}/{quote(run)}/snapshot")
     line = str(page["headline"])
-    if not door.has_signs(sys.stderr):
+    if not terminal.has_signs(sys.stderr):
         line = without_signs(line)
-    say_final_line(door, run, line, str(ended["status"]))
+    say_final_line(terminal, run, line, str(ended["status"]))
     for command in _next_shown(str(ended["status"]), page["next"]):
-        door.say(f"  {command} --server {remote.url}")
+        terminal.say(f"  {command} --server {remote.url}")
     if not jsonl:
-        put_result(door, ended)
+        put_result(terminal, ended)
     return exit_code(ended, _codes(str(page["dialect"])) if foreign else None)
 
 
@@ -336,31 +336,31 @@ def _next_shown(status: str, commands: "Sequence[str]") -> "list[str]":
     return [one for one in commands if one.startswith("loopwright resume ")]
 
 
-def watch_remote_run(door: Terminal, reference: str, *, jsonl: bool, no_wait: bool) -> int:
+def watch_remote_run(terminal: Terminal, reference: str, *, jsonl: bool, no_wait: bool) -> int:
     """Show a run there from now on, including text as agents write it. At a gate, ask here."""
     from loopwright.cli.gate_prompts import ask_remote  # noqa: PLC0415 - only when asked for
 
-    remote = door.remote
+    remote = terminal.remote
     assert remote is not None
     run = remote.run(reference)
     now = remote.get(f"{RUNS}/{quote(run)}/snapshot")
     seen, status = int(now["seq"]), str(now["status"])
     while True:
         if status == "running":
-            _show_until_rest(door, run, seen, jsonl=jsonl, watch="text")
+            _show_until_rest(terminal, run, seen, jsonl=jsonl, watch="text")
         now = remote.get(f"{RUNS}/{quote(run)}/snapshot")
-        if no_wait or not door.can_ask or now["status"] != "waiting":
+        if no_wait or not terminal.can_ask or now["status"] != "waiting":
             break
         seen = int(now["seq"])
         try:
-            if not ask_remote(door, run):
+            if not ask_remote(terminal, run):
                 break
         except KeyboardInterrupt:
-            door.tell(f"{run} keeps waiting")
+            terminal.tell(f"{run} keeps waiting")
             raise
         rests = remote.get(f"{RUNS}/{quote(run)}")["status"] in ("waiting", "paused")
         status = "waiting" if rests else "running"
-    return _finish(door, run, jsonl=jsonl)
+    return _finish(terminal, run, jsonl=jsonl)
 
 
 def _until_rest(
@@ -385,10 +385,10 @@ def _codes(dialect: str) -> "Mapping[str, int]":
 
 
 def steer_remote_run(
-    door: Terminal, reference: str, verb: str, body: "dict[str, JsonValue]"
+    terminal: Terminal, reference: str, verb: str, body: "dict[str, JsonValue]"
 ) -> int:
     """Try again or leave out what a loop of roles there stopped at, and see it through."""
-    remote = door.remote
+    remote = terminal.remote
     assert remote is not None
     run = remote.run(reference)
     loop = remote.get(f"{LOOPS}/{quote(run)}")
@@ -396,7 +396,7 @@ def steer_remote_run(
     newest = quote(str(loop["iteration"]["id"]))
     path = {"retry": f"iterations/{newest}/retry", "skip": "skip-stage"}[verb]
     remote.post(f"{LOOPS}/{quote(run)}/{path}", body)
-    return follow_remote_run(door, run, seen)
+    return follow_remote_run(terminal, run, seen)
 
 
 def edit_remote_run(remote: RemoteClient, reference: str, body: "dict[str, JsonValue]") -> str:
@@ -407,7 +407,7 @@ def edit_remote_run(remote: RemoteClient, reference: str, body: "dict[str, JsonV
 
 
 def resume_remote_run(
-    door: Terminal,
+    terminal: Terminal,
     reference: str,
     body: "dict[str, JsonValue]",
     *,
@@ -415,30 +415,32 @@ def resume_remote_run(
     detach: bool = False,
 ) -> int:
     """Resume one run there and see it through, unless it is left to the server."""
-    remote = door.remote
+    remote = terminal.remote
     assert remote is not None
     run = remote.run(reference)
     seen = int(remote.get(f"{RUNS}/{quote(run)}/snapshot")["seq"])
     now = remote.post(f"{RUNS}/{quote(run)}/resume", body)
     if detach:
-        if door.as_json:
-            door.put_json(now)
+        if terminal.as_json:
+            terminal.put_json(now)
         else:
-            door.put(run)
-            door.say(str(now["message"]))
+            terminal.put(run)
+            terminal.say(str(now["message"]))
         return 0
     rests = now["status"] in ("waiting", "paused")  # nothing comes that could be waited for
-    return follow_remote_run(door, run, seen, jsonl=jsonl, watch="nothing" if rests else "events")
+    return follow_remote_run(
+        terminal, run, seen, jsonl=jsonl, watch="nothing" if rests else "events"
+    )
 
 
 def fork_remote_run(
-    door: Terminal, reference: str, body: "dict[str, JsonValue]", *, jsonl: bool
+    terminal: Terminal, reference: str, body: "dict[str, JsonValue]", *, jsonl: bool
 ) -> int:
     """Create a new remote run that continues from a place of another, and follow it."""
-    remote = door.remote
+    remote = terminal.remote
     assert remote is not None
     made = remote.post(f"{RUNS}/{quote(remote.run(reference))}/fork", body)
-    return follow_remote_run(door, str(made["run"]), int(made["seq"]), jsonl=jsonl)
+    return follow_remote_run(terminal, str(made["run"]), int(made["seq"]), jsonl=jsonl)
 
 
 def agents_for_request(given: "Sequence[str]") -> "dict[str, JsonValue]":
@@ -459,19 +461,19 @@ def env_for_request(given: "Sequence[str]") -> "dict[str, JsonValue]":
 # -- facts in words --------------------------------------------------------------------------------
 
 
-def _tell(door: Terminal, fact: "dict[str, JsonValue]", told: "JsonValue") -> None:
+def _tell(terminal: Terminal, fact: "dict[str, JsonValue]", told: "JsonValue") -> None:
     """An event as it is shown here, with its text. A server of a later version may have kinds of
     events that this command does not know.
     """
     kind = str(fact["kind"])
     if kind not in known_kinds():
         path = one_line(str(fact.get("path", "")))
-        door.say(f"{path}: unknown event {one_line(kind)}; a newer loopwright would know it")
+        terminal.say(f"{path}: unknown event {one_line(kind)}; a newer loopwright would know it")
     elif isinstance(told, dict) and kind != ENDED:  # the end is reported last, with the result
         good = told.get("good")
         detail = str(told.get("detail", ""))
         say_line(
-            door,
+            terminal,
             ProgressLine(str(told.get("text", "")), None if good is None else bool(good), detail),
         )
 

@@ -185,8 +185,8 @@ def resume(
     from loopwright.operations.use_cases.operation import local_app, local_caller  # noqa: PLC0415 - quick help
     from loopwright.operations.use_cases.runs import resume_named  # noqa: PLC0415 - quick help
 
-    door = terminal_of(ctx)
-    if jsonl and (door.as_json or run == ALL):
+    terminal = terminal_of(ctx)
+    if jsonl and (terminal.as_json or run == ALL):
         raise click.UsageError("--jsonl is for one run and excludes --json", ctx)
     if detach and (jsonl or no_wait or run == ALL):
         raise click.UsageError("--detach is for one run and excludes --jsonl and --no-wait", ctx)
@@ -194,50 +194,52 @@ def resume(
     if changes and run == ALL:
         message = "options that change a run, such as --agent, --max or --env, are for one run"
         raise click.UsageError(message, ctx)
-    if door.remote is not None and run != ALL:
-        return _resume_remote(door, run, given, jsonl=jsonl, detach=detach)
-    if _control_remote(door, run, "resume", "resumed"):
+    if terminal.remote is not None and run != ALL:
+        return _resume_remote(terminal, run, given, jsonl=jsonl, detach=detach)
+    if _control_remote(terminal, run, "resume", "resumed"):
         return 0
     if detach:
-        return _resume_detached(door, run, changes)
+        return _resume_detached(terminal, run, changes)
 
     async def begin(here: "Local") -> "list[RunCursor]":
         if run != ALL:
-            app, caller = local_app(here.service, door.settings), local_caller(here.service)
+            app, caller = local_app(here.service, terminal.settings), local_caller(here.service)
             one = await resume_named(app, caller, run, changes)
-            _warn_about_folders(door, here, [one.run])
+            _warn_about_folders(terminal, here, [one.run])
             return [RunCursor(one.run, one.seen)]
         taken = await resume_all(here)
-        _warn_about_folders(door, here, [one.run for one in taken])
-        door.say(f"{sum(one.is_own for one in taken)} resumed")
+        _warn_about_folders(terminal, here, [one.run for one in taken])
+        terminal.say(f"{sum(one.is_own for one in taken)} resumed")
         for name, problem in here.driver.problems:  # what could not be taken up
-            door.tell(f"{name}: {problem}", tone="bad")
+            terminal.tell(f"{name}: {problem}", tone="bad")
         return [RunCursor(one.run, one.seen) for one in taken]
 
-    return drive(door, begin, AttachOptions(no_wait=no_wait, jsonl=jsonl, several=run == ALL))
+    return drive(terminal, begin, AttachOptions(no_wait=no_wait, jsonl=jsonl, several=run == ALL))
 
 
-def _warn_about_folders(door: Terminal, here: "Local", runs: "list[str]") -> None:
+def _warn_about_folders(terminal: Terminal, here: "Local", runs: "list[str]") -> None:
     """Name runs that work in the same folder as a run that was resumed; each pair once."""
     from loopwright.operations.run_workspaces import resume_warnings  # noqa: PLC0415 - help stays quick
 
     for number, run in enumerate(runs):
         for warning in resume_warnings(here.service, run):
             if not any(earlier in warning for earlier in runs[:number]):
-                door.say(f"warning: {warning}", tone="warn")
+                terminal.say(f"warning: {warning}", tone="warn")
 
 
-def _resume_detached(door: Terminal, run: str, changes: "ResumeChanges") -> int:
+def _resume_detached(terminal: Terminal, run: str, changes: "ResumeChanges") -> int:
     """Resume a run and let a process in the background drive it."""
     from loopwright.cli.start_options import put_detached  # noqa: PLC0415 - help stays quick
     from loopwright.operations.background_runs import resume_in_background  # noqa: PLC0415 - help stays quick
 
-    put_detached(door, resume_in_background(door.settings, run, changes, alone=door.wanted.here))
+    put_detached(
+        terminal, resume_in_background(terminal.settings, run, changes, alone=terminal.options.here)
+    )
     return 0
 
 
 def _resume_remote(
-    door: Terminal, run: str, given: _ResumeFlags, *, jsonl: bool, detach: bool
+    terminal: Terminal, run: str, given: _ResumeFlags, *, jsonl: bool, detach: bool
 ) -> int:
     """On the named server, which drives the run; no question is asked here, so the command does not
     wait for one.
@@ -263,34 +265,36 @@ def _resume_remote(
     for name in ("allow_unknown_cost", "accept_changes"):
         if given[name]:
             body[name] = True
-    return resume_remote_run(door, run, body, jsonl=jsonl, detach=detach)
+    return resume_remote_run(terminal, run, body, jsonl=jsonl, detach=detach)
 
 
-async def _with_local(door: Terminal, work: "Callable[[Local], Awaitable[list[str]]]") -> list[str]:
+async def _with_local(
+    terminal: Terminal, work: "Callable[[Local], Awaitable[list[str]]]"
+) -> list[str]:
     from loopwright.operations.wiring import near  # noqa: PLC0415 - help stays quick
 
-    async with near(door.settings) as here:
+    async with near(terminal.settings) as here:
         return await work(here)
 
 
-def _control_remote(door: Terminal, run: str, verb: str, word: str) -> bool:
+def _control_remote(terminal: Terminal, run: str, verb: str, word: str) -> bool:
     """Do it at the server that was named, if one was."""
-    if door.remote is None:
+    if terminal.remote is None:
         return False
     from loopwright.cli.remote_commands import control_remote_runs  # noqa: PLC0415 - only when asked for
 
-    control_remote_runs(door, run, verb, word)
+    control_remote_runs(terminal, run, verb, word)
     return True
 
 
-def _report(door: Terminal, word: str, runs: list[str], *, changed: list[str]) -> None:
-    if door.as_json:
-        door.put_json({word: changed, "count": len(changed), "runs": runs})
+def _report(terminal: Terminal, word: str, runs: list[str], *, changed: list[str]) -> None:
+    if terminal.as_json:
+        terminal.put_json({word: changed, "count": len(changed), "runs": runs})
         return
     for run in runs:
-        door.say(f"{run}: {word}" if run in changed else f"{run} was {word} already")
+        terminal.say(f"{run}: {word}" if run in changed else f"{run} was {word} already")
     if len(runs) != 1:
-        door.say(f"{len(changed)} {word}")
+        terminal.say(f"{len(changed)} {word}")
 
 
 class _ForkFlags(TypedDict):
@@ -404,21 +408,21 @@ def fork(
     from loopwright.operations.forks import fork as make  # noqa: PLC0415 - help stays quick
     from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
 
-    door = terminal_of(ctx)
-    if jsonl and door.as_json:
+    terminal = terminal_of(ctx)
+    if jsonl and terminal.as_json:
         raise click.UsageError("--jsonl excludes --json", ctx)
-    if door.remote is not None:
-        return _fork_remote(door, run, given, jsonl=jsonl)
+    if terminal.remote is not None:
+        return _fork_remote(terminal, run, given, jsonl=jsonl)
 
     async def begin(here: "Local") -> "list[RunCursor]":
         service = here.service
-        wish = Fork(**given, workspaces=here.workspaces, say=door.say)
+        wish = Fork(**given, workspaces=here.workspaces, say=terminal.say)
         return [RunCursor(*await make(service, service.find(run), wish, by=current_user()))]
 
-    return drive(door, begin, AttachOptions(no_wait=no_wait, jsonl=jsonl))
+    return drive(terminal, begin, AttachOptions(no_wait=no_wait, jsonl=jsonl))
 
 
-def _fork_remote(door: "Terminal", run: str, given: _ForkFlags, *, jsonl: bool) -> int:
+def _fork_remote(terminal: "Terminal", run: str, given: _ForkFlags, *, jsonl: bool) -> int:
     """The same at the server that was named; a gate is answered by `approve` there."""
     from loopwright.cli.remote_commands import agents_for_request, env_for_request, fork_remote_run  # noqa: PLC0415 - only when asked for
 
@@ -437,7 +441,7 @@ def _fork_remote(door: "Terminal", run: str, given: _ForkFlags, *, jsonl: bool) 
         **({"allow_unknown_cost": True} if given["allow_unknown_cost"] else {}),
         **env_for_request(given["env"]),
     }
-    return fork_remote_run(door, run, body, jsonl=jsonl)
+    return fork_remote_run(terminal, run, body, jsonl=jsonl)
 
 
 VERBS = {

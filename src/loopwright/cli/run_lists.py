@@ -89,24 +89,24 @@ def ls(ctx: click.Context, /, *, limit: int, everything: bool, **given: Unpack[_
 
     Exit code 1 when runs are missing that were recorded: the list is not complete.
     """
-    door = terminal_of(ctx)
+    terminal = terminal_of(ctx)
     most = None if everything else limit
-    items, total = _found(door, given, most and most + 1)
+    items, total = _found(terminal, given, most and most + 1)
     more, items = len(items) > (most or len(items)), items[:most]
-    if door.as_json:
-        door.put_json({"runs": items, "total": total})
+    if terminal.as_json:
+        terminal.put_json({"runs": items, "total": total})
     else:
-        _put_list(door, items, total, given, more=more)
-    return _tell_missing(door, total)
+        _put_list(terminal, items, total, given, more=more)
+    return _tell_missing(terminal, total)
 
 
-def _tell_missing(door: Terminal, total: "dict[str, JsonValue] | None") -> int:
+def _tell_missing(terminal: Terminal, total: "dict[str, JsonValue] | None") -> int:
     missing = total.get("missing") if total is not None else None
     if not isinstance(missing, list) or not missing:
         return 0
     runs = ", ".join(str(run) for run in missing[:MOST_NAMED])
     more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
-    door.tell(
+    terminal.tell(
         f"error: runs were recorded and are missing from the database: {runs}{more} "
         "(`loopwright doctor --deep` says what is damaged; put back a backup)",
         tone="bad",
@@ -115,7 +115,7 @@ def _tell_missing(door: Terminal, total: "dict[str, JsonValue] | None") -> int:
 
 
 def _put_list(
-    door: Terminal,
+    terminal: Terminal,
     items: "list[dict[str, JsonValue]]",
     total: "dict[str, JsonValue] | None",
     given: _ListFlags,
@@ -123,34 +123,34 @@ def _put_list(
     more: bool,
 ) -> None:
     if items:
-        put_runs(door, items)
+        put_runs(terminal, items)
         if more:
-            door.say("there are more: --all shows them, or --limit N")
+            terminal.say("there are more: --all shows them, or --limit N")
         if total is not None:
             interrupted = sum(item.get("left_behind") is True for item in items)
-            door.say(_total_line(total, interrupted, chats=given["chats"]))
-            if interrupted and door.remote is None:
-                door.say("`loopwright resume all` continues what was interrupted")
+            terminal.say(_total_line(total, interrupted, chats=given["chats"]))
+            if interrupted and terminal.remote is None:
+                terminal.say("`loopwright resume all` continues what was interrupted")
     elif given["chats"]:
-        door.say("no chats; `loopwright chat` begins one")
+        terminal.say("no chats; `loopwright chat` begins one")
     elif given["statuses"] or given["since"] or given["name"] or given["labels"]:
-        door.say("no run fits")
+        terminal.say("no run fits")
     else:
-        door.say("no runs yet; `loopwright init` writes a definition to begin with")
+        terminal.say("no runs yet; `loopwright init` writes a definition to begin with")
 
 
 def _found(
-    door: Terminal, given: _ListFlags, most: int | None
+    terminal: Terminal, given: _ListFlags, most: int | None
 ) -> "tuple[list[dict[str, JsonValue]], dict[str, JsonValue] | None]":
     """The runs that fit, and the total of all that do."""
-    if door.remote is not None:
+    if terminal.remote is not None:
         wanted: dict[str, object] = {
             "since": given["since"],
             "name": given["name"],
             "label": list(given["labels"]) or None,
             "chats": str(given["chats"]).lower(),
         }
-        return door.remote.runs(given["statuses"], most, wanted)
+        return terminal.remote.runs(given["statuses"], most, wanted)
     from loopwright.operations.run_lists import run_item  # noqa: PLC0415 - help stays quick
     from loopwright.operations.shared_budget import (  # noqa: PLC0415 - help stays quick
         RunFilter,
@@ -160,7 +160,7 @@ def _found(
     )
 
     now = int(time.time() * 1_000)
-    with open_service(door) as service:
+    with open_service(terminal) as service:
         fits = RunFilter(
             statuses=given["statuses"],
             since=None if given["since"] is None else since_ms(given["since"], now),
@@ -188,17 +188,17 @@ def _total_line(total: "dict[str, JsonValue]", interrupted: int, *, chats: bool)
     return " · ".join(part for part in parts if part)
 
 
-def put_runs(door: Terminal, items: "list[dict[str, JsonValue]]") -> None:
+def put_runs(terminal: Terminal, items: "list[dict[str, JsonValue]]") -> None:
     """Runs as a table."""
-    signs = door.has_signs(sys.stdout)
+    signs = terminal.has_signs(sys.stdout)
     head = ["STATUS", "RUN", "ITERATIONS", "CHANGED", "SPENT", "AGE", "NAME"]
     rows = [head, *(_run_row(item, signs=signs) for item in items)]
     if not any(item.get("changed") for item in items):  # none of them has snapshots
         rows = [[*row[:3], *row[4:]] for row in rows]
     lines = table(rows, terminal_width())
-    door.put(door.painted(lines[0], "dim", sys.stdout))
+    terminal.put(terminal.painted(lines[0], "dim", sys.stdout))
     for line, item in zip(lines[1:], items, strict=True):
-        door.put(door.painted(line, STATUS_TONES[str(item["status"])], sys.stdout))
+        terminal.put(terminal.painted(line, STATUS_TONES[str(item["status"])], sys.stdout))
 
 
 def _run_row(item: "dict[str, JsonValue]", *, signs: bool) -> list[str]:
@@ -271,22 +271,22 @@ def spend(ctx: click.Context, /, *, since: str | None, by: "By") -> None:
     from loopwright.operations.shared_budget import since_ms  # noqa: PLC0415 - help stays quick
     from loopwright.operations.shared_budget import spend as spend_of  # noqa: PLC0415 - help stays quick
 
-    door = terminal_of(ctx)
-    if door.remote is not None:
-        told = door.remote.get("/api/v1/spend", since=since, by=by)
+    terminal = terminal_of(ctx)
+    if terminal.remote is not None:
+        told = terminal.remote.get("/api/v1/spend", since=since, by=by)
     else:
         now = int(time.time() * 1_000)
         start = None if since is None else since_ms(since, now)
-        with open_service(door) as service:
-            purse = door.settings.budget
+        with open_service(terminal) as service:
+            purse = terminal.settings.budget
             told = spend_of(service.log, by=by, since=start, purse=purse, now_ms=now)
-    if door.as_json:
-        door.put_json(told)
+    if terminal.as_json:
+        terminal.put_json(told)
     else:
-        _put(door, told)
+        _put(terminal, told)
 
 
-def _put(door: Terminal, told: "dict[str, JsonValue]") -> None:
+def _put(terminal: Terminal, told: "dict[str, JsonValue]") -> None:
     from loopwright.operations.shared_budget import limit_text  # noqa: PLC0415 - help stays quick
 
     rows = [["COST", "TOKENS", "CALLS", "RUNS", str(told["by"]).upper()]]
@@ -296,18 +296,18 @@ def _put(door: Terminal, told: "dict[str, JsonValue]") -> None:
     rows += [_spend_row(one, one_line(str(one["name"]))) for one in lines]
     rows.append(_spend_row(total, "total"))
     heading, *others = table(rows, terminal_width())
-    door.put(door.painted(heading, "dim", sys.stdout))
+    terminal.put(terminal.painted(heading, "dim", sys.stdout))
     for text in others[:-1]:
-        door.put(text)
-    door.put(door.painted(others[-1], "bold", sys.stdout))
+        terminal.put(text)
+    terminal.put(terminal.painted(others[-1], "bold", sys.stdout))
     unused = int(str(told.get("runs_without_usage", 0)))  # an older server does not say
     if unused:
         were = "1 run without usage is" if unused == 1 else f"{unused:,} runs without usage are"
-        door.say(f"{were} not listed", tone="dim")
+        terminal.say(f"{were} not listed", tone="dim")
     for limit in _list(told["limits"]):
-        door.put(limit_text(limit))
+        terminal.put(limit_text(limit))
     if told["left_out"]:
-        door.say(f"{len(_list(told['left_out']))} damaged runs are not counted", tone="warn")
+        terminal.say(f"{len(_list(told['left_out']))} damaged runs are not counted", tone="warn")
 
 
 def _spend_row(one: "dict[str, JsonValue]", name: str) -> list[str]:

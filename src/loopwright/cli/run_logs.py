@@ -77,31 +77,31 @@ def events(
     ctx: click.Context, /, *, run: str, after: int, follow: bool, dialect: str | None
 ) -> None:
     """The events of a run as JSON lines (with --json: one object that contains them all)."""
-    door, in_dialect = terminal_of(ctx), dialect is not None
-    if follow and door.as_json:
+    terminal, in_dialect = terminal_of(ctx), dialect is not None
+    if follow and terminal.as_json:
         raise click.UsageError("--json is one object and --follow has no end: leave one out", ctx)
-    if door.remote is not None:
+    if terminal.remote is not None:
         from loopwright.cli.remote_commands import remote_events  # noqa: PLC0415 - only when asked for
 
-        run = door.remote.run(run)
+        run = terminal.remote.run(run)
         if dialect not in (None, OWN):
-            _check_dialect(str(door.remote.get(f"/api/v1/runs/{run}")["dialect"]), dialect)
+            _check_dialect(str(terminal.remote.get(f"/api/v1/runs/{run}")["dialect"]), dialect)
         _print_events(
-            door, run, remote_events(door, run, after, follow=follow, in_dialect=in_dialect)
+            terminal, run, remote_events(terminal, run, after, follow=follow, in_dialect=in_dialect)
         )
         return
-    with open_service(door) as service:
+    with open_service(terminal) as service:
         run = service.find(run)
         if dialect not in (None, OWN):
             _check_dialect(service.log.row(run).headline.dialect, dialect)
         if follow or in_dialect:
             _print_events(
-                door,
+                terminal,
                 run,
                 _dialect_events(service, run, after, follow=follow, in_dialect=in_dialect),
             )
         else:
-            _print_events(door, run, _log_events(door, service, run, after))
+            _print_events(terminal, run, _log_events(terminal, service, run, after))
 
 
 def _check_dialect(found: str, wanted: str | None) -> None:
@@ -113,16 +113,16 @@ def _check_dialect(found: str, wanted: str | None) -> None:
         )
 
 
-def _print_events(door: Terminal, run: str, told: "Iterable[dict[str, JsonValue]]") -> None:
-    if door.as_json:
-        door.put_json({"run": run, "events": list(told)})
+def _print_events(terminal: Terminal, run: str, told: "Iterable[dict[str, JsonValue]]") -> None:
+    if terminal.as_json:
+        terminal.put_json({"run": run, "events": list(told)})
         return
     for one in told:
-        door.put(as_json(one))
+        terminal.put(as_json(one))
 
 
 def _log_events(
-    door: Terminal, service: "Service", run: str, after: int
+    terminal: Terminal, service: "Service", run: str, after: int
 ) -> "Iterator[dict[str, JsonValue]]":
     """Everything that is recorded; manual changes are shown too, and marked."""
     from loopwright.views.event_records import fact_on_wire  # noqa: PLC0415 - help stays quick
@@ -133,7 +133,7 @@ def _log_events(
         facts = service.log.read(run, after=after, as_is=True) if error.code == "damaged" else []
         if not facts:
             raise
-        door.tell(f"warning: {error.message}", tone="warn")
+        terminal.tell(f"warning: {error.message}", tone="warn")
     return (fact_on_wire(run, one) for one in facts)
 
 
@@ -186,30 +186,30 @@ def logs(
 
     `--follow` ends with the run, or with exit code 5 when no process drives it any more.
     """
-    door = terminal_of(ctx)
-    if follow and door.as_json:
+    terminal = terminal_of(ctx)
+    if follow and terminal.as_json:
         raise click.UsageError("--json is one object and --follow has no end: leave one out", ctx)
-    with open_run_source(door, run) as seen:
+    with open_run_source(terminal, run) as seen:
         wanted = _iteration(seen, iteration, follow=follow)
         if tools:
             dropped: dict[str, int] = {}
             done = seen.activity(
-                iteration=wanted, follow=follow, full=door.as_json, dropped=dropped
+                iteration=wanted, follow=follow, full=terminal.as_json, dropped=dropped
             )
-            _put_activity(door, seen.run, done, dropped)
-            return _end(door, seen) if follow else 0
-        if door.as_json:
+            _put_activity(terminal, seen.run, done, dropped)
+            return _end(terminal, seen) if follow else 0
+        if terminal.as_json:
             found = [one for one in seen.entries(follow=False) if _fits(one, wanted)]
-            door.put_json({"run": seen.run, "entries": found})
+            terminal.put_json({"run": seen.run, "entries": found})
             return 0
-        written = _LiveText(door, wanted)
+        written = _LiveText(terminal, wanted)
         for entry in seen.entries(follow=follow, text=written.take if follow else None):
             if _fits(entry, wanted) and not written.ends_with(entry):
-                _print_entry(door, entry)
-        return _end(door, seen) if follow else 0
+                _print_entry(terminal, entry)
+        return _end(terminal, seen) if follow else 0
 
 
-def _end(door: Terminal, seen: RunSource) -> int:
+def _end(terminal: Terminal, seen: RunSource) -> int:
     """The exit code after following. An abandoned run is reported in the same way as by `watch`."""
     from loopwright.cli.terminal import EXIT_CODES, say_final_line  # noqa: PLC0415 - help stays quick
 
@@ -217,9 +217,9 @@ def _end(door: Terminal, seen: RunSource) -> int:
     if not detail["left_behind"]:
         return 0
     line = str(detail["headline"])
-    signs = door.has_signs(sys.stderr)
-    say_final_line(door, seen.run, line if signs else without_signs(line), "running")
-    door.say(f"  loopwright resume {seen.run}")
+    signs = terminal.has_signs(sys.stderr)
+    say_final_line(terminal, seen.run, line if signs else without_signs(line), "running")
+    terminal.say(f"  loopwright resume {seen.run}")
     return EXIT_CODES["paused"]
 
 
@@ -256,8 +256,8 @@ def _is_in(path: str, number: int | None, iteration: IterationChoice) -> bool:
 class _LiveText:
     """Text as agents write it. An entry whose text was printed so is not printed again."""
 
-    def __init__(self, door: Terminal, iteration: IterationChoice = (None, None)) -> None:
-        self._door = door
+    def __init__(self, terminal: Terminal, iteration: IterationChoice = (None, None)) -> None:
+        self._terminal = terminal
         self._iteration = iteration  # the only one that is shown
         self._effect = ""
         self._text = ""
@@ -269,7 +269,7 @@ class _LiveText:
         if effect != self._effect:
             self._close()
             self._effect, self._text, self._at_start = effect, "", True
-            _put_title(self._door, _titled(effect_path(effect), effect_words(effect)))
+            _put_title(self._terminal, _titled(effect_path(effect), effect_words(effect)))
         if kind != "text":
             line = "" if self._at_start else "\n"
             sys.stdout.write(f"{line}[{one_line(text)}]\n")
@@ -297,15 +297,15 @@ class _LiveText:
         self._effect = ""
 
 
-def _print_entry(door: Terminal, entry: "dict[str, JsonValue]") -> None:
-    signs = door.has_signs(sys.stdout)
+def _print_entry(terminal: Terminal, entry: "dict[str, JsonValue]") -> None:
+    signs = terminal.has_signs(sys.stdout)
     words = str(entry["title"])
     if entry["kind"] == "end" and not signs:
         words = without_signs(words)
-    _put_title(door, _titled(str(entry["path"]), words))
+    _put_title(terminal, _titled(str(entry["path"]), words))
     text = cleaned(str(entry["text"])).strip("\n")
     if text:
-        door.put(f"{text}\n")
+        terminal.put(f"{text}\n")
 
 
 def _titled(path: str, words: str) -> str:
@@ -313,30 +313,30 @@ def _titled(path: str, words: str) -> str:
     return f"{place}: {one_line(words)}" if place else one_line(words)
 
 
-def _put_title(door: Terminal, words: str) -> None:
-    rule = "──" if door.has_signs(sys.stdout) else "--"
-    door.put(door.painted(f"{rule} {words} {rule}", "bold", sys.stdout))
+def _put_title(terminal: Terminal, words: str) -> None:
+    rule = "──" if terminal.has_signs(sys.stdout) else "--"
+    terminal.put(terminal.painted(f"{rule} {words} {rule}", "bold", sys.stdout))
 
 
 def _put_activity(
-    door: Terminal, run: str, entries: "Iterator[dict[str, JsonValue]]", dropped: dict[str, int]
+    terminal: Terminal, run: str, entries: "Iterator[dict[str, JsonValue]]", dropped: dict[str, int]
 ) -> None:
     """Print entries; `dropped` is complete when all of them were read."""
-    if door.as_json:
+    if terminal.as_json:
         listed: list[JsonValue] = [*entries]
         counts: dict[str, JsonValue] = {**dropped}
-        door.put_json({"run": run, "entries": listed, "dropped": counts})
+        terminal.put_json({"run": run, "entries": listed, "dropped": counts})
         return
     day = datetime.now(UTC).date().isoformat()
     for entry in entries:
         if str(entry["at"])[:10] != day:
             day = str(entry["at"])[:10]
-            _put_title(door, f"{day} (UTC)")
+            _put_title(terminal, f"{day} (UTC)")
         tone: Tone = "warn" if entry["ok"] is False or entry["kind"] == "denied" else "plain"
-        door.put(door.painted(activity_line(entry), tone, sys.stdout))
+        terminal.put(terminal.painted(activity_line(entry), tone, sys.stdout))
     for effect, count in dropped.items():
         were = "was" if count == 1 else "were"
-        door.put(f"{one_line(effect)}: {count:,} more {were} not stored")
+        terminal.put(f"{one_line(effect)}: {count:,} more {were} not stored")
 
 
 def activity_line(entry: "dict[str, JsonValue]") -> str:
@@ -375,20 +375,20 @@ def watch(ctx: click.Context, /, *, run: str, no_wait: bool, jsonl: bool) -> int
     The run may be driven by any process: another terminal, the background, the local server, or a
     remote server. Watching never changes a run. The exit code is that of `loopwright run`.
     """
-    door = terminal_of(ctx)
-    if jsonl and door.as_json:
+    terminal = terminal_of(ctx)
+    if jsonl and terminal.as_json:
         raise click.UsageError("--json and --jsonl exclude each other", ctx)
-    if door.remote is not None:
+    if terminal.remote is not None:
         from loopwright.cli.remote_commands import watch_remote_run  # noqa: PLC0415 - only when asked for
 
-        return watch_remote_run(door, run, jsonl=jsonl, no_wait=no_wait)
-    with open_service(door) as service:
+        return watch_remote_run(terminal, run, jsonl=jsonl, no_wait=no_wait)
+    with open_service(terminal) as service:
         name = service.find(run)
-        return asyncio.run(_watch(door, service, name, no_wait=no_wait, jsonl=jsonl))
+        return asyncio.run(_watch(terminal, service, name, no_wait=no_wait, jsonl=jsonl))
 
 
 async def _watch(
-    door: "Terminal", service: "Service", run: str, *, no_wait: bool, jsonl: bool
+    terminal: "Terminal", service: "Service", run: str, *, no_wait: bool, jsonl: bool
 ) -> int:
     from loopwright.cli.attach import (  # noqa: PLC0415 - help stays quick
         AttachedRun,
@@ -400,22 +400,22 @@ async def _watch(
 
     leaving = Interrupts(_pause_nothing)
     leaving.at_once = True  # the first Ctrl-C stops watching
-    view = choose_view(door, run, jsonl=jsonl, text=True)
+    view = choose_view(terminal, run, jsonl=jsonl, text=True)
     # Only its service and its log are used: nothing is driven here.
     here = cast("Local", _Reading(service))
     seen = 0 if jsonl else service.log.version(run)
     one = AttachedRun(here, RunCursor(run, seen), view, leaving)
-    reader = LiveReader(door.settings.home, run)
+    reader = LiveReader(terminal.settings.home, run)
     with leaving.listening():
         one.begin()
         try:
             while await _until_rest(service, one, reader, leaving):
-                if no_wait or not door.can_ask or not await _ask(door, service, one):
+                if no_wait or not terminal.can_ask or not await _ask(terminal, service, one):
                     break
         finally:
             one.view.end()
             reader.close()
-    return _finish(door, one, leaving, jsonl=jsonl)
+    return _finish(terminal, one, leaving, jsonl=jsonl)
 
 
 class _Reading:
@@ -453,23 +453,23 @@ async def _until_rest(
             return False
 
 
-async def _ask(door: "Terminal", service: "Service", one: "AttachedRun") -> bool:
+async def _ask(terminal: "Terminal", service: "Service", one: "AttachedRun") -> bool:
     """Ask the person here; a run that no process drives is continued in the background."""
     from loopwright.operations.background_runs import drive_in_background  # noqa: PLC0415 - help stays quick
     from loopwright.ports import OPEN_STATUSES  # noqa: PLC0415 - help stays quick
 
     one.view.end()
-    if not await one.ask(door):
+    if not await one.ask(terminal):
         return False
     row = service.log.row(one.run)
     is_driven = row.owner is not None and service.log.alive(row.owner)
     if row.headline.status in OPEN_STATUSES and not is_driven:
-        drive_in_background(door.settings, one.run)
+        drive_in_background(terminal.settings, one.run)
     one.view.begin(one.progress)
     return True
 
 
-def _finish(door: "Terminal", one: "AttachedRun", leaving: "Interrupts", *, jsonl: bool) -> int:
+def _finish(terminal: "Terminal", one: "AttachedRun", leaving: "Interrupts", *, jsonl: bool) -> int:
     from loopwright.cli.terminal import (  # noqa: PLC0415 - help stays quick
         EXIT_CODES,
         exit_code,
@@ -481,19 +481,19 @@ def _finish(door: "Terminal", one: "AttachedRun", leaving: "Interrupts", *, json
     from loopwright.views.summary import final_line  # noqa: PLC0415 - help stays quick
 
     if leaving.code is not None:
-        door.tell(f"{one.run} keeps running")
+        terminal.tell(f"{one.run} keeps running")
         return leaving.code
     result = one.result()
     state, status = one.progress.state, status_of(one.progress.state)
-    signs = door.has_signs(sys.stderr)
+    signs = terminal.has_signs(sys.stderr)
     line = final_line(state, signs=signs, left_behind=status == "running")
-    say_final_line(door, one.run, line, status)
+    say_final_line(terminal, one.run, line, status)
     for gate in state.gates.values() if status == "waiting" else ():
-        door.say(f"  {answering(gate)}")
+        terminal.say(f"  {answering(gate)}")
     if status in ("paused", "running"):
-        door.say(f"  loopwright resume {one.run}")
+        terminal.say(f"  loopwright resume {one.run}")
     if not jsonl:
-        put_result(door, result)
+        put_result(terminal, result)
     return EXIT_CODES["paused"] if status == "running" else exit_code(result)
 
 

@@ -60,32 +60,32 @@ class SilentView:
 class PlainView(SilentView):
     """One line on stderr for each thing that matters."""
 
-    def __init__(self, door: Terminal, label: str = "") -> None:
-        self._door = door
+    def __init__(self, terminal: Terminal, label: str = "") -> None:
+        self._terminal = terminal
         self._label = f"{label}  " if label else ""
 
     def fact(self, numbered: NumberedEvent, line: ProgressLine | None) -> None:
         # The end is reported last, with the result.
         if line is not None and not isinstance(numbered.fact, RunFinished):
-            say_line(self._door, line, self._label)
+            say_line(self._terminal, line, self._label)
 
     def note(self, text: str) -> None:
-        self._door.say(text)
+        self._terminal.say(text)
 
 
-def say_line(door: Terminal, line: ProgressLine, label: str = "") -> None:
+def say_line(terminal: Terminal, line: ProgressLine, label: str = "") -> None:
     """One event, and the end of its text."""
     tone: Tone = "plain" if line.good is None else ("good" if line.good else "warn")
-    door.say(f"{label}{one_line(line.text)}", tone=tone)
+    terminal.say(f"{label}{one_line(line.text)}", tone=tone)
     for text in last_lines(line.detail, 0 if line.good else EVIDENCE_LINES):
-        door.say(f"{label}    {text}", tone="dim")
+        terminal.say(f"{label}    {text}", tone="dim")
 
 
 class WrittenLines:
     """Text as agents write it, line by line on stderr."""
 
-    def __init__(self, door: Terminal) -> None:
-        self._door, self._rest = door, ""
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal, self._rest = terminal, ""
 
     def take(self, kind: str, text: str) -> None:
         if kind != "text":
@@ -105,15 +105,15 @@ class WrittenLines:
 
     def _show(self, line: str) -> None:
         if line.strip():
-            self._door.say(f"  | {one_line(line)}", tone="dim")
+            self._terminal.say(f"  | {one_line(line)}", tone="dim")
 
 
 class PlainTextView(PlainView):
     """Plain lines, and what agents write between them."""
 
-    def __init__(self, door: Terminal) -> None:
-        super().__init__(door)
-        self._written = WrittenLines(door)
+    def __init__(self, terminal: Terminal) -> None:
+        super().__init__(terminal)
+        self._written = WrittenLines(terminal)
 
     def said(self, delta: Delta) -> None:
         self._written.take(delta.kind, delta.text)
@@ -129,8 +129,8 @@ class PlainTextView(PlainView):
 class JsonLinesView(PlainView):
     """Every event on stdout as it arrives; messages go to stderr."""
 
-    def __init__(self, door: Terminal, run: str) -> None:
-        super().__init__(door)
+    def __init__(self, terminal: Terminal, run: str) -> None:
+        super().__init__(terminal)
         self._run = run
         self._gone = False
 
@@ -178,29 +178,29 @@ class FailSafeView:
 
 
 def choose_view(
-    door: Terminal, run: str, *, jsonl: bool, several: bool = False, text: bool = False
+    terminal: Terminal, run: str, *, jsonl: bool, several: bool = False, text: bool = False
 ) -> ProgressView:
     """The view for a run. With `text` plain lines have what agents write, too."""
-    view = _view(door, run, jsonl=jsonl, several=several)
-    return FailSafeView(PlainTextView(door) if text and type(view) is PlainView else view)
+    view = _view(terminal, run, jsonl=jsonl, several=several)
+    return FailSafeView(PlainTextView(terminal) if text and type(view) is PlainView else view)
 
 
-def _view(door: Terminal, run: str, *, jsonl: bool, several: bool) -> ProgressView:
+def _view(terminal: Terminal, run: str, *, jsonl: bool, several: bool) -> ProgressView:
     if jsonl:
-        return JsonLinesView(door, run)
-    if door.quiet:
+        return JsonLinesView(terminal, run)
+    if terminal.quiet:
         return SilentView()
     if several:
-        return PlainView(door, run)
-    if _may_move(door):
+        return PlainView(terminal, run)
+    if _may_move(terminal):
         from loopwright.cli.live_display import LiveView  # noqa: PLC0415 - rich is needed here alone
 
-        return LiveView(door)
-    return PlainView(door)
+        return LiveView(terminal)
+    return PlainView(terminal)
 
 
-def _may_move(door: Terminal) -> bool:
+def _may_move(terminal: Terminal) -> bool:
     """Whether stderr is a terminal on which lines may be drawn again."""
     if not sys.stderr.isatty() or os.environ.get("TERM", "dumb") == "dumb":
         return False
-    return not (door.as_json and sys.stdout.isatty())
+    return not (terminal.as_json and sys.stdout.isatty())

@@ -63,13 +63,13 @@ class RunSource(Protocol):
 
 
 @contextmanager
-def open_run_source(door: Terminal, reference: str) -> Iterator[RunSource]:
+def open_run_source(terminal: Terminal, reference: str) -> Iterator[RunSource]:
     """A run by a name that people give it."""
-    if door.remote is not None:
-        yield _RemoteRun(door.remote, reference, retry=not door.wanted.no_retry)
+    if terminal.remote is not None:
+        yield _RemoteRun(terminal.remote, reference, retry=not terminal.options.no_retry)
         return
-    with open_service(door) as service:
-        yield _LocalRun(service, reference, door.settings.home)
+    with open_service(terminal) as service:
+        yield _LocalRun(service, reference, terminal.settings.home)
 
 
 class _LocalRun:

@@ -91,7 +91,7 @@ def serve(
     """
     if bool(tls_cert) != bool(tls_key):
         raise click.UsageError("--tls-cert and --tls-key belong together", ctx)
-    door = terminal_of(ctx)
+    terminal = terminal_of(ctx)
     # A sibling, and heavy: it is loaded by its name, when it is called.
     context = import_module("loopwright.http.context")
     folder, rate = given.pop("workspace"), given.pop("rate")
@@ -103,12 +103,14 @@ def serve(
         workspace=Path(str(folder)) if folder else Path.cwd(),
         limits=context.RequestLimits(requests_per_second=rate),
     )
-    settings = replace(door.settings, webhooks_to_loopback="on") if loopback else door.settings
+    settings = (
+        replace(terminal.settings, webhooks_to_loopback="on") if loopback else terminal.settings
+    )
     if settings.webhooks_to_loopback == "on":
-        door.tell("webhooks may go to this machine itself (webhooks_to_loopback)", tone="warn")
+        terminal.tell("webhooks may go to this machine itself (webhooks_to_loopback)", tone="warn")
     serving_room = import_module("loopwright.http.server")
-    ended = serving_room.serve(settings, serving, lambda started: _greet(door, started))
-    door.say("ended; open runs are resumed at the next start")
+    ended = serving_room.serve(settings, serving, lambda started: _greet(terminal, started))
+    terminal.say("ended; open runs are resumed at the next start")
     return int(ended)
 
 
@@ -131,20 +133,20 @@ class _Started(Protocol):
     def troubles(self) -> tuple[str, ...]: ...
 
 
-def _greet(door: Terminal, started: _Started) -> None:
-    if door.as_json:
+def _greet(terminal: Terminal, started: _Started) -> None:
+    if terminal.as_json:
         told = {"url": started.url, "pid": started.pid, "token": started.token}
         told["link"] = started.link
-        door.put_json({**told, "troubles": list(started.troubles)})
+        terminal.put_json({**told, "troubles": list(started.troubles)})
         return
     if started.token is not None:
-        door.tell(f"token: {started.token}")
-        door.tell("this token is shown once; it may do everything, so keep it as a secret")
+        terminal.tell(f"token: {started.token}")
+        terminal.tell("this token is shown once; it may do everything, so keep it as a secret")
     if started.link is not None:
-        door.tell(f"first admin: {started.link}")
+        terminal.tell(f"first admin: {started.link}")
     for trouble in started.troubles:
-        door.tell(trouble, tone="bad")
-    door.tell(f"serving {started.url}")
+        terminal.tell(trouble, tone="bad")
+    terminal.tell(f"serving {started.url}")
 
 
 @click.command(
@@ -179,13 +181,13 @@ def mcp(
     """
     from loopwright.operations.loops.loop_tools import serve  # noqa: PLC0415 - help stays quick
 
-    door = terminal_of(ctx)
-    if door.as_json:
+    terminal = terminal_of(ctx)
+    if terminal.as_json:
         raise click.UsageError("stdout belongs to the protocol: leave out --json", ctx)
     left = asyncio.run(
         serve(
-            door.settings,
-            alone=door.wanted.here,
+            terminal.settings,
+            alone=terminal.options.here,
             cwd=Path(workspace).absolute() if workspace else Path.cwd(),
             agents=agents,
             session=session,
@@ -193,7 +195,7 @@ def mcp(
         )
     )
     for run in left:
-        door.say(f"{run} continues in the background")
+        terminal.say(f"{run} continues in the background")
     return 0
 
 

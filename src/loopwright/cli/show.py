@@ -85,67 +85,67 @@ def show(
     After `resume --restart`, the iterations of each try are listed under a heading, with the names
     that other commands take: 2~1 is iteration 2 of the first try.
     """
-    door = terminal_of(ctx)
-    with open_run_source(door, run) as seen:
+    terminal = terminal_of(ctx)
+    with open_run_source(terminal, run) as seen:
         if certificate:
-            _put_certificate(door, seen.certificate())
+            _put_certificate(terminal, seen.certificate())
         elif output is not None:
-            _put_output(door, seen.output(output))
+            _put_output(terminal, seen.output(output))
         elif metrics or svg is not None:
-            _put_figures(door, seen, svg)
-        elif door.as_json:
-            door.put_json(seen.detail())
+            _put_figures(terminal, seen, svg)
+        elif terminal.as_json:
+            terminal.put_json(seen.detail())
         else:
-            put_run(door, seen.detail())
+            put_run(terminal, seen.detail())
 
 
-def _put_certificate(door: Terminal, made: "dict[str, JsonValue]") -> None:
+def _put_certificate(terminal: Terminal, made: "dict[str, JsonValue]") -> None:
     from loopwright.views.certificate import certificate_lines  # noqa: PLC0415 - quick help
 
-    if door.as_json:
-        door.put_json(made)
+    if terminal.as_json:
+        terminal.put_json(made)
         return
     for line in certificate_lines(made):
-        door.put(one_line(line))
+        terminal.put(one_line(line))
 
 
-def _put_output(door: Terminal, said: "dict[str, JsonValue]") -> None:
-    if door.as_json:
-        door.put_json(said)
+def _put_output(terminal: Terminal, said: "dict[str, JsonValue]") -> None:
+    if terminal.as_json:
+        terminal.put_json(said)
     else:
-        door.put(cleaned(str(said["output"])))
+        terminal.put(cleaned(str(said["output"])))
 
 
-def _put_figures(door: Terminal, seen: RunSource, svg: Path | None) -> None:
+def _put_figures(terminal: Terminal, seen: RunSource, svg: Path | None) -> None:
     from loopwright.views.metrics import metrics_from  # noqa: PLC0415 - help stays quick
 
     if svg is not None:
         drawn = seen.picture()
         if str(svg) == "-":
-            door.put(drawn.rstrip())
+            terminal.put(drawn.rstrip())
             return
         svg.write_text(drawn, encoding="utf-8")
-        door.tell(f"drew {svg}")
-    elif not door.as_json:
-        signs, told = door.has_signs(sys.stdout), metrics_from(seen.figures())
+        terminal.tell(f"drew {svg}")
+    elif not terminal.as_json:
+        signs, told = terminal.has_signs(sys.stdout), metrics_from(seen.figures())
         for line, tone in figure_lines(told, cells=terminal_width(), signs=signs):
-            door.put(door.painted(line, tone, sys.stdout))
-    if door.as_json:
-        door.put_json(seen.figures())
+            terminal.put(terminal.painted(line, tone, sys.stdout))
+    if terminal.as_json:
+        terminal.put_json(seen.figures())
 
 
-def put_run(door: Terminal, detail: "dict[str, JsonValue]") -> None:
+def put_run(terminal: Terminal, detail: "dict[str, JsonValue]") -> None:
     """A run as a page of text."""
-    _Sheet(door).put(detail)
+    _Sheet(terminal).put(detail)
 
 
 class _Sheet:
     """A run as a page of text."""
 
-    def __init__(self, door: Terminal) -> None:
-        self._door = door
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
         self._width = terminal_width()
-        self._signs = door.has_signs(sys.stdout)
+        self._signs = terminal.has_signs(sys.stdout)
 
     def put(self, detail: "dict[str, JsonValue]") -> None:
         status = str(detail["status"])
@@ -175,7 +175,7 @@ class _Sheet:
 
     def _as_asked(self, command: str) -> str:
         """A command for the server that is being used, if there is one."""
-        remote = self._door.remote
+        remote = self._terminal.remote
         return command if remote is None else f"{command} --server {remote.url}"
 
     def _fields(self, detail: "dict[str, JsonValue]") -> None:
@@ -328,12 +328,12 @@ class _Sheet:
         room = max(self._width, NARROWEST)
         while width(text) > room:
             head = cut(text, room + 1)[:-1]
-            self._door.put(head)
+            self._terminal.put(head)
             text = f"         {text[len(head) :]}"
-        self._door.put(text)
+        self._terminal.put(text)
 
     def _line(self, text: str, tone: Tone = "plain") -> None:
-        self._door.put(self._door.painted(cut(text, self._width), tone, sys.stdout))
+        self._terminal.put(self._terminal.painted(cut(text, self._width), tone, sys.stdout))
 
 
 def _sandbox(sandbox: "JsonValue") -> str:

@@ -225,14 +225,14 @@ def start_options(function: _Function) -> _Function:
 
 
 def _read_definition(
-    door: Terminal,
+    terminal: Terminal,
     prepare: "Callable[[StartOptions], tuple[RunStart, ParsedDefinition]]",
     wish: "StartOptions",
 ) -> "tuple[RunStart, ParsedDefinition]":
     """The definition and its start. It may name files: those of Loopwright itself are not read."""
     from loopwright.operations.workspace_rules import keep_files_private  # noqa: PLC0415 - help stays quick
 
-    keep_files_private(door.settings)
+    keep_files_private(terminal.settings)
     return prepare(wish)
 
 
@@ -262,10 +262,10 @@ def launch(
         decide_snapshots,
     )
 
-    door = terminal_of(ctx)
+    terminal = terminal_of(ctx)
     no_wait, jsonl, detach = (bool(options.pop(name)) for name in ("no_wait", "jsonl", "detach"))
     foreign = options.pop("exit_codes") == "dialect"
-    if jsonl and door.as_json:
+    if jsonl and terminal.as_json:
         raise click.UsageError("--json and --jsonl exclude each other", ctx)
     dry = bool(options.pop("dry_run"))
     if dry:
@@ -275,7 +275,7 @@ def launch(
         deny=names_in(cast("tuple[str, ...]", options.pop("deny"))),
         ask=names_in(cast("tuple[str, ...]", options.pop("ask"))),
         file_tools_only=bool(options.pop("file_tools_only")),
-        attended=door.can_ask and not (no_wait or detach),
+        attended=terminal.can_ask and not (no_wait or detach),
     )
     tools = tools_in(cast("tuple[str, ...]", options.pop("tools")))
     choice = SnapshotChoice(
@@ -285,58 +285,62 @@ def launch(
     given = cast("_StartFlags", options)  # click has checked their kinds
     wish = StartOptions(
         tools=tools,
-        default_agent=door.settings.agent,
-        models=door.settings.models,
-        home=door.settings.home,
+        default_agent=terminal.settings.agent,
+        models=terminal.settings.models,
+        home=terminal.settings.home,
         rights=rights,
         unbound=dry,
         **given,
     )
-    start, definition = _read_definition(door, prepare, wish)
+    start, definition = _read_definition(terminal, prepare, wish)
     for warning in definition.warnings:
-        door.say(warning.render(), tone="warn")
+        terminal.say(warning.render(), tone="warn")
     unused = () if dry else unsupported_options(definition.plan, start.plan)
     limits = limit_warnings(start.plan, start.workspace, definition.file)
     for limited in (*limits, *unused, *shadow_warnings(start, checks=checks)):
-        door.say(f"warning: {limited}", tone="warn")
+        terminal.say(f"warning: {limited}", tone="warn")
     start = replace(start, snapshots=choice)
-    default = door.settings.snapshots == "on"
+    default = terminal.settings.snapshots == "on"
     plan, note = decide_snapshots(start.plan, start.workspace, choice, default=default)
-    plan = _sandboxed(door, plan, wish.sandbox, dry=dry)
+    plan = _sandboxed(terminal, plan, wish.sandbox, dry=dry)
     if dry:
-        return _rehearse(door, replace(start, plan=plan), wish.agents, checks)
+        return _rehearse(terminal, replace(start, plan=plan), wish.agents, checks)
     if note and not note.startswith(NO_MATCH):  # a warning below says so
-        door.say(f"note: {note}")
+        terminal.say(f"note: {note}")
     for words in token_warnings(start.plan):
-        door.say(f"warning: {words}", tone="warn")
+        terminal.say(f"warning: {words}", tone="warn")
     for missing in (*_unmatched(plan, start.workspace), *preflight(start, checks=checks)):
-        door.say(f"warning: {missing}", tone="warn")
+        terminal.say(f"warning: {missing}", tone="warn")
     codes = exit_codes(definition.dialect) if foreign else {}
-    with keep_variables(door.settings.home, start) as named:
+    with keep_variables(terminal.settings.home, start) as named:
         if detach:
-            return _start_detached(door, named)
-        return _start_here(door, named, AttachOptions(no_wait=no_wait, jsonl=jsonl, codes=codes))
+            return _start_detached(terminal, named)
+        return _start_here(
+            terminal, named, AttachOptions(no_wait=no_wait, jsonl=jsonl, codes=codes)
+        )
 
 
-def _sandboxed(door: Terminal, plan: "Plan", chosen: "SandboxLevel | None", *, dry: bool) -> "Plan":
+def _sandboxed(
+    terminal: Terminal, plan: "Plan", chosen: "SandboxLevel | None", *, dry: bool
+) -> "Plan":
     """The plan with its sandbox level; refused before anything is created if that cannot be."""
     from loopwright.operations.workspace_rules import rules_of  # noqa: PLC0415 - help stays quick
 
-    rules = rules_of(door.settings)
+    rules = rules_of(terminal.settings)
     plan = rules.decide(plan, chosen)
     if not dry:
         rules.check(plan)
-        warn_unconfined(door, plan)
+        warn_unconfined(terminal, plan)
     return plan
 
 
-def warn_unconfined(door: Terminal, plan: "Plan") -> None:
+def warn_unconfined(terminal: Terminal, plan: "Plan") -> None:
     """Say in one line that agents run without a sandbox, if they do."""
     from loopwright.operations.workspace_rules import unconfined_note  # noqa: PLC0415 - help stays quick
 
     note = unconfined_note(plan)
     if note is not None:
-        door.say(f"warning: {note}", tone="warn")
+        terminal.say(f"warning: {note}", tone="warn")
 
 
 def _unmatched(plan: "Plan", workspace: "Path") -> "list[str]":
@@ -347,7 +351,7 @@ def _unmatched(plan: "Plan", workspace: "Path") -> "list[str]":
     return [f"--protect {one} matches no file in {workspace}" for one in found]
 
 
-def _rehearse(door: Terminal, start: "RunStart", agents: "Sequence[str]", checks: str) -> int:
+def _rehearse(terminal: Terminal, start: "RunStart", agents: "Sequence[str]", checks: str) -> int:
     """Show how a run could end."""
     from loopwright.cli.charts import put_dry_run  # noqa: PLC0415 - help stays quick
     from loopwright.operations.agents.permissions import limit_warnings  # noqa: PLC0415 - help stays quick
@@ -361,23 +365,23 @@ def _rehearse(door: Terminal, start: "RunStart", agents: "Sequence[str]", checks
     from loopwright.operations.run_start import agent_choices  # noqa: PLC0415 - help stays quick
     from loopwright.operations.wiring import check_worktree_programs  # noqa: PLC0415 - help stays quick
 
-    rules = CostRules(book=PriceBook(door.settings.prices), purse=door.settings.budget)
+    rules = CostRules(book=PriceBook(terminal.settings.prices), purse=terminal.settings.budget)
     default, named = agent_choices(agents)
-    plan = with_specs(start.plan, default or door.settings.agent, named, force=bool(default))
+    plan = with_specs(start.plan, default or terminal.settings.agent, named, force=bool(default))
     for limited in limit_warnings(plan, start.workspace):
-        door.say(f"warning: {limited}", tone="warn")
-    warn_unconfined(door, plan)
-    check_worktree_programs(door.settings, start)
+        terminal.say(f"warning: {limited}", tone="warn")
+    warn_unconfined(terminal, plan)
+    check_worktree_programs(terminal.settings, start)
     warnings: list[JsonValue] = [*dry_run_warnings(start, checks=checks)]
     for missing in warnings:
-        door.say(f"warning: {missing}", tone="warn")
+        terminal.say(f"warning: {missing}", tone="warn")
     shown = rehearse(start.plan).as_dict()
     limits: list[JsonValue] = [*rules.enforcement(plan)]
-    put_dry_run(door, {**shown, "limits": limits, "warnings": warnings})
+    put_dry_run(terminal, {**shown, "limits": limits, "warnings": warnings})
     return 0
 
 
-def _start_here(door: Terminal, start: "RunStart", manner: "AttachOptions") -> int:
+def _start_here(terminal: Terminal, start: "RunStart", manner: "AttachOptions") -> int:
     """Start a run and drive it until it rests."""
     from loopwright.cli.attach import RunCursor, drive  # noqa: PLC0415 - help stays quick
     from loopwright.operations.run_launch import launch_run  # noqa: PLC0415 - help stays quick
@@ -386,27 +390,29 @@ def _start_here(door: Terminal, start: "RunStart", manner: "AttachOptions") -> i
     async def begin(here: "Local") -> list[RunCursor]:
         run = await launch_run(here.service, start, is_checked=True)  # `launch` has checked it
         for note in start_notes(here.service, run):
-            door.say(note, tone="warn" if note.startswith("warning") else "plain")
+            terminal.say(note, tone="warn" if note.startswith("warning") else "plain")
         return [RunCursor(run, seen=0)]
 
-    return drive(door, begin, manner)
+    return drive(terminal, begin, manner)
 
 
-def _start_detached(door: Terminal, start: "RunStart") -> int:
+def _start_detached(terminal: Terminal, start: "RunStart") -> int:
     """Create a run and let a process in the background drive it."""
     from loopwright.operations.background_runs import start_in_background  # noqa: PLC0415 - help stays quick
 
-    put_detached(door, start_in_background(door.settings, start, alone=door.wanted.here))
+    put_detached(
+        terminal, start_in_background(terminal.settings, start, alone=terminal.options.here)
+    )
     return 0
 
 
-def put_detached(door: Terminal, started: "Detached") -> None:
+def put_detached(terminal: Terminal, started: "Detached") -> None:
     """A run that another process drives."""
     for note in started.notes:
-        door.say(note, tone="warn" if note.startswith("warning") else "plain")
-    if door.as_json:
-        door.put_json(started.summary)
+        terminal.say(note, tone="warn" if note.startswith("warning") else "plain")
+    if terminal.as_json:
+        terminal.put_json(started.summary)
     else:
-        door.put(started.run)
+        terminal.put(started.run)
         who = "on the local server, process" if started.served else "in process"
-        door.say(f"running {who} {started.pid}; `loopwright watch {started.run}` shows it")
+        terminal.say(f"running {who} {started.pid}; `loopwright watch {started.run}` shows it")

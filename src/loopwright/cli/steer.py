@@ -76,22 +76,22 @@ def retry(
     from loopwright.operations.run_control import ResumeChanges  # noqa: PLC0415 - help stays quick
     from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
 
-    door = terminal_of(ctx)
-    if door.remote is not None:
+    terminal = terminal_of(ctx)
+    if terminal.remote is not None:
         from loopwright.cli.remote_commands import agents_for_request, steer_remote_run  # noqa: PLC0415 - when asked for
 
         limits: dict[str, JsonValue] = {"budget": budget} if budget is not None else {}
         if allow_unknown_cost:
             limits["allow_unknown_cost"] = True
         return steer_remote_run(
-            door, run, "retry", {"note": note, **limits, **agents_for_request(agents)}
+            terminal, run, "retry", {"note": note, **limits, **agents_for_request(agents)}
         )
     changes = ResumeChanges(agents=agents, budget=budget, allow_unknown_cost=allow_unknown_cost)
 
     async def act(here: "Local") -> str:
         return await again(here.service, run, note=note, by=current_user(), changes=changes)
 
-    return _driven(door, run, act)
+    return _driven(terminal, run, act)
 
 
 @click.command(
@@ -119,28 +119,28 @@ def skip(ctx: click.Context, /, run: str, note: str, *, allow_unknown_cost: bool
     from loopwright.operations.run_control import ResumeChanges  # noqa: PLC0415 - help stays quick
     from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
 
-    door = terminal_of(ctx)
-    if door.remote is not None:
+    terminal = terminal_of(ctx)
+    if terminal.remote is not None:
         from loopwright.cli.remote_commands import steer_remote_run  # noqa: PLC0415 - only when asked for
 
         allow: dict[str, JsonValue] = {"allow_unknown_cost": True} if allow_unknown_cost else {}
-        return steer_remote_run(door, run, "skip", {"note": note, **allow})
+        return steer_remote_run(terminal, run, "skip", {"note": note, **allow})
     changes = ResumeChanges(allow_unknown_cost=allow_unknown_cost)
 
     async def act(here: "Local") -> str:
         return await leave(here.service, run, note=note, by=current_user(), changes=changes)
 
-    return _driven(door, run, act)
+    return _driven(terminal, run, act)
 
 
-def _driven(door: "Terminal", run: str, act: "Callable[[Local], Awaitable[str]]") -> int:
+def _driven(terminal: "Terminal", run: str, act: "Callable[[Local], Awaitable[str]]") -> int:
     from loopwright.cli.attach import AttachOptions, RunCursor, drive  # noqa: PLC0415 - help stays quick
 
     async def begin(here: "Local") -> "list[RunCursor]":
         seen = here.log.version(here.service.find(run))
         return [RunCursor(await act(here), seen)]
 
-    return drive(door, begin, AttachOptions())
+    return drive(terminal, begin, AttachOptions())
 
 
 @click.command(
@@ -184,18 +184,18 @@ def edit(
         body["labels"] = list(labels)
     if metadata is not None:
         body["metadata"] = _object(metadata)
-    wanted, door = edit_of(body), terminal_of(ctx)
-    if door.remote is not None:
+    wanted, terminal = edit_of(body), terminal_of(ctx)
+    if terminal.remote is not None:
         from loopwright.cli.remote_commands import edit_remote_run  # noqa: PLC0415 - only when asked for
 
-        changed = edit_remote_run(door.remote, run, body)
+        changed = edit_remote_run(terminal.remote, run, body)
     else:
-        with open_service(door) as service:
+        with open_service(terminal) as service:
             changed = asyncio.run(change(service, run, wanted, by=current_user()))
-    if door.as_json:
-        door.put_json({"run": changed, "changed": [*body]})
+    if terminal.as_json:
+        terminal.put_json({"run": changed, "changed": [*body]})
         return
-    door.say(f"{changed}: changed {', '.join(body)}")
+    terminal.say(f"{changed}: changed {', '.join(body)}")
 
 
 def _number(text: str) -> "JsonValue":
@@ -237,18 +237,18 @@ def tell(ctx: click.Context, /, *, run: str, text: str, to: str) -> None:
     agents read it at their next call. A message that was not read when the run failed or was
     stopped is read after `resume`. A message has at most 262,144 bytes.
     """
-    door = terminal_of(ctx)
+    terminal = terminal_of(ctx)
     words = sys.stdin.read() if text == STDIN else text
-    if door.remote is not None:
-        sent = _tell_remote(door.remote, run, words, to)
+    if terminal.remote is not None:
+        sent = _tell_remote(terminal.remote, run, words, to)
     else:
-        sent = _tell_here(door, run, words, to)
+        sent = _tell_here(terminal, run, words, to)
     from loopwright.operations.messages import WHEN_WORDS  # noqa: PLC0415 - help stays quick
 
     where = "" if sent["to"] == "*" else f" for {sent['to']}"
     words = {str(name): one for name, one in WHEN_WORDS.items()}
     when = words.get(str(sent.get("when")), "recorded")  # an older server does not say when
-    door.done(f"{sent['run']}: message {sent['message']}{where}: {when}", sent)
+    terminal.done(f"{sent['run']}: message {sent['message']}{where}: {when}", sent)
 
 
 def _tell_here(terminal: "Terminal", run: str, text: str, to: str) -> "dict[str, JsonValue]":

@@ -170,22 +170,22 @@ class CommonOptions:
 class Terminal:
     """One command's way to speak and to learn its settings."""
 
-    def __init__(self, wanted: CommonOptions) -> None:
-        self.wanted = wanted
+    def __init__(self, options: CommonOptions) -> None:
+        self.options = options
 
     @property
     def as_json(self) -> bool:
-        return self.wanted.as_json
+        return self.options.as_json
 
     @property
     def quiet(self) -> bool:
-        return self.wanted.quiet
+        return self.options.quiet
 
     @cached_property
     def settings(self) -> "Settings":
         from loopwright.operations.settings import load_settings  # noqa: PLC0415 - help stays quick
 
-        resolved = load_settings(data_dir=self.wanted.data_dir)
+        resolved = load_settings(data_dir=self.options.data_dir)
         for warning in resolved.warnings:
             self.say(f"warning: {warning}", tone="warn")
         return resolved.settings
@@ -193,13 +193,13 @@ class Terminal:
     @cached_property
     def remote(self) -> "RemoteClient | None":
         """The server that is used instead of the local log."""
-        if self.wanted.server is None:
+        if self.options.server is None:
             return None
-        if self.wanted.here:
+        if self.options.here:
             raise click.UsageError("--here and --server exclude each other")
         from loopwright.cli.remote_client import RemoteClient  # noqa: PLC0415 - only when asked for
 
-        return RemoteClient(self.wanted.server, self.say)
+        return RemoteClient(self.options.server, self.say)
 
     # -- speaking ------------------------------------------------------------------------------
 
@@ -239,7 +239,7 @@ class Terminal:
     # -- what the terminal can do --------------------------------------------------------------
 
     def has_color(self, stream: TextIO) -> bool:
-        if self.wanted.no_color:
+        if self.options.no_color:
             return False
         choice = color_choice(os.environ)
         if choice is not None:
@@ -312,10 +312,10 @@ def worst_exit_code(codes: list[int]) -> int:
     return next((code for code in _WORST_FIRST if code in codes), max(codes, default=0))
 
 
-def put_result(door: Terminal, summary: "dict[str, JsonValue]") -> None:
+def put_result(terminal: Terminal, summary: "dict[str, JsonValue]") -> None:
     """The run's output on stdout, as text that cannot drive a terminal."""
-    if door.as_json:
-        door.put_json(summary)
+    if terminal.as_json:
+        terminal.put_json(summary)
         return
     output = cleaned(str(summary["output"]))
     if output.strip():
@@ -324,14 +324,14 @@ def put_result(door: Terminal, summary: "dict[str, JsonValue]") -> None:
 
 
 def say_final_line(
-    door: Terminal, run: str, line: str, status: str, *, several: bool = False
+    terminal: Terminal, run: str, line: str, status: str, *, several: bool = False
 ) -> None:
     """Print the final line of a run, and where to read more about one that has ended. With --quiet,
     only the line of a run that did not complete; as JSON, the result has the error.
     """
-    is_needed = status in _NOT_COMPLETED and not door.as_json
-    speak = door.tell if is_needed else door.say
+    is_needed = status in _NOT_COMPLETED and not terminal.as_json
+    speak = terminal.tell if is_needed else terminal.say
     speak(f"{run}: {line}" if several else line, tone=_TONES.get(status, "plain"))
     if not several and status not in _OPEN:
-        server = f" --server {door.remote.url}" if door.remote is not None else ""
-        door.say(f"  loopwright show {run}{server}", tone="dim")
+        server = f" --server {terminal.remote.url}" if terminal.remote is not None else ""
+        terminal.say(f"  loopwright show {run}{server}", tone="dim")

@@ -124,9 +124,9 @@ class FindRun(Protocol):
 
 
 @contextmanager
-def trackers_of(door: Terminal) -> "Iterator[TrackerClient]":
-    if door.remote is not None:
-        yield RemoteTrackers(door.remote)
+def trackers_of(terminal: Terminal) -> "Iterator[TrackerClient]":
+    if terminal.remote is not None:
+        yield RemoteTrackers(terminal.remote)
         return
     from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
     from loopwright.operations.trackers import (  # noqa: PLC0415 - help stays quick
@@ -134,17 +134,17 @@ def trackers_of(door: Terminal) -> "Iterator[TrackerClient]":
         given_in,
     )
 
-    with open_service(door) as service:
-        given = given_in(door.settings, service)
+    with open_service(terminal) as service:
+        given = given_in(terminal.settings, service)
         yield LocalTrackers(TrackerOperations(given=given, by=current_user()), service.find)
 
 
 def _ask(
     ctx: click.Context, method: str, path: str, body: Changes | None = None, **query: str
 ) -> tuple[Terminal, JsonObject]:
-    door = terminal_of(ctx)
-    with trackers_of(door) as trackers:
-        return door, trackers.ask(method, path, body, **query)
+    terminal = terminal_of(ctx)
+    with trackers_of(terminal) as trackers:
+        return terminal, trackers.ask(method, path, body, **query)
 
 
 def _part(name: str) -> str:
@@ -177,12 +177,12 @@ EMPTY_AT_PROMPT = {
 
 
 def put_list(
-    door: Terminal, kind: str, found: Sequence[JsonObject], *, at_prompt: bool = False
+    terminal: Terminal, kind: str, found: Sequence[JsonObject], *, at_prompt: bool = False
 ) -> None:
     """A list of projects, sprints or todos as a table."""
     heads = [head for head, _ in COLUMNS[kind]]
     rows = [[str(_shown(one).get(key, "")) for _, key in COLUMNS[kind]] for one in found]
-    put_rows(door, heads, rows, (EMPTY_AT_PROMPT if at_prompt else EMPTY)[kind])
+    put_rows(terminal, heads, rows, (EMPTY_AT_PROMPT if at_prompt else EMPTY)[kind])
 
 
 def _shown(one: JsonObject) -> JsonObject:
@@ -191,19 +191,19 @@ def _shown(one: JsonObject) -> JsonObject:
     return {**one, "reviews": reviews}
 
 
-def _put_list(door: Terminal, kind: str, answer: JsonObject) -> None:
-    if door.as_json:
-        door.put_json(answer)
+def _put_list(terminal: Terminal, kind: str, answer: JsonObject) -> None:
+    if terminal.as_json:
+        terminal.put_json(answer)
     else:
-        put_list(door, kind, answer[kind])
+        put_list(terminal, kind, answer[kind])
 
 
-def _put_one(door: Terminal, one: JsonObject) -> None:
-    if door.as_json:
-        door.put_json(one)
+def _put_one(terminal: Terminal, one: JsonObject) -> None:
+    if terminal.as_json:
+        terminal.put_json(one)
     else:
         words = " ".join(str(one[key]) for key in ("slug", "status", "title") if one.get(key))
-        door.put(f"{one['id']}  {words}".rstrip())
+        terminal.put(f"{one['id']}  {words}".rstrip())
 
 
 def split_title(rest: str, option: str) -> tuple[str, str]:
@@ -235,8 +235,8 @@ def split_title(rest: str, option: str) -> tuple[str, str]:
 @click.pass_context
 def project_ls(ctx: click.Context, /, *, status: str) -> None:
     """Projects, the oldest first. A loop that is started without one creates one."""
-    door, told = _ask(ctx, "GET", "projects", status=status)
-    _put_list(door, "projects", told)
+    terminal, told = _ask(ctx, "GET", "projects", status=status)
+    _put_list(terminal, "projects", told)
 
 
 @click.command("show", cls=Verb, remote=True)
@@ -244,14 +244,14 @@ def project_ls(ctx: click.Context, /, *, status: str) -> None:
 @click.pass_context
 def project_show(ctx: click.Context, /, *, project: str) -> None:
     """A project by its slug or id, with its sprints."""
-    door, told = _ask(ctx, "GET", f"projects/{_part(project)}")
-    if door.as_json:
-        door.put_json(told)
+    terminal, told = _ask(ctx, "GET", f"projects/{_part(project)}")
+    if terminal.as_json:
+        terminal.put_json(told)
         return
-    door.put(f"{told['title']} ({told['slug']}, {told['status']})")
+    terminal.put(f"{told['title']} ({told['slug']}, {told['status']})")
     if told.get("description"):
-        door.put(str(told["description"]))
-    put_list(door, "sprints", told["sprints"])
+        terminal.put(str(told["description"]))
+    put_list(terminal, "sprints", told["sprints"])
 
 
 @click.command(
@@ -299,8 +299,8 @@ def project_change(
 @click.pass_context
 def sprint_ls(ctx: click.Context, /, *, project: str, status: str) -> None:
     """Sprints of a project or of all active ones; each iteration of a loop is one."""
-    door, told = _ask(ctx, "GET", "sprints", project=project, status=status)
-    _put_list(door, "sprints", told)
+    terminal, told = _ask(ctx, "GET", "sprints", project=project, status=status)
+    _put_list(terminal, "sprints", told)
 
 
 @click.command(
@@ -350,10 +350,10 @@ def sprint_move(ctx: click.Context, /, *, sprint: str, status: str, notes: str) 
 @click.pass_context
 def todo_ls(ctx: click.Context, /, *, where: str, status: str) -> None:
     """Todos of a run or a session, the oldest first."""
-    door = terminal_of(ctx)
-    with trackers_of(door) as trackers:
+    terminal = terminal_of(ctx)
+    with trackers_of(terminal) as trackers:
         told = trackers.ask("GET", trackers.todos_of(where), status=status)
-    _put_list(door, "todos", told)
+    _put_list(terminal, "todos", told)
 
 
 @click.command(
@@ -366,11 +366,11 @@ def todo_ls(ctx: click.Context, /, *, where: str, status: str) -> None:
 @click.pass_context
 def todo_add(ctx: click.Context, /, *, where: str, title: str, priority: str, parent: str) -> None:
     """Add a todo; agents of the run or session find it in their list."""
-    door = terminal_of(ctx)
+    terminal = terminal_of(ctx)
     body: Changes = {"title": title, "priority": priority, "parent": parent}
-    with trackers_of(door) as trackers:
+    with trackers_of(terminal) as trackers:
         told = trackers.ask("POST", trackers.todos_of(where), body)
-    _put_one(door, told)
+    _put_one(terminal, told)
 
 
 @click.command("change", cls=Verb, remote=True)
@@ -391,11 +391,11 @@ def todo_change(
     priority: str | None,
 ) -> None:
     """Change title, status or priority of a todo."""
-    door = terminal_of(ctx)
+    terminal = terminal_of(ctx)
     body = _given(title=title, status=status, priority=priority)
-    with trackers_of(door) as trackers:
+    with trackers_of(terminal) as trackers:
         told = trackers.ask("PATCH", f"{trackers.todos_of(where)}/{_part(todo)}", body)
-    _put_one(door, told)
+    _put_one(terminal, told)
 
 
 @click.command("rm", cls=Verb, remote=True)
@@ -404,13 +404,13 @@ def todo_change(
 @click.pass_context
 def todo_rm(ctx: click.Context, /, *, where: str, todo: str) -> None:
     """Delete a todo."""
-    door = terminal_of(ctx)
-    with trackers_of(door) as trackers:
+    terminal = terminal_of(ctx)
+    with trackers_of(terminal) as trackers:
         told = trackers.ask("DELETE", f"{trackers.todos_of(where)}/{_part(todo)}")
-    if door.as_json:
-        door.put_json(told)
+    if terminal.as_json:
+        terminal.put_json(told)
     else:
-        door.put(f"{told['id']}: deleted")
+        terminal.put(f"{told['id']}: deleted")
 
 
 VERBS = {

@@ -38,9 +38,9 @@ class _HookClient(Protocol):
 
 
 @contextmanager
-def _open_hooks(door: Terminal) -> "Iterator[_HookClient]":
-    if door.remote is not None:
-        yield _RemoteHooks(door.remote)
+def _open_hooks(terminal: Terminal) -> "Iterator[_HookClient]":
+    if terminal.remote is not None:
+        yield _RemoteHooks(terminal.remote)
         return
     from loopwright.engine.clock import SystemClock  # noqa: PLC0415 - help stays quick
     from loopwright.operations.accounts.access import Access  # noqa: PLC0415 - help stays quick
@@ -49,7 +49,7 @@ def _open_hooks(door: Terminal) -> "Iterator[_HookClient]":
     from loopwright.operations.incoming_webhooks import Hooks  # noqa: PLC0415 - help stays quick
     from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
 
-    with closing(open_log(door.settings)) as log:
+    with closing(open_log(terminal.settings)) as log:
         access = Access(log, SystemClock())
         yield _LocalHooks(Hooks(access, Definitions(log, access)), current_user())
 
@@ -103,16 +103,16 @@ class _RemoteHooks:
 @click.pass_context
 def hook_ls(ctx: click.Context, /) -> None:
     """Hooks, never their secrets."""
-    door = terminal_of(ctx)
-    with _open_hooks(door) as desk:
+    terminal = terminal_of(ctx)
+    with _open_hooks(terminal) as desk:
         found = desk.listed()
-    if door.as_json:
-        door.put_json({"hooks": found})
+    if terminal.as_json:
+        terminal.put_json({"hooks": found})
         return
     told = ("name", "stored", "at_once", "waiting")
     rows = [[*(one[name] for name in told), one["problem"] or ""] for one in found]
     empty = "there are no hooks; `loopwright hook add NAME --run STORED` makes one"
-    put_rows(door, ("NAME", "RUNS", "AT ONCE", "WAITING", "PROBLEM"), rows, empty)
+    put_rows(terminal, ("NAME", "RUNS", "AT ONCE", "WAITING", "PROBLEM"), rows, empty)
 
 
 @click.command(
@@ -153,14 +153,14 @@ def hook_add(
 
     Senders sign by the rules of Standard Webhooks, with the secret that is printed now.
     """
-    door = terminal_of(ctx)
-    with _open_hooks(door) as desk:
+    terminal = terminal_of(ctx)
+    with _open_hooks(terminal) as desk:
         secret = desk.add(name, stored, message=message, at_once=at_once, allow=allow)
-    if door.as_json:
+    if terminal.as_json:
         path = f"{HOOKS}/{name}"
-        door.put_json({"name": name, "stored": stored, "secret": secret, "path": path})
+        terminal.put_json({"name": name, "stored": stored, "secret": secret, "path": path})
     else:
-        door.put(secret)
+        terminal.put(secret)
 
 
 @click.command("rm", cls=Verb, remote=True)
@@ -168,10 +168,10 @@ def hook_add(
 @click.pass_context
 def hook_rm(ctx: click.Context, /, *, name: str) -> None:
     """Remove an incoming webhook; its messages that wait are dropped."""
-    door = terminal_of(ctx)
-    with _open_hooks(door) as desk:
+    terminal = terminal_of(ctx)
+    with _open_hooks(terminal) as desk:
         desk.remove(name)
-    door.done(f"{name} is deleted", {"name": name, "removed": True})
+    terminal.done(f"{name} is deleted", {"name": name, "removed": True})
 
 
 _HOOK_GROUP = group(
@@ -250,9 +250,9 @@ class _LocalWebhooks:
 
 
 @contextmanager
-def _webhooks(door: Terminal) -> "Iterator[WebhookClient]":
-    if door.remote is not None:
-        yield _RemoteWebhooks(door.remote)
+def _webhooks(terminal: Terminal) -> "Iterator[WebhookClient]":
+    if terminal.remote is not None:
+        yield _RemoteWebhooks(terminal.remote)
         return
     from loopwright.engine.clock import SystemClock  # noqa: PLC0415 - help stays quick
     from loopwright.operations.accounts.access import Access  # noqa: PLC0415 - help stays quick
@@ -260,8 +260,8 @@ def _webhooks(door: Terminal) -> "Iterator[WebhookClient]":
     from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
 
     room, clock = import_module("loopwright.workers.webhooks"), SystemClock()
-    loopback = door.settings.webhooks_to_loopback == "on"
-    with closing(open_log(door.settings)) as log:
+    loopback = terminal.settings.webhooks_to_loopback == "on"
+    with closing(open_log(terminal.settings)) as log:
         access = Access(log, clock)
         yield _LocalWebhooks(
             room.WebhookDeliveries(log, log, access, clock, loopback=loopback), current_user()
@@ -272,18 +272,18 @@ def _webhooks(door: Terminal) -> "Iterator[WebhookClient]":
 @click.pass_context
 def webhook_ls(ctx: click.Context, /) -> None:
     """Outgoing webhooks, without their secrets."""
-    door = terminal_of(ctx)
-    with _webhooks(door) as webhooks:
+    terminal = terminal_of(ctx)
+    with _webhooks(terminal) as webhooks:
         found = webhooks.all()
-    if door.as_json:
-        door.put_json({"webhooks": found})
+    if terminal.as_json:
+        terminal.put_json({"webhooks": found})
         return
     rows = []
     for one in found:
         state = "active" if one["active"] else "off"
         rows.append([one["id"], state, ",".join(one["kinds"]), one["problem"] or "-", one["url"]])
     empty = "no outgoing webhooks; `loopwright webhook add URL` adds one"
-    put_rows(door, ("ID", "STATE", "KINDS", "PROBLEM", "URL"), rows, empty)
+    put_rows(terminal, ("ID", "STATE", "KINDS", "PROBLEM", "URL"), rows, empty)
 
 
 @click.command(
@@ -310,14 +310,14 @@ def webhook_add(ctx: click.Context, /, *, url: str, kinds: tuple[str, ...]) -> N
     The server of this data directory sends it. Addresses of this machine and of its network are
     refused; the setting webhooks_to_loopback allows this machine.
     """
-    door = terminal_of(ctx)
-    with _webhooks(door) as webhooks:
+    terminal = terminal_of(ctx)
+    with _webhooks(terminal) as webhooks:
         made = webhooks.add(url, list(kinds or KINDS))
-    if door.as_json:
-        door.put_json(made)
+    if terminal.as_json:
+        terminal.put_json(made)
     else:
-        door.say(f"{made['id']} added; its secret:")
-        door.put(str(made["secret"]))
+        terminal.say(f"{made['id']} added; its secret:")
+        terminal.put(str(made["secret"]))
 
 
 @click.command("rm", cls=Verb, remote=True)
@@ -325,10 +325,10 @@ def webhook_add(ctx: click.Context, /, *, url: str, kinds: tuple[str, ...]) -> N
 @click.pass_context
 def webhook_rm(ctx: click.Context, /, *, name: str) -> None:
     """Remove an outgoing webhook; messages that wait for it are dropped."""
-    door = terminal_of(ctx)
-    with _webhooks(door) as webhooks:
+    terminal = terminal_of(ctx)
+    with _webhooks(terminal) as webhooks:
         webhooks.remove(name)
-    door.done(f"{name} is deleted", {"id": name, "removed": True})
+    terminal.done(f"{name} is deleted", {"id": name, "removed": True})
 
 
 @click.command(
@@ -343,15 +343,15 @@ def webhook_rm(ctx: click.Context, /, *, name: str) -> None:
 @click.pass_context
 def webhook_test(ctx: click.Context, /, *, name: str) -> int:
     """Send one message of the kind webhook.test and show the answer."""
-    door = terminal_of(ctx)
-    with _webhooks(door) as webhooks:
+    terminal = terminal_of(ctx)
+    with _webhooks(terminal) as webhooks:
         told = webhooks.test(name)
-    if door.as_json:
-        door.put_json(told)
+    if terminal.as_json:
+        terminal.put_json(told)
     elif told["delivered"]:
-        door.say(f"delivered to {name} ({told['status']})", tone="good")
+        terminal.say(f"delivered to {name} ({told['status']})", tone="good")
     else:
-        door.tell(f"not delivered to {name}: {told['problem']}", tone="bad")
+        terminal.tell(f"not delivered to {name}: {told['problem']}", tone="bad")
     return 0 if told["delivered"] else NOT_DELIVERED
 
 

@@ -62,28 +62,28 @@ def diff(ctx: click.Context, /, *, run: str, words: tuple[str, ...], stat: bool)
     is iteration 2 of the newest try and 2~1 that of the first one. Files that no snapshot has, such
     as ignored ones, are not shown.
     """
-    door = terminal_of(ctx)
+    terminal = terminal_of(ctx)
     numbers, paths = _split(ctx, words)
     start, end = (*numbers, None, None)[:2]
-    if door.remote is not None:
-        _diff_at_server(door, run, (start, end), stat=stat, paths=paths)
+    if terminal.remote is not None:
+        _diff_at_server(terminal, run, (start, end), stat=stat, paths=paths)
         return
-    with open_service(door) as service:
-        snapshots = _snapshots(door, service.find(run), service)
-        color = door.has_color(sys.stdout) and not (stat or door.as_json)
+    with open_service(terminal) as service:
+        snapshots = _snapshots(terminal, service.find(run), service)
+        color = terminal.has_color(sys.stdout) and not (stat or terminal.as_json)
         unrecorded = snapshots.history.unrecorded(start, end)
         if unrecorded:
-            door.tell(unrecorded, tone="warn")
-        _tell_omitted(door, list(snapshots.history.omitted), snapshots.history.omitted_count)
-        if stat or door.as_json:
+            terminal.tell(unrecorded, tone="warn")
+        _tell_omitted(terminal, list(snapshots.history.omitted), snapshots.history.omitted_count)
+        if stat or terminal.as_json:
             made = asyncio.run(snapshots.changes(start, end)).as_dict()
-            if door.as_json and not stat:
+            if terminal.as_json and not stat:
                 made["diff"] = asyncio.run(snapshots.diff(start, end, paths=paths))
-            _put_comparison(door, made)
+            _put_comparison(terminal, made)
             return
         text = asyncio.run(snapshots.diff(start, end, paths=paths, color=color))
         if text.strip() or not unrecorded:
-            _put_diff(door, text)
+            _put_diff(terminal, text)
 
 
 def _split(ctx: click.Context, words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -99,16 +99,16 @@ def _split(ctx: click.Context, words: tuple[str, ...]) -> tuple[tuple[str, ...],
 
 
 def _diff_at_server(
-    door: "Terminal",
+    terminal: "Terminal",
     run: str,
     numbers: tuple[str | None, str | None],
     *,
     stat: bool,
     paths: tuple[str, ...],
 ) -> None:
-    assert door.remote is not None
-    found: dict[str, JsonValue] = door.remote.get(
-        f"/api/v1/runs/{quote(door.remote.run(run))}/diff",
+    assert terminal.remote is not None
+    found: dict[str, JsonValue] = terminal.remote.get(
+        f"/api/v1/runs/{quote(terminal.remote.run(run))}/diff",
         **{
             name: value
             for name, value in (("from", numbers[0]), ("to", numbers[1]))
@@ -119,42 +119,42 @@ def _diff_at_server(
     )
     unrecorded = found["unrecorded"] and str(found.get("unrecorded_note") or _UNRECORDED)
     if unrecorded:
-        door.tell(str(unrecorded), tone="warn")
+        terminal.tell(str(unrecorded), tone="warn")
     omitted = found.get("omitted")  # an older server does not name any
     if isinstance(omitted, list):
-        _tell_omitted(door, [str(one) for one in omitted], int(str(found["omitted_count"])))
-    if stat or door.as_json:
-        _put_comparison(door, found)
+        _tell_omitted(terminal, [str(one) for one in omitted], int(str(found["omitted_count"])))
+    if stat or terminal.as_json:
+        _put_comparison(terminal, found)
     elif str(found["diff"]).strip() or not unrecorded:
-        _put_diff(door, str(found["diff"]))
+        _put_diff(terminal, str(found["diff"]))
 
 
-def _tell_omitted(door: "Terminal", names: "list[str]", count: int) -> None:
+def _tell_omitted(terminal: "Terminal", names: "list[str]", count: int) -> None:
     """Name the files that cannot be compared: no snapshot has them."""
     from loopwright.kernel.snapshots import name_files  # noqa: PLC0415 - help stays quick
 
     if names:
         named = file_name(name_files(tuple(names), count))
-        door.say(f"not compared, since snapshots left them out (size or kind): {named}")
+        terminal.say(f"not compared, since snapshots left them out (size or kind): {named}")
 
 
-def _snapshots(door: "Terminal", run: str, service: object) -> "RunSnapshots":
+def _snapshots(terminal: "Terminal", run: str, service: object) -> "RunSnapshots":
     from loopwright.operations.run_workspaces import RunSnapshots  # noqa: PLC0415 - quick help
     from loopwright.operations.runs import Service  # noqa: PLC0415 - help stays quick
     from loopwright.operations.wiring import workspaces_of  # noqa: PLC0415 - help stays quick
     from loopwright.operations.workspace_rules import sandbox_of  # noqa: PLC0415 - help stays quick
 
     assert isinstance(service, Service)
-    own = sandbox_of(door.settings)
-    return RunSnapshots(service, workspaces_of(door.settings), run, sandbox=own)
+    own = sandbox_of(terminal.settings)
+    return RunSnapshots(service, workspaces_of(terminal.settings), run, sandbox=own)
 
 
-def _put_comparison(door: "Terminal", made: "dict[str, JsonValue]") -> None:
-    if door.as_json:
-        door.put_json(made)
+def _put_comparison(terminal: "Terminal", made: "dict[str, JsonValue]") -> None:
+    if terminal.as_json:
+        terminal.put_json(made)
         return
     for line in comparison_lines(made):
-        door.put(line)
+        terminal.put(line)
 
 
 def comparison_lines(made: "dict[str, JsonValue]") -> "Iterator[str]":
@@ -174,17 +174,17 @@ def comparison_lines(made: "dict[str, JsonValue]") -> "Iterator[str]":
     yield f"{made['files']} file{plural} changed {sums}" if made["files"] else none
 
 
-def _put_diff(door: "Terminal", text: str) -> None:
+def _put_diff(terminal: "Terminal", text: str) -> None:
     if not text.strip():
-        door.say("no files changed")
+        terminal.say("no files changed")
         return
-    show_paged(door, text)
+    show_paged(terminal, text)
 
 
 _CONTROLS = re.compile(r"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]")
 
 
-def show_paged(door: "Terminal", text: str) -> None:
+def show_paged(terminal: "Terminal", text: str) -> None:
     """A long text through the pager if stdout is a terminal, else unchanged to stdout. Control
     characters are removed in the first case, except for colours.
     """
@@ -194,7 +194,7 @@ def show_paged(door: "Terminal", text: str) -> None:
     program = shutil.which(pager.split()[0]) if pager.strip() else None
     height = shutil.get_terminal_size().lines
     if not sys.stdout.isatty() or program is None or text.count("\n") < height:
-        door.put(text.rstrip("\n"))
+        terminal.put(text.rstrip("\n"))
         return
     environment = {"LESS": "FRX", **os.environ}
     subprocess.run(
@@ -205,20 +205,22 @@ def show_paged(door: "Terminal", text: str) -> None:
     )
 
 
-async def show_gate_diff(door: "Terminal", service: object, run: str, gate: "GateOpened") -> None:
+async def show_gate_diff(
+    terminal: "Terminal", service: object, run: str, gate: "GateOpened"
+) -> None:
     """What was changed in the iteration that a gate asks about, else in the whole run."""
     from loopwright.errors import LoopwrightError  # noqa: PLC0415 - help stays quick
 
     try:
-        snapshots = _snapshots(door, run, service)
-        text = await snapshots.gate_diff(gate.path, color=door.has_color(sys.stdout))
+        snapshots = _snapshots(terminal, run, service)
+        text = await snapshots.gate_diff(gate.path, color=terminal.has_color(sys.stdout))
     except LoopwrightError as error:
-        door.tell(str(error), tone="warn")
+        terminal.tell(str(error), tone="warn")
         return
     if text.strip():
-        show_paged(door, text)
+        show_paged(terminal, text)
     else:
-        door.tell("no files changed")
+        terminal.tell("no files changed")
 
 
 @click.command(
@@ -248,16 +250,16 @@ def restore(
     snapshot of the run has are not overwritten without --force. Files that no snapshot has stay.
     After `resume --restart`, 2 is iteration 2 of the newest try and 2~1 that of the first one.
     """
-    door = terminal_of(ctx)
-    with open_service(door) as service:
-        snapshots = _snapshots(door, service.find(run), service)
+    terminal = terminal_of(ctx)
+    with open_service(terminal) as service:
+        snapshots = _snapshots(terminal, service.find(run), service)
         if to is not None:
             done = asyncio.run(snapshots.export(iteration, to))
         else:
             done = asyncio.run(snapshots.restore(iteration, force=force))
     undo = f"loopwright restore {snapshots.run} {done.before}" if done.before else None
-    if door.as_json:
-        door.put_json(
+    if terminal.as_json:
+        terminal.put_json(
             {
                 "run": snapshots.run,
                 "tree": done.tree,
@@ -268,11 +270,11 @@ def restore(
         )
         return
     if done.files is None:
-        door.put(f"wrote the files into {done.folder}")
+        terminal.put(f"wrote the files into {done.folder}")
         return
     plural = "" if done.files == 1 else "s"
-    door.put(f"restored {done.folder}: {done.files} file{plural} changed")
-    door.say(f"undo it with: {undo}")
+    terminal.put(f"restored {done.folder}: {done.files} file{plural} changed")
+    terminal.say(f"undo it with: {undo}")
 
 
 @click.command(
@@ -293,15 +295,15 @@ def bisect(ctx: click.Context, /, *, run: str, command: tuple[str, ...]) -> int:
     After `resume --restart` the iterations of all tries are searched, and 2~1 is iteration 2 of the
     first one.
     """
-    door = terminal_of(ctx)
-    with open_service(door) as service:
-        snapshots = _snapshots(door, service.find(run), service)
-        found = asyncio.run(snapshots.bisect(command, lambda line: door.say(line)))
-    if door.as_json:
-        door.put_json(found.as_dict())
+    terminal = terminal_of(ctx)
+    with open_service(terminal) as service:
+        snapshots = _snapshots(terminal, service.find(run), service)
+        found = asyncio.run(snapshots.bisect(command, lambda line: terminal.say(line)))
+    if terminal.as_json:
+        terminal.put_json(found.as_dict())
     else:
         for line in _found_lines(found):
-            door.put(line)
+            terminal.put(line)
     return 3 if found.verdict == "never_passed" else 0
 
 
@@ -339,27 +341,29 @@ def apply(ctx: click.Context, /, *, run: str) -> None:
     conflict, or when a file that would be written has uncommitted changes, the files are named and
     nothing is changed.
     """
-    door = terminal_of(ctx)
-    done = _apply_here(door, run) if door.remote is None else _post(door, run, "apply", {})
-    if door.as_json:
-        door.put_json(done)
+    terminal = terminal_of(ctx)
+    done = (
+        _apply_here(terminal, run) if terminal.remote is None else _post(terminal, run, "apply", {})
+    )
+    if terminal.as_json:
+        terminal.put_json(done)
         return
     files = done["files"]
     assert isinstance(files, list)
     for file in files[:_NAMED]:
-        door.put(file_name(str(file)))
+        terminal.put(file_name(str(file)))
     more = f" ({len(files) - _NAMED} more than shown)" if len(files) > _NAMED else ""
     if files:
         count = "1 file" if len(files) == 1 else f"{len(files)} files"
-        door.say(f"changed {count} in {done['repository']}{more}; look at them with `git diff`")
+        terminal.say(f"changed {count} in {done['repository']}{more}; look at them with `git diff`")
     else:
-        door.say(f"nothing to apply: {done['repository']} has the result already")
+        terminal.say(f"nothing to apply: {done['repository']} has the result already")
     outside = done["outside"]
     assert isinstance(outside, list)
     if outside:
         names = ", ".join(file_name(str(one)) for one in outside[:_NAMED])
         more = f" and {len(outside) - _NAMED} more" if len(outside) > _NAMED else ""
-        door.say(
+        terminal.say(
             f"warning: not applied, because the run changed it outside of its workspace: {names}"
             f"{more}; the branch has it: `git merge loopwright/{done['run']}`",
             tone="warn",
@@ -381,33 +385,35 @@ def discard(ctx: click.Context, /, *, run: str, yes: bool) -> int:
     The question says how many files would be lost. Exit code 1: the answer was no, and nothing was
     removed.
     """
-    door = terminal_of(ctx)
-    if not yes and not door.can_ask:
+    terminal = terminal_of(ctx)
+    if not yes and not terminal.can_ask:
         raise click.UsageError("no terminal to ask for confirmation; use --yes", ctx)
-    if door.remote is not None:
+    if terminal.remote is not None:
         sure = yes or _confirm(f"Remove the worktree of {run} and its branch?")
-        done = _post(door, run, "discard", {"confirm": True}) if sure else None
+        done = _post(terminal, run, "discard", {"confirm": True}) if sure else None
     else:
-        done = _discard_here(door, run, yes=yes)
+        done = _discard_here(terminal, run, yes=yes)
     if done is None:
-        door.say("nothing was removed")
+        terminal.say("nothing was removed")
         return 1
-    if door.as_json:
-        door.put_json(done)
+    if terminal.as_json:
+        terminal.put_json(done)
     else:
-        door.say(f"removed {done['folder']} and the branch {done['branch']}")
+        terminal.say(f"removed {done['folder']} and the branch {done['branch']}")
     return 0
 
 
-def _apply_here(door: "Terminal", reference: str) -> "dict[str, JsonValue]":
+def _apply_here(terminal: "Terminal", reference: str) -> "dict[str, JsonValue]":
     from loopwright.operations.run_workspaces import apply_run  # noqa: PLC0415 - help stays quick
     from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
 
-    with open_service(door) as service:
+    with open_service(terminal) as service:
         return asyncio.run(apply_run(service, service.find(reference), by=current_user()))
 
 
-def _discard_here(door: "Terminal", reference: str, *, yes: bool) -> "dict[str, JsonValue] | None":
+def _discard_here(
+    terminal: "Terminal", reference: str, *, yes: bool
+) -> "dict[str, JsonValue] | None":
     from loopwright.operations.run_workspaces import (  # noqa: PLC0415 - help stays quick
         check_discard,
         discard_run,
@@ -416,17 +422,17 @@ def _discard_here(door: "Terminal", reference: str, *, yes: bool) -> "dict[str, 
     )
     from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
 
-    with open_service(door) as service:
+    with open_service(terminal) as service:
         run = service.find(reference)
         worktree = require_worktree(service, run)
         check_discard(service, run)
         lost = asyncio.run(unapplied_files(service, run))
         for file in lost[:_NAMED]:
-            door.say(f"  {file_name(file)}")
+            terminal.say(f"  {file_name(file)}")
         count = "1 file" if len(lost) == 1 else f"{len(lost)} files"
         if lost:
             never = "was" if len(lost) == 1 else "were"
-            door.say(f"{count} of the result {never} never applied to {worktree.repository}")
+            terminal.say(f"{count} of the result {never} never applied to {worktree.repository}")
         what = f"Remove the worktree {worktree.folder} and its branch"
         if not yes and not _confirm(f"{what}, and lose {count}?" if lost else f"{what}?"):
             return None
@@ -438,9 +444,9 @@ def _confirm(question: str) -> bool:
 
 
 def _post(
-    door: "Terminal", reference: str, verb: str, body: "dict[str, JsonValue]"
+    terminal: "Terminal", reference: str, verb: str, body: "dict[str, JsonValue]"
 ) -> "dict[str, JsonValue]":
-    remote = door.remote
+    remote = terminal.remote
     assert remote is not None
     done: dict[str, JsonValue] = remote.post(f"/api/v1/runs/{remote.run(reference)}/{verb}", body)
     return done

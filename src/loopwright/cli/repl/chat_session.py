@@ -51,9 +51,9 @@ class Speech:
     """
 
     def __init__(
-        self, door: Terminal, run: str, turned: Callable[[], None], told: Container[str] = ()
+        self, terminal: Terminal, run: str, turned: Callable[[], None], told: Container[str] = ()
     ) -> None:
-        self._door = door
+        self._terminal = terminal
         self._run = run
         self._turned = turned
         self._told = told
@@ -76,7 +76,7 @@ class Speech:
         elif delta.kind == "note":  # an attempt has failed, and its words do not count
             self.pause()
             self._heard.pop(delta.effect, None)
-            self._door.say(one_line(delta.text), tone="warn")
+            self._terminal.say(one_line(delta.text), tone="warn")
 
     def pause(self) -> None:
         """The following output begins on a new line."""
@@ -127,8 +127,10 @@ class ChatOptions:
 class ChatSession:
     """One chat. The run starts with the first message."""
 
-    def __init__(self, door: Terminal, here: Local, options: ChatOptions, lines: LineInput) -> None:
-        self._door = door
+    def __init__(
+        self, terminal: Terminal, here: Local, options: ChatOptions, lines: LineInput
+    ) -> None:
+        self._terminal = terminal
         self._here = here
         self._options = options
         self._lines = lines
@@ -139,7 +141,7 @@ class ChatSession:
 
     @property
     def _app(self) -> App:
-        return local_app(self._here.service, self._door.settings)
+        return local_app(self._here.service, self._terminal.settings)
 
     @property
     def _caller(self) -> Caller:
@@ -173,13 +175,13 @@ class ChatSession:
             return await self._command(text)
         expanded = expand(line, self._options.workspace)
         for why in expanded.skipped:
-            self._door.say(one_line(why), tone="warn")
+            self._terminal.say(one_line(why), tone="warn")
         try:
             await self._say(expanded.text)
         except LoopwrightError as error:
             if self._run is None:
                 raise
-            self._door.say(str(error), tone="bad")
+            self._terminal.say(str(error), tone="bad")
         return not self._has_ended()
 
     def leave(self) -> int:
@@ -188,11 +190,11 @@ class ChatSession:
             return 0
         state = self._here.service.state(self._run)
         if state.finished is None:
-            self._door.say(f"continue with: loopwright chat --resume {self._run}", tone="dim")
+            self._terminal.say(f"continue with: loopwright chat --resume {self._run}", tone="dim")
             asked = any(gate.call is not None for gate in state.gates.values())
             return EXIT_CODES["waiting"] if asked else 0
-        line = final_line(state, signs=self._door.has_signs(sys.stderr))
-        self._door.say(f"{self._run}: {line}")
+        line = final_line(state, signs=self._terminal.has_signs(sys.stderr))
+        self._terminal.say(f"{self._run}: {line}")
         return EXIT_CODES[state.finished.outcome]
 
     # -- commands: none of them reaches the model --------------------------------------------------
@@ -202,7 +204,7 @@ class ChatSession:
         match word:
             case "/help":
                 for name, what in COMMANDS.items():
-                    self._door.put(f"{name:<16} {what}")
+                    self._terminal.put(f"{name:<16} {what}")
             case "/export":
                 self._export(rest.strip())
             case "/cost":
@@ -215,33 +217,33 @@ class ChatSession:
             case _:
                 near = suggest(word, _NAMES)
                 hint = f"did you mean {near}?" if near else "/help lists the commands"
-                self._door.say(f"no command {one_line(word)}: {hint}", tone="bad")
+                self._terminal.say(f"no command {one_line(word)}: {hint}", tone="bad")
         return True
 
     def _export(self, file: str) -> None:
         if self._run is None:
-            self._door.say("nothing was said yet", tone="warn")
+            self._terminal.say("nothing was said yet", tone="warn")
             return
         text = cleaned(transcript(self._here.service, self._run))
         if not file:
-            self._door.put(text.rstrip("\n"))
+            self._terminal.put(text.rstrip("\n"))
             return
         try:
             with open(file, "x", encoding="utf-8") as out:
                 out.write(text)
         except OSError as error:
             why = error.strerror or str(error)
-            self._door.say(f"{one_line(file)} is not written: {why.lower()}", tone="bad")
+            self._terminal.say(f"{one_line(file)} is not written: {why.lower()}", tone="bad")
         else:
-            self._door.say(f"written to {one_line(file)}")
+            self._terminal.say(f"written to {one_line(file)}")
 
     def _cost(self) -> None:
         if self._run is None:
-            self._door.say("nothing was used yet")
+            self._terminal.say("nothing was used yet")
             return
         usage = self._here.service.state(self._run).usage
         used = usage.input_tokens + usage.output_tokens
-        self._door.put(f"cost {cost_text(usage.usd, usage.unpriced)}, {tokens(used)} tokens")
+        self._terminal.put(f"cost {cost_text(usage.usd, usage.unpriced)}, {tokens(used)} tokens")
 
     async def _end(self) -> None:
         gate = self._turn_gate()
@@ -259,7 +261,7 @@ class ChatSession:
         service = self._here.service
         if self._run is None:
             self._run = await launch_run(service, self._start_of(text))
-            self._door.say(f"{self._run} started", tone="dim")
+            self._terminal.say(f"{self._run} started", tone="dim")
         else:
             gate = self._turn_gate()
             if gate is None:
@@ -284,7 +286,7 @@ class ChatSession:
         """Let the model work until it is the person's turn, and show its output."""
         assert self._run is not None
         while True:
-            self._speech = speech = Speech(self._door, self._run, self._show, self._put_whole)
+            self._speech = speech = Speech(self._terminal, self._run, self._show, self._put_whole)
             stop_listening = self._here.bus.listen(speech.hear)
             try:
                 await self._here.driver.rest(self._run)
@@ -310,17 +312,17 @@ class ChatSession:
             if self._speech is not None and self._speech.has_said(one.effect, one.text):
                 return
             self._put_whole.add(one.effect)
-            self._door.put(cleaned(one.text).rstrip("\n"))
+            self._terminal.put(cleaned(one.text).rstrip("\n"))
         elif one.who == "user" and self._options.resume is not None and self._told == 0:
-            self._door.say(f"you: {one_line(one.text, TOOL_CHARS)}", tone="dim")
+            self._terminal.say(f"you: {one_line(one.text, TOOL_CHARS)}", tone="dim")
         elif one.who in ("tool", "approval"):
             tone: Tone = "dim"
-            self._door.say(f"[{one_line(one.text, TOOL_CHARS)}]", tone=tone)
+            self._terminal.say(f"[{one_line(one.text, TOOL_CHARS)}]", tone=tone)
 
     async def _decide(self, gate: GateState) -> bool:
         """Ask the person about a tool call; False if nobody is present or they cancel."""
         if not self._lines.at_terminal:
-            self._door.say(f"  {answering(gate)}")
+            self._terminal.say(f"  {answering(gate)}")
             return False
         service = self._here.service
         opened = next(
@@ -328,13 +330,13 @@ class ChatSession:
             for numbered in service.facts(self._run or "")
             if isinstance(numbered.fact, GateOpened) and numbered.fact.gate == gate.gate
         )
-        reply = await ask(self._door, opened, service.read_text(opened.output))
+        reply = await ask(self._terminal, opened, service.read_text(opened.output))
         if reply is None:
             return False
         try:
-            await answer_here(self._here, self._door, gate.gate, reply, opened.digest)
+            await answer_here(self._here, self._terminal, gate.gate, reply, opened.digest)
         except NotAllowed as refusal:  # the gate stays open for another person
-            self._door.tell(str(refusal), tone="warn")
+            self._terminal.tell(str(refusal), tone="warn")
             return False
         return True
 
@@ -351,7 +353,7 @@ class ChatSession:
         gates = state.gates.values() if state is not None else ()
         found = next((gate for gate in gates if gate.call is None), None)
         if found is None and state is not None and state.finished is None:
-            self._door.say("a call of a tool waits for a decision first", tone="warn")
+            self._terminal.say("a call of a tool waits for a decision first", tone="warn")
         return found
 
     def _has_ended(self) -> bool:

@@ -84,18 +84,18 @@ async def obey(session: ReplSession, line: str) -> bool:
         return False
     if not line.startswith("/"):
         session.failures.append(USAGE_EXIT_CODE)
-        session.door.tell("commands begin with /; /help lists them", tone="warn")
+        session.terminal.tell("commands begin with /; /help lists them", tone="warn")
         return True
     command, rest = _found(line)
     if command is None or (rest and command.usage == command.words):  # it takes nothing more
         session.failures.append(USAGE_EXIT_CODE)
-        session.door.tell(_unknown(line, command), tone="warn")
+        session.terminal.tell(_unknown(line, command), tone="warn")
         return True
     try:
         await command.act(session, rest)
     except Misused:
         session.failures.append(USAGE_EXIT_CODE)
-        session.door.tell(f"write {command.usage}", tone="warn")
+        session.terminal.tell(f"write {command.usage}", tone="warn")
     except LoopwrightError as error:
         session.failures.append(known_problem(error).exit)
         _tell(session, error)
@@ -118,7 +118,7 @@ def _tell(session: ReplSession, error: LoopwrightError) -> None:
     found = [one.render() for one in problems if isinstance(one, Diagnostic)]
     hint = f"\n  {error.hint}" if error.hint and not isinstance(error, DefinitionError) else ""
     for line in found or [f"{error.message}{hint}"]:
-        session.door.tell(line, tone="bad")
+        session.terminal.tell(line, tone="bad")
 
 
 def complete(session: ReplSession, before: str) -> Iterator[str]:
@@ -161,9 +161,9 @@ async def _help(session: ReplSession, rest: str) -> None:
     wanted = f"/{rest.removeprefix('/')}" if rest else ""
     for one in COMMANDS:
         if one.words.startswith(wanted):
-            session.door.put(f"{one.usage:<46} {one.about}")
+            session.terminal.put(f"{one.usage:<46} {one.about}")
     if not wanted:
-        session.door.put(f"{'/quit':<46} leave")
+        session.terminal.put(f"{'/quit':<46} leave")
 
 
 async def _loops(session: ReplSession, _: str) -> None:
@@ -171,9 +171,9 @@ async def _loops(session: ReplSession, _: str) -> None:
     rows = [row for row in service.rows(limit=NEWEST) if row.headline.surface != CHAT_SURFACE]
     items = [run_item(service, row) for row in rows]
     if items:
-        put_runs(session.door, items)
+        put_runs(session.terminal, items)
     else:
-        session.door.put("no loops yet")
+        session.terminal.put("no loops yet")
 
 
 async def _status(session: ReplSession, rest: str) -> None:
@@ -181,11 +181,11 @@ async def _status(session: ReplSession, rest: str) -> None:
         await _loops(session, "")
         return
     service = session.here.service
-    put_run(session.door, run_detail(service, service.find(rest)))
+    put_run(session.terminal, run_detail(service, service.find(rest)))
 
 
 async def _inbox(session: ReplSession, _: str) -> None:
-    put_inbox(session.door, inbox_items(session.here.service))
+    put_inbox(session.terminal, inbox_items(session.here.service))
 
 
 # -- starting --------------------------------------------------------------------------------------
@@ -230,16 +230,16 @@ async def _start(session: ReplSession, rest: str) -> None:
         allow_unknown_cost="--allow-unknown-cost" in flags,
         message=message or None,
         agents=session.agents,
-        default_agent=session.door.settings.agent,
-        models=session.door.settings.models,
-        home=session.door.settings.home,
+        default_agent=session.terminal.settings.agent,
+        models=session.terminal.settings.models,
+        home=session.terminal.settings.home,
         rights=Rights(attended=True),
     )
     start, definition = prepare_file(name, wish)
     for warning in definition.warnings:
-        session.door.tell(warning.render(), tone="warn")
+        session.terminal.tell(warning.render(), tone="warn")
     run = await session.start(start)
-    session.door.put(run)
+    session.terminal.put(run)
 
 
 # -- deciding --------------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ def _answer(decision: str) -> Act:
             raise Misused
         reply = NamedAnswer(decision=cast(Decision, decision), text=text.strip())
         answered = await answer_named(session.app, session.caller, reference, reply)
-        session.door.put(f"{answered.run}: {decision}")
+        session.terminal.put(f"{answered.run}: {decision}")
 
     return act
 
@@ -279,7 +279,7 @@ async def _resume(session: ReplSession, rest: str) -> None:
         reference, changes = _resume_options(rest)
         one = await operations.resume_named(session.app, session.caller, reference, changes)
         session.show(one.run, seen=one.seen)
-        session.door.say(one.words)
+        session.terminal.say(one.words)
         return
     taken = await resume_all(here)
     for one in taken:
@@ -349,7 +349,7 @@ def _what_it_stopped_at(word: str) -> Act:
             service, reference, note=note.strip(), by=current_user(), changes=changes
         )
         session.show(run, seen=seen)
-        session.door.put(f"{run}: {word}")
+        session.terminal.put(f"{run}: {word}")
 
     return act
 
@@ -361,7 +361,7 @@ async def _message(session: ReplSession, rest: str) -> None:
     run = session.here.service.find(reference)
     request = MessageRun(run=run, text=text.strip())
     sent = await message(session.app, session.caller, request)
-    session.door.put(f"{sent.run}: message {sent.message}: {WHEN_WORDS[sent.when]}")
+    session.terminal.put(f"{sent.run}: message {sent.message}: {WHEN_WORDS[sent.when]}")
 
 
 async def _edit(session: ReplSession, rest: str) -> None:
@@ -371,7 +371,7 @@ async def _edit(session: ReplSession, rest: str) -> None:
         raise Misused
     wanted = edit_of({_EDITS[name]: _edited(name, value.strip())})
     run = await edit(session.here.service, reference, wanted, by=current_user())
-    session.door.put(f"{run}: changed {name}")
+    session.terminal.put(f"{run}: changed {name}")
 
 
 def _edited(name: str, value: str) -> JsonValue:
@@ -389,17 +389,17 @@ def _edited(name: str, value: str) -> JsonValue:
 
 
 async def _definitions(session: ReplSession, _: str) -> None:
-    for one in DefinitionLibrary(session.door.settings.home, Path.cwd()).all():
-        session.door.put(described(one))
+    for one in DefinitionLibrary(session.terminal.settings.home, Path.cwd()).all():
+        session.terminal.put(described(one))
 
 
 def _count(session: ReplSession, word: str, changed: list[str], runs: list[str]) -> None:
     for run in runs:
-        session.door.put(f"{run}: {word}" if run in changed else f"{run} was {word} already")
+        session.terminal.put(f"{run}: {word}" if run in changed else f"{run} was {word} already")
     if not runs:
-        session.door.put(f"nothing to do: 0 {word}")
+        session.terminal.put(f"nothing to do: 0 {word}")
     elif len(runs) > 1:
-        session.door.put(f"{len(changed)} {word}")
+        session.terminal.put(f"{len(changed)} {word}")
 
 
 COMMANDS = (

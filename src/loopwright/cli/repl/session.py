@@ -49,9 +49,9 @@ def suggest_command(words: Sequence[str], known: Sequence[str]) -> str | None:
 class ShownRun:
     """A run in this process: its events are printed as they happen."""
 
-    def __init__(self, door: Terminal, here: Local, run: str, *, seen: int = 0) -> None:
+    def __init__(self, terminal: Terminal, here: Local, run: str, *, seen: int = 0) -> None:
         self.run = run
-        self._door = door
+        self._terminal = terminal
         self._here = here
         self.progress = Progress(
             here.service.plan(here.service.facts(run)[0].fact), here.service.read_text
@@ -59,7 +59,7 @@ class ShownRun:
         for numbered in here.service.facts(run):
             if numbered.seq <= seen:
                 self.progress.take(numbered)
-        self._view: ProgressView = FailSafeView(PlainView(door, short_run_id(run)))
+        self._view: ProgressView = FailSafeView(PlainView(terminal, short_run_id(run)))
         self._said = ""
         self._status = ""
 
@@ -88,30 +88,30 @@ class ShownRun:
 
     def _say(self, line: str) -> None:
         if line.strip():
-            self._door.say(f"{short_run_id(self.run)}  | {one_line(line)}", tone="dim")
+            self._terminal.say(f"{short_run_id(self.run)}  | {one_line(line)}", tone="dim")
 
     def _line(self) -> str:
-        return final_line(self.progress.state, signs=self._door.has_signs(sys.stderr))
+        return final_line(self.progress.state, signs=self._terminal.has_signs(sys.stderr))
 
     def _tell(self, status: str) -> None:
         state = self.progress.state
         if status == "waiting":
-            self._door.say(f"{short_run_id(self.run)}  {self._line()}", tone="warn")
+            self._terminal.say(f"{short_run_id(self.run)}  {self._line()}", tone="warn")
             for gate in state.gates.values():
-                self._door.say(f"{short_run_id(self.run)}    {answering(gate)}")
+                self._terminal.say(f"{short_run_id(self.run)}    {answering(gate)}")
         elif status not in ("running", "paused"):
             self._flush()
-            self._door.say(f"{self.run}: {self._line()}", tone=_TONES.get(status, "plain"))
+            self._terminal.say(f"{self.run}: {self._line()}", tone=_TONES.get(status, "plain"))
             output = self._here.service.read_text(state.finished.output) if state.finished else ""
             for line in last_lines(output, OUTPUT_LINES):
-                self._door.put(line)
+                self._terminal.put(line)
 
 
 class ReplSession:
     """One prompt: commands act on `here`, and the runs that they start are shown from then on."""
 
-    def __init__(self, door: Terminal, here: Local, agents: tuple[str, ...]) -> None:
-        self.door = door
+    def __init__(self, terminal: Terminal, here: Local, agents: tuple[str, ...]) -> None:
+        self.terminal = terminal
         self.here = here
         self.agents = agents
         self.failures: list[int] = []  # exit codes of the commands that failed
@@ -137,7 +137,7 @@ class ReplSession:
     @property
     def app(self) -> App:
         """What operations work with here."""
-        return local_app(self.here.service, self.door.settings)
+        return local_app(self.here.service, self.terminal.settings)
 
     @property
     def caller(self) -> Caller:
@@ -148,13 +148,13 @@ class ReplSession:
         """Start a run in this process, and show it from its first event."""
         run = await launch_run(self.here.service, start)
         for note in start_notes(self.here.service, run):
-            self.door.tell(note, tone="warn" if note.startswith("warning") else "plain")
+            self.terminal.tell(note, tone="warn" if note.startswith("warning") else "plain")
         self.show(run)
         return run
 
     def show(self, run: str, *, seen: int = 0) -> None:
         """Print what happens to a run from now on."""
-        self._shown[run] = shown = ShownRun(self.door, self.here, run, seen=seen)
+        self._shown[run] = shown = ShownRun(self.terminal, self.here, run, seen=seen)
         shown.pull()
 
     async def leave(self, *, wait: bool) -> None:
@@ -166,9 +166,9 @@ class ReplSession:
         left = [run for run in self._shown if self.here.driver.is_driving(run)]
         for run in left:
             if self.here.driver.is_served:
-                self.door.say(f"{run} continues on the server")
+                self.terminal.say(f"{run} continues on the server")
             else:
-                self.door.say(f"{run} stops here; `loopwright resume {run}` continues it")
+                self.terminal.say(f"{run} stops here; `loopwright resume {run}` continues it")
 
     def _written(self, run: str) -> None:
         if run in self._shown:

@@ -24,7 +24,7 @@ class Misused(Exception):
 
 
 def _given(session: ReplSession) -> ArtifactAccess:
-    here, settings = session.here, session.door.settings
+    here, settings = session.here, session.terminal.settings
     access = Access(here.log, here.service.clock)
     uploads = Uploads(home=settings.home, trackers=here.trackers, clock=here.service.clock)
     return ArtifactAccess(log=here.log, desks=here.desks, uploads=uploads, access=access)
@@ -43,7 +43,7 @@ def _where(session: ReplSession, reference: str) -> ArtifactScope:
 
 def _put_one(session: ReplSession, one: dict[str, JsonValue]) -> None:
     words = [one[key] for key in ("id", "slug", "status", "title") if one.get(key)]
-    session.door.put("  ".join(map(str, words)))
+    session.terminal.put("  ".join(map(str, words)))
 
 
 def _words(rest: str, count: int) -> list[str]:
@@ -55,7 +55,7 @@ def _words(rest: str, count: int) -> list[str]:
 
 
 async def show_projects(session: ReplSession, rest: str) -> None:
-    put_list(session.door, "projects", _trackers(session).projects(rest), at_prompt=True)
+    put_list(session.terminal, "projects", _trackers(session).projects(rest), at_prompt=True)
 
 
 async def create_project(session: ReplSession, rest: str) -> None:
@@ -69,7 +69,7 @@ async def change_project(session: ReplSession, rest: str) -> None:
 
 
 async def show_sprints(session: ReplSession, rest: str) -> None:
-    put_list(session.door, "sprints", _trackers(session).sprints(rest), at_prompt=True)
+    put_list(session.terminal, "sprints", _trackers(session).sprints(rest), at_prompt=True)
 
 
 async def create_sprint(session: ReplSession, rest: str) -> None:
@@ -89,7 +89,7 @@ async def show_todos(session: ReplSession, rest: str) -> None:
     if reference in TODO_STATUSES and not status:  # of the newest run
         reference, status = "last", reference
     found = _trackers(session).todos(_where(session, reference), status.strip())
-    put_list(session.door, "todos", found, at_prompt=True)
+    put_list(session.terminal, "todos", found, at_prompt=True)
 
 
 async def add_todo(session: ReplSession, rest: str) -> None:
@@ -107,7 +107,7 @@ async def change_todo(session: ReplSession, rest: str) -> None:
 
 async def show_artifacts(session: ReplSession, rest: str) -> None:
     found = _given(session).all(_where(session, rest or "last"))
-    put_artifacts(session.door, [told(one) for one in found])
+    put_artifacts(session.terminal, [told(one) for one in found])
 
 
 async def put_artifact(session: ReplSession, rest: str) -> None:
@@ -116,5 +116,5 @@ async def put_artifact(session: ReplSession, rest: str) -> None:
     files = [given.uploads.keep(Path(file).name, read_upload(file, UPLOAD_BYTES))]
     added = given.added(where, files, by=current_user())
     put_artifacts(
-        session.door, [told(one) for one in given.uploads.enter(where.scope, files, added)]
+        session.terminal, [told(one) for one in given.uploads.enter(where.scope, files, added)]
     )

@@ -74,34 +74,38 @@ def chat(ctx: click.Context, /, *, file: str | None, **given: Unpack[_ChatFlags]
     """
     from loopwright.cli.repl.chat_session import ChatOptions  # noqa: PLC0415 - help stays quick
 
-    door = terminal_of(ctx)
-    if door.as_json:
+    terminal = terminal_of(ctx)
+    if terminal.as_json:
         raise click.UsageError("a chat is for people; `events` has it for programs", ctx)
     if given["resume"] and given["sandbox"]:
         raise click.UsageError("--sandbox is for a new chat: a resumed one keeps its level", ctx)
     options = ChatOptions(
         file=file,
-        agent=given["agent"] or (None if file else door.settings.agent),
+        agent=given["agent"] or (None if file else terminal.settings.agent),
         resume=given["resume"],
         workspace=given["workspace"] or Path.cwd(),
         budget=given["budget"],
         allow_unknown_cost=given["allow_unknown_cost"],
         sandbox=given["sandbox"],
     )
-    return asyncio.run(_chat(door, options))
+    return asyncio.run(_chat(terminal, options))
 
 
-async def _chat(door: Terminal, options: "ChatOptions") -> int:
+async def _chat(terminal: Terminal, options: "ChatOptions") -> int:
     from loopwright.cli.repl.chat_session import ChatSession  # noqa: PLC0415 - help stays quick
     from loopwright.cli.repl.line_input import LineInput  # noqa: PLC0415 - help stays quick
     from loopwright.operations.wiring import near  # noqa: PLC0415 - help stays quick
 
-    async with near(door.settings, via="chat", say=door.say, alone=door.wanted.here) as here:
-        lines = LineInput(history=door.settings.home / "chat-history", complete=lambda _before: [])
-        session = ChatSession(door, here, options, lines)
+    async with near(
+        terminal.settings, via="chat", say=terminal.say, alone=terminal.options.here
+    ) as here:
+        lines = LineInput(
+            history=terminal.settings.home / "chat-history", complete=lambda _before: []
+        )
+        session = ChatSession(terminal, here, options, lines)
         await session.begin()
         if lines.at_terminal:
-            door.say("/help lists the commands, /quit leaves", tone="dim")
+            terminal.say("/help lists the commands, /quit leaves", tone="dim")
         while (line := await lines.read(CHAT_PROMPT if lines.at_terminal else "")) is not None:
             if not await session.take(line):
                 break
@@ -137,26 +141,26 @@ def repl(ctx: click.Context, /, *, agents: tuple[str, ...]) -> int:
     worst command that failed (2 for one that there is not); how loops end does not count. At a
     terminal it leaves with 0.
     """
-    door = terminal_of(ctx)
-    if door.as_json:
+    terminal = terminal_of(ctx)
+    if terminal.as_json:
         raise click.UsageError("a prompt is for people; every other command takes --json", ctx)
-    return asyncio.run(_repl(door, agents))
+    return asyncio.run(_repl(terminal, agents))
 
 
-async def _repl(door: Terminal, agents: tuple[str, ...]) -> int:
+async def _repl(terminal: Terminal, agents: tuple[str, ...]) -> int:
     from loopwright.cli.repl.commands import complete, obey  # noqa: PLC0415 - help stays quick
     from loopwright.cli.repl.line_input import LineInput  # noqa: PLC0415 - help stays quick
     from loopwright.cli.repl.session import ReplSession  # noqa: PLC0415 - help stays quick
     from loopwright.operations.wiring import near  # noqa: PLC0415 - help stays quick
 
-    async with near(door.settings, say=door.say, alone=door.wanted.here) as here:
-        with ReplSession(door, here, agents) as session:
+    async with near(terminal.settings, say=terminal.say, alone=terminal.options.here) as here:
+        with ReplSession(terminal, here, agents) as session:
             lines = LineInput(
-                history=door.settings.home / "history",
+                history=terminal.settings.home / "history",
                 complete=lambda before: complete(session, before),
             )
             if lines.at_terminal:
-                door.say(GREETING, tone="dim")
+                terminal.say(GREETING, tone="dim")
             with lines.above():
                 while (line := await lines.read(REPL_PROMPT)) is not None:
                     if not await obey(session, line):
