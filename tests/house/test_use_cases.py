@@ -27,7 +27,7 @@ CALLS = ("service.start", "service.answer", "service.pause", "service.resume")
 """Methods that only operations call."""
 
 # Routes that are not derived from the table yet. This list may only become shorter.
-NOT_DERIVED = 47
+NOT_DERIVED = 39
 
 
 def own_routes() -> list[Route]:
@@ -63,7 +63,8 @@ def test_operation_with_a_route_is_served_as_declared() -> None:
             continue
         route = routes[one.http.method, one.http.path]
         assert (route.need, route.say, route.status) == (one.role, one.summary, one.http.status)
-        assert (route.answer, route.draining) == (one.response, one.draining)
+        response = None if one.response is type(None) else one.response
+        assert (route.answer, route.draining) == (response, one.draining)
 
 
 def test_command_that_begins_work_is_refused_while_draining() -> None:

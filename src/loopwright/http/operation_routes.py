@@ -13,6 +13,7 @@ import msgspec
 
 from loopwright.http.context import Context
 from loopwright.http.loop_disconnects import Looping
+from loopwright.http.password_hashes import Hashing
 from loopwright.http.requests import (
     Answer,
     Body,
@@ -28,6 +29,7 @@ from loopwright.http.requests import (
 from loopwright.http.responses import as_response
 from loopwright.kernel.state import State
 from loopwright.operations.accounts.access import Principal
+from loopwright.operations.accounts.people import Hashed, hashed
 from loopwright.operations.run_groups import Beside, OnDisconnect
 from loopwright.operations.run_request import RunStart
 from loopwright.operations.use_cases.operation import (
@@ -61,6 +63,9 @@ def app_of(context: Context) -> App:
         looping = context.part(Looping)
         return looping.beside(caller.name, start, parting=on_disconnect, name=name)
 
+    async def hash_password(password: str) -> Hashed:
+        return await context.part(Hashing).do(lambda: hashed(password))
+
     return App(
         service=context.service,
         settings=context.settings,
@@ -73,12 +78,14 @@ def app_of(context: Context) -> App:
         read_item=context.gallery.item,
         read_snapshot=context.gallery.snapshot,
         beside=beside,
+        hash_password=hash_password,
+        base_url=lambda: context.serving.base,
     )
 
 
 def caller_of(who: Principal, interface: str = "http") -> Caller:
     """The person or program behind a request."""
-    return Caller(name=who.name, role=who.role, interface=interface)
+    return Caller(name=who.name, role=who.role, interface=interface, principal=who)
 
 
 def body_of(operation: Operation[Any, Any]) -> type[Body]:
@@ -155,12 +162,17 @@ def route_of(operation: Operation[Any, Any]) -> Route:
         say=operation.summary,
         body=body,
         query=query,
-        answer=operation.response,
+        answer=_described(operation.response),
         status=http.status,
         repeatable=operation.repeatable,
         draining=operation.draining,
         again=_again(operation, http),
     )
+
+
+def _described(response: object) -> object:
+    """The type of a response in the description of the API; None: it has no content."""
+    return None if response is type(None) else response
 
 
 def _again(operation: Operation[Any, Any], http: HttpRoute) -> Any:  # noqa: ANN401 - of any operation

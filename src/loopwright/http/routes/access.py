@@ -1,71 +1,28 @@
-"""Sign-in, people, tokens and the audit log; the setup page behind a one-time link.
+"""Sign-in, and the setup page behind a one-time link.
 
 The code of the link is in the fragment of the address (`#`), which browsers do not send and
-logs do not contain. Passwords are hashed in threads, few at once, so that guesses cannot block
-all processors.
+logs do not contain.
 """
 
-import asyncio
-from collections.abc import Callable
-from typing import Annotated, TypeVar
-
-import msgspec
 from starlette.responses import Response
 
-from loopwright.errors import NotFound
 from loopwright.http.clients import DEVICE_COOKIE, device_cookie, expired_cookie, session_cookie
-from loopwright.http.context import Context
+from loopwright.http.password_hashes import Hashing
 from loopwright.http.rate_limits import SignInAttempt, client_address
 from loopwright.http.requests import (
     Answer,
     Body,
-    PageQuery,
     Route,
     RouteFamily,
     RouteRequest,
-    paged,
 )
-from loopwright.http.responses import RequestRefusal, as_response
+from loopwright.http.responses import as_response
 from loopwright.model.record import JsonValue
 from loopwright.operations.accounts import people as passwords
-from loopwright.operations.accounts.access import PersonRecord, TokenRecord, require
-from loopwright.operations.accounts.people import Hashed, as_role
+from loopwright.operations.accounts.people import Hashed
 from loopwright.operations.response_types import (
-    LinkMade,
     Me,
-    TokenItem,
-    TokenList,
-    TokenMade,
-    UserItem,
-    UserList,
 )
-from loopwright.views.event_records import timestamp
-
-AT_ONCE = 2
-MOST_WAITING = 32
-_Made = TypeVar("_Made")
-
-
-class Hashing:
-    """Does slow work, one after the other."""
-
-    def __init__(self, _context: Context) -> None:
-        self._places = asyncio.Semaphore(AT_ONCE)
-        self.inside = 0
-
-    async def do(self, work: Callable[[], _Made]) -> _Made:
-        """What comes of some work; 503 when too many wait for theirs."""
-        if self.inside >= AT_ONCE + MOST_WAITING:
-            raise RequestRefusal(
-                503, "busy", "too many passwords are tried just now", headers={"Retry-After": "1"}
-            )
-        self.inside += 1
-        try:
-            async with self._places:
-                return await asyncio.to_thread(work)
-        finally:
-            self.inside -= 1
-
 
 BASE = "/api/v1"
 SETUP = "(setup)"  # what one-time links count for in the place of a name
@@ -91,36 +48,6 @@ class SetupBody(Body):
     code: JsonValue
     name: str
     password: str
-
-
-class UserBody(Body):
-    """A new account."""
-
-    free = ("password",)
-
-    name: str
-    role: str = "viewer"
-    password: str | None = None
-
-
-class UserChange(Body):
-    """What changes of an account."""
-
-    free = ("password",)
-
-    role: str | None = None
-    active: bool | None = None
-    password: str | None = None
-
-
-class TokenBody(Body):
-    """A new token, for oneself; at most with one's own role. Made with a token it lives no longer
-    than that one and ends with it.
-    """
-
-    label: str
-    role: str | None = None
-    days: Annotated[int, msgspec.Meta(ge=1, le=3_650)] | None = 90
 
 
 # -- coming in and going out -----------------------------------------------------------------------
@@ -162,97 +89,8 @@ async def setup(asked: RouteRequest) -> Answer:
     return {"name": person.name, "role": person.role}
 
 
-# -- people ----------------------------------------------------------------------------------------
-
-
-async def users(asked: RouteRequest) -> Answer:
-    page = paged(asked, "users", asked.context.people.all(), lambda one: one.name)
-    return {"users": [_user(person) for person in page.entries], "next": page.next}
-
-
-async def add_user(asked: RouteRequest) -> Answer:
-    body = asked.body(UserBody)
-    role = as_role(body.role)
-    password = await _hashed(asked, body.password) if body.password else None
-    person = asked.context.people.add(body.name, role, by=asked.who.name, password=password)
-    return _user(person)
-
-
-async def change_user(asked: RouteRequest) -> Answer:
-    body, people, name = asked.body(UserChange), asked.context.people, asked.params["name"]
-    by = asked.who.name
-    role = None if body.role is None else as_role(body.role)
-    password = None if body.password is None else await _hashed(asked, body.password)
-    return _user(people.change(name, by=by, role=role, active=body.active, password=password))
-
-
 async def _hashed(asked: RouteRequest, password: str) -> Hashed:
     return await asked.context.part(Hashing).do(lambda: passwords.hashed(password))
-
-
-async def remove_user(asked: RouteRequest) -> Answer:
-    asked.context.people.remove(asked.params["name"], by=asked.who.name)
-    return None
-
-
-async def user_link(asked: RouteRequest) -> Answer:
-    context, name = asked.context, asked.params["name"]
-    code = context.people.link("viewer", by=asked.who.name, person=name)
-    return {"link": f"{context.serving.base}/setup#{code}"}
-
-
-def _user(person: PersonRecord) -> dict[str, JsonValue]:
-    return {
-        "name": person.name,
-        "role": person.role,
-        "active": person.active,
-        "created_at": timestamp(person.created_at),
-    }
-
-
-# -- tokens ----------------------------------------------------------------------------------------
-
-
-async def tokens(asked: RouteRequest) -> Answer:
-    """One's own; an admin sees all."""
-    who = asked.who
-    access = asked.context.access
-    found = access.tokens() if who.may("admin") else access.tokens_of(who)
-    page = paged(asked, "tokens", found, lambda one: one.id)
-    return {"tokens": [_token(token) for token in page.entries], "next": page.next}
-
-
-async def add_token(asked: RouteRequest) -> Answer:
-    body, who, access = asked.body(TokenBody), asked.who, asked.context.access
-    role = who.role if body.role is None else as_role(body.role)
-    require(who, role)
-    if who.by == "token":
-        made = access.child_token(body.label, role, of=who, days=body.days)
-    else:
-        people = asked.context.people
-        made = people.new_token(body.label, role, by=who.name, person=who.person, days=body.days)
-    return {**_token(made.token), "token": made.text}
-
-
-async def revoke_token(asked: RouteRequest) -> Answer:
-    access, who, name = asked.context.access, asked.who, asked.params["token"]
-    own = access.tokens() if who.may("admin") else access.tokens_of(who)
-    if name not in [token.id for token in own]:
-        raise NotFound(f"no token {name[:80]!a}")
-    return _token(access.revoke(name, by=who.name))
-
-
-def _token(token: TokenRecord) -> dict[str, JsonValue]:
-    return {
-        "id": token.id,
-        "label": token.label,
-        "role": token.role,
-        "person": token.person or None,
-        "parent": token.parent or None,
-        "created_at": timestamp(token.created_at),
-        "expires_at": None if token.expires_at is None else timestamp(token.expires_at),
-        "revoked_at": None if token.revoked_at is None else timestamp(token.revoked_at),
-    }
 
 
 FAMILY = RouteFamily(
@@ -289,82 +127,6 @@ FAMILY = RouteFamily(
             body_bytes=SIGN_IN_BYTES,
             answer=Me,
             repeatable=False,
-        ),
-        Route(
-            method="GET",
-            path=f"{BASE}/users",
-            handle=users,
-            need="admin",
-            say="People with accounts",
-            query=PageQuery,
-            answer=UserList,
-        ),
-        Route(
-            method="POST",
-            path=f"{BASE}/users",
-            handle=add_user,
-            need="admin",
-            say="Make an account",
-            body=UserBody,
-            answer=UserItem,
-            status=201,
-            repeatable=False,
-        ),
-        Route(
-            method="PATCH",
-            path=f"{BASE}/users/{{name}}",
-            handle=change_user,
-            need="admin",
-            say="Change role, password or state of an account",
-            body=UserChange,
-            answer=UserItem,
-            repeatable=False,
-        ),
-        Route(
-            method="DELETE",
-            path=f"{BASE}/users/{{name}}",
-            handle=remove_user,
-            need="admin",
-            say="Take an account away, with its sessions and tokens",
-            status=204,
-        ),
-        Route(
-            method="POST",
-            path=f"{BASE}/users/{{name}}/link",
-            handle=user_link,
-            need="admin",
-            say="A one-time link that sets a password",
-            answer=LinkMade,
-            status=201,
-            repeatable=False,
-        ),
-        Route(
-            method="GET",
-            path=f"{BASE}/tokens",
-            handle=tokens,
-            need="viewer",
-            say="One's own tokens; an admin sees all",
-            query=PageQuery,
-            answer=TokenList,
-        ),
-        Route(
-            method="POST",
-            path=f"{BASE}/tokens",
-            handle=add_token,
-            need="viewer",
-            say="Add a token for oneself; its text is shown once",
-            body=TokenBody,
-            answer=TokenMade,
-            status=201,
-            repeatable=False,
-        ),
-        Route(
-            method="DELETE",
-            path=f"{BASE}/tokens/{{token}}",
-            handle=revoke_token,
-            need="viewer",
-            say="End a token",
-            answer=TokenItem,
         ),
     ),
 )

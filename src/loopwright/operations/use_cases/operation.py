@@ -5,6 +5,7 @@ typed response. It knows nothing about HTTP, sockets or the command line. Interf
 `Operation`, which checks the role and whether the server still accepts the request.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +26,7 @@ import msgspec
 from loopwright.errors import LoopwrightError, NotAllowed, ServerDraining
 from loopwright.kernel.state import State
 from loopwright.model.record import JsonValue
-from loopwright.operations.accounts.access import DENIED, ROLES, Role
+from loopwright.operations.accounts.access import DENIED, ROLES, Access, Principal, Role
 from loopwright.operations.run_admission import acting_as
 from loopwright.operations.run_groups import Beside, OnDisconnect, alone
 from loopwright.operations.run_request import RunStart
@@ -34,6 +35,7 @@ from loopwright.operations.use_cases.pages import MOST, Cursors
 from loopwright.ports import Cards, RunRow, Workspaces
 
 if TYPE_CHECKING:
+    from loopwright.operations.accounts.people import Hashed
     from loopwright.operations.definitions import Definitions
     from loopwright.operations.settings import Settings
 
@@ -71,6 +73,16 @@ class PageRequest(Request):
 
 def _never() -> bool:
     return False
+
+
+def _no_address() -> str:
+    return ""
+
+
+async def _hash_in_thread(password: str) -> "Hashed":
+    from loopwright.operations.accounts.people import hashed  # noqa: PLC0415 - rarely needed
+
+    return await asyncio.to_thread(hashed, password)
 
 
 class KeepBeside(Protocol):
@@ -111,6 +123,12 @@ class App:
     read_item: Callable[[RunRow], Awaitable[dict[str, JsonValue]]] | None = None
     read_snapshot: Callable[[str], Awaitable[Mapping[str, JsonValue]]] | None = None
     beside: KeepBeside = _beside_nothing
+    hash_password: "Callable[[str], Awaitable[Hashed]]" = _hash_in_thread
+    base_url: Callable[[], str] = _no_address  # what links to this server begin with
+
+    def access(self) -> Access:
+        """Accounts, tokens and the audit log, for the interface of this process."""
+        return Access(self.cards, self.service.clock, self.service.via)
 
     def refuse_while_draining(self) -> None:
         """The one place where a server that is about to stop refuses new work."""
@@ -134,6 +152,7 @@ class Caller:
     role: Role
     interface: str
     inside: str = ""  # the run that a program of a run belongs to
+    principal: Principal | None = None  # how they signed in; None: there is no sign-in
 
     def check(self, role: Role) -> None:
         """NotAllowed unless the caller has this role or a higher one."""
@@ -147,7 +166,6 @@ def local_app(service: Service, settings: "Settings", workspace: Path | None = N
     cards = cast("Cards", service.log)  # the log of a data directory also stores its records
 
     def stored() -> "Definitions":
-        from loopwright.operations.accounts.access import Access  # noqa: PLC0415 - rarely needed
         from loopwright.operations.definitions import Definitions  # noqa: PLC0415 - rarely needed
 
         return Definitions(cards, Access(cards, service.clock))

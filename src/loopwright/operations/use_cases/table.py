@@ -14,6 +14,8 @@ from loopwright.operations.use_cases import (
     run_queries,
     run_views,
     runs,
+    tokens,
+    users,
 )
 from loopwright.operations.use_cases.operation import Operation
 
@@ -34,5 +36,7 @@ TABLE: Mapping[str, Operation[Any, Any]] = _by_name(
         run_views.OPERATIONS,
         gates.OPERATIONS,
         accounts.OPERATIONS,
+        users.OPERATIONS,
+        tokens.OPERATIONS,
     )
 )
