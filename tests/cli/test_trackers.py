@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from loopwright.cli.repl.tracker_commands import split_title
+from loopwright.errors import InputError
 from tests.cli.conftest import Place, Told
 from tests.person import ME
 
@@ -173,10 +175,38 @@ def test_titles_at_the_prompt_may_be_quoted_and_have_an_option(lw: Place, loop: 
     [todo] = lw("todo", "ls", loop, "--json").json["todos"]
     assert (todo["title"], todo["priority"]) == ("Write it", "high")
     for line, says in (
-        ("/projects create X --slugg y", "no such option --slugg"),
+        ("/projects create X --slugg y", "did you mean --slug?"),
         ("/projects create X --slug", "--slug needs a value"),
         ("/todos add last X --priority urgent", "no priority 'urgent'"),
     ):
         refused = typed(lw, line)
         assert refused.code != 0
         assert says in refused.err
+
+
+@pytest.mark.item("rec-46")
+@pytest.mark.parametrize(
+    ("line", "code", "message", "hint"),
+    [
+        ("X --slugg y", "unknown-field", "slugg is not a known field",
+         "there is no option --slugg; did you mean --slug?"),
+        ("X --colour red", "unknown-field", "colour is not a known field",
+         "there is no option --colour; this command has --slug"),
+        ("X --slug", "missing-field", "--slug needs a value",
+         "write a value after --slug, or leave it out"),
+    ],
+)  # fmt: skip
+def test_an_unknown_option_at_the_prompt_has_the_code_of_other_interfaces(
+    lw: Place, line: str, code: str, message: str, hint: str
+) -> None:
+    """The code and the first line are those of a command and of a request."""
+    with pytest.raises(InputError) as refused:
+        split_title(line, "--slug")
+    assert (refused.value.code, refused.value.message, refused.value.hint) == (code, message, hint)
+    shown = typed(lw, f"/projects create {line}")
+    assert shown.code == 2
+    assert f"{message}\n  {hint}" in shown.err
+    if code == "unknown-field":
+        as_command = lw("project", "create", *line.split(), "--json").json
+        assert as_command["type"].rpartition(":")[2] == code
+        assert as_command["detail"] == message

@@ -1,6 +1,5 @@
 """`project`, `sprint` and `todo`: view, create and change trackers."""
 
-import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,7 +11,6 @@ from loopwright.cli.completion import complete_runs
 from loopwright.cli.formats import open_service, put_rows
 from loopwright.cli.terminal import Terminal
 from loopwright.cli.verb import Verb, group, terminal_of
-from loopwright.errors import LoopwrightError
 from loopwright.model.record import JsonValue
 
 if TYPE_CHECKING:
@@ -204,27 +202,6 @@ def _put_one(terminal: Terminal, one: JsonObject) -> None:
     else:
         words = " ".join(str(one[key]) for key in ("slug", "status", "title") if one.get(key))
         terminal.put(f"{one['id']}  {words}".rstrip())
-
-
-def split_title(rest: str, option: str) -> tuple[str, str]:
-    """A title and the value of its one option, which may be left out. Quotes around a title are
-    not part of it.
-    """
-    try:
-        words = shlex.split(rest)
-    except ValueError:  # a single quote, as in "Bob's part"
-        words = rest.split()
-    value = ""
-    if option in words:
-        at = words.index(option)
-        value = words[at + 1] if at + 1 < len(words) else ""
-        if not value:
-            raise LoopwrightError(f"{option} needs a value", code="usage")
-        del words[at : at + 2]
-    unknown = next((word for word in words if word.startswith("--") and word != "--"), None)
-    if unknown is not None:
-        raise LoopwrightError(f"no such option {unknown}", code="usage", hint=f"there is {option}")
-    return " ".join(words), value
 
 
 # -- projects --------------------------------------------------------------------------------------

@@ -122,7 +122,11 @@ class Verb(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[WORDS] = [*args]
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx  # of an option without its value, click names no command
+            raise
 
     def invoke(self, ctx: click.Context) -> object:
         from loopwright.cli.inside_run import check_caller  # noqa: PLC0415 - help stays quick

@@ -1,13 +1,16 @@
 """Commands of the prompt about projects, sprints, todos and artifacts."""
 
+import shlex
 from pathlib import Path
 
 from loopwright.cli.artifact import put_artifacts, read_upload
 from loopwright.cli.repl.session import ReplSession
-from loopwright.cli.trackers import SESSION, put_list, split_title
+from loopwright.cli.trackers import SESSION, put_list
+from loopwright.errors import InputError
 from loopwright.model.record import JsonValue
 from loopwright.model.trackers import TODO_STATUSES
 from loopwright.operations.accounts.access import Access
+from loopwright.operations.problems import unknown_input
 from loopwright.operations.runs import current_user
 from loopwright.operations.trackers import (
     UPLOAD_BYTES,
@@ -17,6 +20,7 @@ from loopwright.operations.trackers import (
     told,
 )
 from loopwright.operations.uploads import Uploads
+from loopwright.syntax.document import did_you_mean
 
 
 class Misused(Exception):
@@ -52,6 +56,35 @@ def _words(rest: str, count: int) -> list[str]:
     if len(found) != count:
         raise Misused
     return found
+
+
+def split_title(rest: str, option: str) -> tuple[str, str]:
+    """A title and the value of its one option, which may be left out. Quotes around a title are
+    not part of it.
+    """
+    try:
+        words = shlex.split(rest)
+    except ValueError:  # a single quote, as in "Bob's part"
+        words = rest.split()
+    value = ""
+    if option in words:
+        at = words.index(option)
+        value = words[at + 1] if at + 1 < len(words) else ""
+        if not value:
+            hint = f"write a value after {option}, or leave it out"
+            raise InputError(f"{option} needs a value", code="missing-field", hint=hint)
+        del words[at : at + 2]
+    for word in words:
+        if word.startswith("--") and word != "--":
+            raise _unknown_option(word, option)
+    return " ".join(words), value
+
+
+def _unknown_option(word: str, option: str) -> InputError:
+    error = unknown_input(word)
+    near = did_you_mean(word, [option])
+    error.hint = f"there is no option {word}; {near or f'this command has {option}'}"
+    return error
 
 
 async def show_projects(session: ReplSession, rest: str) -> None:
