@@ -180,3 +180,38 @@ def test_state_is_shared_by_the_runs_of_a_project(lw: Place) -> None:
     ends = [lw("run", "flow.yaml", "--json").json["output"] for _ in range(2)]
     assert ends == ["1", "2"]
     assert (lw.folder / ".archon" / "state" / ".gitignore").read_text() == "*\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "whole", "part"),
+    [
+        ({"text": "It is fine.", "data": {"ok": True}}, '{"ok":true}', "true"),
+        ({"data": {"ok": True}}, '{"ok":true}', "true"),
+        ({"text": 'So:\n{"ok": true}'}, '{"ok": true}', "true"),
+    ],
+    ids=["text and result", "result", "result in the text"],
+)
+def test_the_output_of_a_node_with_an_output_format_is_its_result(
+    lw: Place, answer: dict[str, Any], whole: str, part: str
+) -> None:
+    """In texts and in scripts, whatever else the agent wrote; the node itself shows its text."""
+    schema = "{type: object, properties: {ok: {type: boolean}}, required: [ok]}"
+    nodes = (
+        f"{{id: a, prompt: Judge it., output_format: {schema}}}",
+        "{id: b, depends_on: [a], bash: 'echo \"$a.output $a.output.ok\"'}",
+        "{id: c, depends_on: [b], approval: {message: '$a.output $a.output.ok'}}",
+    )
+    lw.write("flow.yaml", flow("\n  - ".join(nodes)))
+    told = lw("run", "flow.yaml", "--agent", lw.script(answer), "--no-wait", "--json").json
+    assert told["steps"]["b"]["output"].strip() == f"{whole} {part}"
+    assert told["steps"]["a"]["output"].strip() == answer.get("text", "").strip()
+    assert [one["message"] for one in told["gates"]] == [f"{whole} {part}"]
+
+
+def test_the_output_of_a_node_without_an_output_format_is_its_text(lw: Place) -> None:
+    """Also if its agent gave a structured result too."""
+    nodes = "{id: a, prompt: Judge it.}\n  - {id: b, depends_on: [a], bash: 'echo \"$a.output\"'}"
+    lw.write("flow.yaml", flow(nodes))
+    agent = lw.script({"text": "It is fine.", "data": {"ok": True}})
+    told = lw("run", "flow.yaml", "--agent", agent, "--json").json
+    assert told["steps"]["b"]["output"].strip() == "It is fine."

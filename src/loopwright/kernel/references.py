@@ -185,7 +185,9 @@ def resolve(
             return started.workspace if started else ""
         case "output":
             steps = _steps_with(owner, ref.name or "", outside=outside)
-            return _shown(steps.owner, steps.results[ref.name or ""], senses) if steps else None
+            return (
+                _shown(steps.owner, steps.results[ref.name or ""], ref, senses) if steps else None
+            )
         case "result":
             found = step_result(owner, ref.name or "", outside=outside)
             return _result_field(found, ref.field, senses) if found else None
@@ -263,7 +265,7 @@ def _of_pass_before(inside: IterationOwner, ref: Ref, senses: KernelServices) ->
     if place is None or found is None:
         return None
     if ref.of == "previous_output":
-        return _shown(place, found, senses)
+        return _shown(place, found, ref, senses)
     return _result_field(found, ref.field, senses)
 
 
@@ -277,11 +279,11 @@ def _pass_with(inside: IterationOwner, step: str) -> IterationOwner | None:
     return place
 
 
-def _shown(owner: Owner, found: Result, senses: KernelServices) -> Text | None:
-    """What a step of this place said, without the signal for the loop around it; of a step that
-    gave a structured result and no text, that result as JSON.
+def _shown(owner: Owner, found: Result, ref: Ref, senses: KernelServices) -> Text | None:
+    """What a step of this place said, without the signal for the loop around it. If it gave a
+    structured result and no text, or the reference prefers the result, that result as JSON.
     """
-    if found.output == "" and found.result is not None:
+    if found.result is not None and (found.output == "" or ref.structured):
         return found.result if isinstance(found.result, Blob) else _as_text(found.result, senses)
     word = hidden_word(owner)
     if word is None or found.output is None:

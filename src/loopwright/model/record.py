@@ -61,7 +61,7 @@ class Ref(Record, frozen=True, kw_only=True, tag="ref", tag_field="part"):
     """A place to fill. `name` is a step id or an input's name, `field` a dotted path inside. `up`
     selects a loop that many levels further out; with `json` the value is filled in as JSON, so that
     a text cannot break the structure around it. `if_skipped` replaces the value if the step did not
-    run.
+    run. With `structured`, the output of a step is its structured result as JSON, if it has one.
     """
 
     of: Source
@@ -70,6 +70,7 @@ class Ref(Record, frozen=True, kw_only=True, tag="ref", tag_field="part"):
     up: int = 0
     json: bool = False
     if_skipped: str | None = None
+    structured: bool = False
 
 
 class Lit(Record, frozen=True, kw_only=True, tag="text", tag_field="part"):

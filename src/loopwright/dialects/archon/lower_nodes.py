@@ -1,6 +1,6 @@
 """Lowering of the nodes of a workflow to the steps of a plan."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -12,7 +12,12 @@ from loopwright.dialects.archon.calls import ArchonUnit, list_ref, literal_list
 from loopwright.dialects.archon.files import Files, FoundText, MissingFile
 from loopwright.dialects.archon.guards import guarded, is_guarded, parallel_of
 from loopwright.dialects.archon.outline import named_files, own_ids
-from loopwright.dialects.archon.references import env_names, find_unset, set_defaults
+from loopwright.dialects.archon.references import (
+    SCHEMA_KINDS,
+    env_names,
+    find_unset,
+    set_defaults,
+)
 from loopwright.dialects.archon.shell.substitution import rewrite, rewrite_code
 from loopwright.dialects.archon.surface import (
     MAX_ITEMS,
@@ -240,9 +245,23 @@ class ArchonLowering:
 
     def _text(self, text: str, item: str | None = None) -> Template:
         known = {node.id for node in self.unit.made.nodes} - self._own
-        made = template(text, item or self.names.item, known)
+        made = self._preferring_results(template(text, item or self.names.item, known))
         self.uses.note([made])
         return made
+
+    def _preferring_results(self, made: Template) -> Template:
+        """A text in which the output of an agent with `output_format` is its structured result."""
+        formatted = {
+            node.id
+            for node in self.unit.made.nodes
+            if "output_format" in node.value and node.kind in SCHEMA_KINDS
+        }
+        return tuple(_preferring_result(part, formatted) for part in made)
+
+    def _values(self, env: Environment) -> dict[str, Template]:
+        """The values of a script."""
+        found = env.templates().items()
+        return {name: self._preferring_results(value) for name, value in found}
 
     def _prompt(self, prompt: str | None, command: str | None) -> Template:
         beside = self.unit.made.beside
@@ -275,7 +294,7 @@ class ArchonLowering:
     def _shell(self, text: str) -> tuple[str, dict[str, Template]]:
         env = Environment(self.names, text)
         made = set_defaults(text, find_unset(text)) + rewrite(text, env).text
-        templates = env.templates()
+        templates = self._values(env)
         self.uses.note(templates.values())
         return made, templates
 
@@ -287,7 +306,7 @@ class ArchonLowering:
         env = Environment(self.names, text)
         if not is_file:
             text = rewrite_code(text, runtime, env).text
-        values = env.templates()
+        values = self._values(env)
         for name, value in self._bindings(node).items():
             values[f"{INPUTS}{upper_name(name)}"] = value
         self.uses.note(values.values())
@@ -456,6 +475,12 @@ def _with_fallback(part: Lit | Ref, text: str) -> Lit | Ref:
     """A reference to a node, with the text that replaces it when the node is skipped."""
     if isinstance(part, Ref) and part.of in ("output", "result"):
         return msgspec.structs.replace(part, if_skipped=text)
+    return part
+
+
+def _preferring_result(part: Lit | Ref, formatted: Collection[str]) -> Lit | Ref:
+    if isinstance(part, Ref) and part.of in ("output", "previous_output"):
+        return msgspec.structs.replace(part, structured=part.name in formatted)
     return part
 
 

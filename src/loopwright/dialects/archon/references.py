@@ -169,7 +169,8 @@ _WARNINGS = (
 _OWN = "cannot read its own output"
 _TEXTS = ("prompt", "message", "gate_message", "attention", "cancel", "arguments", "input")
 """Keys of texts that a model or a person reads; other keys hold values."""
-_SCHEMA_KINDS = ("prompt", "command", "loop")
+SCHEMA_KINDS = ("prompt", "command", "loop")
+"""Kinds of nodes whose agents give structured results."""
 
 
 class _Found(NamedTuple):
@@ -370,7 +371,7 @@ def _undeclared(ref: Ref, target: NodeAt) -> _Found | None:
         message = f"{ref.name} is a list, it has no field {ref.field}"
         return _Found("unknown-reference", message, f"read ${ref.name}.output as a whole")
     properties = target.part("output_format").get("properties")
-    if not ref.field or not isinstance(properties, dict) or target.kind not in _SCHEMA_KINDS:
+    if not ref.field or not isinstance(properties, dict) or target.kind not in SCHEMA_KINDS:
         return None
     if ref.field in properties:
         return None
