@@ -271,3 +271,15 @@ def test_the_budget_of_a_workflow_holds_where_another_runs_it() -> None:
     assert [one.limits.usd for one in plan.steps] == [2, 1, None, 2]
     assert (problem.severity, problem.code) == ("warning", "shared-budget")
     assert "the budget of x holds for all items" in problem.message
+
+
+def test_the_hint_for_an_unknown_input_of_a_fan_out_names_the_item() -> None:
+    """What the calling node gives is known in a workflow without `inputs:`."""
+    plan, problems = lowered_with(
+        flow("{id: fan, workflow: o, fan_out: {items: [a], as: region}}"),
+        {"o": flow("{id: a, prompt: 'Deploy $INPUTS.item'}")},
+    )
+    assert plan is None
+    assert [one.hint for one in problems if one.severity == "error"] == [
+        "known: region; see inputs:"
+    ]

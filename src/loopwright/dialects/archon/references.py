@@ -394,12 +394,13 @@ def _of_pass_before(ref: Ref, site: Site) -> _Found | None:
 
 def _of_input(ref: Ref, site: Site, made: ArchonOutline) -> _Found | None:
     name = ref.name or ""
-    if name in (*made.inputs, *(made.given or ())) or name in site.node.part("with"):
+    known = dict.fromkeys([*made.inputs, *sorted(made.given or ())])
+    if name in known or name in site.node.part("with"):
         return None
     if not made.inputs and made.is_root:
         hint = f"inputs: {{{name}: {{required: true}}}}"
         return _Found("undeclared-input", f"{name} is not declared; give --input {name}=…", hint)
-    hint = suggest_name(name, made.inputs)
+    hint = suggest_name(name, known)
     return _Found("unknown-reference", f"no input is called {name}", f"{hint}; see inputs:")
 
 
