@@ -312,3 +312,56 @@ def test_syntax_errors_when_common_say_what_to_do(text: str, hint: str) -> None:
     _, found = read(text.encode(), file="f.yaml")
     assert [one.code for one in found] == ["yaml-syntax"]
     assert hint in (found[0].hint or "")
+
+
+@EITHER
+@pytest.mark.parametrize(
+    ("text", "where", "line"),
+    [
+        ('a: 1\nb: "x\nc: {d: "y"}\n', "2:4", 3),
+        ("a: 'x\nb: ['y']\n", "1:4", 2),
+        ('- a: "x\n  b: 1\n  c: "y"\n', "1:6", 3),
+    ],
+    ids=["double", "single", "in a list"],
+)
+def test_an_unclosed_quote_when_a_later_line_has_quotes_is_found_where_it_opens(
+    text: str, where: str, line: int, loader: Loader
+) -> None:
+    """The parsers notice the mistake only after the next quote."""
+    found = problem(text, loader)
+    assert place(found) == f"{where}: yaml-syntax"
+    assert found.message == f"the text that begins here ends at the quote on line {line}"
+    assert "closing quote" in (found.hint or "")
+
+
+@EITHER
+@pytest.mark.parametrize(
+    ("text", "line"), [('a: "x\n  y"\n c: 2\n', 3), ('a: "x" y\n', 1)], ids=["below", "one line"]
+)
+def test_a_closed_quote_before_another_mistake_is_not_blamed(
+    text: str, line: int, loader: Loader
+) -> None:
+    """The mistake is reported where it is."""
+    found = problem(text, loader)
+    assert found.line == line
+    assert "quote on line" not in found.message
+
+
+@pytest.mark.parametrize("file", ["f.yaml", "f.json", "(request)"])
+@pytest.mark.parametrize(
+    "text", ['{"name": "a, "goal": "b"}', '[{"name": "a", "goal" "b"}]', '{"name": "a" "goal": 1}']
+)
+def test_broken_json_has_the_same_problem_under_every_file_name(text: str, file: str) -> None:
+    """A request has no file name that says what it is."""
+    _, found = read(text.encode(), file=file)
+    _, expected = read(text.encode(), file="f.json")
+    assert [one.code for one in found] == ["json-syntax"]
+    assert [(one.line, one.column, one.message) for one in found] == [
+        (one.line, one.column, one.message) for one in expected
+    ]
+
+
+def test_a_broken_flow_mapping_is_a_yaml_problem() -> None:
+    """What does not look like JSON is YAML."""
+    _, found = read(b"{name: a, goal: [b}", file="f.yaml")
+    assert [one.code for one in found] == ["yaml-syntax"]

@@ -175,6 +175,9 @@ class _Scanner:
 DEFAULT_LIMIT = 262_144
 
 
+_JSON_OBJECT = re.compile(r"\s*(?:\[\s*)?\{\s*\"")
+
+
 def read(
     data: bytes, *, file: str, limit: int = DEFAULT_LIMIT, merge_keys: bool = False
 ) -> tuple[Document | None, list[Diagnostic]]:
@@ -200,11 +203,14 @@ def read(
 
 
 def _compose(source: SourceText, *, merge_keys: bool) -> Composer:
-    """A JSON file is read as JSON; other files too if they are valid JSON, else as YAML."""
-    if source.text.lstrip()[:1] in ("{", "["):
-        composer = compose_json(source)
-        if source.file.lower().endswith(".json") or not composer.problems:
-            return composer
+    """A JSON file is read as JSON; other files too if they are valid JSON, else as YAML. If a text
+    is neither, but looks like JSON, its problems are those of JSON.
+    """
+    as_json = compose_json(source) if source.text.lstrip()[:1] in ("{", "[") else None
+    if as_json and (source.file.lower().endswith(".json") or not as_json.problems):
+        return as_json
     from loopwright.syntax.yaml_reader import compose_yaml  # noqa: PLC0415 - takes time to load
 
-    return compose_yaml(source, merge_keys=merge_keys)
+    as_yaml = compose_yaml(source, merge_keys=merge_keys)
+    is_neither = as_json and as_yaml.root is None and _JSON_OBJECT.match(source.text)
+    return as_json if as_json and is_neither else as_yaml

@@ -166,13 +166,33 @@ def _refuse_old_line_ends(source: SourceText) -> None:
 
 
 def _events(source: SourceText, loader: Loader) -> Iterator[Event]:
+    last: Event | None = None
     try:
-        yield from yaml.parse(source.text, Loader=loader)
+        for event in yaml.parse(source.text, Loader=loader):
+            last = event
+            yield event
     except yaml.MarkedYAMLError as error:
-        raise _syntax_refusal(source, error) from None
+        raise _late_quote(source, error, last) or _syntax_refusal(source, error) from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         # Other exceptions of the two parsers, e.g. for an escape past Unicode.
         raise source.refusal(0, "yaml-syntax", clip(str(error))) from None
+
+
+def _late_quote(
+    source: SourceText, error: yaml.MarkedYAMLError, last: Event | None
+) -> ReadingStopped | None:
+    """The problem of a text whose closing quote is missing, so that the next quote of the file, on
+    a later line, ends it.
+    """
+    if not isinstance(last, ScalarEvent) or last.style not in ('"', "'"):
+        return None
+    begin, end, found = last.start_mark, last.end_mark, error.problem_mark
+    if begin is None or end is None or begin.line == end.line:
+        return None
+    if found is None or found.line != end.line:
+        return None
+    message = f"the text that begins here ends at the quote on line {end.line + 1}"
+    return source.refusal(begin.index, "yaml-syntax", message, hint=_UNCLOSED)
 
 
 def _syntax_refusal(source: SourceText, error: yaml.MarkedYAMLError) -> ReadingStopped:
