@@ -151,7 +151,7 @@ def route_of(operation: Operation[Any, Any]) -> Route:
     async def handle(asked: RouteRequest) -> Answer:
         values = asked.query(query) if http.method == "GET" else asked.body(body)
         request = request_of(operation, values, dict(asked.params))
-        answer = await operation(asked.context.part(app_of), caller_of(asked.who), request)
+        answer = await operation(app_of(asked.context), caller_of(asked.who), request)
         return _respond(http, answer)
 
     return Route(
@@ -181,7 +181,7 @@ def _again(operation: Operation[Any, Any], http: HttpRoute) -> Any:  # noqa: ANN
         return None
 
     async def repeat(asked: RouteRequest, name: str) -> Answer:
-        answer = await again(asked.context.part(app_of), caller_of(asked.who), name)
+        answer = await again(app_of(asked.context), caller_of(asked.who), name)
         return _respond(http, answer)
 
     return repeat
