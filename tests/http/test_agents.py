@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from loopwright.agents.clis.catalogue import CLIS
-from loopwright.http.route_table import agents
 from loopwright.operations.agents.programs import Plugin
+from loopwright.operations.use_cases import agents
 from tests.http.served import served
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from loopwright.http.operation_routes import app_of
-from loopwright.operations.use_cases import tokens, users
+from loopwright.operations.use_cases import agents, tokens, users, workspaces
 from loopwright.operations.use_cases.operation import App, Caller, Operation, Request
 from tests.http.served import Served
 
@@ -34,9 +34,28 @@ def token_calls(app: App) -> Iterator[Call]:
     yield tokens.revoke, tokens.TokenReference(token=made.id)
 
 
+def agent_calls(_app: App) -> Iterator[Call]:
+    """An agent that is approved, disabled and removed."""
+    yield agents.add, agents.AddAgent(name="helper", spec="model:test/one")
+    yield agents.change, agents.ChangeAgent(agent="helper", enabled=False)
+    yield agents.list_agents, agents.PageRequest()
+    yield agents.remove, agents.AgentReference(agent="helper")
+
+
+def workspace_calls(app: App) -> Iterator[Call]:
+    """A folder that is approved and removed."""
+    folder = app.workspace / "more"
+    folder.mkdir()
+    yield workspaces.add, workspaces.AddWorkspace(path=str(folder))
+    yield workspaces.list_workspaces, workspaces.PageRequest()
+    yield workspaces.remove, workspaces.WorkspaceReference(path=str(folder))
+
+
 NOUNS = {
     "users": (users.OPERATIONS, user_calls),
     "tokens": (tokens.OPERATIONS, token_calls),
+    "agents": (agents.OPERATIONS, agent_calls),
+    "workspaces": (workspaces.OPERATIONS, workspace_calls),
 }
 
 

@@ -1,7 +1,7 @@
 """HTTP routes of operations, derived from the table: method, path, role, body, query, response.
 
-Fields that the path names are taken from the path, the others from the query of a GET and from
-the body of every other method. The description of the API is made from the same routes.
+Fields that the path names are taken from the path, the others from the query of a GET or DELETE
+and from the body of every other method. The description of the API is made from the same routes.
 """
 
 import re
@@ -36,6 +36,7 @@ from loopwright.operations.use_cases.operation import (
     App,
     Caller,
     HttpRoute,
+    Method,
     Operation,
     PageRequest,
     Request,
@@ -43,6 +44,7 @@ from loopwright.operations.use_cases.operation import (
 from loopwright.operations.use_cases.table import TABLE
 
 API = "/api/v1/"
+WITH_QUERY: tuple[Method, ...] = ("GET", "DELETE")
 _PARAMETER = re.compile(r"\{(\w+)\}")
 _R = TypeVar("_R", bound=Request)
 
@@ -72,6 +74,8 @@ def app_of(context: Context) -> App:
         cards=context.cards,
         workspace=context.serving.workspace,
         definitions=lambda: context.definitions,
+        registry=lambda: context.registry,
+        roots=lambda: context.roots,
         is_draining=context.closing.is_set,
         workspaces=context.here.workspaces,
         read_state=read_state,
@@ -92,7 +96,7 @@ def body_of(operation: Operation[Any, Any]) -> type[Body]:
     """The type of the body of an operation: fields of its request that the path does not name."""
     http = _http(operation)
     in_path = _names_in(http.path)
-    if http.method == "GET" or not (http.schema or _fields(operation.request, in_path)):
+    if http.method in WITH_QUERY or not (http.schema or _fields(operation.request, in_path)):
         return NoBody
     request: type[Request] = operation.request
     return _body_type(request, http.schema, in_path, is_optional=http.is_body_optional)
@@ -117,10 +121,10 @@ def _body_type(
 
 
 def _query_of(operation: Operation[Any, Any]) -> type[Query]:
-    """The type of the query of a GET: the fields of its request that the path does not name."""
+    """The query of a GET or DELETE: the fields of its request that the path does not name."""
     http, request = _http(operation), operation.request
     fields = _fields(request, _names_in(http.path))
-    if http.method != "GET" or not fields:
+    if http.method not in WITH_QUERY or not fields:
         return NoQuery
     if request is PageRequest:  # described once, with the routes that have the same query
         return PageQuery
@@ -149,7 +153,7 @@ def route_of(operation: Operation[Any, Any]) -> Route:
     body = body_of(operation)
 
     async def handle(asked: RouteRequest) -> Answer:
-        values = asked.query(query) if http.method == "GET" else asked.body(body)
+        values = asked.query(query) if http.method in WITH_QUERY else asked.body(body)
         request = request_of(operation, values, dict(asked.params))
         answer = await operation(app_of(asked.context), caller_of(asked.who), request)
         return _respond(http, answer)

@@ -17,7 +17,6 @@ from loopwright.http.requests import NoBody, NoQuery, OptionalBody, Route, Route
 from loopwright.http.responses import JSON, PROBLEM
 from loopwright.http.routes import (
     access,
-    agents,
     artifacts,
     definitions,
     events,
@@ -34,8 +33,6 @@ FAMILIES: tuple[RouteFamily, ...] = (
     status.START_PAGE_FAMILY,
     access.SETUP_FAMILY,
     access.FAMILY,
-    agents.FAMILY,
-    agents.WORKSPACES_FAMILY,
     definitions.FAMILY,
     events.FAMILY,
     run_views.FAMILY,

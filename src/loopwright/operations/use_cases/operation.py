@@ -36,7 +36,9 @@ from loopwright.ports import Cards, RunRow, Workspaces
 
 if TYPE_CHECKING:
     from loopwright.operations.accounts.people import Hashed
+    from loopwright.operations.agents.allowlist import AgentRegistry
     from loopwright.operations.definitions import Definitions
+    from loopwright.operations.run_admission import WorkspaceRoots
     from loopwright.operations.settings import Settings
 
 Kind: TypeAlias = Literal["query", "command", "stream", "raw"]
@@ -117,6 +119,8 @@ class App:
     cards: Cards
     workspace: Path = field(default_factory=Path.cwd)  # of runs that name none
     definitions: "Callable[[], Definitions] | None" = None  # the stored ones
+    registry: "Callable[[], AgentRegistry] | None" = None  # agents that editors may use
+    roots: "Callable[[], WorkspaceRoots] | None" = None  # folders that editors may use
     is_draining: Callable[[], bool] = _never
     workspaces: Workspaces | None = None  # the snapshots of runs
     read_state: Callable[[str], Awaitable[State]] | None = None  # where views are cached
@@ -196,7 +200,7 @@ Handle: TypeAlias = Callable[[App, Caller, Q], Awaitable[A]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRoute:
     """Where an operation is served. Fields of the request that the path names are taken from it;
-    the others come from the query of a GET, and from the body of every other method.
+    the others come from the query of a GET or DELETE, and from the body of every other method.
     """
 
     method: Method

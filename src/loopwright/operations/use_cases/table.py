@@ -9,6 +9,7 @@ from typing import Any
 
 from loopwright.operations.use_cases import (
     accounts,
+    agents,
     gates,
     run_changes,
     run_queries,
@@ -16,6 +17,7 @@ from loopwright.operations.use_cases import (
     runs,
     tokens,
     users,
+    workspaces,
 )
 from loopwright.operations.use_cases.operation import Operation
 
@@ -38,5 +40,7 @@ TABLE: Mapping[str, Operation[Any, Any]] = _by_name(
         accounts.OPERATIONS,
         users.OPERATIONS,
         tokens.OPERATIONS,
+        agents.OPERATIONS,
+        workspaces.OPERATIONS,
     )
 )

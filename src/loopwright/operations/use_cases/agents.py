@@ -1,4 +1,4 @@
-"""Agents and workspace folders of the server: what editors may use; admins change the lists.
+"""Agents: the list of what editors may start runs with; admins change it.
 
 Coding CLIs, plugins and kinds of specs are listed without starting a program. No path of this
 machine is shown unless an admin has written it into the list.
@@ -12,16 +12,6 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from loopwright.agents.clis.catalogue import CLIS
-from loopwright.http.requests import (
-    Answer,
-    Body,
-    PageQuery,
-    Query,
-    Route,
-    RouteFamily,
-    RouteRequest,
-    paged,
-)
 from loopwright.model.sandbox import ConfinedLevel, SandboxLevel
 from loopwright.operations.agents.allowlist import (
     MODELS,
@@ -32,7 +22,15 @@ from loopwright.operations.agents.allowlist import (
     EntryChange,
 )
 from loopwright.operations.agents.programs import PREFIX, plugins
-from loopwright.operations.run_admission import MOST_PATH_CHARS, WorkspaceRoot
+from loopwright.operations.use_cases.operation import (
+    App,
+    Caller,
+    HttpRoute,
+    PageRequest,
+    Request,
+    operation,
+)
+from loopwright.operations.use_cases.pages import page_of
 from loopwright.views.event_records import timestamp
 
 BASE = "/api/v1/agents"
@@ -74,7 +72,7 @@ class AgentList(msgspec.Struct):
     next: str | None
 
 
-class AddBody(Body):
+class AddAgent(Request):
     """An agent that editors may start runs with from now on."""
 
     name: str
@@ -84,9 +82,10 @@ class AddBody(Body):
     pass_env: Variables = ()
 
 
-class ChangeAgentBody(Body):
+class ChangeAgent(Request):
     """What is different; a field that is not given stays as it is."""
 
+    agent: str
     sandbox: ConfinedLevel | UnsetType | None = UNSET
     allow_off: bool | UnsetType = UNSET
     pass_env: Variables | UnsetType = UNSET
@@ -94,44 +93,103 @@ class ChangeAgentBody(Body):
     approve: bool = False  # the files of the program as they are now
 
 
-async def list_agents(asked: RouteRequest) -> Answer:
-    context = asked.context
-    found = await asyncio.to_thread(_all, context.registry, context.settings.agent)
-    if asked.who.role != "admin":
+class AgentReference(Request):
+    """An agent of the list, by its name."""
+
+    agent: str
+
+
+@operation(
+    "agents.list",
+    kind="query",
+    role="viewer",
+    summary="The agents of this server, and which of them editors may start runs with",
+    request=PageRequest,
+    response=AgentList,
+    http=HttpRoute(method="GET", path=BASE),
+)
+async def list_agents(app: App, caller: Caller, request: PageRequest) -> AgentList:
+    """A page of everything that `agent` of a start can name."""
+    found = await asyncio.to_thread(_all, _registry(app), app.settings.agent)
+    if caller.role != "admin":
         found = [_without_program(one) for one in found]
-    page = paged(asked, "agents", found, lambda one: f"{one.kind} {one.spec} {one.name or ''}")
+    page = page_of(
+        app.cursors,
+        "agents",
+        found,
+        lambda one: f"{one.kind} {one.spec} {one.name or ''}",
+        limit=request.limit,
+        cursor=request.cursor,
+    )
     return AgentList(agents=page.entries, next=page.next)
 
 
-async def added(asked: RouteRequest) -> Answer:
-    body, registry = asked.body(AddBody), asked.context.registry
+@operation(
+    "agents.add",
+    kind="command",
+    role="admin",
+    summary="Approve an agent: editors may start runs with it",
+    request=AddAgent,
+    response=AgentItem,
+    http=HttpRoute(method="POST", path=BASE, status=201, schema="AddBody"),
+    audit=("agent.added",),
+    draining="serve",
+)
+async def add(app: App, caller: Caller, request: AddAgent) -> AgentItem:
+    """Add an agent to the list."""
     entry = AgentEntry(
-        name=body.name,
-        spec=body.spec,
-        sandbox=body.sandbox,
-        allow_off=body.allow_off,
-        pass_env=body.pass_env,
+        name=request.name,
+        spec=request.spec,
+        sandbox=request.sandbox,
+        allow_off=request.allow_off,
+        pass_env=request.pass_env,
     )
-    made = registry.add(entry, by=asked.who.name)
-    return _of_entry(made, asked.context.settings.agent)
+    return _of_entry(_registry(app).add(entry, by=caller.name), app.settings.agent)
 
 
-async def changed(asked: RouteRequest) -> Answer:
-    body, registry = asked.body(ChangeAgentBody), asked.context.registry
-    change = EntryChange(
-        sandbox=body.sandbox,
-        allow_off=_given(body.allow_off),
-        pass_env=None if isinstance(body.pass_env, UnsetType) else body.pass_env,
-        enabled=_given(body.enabled),
-        approve=body.approve,
+@operation(
+    "agents.change",
+    kind="command",
+    role="admin",
+    summary="Change an agent of the list: its sandbox level, variables, approval, on or off",
+    request=ChangeAgent,
+    response=AgentItem,
+    http=HttpRoute(method="PATCH", path=f"{BASE}/{{agent}}", schema="ChangeAgentBody"),
+    audit=("agent.changed",),
+    draining="serve",
+)
+async def change(app: App, caller: Caller, request: ChangeAgent) -> AgentItem:
+    """Change an agent of the list, also a built-in one."""
+    given = EntryChange(
+        sandbox=request.sandbox,
+        allow_off=_given(request.allow_off),
+        pass_env=None if isinstance(request.pass_env, UnsetType) else request.pass_env,
+        enabled=_given(request.enabled),
+        approve=request.approve,
     )
-    made = registry.change(asked.params["agent"], change, by=asked.who.name)
-    return _of_entry(made, asked.context.settings.agent)
+    changed = _registry(app).change(request.agent, given, by=caller.name)
+    return _of_entry(changed, app.settings.agent)
 
 
-async def removed(asked: RouteRequest) -> Answer:
-    asked.context.registry.remove(asked.params["agent"], by=asked.who.name)
-    return None
+@operation(
+    "agents.remove",
+    kind="command",
+    role="admin",
+    summary="Take an agent off the list; runs that use it continue",
+    request=AgentReference,
+    response=type(None),
+    http=HttpRoute(method="DELETE", path=f"{BASE}/{{agent}}", status=204),
+    audit=("agent.removed",),
+    draining="serve",
+)
+async def remove(app: App, caller: Caller, request: AgentReference) -> None:
+    """Remove an agent from the list."""
+    _registry(app).remove(request.agent, by=caller.name)
+
+
+def _registry(app: App) -> AgentRegistry:
+    assert app.registry is not None, "this process has no list of agents"
+    return app.registry()
 
 
 def _given(value: bool | UnsetType) -> bool | None:  # noqa: FBT001 - the value of a field
@@ -221,138 +279,4 @@ def _with_entry(item: AgentItem, entry: AgentEntry | None) -> AgentItem:
     )
 
 
-FAMILY = RouteFamily(
-    name="agents",
-    prefix=BASE,
-    routes=(
-        Route(
-            method="GET",
-            path=BASE,
-            handle=list_agents,
-            need="viewer",
-            say="The agents of this server, and which of them editors may start runs with",
-            query=PageQuery,
-            answer=AgentList,
-        ),
-        Route(
-            method="POST",
-            path=BASE,
-            handle=added,
-            need="admin",
-            say="Approve an agent: editors may start runs with it",
-            body=AddBody,
-            answer=AgentItem,
-            status=201,
-        ),
-        Route(
-            method="PATCH",
-            path=f"{BASE}/{{agent}}",
-            handle=changed,
-            need="admin",
-            say="Change an agent of the list: its sandbox level, variables, approval, on or off",
-            body=ChangeAgentBody,
-            answer=AgentItem,
-        ),
-        Route(
-            method="DELETE",
-            path=f"{BASE}/{{agent}}",
-            handle=removed,
-            need="admin",
-            say="Take an agent off the list; runs that use it continue",
-            status=204,
-        ),
-    ),
-)
-
-
-WORKSPACES_BASE = "/api/v1/workspaces"
-
-
-class RootItem(msgspec.Struct):
-    """A folder that editors may choose workspaces in."""
-
-    path: str
-    source: str  # settings, server (the folder that it was started in) or admin
-    by: str | None
-    approved_at: str | None
-
-
-class RootList(msgspec.Struct):
-    """All of them."""
-
-    workspaces: list[RootItem]
-    next: str | None
-
-
-class RootBody(Body):
-    """A folder of the server that editors may choose workspaces in from now on."""
-
-    path: str
-
-
-class RootQuery(Query):
-    """The folder that is meant."""
-
-    path: str
-
-
-async def list_workspaces(asked: RouteRequest) -> Answer:
-    found = [_item(one) for one in asked.context.roots.all()]
-    page = paged(asked, "workspaces", found, lambda one: one.path)
-    return RootList(workspaces=page.entries, next=page.next)
-
-
-async def add_workspace(asked: RouteRequest) -> Answer:
-    path = asked.body(RootBody).path
-    return _item(asked.context.roots.add(path, by=asked.who.name))
-
-
-async def remove_workspace(asked: RouteRequest) -> Answer:
-    path = asked.query(RootQuery).path[:MOST_PATH_CHARS]
-    asked.context.roots.remove(path, by=asked.who.name)
-    return None
-
-
-def _item(root: WorkspaceRoot) -> RootItem:
-    return RootItem(
-        path=root.path,
-        source=root.source,
-        by=root.by or None,
-        approved_at=timestamp(root.approved_at) if root.approved_at else None,
-    )
-
-
-WORKSPACES_FAMILY = RouteFamily(
-    name="workspaces",
-    prefix=WORKSPACES_BASE,
-    routes=(
-        Route(
-            method="GET",
-            path=WORKSPACES_BASE,
-            handle=list_workspaces,
-            need="editor",
-            say="The folders that editors may choose workspaces in",
-            query=PageQuery,
-            answer=RootList,
-        ),
-        Route(
-            method="POST",
-            path=WORKSPACES_BASE,
-            handle=add_workspace,
-            need="admin",
-            say="Approve a folder: editors may choose workspaces in it",
-            body=RootBody,
-            answer=RootItem,
-            status=201,
-        ),
-        Route(
-            method="DELETE",
-            path=WORKSPACES_BASE,
-            handle=remove_workspace,
-            need="admin",
-            say="Take a folder off the list; runs that work in it continue",
-            query=RootQuery,
-            status=204,
-        ),
-    ),
-)
+OPERATIONS = (list_agents, add, change, remove)
