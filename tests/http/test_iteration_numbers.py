@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -22,11 +22,12 @@ class Case:
     """A definition, what its agents say, and how many iterations its loops make."""
 
     definition: dict[str, Any]
-    replies: list[str]
+    replies: list[Any]
     iterations: int
     file: str = "d.yaml"
     unit: str = "iteration"
-    also: dict[str, Any] = field(default_factory=dict)
+    status: str = ""
+    inner: int = 0  # iterations of loops inside of loops, which are not in the number of the run
 
 
 def archon(*nodes: dict[str, Any]) -> dict[str, Any]:
@@ -77,6 +78,33 @@ CASES = {
          "loop": {"forEach": ["x", "y", "z"]}}]},
         ["one", "two", "three"], 3, unit="item",
     ),
+    "native loop that fails": Case(
+        {"name": "w", "agents": {"a": {}}, "agent": "a", "goal": "Do it.",
+         "repeat": {"max": 5, "until": {"contains": "DONE"}}},
+        ["one", {"fail": "no space"}], 2, status="failed",
+    ),
+    "loop of an assistant at its limit": Case(
+        {"name": "w", "persona": "You work.", "loopEnabled": True, "maxIterations": 2,
+         "loopCriteria": {"type": "regex", "value": "DONE"}},
+        ["one", "two"], 2, status="completed",
+    ),
+    "loop of an assistant that fails": Case(
+        {"name": "w", "persona": "You work.", "loopEnabled": True, "maxIterations": 5,
+         "loopCriteria": {"type": "regex", "value": "DONE"}},
+        ["one", "two", {"fail": "no space"}], 3, status="failed",
+    ),
+    "loop node at its limit": Case(archon(looped("a")), ["one"] * 5, 5, status="failed"),
+    "native list with an inner loop": Case(
+        {"name": "w", "agents": {"a": {}}, "steps": [{"id": "each", "repeat": {
+            "for_each": {"items": ["x", "y"]}, "steps": [{"id": "work", "repeat": {
+                "max": 2, "agent": "a", "prompt": "Do {{item}}."}}]}}]},
+        ["one", "two", "three", "four"], 2, unit="item", inner=4,
+    ),
+    "loop with an inner loop": Case(
+        {"name": "w", "steps": [{"id": "a", "loop": {"maxIterations": 2, "steps": [
+            {"id": "b", "instructions": "Do it.", "loop": {"maxIterations": 3}}]}}]},
+        ["text"] * 6, 2, inner=6,
+    ),
 }  # fmt: skip
 
 
@@ -88,11 +116,27 @@ def as_tool(shared: Served, run: str) -> Any:
     return json.loads(told.text)
 
 
-def finished_iterations(events: list[dict[str, Any]]) -> int:
+def finished_iterations(events: list[dict[str, Any]]) -> list[str]:
     """Iterations in the log; one in which a model took a turn is a part of a call."""
     turns = {one["path"] for one in events if one["kind"] == "turn.taken"}
     ends = [one["path"] for one in events if one["kind"] == "iteration.finished"]
-    return sum(path not in turns for path in ends)
+    return [path for path in ends if path not in turns]
+
+
+def outermost(paths: list[str]) -> list[str]:
+    """Those that are not inside of another iteration."""
+    return [one for one in paths if not any(one.startswith(f"{other}.") for other in paths)]
+
+
+def shown_iterations(page: str) -> int:
+    """The iterations of the outermost loops that `show` lists for people."""
+    return len(re.findall(r"^\S (?:step \S+, (?:iteration|item) )?\d+  ", page, re.MULTILINE))
+
+
+def last_of_dialect(events: list[dict[str, Any]]) -> int:
+    """The last iteration in the events of an assistant's own format."""
+    [ended] = [one["payload"] for one in events if one["type"] in ("completed", "failed")]
+    return int(ended.get("totalIterations", ended.get("iteration")))
 
 
 @pytest.mark.item("rec-47")
@@ -109,6 +153,9 @@ def compare(both: Both, shared: Served, case: Case, agent: str) -> None:
     ran = began.json
     assert "run" in ran, ran
     run = ran["run"]
+    assert case.status in ("", ran["status"])
+    finished = finished_iterations(both.here("events", run).lines)
+    assert len(finished) - len(outermost(finished)) == case.inner
     seen = {
         "run": ran["iterations"],
         "show": both.here("show", run, "--json").json["iterations"],
@@ -124,12 +171,15 @@ def compare(both: Both, shared: Served, case: Case, agent: str) -> None:
             if one["run"] == run
         ),
         "mcp": as_tool(shared, run)["iterations"],
-        "events": finished_iterations(both.here("events", run).lines),
+        "events": len(outermost(finished)),
+        "show for people": shown_iterations(both.here("show", run).out),
         "steps": sum(one["iterations"] for one in ran["steps"].values()),
     }
-    named = re.search(rf"(\d+) {case.unit}s?\b", ran["summary"])
+    named = re.search(rf"(\d+) {case.unit}s?\b|iteration (\d+) of", ran["summary"])
     if named is not None:
-        seen["final line"] = int(named[1])
+        seen["final line"] = int(named[1] or named[2])
+    if case.definition.get("loopEnabled"):
+        seen["dialect"] = last_of_dialect(both.here("events", run, "--dialect").lines)
     table = next(line for line in both.here("ls", "--all").out.splitlines() if run in line)
     seen["table"] = int(re.split(r"\s{2,}", table.strip())[2].partition("/")[0])
     assert seen == dict.fromkeys(seen, case.iterations), began.err
