@@ -17,7 +17,6 @@ USED_TWICE = {
 # Modules that take long to import or are chosen by name at run time.
 LOADED_BY_NAME = {
     "agents/performer.py",
-    "cli/inbox.py",
     "cli/main.py",
     "cli/serve.py",
     "cli/webhooks.py",

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from loopwright.http.operation_routes import app_of
-from loopwright.operations.use_cases import agents, tokens, users, workspaces
+from loopwright.operations.use_cases import agents, notifications, tokens, users, workspaces
 from loopwright.operations.use_cases.operation import App, Caller, Operation, Request
+from loopwright.operations.use_cases.stored_notifications import StoredNotification, notice_card
 from tests.http.served import Served
 
 Call = tuple[Operation[Any, Any], Request]
@@ -51,11 +52,30 @@ def workspace_calls(app: App) -> Iterator[Call]:
     yield workspaces.remove, workspaces.WorkspaceReference(path=str(folder))
 
 
+def notification_calls(app: App) -> Iterator[Call]:
+    """A notification that is listed and read, in both ways."""
+    one = StoredNotification(
+        id="n1",
+        kind="run.completed",
+        level="info",
+        title="x",
+        run="r",
+        seq=1,
+        at=app.service.clock.now_ms(),
+        to="boss",
+    )
+    app.cards.change([(notice_card(one), None)])
+    yield notifications.list_notifications, notifications.ListNotifications()
+    yield notifications.read_many, notifications.MarkNotificationsRead(ids=["n1"])
+    yield notifications.read, notifications.NotificationReference(notification="n1")
+
+
 NOUNS = {
     "users": (users.OPERATIONS, user_calls),
     "tokens": (tokens.OPERATIONS, token_calls),
     "agents": (agents.OPERATIONS, agent_calls),
     "workspaces": (workspaces.OPERATIONS, workspace_calls),
+    "notifications": (notifications.OPERATIONS, notification_calls),
 }
 
 

@@ -11,8 +11,14 @@ from loopwright.http.context import RequestLimits
 from loopwright.http.routes.notifications import NotificationWatcher
 from loopwright.operations.backup import prune
 from loopwright.operations.settings import Settings
+from loopwright.operations.use_cases.stored_notifications import (
+    KEPT_MS,
+    SEEN,
+    Notices,
+    StoredNotification,
+    notice_id,
+)
 from loopwright.operations.wiring import open_log
-from loopwright.workers.notifications import KEPT_MS, SEEN, Notices, StoredNotification, notice_id
 from tests.http.served import Served, served, wait_for
 from tests.http.talking import tab, talk
 from tests.http.test_loops import start, until

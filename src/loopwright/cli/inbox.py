@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from contextlib import contextmanager
 from datetime import datetime
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import click
+import msgspec
 
 from loopwright.cli.completion import complete_gates, complete_runs
 from loopwright.cli.formats import (
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from loopwright.model.actions import Decision
     from loopwright.model.record import JsonValue
     from loopwright.operations.runs import Service
+    from loopwright.operations.settings import Settings
+    from loopwright.operations.use_cases.notifications import MarkNotificationsRead
+    from loopwright.operations.use_cases.stored_notifications import Level
     from loopwright.operations.wiring import Local
 
 
@@ -260,7 +263,7 @@ class NotificationFilter(NamedTuple):
     limit: int = AT_ONCE
     unread: bool = False
     run: str | None = None
-    level: str | None = None
+    level: "Level | None" = None
     waiting: bool = False
 
 
@@ -297,34 +300,35 @@ class _RemoteNotifications:
 
 
 class _LocalNotifications:
-    """Notifications of this data directory, for its user. The server package is imported by
-    name.
-    """
+    """Notifications of this data directory, for its user."""
 
-    def __init__(self, service: "Service", me: str) -> None:
-        self._service, self._me = service, me
-        room = import_module("loopwright.workers.notifications")
-        self._inner = room.Notices(service.log, service.log, service.clock)
+    def __init__(self, service: "Service", settings: "Settings") -> None:
+        from loopwright.operations.use_cases import notifications  # noqa: PLC0415 - quick help
+        from loopwright.operations.use_cases.operation import local_app, local_caller  # noqa: PLC0415 - quick help
+
+        self._operations = notifications
+        self._app, self._caller = local_app(service, settings), local_caller(service)
 
     def some(self, wanted: NotificationFilter) -> list[JsonObject]:
-        run = None if wanted.run is None else self._service.find(wanted.run)
-
-        def fits(one: Any) -> bool:  # noqa: ANN401 - of a sibling
-            return (
-                not (wanted.unread and self._me in one.read_by)
-                and run in (None, one.run)
-                and wanted.level in (None, one.level)
-                and (not wanted.waiting or self._inner.waits(one))
-            )
-
-        found = self._inner.page("", wanted.limit, fits)[: wanted.limit]
-        return [self._inner.item(one, self._me) for one in found]
+        request = self._operations.ListNotifications(
+            unread=wanted.unread,
+            waiting=wanted.waiting,
+            run=None if wanted.run is None else self._app.service.find(wanted.run),
+            level=wanted.level,
+            limit=wanted.limit,
+        )
+        page = asyncio.run(self._operations.list_notifications(self._app, self._caller, request))
+        found: list[JsonObject] = msgspec.to_builtins(page.notifications)
+        return found
 
     def read(self, names: list[str]) -> int:
-        return int(self._inner.read(names, self._me))
+        return self._read(self._operations.MarkNotificationsRead(ids=names))
 
     def read_up_to(self, name: str) -> int:
-        return int(self._inner.read_up_to(name, self._me))
+        return self._read(self._operations.MarkNotificationsRead(up_to=name))
+
+    def _read(self, request: "MarkNotificationsRead") -> int:
+        return asyncio.run(self._operations.read_many(self._app, self._caller, request)).read
 
 
 @contextmanager
@@ -332,10 +336,8 @@ def _notifications(terminal: Terminal) -> "Iterator[NotificationClient]":
     if terminal.remote is not None:
         yield _RemoteNotifications(terminal.remote)
         return
-    from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
-
     with open_service(terminal) as service:
-        yield _LocalNotifications(service, current_user())
+        yield _LocalNotifications(service, terminal.settings)
 
 
 @click.command(
@@ -366,7 +368,7 @@ def notifications_ls(
     unread: bool,
     waiting: bool,
     run: str | None,
-    level: str | None,
+    level: "Level | None",
     limit: int,
 ) -> None:
     """What happened to runs, newest first; kept for thirty days, or until a run is deleted.

@@ -24,13 +24,17 @@ from loopwright.model.record import JsonValue
 from loopwright.operations.accounts.access import Access
 from loopwright.operations.incoming_webhooks import new_secret, sign
 from loopwright.operations.outgoing_requests import PRIVATE, Resolve, Target, check_url, resolve
+from loopwright.operations.use_cases.stored_notifications import (
+    StoredNotification,
+    notice_card,
+    notice_id,
+)
 from loopwright.ports import Card, Cards, Clock, EventLog, NumberedEvent
 from loopwright.views.certificate import certify
 from loopwright.views.event_records import fact_on_wire, timestamp
 from loopwright.views.iterations import stat_json
 from loopwright.views.summary import final_line_at
 from loopwright.workers.background_tasks import BackgroundTask
-from loopwright.workers.notifications import StoredNotification, notice_card, notice_id
 
 MOST = 8  # receivers that are served at the same time
 

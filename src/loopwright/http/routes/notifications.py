@@ -11,21 +11,26 @@ import contextlib
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Annotated, Protocol
+from typing import Protocol
 
 import msgspec
 
-from loopwright.errors import InputError, LoopwrightError
+from loopwright.errors import LoopwrightError
 from loopwright.http.context import Context
 from loopwright.http.loop_disconnects import REASON as TORN_DOWN
-from loopwright.http.requests import Answer, Body, Query, Route, RouteFamily, RouteRequest
+from loopwright.http.requests import RouteFamily
 from loopwright.kernel.events import GateOpened, RunFinished, RunStarted
 from loopwright.model.record import JsonValue
 from loopwright.operations.dialects import OF_LOOPS
 from loopwright.operations.loops.dialect_events import LoopStory, LoopStoryEvent, is_loop
-from loopwright.operations.problems import missing_input
-from loopwright.operations.response_types import NotificationPage, ReadCount
 from loopwright.operations.runs import Service
+from loopwright.operations.use_cases.stored_notifications import (
+    Level,
+    Notices,
+    StoredNotification,
+    gate_of,
+    notice_id,
+)
 from loopwright.ports import EventLog, NumberedEvent
 from loopwright.views.certificate import run_certificate
 from loopwright.views.event_records import timestamp
@@ -33,7 +38,6 @@ from loopwright.views.iterations import change_words
 from loopwright.views.role_loops import ENDS, StageMoves
 from loopwright.views.summary import final_line_at
 from loopwright.workers.background_tasks import BackgroundTask
-from loopwright.workers.notifications import Level, Notices, StoredNotification, gate_of, notice_id
 
 STATUS = "agent:status"
 ITERATION = "agent:loop_iteration"
@@ -423,64 +427,6 @@ BASE = "/api/v1/notifications"
 FORGET_SECONDS = 600.0
 
 
-class NotificationsQuery(Query):
-    """Which, and which page of them."""
-
-    unread: bool = False
-    mine: bool = False
-    waiting: bool = False
-    session: str | None = None
-    run: str | None = None
-    level: Level | None = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50
-    cursor: str | None = None
-
-
-class ReadBody(Body):
-    """What was read: these, or this one and all that are older."""
-
-    ids: Annotated[list[str], msgspec.Meta(max_length=200)] = []
-    up_to: str | None = None
-
-
-async def listed(asked: RouteRequest) -> Answer:
-    context, query, who = asked.context, asked.query(NotificationsQuery), asked.who.name
-    notices = context.part(NotificationWatcher).notices
-    after = context.cursors.place("notices", query.cursor) if query.cursor is not None else ""
-
-    def fits(one: StoredNotification) -> bool:
-        return (
-            not (query.unread and who in one.read_by)
-            and query.session in (None, one.session)
-            and query.run in (None, one.run)
-            and query.level in (None, one.level)
-            and (not query.waiting or notices.waits(one))
-        )
-
-    owner = who if query.mine else None
-    found = notices.page(after, query.limit, fits, owner=owner)
-    page = found[: query.limit]
-    more = context.cursors.after("notices", page[-1].id) if len(found) > query.limit else None
-    return {"notifications": [notices.item(one, who) for one in page], "next": more}
-
-
-async def read_one(asked: RouteRequest) -> Answer:
-    notices = asked.context.part(NotificationWatcher).notices
-    return {"read": notices.read([asked.params["notification"]], asked.who.name)}
-
-
-async def read_many(asked: RouteRequest) -> Answer:
-    body, who = asked.body(ReadBody), asked.who.name
-    if not body.ids and body.up_to is None:
-        raise missing_input("ids", hint="give `ids`, or `up_to` for one and all that are older")
-    if body.ids and body.up_to is not None:
-        raise InputError("ids and up_to exclude each other", code="mutually-exclusive")
-    notices = asked.context.part(NotificationWatcher).notices
-    if body.up_to is not None:
-        return {"read": notices.read_up_to(body.up_to, who)}
-    return {"read": notices.read(body.ids, who)}
-
-
 @asynccontextmanager
 async def living(context: Context) -> AsyncIterator[None]:
     """Facts are looked at for as long as the server lives."""
@@ -502,36 +448,5 @@ async def _forgetting(noticing: NotificationWatcher) -> None:
         await asyncio.sleep(FORGET_SECONDS)
 
 
-FAMILY = RouteFamily(
-    name="notifications",
-    prefix=BASE,
-    living=living,
-    routes=(
-        Route(
-            method="GET",
-            path=BASE,
-            handle=listed,
-            need="viewer",
-            say="What happened to runs, newest first; kept for thirty days",
-            query=NotificationsQuery,
-            answer=NotificationPage,
-        ),
-        Route(
-            method="POST",
-            path=f"{BASE}/read",
-            handle=read_many,
-            need="viewer",
-            say="Mark notifications as read: these, or one and all older ones",
-            body=ReadBody,
-            answer=ReadCount,
-        ),
-        Route(
-            method="POST",
-            path=f"{BASE}/{{notification}}/read",
-            handle=read_one,
-            need="viewer",
-            say="Mark a notification as read",
-            answer=ReadCount,
-        ),
-    ),
-)
+FAMILY = RouteFamily(name="notifications", prefix=BASE, living=living)
+"""What runs beside its routes, which are derived."""

@@ -45,7 +45,7 @@ from loopwright.operations.run_workspaces import start_warnings
 from loopwright.operations.use_cases import run_changes, runs
 from loopwright.operations.use_cases.gates import NamedAnswer
 from loopwright.operations.use_cases.operation import Caller, Operation, WhileDraining
-from loopwright.workers.notifications import StoredNotification
+from loopwright.operations.use_cases.stored_notifications import StoredNotification
 
 Answer = dict[str, JsonValue]
 TYPES = {"already-running": "RESOURCE_ERROR", "too-many-requests": "RESOURCE_ERROR"}

@@ -250,16 +250,16 @@ def operation(  # noqa: PLR0913 - one parameter for each part of a declaration
     response: type[A],
     http: HttpRoute | None = None,
     draining: WhileDraining | None = None,
-    audit: tuple[str, ...] = (),
+    audit: tuple[str, ...] | None = None,
     waits_seconds: float = 0.0,
     repeatable: bool = True,
     again: Callable[[App, Caller, str], Awaitable[A]] | None = None,
     family: str = "",
 ) -> Callable[[Handle[Q, A]], Operation[Q, A]]:
     """Declare the use case that a handler is. A command has to say what happens while the server
-    drains; a query is served.
+    drains, and which actions it writes to the audit log, `()` for none; a query is served.
     """
-    if kind == "command" and (draining is None or not audit):
+    if kind == "command" and (draining is None or audit is None):
         raise LoopwrightError(f"{name}: a command declares `draining` and `audit`")
 
     def declare(handle: Handle[Q, A]) -> Operation[Q, A]:
@@ -272,7 +272,7 @@ def operation(  # noqa: PLR0913 - one parameter for each part of a declaration
             response=response,
             http=http,
             draining=draining or "serve",
-            audit=audit,
+            audit=audit or (),
             waits_seconds=waits_seconds,
             repeatable=repeatable,
             again=again,

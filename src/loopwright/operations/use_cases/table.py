@@ -11,6 +11,7 @@ from loopwright.operations.use_cases import (
     accounts,
     agents,
     gates,
+    notifications,
     run_changes,
     run_queries,
     run_views,
@@ -42,5 +43,6 @@ TABLE: Mapping[str, Operation[Any, Any]] = _by_name(
         tokens.OPERATIONS,
         agents.OPERATIONS,
         workspaces.OPERATIONS,
+        notifications.OPERATIONS,
     )
 )

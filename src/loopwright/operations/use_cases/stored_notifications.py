@@ -14,7 +14,6 @@ import msgspec
 from loopwright.errors import LoopwrightError, NotFound
 from loopwright.model.record import JsonValue
 from loopwright.ports import NOTICE, Card, Cards, Clock, EventLog
-from loopwright.views.event_records import timestamp
 
 SEEN = "notice-seen"
 CURSOR = "(cursor)"
@@ -154,24 +153,6 @@ class Notices:
         """Whether it is about a gate that is still open."""
         gate = gate_of(one)
         return gate is not None and any(gate == left.gate for left in self._log.gates(one.run))
-
-    def item(self, one: StoredNotification, who: str) -> dict[str, JsonValue]:
-        """A notification in the form for programs, for one person."""
-        return {
-            "id": one.id,
-            "kind": one.kind,
-            "level": one.level,
-            "title": one.title,
-            "run": one.run,
-            "seq": one.seq,
-            "at": timestamp(one.at),
-            "to": one.to,
-            "session": one.session or None,
-            "actions": list(one.actions),
-            "waiting": self.waits(one),
-            "read": who in one.read_by,
-            "data": dict(one.data),
-        }
 
     def read(self, names: Iterable[str], who: str) -> int:
         """A person has read these; returns how many were unread. NotFound for unknown ids."""
