@@ -136,6 +136,25 @@ def test_an_invalid_definition_is_refused_alike(both: Both, shared: Served, text
 
 
 @pytest.mark.item("rec-46")
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "a, "persona": "p"}',
+        '{"name": "a", "persona": "p", "loopEnabled": true,}',
+        '{name: "a", persona: "p", loopEnabled: true}',
+    ],
+    ids=["unclosed quote", "comma at the end", "keys without quotes"],
+)
+def test_a_broken_json_file_is_refused_alike_with_a_server(both: Both, text: str) -> None:
+    """The request does not name the file, and all but the first of these are valid YAML."""
+    both.lw.write("d.json", text)
+    refused = both.alike("run", "d.json", "Go.", "--agent", MODEL)
+    assert refused.code == 2
+    assert "json-syntax" in refused.err
+    assert both.alike("run", "d.json", "Go.", "--agent", MODEL, "--json").code == 2
+
+
+@pytest.mark.item("rec-46")
 @pytest.mark.parametrize("place", FILES.values(), ids=FILES)
 def test_an_invalid_file_is_refused_alike(both: Both, shared: Served, place: Path) -> None:
     """The invalid files of every dialect."""

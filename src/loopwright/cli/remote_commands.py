@@ -132,6 +132,7 @@ class RemoteStart:
     def run(self, definition: bytes, dialect: str | None, options: dict[str, object]) -> int:
         """Start it there, and watch it until it rests unless it is let go."""
         self._check(options)
+        self._check_json(definition)
         text: dict[str, JsonValue] = {"definition": definition.decode(errors="replace")}
         if dialect:
             text["dialect"] = dialect
@@ -158,6 +159,17 @@ class RemoteStart:
                 "and set them in the environment of the server",
                 self._ctx,
             )
+
+    def _check_json(self, definition: bytes) -> None:
+        """Refuse a JSON file that is not JSON: the server does not know the name of the file."""
+        from loopwright.operations.dialects import MAX_BYTES  # noqa: PLC0415 - help stays quick
+        from loopwright.syntax.readers import read  # noqa: PLC0415 - help stays quick
+
+        if not self._file.lower().endswith(".json"):
+            return
+        document, problems = read(definition, file=self._file, limit=MAX_BYTES)
+        if document is None:
+            raise DefinitionError(f"{self._file} cannot be read", problems=problems)
 
     def _begun(self, body: "dict[str, JsonValue]", options: dict[str, object]) -> int:
         remote, jsonl = self._terminal.remote, bool(options["jsonl"])
