@@ -32,7 +32,7 @@ from loopwright.model.actions import (
     Steps,
 )
 from loopwright.model.chat import AssistantMessage, ModelTurn, RequestedCall, TextPart, encode_turn
-from loopwright.model.checks import CommandCheck, Judge, Regex
+from loopwright.model.checks import AnyOf, CommandCheck, Judge, Regex
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import Limits, ProgressLog, StageOutputs
 from loopwright.model.record import LiteralItems
@@ -467,3 +467,43 @@ def test_a_new_budget_renews_what_a_place_inside_has_used_up() -> None:
     assert driver.end.reason == "budget"
     assert passes(resumed(driver, limits=Limits(usd=50))) == [(3, False), (4, False)]
     assert driver.end.outcome == "completed"
+
+
+@pytest.mark.item("rec-1")
+@pytest.mark.parametrize("earlier", [1, 2])
+def test_a_check_that_was_cut_off_after_an_unclear_one_is_asked_under_a_new_number(
+    earlier: int,
+) -> None:
+    """The unclear check is asked first then, and each has its own numbers."""
+    judges = tuple(Judge(agent="worker", prompt=()) for _ in range(2))
+    plan = one(Repeat(body=CALL, max=1, until=AnyOf(parts=judges), at_cap="complete"))
+    first, second = "main.0/check0", "main.0/check1"
+
+    def unclear(request: EffectRequested) -> Said:
+        if request.effect.startswith(first):
+            return BROKEN
+        return None if request.effect.startswith(second) else Reply("ok")
+
+    driver = Driver(plan, script=unclear)
+    driver.run()
+    driver.cancel()
+    driver.run()
+    for _ in range(1, earlier):
+        resumed_and_cut_off(driver)
+    done = '{"done": true}'
+    driver.script = lambda request: Reply("", result=done if "check1" in request.effect else "{}")
+    resumed(driver)
+    names = asked(driver.facts)
+    assert len(names) == len(set(names))
+    number = earlier + 1
+    assert names[-2:] == [f"{first}#{number}", f"{second}#{number}"]
+    assert driver.end.outcome == "completed"
+
+
+def resumed_and_cut_off(driver: Driver) -> None:
+    """Resume a run that then waits for an effect, and stop it there."""
+    driver.clock += 1
+    driver.append(RunReopened(at=driver.clock, mode="continue"))
+    driver.run()
+    driver.cancel()
+    driver.run()

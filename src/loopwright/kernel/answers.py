@@ -24,6 +24,7 @@ from loopwright.kernel.frames import (
     AgentSession,
     CycleBody,
     GateState,
+    IterationChecks,
     IterationOwner,
     LeafBody,
     Owner,
@@ -75,9 +76,12 @@ def effect_requested(state: State, fact: EffectRequested) -> None:
             dispatch.note_request(owner.body, pending)
         case DeadlinePurpose():
             owner.deadline = fact.effect
-        case CheckPurpose() | CheckBackoffPurpose():  # a wait has the number of the try before it
+        case CheckPurpose(index):
             assert isinstance(owner, IterationOwner)
-            owner.checks.pending, owner.checks.tries = fact.effect, pending.attempt
+            _note_check_request(owner.checks, index, pending)
+        case CheckBackoffPurpose():  # it has the number of the attempt before it
+            assert isinstance(owner, IterationOwner)
+            owner.checks.pending = fact.effect
         case ArtifactPurpose():
             assert isinstance(owner, StepOwner)
             owner.look, owner.looks, owner.found = fact.effect, pending.attempt, None
@@ -87,6 +91,13 @@ def effect_requested(state: State, fact: EffectRequested) -> None:
             coordination.requested(state, pending, purpose)
         case _:
             assert_never(purpose)
+
+
+def _note_check_request(checks: IterationChecks, index: int, pending: PendingEffect) -> None:
+    if not checks.tries:  # the attempts of an earlier opening of the run do not count
+        checks.earlier = pending.attempt - 1
+    checks.index, checks.tries = index, pending.attempt
+    checks.pending = pending.effect
 
 
 _Answer = TypeVar("_Answer", EffectDone, EffectFailed)

@@ -436,10 +436,11 @@ class IterationChecks(msgspec.Struct, eq=False):
     notes: list[CheckNote] = []
     pending: str | None = None
     answer: EffectDone | EffectFailed | None = None
-    tries: int = 0
+    index: int = 0  # the check that was asked last
+    tries: int = 0  # how often it was asked; 0 after its verdict
     parks: int = 0
     earlier: int = 0  # tries before the run was last resumed
-    numbers: dict[int, int] = {}  # by check: the last try of one that could not be asked
+    numbers: dict[int, int] = {}  # by check: the last try of one without a verdict that counts
 
 
 class IterationOwner(msgspec.Struct, eq=False):

@@ -147,7 +147,9 @@ def resume_iteration(state: State, owner: IterationOwner, at: int) -> None:
     owner.checks.pending = None
     if isinstance(owner.checks.answer, EffectFailed):
         owner.checks.answer = None
-    owner.checks.earlier = owner.checks.tries
+    if owner.checks.tries:  # a check before this one may have to be asked first
+        owner.checks.numbers[owner.checks.index] = owner.checks.tries
+        owner.checks.tries = 0
     asked_again = {
         index
         for index, verdict in owner.checks.verdicts.items()
