@@ -228,66 +228,66 @@ POLICY = "POLICY_ERROR"
 # -- assistants ------------------------------------------------------------------------------------
 
 
-async def listed(asked: RouteRequest) -> Answer:
-    page = paged(asked, "assistants", _looping(asked).assistants.all(), lambda one: one.id)
+async def listed(request: RouteRequest) -> Answer:
+    page = paged(request, "assistants", _looping(request).assistants.all(), lambda one: one.id)
     return {**_good([_shown(one) for one in page.entries]), "next": page.next}
 
 
-async def created(asked: RouteRequest) -> Answer:
-    assistants, edit = _looping(asked).assistants, _edit(asked, CreateBody)
-    made = assistants.create(edit, by=asked.who.name)
+async def created(request: RouteRequest) -> Answer:
+    assistants, edit = _looping(request).assistants, _edit(request, CreateBody)
+    made = assistants.create(edit, by=request.who.name)
     return {**_good(_shown(made)), "warnings": _warnings(assistants, made)}
 
 
-async def shown(asked: RouteRequest) -> Answer:
-    return _good(_shown(_looping(asked).assistants.get(asked.params["agent"])))
+async def shown(request: RouteRequest) -> Answer:
+    return _good(_shown(_looping(request).assistants.get(request.params["agent"])))
 
 
-async def changed(asked: RouteRequest) -> Answer:
-    assistants, edit = _looping(asked).assistants, _edit(asked, ChangeAssistantBody)
-    found = await assistants.change(asked.params["agent"], edit, by=asked.who.name)
+async def changed(request: RouteRequest) -> Answer:
+    assistants, edit = _looping(request).assistants, _edit(request, ChangeAssistantBody)
+    found = await assistants.change(request.params["agent"], edit, by=request.who.name)
     return {**_good(_shown(found)), "warnings": _warnings(assistants, found)}
 
 
-async def deleted(asked: RouteRequest) -> Answer:
-    _looping(asked).assistants.delete(asked.params["agent"], by=asked.who.name)
-    return _good({"id": asked.params["agent"]})
+async def deleted(request: RouteRequest) -> Answer:
+    _looping(request).assistants.delete(request.params["agent"], by=request.who.name)
+    return _good({"id": request.params["agent"]})
 
 
 # -- loops -----------------------------------------------------------------------------------------
 
 
-async def started(asked: RouteRequest) -> Answer:
-    body, agent_id = asked.body(StartAssistantLoopBody), asked.params["agent"]
-    await _looping(asked).start(
+async def started(request: RouteRequest) -> Answer:
+    body, agent_id = request.body(StartAssistantLoopBody), request.params["agent"]
+    await _looping(request).start(
         agent_id,
         body.message,
-        by=asked.who.name,
+        by=request.who.name,
         parting=body.onDisconnect,
         allow_unknown_cost=body.allowUnknownCost,
     )
     return _good({"agentId": agent_id, "status": "started"})
 
 
-async def stopped(asked: RouteRequest) -> Answer:
-    agent_id = asked.params["agent"]
-    app, caller = asked.context.part(app_of), caller_of(asked.who)
-    stopped_run = await _looping(asked).stop(app, caller, agent_id)
+async def stopped(request: RouteRequest) -> Answer:
+    agent_id = request.params["agent"]
+    app, caller = request.context.part(app_of), caller_of(request.who)
+    stopped_run = await _looping(request).stop(app, caller, agent_id)
     return _good({"agentId": agent_id, "status": stopped_run.stop})
 
 
-async def status(asked: RouteRequest) -> Answer:
-    agent_id = asked.params["agent"]
-    _looping(asked).known(agent_id)
-    story = await _looping(asked).story(agent_id)
+async def status(request: RouteRequest) -> Answer:
+    agent_id = request.params["agent"]
+    _looping(request).known(agent_id)
+    story = await _looping(request).story(agent_id)
     return _good(status_of(agent_id, story))
 
 
-async def approved(asked: RouteRequest) -> Answer:
-    body = asked.body(AnswerReviewBody)
-    app, caller = asked.context.part(app_of), caller_of(asked.who)
+async def approved(request: RouteRequest) -> Answer:
+    body = request.body(AnswerReviewBody)
+    app, caller = request.context.part(app_of), caller_of(request.who)
     review = NamedAnswer(decision="approve" if body.approved else "reject", text=body.text)
-    await _looping(asked).review(app, caller, asked.params["agent"], body.loopId, review)
+    await _looping(request).review(app, caller, request.params["agent"], body.loopId, review)
     return _good({"resolved": True})
 
 
@@ -311,16 +311,16 @@ def status_of(agent_id: str, story: LoopStory | None) -> dict[str, JsonValue]:
 # -- shapes ----------------------------------------------------------------------------------------
 
 
-def _looping(asked: RouteRequest) -> Looping:
-    return asked.context.part(Looping)
+def _looping(request: RouteRequest) -> Looping:
+    return request.context.part(Looping)
 
 
 def _good(data: object) -> dict[str, object]:
     return {"success": True, "data": data}
 
 
-def _edit(asked: RouteRequest, kind: type[ChangeAssistantBody]) -> AssistantEdit:
-    body, sent = asked.body(kind), strict_json(asked.raw)
+def _edit(request: RouteRequest, kind: type[ChangeAssistantBody]) -> AssistantEdit:
+    body, sent = request.body(kind), strict_json(request.raw)
     assert isinstance(sent, dict), "it was read as a body"
     given: dict[str, Any] = {
         name: msgspec.to_builtins(value)

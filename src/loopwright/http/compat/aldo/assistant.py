@@ -53,14 +53,14 @@ class StreamBody(Body):
     threadId: Annotated[str, msgspec.Meta(max_length=200)] | None = None
 
 
-async def streamed(asked: RouteRequest) -> Answer:
-    context, body = asked.context, asked.body(StreamBody)
+async def streamed(request: RouteRequest) -> Answer:
+    context, body = request.context, request.body(StreamBody)
     if body.messages[-1].role != "user":
         raise RequestRefusal(400, "bad-value", "the last message must be the user's")
     model = model_of(os.environ, context.settings.agent)
     said = [ConversationMessage(one.role, one.content) for one in body.messages]
     workspace = context.serving.workspace
-    start = assistant_start(said, model=model, workspace=workspace, by=asked.who.name)
+    start = assistant_start(said, model=model, workspace=workspace, by=request.who.name)
     run = await _started(context, start)
     answer = _Answer(context, run, body.threadId, context.clock.now_ms())
     headers = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
@@ -90,7 +90,7 @@ class _Answer:
     began_ms: int
     seen: int = 0
     model: str = ""
-    asked: dict[str, ToolCall] = field(default_factory=dict)
+    request: dict[str, ToolCall] = field(default_factory=dict)
     used: list[Usage] = field(default_factory=list)
 
     async def frames(self) -> AsyncIterator[bytes]:
@@ -139,14 +139,14 @@ class _Answer:
     def _told(self, fact: AnyEvent) -> bytes | None:
         match fact:
             case EffectRequested(call=ToolCall() as call):
-                self.asked[fact.effect] = call
+                self.request[fact.effect] = call
             case TurnTaken():
                 self.model = fact.model or self.model
             case EffectDone() | EffectFailed():
                 if fact.usage is not None:
                     self.used.append(fact.usage)
-                if fact.effect in self.asked:
-                    return self._tool(self.asked.pop(fact.effect), fact)
+                if fact.effect in self.request:
+                    return self._tool(self.request.pop(fact.effect), fact)
             case RunFinished():
                 return self._done(fact)
             case _:

@@ -108,15 +108,15 @@ class TodoList(msgspec.Struct):
     todos: list[JsonPart]
 
 
-def _operations(asked: RouteRequest) -> TrackerOperations:
-    return TrackerOperations(given=given_of(asked.context), by=asked.who.name)
+def _operations(request: RouteRequest) -> TrackerOperations:
+    return TrackerOperations(given=given_of(request.context), by=request.who.name)
 
 
-def _where(asked: RouteRequest) -> ArtifactScope:
-    given = given_of(asked.context)
-    if "run" in asked.params:
-        return given.of_run(asked.params["run"])
-    return given.of_session(asked.params["session"])
+def _where(request: RouteRequest) -> ArtifactScope:
+    given = given_of(request.context)
+    if "run" in request.params:
+        return given.of_run(request.params["run"])
+    return given.of_session(request.params["session"])
 
 
 def _set(body: Body) -> Values:
@@ -125,69 +125,69 @@ def _set(body: Body) -> Values:
     return written
 
 
-async def projects(asked: RouteRequest) -> Answer:
-    return {"projects": _operations(asked).projects(asked.query(StatusQuery).status)}
+async def projects(request: RouteRequest) -> Answer:
+    return {"projects": _operations(request).projects(request.query(StatusQuery).status)}
 
 
-async def create_project(asked: RouteRequest) -> Answer:
-    body = asked.body(ProjectBody)
-    return _operations(asked).create_project(
+async def create_project(request: RouteRequest) -> Answer:
+    body = request.body(ProjectBody)
+    return _operations(request).create_project(
         body.title, slug=body.slug, description=body.description
     )
 
 
-async def project(asked: RouteRequest) -> Answer:
-    return _operations(asked).project(asked.params["project"])
+async def project(request: RouteRequest) -> Answer:
+    return _operations(request).project(request.params["project"])
 
 
-async def change_project(asked: RouteRequest) -> Answer:
-    changes = _set(asked.body(ProjectChange))
-    return _operations(asked).change_project(asked.params["project"], changes)
+async def change_project(request: RouteRequest) -> Answer:
+    changes = _set(request.body(ProjectChange))
+    return _operations(request).change_project(request.params["project"], changes)
 
 
-async def sprints(asked: RouteRequest) -> Answer:
-    query = asked.query(SprintsQuery)
-    return {"sprints": _operations(asked).sprints(query.project, query.status)}
+async def sprints(request: RouteRequest) -> Answer:
+    query = request.query(SprintsQuery)
+    return {"sprints": _operations(request).sprints(query.project, query.status)}
 
 
-async def project_sprints(asked: RouteRequest) -> Answer:
-    status = asked.query(StatusQuery).status
-    return {"sprints": _operations(asked).sprints(asked.params["project"], status)}
+async def project_sprints(request: RouteRequest) -> Answer:
+    status = request.query(StatusQuery).status
+    return {"sprints": _operations(request).sprints(request.params["project"], status)}
 
 
-async def create_sprint(asked: RouteRequest) -> Answer:
-    body = asked.body(SprintBody)
-    return _operations(asked).create_sprint(
-        asked.params["project"],
+async def create_sprint(request: RouteRequest) -> Answer:
+    body = request.body(SprintBody)
+    return _operations(request).create_sprint(
+        request.params["project"],
         body.title,
         criteria=body.criteria,
         max_review_rounds=body.max_review_rounds,
     )
 
 
-async def move_sprint(asked: RouteRequest) -> Answer:
-    body = asked.body(SprintMove)
-    return _operations(asked).move_sprint(asked.params["sprint"], body.status, notes=body.notes)
+async def move_sprint(request: RouteRequest) -> Answer:
+    body = request.body(SprintMove)
+    return _operations(request).move_sprint(request.params["sprint"], body.status, notes=body.notes)
 
 
-async def todos(asked: RouteRequest) -> Answer:
-    return {"todos": _operations(asked).todos(_where(asked), asked.query(StatusQuery).status)}
+async def todos(request: RouteRequest) -> Answer:
+    return {"todos": _operations(request).todos(_where(request), request.query(StatusQuery).status)}
 
 
-async def add_todo(asked: RouteRequest) -> Answer:
-    body = asked.body(TodoBody)
-    return _operations(asked).add_todo(
-        _where(asked), body.title, priority=body.priority, parent=body.parent
+async def add_todo(request: RouteRequest) -> Answer:
+    body = request.body(TodoBody)
+    return _operations(request).add_todo(
+        _where(request), body.title, priority=body.priority, parent=body.parent
     )
 
 
-async def change_todo(asked: RouteRequest) -> Answer:
-    changes = _set(asked.body(TodoChange))
-    return _operations(asked).change_todo(_where(asked), asked.params["todo"], changes)
+async def change_todo(request: RouteRequest) -> Answer:
+    changes = _set(request.body(TodoChange))
+    return _operations(request).change_todo(_where(request), request.params["todo"], changes)
 
 
-async def remove_todo(asked: RouteRequest) -> Answer:
-    return _operations(asked).remove_todo(_where(asked), asked.params["todo"])
+async def remove_todo(request: RouteRequest) -> Answer:
+    return _operations(request).remove_todo(_where(request), request.params["todo"])
 
 
 def _routes() -> Iterator[Route]:
@@ -325,22 +325,24 @@ class SessionBody(Body):
     title: Annotated[str, msgspec.Meta(max_length=200)] = ""
 
 
-async def listed(asked: RouteRequest) -> Answer:
-    found = sessions_of(asked.context).all()
-    page = paged(asked, "sessions", found, lambda one: newest_first(one.created_at, one.id))
+async def listed(request: RouteRequest) -> Answer:
+    found = sessions_of(request.context).all()
+    page = paged(request, "sessions", found, lambda one: newest_first(one.created_at, one.id))
     return {"sessions": [_item(one) for one in page.entries], "next": page.next}
 
 
-async def made(asked: RouteRequest) -> Answer:
-    return _item(sessions_of(asked.context).make(asked.body(SessionBody).title, by=asked.who.name))
+async def made(request: RouteRequest) -> Answer:
+    return _item(
+        sessions_of(request.context).make(request.body(SessionBody).title, by=request.who.name)
+    )
 
 
-async def shown(asked: RouteRequest) -> Answer:
-    return _item(sessions_of(asked.context).get(asked.params["session"]))
+async def shown(request: RouteRequest) -> Answer:
+    return _item(sessions_of(request.context).get(request.params["session"]))
 
 
-async def closed(asked: RouteRequest) -> Answer:
-    return _item(sessions_of(asked.context).close(asked.params["session"], by=asked.who.name))
+async def closed(request: RouteRequest) -> Answer:
+    return _item(sessions_of(request.context).close(request.params["session"], by=request.who.name))
 
 
 def _item(session: TrackerSession) -> dict[str, JsonValue]:
