@@ -230,9 +230,10 @@ class DryRunReport(msgspec.Struct):
     graph: list[dict[str, JsonValue]]
     endings: list[dict[str, JsonValue]]
     worst: dict[str, JsonValue]
-    assumed: list[str]
     snapshots: dict[str, JsonValue]
+    worktree: bool
     sandbox: str | None
+    assumed: list[str]
     limits: list[str]  # which are enforced, and how
     warnings: list[str]  # programs that are missing where the run would start
 
