@@ -31,7 +31,7 @@ NOT_NEEDED = {
     "yaml",
     "zoneinfo",
 }
-MOST_MODULES = {("ls",): 180, LOOP: 205}
+MOST_MODULES = {("ls",): 185, LOOP: 212}
 """The modules of Loopwright itself; lower the numbers when a command needs fewer."""
 
 

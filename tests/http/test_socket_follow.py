@@ -97,7 +97,7 @@ def test_no_longer(shared: Served) -> None:
 
 
 @pytest.mark.item("F11")
-@pytest.mark.parametrize("after", [1_000, 10**12])
+@pytest.mark.parametrize("after", [1_000, 10**9])
 def test_a_number_from_elsewhere(shared: Served, after: int) -> None:
     """A client that is ahead of us has seen another log: it gets the whole picture."""
     run = finished(shared, 2)

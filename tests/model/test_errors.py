@@ -8,6 +8,7 @@ from loopwright.errors import Conflict, DefinitionError, LoopwrightError, NotAll
 KINDS = {
     "error": LoopwrightError,
     "bad-definition": DefinitionError,
+    "bad-value": errors.InputError,
     "not-found": errors.NotFound,
     "conflict": Conflict,
     "version-conflict": errors.VersionConflict,
@@ -16,6 +17,7 @@ KINDS = {
     "unreachable": errors.Unreachable,
     "server-failed": errors.ServerFailed,
     "cannot-serve": errors.CannotServe,
+    "draining": errors.ServerDraining,
     "storage": errors.StorageError,
 }
 

@@ -80,7 +80,7 @@ def in_a_system_call(attempt: Attempt) -> None:
     sock = attempt.sock
     reading = threading.Thread(target=_libc_read, args=(sock.fileno(), attempt.report))
     reading.start()
-    time.sleep(0.005)
+    time.sleep(0.1)  # until it is in the system call, also on a busy machine
     os.close(sock.detach())
     reading.join()
 
