@@ -151,8 +151,8 @@ def test_bars(share: float, signs: bool, drawn: str) -> None:
 @pytest.mark.parametrize(
     ("ms", "shown"),
     [
-        (-5, "0s"),
-        (0, "0s"),
+        (-5, "0 ms"),
+        (0, "0 ms"),
         (1, "1 ms"),
         (999, "999 ms"),
         (1_000, "1.0s"),

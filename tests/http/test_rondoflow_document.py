@@ -111,7 +111,8 @@ def test_a_manual_loop_over_the_socket(shared: Served, approved: bool) -> None:
             note = await one.first("notification", level="action_required")
             assert note["actions"] == ["approve", "reject"]
             answer = {"agentId": agent, "loopId": note["loopId"], "approved": approved}
-            assert (await one.say("loop:approve", answer))["ok"]
+            reply = await one.say("loop:approve", answer)
+            assert reply["ok"], reply
             await one.first("agent:status", agentId=agent, status="idle" if approved else "error")
             for name, data in one.got:
                 seen.setdefault(name, data)

@@ -62,9 +62,9 @@ def duration(ms: int) -> str:
 
 def fine_duration(ms: int) -> str:
     """The same with fractions of a second: short durations are not shown as zero."""
-    if 0 < ms < 1_000:
-        return f"{ms} ms"
-    return f"{ms // 100 / 10:.1f}s" if 0 < ms < 10_000 else duration(ms)
+    if ms < 1_000:
+        return f"{max(ms, 0)} ms"
+    return f"{ms // 100 / 10:.1f}s" if ms < 10_000 else duration(ms)
 
 
 def bill(usage: dict[str, JsonValue]) -> str:
