@@ -108,14 +108,15 @@ def test_a_manual_loop_over_the_socket(shared: Served, approved: bool) -> None:
     async def go() -> None:
         async with tab(shared) as one:
             assert (await one.say("loop:start", {"agentId": agent, "message": "Write."}))["ok"]
-            note = await one.first("notification", level="action_required")
+            note = await one.first("notification", level="action_required", agentId=agent)
             assert note["actions"] == ["approve", "reject"]
             answer = {"agentId": agent, "loopId": note["loopId"], "approved": approved}
             reply = await one.say("loop:approve", answer)
             assert reply["ok"], reply
             await one.first("agent:status", agentId=agent, status="idle" if approved else "error")
             for name, data in one.got:
-                seen.setdefault(name, data)
+                if data.get("agentId", agent) == agent:  # not of a loop of another test
+                    seen.setdefault(name, data)
             nothing = await one.say("loop:stop", {"agentId": agent})
             assert (nothing["ok"], nothing["code"]) == (False, "no-loop")
 
