@@ -197,7 +197,16 @@ def test_every_dialect_has_a_page(name: str) -> None:
 _SLUG = re.compile(r"[a-z]+(?:-[a-z]+)*")
 _SPEAKERS = {
     *("error", "warning", "fault", "_fault", "refusal", "problem", "note", "_note", "_refused"),
-    *("_on_key", "Fault", "CommandFault", "SpecFault", "BadScalar", "_Found", "Finding", "_Finding"),
+    *(
+        "_on_key",
+        "Fault",
+        "CommandFault",
+        "SpecFault",
+        "BadScalar",
+        "_Found",
+        "Finding",
+        "_Finding",
+    ),
     *("Diagnostic", "CannotStart", "FileProblem", "Refusal", "unfit"),
     *(
         "AldoFileProblem",
