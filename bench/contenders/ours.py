@@ -281,8 +281,8 @@ async def activity(options: argparse.Namespace) -> None:
     with protocol.Meter() as meter:
         run = await engine.start(loop_plan(1))
         await engine.driver.rest(run)
-    found = [one.fact for one in engine.log.read(run)]
-    events = [fact for fact in found if isinstance(fact, EffectActivity)]
+    found = [one.event for one in engine.log.read(run)]
+    events = [logged for logged in found if isinstance(logged, EffectActivity)]
     recorded = sum(len(event.entries) for event in events)
     await engine.close()
     assert recorded == options.n, recorded

@@ -248,13 +248,13 @@ async def long(options: argparse.Namespace) -> None:
         )
 
 
-async def written(home: Path, facts: int) -> str:
+async def written(home: Path, events: int) -> str:
     """A loop that has ended, with so many facts: a real one whose middle pass is repeated."""
     engine = Engine(home, Noop())
-    passes = facts // 4
+    passes = events // 4
     sample = await engine.start(loop_plan(2))
     await engine.driver.rest(sample)
-    made = [one.fact for one in engine.log.read(sample)]
+    made = [one.event for one in engine.log.read(sample)]
     run = await engine.service.start(
         RunStart(plan=loop_plan(passes), workspace=home, message="go", drive=False)
     )
@@ -270,7 +270,7 @@ async def written(home: Path, facts: int) -> str:
                     Append(
                         run=run,
                         expected=version + 4 * (number - first),
-                        facts=[renamed(fact, number) for fact in one_pass],
+                        events=[renamed(event, number) for event in one_pass],
                     )
                 )
                 for number in several
@@ -284,18 +284,18 @@ async def written(home: Path, facts: int) -> str:
 
 
 async def append(
-    engine: Engine, run: str, facts: list[AnyEvent], headline: Headline | None = None
+    engine: Engine, run: str, events: list[AnyEvent], headline: Headline | None = None
 ) -> None:
     version = engine.log.version(run)
-    await engine.log.append(Append(run=run, expected=version, facts=facts, headline=headline))
+    await engine.log.append(Append(run=run, expected=version, events=events, headline=headline))
 
 
-def renamed(fact: AnyEvent, number: int) -> AnyEvent:
+def renamed(event: AnyEvent, number: int) -> AnyEvent:
     """A fact of one pass, as it would be in another."""
     path = f"main.{number - 1}"
-    if isinstance(fact, EffectRequested | EffectDone):
-        return replace(fact, path=path, iteration=number, effect=f"{path}/agent#1")
-    return replace(fact, path=path, iteration=number)
+    if isinstance(event, EffectRequested | EffectDone):
+        return replace(event, path=path, iteration=number, effect=f"{path}/agent#1")
+    return replace(event, path=path, iteration=number)
 
 
 # -- facts to sockets ------------------------------------------------------------------------------
@@ -356,10 +356,10 @@ async def live(options: argparse.Namespace) -> None:
         await asyncio.sleep(WARM_SECONDS)
         for one in watchers:
             one.counting = True
-        used, before = server.cpu, facts_in(options.dir)
+        used, before = server.cpu, events_in(options.dir)
         with protocol.Meter() as meter:
             await asyncio.sleep(SECONDS)
-        made = facts_in(options.dir) - before
+        made = events_in(options.dir) - before
         ages = [age for one in watchers for age in one.ages]
         cpu, rss = server.cpu - used, server.rss
         for one in watchers:
@@ -371,7 +371,7 @@ async def live(options: argparse.Namespace) -> None:
         meter=meter,
         cpu_seconds=cpu,
         max_rss=rss,
-        facts_per_second=made / meter.seconds,
+        events_per_second=made / meter.seconds,
         p50_ms=percentile(ages, 0.5) * 1e3,
         p99_ms=percentile(ages, 0.99) * 1e3,
         worst_ms=max(ages) * 1e3,
@@ -379,7 +379,7 @@ async def live(options: argparse.Namespace) -> None:
     )
 
 
-def facts_in(folder: Path) -> int:
+def events_in(folder: Path) -> int:
     """How many facts there are by now."""
     counted = "SELECT coalesce(sum(last - seq + 1), 0) FROM segment"
     return protocol.count_rows(folder / "home" / "loopwright.db", counted)

@@ -135,11 +135,11 @@ class Place:
         ordered = sorted(found, key=lambda file: int(file.stem.partition("-")[2]))
         return [json.loads(file.read_text()) for file in ordered]
 
-    def facts(self, run: str) -> list[dict[str, Any]]:
+    def events(self, run: str) -> list[dict[str, Any]]:
         return self("events", run).lines
 
     def kinds(self, run: str) -> list[str]:
-        return [fact["kind"] for fact in self.facts(run)]
+        return [event["kind"] for event in self.events(run)]
 
 
 @pytest.fixture

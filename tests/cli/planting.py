@@ -22,7 +22,7 @@ def texts() -> Texts:
     return Texts(inline=INLINE)
 
 
-def first_fact(plan: Plan, run: str, workspace: str = "/") -> RunStarted:
+def first_event(plan: Plan, run: str, workspace: str = "/") -> RunStarted:
     """How a run begins that can be planted."""
     name = content_hash(encode_plan(plan))
     return RunStarted(
@@ -30,23 +30,23 @@ def first_fact(plan: Plan, run: str, workspace: str = "/") -> RunStarted:
     )
 
 
-def append_of(plan: Plan, facts: list[AnyEvent]) -> Append:
+def append_of(plan: Plan, events: list[AnyEvent]) -> Append:
     """A whole run as one append."""
-    state = fold(plan, facts)
+    state = fold(plan, events)
     plan_text = encode_plan(plan)
     return Append(
         run=state.run,
         expected=0,
-        facts=facts,
+        events=events,
         blobs={content_hash(plan_text): plan_text},
         headline=headline_of(state),
-        gates_opened=gate_changes(state.run, facts)[0],
+        gates_opened=gate_changes(state.run, events)[0],
     )
 
 
-def plant(plan: Plan, facts: list[AnyEvent]) -> str:
+def plant(plan: Plan, events: list[AnyEvent]) -> str:
     """Write a run into the data directory that the environment names; its id."""
-    append = append_of(plan, facts)
+    append = append_of(plan, events)
     with closing(open_log(load_settings().settings)) as log:
         asyncio.run(log.append(append))
     return append.run

@@ -46,7 +46,7 @@ def entries(lw: Place, *more: str) -> list[dict[str, object]]:
     return found
 
 
-def facts_of(entry: dict[str, object]) -> tuple[object, ...]:
+def events_of(entry: dict[str, object]) -> tuple[object, ...]:
     names = ("number", "kind", "tool", "target", "ok", "code", "ms")
     return tuple(entry[name] for name in names)
 
@@ -56,7 +56,7 @@ def test_a_program_of_json_lines_reports_what_it_does(lw: Place) -> None:
     """Tool lines become entries with kind, target, result and duration, whatever they leave out."""
     lw("run", lw.loop(reporting(lw, *WORK), max=1))
     found = entries(lw)
-    assert [facts_of(one) for one in found] == [
+    assert [events_of(one) for one in found] == [
         (1, "command", "Bash", "make test", False, 2, 1_240),
         (2, "edit", "Edit", "src/a.py", True, None, None),
         (3, "fetch", "WebFetch", "docs.example.org", None, None, None),
@@ -93,7 +93,7 @@ def test_no_line_of_a_program_hides_a_tool(lw: Place, line: bytes) -> None:
     )
     lw("run", lw.loop(f"jsonl:cat {lw.folder / 'lines'}", max=1))
     [found] = entries(lw)
-    assert facts_of(found) == (1, "command", "Bash", "cat a", None, None, None)
+    assert events_of(found) == (1, "command", "Bash", "cat a", None, None, None)
     assert found["result"]
     assert lw("show", "last", "--json").json["usage"]["usd"] == 0.5
 
@@ -136,7 +136,7 @@ def test_a_scripted_agent_reports_its_tools(lw: Place) -> None:
         {"name": "fs.write", "args": {"path": "a"}, "ok": False, "delay": 0.01},
     ]
     lw("run", lw.loop(lw.script({"text": "x", "tools": tools[:1]}, {"tools": tools}), max=2))
-    assert [(one["iteration"], *facts_of(one)) for one in entries(lw)] == [
+    assert [(one["iteration"], *events_of(one)) for one in entries(lw)] == [
         (1, 1, "command", "Bash", "ls", True, 0, 3),
         (2, 1, "command", "Bash", "ls", True, 0, 3),
         (2, 2, "edit", "fs.write", "a", False, None, None),
@@ -192,7 +192,7 @@ def test_show_and_events_have_the_activity(lw: Place) -> None:
     assert "failed make test (exit 2)" in told
     [seen] = lw("show", run, "--json").json["passes"]
     assert seen["activity"]["files"] == ["src/a.py"]
-    [event] = [fact for fact in lw.facts(run) if fact["kind"] == "effect.activity"]
+    [event] = [logged for logged in lw.events(run) if logged["kind"] == "effect.activity"]
     assert (event["effect"], event["path"], event["iteration"]) == ("main.0/agent#1", "main.0", 1)
     assert [one["kind"] for one in event["entries"]] == ["command", "edit", "fetch", "status"]
     assert re.match(r"20\d\d-.*Z$", event["entries"][0]["at"])
@@ -320,7 +320,7 @@ def test_standard_error_of_an_agent_that_succeeds_is_recorded(lw: Place, kind: s
     assert "(22 lines before; `logs --tools --json` has them)\nline 22\n" in logs
     assert "standard error: last" in lw("show", "last").out
     assert lw("show", "last", "--json").json["activity"]["stderr"] == ["last"]
-    assert SECRET not in "".join(str(one) for one in lw.facts("last"))
+    assert SECRET not in "".join(str(one) for one in lw.events("last"))
 
 
 @pytest.mark.item("rec-45")

@@ -303,11 +303,11 @@ def test_at_most_eight_children_at_once(lw: Place, monkeypatch: pytest.MonkeyPat
     assert done.json["status"] == "completed", done.err
     assert json.loads(done.json["output"]) == [DONE] * 10
     most, open_calls = 0, set()
-    for fact in lw.facts(done.json["run"]):
-        if fact["kind"] == "effect.requested" and fact["call"]["do"] == "model":
-            open_calls.add(fact["effect"])
-        elif fact["kind"] == "effect.done":
-            open_calls.discard(fact["effect"])
+    for event in lw.events(done.json["run"]):
+        if event["kind"] == "effect.requested" and event["call"]["do"] == "model":
+            open_calls.add(event["effect"])
+        elif event["kind"] == "effect.done":
+            open_calls.discard(event["effect"])
         most = max(most, len(open_calls))
     assert most == 8
 

@@ -38,7 +38,7 @@ def test_a_permission_is_a_gate_that_outlives_its_process(lw: Place) -> None:
         "written: True",
     )
     assert (lw.folder / "a.txt").read_text() == "hi\n"
-    kinds = [fact["kind"] for fact in lw("events", str(run["run"])).lines]
+    kinds = [event["kind"] for event in lw("events", str(run["run"])).lines]
     assert kinds.count("gate.opened") == kinds.count("gate.answered") == 1
 
 
@@ -55,9 +55,9 @@ def test_a_stop_closes_the_question(lw: Place) -> None:
     run = asked(lw)
     lw.real("stop", str(run["run"]))
     assert lw("inbox", "--json").json == {"gates": []}
-    facts = lw("events", str(run["run"])).lines
-    assert [f["reason"] for f in facts if f["kind"] == "gate.closed"] == ["stopped"]
-    assert facts[-1]["kind"] == "run.finished"
+    events = lw("events", str(run["run"])).lines
+    assert [f["reason"] for f in events if f["kind"] == "gate.closed"] == ["stopped"]
+    assert events[-1]["kind"] == "run.finished"
     assert lw.real("approve", str(run["run"])).code == 8
     assert not (lw.folder / "a.txt").exists()
 
@@ -121,8 +121,8 @@ def test_a_used_up_allowance_parks_the_run(lw: Place, fake: FakeCli) -> None:
     assert (told.json["iterations"], told.json["output"]) == (1, "DONE. File written.")
     assert time.time() >= soon
     assert "rate_limited" in told.err
-    facts = lw("events", told.json["run"]).lines
-    [wait] = [f for f in facts if f["kind"] == "effect.requested" and f["call"]["do"] == "sleep"]
+    events = lw("events", told.json["run"]).lines
+    [wait] = [f for f in events if f["kind"] == "effect.requested" and f["call"]["do"] == "sleep"]
     assert wait["call"]["until"] >= soon * 1_000
 
 

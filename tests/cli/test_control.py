@@ -142,7 +142,7 @@ def test_a_crashed_run_is_taken_up(lw: Place, which: str) -> None:
     assert not is_running(crashed["pid"])
     assert not is_running(crashed["child"])
     run = item["run"]
-    assert [f["seq"] for f in lw.facts(run)] == list(range(1, len(lw.facts(run)) + 1))
+    assert [f["seq"] for f in lw.events(run)] == list(range(1, len(lw.events(run)) + 1))
     calls = [call["env"]["LOOPWRIGHT_EFFECT"] for call in lw.calls()]
     assert calls == ["main.0/agent#1", "main.1/agent#1", "main.1/agent#1"]
 

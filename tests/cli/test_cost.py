@@ -44,7 +44,7 @@ def test_call_that_exceeds_the_budget_is_ended_while_it_runs(
     assert (told.json["status"], told.json["reason"]) == ("exhausted", "budget")
     assert 0 < told.json["usage"]["usd"] <= 3 * most
     assert not (lw.folder / "ended").exists()
-    failed = [one for one in lw.facts(told.json["run"]) if one["kind"] == "effect.failed"]
+    failed = [one for one in lw.events(told.json["run"]) if one["kind"] == "effect.failed"]
     assert [one["error"]["type"] for one in failed] == ["budget_limit"]
 
 
@@ -59,7 +59,7 @@ def test_one_amount_is_shown_of_a_call_that_the_budget_ended(lw: Place) -> None:
     words = ["--agent", "jsonl:./spends.sh", "--max", "1", "--budget", "usd=0.3", "--json"]
     told = lw("loop", "go", *words)
     assert told.json["usage"]["usd"] == pytest.approx(0.6)
-    failed = [one for one in lw.facts(told.json["run"]) if one["kind"] == "effect.failed"]
+    failed = [one for one in lw.events(told.json["run"]) if one["kind"] == "effect.failed"]
     assert [one["error"]["detail"] for one in failed] == ["spent 0.6000 of 0.3 USD"]
 
 
@@ -281,7 +281,7 @@ def test_call_that_exceeds_the_budget_of_all_runs_is_ended_while_it_runs(
     assert (told.code, told.json["reason"]) == (4, "home_budget"), told.err
     assert 0 < told.json["usage"]["usd"] <= 4.5
     assert not (lw.folder / "ended").exists()
-    [failed] = [one for one in lw.facts(told.json["run"]) if one["kind"] == "effect.failed"]
+    [failed] = [one for one in lw.events(told.json["run"]) if one["kind"] == "effect.failed"]
     assert failed["error"]["type"] == "home_budget"
     assert "by all runs here" in failed["error"]["detail"]
 
@@ -405,7 +405,9 @@ def test_spend_survives_kill_and_resume(lw: Place) -> None:
     process.communicate()
     run = lw("ls", "--json").json["runs"][0]["run"]
     assert lw("resume", run, "--json", "--here").json["status"] == "completed"
-    answers = [fact for fact in lw.facts(run) if fact["kind"] in ("effect.done", "effect.failed")]
-    used = [fact["usage"]["usd"] for fact in answers if "usage" in fact]
+    answers = [
+        event for event in lw.events(run) if event["kind"] in ("effect.done", "effect.failed")
+    ]
+    used = [event["usage"]["usd"] for event in answers if "usage" in event]
     assert len(used) == 4
     assert lw("spend", "--json").json["total"]["usd"] == pytest.approx(sum(used))

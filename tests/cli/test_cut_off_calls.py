@@ -110,9 +110,9 @@ def test_diff_shows_what_an_agent_did_until_it_was_cut_off(ws: Place, way: str) 
     assert "+line 1" not in ws("diff", run, "2").out
     assert "+cut off" in ws("diff", run, "2").out
     assert ws("diff", run, "--json").json["unrecorded"] is False
-    facts = ws.facts(run)
-    assert facts[-1]["kind"] == "run.finished"
-    assert facts[-2]["snapshot"]["total"]["files"] == 1
+    events = ws.events(run)
+    assert events[-1]["kind"] == "run.finished"
+    assert events[-2]["snapshot"]["total"]["files"] == 1
 
 
 @pytest.mark.item("rec-12", "rec-36")
@@ -132,7 +132,7 @@ def test_a_last_snapshot_that_is_not_finished_in_time_is_reported(
     for form in ((), ("--stat",), ("--json",)):
         assert warning in ws("diff", run, *form).err
     assert ws("diff", run, "--json").json["unrecorded"] is True
-    failed = [one for one in ws.facts(run) if one["kind"] == "effect.failed"]
+    failed = [one for one in ws.events(run) if one["kind"] == "effect.failed"]
     assert "it was not finished within 0.001 s" in failed[-1]["error"]["detail"]
 
 
@@ -161,12 +161,12 @@ def test_a_second_stop_ends_a_run_that_takes_its_last_snapshot(ws: Place) -> Non
         until(started.exists)
         [row] = ws("ls", "--json").json["runs"]
         with hold_snapshots(ws), ws.start("stop", row["run"]) as first:
-            until(lambda: any(map(is_last_snapshot, ws.facts(row["run"]))))
+            until(lambda: any(map(is_last_snapshot, ws.events(row["run"]))))
             assert stop(ws, row["run"]) < AT_ONCE_SECONDS
             first.communicate(timeout=STOP_SECONDS)
         running.communicate(timeout=STOP_SECONDS)
-    facts = ws.facts(row["run"])
-    assert [one["kind"] for one in facts[-3:]] == [
+    events = ws.events(row["run"])
+    assert [one["kind"] for one in events[-3:]] == [
         "cancel.requested",
         "effect.failed",
         "run.finished",
@@ -177,8 +177,8 @@ def test_a_second_stop_ends_a_run_that_takes_its_last_snapshot(ws: Place) -> Non
     assert "+cut off" in ws("diff", row["run"]).out
 
 
-def is_last_snapshot(fact: dict[str, Any]) -> bool:
-    return fact["kind"] == "effect.requested" and bool(fact["call"].get("within_ms"))
+def is_last_snapshot(event: dict[str, Any]) -> bool:
+    return event["kind"] == "effect.requested" and bool(event["call"].get("within_ms"))
 
 
 LIMITS = {

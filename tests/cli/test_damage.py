@@ -159,9 +159,9 @@ def test_a_fact_that_was_edited_by_hand(lw: Place) -> None:
     said = lw.script(*["some work"] * 9)
     run = lw("run", lw.loop(said, until={"person": True}), "--json").json["run"]
     change(lw, "UPDATE segment SET body = replace(body, 'some work', 'fine work') WHERE run = 1")
-    facts = lw("events", run)
-    assert (facts.code, "fine work" in facts.out) == (0, True)
-    assert "the hash chain breaks there" in facts.err
+    events = lw("events", run)
+    assert (events.code, "fine work" in events.out) == (0, True)
+    assert "the hash chain breaks there" in events.err
     for words in (
         ("approve", run),
         ("continue", run, "more"),
@@ -175,7 +175,7 @@ def test_a_fact_that_was_edited_by_hand(lw: Place) -> None:
         told = lw(*words)
         assert told.code == 1, (words, told)
         assert "the hash chain breaks there" in told.err
-    assert lw("events", run).out == facts.out, "something was written"
+    assert lw("events", run).out == events.out, "something was written"
     [row] = lw("ls", "--json").json["runs"]
     assert "hash chain" in row["damaged"]
     other = lw("run", lw.loop(lw.script("y"), max=1), "--json")

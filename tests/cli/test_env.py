@@ -130,12 +130,12 @@ def test_resume_without_the_values_is_refused(lw: Place) -> None:
     """Nothing is recorded; the message has the flag, and with it the run continues."""
     run = failing(lw)
     (home(lw) / "env" / f"{run}.json").unlink()
-    before = lw.facts(run)
+    before = lw.events(run)
     told = lw("resume", run, "--no-wait", "--json")
     assert (told.code, told.json["type"]) == (2, "urn:loopwright:problem:missing-env")
     assert "--env MY_KEY=VALUE" in lw("resume", run, "--no-wait").err
     assert "started without OTHER" in lw("resume", run, "--env", "OTHER=1").err
-    assert lw.facts(run) == before
+    assert lw.events(run) == before
     assert lw("resume", run, "--no-wait", "--env", "MY_KEY=another").code == 5
     assert lw("continue", run, "again").code == 5
     assert lw.calls()[-1]["env"]["MY_KEY"] == "another"

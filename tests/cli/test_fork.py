@@ -20,12 +20,12 @@ def made(lw: Place) -> str:
 def test_a_fork_goes_on_from_a_pass(lw: Place) -> None:
     """Only the passes after it are made, the next one is told the words; both runs are whole."""
     run = made(lw)
-    before = lw.facts(run)
+    before = lw.events(run)
     told = lw("fork", run, "--at", "main.1", "--edit", "Use the old parser", "--json")
     assert (told.code, told.json["status"], told.json["iterations"]) == (4, "exhausted", 4)
     new = told.json["run"]
     assert new != run
-    assert lw.facts(run) == before
+    assert lw.events(run) == before
     calls = lw.calls()
     assert [call["env"]["LOOPWRIGHT_ITERATION"] for call in calls] == list("123434")
     assert [call["env"]["LOOPWRIGHT_RUN"] for call in calls] == [run] * 4 + [new] * 2
@@ -111,7 +111,7 @@ def test_a_fork_starts_when_it_is_made(lw: Place) -> None:
     """`show`, `ls` and `ls --since` have its own time; the data is found to be in order."""
     parent = made(lw)
     run = lw("fork", parent, "--at", "2", "--max", "3", "--json").json["run"]
-    at = next(fact["at"] for fact in lw.facts(run) if fact["kind"] == "run.forked")
+    at = next(event["at"] for event in lw.events(run) if event["kind"] == "run.forked")
     before = lw("show", parent, "--json").json["started_at"]
     shown = lw("show", run, "--json").json["started_at"]
     assert shown == at != before

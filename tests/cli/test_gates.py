@@ -186,8 +186,8 @@ def test_a_terminal_is_asked_right_there(lw: Place) -> None:
         screen.wait_for("[l]eave it: ", times=2)
         screen.type("a good\n")
         assert screen.leave() == 0
-    [fact] = [f for f in lw.facts("run_") if f.get("decision") == "approve"]
-    assert (fact["text"], fact["by"]) == ("good", ME)
+    [event] = [f for f in lw.events("run_") if f.get("decision") == "approve"]
+    assert (event["text"], event["by"]) == ("good", ME)
 
 
 @pytest.mark.item("rec-40")

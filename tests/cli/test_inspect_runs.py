@@ -8,7 +8,7 @@ import pytest
 
 from loopwright.cli.terminal import width
 from tests.cli.conftest import Place
-from tests.cli.planting import first_fact, plant, texts
+from tests.cli.planting import first_event, plant, texts
 from tests.kernel.driving import Driver
 from tests.kernel.test_cycles import plan as cycle_plan
 
@@ -93,8 +93,8 @@ def test_show_of_a_list_with_a_failed_item(lw: Place) -> None:
 def test_show_of_a_run_that_was_left_behind(lw: Place) -> None:
     """It says so where it says how the run stands, and how it is taken up."""
     made = cycle_plan(most=4)
-    driver = Driver(made, texts=texts(), facts=[first_fact(made, "run_alone")]).start()
-    run = plant(made, driver.facts)
+    driver = Driver(made, texts=texts(), events=[first_event(made, "run_alone")]).start()
+    run = plant(made, driver.events)
     told = lw("show", run).out.splitlines()
     assert told[0].startswith("▶ running (left behind)  ")
     assert told[1].startswith("▶ Interrupted in iteration 1 of 4 · ")
@@ -130,15 +130,15 @@ def test_numbers_without_bounds(lw: Place, words: list[str]) -> None:
 def test_events(lw: Place) -> None:
     """Facts are JSON lines with run, number, time, kind and path; --after skips."""
     run = lw("run", lw.loop(lw.script("x"), max=1), "--json").json["run"]
-    facts = lw.facts(run)
-    assert [fact["seq"] for fact in facts] == list(range(1, len(facts) + 1))
-    for fact in facts:
-        assert list(fact)[:5] == ["run", "seq", "at", "kind", "path"]
-        assert fact["run"] == run
-    assert all(fact["iteration"] == 1 for fact in facts if fact["path"] == "main.0")
-    assert lw("events", run, "--after", "3").lines == facts[3:]
-    assert lw("events", run, "--json").json == {"run": run, "events": facts}
-    assert lw("events", run, "--follow").lines == facts
+    events = lw.events(run)
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    for event in events:
+        assert list(event)[:5] == ["run", "seq", "at", "kind", "path"]
+        assert event["run"] == run
+    assert all(event["iteration"] == 1 for event in events if event["path"] == "main.0")
+    assert lw("events", run, "--after", "3").lines == events[3:]
+    assert lw("events", run, "--json").json == {"run": run, "events": events}
+    assert lw("events", run, "--follow").lines == events
     assert lw("events", run, "--follow", "--json").code == 2
     assert lw("events", run, "--after", "-1").code == 2
 
@@ -157,7 +157,7 @@ def test_following_a_run_that_another_process_drives(lw: Place) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [fact["seq"] for fact in told["events"].lines] == list(
+    assert [event["seq"] for event in told["events"].lines] == list(
         range(1, len(told["events"].lines) + 1)
     )
     assert told["events"].lines[-1]["kind"] == "run.finished"

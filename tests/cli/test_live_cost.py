@@ -79,9 +79,9 @@ def test_call_is_ended_when_its_live_usage_exceeds_the_budget(
     assert (told.code, told.json["status"], told.json["reason"]) == (4, "exhausted", "budget")
     assert told.json["usage"]["usd"] > 1
     assert told.json["usage"]["unpriced_calls"] == 0
-    [failed] = [one for one in lw.facts(told.json["run"]) if one["kind"] == "effect.failed"]
+    [failed] = [one for one in lw.events(told.json["run"]) if one["kind"] == "effect.failed"]
     assert (failed["error"]["type"], failed["error"]["outer"]) == ("budget_limit", True)
-    began = next(o for o in lw.facts(told.json["run"]) if o["kind"] == "effect.requested")
+    began = next(o for o in lw.events(told.json["run"]) if o["kind"] == "effect.requested")
     took = datetime.fromisoformat(failed["at"]) - datetime.fromisoformat(began["at"])
     assert took.total_seconds() < LINGERS_S
 

@@ -290,7 +290,7 @@ def test_an_agent_inside_a_run_starts_and_looks(stages: Place) -> None:
         assert other not in await client.text("loop_list")
         assert "cannot use the tool" in await client.refused("gate_list")
         await client.until(loop, "completed", "failed", "exhausted", "stopped", "waiting")
-        first = stages.facts(loop)[0]
+        first = stages.events(loop)[0]
         assert (first["parent"], first["by"]) == (parent, f"agent:coder of {parent}")
 
     play(stages, work)

@@ -12,7 +12,7 @@ from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import ConversationHistory
 from loopwright.testing.wires import ScriptedCall, ScriptedFault, ScriptedTurn, WireServer
 from tests.cli.conftest import MODEL, Place, Serve, Told
-from tests.cli.planting import first_fact, plant
+from tests.cli.planting import first_event, plant
 from tests.person import ME
 
 CODER = Agent(
@@ -40,7 +40,7 @@ def calc(lw: Place, name: str = "calc.py") -> Path:
 
 def run(lw: Place, name: str = "run_one") -> Told:
     """Drive a run of the plan as far as it goes by itself."""
-    plant(PLAN, [first_fact(PLAN, name, str(lw.folder))])
+    plant(PLAN, [first_event(PLAN, name, str(lw.folder))])
     return lw("resume", name, "--json")
 
 
@@ -153,7 +153,7 @@ def test_a_fork_with_another_model_and_words(lw: Place, serve: Serve) -> None:
         ScriptedTurn(text="DONE"),
     )
     name = run(lw).json["run"]
-    before = lw.facts(name)
+    before = lw.events(name)
     server = serve(ScriptedTurn(text="DONE, too"))
     words = "Look at the sign."
     told = lw("fork", name, "--at", "main.0", "--model", "local/large", "--edit", words, "--json")
@@ -165,7 +165,7 @@ def test_a_fork_with_another_model_and_words(lw: Place, serve: Serve) -> None:
         "system", "user", "assistant", "tool", "user",
     ]  # fmt: skip
     assert said_by_users(server)[-1] == words
-    assert lw.facts(name) == before
+    assert lw.events(name) == before
 
 
 @pytest.mark.item("aldo-49")

@@ -89,8 +89,8 @@ def test_what_was_used_adds_up(lw: Place, serve: Serve) -> None:
         "cost": "$0.00",
     }
     assert told["usage"] == used
-    facts = lw("events", told["run"]).lines
-    calls = [f["usage"] for f in facts if f["kind"] == "effect.done" and "usage" in f]
+    events = lw("events", told["run"]).lines
+    calls = [f["usage"] for f in events if f["kind"] == "effect.done" and "usage" in f]
     assert sum(one["input_tokens"] for one in calls) == 230
     assert lw("show", told["run"], "--json").json["usage"] == used
     assert lw("ls", "--json").json["runs"][0]["usage"] == used

@@ -228,10 +228,10 @@ def test_killed_in_the_middle_of_a_turn(lw: Place, serve: Serve) -> None:
     assert file.read_text() == "def add(a, b): return a + b\n"
     run = lw("ls", "--json").json["runs"][0]
     assert run["status"] == "completed"
-    facts = lw("events", run["run"]).lines
-    asked = [f["effect"] for f in facts if f["kind"] == "effect.requested"]
+    events = lw("events", run["run"]).lines
+    asked = [f["effect"] for f in events if f["kind"] == "effect.requested"]
     assert len(asked) == len(set(asked))
-    assert sum(f["call"]["do"] == "tool" for f in facts if f["kind"] == "effect.requested") == 1
+    assert sum(f["call"]["do"] == "tool" for f in events if f["kind"] == "effect.requested") == 1
 
 
 EXEC = ScriptedCall(name="shell_exec", args={"argv": ["touch", "made"]})

@@ -27,8 +27,8 @@ def test_a_loop_that_starts_itself_has_an_end(lw: Place) -> None:
     assert told.code == 4, told.err
     runs = lw("ls", "--json").json["runs"]
     assert len(runs) == 6
-    first = [lw.facts(one["run"])[0] for one in runs]
-    assert sorted(fact.get("depth", 0) for fact in first) == [0, 1, 2, 3, 4, 5]
+    first = [lw.events(one["run"])[0] for one in runs]
+    assert sorted(event.get("depth", 0) for event in first) == [0, 1, 2, 3, 4, 5]
     refusal = json.loads((lw.folder / "told-5.json").read_text())
     assert refusal["type"].endswith(":run-depth")
     assert "5 levels are the most" in refusal["detail"]

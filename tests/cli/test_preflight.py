@@ -142,7 +142,7 @@ def test_a_check_that_is_removed_during_the_run(lw: Place) -> None:
     told = lw("loop", "Go", *words)
     assert (told.code, told.json["reason"], told.json["iterations"]) == (3, "check_broken", 3)
     verdicts = [
-        one["verdict"] for one in lw.facts(told.json["run"]) if one["kind"] == "check.verdict"
+        one["verdict"] for one in lw.events(told.json["run"]) if one["kind"] == "check.verdict"
     ]
     assert verdicts == ["error"] * 3
 

@@ -124,8 +124,8 @@ def give_to_user(folder: Path) -> None:
 
 
 def verdicts(lw: Place, run: str, check: str) -> list[dict[str, Any]]:
-    facts = [one for one in lw.facts(run) if one["kind"] == "check.verdict"]
-    return [one for one in facts if one["check"] == check]
+    events = [one for one in lw.events(run) if one["kind"] == "check.verdict"]
+    return [one for one in events if one["check"] == check]
 
 
 @pytest.mark.item("rec-41")

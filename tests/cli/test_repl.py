@@ -63,7 +63,7 @@ def test_a_gate_is_answered(lw: Place) -> None:
     assert f"{waiting['run']}: approve" in told.out
     (ended,) = runs(lw)
     assert ended["status"] == "completed"
-    answered = [fact for fact in lw.facts(str(ended["run"])) if fact["kind"] == "gate.answered"]
+    answered = [event for event in lw.events(str(ended["run"])) if event["kind"] == "gate.answered"]
     assert [(one["decision"], one["text"], one["by"]) for one in answered] == [
         ("approve", "fine", ME)
     ]
@@ -254,7 +254,7 @@ def test_a_loop_is_started_with_parameters_and_a_limit(lw: Place) -> None:
     assert told.code == 2
     assert "write /loops start" in told.err
     (run,) = runs(lw)
-    first = lw.facts(str(run["run"]))[0]
+    first = lw.events(str(run["run"]))[0]
     assert first["inputs"]["output_format"] == "comparison matrix"
     assert first["message"] == "Look at it"
     assert run["status"] == "exhausted"

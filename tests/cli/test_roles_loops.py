@@ -57,7 +57,7 @@ def test_the_harness_runs_until_the_reviewer_approves(lw: Place) -> None:
     told = lw("run", "harness", "Build a cache", "--agent", agent, "--json")
     assert (told.code, told.json["status"], told.json["reason"]) == (0, "completed", "approved")
     assert told.json["iterations"] == 2
-    started = [one["path"] for one in lw.facts(told.json["run"]) if one["kind"] == "step.started"]
+    started = [one["path"] for one in lw.events(told.json["run"]) if one["kind"] == "step.started"]
     assert started == ["main"] + [
         f"main.{n}.{stage}" for n in (0, 1) for stage in ("plan", "implement", "evaluate")
     ]
@@ -75,7 +75,7 @@ def test_a_loop_of_roles_has_a_project_wherever_it_is_driven(
     told = lw.real("run", "harness", "Build a cache", "--agent", agent, *flags, "--json")
     run = told.json["run"]
     until(lambda: lw("show", run, "--json").json["status"] == "completed")
-    assert lw.facts(run)[0]["project"]
+    assert lw.events(run)[0]["project"]
 
 
 @pytest.mark.item("coqui-34")

@@ -266,7 +266,7 @@ def test_25_a_test_program_that_disappears(lw: Place) -> None:
 def test_26_a_test_command_has_a_minute(lw: Place) -> None:
     """The limit of 60 seconds stands in the request; `app/test_rondoflow_limits.py` reaches it."""
     told = run(lw, assistant(lw, "test_pass", "true"))
-    asked = [f["call"] for f in lw.facts(told.json["run"]) if f["kind"] == "effect.requested"]
+    asked = [f["call"] for f in lw.events(told.json["run"]) if f["kind"] == "effect.requested"]
     assert [c["timeout_ms"] for c in asked if c["do"] == "command"] == [60_000]
 
 
@@ -286,7 +286,7 @@ def test_28_a_review_after_each_pass(lw: Place) -> None:
     assert (told.code, told.json["status"], told.json["output"]) == (5, "waiting", "one")
     again = lw("continue", told.json["run"], "more", "--json")
     assert (again.code, again.json["output"]) == (5, "two")
-    opened = [f for f in lw.facts(told.json["run"]) if f["kind"] == "gate.opened"]
+    opened = [f for f in lw.events(told.json["run"]) if f["kind"] == "gate.opened"]
     assert [(f["iteration"], f["output"]) for f in opened] == [(1, "one"), (2, "two")]
     assert len({f["gate"] for f in opened}) == 2
     assert len(lw.calls()) == 2
@@ -310,10 +310,10 @@ def test_30_stale_answers_change_nothing(lw: Place) -> None:
     told = run(lw, assistant(lw, "manual"))
     old = told.json["gates"][0]["id"]
     lw("continue", old, "more")
-    before = lw.facts(told.json["run"])
+    before = lw.events(told.json["run"])
     assert lw("approve", "gate_00000000000000000000").code == 2
     assert lw("approve", old).code == 8
-    assert lw.facts(told.json["run"]) == before
+    assert lw.events(told.json["run"]) == before
 
 
 # -- failure, stop, pause --------------------------------------------------------------------------
@@ -327,7 +327,7 @@ def test_31_a_failing_process_ends_the_loop(lw: Place) -> None:
     assert (told.code, told.json["status"], told.json["iterations"]) == (3, "failed", 2)
     assert "no key found" in told.json["error"]["detail"]
     assert len(lw.calls()) == 2
-    failed = [f for f in lw.facts(told.json["run"]) if f["kind"] == "effect.failed"]
+    failed = [f for f in lw.events(told.json["run"]) if f["kind"] == "effect.failed"]
     assert [f["iteration"] for f in failed] == [2]
     assert run(lw, file, {"say": "DONE"}).code == 0
 
@@ -346,7 +346,7 @@ def test_32_an_answer_that_says_it_failed(lw: Place, passes: int) -> None:
     assert (told.code, told.json["status"], told.json["iterations"]) == (3, "failed", passes)
     assert told.json["error"]["type"] == "agent"
     assert told.json["error"]["detail"] == "I could not"
-    [failed] = [f for f in lw.facts(told.json["run"]) if f["kind"] == "effect.failed"]
+    [failed] = [f for f in lw.events(told.json["run"]) if f["kind"] == "effect.failed"]
     assert (failed["iteration"], failed["code"]) == (passes, 0)
 
 

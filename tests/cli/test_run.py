@@ -139,10 +139,10 @@ def test_streams_that_are_not_there(lw: Place) -> None:
 def test_facts_as_they_come(lw: Place) -> None:
     """--jsonl puts every fact on stdout, numbered without a gap, and nothing else."""
     told = lw("run", lw.loop(lw.script("x"), max=1), "--jsonl")
-    assert [fact["seq"] for fact in told.lines] == list(range(1, len(told.lines) + 1))
+    assert [event["seq"] for event in told.lines] == list(range(1, len(told.lines) + 1))
     assert told.lines[0]["kind"] == "run.started"
     assert told.lines[-1]["kind"] == "run.finished"
-    assert told.lines == lw.facts(told.lines[0]["run"])
+    assert told.lines == lw.events(told.lines[0]["run"])
     assert lw("run", "loop.yaml", "--jsonl", "--json").code == 2
 
 
@@ -336,7 +336,7 @@ def test_a_loop_is_judged(lw: Place) -> None:
     assert outcome(told) == (0, "completed", "judge")
     assert told.json["iterations"] == 2
     assert "no source" in lw.calls()[1]["prompt"]
-    verdicts = [one for one in lw.facts(told.json["run"]) if one["kind"] == "check.verdict"]
+    verdicts = [one for one in lw.events(told.json["run"]) if one["kind"] == "check.verdict"]
     assert [one["verdict"] for one in verdicts] == ["fail", "pass"]
 
 

@@ -38,8 +38,8 @@ def failed(lw: Place) -> str:
 
 
 def kept(lw: Place, run: str) -> list[tuple[str, str]]:
-    facts = [fact for fact in lw.facts(run) if fact["kind"] == "step.kept"]
-    return [(fact["path"], fact["reason"]) for fact in facts]
+    events = [event for event in lw.events(run) if event["kind"] == "step.kept"]
+    return [(event["path"], event["reason"]) for event in events]
 
 
 def test_a_failed_stage_is_tried_again(stages: Place) -> None:

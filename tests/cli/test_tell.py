@@ -170,7 +170,7 @@ def test_claude_gets_a_message_while_it_works(lw: Place, late: bool) -> None:
     assert (detail["iterations"], len(prompts(lw))) == (1, 1)
     assert detail["output"] == f"heard: Message from {ME}: hurry DONE"
     assert detail["usage"]["usd"] == (0.5 if late else 0.25)
-    [delivered] = [fact for fact in lw.facts(run) if fact["kind"] == "message.delivered"]
+    [delivered] = [event for event in lw.events(run) if event["kind"] == "message.delivered"]
     assert (delivered["effect"], delivered["messages"]) == ("main.0/agent#1", ["m1"])
 
 
@@ -203,5 +203,5 @@ def test_a_chat_model_reads_a_message_before_its_next_turn(lw: Place, serve: Ser
     until(lambda: lw("show", run, "--json").json["status"] == "completed")
     asked = [json.dumps(request.body) for request in wires.requests]
     assert [f"Message from {ME}: hurry" in one for one in asked] == [False, True]
-    [delivered] = [fact for fact in lw.facts(run) if fact["kind"] == "message.delivered"]
+    [delivered] = [event for event in lw.events(run) if event["kind"] == "message.delivered"]
     assert (delivered["path"], delivered["messages"]) == ("main.0.1", ["m1"])

@@ -15,7 +15,7 @@ from loopwright.cli.terminal import CommonOptions, Terminal
 from loopwright.kernel.events import GateOpened
 from loopwright.model.chat import RequestedCall
 from tests.cli.conftest import Place
-from tests.cli.planting import first_fact, plant, texts
+from tests.cli.planting import first_event, plant, texts
 from tests.kernel.driving import Driver
 from tests.kernel.test_cycles import plan as cycle_plan
 from tests.kernel.test_cycles import turn
@@ -28,9 +28,9 @@ NASTY = "ls \x1b[2J\u202e\u200b\tend"
 def held(*calls: RequestedCall, name: str = "run_tools") -> str:
     """A run that waits for decisions about these calls."""
     made = cycle_plan(approvals=RULES)
-    driver = Driver(made, texts=texts(), facts=[first_fact(made, name)]).start()
+    driver = Driver(made, texts=texts(), events=[first_event(made, name)]).start()
     driver.answer("main.0/model#1", turn("let me", *calls))
-    return plant(made, driver.facts)
+    return plant(made, driver.events)
 
 
 def shell(id: str = "c1", **arguments: object) -> RequestedCall:
@@ -42,8 +42,8 @@ def gates(lw: Place) -> list[Any]:
 
 
 def answered(lw: Place, run: str) -> dict[str, Any]:
-    [fact] = [fact for fact in lw.facts(run) if fact["kind"] == "gate.answered"]
-    return fact
+    [event] = [event for event in lw.events(run) if event["kind"] == "gate.answered"]
+    return event
 
 
 @pytest.mark.item("aldo-34")
@@ -123,10 +123,10 @@ def test_an_approval_with_edited_arguments(lw: Place) -> None:
     file = lw.write("fixed.json", '{"argv": ["ls", "-l"]}')
     told = lw("approve", run, "look only", "--arguments", f"@{file}", "--remember", "--no-drive")
     assert told.code == 0
-    fact = answered(lw, run)
-    assert json.loads(fact["arguments"]) == {"argv": ["ls", "-l"]}
-    assert (fact["decision"], fact["text"], fact["by"]) == ("approve", "look only", ME)
-    assert fact["remember"] is True
+    event = answered(lw, run)
+    assert json.loads(event["arguments"]) == {"argv": ["ls", "-l"]}
+    assert (event["decision"], event["text"], event["by"]) == ("approve", "look only", ME)
+    assert event["remember"] is True
     assert f"approve with other arguments, and from now on by {ME}" in lw("logs", run).out
 
 

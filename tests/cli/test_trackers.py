@@ -29,7 +29,7 @@ def test_a_loop_creates_its_project_and_its_sprints(lw: Place, loop: str) -> Non
     """
     [project] = lw("project", "ls", "--json").json["projects"]
     assert (project["title"], project["description"]) == ("Loop: harness", "Build it")
-    assert lw.facts(loop)[0]["project"] == project["id"]
+    assert lw.events(loop)[0]["project"] == project["id"]
     shown: Any = lw("project", "show", project["slug"], "--json").json
     [sprint] = shown["sprints"]
     assert (sprint["title"], sprint["status"]) == ("harness — iteration 1", "complete")

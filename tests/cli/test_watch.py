@@ -125,8 +125,8 @@ def test_a_person_answers_where_they_watch(lw: Place) -> None:
         assert "a poem" in screen.seen
         screen.type("a good\n")
         assert screen.leave() == 0
-    [fact] = [one for one in lw.facts("last") if one["kind"] == "gate.answered"]
-    assert (fact["decision"], fact["text"], fact["by"]) == ("approve", "good", ME)
+    [event] = [one for one in lw.events("last") if one["kind"] == "gate.answered"]
+    assert (event["decision"], event["text"], event["by"]) == ("approve", "good", ME)
 
 
 @pytest.mark.item("rec-16", "rec-34")
@@ -155,7 +155,7 @@ def test_events_as_they_occur(lw: Place) -> None:
     out, _ = process.communicate(timeout=PATIENCE_S)
     events = [json.loads(line) for line in out.splitlines()]
     assert events[-1]["kind"] == "run.finished"
-    assert [one["seq"] for one in events] == list(range(1, len(lw.facts(run)) + 1))
+    assert [one["seq"] for one in events] == list(range(1, len(lw.events(run)) + 1))
 
 
 @pytest.mark.parametrize("words", [("watch",), ("logs", "-f"), ("logs", "-f", "--tools")])
@@ -181,8 +181,8 @@ def test_text_is_shown_between_the_events_of_its_call(lw: Place) -> None:
     shown: list[str] = []
 
     class Recorder(SilentView):
-        def fact(self, numbered: NumberedEvent, line: ProgressLine | None) -> None:
-            shown.append(str(type(numbered.fact).__struct_config__.tag))
+        def event(self, numbered: NumberedEvent, line: ProgressLine | None) -> None:
+            shown.append(str(type(numbered.event).__struct_config__.tag))
 
         def said(self, delta: Delta) -> None:
             shown.append(delta.text)

@@ -68,7 +68,7 @@ def test_running_protected_tests_is_not_a_change_of_them(ws: Place) -> None:
     told = ws(*base, "--protect", "tests/**")
     assert list((ws.folder / "tests").glob("__pycache__/helper.*"))
     assert (told.code, told.json["status"]) == (0, "completed")
-    notes = [one.get("note", "") for one in ws.facts(told.json["run"])]
+    notes = [one.get("note", "") for one in ws.events(told.json["run"])]
     assert any("caches of Python are not counted" in one for one in notes)
 
 
@@ -119,7 +119,7 @@ def test_a_resumed_iteration_shows_the_changes_of_all_its_attempts(
 def test_show_and_events_count_the_changes_of_each_iteration(ws: Place) -> None:
     """The events carry trees and counts, `show` has them in words."""
     run = loop(ws)
-    done = [one for one in ws.facts(run) if one["kind"] == "iteration.finished"]
+    done = [one for one in ws.events(run) if one["kind"] == "iteration.finished"]
     assert [one["changed"] for one in done] == [{"files": 1, "insertions": 1}] * 3
     shown = ws("show", run).out
     assert "1 file (+1 −0)" in shown
@@ -132,7 +132,7 @@ def test_runs_without_snapshots_say_so(ws: Place) -> None:
     """Switched off by a flag; `diff` says that there are none, a dry run says it before."""
     base = ("loop", "Do it", "--agent", agent(ws), "--max", "1")
     run = ws(*base, "--no-snapshots", "--json").json["run"]
-    assert not any("snapshot" in str(one.get("effect", "")) for one in ws.facts(run))
+    assert not any("snapshot" in str(one.get("effect", "")) for one in ws.events(run))
     told = ws("diff", run)
     assert (told.code, "has no snapshots" in told.err) == (2, True)
     assert ws(*base, "--dry-run", "--json").json["snapshots"] == {"taken": True, "protect": []}
@@ -252,7 +252,7 @@ def test_a_protected_file_that_changes_lets_no_run_complete(ws: Place, how: str)
     run = loop(ws, "--protect", "tests/**", actions=f'[ "$n" = 1 ] && {{ {action}; }}')
     told = ws("show", run, "--json").json
     assert told["status"] == "exhausted"
-    verdicts = [one for one in ws.facts(run) if one["kind"] == "check.verdict"]
+    verdicts = [one for one in ws.events(run) if one["kind"] == "check.verdict"]
     protect = [one["evidence"] for one in verdicts if one["check"] == "protect"]
     assert len(protect) == 4
     named = "tests/new.txt" if how == "add" else "tests/test_a.txt"
@@ -319,11 +319,11 @@ def test_the_certificate_names_checks_trees_and_the_head_of_the_log(ws: Place) -
     run = loop(ws)
     told = ws("show", run, "--certificate", "--json").json
     [check] = told["checks"]
-    facts = ws.facts(run)
-    verdict = [one for one in facts if one["kind"] == "check.verdict"][-1]
+    events = ws.events(run)
+    verdict = [one for one in events if one["kind"] == "check.verdict"][-1]
     assert (check["command"], check["exit_code"], check["verdict"]) == (["./check.sh"], 0, "pass")
     assert check["tree"] == verdict["tree"] == told["final_tree"]
-    assert (told["outcome"], told["events"], len(told["head"])) == ("completed", len(facts), 32)
+    assert (told["outcome"], told["events"], len(told["head"])) == ("completed", len(events), 32)
     assert told["protected"]["status"] is None
 
 
@@ -390,14 +390,14 @@ def test_a_killed_run_continues_with_its_snapshots(ws: Place, after_ms: int) -> 
     if not runs:
         return
     run = runs[0]["run"]
-    before = [one for one in ws.facts(run) if one.get("snapshot")]
+    before = [one for one in ws.events(run) if one.get("snapshot")]
     if runs[0]["status"] == "running":
         assert ws("resume", run, "--json").json["status"] == "completed"
-    facts = ws.facts(run)
-    requested = [one["effect"] for one in facts if one["kind"] == "effect.requested"]
+    events = ws.events(run)
+    requested = [one["effect"] for one in events if one["kind"] == "effect.requested"]
     assert len(requested) == len(set(requested))
-    assert [one for one in facts if one.get("snapshot")][: len(before)] == before
-    done = [one["iteration"] for one in facts if one["kind"] == "iteration.finished"]
+    assert [one for one in events if one.get("snapshot")][: len(before)] == before
+    done = [one["iteration"] for one in events if one["kind"] == "iteration.finished"]
     assert done == [*range(1, len(done) + 1)]
     assert ws("doctor", "--deep", "--json").json["ok"] is True
     assert ws("diff", run).code == 0
@@ -420,7 +420,7 @@ def test_limits_of_snapshots_are_settings(ws: Place) -> None:
     ws.write("large.bin", "x" * 2_001)
     ws.write("loopwright.toml", 'snapshot_max_file = "2KB"\nsnapshot_max_files = 100\n')
     run = loop(ws)
-    taken = [one["snapshot"] for one in ws.facts(run) if "snapshot" in one]
+    taken = [one["snapshot"] for one in ws.events(run) if "snapshot" in one]
     assert taken[-1]["omitted"] == ["large.bin"]
     assert "snapshot_max_file = 2000" in ws("config").out
 

@@ -150,11 +150,11 @@ def test_resume_without_the_worktree_is_refused(project: Place) -> None:
     file = project.loop(agent(project), max=1, until={"contains": "never"}, at_cap="exhaust")
     run = project("run", file, "--worktree", "--json").json["run"]
     project("discard", run, "--yes")
-    before = project.facts(run)
+    before = project.events(run)
     told = project("resume", run, "--max", "3", "--json")
     assert (told.code, told.json["type"]) == (8, "urn:loopwright:problem:worktree-gone")
     assert "its worktree was discarded" in told.json["detail"]
-    assert project.facts(run) == before
+    assert project.events(run) == before
 
 
 def test_uncommitted_changes_are_mentioned_at_the_start(project: Place) -> None:

@@ -33,14 +33,14 @@ def sqlite(folder: Path) -> Opener:
 STORES = {"memory": memory, "sqlite": sqlite}
 
 
-def fact(text: str = "", at: int = 1) -> RunPaused:
+def event(text: str = "", at: int = 1) -> RunPaused:
     """Any fact; `text` tells one from another."""
     return RunPaused(at=at, by=text)
 
 
-def facts(count: int, start: int = 1) -> list[AnyEvent]:
+def events(count: int, start: int = 1) -> list[AnyEvent]:
     """Facts that carry the numbers they should get."""
-    return [fact(str(number)) for number in range(start, start + count)]
+    return [event(str(number)) for number in range(start, start + count)]
 
 
 def headline(status: RunStatus = "running", **changes: Any) -> Headline:
@@ -79,7 +79,7 @@ class World:
     def start(self, log: Log, run: str = "run_a", count: int = 1, **changes: Any) -> None:
         """Create a run with that many facts; `changes` go to its headline."""
         self.append(
-            log, Append(run=run, expected=0, facts=facts(count), headline=headline(**changes))
+            log, Append(run=run, expected=0, events=events(count), headline=headline(**changes))
         )
 
     def submit(self, log: Log, appends: Sequence[Append]) -> list[Exception | None]:

@@ -18,8 +18,8 @@ from tests.contracts.event_log_suite import (
     STORES,
     Log,
     World,
-    fact,
-    facts,
+    event,
+    events,
     gate,
     headline,
     owner,
@@ -38,7 +38,7 @@ def log(world: World) -> Log:
 
 
 def texts(found: list[NumberedEvent]) -> list[str]:
-    return [one.fact.by for one in found if hasattr(one.fact, "by")]
+    return [one.event.by for one in found if hasattr(one.event, "by")]
 
 
 # ---------------------------------------------------------------------- append, read, version
@@ -51,7 +51,7 @@ def test_facts_are_numbered_without_a_gap(world: World, log: Log, sizes: list[in
     world.start(log, count=sizes[0])
     at = sizes[0]
     for size in sizes[1:]:
-        world.append(log, Append(run="run_a", expected=at, facts=facts(size, at + 1)))
+        world.append(log, Append(run="run_a", expected=at, events=events(size, at + 1)))
         at += size
     found = log.read("run_a")
     assert [one.seq for one in found] == list(range(1, at + 1))
@@ -112,7 +112,7 @@ def test_facts_are_numbered_without_a_gap(world: World, log: Log, sizes: list[in
 )
 def test_a_fact_comes_back_as_it_went_in(world: World, log: Log, given: AnyEvent) -> None:
     """Reading gives an equal fact of the same type."""
-    world.append(log, Append(run="run_a", expected=0, facts=(given,), headline=headline()))
+    world.append(log, Append(run="run_a", expected=0, events=(given,), headline=headline()))
     assert log.read("run_a") == [NumberedEvent(1, given)]
 
 
@@ -138,8 +138,8 @@ def test_read_takes_a_part(
 ) -> None:
     """`after` and `limit` cut at any fact, also in the middle of an append."""
     world.start(log, count=1)
-    world.append(log, Append(run="run_a", expected=1, facts=facts(3, 2)))
-    world.append(log, Append(run="run_a", expected=4, facts=facts(2, 5)))
+    world.append(log, Append(run="run_a", expected=1, events=events(3, 2)))
+    world.append(log, Append(run="run_a", expected=4, events=events(2, 5)))
     assert [one.seq for one in log.read("run_a", after, limit)] == expected
 
 
@@ -147,7 +147,7 @@ def test_a_long_run_is_read_whole_and_in_parts(world: World, log: Log) -> None:
     """10,000 facts in 1,000 appends come back in order, and so does any part of them."""
     world.start(log, count=10)
     appends = [
-        Append(run="run_a", expected=at, facts=facts(10, at + 1)) for at in range(10, 10_000, 10)
+        Append(run="run_a", expected=at, events=events(10, at + 1)) for at in range(10, 10_000, 10)
     ]
     assert set(world.submit(log, appends)) == {None}
     assert texts(log.read("run_a")) == [str(number) for number in range(1, 10_001)]
@@ -166,7 +166,7 @@ def test_a_large_fact(world: World, log: Log) -> None:
     """A text of several megabytes inside a fact comes back whole."""
     text = "0123456789abcdef" * 300_000
     world.append(
-        log, Append(run="run_a", expected=0, facts=[fact(text), fact("z")], headline=headline())
+        log, Append(run="run_a", expected=0, events=[event(text), event("z")], headline=headline())
     )
     assert texts(log.read("run_a")) == [text, "z"]
 
@@ -177,7 +177,7 @@ def test_runs_do_not_mix(world: World, log: Log) -> None:
     for run in runs:
         world.start(log, run)
     appends = [
-        Append(run=run, expected=at, facts=[fact(f"{run}:{at + 1}")])
+        Append(run=run, expected=at, events=[event(f"{run}:{at + 1}")])
         for at in range(1, 11)
         for run in runs
     ]
@@ -189,14 +189,14 @@ def test_runs_do_not_mix(world: World, log: Log) -> None:
 
 def test_the_same_facts_object_may_change_later(world: World, log: Log) -> None:
     """What was submitted counts, not what the caller does with his list afterwards."""
-    given: list[AnyEvent] = [fact("before")]
+    given: list[AnyEvent] = [event("before")]
 
     async def submit_then_change() -> None:
         waiting = asyncio.ensure_future(
-            log.append(Append(run="run_a", expected=0, facts=given, headline=headline()))
+            log.append(Append(run="run_a", expected=0, events=given, headline=headline()))
         )
         await asyncio.sleep(0)
-        given[0] = fact("after")
+        given[0] = event("after")
         await waiting
 
     world.loop.run_until_complete(submit_then_change())
@@ -206,7 +206,7 @@ def test_the_same_facts_object_may_change_later(world: World, log: Log) -> None:
 def test_an_append_without_facts_changes_the_row_alone(world: World, log: Log) -> None:
     """A headline may be written without a new fact; the version stays."""
     world.start(log, count=2)
-    world.append(log, Append(run="run_a", expected=2, facts=(), headline=headline("waiting")))
+    world.append(log, Append(run="run_a", expected=2, events=(), headline=headline("waiting")))
     assert (log.version("run_a"), log.row("run_a").headline.status) == (2, "waiting")
     assert log.verify("run_a") == []
 
@@ -221,7 +221,7 @@ def test_another_version_is_refused(world: World, log: Log, expected: int) -> No
     with pytest.raises(VersionConflict) as refusal:
         world.append(
             log,
-            Append(run="run_a", expected=expected, facts=facts(1), headline=headline("failed")),
+            Append(run="run_a", expected=expected, events=events(1), headline=headline("failed")),
         )
     assert refusal.value.code == "version-conflict"
     assert "run_a is at version 2" in str(refusal.value)
@@ -231,15 +231,15 @@ def test_another_version_is_refused(world: World, log: Log, expected: int) -> No
 def test_an_append_to_no_run_is_refused(world: World, log: Log) -> None:
     """A run begins at 0; expecting more of one that does not exist is a conflict."""
     with pytest.raises(VersionConflict, match="does not exist"):
-        world.append(log, Append(run="run_x", expected=3, facts=facts(1)))
+        world.append(log, Append(run="run_x", expected=3, events=events(1)))
     assert log.rows() == []
 
 
 @pytest.mark.parametrize(
     "append",
     [
-        pytest.param(Append(run="run_a", expected=0, facts=facts(1)), id="no headline"),
-        pytest.param(Append(run="run_a", expected=0, facts=(), headline=headline()), id="no fact"),
+        pytest.param(Append(run="run_a", expected=0, events=events(1)), id="no headline"),
+        pytest.param(Append(run="run_a", expected=0, events=(), headline=headline()), id="no fact"),
     ],
 )
 def test_a_run_begins_with_a_fact_and_a_headline(world: World, log: Log, append: Append) -> None:
@@ -257,12 +257,12 @@ def test_only_the_refused_append_of_a_group_fails(world: World, log: Log) -> Non
     answers = world.submit(
         log,
         [
-            Append(run="run_a", expected=1, facts=[fact("2")]),
-            Append(run="run_a", expected=1, facts=[fact("late")]),
-            Append(run="run_c", expected=0, facts=facts(1), headline=headline(key="k")),
-            Append(run="run_a", expected=2, facts=[fact("fenced")], token="t"),
-            Append(run="run_a", expected=2, facts=[fact("3")]),
-            Append(run="run_d", expected=0, facts=facts(1), headline=headline()),
+            Append(run="run_a", expected=1, events=[event("2")]),
+            Append(run="run_a", expected=1, events=[event("late")]),
+            Append(run="run_c", expected=0, events=events(1), headline=headline(key="k")),
+            Append(run="run_a", expected=2, events=[event("fenced")], token="t"),
+            Append(run="run_a", expected=2, events=[event("3")]),
+            Append(run="run_d", expected=0, events=events(1), headline=headline()),
         ],
     )
     assert [getattr(answer, "code", None) for answer in answers] == [
@@ -281,10 +281,10 @@ def test_of_two_that_expect_the_same_one_wins(world: World, log: Log) -> None:
     """Two processes that append to one version: the second is refused and can go on."""
     other = world.open()
     world.start(log)
-    world.append(other, Append(run="run_a", expected=1, facts=[fact("other")]))
+    world.append(other, Append(run="run_a", expected=1, events=[event("other")]))
     with pytest.raises(VersionConflict):
-        world.append(log, Append(run="run_a", expected=1, facts=[fact("late")]))
-    world.append(log, Append(run="run_a", expected=2, facts=[fact("again")]))
+        world.append(log, Append(run="run_a", expected=1, events=[event("late")]))
+    world.append(log, Append(run="run_a", expected=2, events=[event("again")]))
     assert texts(other.read("run_a")) == ["1", "other", "again"]
     assert log.verify("run_a") == []
 
@@ -292,7 +292,9 @@ def test_of_two_that_expect_the_same_one_wins(world: World, log: Log) -> None:
 def test_answers_come_in_the_order_of_submission(world: World, log: Log) -> None:
     """A chain of appends handed over at once is committed in order."""
     world.start(log)
-    appends = [Append(run="run_a", expected=at, facts=[fact(str(at + 1))]) for at in range(1, 101)]
+    appends = [
+        Append(run="run_a", expected=at, events=[event(str(at + 1))]) for at in range(1, 101)
+    ]
     assert world.submit(log, appends) == [None] * 100
     assert log.version("run_a") == 101
 
@@ -303,7 +305,7 @@ def test_a_cancelled_wait_does_not_take_the_append_back(world: World, log: Log) 
 
     async def cancel() -> None:
         waiting = asyncio.ensure_future(
-            log.append(Append(run="run_a", expected=1, facts=[fact("2")]))
+            log.append(Append(run="run_a", expected=1, events=[event("2")]))
         )
         await asyncio.sleep(0)
         waiting.cancel()
@@ -350,7 +352,7 @@ def test_text_is_kept_to_the_letter(world: World, log: Log, text: str) -> None:
         Append(
             run="run_a",
             expected=0,
-            facts=[fact(text)],
+            events=[event(text)],
             headline=headline(name=text, workspace=text, reason=text),
             gates_opened=[replace(gate("g"), message=text)],
             blobs={"hash": text.encode()},
@@ -369,10 +371,10 @@ LONE = "\ud800"
 @pytest.mark.parametrize(
     ("bad", "code"),
     [
-        pytest.param({"facts": [fact(LONE)]}, "bad-fact", id="surrogate in a fact"),
+        pytest.param({"events": [event(LONE)]}, "bad-fact", id="surrogate in a fact"),
         pytest.param(
             {
-                "facts": [
+                "events": [
                     RunStarted(
                         at=1,
                         run="",
@@ -386,11 +388,11 @@ LONE = "\ud800"
             id="not JSON",
         ),
         pytest.param(
-            {"facts": [EffectDone(at=1, path="", effect="", usage=Usage(usd=float("nan")))]},
+            {"events": [EffectDone(at=1, path="", effect="", usage=Usage(usd=float("nan")))]},
             "bad-fact",
             id="not a number",
         ),
-        pytest.param({"facts": [object()]}, "bad-fact", id="not a fact"),
+        pytest.param({"events": [object()]}, "bad-fact", id="not a fact"),
         pytest.param({"run": f"run_{LONE}", "expected": 0}, "bad-text", id="surrogate in the run"),
         pytest.param({"run": "run_\0", "expected": 0}, "bad-text", id="NUL in the run"),
         pytest.param({"run": "", "expected": 0}, "bad-text", id="no name"),
@@ -417,8 +419,8 @@ def test_what_cannot_be_stored_is_refused_at_the_edge(
     """The caller is told; neighbours in the same group are committed; nothing else changes."""
     world.start(log)
     world.start(log, "run_b")
-    append = Append(**{"run": "run_a", "expected": 1, "facts": facts(1, 2), **bad})
-    fine = Append(run="run_b", expected=1, facts=facts(1, 2))
+    append = Append(**{"run": "run_a", "expected": 1, "events": events(1, 2), **bad})
+    fine = Append(run="run_b", expected=1, events=events(1, 2))
     by_append: dict[str, Exception | None] = {}
 
     async def both() -> None:
@@ -444,7 +446,7 @@ def test_a_blob_is_found_by_its_hash(world: World, log: Log, body: bytes) -> Non
     """Any bytes come back."""
     world.append(
         log,
-        Append(run="run_a", expected=0, facts=facts(1), headline=headline(), blobs={"h": body}),
+        Append(run="run_a", expected=0, events=events(1), headline=headline(), blobs={"h": body}),
     )
     assert log.blob("h") == body
 
@@ -456,9 +458,9 @@ def test_the_same_blob_may_come_again(world: World, log: Log) -> None:
     answers = world.submit(
         log,
         [
-            Append(run="run_a", expected=1, facts=facts(1), blobs={"h": b"one", "i": b"two"}),
-            Append(run="run_b", expected=1, facts=facts(1), blobs={"h": b"one"}),
-            Append(run="run_b", expected=2, facts=facts(1), blobs={"i": b"two"}),
+            Append(run="run_a", expected=1, events=events(1), blobs={"h": b"one", "i": b"two"}),
+            Append(run="run_b", expected=1, events=events(1), blobs={"h": b"one"}),
+            Append(run="run_b", expected=2, events=events(1), blobs={"i": b"two"}),
         ],
     )
     assert answers == [None] * 3
@@ -468,7 +470,7 @@ def test_the_same_blob_may_come_again(world: World, log: Log) -> None:
 def test_a_refused_append_leaves_no_blob(world: World, log: Log) -> None:
     """Blobs are part of the append that brings them."""
     with pytest.raises(VersionConflict):
-        world.append(log, Append(run="run_a", expected=1, facts=facts(1), blobs={"h": b"one"}))
+        world.append(log, Append(run="run_a", expected=1, events=events(1), blobs={"h": b"one"}))
     with pytest.raises(NotFound):
         log.blob("h")
 
@@ -490,12 +492,12 @@ def test_a_headline_is_what_the_last_append_said(world: World, log: Log) -> None
         wake_at=4,
         key="k",
     )
-    world.append(log, Append(run="run_a", expected=0, facts=facts(1), headline=first))
+    world.append(log, Append(run="run_a", expected=0, events=events(1), headline=first))
     assert log.row("run_a").headline == first
-    world.append(log, Append(run="run_a", expected=1, facts=facts(1)))
+    world.append(log, Append(run="run_a", expected=1, events=events(1)))
     assert (log.row("run_a").headline, log.row("run_a").version) == (first, 2)
     last = headline("completed", name="n2")
-    world.append(log, Append(run="run_a", expected=2, facts=facts(1), headline=last))
+    world.append(log, Append(run="run_a", expected=2, events=events(1), headline=last))
     assert (log.row("run_a").headline, log.row("run_a").owner) == (last, None)
 
 
@@ -534,7 +536,7 @@ def test_rows_are_chosen_and_ordered(
 def test_a_row_knows_its_version(world: World, log: Log) -> None:
     """Lists and single rows show the number of the newest fact."""
     world.start(log, "run_a", count=3)
-    world.append(log, Append(run="run_a", expected=3, facts=facts(2)))
+    world.append(log, Append(run="run_a", expected=3, events=events(2)))
     world.start(log, "run_b", count=1)
     assert [(row.run, row.version) for row in log.rows()] == [("run_b", 1), ("run_a", 5)]
     assert log.row("run_a").version == 5
@@ -560,7 +562,7 @@ def test_one_open_run_has_a_key(world: World, log: Log, status: RunStatus) -> No
 def test_a_finished_run_gives_its_key_back(world: World, log: Log, status: RunStatus) -> None:
     """The key of a run that ended is free, and the ended run cannot take it back."""
     world.start(log, "run_a", key="k")
-    closing = Append(run="run_a", expected=1, facts=facts(1), headline=headline(status, key="k"))
+    closing = Append(run="run_a", expected=1, events=events(1), headline=headline(status, key="k"))
     world.append(log, closing)
     world.start(log, "run_b", key="k")
     with pytest.raises(Conflict, match="run_b"):
@@ -573,7 +575,7 @@ def test_a_run_keeps_its_own_key(world: World, log: Log) -> None:
     world.start(log, "run_a", key="k")
     world.append(
         log,
-        Append(run="run_a", expected=1, facts=facts(1), headline=headline("paused", key="k")),
+        Append(run="run_a", expected=1, events=events(1), headline=headline("paused", key="k")),
     )
     assert log.row("run_a").headline.status == "paused"
 
@@ -582,7 +584,7 @@ def test_a_run_keeps_its_own_key(world: World, log: Log) -> None:
 def test_of_two_runs_at_once_one_gets_the_key(world: World, log: Log) -> None:
     """Also when both are created in one group."""
     appends = [
-        Append(run=run, expected=0, facts=facts(1), headline=headline(key="k"))
+        Append(run=run, expected=0, events=events(1), headline=headline(key="k"))
         for run in ("run_a", "run_b")
     ]
     first, second = world.submit(log, appends)
@@ -599,12 +601,12 @@ def test_gates_open_and_close(world: World, log: Log) -> None:
     world.start(log, "run_a")
     world.start(log, "run_b")
     late, early, other = gate("g1", opened_at=9), gate("g2", opened_at=2), gate("g3", "run_b", 5)
-    world.append(log, Append(run="run_a", expected=1, facts=facts(1), gates_opened=[late, early]))
-    world.append(log, Append(run="run_b", expected=1, facts=facts(1), gates_opened=[other]))
+    world.append(log, Append(run="run_a", expected=1, events=events(1), gates_opened=[late, early]))
+    world.append(log, Append(run="run_b", expected=1, events=events(1), gates_opened=[other]))
     assert log.gates() == [early, other, late]
     assert log.gates("run_a") == [early, late]
     assert log.gates("run_b") == [other]
-    world.append(log, Append(run="run_a", expected=2, facts=facts(1), gates_closed=["g2"]))
+    world.append(log, Append(run="run_a", expected=2, events=events(1), gates_closed=["g2"]))
     assert log.gates() == [other, late]
 
 
@@ -612,7 +614,7 @@ def test_gates_of_one_moment_keep_their_order(world: World, log: Log) -> None:
     """With equal times the one that was opened first comes first."""
     world.start(log)
     gates = [gate(name) for name in ("zeta", "alpha", "mid")]
-    world.append(log, Append(run="run_a", expected=1, facts=facts(1), gates_opened=gates))
+    world.append(log, Append(run="run_a", expected=1, events=events(1), gates_opened=gates))
     assert log.gates() == gates
 
 
@@ -621,8 +623,8 @@ def test_a_gate_is_closed_by_its_own_run_only(world: World, log: Log, closed: st
     """Closing another run's gate, or one that is not open, does nothing."""
     world.start(log, "run_a")
     world.start(log, "run_b")
-    world.append(log, Append(run="run_a", expected=1, facts=facts(1), gates_opened=[gate("g")]))
-    world.append(log, Append(run="run_b", expected=1, facts=facts(1), gates_closed=[closed]))
+    world.append(log, Append(run="run_a", expected=1, events=events(1), gates_opened=[gate("g")]))
+    world.append(log, Append(run="run_b", expected=1, events=events(1), gates_closed=[closed]))
     assert log.gates() == [gate("g")]
 
 
@@ -630,15 +632,15 @@ def test_two_runs_cannot_open_the_same_gate(world: World, log: Log) -> None:
     """The id of an open gate is unique; the run that has it may say it again."""
     world.start(log, "run_a")
     world.start(log, "run_b")
-    world.append(log, Append(run="run_a", expected=1, facts=facts(1), gates_opened=[gate("g")]))
+    world.append(log, Append(run="run_a", expected=1, events=events(1), gates_opened=[gate("g")]))
     with pytest.raises(Conflict) as refusal:
         world.append(
             log,
-            Append(run="run_b", expected=1, facts=facts(1), gates_opened=[gate("g", "run_b")]),
+            Append(run="run_b", expected=1, events=events(1), gates_opened=[gate("g", "run_b")]),
         )
     assert refusal.value.code == "gate-taken"
     again = replace(gate("g"), message="once more?")
-    world.append(log, Append(run="run_a", expected=2, facts=facts(1), gates_opened=[again]))
+    world.append(log, Append(run="run_a", expected=2, events=events(1), gates_opened=[again]))
     assert log.gates() == [again]
 
 
@@ -648,7 +650,7 @@ def test_a_gate_opened_and_closed_at_once_is_closed(world: World, log: Log) -> N
     world.append(
         log,
         Append(
-            run="run_a", expected=1, facts=facts(1), gates_opened=[gate("g")], gates_closed=["g"]
+            run="run_a", expected=1, events=events(1), gates_opened=[gate("g")], gates_closed=["g"]
         ),
     )
     assert log.gates() == []
@@ -658,14 +660,14 @@ def test_a_gate_opened_and_closed_at_once_is_closed(world: World, log: Log) -> N
 def test_a_refused_append_changes_no_gate(world: World, log: Log) -> None:
     """Gates are part of the append that changes them."""
     world.start(log)
-    world.append(log, Append(run="run_a", expected=1, facts=facts(1), gates_opened=[gate("g")]))
+    world.append(log, Append(run="run_a", expected=1, events=events(1), gates_opened=[gate("g")]))
     with pytest.raises(VersionConflict):
         world.append(
             log,
             Append(
                 run="run_a",
                 expected=1,
-                facts=facts(1),
+                events=events(1),
                 gates_opened=[gate("h")],
                 gates_closed=["g"],
             ),
@@ -701,7 +703,7 @@ def test_nobody_keeps_what_has_ended(world: World, log: Log) -> None:
     world.start(log)
     first, second = owner("one"), owner("two", pid=11)
     log.claim(["run_a"], first)
-    end = Append(run="run_a", expected=1, facts=facts(1), headline=headline("failed"))
+    end = Append(run="run_a", expected=1, events=events(1), headline=headline("failed"))
     world.append(log, end)
     assert log.claim(["run_a"], second) == {"run_a": None}
     assert log.row("run_a").owner == second
@@ -724,9 +726,9 @@ def test_a_dead_owner_is_replaced(world: World, log: Log) -> None:
     world.dead.add("gone")
     assert world.open().claim(["run_a"], new) == {"run_a": None}
     with pytest.raises(Conflict) as refusal:
-        world.append(log, Append(run="run_a", expected=1, facts=facts(1), token="gone"))
+        world.append(log, Append(run="run_a", expected=1, events=events(1), token="gone"))
     assert refusal.value.code == "fenced"
-    world.append(log, Append(run="run_a", expected=1, facts=facts(1), token="new"))
+    world.append(log, Append(run="run_a", expected=1, events=events(1), token="new"))
 
 
 def test_the_same_process_with_another_token_is_another_owner(world: World, log: Log) -> None:
@@ -774,7 +776,7 @@ def test_many_runs_are_claimed_at_once(world: World, log: Log) -> None:
     """A thousand runs of a dead owner are taken over; whether it lives is asked once."""
     runs = [f"run_{number}" for number in range(1_000)]
     world.submit(
-        log, [Append(run=run, expected=0, facts=facts(1), headline=headline()) for run in runs]
+        log, [Append(run=run, expected=0, events=events(1), headline=headline()) for run in runs]
     )
     log.claim(runs, owner("gone"))
     world.dead.add("gone")
@@ -809,7 +811,7 @@ def test_the_fence(
     world.start(log)
     if held_by:
         log.claim(["run_a"], owner(held_by))
-    append = Append(run="run_a", expected=1, facts=facts(1), token=token)
+    append = Append(run="run_a", expected=1, events=events(1), token=token)
     if accepted:
         world.append(log, append)
     else:
@@ -827,7 +829,7 @@ def test_a_released_run_is_fenced(world: World, log: Log) -> None:
         log.claim(["run_a"], owner("me"))
         releaser.release(["run_a"], owner("me"))
         with pytest.raises(Conflict) as refusal:
-            world.append(log, Append(run="run_a", expected=1, facts=facts(1), token="me"))
+            world.append(log, Append(run="run_a", expected=1, events=events(1), token="me"))
         assert refusal.value.code == "fenced"
 
 
@@ -835,7 +837,7 @@ def test_the_fence_is_told_before_the_version(world: World, log: Log) -> None:
     """A driver that lost its run must not mistake that for a chance to try again."""
     world.start(log, count=3)
     with pytest.raises(Conflict) as refusal:
-        world.append(log, Append(run="run_a", expected=1, facts=facts(1), token="me"))
+        world.append(log, Append(run="run_a", expected=1, events=events(1), token="me"))
     assert refusal.value.code == "fenced"
 
 
@@ -844,12 +846,12 @@ def test_a_claim_comes_after_what_was_submitted_before(world: World, log: Log) -
     told: list[Exception | None] = []
 
     async def submit_and_claim() -> None:
-        append = Append(run="run_a", expected=0, facts=facts(1), headline=headline())
+        append = Append(run="run_a", expected=0, events=events(1), headline=headline())
         log.submit(append, told.append)
         assert log.claim(["run_a"], owner("me")) == {"run_a": None}
 
     world.loop.run_until_complete(submit_and_claim())
-    world.append(log, Append(run="run_a", expected=1, facts=facts(1), token="me"))
+    world.append(log, Append(run="run_a", expected=1, events=events(1), token="me"))
     assert told == [None]
 
 
@@ -868,7 +870,7 @@ def test_another_process_sees_what_is_committed(world: World, log: Log) -> None:
     world.start(log)
     assert other.version("run_a") == 1
     for at in range(1, 20):
-        world.append(log, Append(run="run_a", expected=at, facts=facts(1, at + 1)))
+        world.append(log, Append(run="run_a", expected=at, events=events(1, at + 1)))
         assert other.version("run_a") == at + 1
         assert texts(other.read("run_a", at)) == [str(at + 1)]
 
@@ -915,16 +917,16 @@ def test_a_watcher_is_told_run_and_version(world: World, log: Log) -> None:
     world.submit(
         log,
         [
-            Append(run="run_a", expected=2, facts=facts(1)),
-            Append(run="run_a", expected=2, facts=facts(1)),
-            Append(run="run_b", expected=0, facts=facts(3), headline=headline()),
-            Append(run="run_a", expected=3, facts=(), headline=headline("paused")),
+            Append(run="run_a", expected=2, events=events(1)),
+            Append(run="run_a", expected=2, events=events(1)),
+            Append(run="run_b", expected=0, events=events(3), headline=headline()),
+            Append(run="run_a", expected=3, events=(), headline=headline("paused")),
         ],
     )
     assert seen == [("run_a", 2), ("run_a", 3), ("run_b", 3)]
     stop()
     stop()
-    world.append(log, Append(run="run_a", expected=3, facts=facts(1)))
+    world.append(log, Append(run="run_a", expected=3, events=events(1)))
     assert len(seen) == 3
 
 
@@ -953,9 +955,9 @@ def test_a_failing_callback_keeps_nobody_from_being_told(world: World, log: Log)
         second.set()
 
     async def submit() -> None:
-        log.submit(Append(run="run_a", expected=0, facts=facts(1), headline=headline()), fail)
+        log.submit(Append(run="run_a", expected=0, events=events(1), headline=headline()), fail)
         log.submit(
-            Append(run="run_b", expected=0, facts=facts(1), headline=headline()),
+            Append(run="run_b", expected=0, events=events(1), headline=headline()),
             lambda error: note(repr(error)),
         )
         await second.wait()
@@ -979,7 +981,7 @@ def test_verify_finds_missing_content(world: World, log: Log) -> None:
         Append(
             run="run_a",
             expected=0,
-            facts=[started],
+            events=[started],
             headline=headline(),
             blobs={"plan": b"{}", "msg": b"four"},
         ),
@@ -987,7 +989,7 @@ def test_verify_finds_missing_content(world: World, log: Log) -> None:
     assert log.verify("run_a") == []
     done = EffectDone(at=2, path="x", effect="x/agent#1", output=Blob("gone", 9))
     short = EffectDone(at=2, path="x", effect="x/agent#2", result=Blob("msg", 5))
-    world.append(log, Append(run="run_a", expected=1, facts=[done, short]))
+    world.append(log, Append(run="run_a", expected=1, events=[done, short]))
     missing, wrong = log.verify("run_a")
     assert "gone" in missing
     assert "msg has 4 bytes, the fact says 5" in wrong
@@ -1018,7 +1020,7 @@ def test_a_closed_log_answers_nothing(world: World, log: Log, call: Any) -> None
         call(log)
     assert refusal.value.code == "closed"
     with pytest.raises(StorageError, match="closed"):
-        world.append(log, Append(run="run_a", expected=1, facts=facts(1)))
+        world.append(log, Append(run="run_a", expected=1, events=events(1)))
 
 
 def test_closing_writes_what_waits(world: World, log: Log) -> None:
@@ -1028,7 +1030,7 @@ def test_closing_writes_what_waits(world: World, log: Log) -> None:
 
     async def submit_and_close() -> None:
         for at in range(1, 51):
-            log.submit(Append(run="run_a", expected=at, facts=facts(1)), told.append)
+            log.submit(Append(run="run_a", expected=at, events=events(1)), told.append)
         log.close()
 
     world.loop.run_until_complete(submit_and_close())
@@ -1044,7 +1046,7 @@ def test_data_outlives_the_log(world: World, log: Log) -> None:
         Append(
             run="run_a",
             expected=0,
-            facts=facts(3),
+            events=events(3),
             headline=headline("waiting", key="k"),
             blobs={"h": b"body"},
             gates_opened=[gate("g")],
@@ -1055,7 +1057,7 @@ def test_data_outlives_the_log(world: World, log: Log) -> None:
     log.close()
     again = world.open()
     assert (again.read("run_a"), again.row("run_a"), again.gates(), again.blob("h")) == before
-    world.append(again, Append(run="run_a", expected=3, facts=facts(1), token="me"))
+    world.append(again, Append(run="run_a", expected=3, events=events(1), token="me"))
     assert again.verify("run_a") == []
 
 
@@ -1065,8 +1067,8 @@ def test_an_error_is_of_the_family(world: World, log: Log) -> None:
     answers = world.submit(
         log,
         [
-            Append(run="run_a", expected=9, facts=facts(1)),
-            Append(run="run_a", expected=1, facts=facts(1), token="x"),
+            Append(run="run_a", expected=9, events=events(1)),
+            Append(run="run_a", expected=1, events=events(1), token="x"),
         ],
     )
     for answer in answers:
@@ -1081,8 +1083,8 @@ def test_nudges_name_what_was_written_since(world: World, log: Log) -> None:
     assert nothing == []
     other = world.open()
     world.start(other, "run_b")
-    world.append(other, Append(run="run_a", expected=1, facts=facts(2)))
-    world.append(other, Append(run="run_b", expected=1, facts=facts(1)))
+    world.append(other, Append(run="run_a", expected=1, events=events(2)))
+    world.append(other, Append(run="run_b", expected=1, events=events(1)))
     named, cursor = log.nudges(cursor)
     assert sorted(named) == ["run_a", "run_b"]
     assert log.nudges(cursor) == ([], cursor)
@@ -1099,10 +1101,10 @@ def test_a_run_may_be_created_with_its_owner(world: World, log: Log) -> None:
     """The owner named with the first append drives the run from the start, and nobody else."""
     mine, other = owner("mine"), owner("other", pid=11)
     world.append(
-        log, Append(run="run_a", expected=0, facts=facts(1), headline=headline(), owner=mine)
+        log, Append(run="run_a", expected=0, events=events(1), headline=headline(), owner=mine)
     )
     assert log.row("run_a").owner == mine
     assert log.claim(["run_a"], other) == {"run_a": mine}
-    world.append(log, Append(run="run_a", expected=1, facts=facts(1), token="mine"))
+    world.append(log, Append(run="run_a", expected=1, events=events(1), token="mine"))
     with pytest.raises(Conflict, match="run_a"):
-        world.append(log, Append(run="run_a", expected=2, facts=facts(1), token="other"))
+        world.append(log, Append(run="run_a", expected=2, events=events(1), token="other"))

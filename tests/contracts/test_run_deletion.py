@@ -12,7 +12,7 @@ from loopwright.model.plan import content_hash
 from loopwright.model.record import Blob
 from loopwright.ports import Append, AuditRow, RunStatus
 from loopwright.stores.sqlite.log import SqliteLog
-from tests.contracts.event_log_suite import STORES, Log, World, fact, headline, worlds
+from tests.contracts.event_log_suite import STORES, Log, World, event, headline, worlds
 
 SHARED, OWN = b"said in both " * 100, b"said in one " * 100
 
@@ -36,10 +36,10 @@ def talked(
     world: World, log: Log, run: str, *contents: bytes, status: RunStatus = "completed"
 ) -> None:
     """A run that says these texts and has then come to this status."""
-    facts = [fact("first"), *map(said, contents)]
+    events = [event("first"), *map(said, contents)]
     blobs = {content_hash(one): one for one in contents}
     world.append(
-        log, Append(run=run, expected=0, facts=facts, blobs=blobs, headline=headline(status))
+        log, Append(run=run, expected=0, events=events, blobs=blobs, headline=headline(status))
     )
 
 
@@ -66,11 +66,11 @@ def test_what_is_forgotten_is_gone_whole(world: World, log: Log) -> None:
     with pytest.raises(NotFound):
         log.blob(content_hash(OWN))
     assert log.blob(content_hash(SHARED)) == SHARED
-    for run, facts in before.items():
-        assert log.read(run) == facts
-        assert [one.seq for one in facts] == list(range(1, len(facts) + 1))
+    for run, events in before.items():
+        assert log.read(run) == events
+        assert [one.seq for one in events] == list(range(1, len(events) + 1))
         assert log.verify(run, content_hash) == []
-    world.append(log, Append(run="run_c", expected=1, facts=[fact("second")]))
+    world.append(log, Append(run="run_c", expected=1, events=[event("second")]))
     assert log.version("run_c") == 2
     assert log.verify("run_c") == []
 
@@ -121,10 +121,10 @@ def test_others_miss_nothing(world: World, log: Log) -> None:
     talked(world, log, "run_z", OWN)
     _, cursor = other.nudges(0)
     log.forget(["run_z"])
-    world.append(log, Append(run="run_a", expected=1, facts=[fact("news")]))
+    world.append(log, Append(run="run_a", expected=1, events=[event("news")]))
     news, cursor = other.nudges(cursor)
     assert news == ["run_a"]
     log.forget([])
-    world.append(log, Append(run="run_a", expected=2, facts=[fact("more")]))
+    world.append(log, Append(run="run_a", expected=2, events=[event("more")]))
     assert other.nudges(cursor)[0] == ["run_a"]
     assert other.verify("run_a") == []

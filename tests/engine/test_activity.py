@@ -17,7 +17,7 @@ from loopwright.ports.headline import usage_rows
 from loopwright.testing import never
 from loopwright.testing.fakes import failed
 from tests.engine.world import Process, World, quiet, run
-from tests.support.laws.run import fact_problems
+from tests.support.laws.run import event_problems
 from tests.support.plans import loop
 
 EFFECT = "main.0/agent#1"
@@ -34,7 +34,7 @@ def entry(number: int = 1, **more: object) -> ActivityEntry:
 
 
 def batches(process: Process, name: str) -> list[EffectActivity]:
-    return [fact for fact in process.facts(name) if isinstance(fact, EffectActivity)]
+    return [event for event in process.events(name) if isinstance(event, EffectActivity)]
 
 
 def notes(process: Process, name: str) -> list[ActivityNote]:
@@ -70,10 +70,10 @@ def test_entries_are_stored_in_batches_while_the_call_runs() -> None:
         assert len(process.log.appends) - before <= 10
         found = notes(process, name)
         assert [note.number for note in found] == list(range(1, 1_001))
-        facts = process.facts(name)
-        (done,) = [fact for fact in facts if isinstance(fact, EffectDone)]
-        assert all(facts.index(batch) < facts.index(done) for batch in batches(process, name))
-        assert fact_problems(process.state(name).plan, facts) == []
+        events = process.events(name)
+        (done,) = [event for event in events if isinstance(event, EffectDone)]
+        assert all(events.index(batch) < events.index(done) for batch in batches(process, name))
+        assert event_problems(process.state(name).plan, events) == []
 
     run(body())
 
@@ -132,9 +132,9 @@ def test_an_answer_at_once_shares_its_append_with_the_entries() -> None:
         process = World().process(script)
         await process.finish(once())
         (append,) = [
-            one for one in process.log.appends if any(type(f) is EffectActivity for f in one.facts)
+            one for one in process.log.appends if any(type(f) is EffectActivity for f in one.events)
         ]
-        assert [type(fact) for fact in append.facts[:2]] == [EffectActivity, EffectDone]
+        assert [type(event) for event in append.events[:2]] == [EffectActivity, EffectDone]
 
     run(body())
 
@@ -158,7 +158,7 @@ def test_a_refused_append_neither_loses_nor_repeats_entries(error: Exception) ->
         found = notes(process, name)
         assert [note.number for note in found] == [1, 2]
         assert process.service.read_text(found[0].result) == "r" * 5_000
-        assert isinstance(process.facts(name)[-1], RunFinished)
+        assert isinstance(process.events(name)[-1], RunFinished)
 
     run(body())
 
@@ -197,8 +197,8 @@ def test_activity_that_cannot_be_stored_does_not_fail_the_call() -> None:
         await quiet()
         (batch,) = batches(process, name)
         assert (batch.entries, batch.dropped) == ((), 1)
-        assert [type(f) for f in process.facts(name) if isinstance(f, EffectDone | EffectFailed)]
-        assert not [fact for fact in process.facts(name) if isinstance(fact, EffectFailed)]
+        assert [type(f) for f in process.events(name) if isinstance(f, EffectDone | EffectFailed)]
+        assert not [event for event in process.events(name) if isinstance(event, EffectFailed)]
 
     run(body())
 
@@ -251,11 +251,11 @@ def test_entries_after_the_answer_are_dropped() -> None:
         late = sink(process)
         process.scripted.answer(name, EFFECT, "done")
         await quiet()
-        before = process.facts(name)
+        before = process.events(name)
         late.record(entry())
         late.keep_stream(b"late\n")
         await process.tick(5_000)
-        assert process.facts(name) == before
+        assert process.events(name) == before
         assert not batches(process, name)
 
     run(body())
@@ -303,7 +303,7 @@ def test_recording_never_fails_the_call(odd: ActivityEntry) -> None:
         process.scripted.answer(name, EFFECT, "done")
         await quiet()
         assert notes(process, name)[-1].target == "make 2"
-        assert isinstance(process.facts(name)[-1], RunFinished)
+        assert isinstance(process.events(name)[-1], RunFinished)
 
     run(body())
 
@@ -334,7 +334,7 @@ def test_a_secret_that_the_agent_was_given_is_never_stored(leak: ActivityEntry) 
         sink(process).record(leak)
         process.scripted.answer(name, EFFECT, "done")
         await quiet()
-        stored = repr(process.facts(name)).encode() + b"".join(world.store.blobs.values())
+        stored = repr(process.events(name)).encode() + b"".join(world.store.blobs.values())
         assert SECRET.encode() not in stored
         assert SECRET[:10].encode() not in stored
         assert len(notes(process, name)) == 1
@@ -406,7 +406,7 @@ def test_the_output_stream_is_kept_however_the_call_ends(how: str) -> None:
             )
         await quiet()
         (answer,) = [
-            fact for fact in process.facts(name) if isinstance(fact, EffectDone | EffectFailed)
+            event for event in process.events(name) if isinstance(event, EffectDone | EffectFailed)
         ]
         assert isinstance(answer, EffectDone) == (how == "done")
         assert unpacked(process, answer.stream) == b'{"type":"text","text":"hi"}\npart'
@@ -432,7 +432,7 @@ def test_secrets_are_taken_out_of_the_output_stream(size: int) -> None:
             sink(process).keep_stream(said[at : at + size])
         process.scripted.answer(name, EFFECT, "done")
         await quiet()
-        (answer,) = [fact for fact in process.facts(name) if isinstance(fact, EffectDone)]
+        (answer,) = [event for event in process.events(name) if isinstance(event, EffectDone)]
         kept = unpacked(process, answer.stream)
         assert kept.splitlines() == [
             b'{"type":"tool","args":{"password":"***","n":1}}',
@@ -455,7 +455,7 @@ def test_the_output_stream_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             sink(process).keep_stream(b"x" * 599 + b"\n")
         process.scripted.answer(name, EFFECT, "done")
         await quiet()
-        (answer,) = [fact for fact in process.facts(name) if isinstance(fact, EffectDone)]
+        (answer,) = [event for event in process.events(name) if isinstance(event, EffectDone)]
         kept = unpacked(process, answer.stream)
         assert kept == b"x" * 599 + b"\n" + b"x" * 400 + b"\n[cut: 800 of 1,800 bytes]\n"
 
@@ -467,8 +467,8 @@ HANGS = Usage(input_tokens=10, usd=0.9)
 
 def used_by(process: Process, name: str) -> tuple[Usage, Usage, Usage]:
     """What a run has used: by its answers, by its state, and by the table of usage."""
-    facts = process.facts(name)
-    answers = [fact.usage for fact in facts if isinstance(fact, EffectDone | EffectFailed)]
+    events = process.events(name)
+    answers = [event.usage for event in events if isinstance(event, EffectDone | EffectFailed)]
     rows = [row.usage for row in process.log.usage() if row.run == name]
     total = sum((one for one in answers if one is not None), Usage())
     return total, process.state(name).usage, sum(rows, Usage())
@@ -509,6 +509,6 @@ def test_usage_of_a_lost_attempt_counts_in_addition_to_the_next() -> None:
         await quiet()
         both = Usage(input_tokens=15, usd=1.1)
         assert used_by(second, name) == (both, both, both)
-        assert usage_rows(name, second.facts(name)) == second.log.usage()
+        assert usage_rows(name, second.events(name)) == second.log.usage()
 
     run(body())

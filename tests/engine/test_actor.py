@@ -22,7 +22,7 @@ from loopwright.model.plan import Agent, Plan
 from loopwright.ports import Answer, Append, EffectJob, EffectSuccess
 from loopwright.testing import ScriptedPerformer, by_effect, never
 from tests.engine.world import Process, World, quiet, run
-from tests.support.laws.run import fact_problems
+from tests.support.laws.run import event_problems
 from tests.support.plans import loop, plan_of, step
 
 LONG = "z" * 5_000
@@ -36,7 +36,7 @@ def passes(count: int) -> Plan:
 
 def laws(process: Process, name: str) -> list[str]:
     state = process.state(name)
-    return fact_problems(state.plan, process.facts(name))
+    return event_problems(state.plan, process.events(name))
 
 
 # -- saving ----------------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ def test_an_answer_and_the_next_request_share_one_append() -> None:
         process = World().process()
         state = await process.finish(passes(4))
         assert state.finished is not None
-        kinds = [[type(fact).__name__ for fact in one.facts] for one in process.log.appends]
+        kinds = [[type(event).__name__ for event in one.events] for one in process.log.appends]
         assert len(kinds) == 2 + 4
         for middle in kinds[2:-1]:
             assert middle[0] == "EffectDone"
@@ -101,10 +101,10 @@ def test_a_conflict_keeps_the_answer() -> None:
         await other.looker.pause(name, by="ann")
         process.scripted.answer(name, "main.0/agent#1", LONG)
         await quiet()
-        facts = process.facts(name)
-        (done,) = [fact for fact in facts if isinstance(fact, EffectDone)]
-        (paused,) = [fact for fact in facts if isinstance(fact, RunPaused)]
-        assert facts.index(paused) < facts.index(done)
+        events = process.events(name)
+        (done,) = [event for event in events if isinstance(event, EffectDone)]
+        (paused,) = [event for event in events if isinstance(event, RunPaused)]
+        assert events.index(paused) < events.index(done)
         assert process.service.read_text(done.output) == LONG
         assert len(process.scripted.jobs) == 1
         assert laws(process, name) == []
@@ -126,9 +126,9 @@ def test_content_of_a_refused_append_is_not_lost(error: Exception) -> None:
         await quiet()
         for _ in range(2):
             await process.tick(5_000)
-        (done,) = [fact for fact in process.facts(name) if isinstance(fact, EffectDone)]
+        (done,) = [event for event in process.events(name) if isinstance(event, EffectDone)]
         assert process.service.read_text(done.output) == LONG
-        assert isinstance(process.facts(name)[-1], RunFinished)
+        assert isinstance(process.events(name)[-1], RunFinished)
 
     run(body())
 
@@ -150,7 +150,7 @@ def test_a_full_disk_is_tried_again_with_patience() -> None:
             assert len(process.log.refusals) == tries - left + 1, "not before its time"
             await process.tick(1)
         await process.tick(30_000)
-        assert isinstance(process.facts(name)[-1], RunFinished)
+        assert isinstance(process.events(name)[-1], RunFinished)
         assert len(process.scripted.jobs) == 1
         assert [problem for _, problem in process.driver.problems] == [FULL] * tries
 
@@ -197,7 +197,7 @@ def test_a_disk_that_cannot_be_read_is_tried_again_too() -> None:
         process.log.unreadable.extend([StorageError("io"), StorageError("io")])
         for wait in RETRY_STORAGE_MS[:3]:
             await process.tick(wait)
-        assert isinstance(process.facts(name)[-1], RunFinished)
+        assert isinstance(process.events(name)[-1], RunFinished)
 
     run(body())
 
@@ -211,7 +211,7 @@ def test_an_answer_that_can_never_be_stored_fails_its_effect() -> None:
         state = await process.finish(passes(2))
         assert state.finished is not None
         assert (state.finished.outcome, state.finished.reason) == ("failed", "error")
-        (failed,) = [f for f in process.facts(state.run) if isinstance(f, EffectFailed)]
+        (failed,) = [f for f in process.events(state.run) if isinstance(f, EffectFailed)]
         assert failed.error.type == "internal"
         assert "bad-fact" in failed.error.detail
 
@@ -408,7 +408,7 @@ def test_the_same_log_gives_the_same_job() -> None:
             before.attempt,
         )
         assert after.token != before.token
-        requested = [f for f in again.facts(name) if isinstance(f, EffectRequested)]
+        requested = [f for f in again.events(name) if isinstance(f, EffectRequested)]
         assert len(requested) == 1
 
     run(body())
@@ -466,8 +466,8 @@ def test_pause_lets_the_pass_end_and_holds_the_next() -> None:
         await process.service.resume(name)
         await quiet()
         assert set(process.scripted.held) == {(name, "main.1/agent#1")}
-        facts = process.facts(name)
-        assert [type(f) for f in facts if isinstance(f, RunPaused | RunResumed)] == [
+        events = process.events(name)
+        assert [type(f) for f in events if isinstance(f, RunPaused | RunResumed)] == [
             RunPaused,
             RunResumed,
         ]

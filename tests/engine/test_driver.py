@@ -92,7 +92,7 @@ def test_one_damaged_run_does_not_keep_the_others_from_being_recovered() -> None
         await quiet()
         world.kill(dying)
         process = world.process(never())
-        plan = dying.facts(bad)[0].plan  # type: ignore[union-attr]
+        plan = dying.events(bad)[0].plan  # type: ignore[union-attr]
         world.store.blobs[plan] = b"not a plan"
         assert process.service.recover() == [good]
         [(name, _)] = process.driver.problems
@@ -348,7 +348,7 @@ def test_closing_ends_everything_and_leaves_runs_to_be_resumed() -> None:
         assert set(other.service.recover()) == {working, waiting}
         await quiet()
         assert [job.effect for job in other.scripted.jobs] == ["main.0/agent#1"]
-        requested = [f for f in other.facts(working) if isinstance(f, EffectRequested)]
+        requested = [f for f in other.events(working) if isinstance(f, EffectRequested)]
         assert len(requested) == 1
 
     run(body())
@@ -420,8 +420,8 @@ def test_a_stage_whose_process_vanishes_is_begun_three_times() -> None:
             world.kill(process)
         assert begun == 1 + 3
         assert process.status(name) == "failed"
-        failed = [fact for fact in process.facts(name) if isinstance(fact, EffectFailed)]
-        assert [fact.error.type for fact in failed] == ["vanished"]
+        failed = [event for event in process.events(name) if isinstance(event, EffectFailed)]
+        assert [event.error.type for event in failed] == ["vanished"]
         assert check_invariants(process.log) == []
 
     run(body())

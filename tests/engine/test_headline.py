@@ -78,7 +78,7 @@ def test_a_headline_repeats_how_the_run_was_started() -> None:
     driver = Driver(plan_of(CALL)).start()
     headline = headline_of(driver.state)
     assert (headline.name, headline.workspace, headline.dialect) == ("t", "/ws", "native")
-    assert headline.started_at == driver.facts[0].at
+    assert headline.started_at == driver.events[0].at
     assert headline.finished_at is None
 
 
@@ -97,7 +97,7 @@ def closed(gate: str) -> GateClosed:
 
 
 @pytest.mark.parametrize(
-    ("facts", "added", "taken"),
+    ("events", "added", "taken"),
     [
         pytest.param([RunPaused(at=1)], [], [], id="no gate"),
         pytest.param([opened("a"), opened("b")], ["a", "b"], [], id="opened"),
@@ -107,10 +107,10 @@ def closed(gate: str) -> GateClosed:
     ],
 )
 def test_the_inbox_follows_the_facts(
-    facts: list[AnyEvent], added: list[str], taken: list[str]
+    events: list[AnyEvent], added: list[str], taken: list[str]
 ) -> None:
     """A gate that opens is a row, one that is answered or closed is none."""
-    rows, gone = gate_changes("run_1", facts)
+    rows, gone = gate_changes("run_1", events)
     assert ([row.gate for row in rows], gone) == (added, taken)
     for row in rows:
         assert (row.run, row.path, row.digest, row.message) == ("run_1", "main.0", "d", "Well?")

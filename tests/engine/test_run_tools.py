@@ -50,7 +50,7 @@ async def begun(world: World | None = None) -> tuple[Held, Process, str]:
 
 
 def sent(process: Process, name: str) -> list[str]:
-    return [str(fact.text) for fact in process.facts(name) if isinstance(fact, MessageSent)]
+    return [str(event.text) for event in process.events(name) if isinstance(event, MessageSent)]
 
 
 def test_a_use_is_answered_when_it_is_durable() -> None:
@@ -181,7 +181,7 @@ def test_a_reader_that_has_gone_takes_nothing() -> None:
         await held.use("/coordinator#1", "forward_to_agent", target_step_id="a", text="x")
         await quiet()
         assert not any(
-            isinstance(fact, MessageDelivered) and fact.messages for fact in process.facts(name)
+            isinstance(event, MessageDelivered) and event.messages for event in process.events(name)
         )
 
     run(body())
@@ -205,7 +205,7 @@ def test_a_reader_that_stops_waiting_gets_what_is_recorded(
         def stopping(append: Append, done: Callable[[Exception | None], None]) -> None:
             """Stop the readers while an append is under way."""
             submit(append, done)
-            delivers = any(isinstance(fact, MessageDelivered) for fact in append.facts)
+            delivers = any(isinstance(event, MessageDelivered) for event in append.events)
             if delivers == (moment == "recording a delivery"):
                 talk.end_waiting()
                 appends.append(append)

@@ -102,15 +102,15 @@ class Process:
         self.clock.advance(ms)
         await quiet()
 
-    def facts(self, run: str) -> list[AnyEvent]:
-        return [numbered.fact for numbered in self.log.read(run)]
+    def events(self, run: str) -> list[AnyEvent]:
+        return [numbered.event for numbered in self.log.read(run)]
 
     def kinds(self, run: str) -> list[str]:
-        return [str(type(fact).__struct_config__.tag) for fact in self.facts(run)]
+        return [str(type(event).__struct_config__.tag) for event in self.events(run)]
 
     def state(self, run: str) -> State:
-        facts = self.facts(run)
-        return fold(decode_plan(self.log.blob(facts[0].plan)), facts)  # type: ignore[union-attr]
+        events = self.events(run)
+        return fold(decode_plan(self.log.blob(events[0].plan)), events)  # type: ignore[union-attr]
 
     def status(self, run: str) -> str:
         return self.log.row(run).headline.status

@@ -166,37 +166,37 @@ async def decide_apart(service: Service, run: str) -> None:
 # -- what must be true afterwards ------------------------------------------------------------------
 
 
-def judge_files(home: Path, facts: Sequence[AnyEvent]) -> Iterator[str]:
+def judge_files(home: Path, events: Sequence[AnyEvent]) -> Iterator[str]:
     """Each line was added at most once, and exactly once when the tool said so; what was rejected
     is not there, what was approved is as the person wants it; the model knows of every call that
     nobody saw the end of.
     """
     lines = Counter((home / LEDGER).read_text().splitlines())
     calls = {
-        fact.effect: fact.call
-        for fact in facts
-        if isinstance(fact, EffectRequested) and isinstance(fact.call, ToolCall)
+        event.effect: event.call
+        for event in events
+        if isinstance(event, EffectRequested) and isinstance(event.call, ToolCall)
     }
     interrupted: dict[str, str] = {}
-    for fact in facts:
-        if not isinstance(fact, EffectDone | EffectFailed) or fact.effect not in calls:
+    for event in events:
+        if not isinstance(event, EffectDone | EffectFailed) or event.effect not in calls:
             continue
-        call = calls[fact.effect]
-        if isinstance(fact, EffectFailed) and fact.error.type == "interrupted":
+        call = calls[event.effect]
+        if isinstance(event, EffectFailed) and event.error.type == "interrupted":
             if call.tool == "fs.read":
-                yield f"{fact.effect} was not done again, and could have been"
-            interrupted[call.call] = fact.effect
+                yield f"{event.effect} was not done again, and could have been"
+            interrupted[call.call] = event.effect
         elif call.tool == "fs.edit" and lines[call.call] != 1:
-            yield f"{fact.effect} was done {lines[call.call]} times"
+            yield f"{event.effect} was done {lines[call.call]} times"
     yield from (f"{name} was done {n} times" for name, n in lines.items() if n > 1)
-    yield from _told(home, facts, interrupted)
-    yield from _were_begun(home, facts, set(interrupted.values()))
-    yield from _decided(home, facts, set(interrupted))
+    yield from _told(home, events, interrupted)
+    yield from _were_begun(home, events, set(interrupted.values()))
+    yield from _decided(home, events, set(interrupted))
 
 
-def _were_begun(home: Path, facts: Sequence[AnyEvent], interrupted: set[str]) -> Iterator[str]:
+def _were_begun(home: Path, events: Sequence[AnyEvent], interrupted: set[str]) -> Iterator[str]:
     """Only what was asked for in an earlier life may have been interrupted."""
-    asked = {f.effect: n for n, f in enumerate(facts, 1) if isinstance(f, EffectRequested)}
+    asked = {f.effect: n for n, f in enumerate(events, 1) if isinstance(f, EffectRequested)}
     opened = 0
     last: dict[str, int] = {}  # with how many facts the life began in which it was begun last
     for line in (home / NOTES).read_text().splitlines():
@@ -209,7 +209,7 @@ def _were_begun(home: Path, facts: Sequence[AnyEvent], interrupted: set[str]) ->
             yield f"{effect} is called interrupted, and nobody had begun it"
 
 
-def _told(home: Path, facts: Sequence[AnyEvent], interrupted: dict[str, str]) -> Iterator[str]:
+def _told(home: Path, events: Sequence[AnyEvent], interrupted: dict[str, str]) -> Iterator[str]:
     shown = dict[str, list[str]]()
     for line in (home / SHOWN).read_text().splitlines():
         effect, *told = line.split()
@@ -217,18 +217,18 @@ def _told(home: Path, facts: Sequence[AnyEvent], interrupted: dict[str, str]) ->
     for name, effect in interrupted.items():
         loop, _, number = effect.partition("/")[0].rpartition(".")
         following = f"{loop}.{int(number) + 1}"
-        asked = [f for f in facts if isinstance(f, EffectRequested) and f.path == following]
+        asked = [f for f in events if isinstance(f, EffectRequested) and f.path == following]
         turns = [f for f in asked if isinstance(f.call, ModelCall) and f.call.role == "turn"]
         model = turns[0].effect if turns else None
         if model is not None and name not in shown[model]:
             yield f"the model is not told about {effect} in {model}"
 
 
-def _decided(home: Path, facts: Sequence[AnyEvent], interrupted: set[str]) -> Iterator[str]:
-    answers = Counter(fact.gate for fact in facts if isinstance(fact, GateAnswered))
+def _decided(home: Path, events: Sequence[AnyEvent], interrupted: set[str]) -> Iterator[str]:
+    answers = Counter(event.gate for event in events if isinstance(event, GateAnswered))
     if any(times > 1 for times in answers.values()):
         yield f"decided more than once: {answers}"
-    if any(isinstance(fact, GateAnswered) and fact.by != "ann" for fact in facts):
+    if any(isinstance(event, GateAnswered) and event.by != "ann" for event in events):
         yield "somebody decided what was decided already"
     if (home / "no.txt").exists():
         yield "what was rejected was done"

@@ -23,7 +23,7 @@ from loopwright.agents.processes.process_marks import Presence
 from loopwright.engine.clock import SystemClock
 from loopwright.engine.driver import LocalDriver
 from loopwright.engine.json_schema import schema_problem
-from loopwright.kernel.events import EffectRequested, encode_facts
+from loopwright.kernel.events import EffectRequested, encode_events
 from loopwright.model.plan import content_hash
 from loopwright.operations.run_request import RunStart
 from loopwright.operations.runs import Service
@@ -85,8 +85,8 @@ class Recorder(ScriptedPerformer):
 
     def perform(self, job: EffectJob) -> Any:
         self.death("perform.before")
-        facts = [numbered.fact for numbered in self.log.read(job.run)]
-        asked = any(isinstance(f, EffectRequested) and f.effect == job.effect for f in facts)
+        events = [numbered.event for numbered in self.log.read(job.run)]
+        asked = any(isinstance(f, EffectRequested) and f.effect == job.effect for f in events)
         self.notes.add("begun" if asked else "unasked", job.effect)
         if self.chat is not None:
             return self._chatted(self.chat, job)
@@ -147,8 +147,8 @@ async def live(home: Path, scenario: Scenario, death: Death) -> int:
         nonlocal known
         known = version
         found = log.read(run) if log.rows() else []
-        facts = [numbered.fact for numbered in found][:version]
-        notes.add("told", version, content_hash(encode_facts(facts)))
+        events = [numbered.event for numbered in found][:version]
+        notes.add("told", version, content_hash(encode_events(events)))
         news.set()
 
     notes.add("opened", known)

@@ -54,7 +54,7 @@ def _shown(job: EffectJob) -> Iterator[str]:
         yield f"{job.effect} is shown its task after what was said since"
 
 
-def holdings(plan: Plan, facts: Sequence[AnyEvent], read: Callable[[Text], str]) -> Iterator[str]:
+def holdings(plan: Plan, events: Sequence[AnyEvent], read: Callable[[Text], str]) -> Iterator[str]:
     """A turn is noted as the model gave it, and what its rules speak of is held, nothing else."""
     agents = dict(plan.agents)
     asked: dict[str, str] = {}
@@ -62,39 +62,39 @@ def holdings(plan: Plan, facts: Sequence[AnyEvent], read: Callable[[Text], str])
     tools: dict[str, str] = {}  # by gate
     taken: dict[str, TurnTaken] = {}
     remembered: set[str] = set()
-    for fact in facts:
-        match fact:
+    for event in events:
+        match event:
             case AgentChanged():
-                agents[fact.agent] = fact.becomes
+                agents[event.agent] = event.becomes
             case EffectRequested(call=ModelCall(agent=agent)):
-                asked[fact.effect] = agent
+                asked[event.effect] = agent
             case EffectDone():
-                said[fact.effect] = fact.result
+                said[event.effect] = event.result
             case GateOpened(call=int() as number):
-                tools[fact.gate] = taken[fact.path].calls[number - 1].tool
+                tools[event.gate] = taken[event.path].calls[number - 1].tool
             case GateAnswered(remember=True, decision="approve"):
-                remembered.add(tools[fact.gate])
+                remembered.add(tools[event.gate])
             case TurnTaken():
-                taken[fact.path] = fact
-                result = said[fact.effect]
+                taken[event.path] = event
+                result = said[event.effect]
                 wanted = decode_turn(read(result)).calls if result is not None else ()
-                agent = agents.get(asked[fact.effect], Agent())
-                yield from _held(fact, wanted, agent, remembered)
+                agent = agents.get(asked[event.effect], Agent())
+                yield from _held(event, wanted, agent, remembered)
             case _:
                 pass
 
 
 def _held(
-    fact: TurnTaken, wanted: Sequence[RequestedCall], agent: Agent, remembered: set[str]
+    event: TurnTaken, wanted: Sequence[RequestedCall], agent: Agent, remembered: set[str]
 ) -> Iterator[str]:
-    notes = [(note.id, note.tool, note.problem) for note in fact.calls]
+    notes = [(note.id, note.tool, note.problem) for note in event.calls]
     if notes != [(call.id, call.tool, call.problem) for call in wanted]:
-        yield f"the turn at {fact.path} is noted as {notes}"
+        yield f"the turn at {event.path} is noted as {notes}"
         return
-    for note, call in zip(fact.calls, wanted, strict=True):
+    for note, call in zip(event.calls, wanted, strict=True):
         free = call.problem or call.tool == SUBMIT or call.tool in remembered
         if bool(note.held) != (not free and _is_asked_about(call, agent)):
-            yield f"{note.id} at {fact.path} is held for {note.held!r}"
+            yield f"{note.id} at {event.path} is held for {note.held!r}"
 
 
 def _is_asked_about(call: RequestedCall, agent: Agent) -> bool:

@@ -101,7 +101,7 @@ def stripped(entry: PendingAppend, *, known: bool) -> PendingAppend:
 
 
 def rest_of(entry: PendingAppend) -> PendingAppend:
-    append: Append = replace(entry.append, facts=(), blobs={})
+    append: Append = replace(entry.append, events=(), blobs={})
     return PendingAppend(append, entry.done)
 
 
@@ -110,8 +110,8 @@ def _write_in_two(self: Any, appends: Any) -> None:
     if not appends:
         return
     entries = [entry for _, entry in appends]
-    facts = [stripped(entry, known=entry.append.expected > 0) for entry in entries]
-    answers = self.ledger.transact(lambda db: GroupCommit(db, self.ledger).write(facts))
+    events = [stripped(entry, known=entry.append.expected > 0) for entry in entries]
+    answers = self.ledger.transact(lambda db: GroupCommit(db, self.ledger).write(events))
     views = [
         rest_of(
             PendingAppend(

@@ -10,6 +10,6 @@ def question(service: Service, gate: str) -> GateOpened | None:
     """The question of a gate; None when it is no longer open."""
     for row in service.log.gates():
         if row.gate == gate:
-            facts = [numbered.fact for numbered in service.log.read(row.run)]
-            return next(f for f in facts if isinstance(f, GateOpened) and f.gate == gate)
+            events = [numbered.event for numbered in service.log.read(row.run)]
+            return next(f for f in events if isinstance(f, GateOpened) and f.gate == gate)
     return None

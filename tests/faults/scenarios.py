@@ -62,7 +62,7 @@ class Scenario:
     apart: bool = False
     chat: Callable[[Path], Chat] | None = None
     files: Mapping[str, str] = field(default_factory=dict)
-    judge: Callable[[Path, Sequence[AnyEvent]], Iterable[str]] = lambda home, facts: ()
+    judge: Callable[[Path, Sequence[AnyEvent]], Iterable[str]] = lambda home, events: ()
     slow: Callable[[EffectJob], float] | None = None
     durability: Literal["full", "normal"] = "normal"
 
@@ -73,8 +73,8 @@ async def answer_gates(service: Service, run: str) -> None:
     if service.driver.is_driving(run):
         return
     for gate in service.log.gates(run):
-        facts = [numbered.fact for numbered in service.facts(run)]
-        [opened] = [f for f in facts if isinstance(f, GateOpened) and f.gate == gate.gate]
+        events = [numbered.event for numbered in service.events(run)]
+        [opened] = [f for f in events if isinstance(f, GateOpened) and f.gate == gate.gate]
         decision = "continue" if "continue" in opened.answers else "approve"
         await service.answer(gate.gate, decision, text="go on", by="child", digest=gate.digest)
 
@@ -153,11 +153,11 @@ PARALLEL = Scenario(
 
 async def _pause_resume_answer_stop(service: Service, run: str) -> None:
     """Pause in the first pass, resume, answer the gates, stop in the third pass."""
-    facts = [numbered.fact for numbered in service.facts(run)]
-    passes = sum(isinstance(fact, IterationStarted) for fact in facts)
+    events = [numbered.event for numbered in service.events(run)]
+    passes = sum(isinstance(event, IterationStarted) for event in events)
     if service.state(run).control.paused:
         await service.resume(run, by="child")
-    elif passes and not any(isinstance(fact, RunPaused) for fact in facts):
+    elif passes and not any(isinstance(event, RunPaused) for event in events):
         await service.pause(run, by="child")
     elif passes >= 3:
         await service.stop(run, by="child")
@@ -244,9 +244,9 @@ async def _reject_the_first(service: Service, run: str) -> None:
     if service.driver.is_driving(run):
         return
     for gate in service.log.gates(run):
-        facts = [numbered.fact for numbered in service.facts(run)]
-        [opened] = [f for f in facts if isinstance(f, GateOpened) and f.gate == gate.gate]
-        asked = sum(isinstance(f, GateOpened) and f.path == opened.path for f in facts)
+        events = [numbered.event for numbered in service.events(run)]
+        [opened] = [f for f in events if isinstance(f, GateOpened) and f.gate == gate.gate]
+        asked = sum(isinstance(f, GateOpened) and f.path == opened.path for f in events)
         first = opened.path == "ask" and asked == 1
         decision: Decision = "approve" if "continue" not in opened.answers else "continue"
         await service.answer(gate.gate, "reject" if first else decision, text="not so", by="child")

@@ -49,52 +49,52 @@ class Sealed(Exception):
 
 
 def main(home: str, run: str) -> int:
-    facts, contents = read_log(Path(home), run)
+    events, contents = read_log(Path(home), run)
     # Code, not data: what is loaded on first use must be there before the door is shut.
     for module in ("jsonschema", "loopwright.syntax.cel"):
         import_module(module)
-    start = facts[0]
+    start = events[0]
     assert isinstance(start, RunStarted)
     plan = decode_plan(contents[start.plan])
     seal()
     try_the_seal()
-    state = fold(plan, facts[:1])
+    state = fold(plan, events[:1])
     texts = TextServices(contents.__getitem__, schema_problem)
     known = 1
     while True:
-        now = facts[known].at if known < len(facts) else state.now
-        for fact in settle(state, texts, now):
-            if known == len(facts) or fact != facts[known]:
-                sys.stdout.write(f"fact {known + 1} comes out as {fact}\n")
+        now = events[known].at if known < len(events) else state.now
+        for event in settle(state, texts, now):
+            if known == len(events) or event != events[known]:
+                sys.stdout.write(f"fact {known + 1} comes out as {event}\n")
                 return 1
             known += 1
-        if known == len(facts):
+        if known == len(events):
             break
-        apply(state, facts[known])
+        apply(state, events[known])
         known += 1
-        while known < len(facts) and is_from_outside(facts[known]):
-            apply(state, facts[known])  # it came while the one before was looked at
+        while known < len(events) and is_from_outside(events[known]):
+            apply(state, events[known])  # it came while the one before was looked at
             known += 1
     sys.stdout.write(f"the same {known} facts\n")
     return 0
 
 
-def is_from_outside(fact: AnyEvent) -> bool:
+def is_from_outside(event: AnyEvent) -> bool:
     """An answer, a decision, a stop; what the engine itself withdraws is none."""
-    if isinstance(fact, EffectFailed):
-        return fact.error.type != "cancelled"
-    return isinstance(fact, EffectDone | GateAnswered | CancelRequested | RunPaused | RunResumed)
+    if isinstance(event, EffectFailed):
+        return event.error.type != "cancelled"
+    return isinstance(event, EffectDone | GateAnswered | CancelRequested | RunPaused | RunResumed)
 
 
 def read_log(home: Path, run: str) -> tuple[list[AnyEvent], dict[str, bytes]]:
     """The facts of a run, and all content that they name."""
     log = open_reader(Settings(home=home)).log
-    facts = [numbered.fact for numbered in log.read(run)]
-    names = {name for fact in facts for name in named(msgspec.to_builtins(fact))}
-    assert isinstance(facts[0], RunStarted)
-    contents = {name: log.blob(name) for name in {*names, facts[0].plan}}
+    events = [numbered.event for numbered in log.read(run)]
+    names = {name for event in events for name in named(msgspec.to_builtins(event))}
+    assert isinstance(events[0], RunStarted)
+    contents = {name: log.blob(name) for name in {*names, events[0].plan}}
     log.close()
-    return facts, contents
+    return events, contents
 
 
 def named(value: Any) -> Iterator[str]:

@@ -24,24 +24,24 @@ from tests.faults.talking import TASK, talking_plan
 SEEDS = 60
 
 
-def turns_shown(plan: Plan, facts: list[AnyEvent], texts: TextServices) -> Iterator[str]:
+def turns_shown(plan: Plan, events: list[AnyEvent], texts: TextServices) -> Iterator[str]:
     """What is wrong with the history of each turn, at the moment when it was asked for."""
     state = State(plan)
-    for fact in facts:
-        apply(state, fact)
-        if not isinstance(fact, EffectRequested) or not isinstance(fact.call, ModelCall):
+    for event in events:
+        apply(state, event)
+        if not isinstance(event, EffectRequested) or not isinstance(event.call, ModelCall):
             continue
-        if fact.call.role != "turn" or fact.call.agent == "worker":
+        if event.call.role != "turn" or event.call.agent == "worker":
             continue
-        owner = state.owners[fact.path]
+        owner = state.owners[event.path]
         assert isinstance(owner, IterationOwner)
-        shown = converse(state, owner, state.plan.agents[fact.call.agent], texts).messages
+        shown = converse(state, owner, state.plan.agents[event.call.agent], texts).messages
         if not is_paired(shown):
-            yield f"{fact.effect}: {shown}"
+            yield f"{event.effect}: {shown}"
         if not isinstance(shown[0], UserMessage) or TASK not in shown[0].text:
-            yield f"{fact.effect} has {shown[0]} first"
+            yield f"{event.effect} has {shown[0]} first"
         if any(BEFORE in one.text for one in shown[2:] if isinstance(one, UserMessage)):
-            yield f"{fact.effect} has a summary behind the second place"
+            yield f"{event.effect} has a summary behind the second place"
 
 
 @pytest.mark.item("aldo-43", "aldo-47")
@@ -52,14 +52,14 @@ def test_every_turn_is_shown_a_history_that_a_service_accepts() -> None:
         world = asyncio.run(simulate(seed, plans=talking_plan))
         log = MemoryLog(alive=world.alive, store=world.store, deliver=lambda call: None)
         for row in log.rows():
-            facts = [numbered.fact for numbered in log.read(row.run)]
-            assert isinstance(facts[0], RunStarted)
-            plan = decode_plan(log.blob(facts[0].plan))
-            problems = list(turns_shown(plan, facts, TextServices(log.blob, schema_problem)))
+            events = [numbered.event for numbered in log.read(row.run)]
+            assert isinstance(events[0], RunStarted)
+            plan = decode_plan(log.blob(events[0].plan))
+            problems = list(turns_shown(plan, events, TextServices(log.blob, schema_problem)))
             assert problems == [], f"talking {seed}"
-            cuts += sum(isinstance(fact, HistoryCompressed) for fact in facts)
+            cuts += sum(isinstance(event, HistoryCompressed) for event in events)
             asked += sum(
-                isinstance(f, EffectRequested) and isinstance(f.call, ModelCall) for f in facts
+                isinstance(f, EffectRequested) and isinstance(f.call, ModelCall) for f in events
             )
     assert cuts > SEEDS / 4
     assert asked > SEEDS

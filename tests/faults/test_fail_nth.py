@@ -22,7 +22,7 @@ from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
 from loopwright.testing import FakeClock, ScriptedPerformer
 from tests.faults.child import LOG, no_schema
 from tests.faults.scenarios import SEQUENTIAL
-from tests.faults.walking import facts_of, plain
+from tests.faults.walking import events_of, plain
 from tests.planned_levels import PlannedLevels
 from tests.support.laws.log import check_invariants
 
@@ -141,13 +141,13 @@ def test_every_failure_of_the_storage_is_survived(tmp_path: Path, moment: str) -
     reference = tmp_path / "undisturbed"
     reference.mkdir()
     assert asyncio.run(drive(reference, Failure(0, moment))) == []
-    expected = plain(facts_of(reference), reference)
+    expected = plain(events_of(reference), reference)
     for hit in count(1):
         home = tmp_path / str(hit)
         home.mkdir()
         failure = Failure(hit, moment)
         assert asyncio.run(drive(home, failure)) == [], f"statement {hit}"
-        assert plain(facts_of(home), home) == expected, f"statement {hit}"
+        assert plain(events_of(home), home) == expected, f"statement {hit}"
         if not failure.spent:
             break
     assert hit > 50

@@ -23,7 +23,7 @@ from loopwright.model.plan import Plan
 from loopwright.model.policy import Limits
 from loopwright.ports import Answer, Clock, EffectJob, EffectSuccess, Performer
 from loopwright.testing import FakeClock, ScriptedPerformer, always, by_effect, by_pass, never
-from tests.support.laws.run import fact_problems
+from tests.support.laws.run import event_problems
 from tests.support.plans import WORKER, for_each, graph, loop, plan_of, retrying, step
 
 
@@ -160,7 +160,7 @@ def passes(*numbers: int) -> list[AnyEvent]:
 
 
 @pytest.mark.parametrize(
-    ("facts", "problem"),
+    ("events", "problem"),
     [
         pytest.param([STEP], "fact 1 is StepStarted", id="no beginning"),
         pytest.param(
@@ -190,9 +190,9 @@ def passes(*numbers: int) -> list[AnyEvent]:
         ),
     ],
 )
-def test_a_broken_law_is_named(facts: list[AnyEvent], problem: str) -> None:
+def test_a_broken_law_is_named(events: list[AnyEvent], problem: str) -> None:
     """Facts that cannot be are told from those that can, in words."""
-    assert problem in fact_problems(loop(), facts)
+    assert problem in event_problems(loop(), events)
 
 
 @pytest.mark.parametrize(
@@ -209,10 +209,10 @@ def test_a_broken_law_is_named(facts: list[AnyEvent], problem: str) -> None:
 def test_work_beyond_a_budget_is_named(plan: Plan) -> None:
     """A call that begins when a budget around it is used up breaks a law, one before does not."""
     used = replace(done("main.0/agent#1"), usage=Usage(input_tokens=9, output_tokens=1, usd=0.5))
-    facts = [START, STEP, *passes(0), asked("main.0/agent#1"), used]
+    events = [START, STEP, *passes(0), asked("main.0/agent#1"), used]
     end = IterationFinished(at=3, path="main.0", iteration=1, status="completed", done=False)
-    assert fact_problems(plan, facts) == []
-    [problem] = fact_problems(plan, [*facts, end, *passes(1), asked("main.1/agent#1")])
+    assert event_problems(plan, events) == []
+    [problem] = event_problems(plan, [*events, end, *passes(1), asked("main.1/agent#1")])
     assert problem.startswith("main.1/agent#1 begins when the budget of")
 
 
@@ -226,4 +226,4 @@ def test_work_beyond_a_budget_is_named(plan: Plan) -> None:
 )
 def test_small_plans_begin_lawfully(plan: Plan) -> None:
     """The start of a run of any of the small plans breaks no law."""
-    assert fact_problems(plan, [START, STEP]) == []
+    assert event_problems(plan, [START, STEP]) == []

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from loopwright.kernel.events import GateAnswered, HistoryCompressed
-from tests.faults.walking import Children, compare, facts_of, judge, stumble, walk
+from tests.faults.walking import Children, compare, events_of, judge, stumble, walk
 
 CHUNKS = 4
 MOST_POINTS = 2_000
@@ -97,9 +97,9 @@ def test_a_chat_model_and_its_tools_die_everywhere(
         assert problems == [], f"kill {points[kills - 1]}"
         kills += 1
     assert kills > 10
-    whole = facts_of(tmp_path / "undisturbed")
-    assert sum(isinstance(fact, HistoryCompressed) for fact in whole) == 2
-    assert sum(isinstance(fact, GateAnswered) for fact in whole) == 2
+    whole = events_of(tmp_path / "undisturbed")
+    assert sum(isinstance(event, HistoryCompressed) for event in whole) == 2
+    assert sum(isinstance(event, GateAnswered) for event in whole) == 2
 
 
 @pytest.mark.deep

@@ -98,7 +98,7 @@ def test_a_run_is_replayed_from_its_log_alone(lw: Place, begin: Any) -> None:
     while told.code == 5:
         told = lw("approve", told.json["run"], "--json")
     assert (told.code, told.json["status"]) == (0, "completed"), told
-    count = len(lw.facts(told.json["run"]))
+    count = len(lw.events(told.json["run"]))
     assert replayed(lw, told.json["run"]) == f"the same {count} facts"
 
 
@@ -107,5 +107,5 @@ def test_a_stopped_run_is_replayed_from_its_log_alone(lw: Place) -> None:
     """Also one that a person ended while it waited."""
     run = lw(*loop(lw), "--json").json["run"]
     assert lw("stop", run).code == 0
-    count = len(lw.facts(run))
+    count = len(lw.events(run))
     assert replayed(lw, run) == f"the same {count} facts"

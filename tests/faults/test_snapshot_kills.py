@@ -124,8 +124,8 @@ def events(commands: Commands, home: Home) -> list[dict[str, Any]]:
     return [json.loads(line) for line in home.output.read_text().splitlines()]
 
 
-def trees(facts: list[dict[str, Any]]) -> list[str]:
-    return [one["snapshot"]["tree"] for one in facts if one.get("snapshot")]
+def trees(events: list[dict[str, Any]]) -> list[str]:
+    return [one["snapshot"]["tree"] for one in events if one.get("snapshot")]
 
 
 def finish(commands: Commands, home: Home, scenario: str) -> list[dict[str, Any]]:
@@ -152,20 +152,20 @@ def without_shortages(effects: list[str]) -> list[str]:
 
 
 def judge(
-    commands: Commands, home: Home, facts: list[dict[str, Any]], whole: list[dict[str, Any]]
+    commands: Commands, home: Home, events: list[dict[str, Any]], whole: list[dict[str, Any]]
 ) -> None:
     """The run came to what an undisturbed one comes to, and its snapshots can be read."""
-    requested = [one["effect"] for one in facts if one["kind"] == "effect.requested"]
+    requested = [one["effect"] for one in events if one["kind"] == "effect.requested"]
     assert len(requested) == len(set(requested)), "no effect is requested twice"
     wanted = [one["effect"] for one in whole if one["kind"] == "effect.requested"]
     if any("/park#" in effect for effect in (*requested, *wanted)):
         requested, wanted = without_shortages(requested), without_shortages(wanted)
     assert requested == wanted
-    done = [one["iteration"] for one in facts if one["kind"] == "iteration.finished"]
+    done = [one["iteration"] for one in events if one["kind"] == "iteration.finished"]
     assert done == [1, 2]
-    assert trees(facts) == trees(whole), "the same files are the same trees"
-    assert facts[-1]["outcome"] == "completed"
-    run = facts[0]["run"]
+    assert trees(events) == trees(whole), "the same files are the same trees"
+    assert events[-1]["outcome"] == "completed"
+    run = events[0]["run"]
     assert "+line 1\n+line 2\n" in commands.json(home, "diff", run)["diff"]
     assert commands(home, "doctor", "--deep") == 0, home.output.read_text()
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from random import Random
 
-from loopwright.kernel.events import AnyEvent, EffectDone, EffectFailed, RunFinished, encode_facts
+from loopwright.kernel.events import AnyEvent, EffectDone, EffectFailed, RunFinished, encode_events
 from loopwright.model.plan import content_hash
 from loopwright.stores.sqlite.log import open_sqlite_log
 from tests.faults.chatting import NOTES
@@ -53,19 +53,19 @@ class Children:
         self._program.communicate()
 
 
-def facts_of(home: Path) -> list[AnyEvent]:
+def events_of(home: Path) -> list[AnyEvent]:
     log = open_sqlite_log(home / LOG, alive=lambda owner: False)
     try:
-        return [numbered.fact for row in log.rows() for numbered in log.read(row.run)]
+        return [numbered.event for row in log.rows() for numbered in log.read(row.run)]
     finally:
         log.close()
 
 
-def plain(facts: Iterable[AnyEvent], home: Path) -> list[str]:
+def plain(events: Iterable[AnyEvent], home: Path) -> list[str]:
     """Facts without what differs between any two runs: times, ids, folders."""
-    facts = list(facts)
-    texts = [encode_facts([fact]).decode() for fact in facts]
-    run, gates = getattr(facts[0], "run", ""), dict[str, str]()
+    events = list(events)
+    texts = [encode_events([event]).decode() for event in events]
+    run, gates = getattr(events[0], "run", ""), dict[str, str]()
 
     def gate(found: re.Match[str]) -> str:
         return gates.setdefault(found[0], f"gate {len(gates)}")
@@ -86,21 +86,21 @@ def judge(home: Path, scenario: str) -> list[str]:
         if len(rows) != 1:
             return [f"there are {len(rows)} runs"]
         problems = [*check_invariants(log), *log.check()]
-        facts = [numbered.fact for numbered in log.read(rows[0].run)]
+        events = [numbered.event for numbered in log.read(rows[0].run)]
     finally:
         log.close()
-    if not facts or not isinstance(facts[-1], RunFinished):
+    if not events or not isinstance(events[-1], RunFinished):
         problems.append("the run has not ended")
-    files = SCENARIOS[scenario].judge(home, facts)
-    return [*problems, *_notes((home / NOTES).read_text().splitlines(), facts), *files]
+    files = SCENARIOS[scenario].judge(home, events)
+    return [*problems, *_notes((home / NOTES).read_text().splitlines(), events), *files]
 
 
-def _notes(lines: list[str], facts: list[AnyEvent]) -> Iterator[str]:
+def _notes(lines: list[str], events: list[AnyEvent]) -> Iterator[str]:
     """Nothing that was told is lost, nothing that has an answer is done again."""
     answered = {
-        fact.effect: seq
-        for seq, fact in enumerate(facts, start=1)
-        if isinstance(fact, EffectDone | EffectFailed)
+        event.effect: seq
+        for seq, event in enumerate(events, start=1)
+        if isinstance(event, EffectDone | EffectFailed)
     }
     durable, begun = 0, set[str]()
     for line in lines:
@@ -109,27 +109,27 @@ def _notes(lines: list[str], facts: list[AnyEvent]) -> Iterator[str]:
             durable, begun = max(durable, int(word)), set()
         elif what == "told":
             durable = max(durable, int(word))
-            if content_hash(encode_facts(facts[: int(word)])) != rest[0]:
+            if content_hash(encode_events(events[: int(word)])) != rest[0]:
                 yield f"the first {word} facts are not those that were told as durable"
         elif what == "unasked":
             yield f"{word} was begun before its request was durable"
         else:
-            if answered.get(word, len(facts) + 1) <= durable:
+            if answered.get(word, len(events) + 1) <= durable:
                 yield f"{word} was begun although its answer was durable"
             if word in begun:
                 yield f"{word} was begun twice in one life"
             begun.add(word)
 
 
-def _unrepeated(facts: list[str]) -> list[str]:
+def _unrepeated(events: list[str]) -> list[str]:
     """Facts without those that tell that a call is made again."""
-    return [fact for fact in facts if '"effect.repeated"' not in fact]
+    return [event for event in events if '"effect.repeated"' not in event]
 
 
 def compare(kind: str, reference: Path, home: Path) -> list[str]:
     """How a log differs from the one of an undisturbed run, apart from calls made again."""
-    here = _unrepeated(plain(facts_of(home), home))
-    there = plain(facts_of(reference), reference)
+    here = _unrepeated(plain(events_of(home), home))
+    there = plain(events_of(reference), reference)
     match kind:
         case "facts" if here != there:
             return [f"the facts differ: {here} instead of {there}"]

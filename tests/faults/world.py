@@ -172,7 +172,7 @@ class World:
     def committing(self, append: Append) -> None:
         self.story.append(
             f"    commit {append.run[-4:]} {append.expected} by {append.token}: "
-            f"{[type(fact).__name__ for fact in append.facts]}"
+            f"{[type(event).__name__ for event in append.events]}"
             f" {append.headline.status if append.headline else ''}"
         )
         self._watch(append)
@@ -180,7 +180,7 @@ class World:
     def _watch(self, append: Append) -> None:
         """Only the newest owner commits as a driver, and nothing is added to a run that ended."""
         run = self.store.runs.get(append.run)
-        again = any(isinstance(fact, RunReopened) for fact in append.facts[:1])
+        again = any(isinstance(event, RunReopened) for event in append.events[:1])
         if run is not None and run.headline.status not in OPEN_STATUSES and not again:
             self.complain(f"{append.run} is written to after its end")
         if append.token is not None and (
@@ -189,17 +189,17 @@ class World:
             self.complain(f"{append.run} is written to by {append.token}, who does not drive it")
         if run is None and append.headline is not None and append.headline.key:
             self._new_key(append.headline.key, append.run)
-        for fact in append.facts:
-            self._watch_fact(append, fact)
+        for event in append.events:
+            self._watch_event(append, event)
 
-    def _watch_fact(self, append: Append, fact: AnyEvent) -> None:
+    def _watch_event(self, append: Append, event: AnyEvent) -> None:
         run = append.run
-        if isinstance(fact, EffectRequested):
-            self.requested[run, fact.effect] = append.token
-        elif isinstance(fact, EffectDone | EffectFailed):
-            self.answered.add((run, fact.effect))
-            if isinstance(fact, EffectFailed) and fact.error.type == "internal":
-                self.complain(f"{run}: {fact.effect} shows a defect: {fact.error.detail}")
+        if isinstance(event, EffectRequested):
+            self.requested[run, event.effect] = append.token
+        elif isinstance(event, EffectDone | EffectFailed):
+            self.answered.add((run, event.effect))
+            if isinstance(event, EffectFailed) and event.error.type == "internal":
+                self.complain(f"{run}: {event.effect} shows a defect: {event.error.detail}")
 
     def _new_key(self, key: str, run: str) -> None:
         holder = self.keys.get(key)
@@ -368,27 +368,27 @@ class World:
         log = MemoryLog(alive=self.alive, store=self.store, deliver=lambda call: None)
         self.problems += check_invariants(log, schema_problem)
         for append in self.acknowledged:
-            found = [n.fact for n in log.read(append.run, append.expected, len(append.facts))]
-            if found != list(append.facts):
+            found = [n.event for n in log.read(append.run, append.expected, len(append.events))]
+            if found != list(append.events):
                 self.complain(f"{append.run}: facts after {append.expected} were told and are lost")
         for row in log.rows():
-            self._judge_turns(log, [numbered.fact for numbered in log.read(row.run)])
+            self._judge_turns(log, [numbered.event for numbered in log.read(row.run)])
         for gate, times in self.decided.items():
             if times > 1:
                 self.complain(f"{times} people were told to have decided {gate}")
         for _, process in self.running():
             for actor in process.actors():
-                self._compare(actor, [n.fact for n in log.read(actor.run)])
+                self._compare(actor, [n.event for n in log.read(actor.run)])
 
-    def _judge_turns(self, log: MemoryLog, facts: list[AnyEvent]) -> None:
-        started = facts[0]
+    def _judge_turns(self, log: MemoryLog, events: list[AnyEvent]) -> None:
+        started = events[0]
         assert isinstance(started, RunStarted)
         plan = decode_plan(log.blob(started.plan))
         texts = TextServices(log.blob, schema_problem)
-        self.problems += holdings(plan, facts, texts.read)
+        self.problems += holdings(plan, events, texts.read)
 
-    def _compare(self, actor: Actor, facts: list[AnyEvent]) -> None:
-        if actor.busy or len(facts) != actor.state.version:
+    def _compare(self, actor: Actor, events: list[AnyEvent]) -> None:
+        if actor.busy or len(events) != actor.state.version:
             return
-        if picture(actor.state) != picture(fold(actor.plan, facts)):
+        if picture(actor.state) != picture(fold(actor.plan, events)):
             self.complain(f"{actor.run}: the state in memory is not what the facts say")

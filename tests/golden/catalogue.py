@@ -36,7 +36,7 @@ class Run(Protocol):
     def plan(self) -> Plan: ...
 
     @property
-    def facts(self) -> list[AnyEvent]: ...
+    def events(self) -> list[AnyEvent]: ...
 
 
 RUNS: dict[str, Callable[[], Run]] = {**RECORDINGS, **KERNEL_RUNS, **STORED_RUNS}
@@ -50,7 +50,7 @@ PURPOSES = {
 """What an effect is for: the part of its id between `/` and `#`, without a number at its end."""
 
 
-def read_facts(name: str) -> list[AnyEvent]:
+def read_events(name: str) -> list[AnyEvent]:
     decoder = msgspec.json.Decoder(AnyEvent)
     lines = (LOGS / f"{name}.jsonl").read_bytes().splitlines()
     return [decoder.decode(line) for line in lines]
@@ -64,10 +64,10 @@ def read_expected(name: str) -> object:
     return json.loads((LOGS / f"{name}.expected.json").read_text(encoding="utf-8"))
 
 
-def lines_of(facts: Iterable[AnyEvent]) -> bytes:
+def lines_of(events: Iterable[AnyEvent]) -> bytes:
     """Events as they are on disk, one on each line."""
     encoder = msgspec.json.Encoder()
-    return b"".join(encoder.encode(fact) + b"\n" for fact in facts)
+    return b"".join(encoder.encode(event) + b"\n" for event in events)
 
 
 def as_json(value: object) -> bytes:
@@ -77,18 +77,18 @@ def as_json(value: object) -> bytes:
 # -- what a log comes to ---------------------------------------------------------------------------
 
 
-def summary(state: State, facts: Sequence[AnyEvent]) -> dict[str, object]:
+def summary(state: State, events: Sequence[AnyEvent]) -> dict[str, object]:
     """The result of a run, as later releases must still see it."""
     end = state.finished
-    ended = [fact for fact in facts if isinstance(fact, StepFinished | StepSkipped)]
+    ended = [event for event in events if isinstance(event, StepFinished | StepSkipped)]
     return {
         "version": state.version,
         "outcome": end.outcome if end else None,
         "reason": end.reason if end else None,
         "output": msgspec.to_builtins(end.output) if end else None,
         "error": msgspec.to_builtins(end.error) if end else None,
-        "steps": {fact.path: fact.status for fact in ended},
-        "kinds": dict(sorted(Counter(kind(fact) for fact in facts).items())),
+        "steps": {event.path: event.status for event in ended},
+        "kinds": dict(sorted(Counter(kind(event) for event in events).items())),
         "pending": sorted(state.pending),
         "gates": sorted(gate.path for gate in state.gates.values()),
         "paused": state.control.paused,
@@ -141,20 +141,20 @@ def purpose_of(effect: str) -> str:
     return re.sub(r"\d+$", "", effect.rpartition("/")[2].partition("#")[0])
 
 
-def kinds_in(facts: Iterable[AnyEvent]) -> set[str]:
-    return {kind(fact) for fact in facts}
+def kinds_in(events: Iterable[AnyEvent]) -> set[str]:
+    return {kind(event) for event in events}
 
 
-def purposes_in(facts: Iterable[AnyEvent]) -> set[str]:
-    return {purpose_of(fact.effect) for fact in facts if isinstance(fact, EffectRequested)}
+def purposes_in(events: Iterable[AnyEvent]) -> set[str]:
+    return {purpose_of(event.effect) for event in events if isinstance(event, EffectRequested)}
 
 
-def calls_in(facts: Iterable[AnyEvent]) -> set[tuple[str, str]]:
+def calls_in(events: Iterable[AnyEvent]) -> set[tuple[str, str]]:
     """Kinds of calls with their roles."""
     return {
-        (str(type(fact.call).__struct_config__.tag), getattr(fact.call, "role", ""))
-        for fact in facts
-        if isinstance(fact, EffectRequested)
+        (str(type(event.call).__struct_config__.tag), getattr(event.call, "role", ""))
+        for event in events
+        if isinstance(event, EffectRequested)
     }
 
 

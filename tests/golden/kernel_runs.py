@@ -146,14 +146,14 @@ def forked() -> Driver:
         plan_of(Repeat(body=WORK, max=3, until=Contains(text="DONE"), memory=ProgressLog())),
         by_pass("one", "two", "three"),
     )
-    first = run.facts[0]
+    first = run.events[0]
     assert isinstance(first, RunStarted)
-    prefix = run.facts[: end_of(run.facts, "main.0")]
+    prefix = run.events[: end_of(run.events, "main.0")]
     now = prefix[-1].at + 1_000
     begins = replace(first, run="r_fork", parent=first.run)
     fork = RunForked(at=now, parent=first.run, place="main.0", text="Be brief.", by="ann", passes=2)
-    facts = [*copied(prefix, begins, now), fork]
-    other = Driver(run.plan, by_pass("one", "DONE"), texts=run.texts, facts=facts, clock=now)
+    events = [*copied(prefix, begins, now), fork]
+    other = Driver(run.plan, by_pass("one", "DONE"), texts=run.texts, events=events, clock=now)
     return other.start().run()
 
 

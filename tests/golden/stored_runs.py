@@ -49,14 +49,14 @@ class Recorded:
     """A plan as it is stored with a run, and the events of that run."""
 
     plan: Plan
-    facts: list[AnyEvent]
+    events: list[AnyEvent]
 
 
 def stored(process: Process, run: str) -> Recorded:
-    facts = process.facts(run)
-    first = facts[0]
+    events = process.events(run)
+    first = events[0]
     assert isinstance(first, RunStarted)
-    return Recorded(decode_plan(process.log.blob(first.plan)), facts)
+    return Recorded(decode_plan(process.log.blob(first.plan)), events)
 
 
 def approves(path: str) -> tuple[Decision, str]:

@@ -23,7 +23,7 @@ from tests.golden.catalogue import (
     known_purposes,
     lines_of,
     purposes_in,
-    read_facts,
+    read_events,
     read_plan,
     roles_of,
     state_picture,
@@ -31,7 +31,7 @@ from tests.golden.catalogue import (
 )
 from tests.golden.files import compare
 from tests.kernel.driving import Texts
-from tests.support.laws.run import fact_problems
+from tests.support.laws.run import event_problems
 
 NAMES = sorted({path.stem for path in LOGS.glob("*.jsonl")} | set(RUNS))
 
@@ -41,40 +41,40 @@ def test_run_made_again_gives_the_stored_log(name: str) -> None:
     """The same answers lead to the same events, with the same times, byte for byte."""
     run = RUNS[name]()
     compare(LOGS / f"{name}.plan.json", encode_plan(run.plan) + b"\n")
-    compare(LOGS / f"{name}.jsonl", lines_of(run.facts))
+    compare(LOGS / f"{name}.jsonl", lines_of(run.events))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_stored_log_folds_to_the_stored_state(name: str) -> None:
     """A log folds to the result and to the picture of the state that were recorded with it."""
-    facts = read_facts(name)
-    state = fold(read_plan(name), facts)
-    compare(LOGS / f"{name}.expected.json", as_json(summary(state, facts)))
+    events = read_events(name)
+    state = fold(read_plan(name), events)
+    compare(LOGS / f"{name}.expected.json", as_json(summary(state, events)))
     compare(LOGS / f"{name}.picture.json", as_json(state_picture(state)))
-    assert fact_problems(read_plan(name), facts) == []
+    assert event_problems(read_plan(name), events) == []
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_stored_log_is_encoded_as_it_was_read(name: str) -> None:
     """Reading and writing a log changes no byte of it."""
-    assert lines_of(read_facts(name)) == (LOGS / f"{name}.jsonl").read_bytes()
+    assert lines_of(read_events(name)) == (LOGS / f"{name}.jsonl").read_bytes()
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_old_logs_need_nothing_new(name: str) -> None:
     """Taken up by today's code, a recorded run has nothing left to say by itself."""
-    facts = read_facts(name)
-    assert settle(fold(read_plan(name), facts), Texts(), facts[-1].at) == []
+    events = read_events(name)
+    assert settle(fold(read_plan(name), events), Texts(), events[-1].at) == []
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_part_of_an_old_log_folds(name: str) -> None:
     """A run that was interrupted anywhere can be read and is decided on."""
-    plan, facts = read_plan(name), read_facts(name)
+    plan, events = read_plan(name), read_events(name)
     texts = Texts()
     texts.stored = _Any()
-    for length in range(len(facts)):
-        state = fold(plan, facts[:length])
+    for length in range(len(events)):
+        state = fold(plan, events[:length])
         settle(state, texts, state.now)
         assert state.version >= length
 
@@ -96,20 +96,20 @@ def test_old_plans_still_read(name: str) -> None:
 # -- nothing is missing ----------------------------------------------------------------------------
 
 
-def stored_facts() -> list[AnyEvent]:
-    return list(chain.from_iterable(read_facts(name) for name in NAMES))
+def stored_events() -> list[AnyEvent]:
+    return list(chain.from_iterable(read_events(name) for name in NAMES))
 
 
 def test_every_kind_of_event_is_in_a_golden_log() -> None:
     """A new kind of event needs a run that records it."""
     kinds = {str(one.__struct_config__.tag) for one in typing.get_args(AnyEvent)}
-    assert kinds - kinds_in(stored_facts()) == set()
+    assert kinds - kinds_in(stored_events()) == set()
 
 
 def test_every_purpose_of_an_effect_is_in_a_golden_log() -> None:
     """A new purpose needs a run that requests such an effect."""
     assert known_purposes() == PURPOSES
-    assert purposes_in(stored_facts()) == PURPOSES
+    assert purposes_in(stored_events()) == PURPOSES
 
 
 def test_every_kind_of_call_is_in_a_golden_log() -> None:
@@ -119,13 +119,13 @@ def test_every_kind_of_call_is_in_a_golden_log() -> None:
         for one in typing.get_args(AnyCall)
         for role in roles_of(one)
     }
-    assert calls - calls_in(stored_facts()) == set()
+    assert calls - calls_in(stored_events()) == set()
 
 
 def test_every_dialect_is_in_a_golden_log() -> None:
     """Each dialect has a run of one of its definitions, from its start to its end."""
-    facts = stored_facts()
-    assert {one.dialect for one in facts if isinstance(one, RunStarted)} == set(DIALECTS)
+    events = stored_events()
+    assert {one.dialect for one in events if isinstance(one, RunStarted)} == set(DIALECTS)
 
 
 def test_every_golden_file_belongs_to_a_log() -> None:

@@ -91,7 +91,7 @@ def socket_of(server: Served, name: str) -> str:
             answer = await one.say("subscribe", {"run": run, "after": 0})
             answers.append(("subscribe", {**answer, "seq": "<seq>"}))
             await asyncio.to_thread(transcript_runs.finish, server, name, run, asked)
-            await one.until(lambda: any(e["kind"] == "run.finished" for e in _facts(one)))
+            await one.until(lambda: any(e["kind"] == "run.finished" for e in _events(one)))
             await one.until(lambda: any(kind in LAST_NOTES for kind in kinds()))
             if name == "rondoflow":
                 await one.first("agent:status", status="idle")
@@ -101,7 +101,7 @@ def socket_of(server: Served, name: str) -> str:
             # A new connection is also told about the runs before.
             ours = [pair for pair in one.got if pair[1].get("run", run) == run]
             got.extend(pair for pair in ours if pair[0] != EVENTS)
-            got.extend((EVENTS, fact) for fact in _facts(one))
+            got.extend((EVENTS, event) for event in _events(one))
 
     _talk(go())
     # Families of events are sent by tasks of their own: each is shown in its own order.
@@ -109,9 +109,9 @@ def socket_of(server: Served, name: str) -> str:
     return _shown(answers, got, normaliser_of(server))
 
 
-def _facts(one: Tab) -> list[dict[str, Any]]:
+def _events(one: Tab) -> list[dict[str, Any]]:
     """The facts of a run; how many come together depends on time."""
-    return [fact for data in one.all(EVENTS) for fact in data["events"]]
+    return [event for data in one.all(EVENTS) for event in data["events"]]
 
 
 Speaks = Callable[[Tab, str, list[tuple[str, Any]]], Coroutine[Any, Any, None]]

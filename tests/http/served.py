@@ -150,14 +150,14 @@ class Served:
         self.until(run, "waiting")
         return run, str(self("GET", f"/api/v1/runs/{run}").json["gates"][0]["id"])
 
-    def followed(self, fact: type[AnyEvent]) -> None:
+    def followed(self, event: type[AnyEvent]) -> None:
         """Wait until somebody follows a run and was sent all of it, with such a fact."""
 
         def is_sent() -> bool:
             for run, waiting in self.context.feed._waiting.items():
-                facts = [one.fact for one in self.context.here.log.read(run)]
-                if any(isinstance(one, fact) for one in facts):
-                    return min(waiting.values()) == len(facts)
+                events = [one.event for one in self.context.here.log.read(run)]
+                if any(isinstance(one, event) for one in events):
+                    return min(waiting.values()) == len(events)
             return False
 
         wait_for(lambda: self.call(is_sent))
@@ -263,11 +263,11 @@ def served(
         raise thread.trouble
 
 
-def left_when_followed(server: Served, fact: type[AnyEvent]) -> threading.Thread:
+def left_when_followed(server: Served, event: type[AnyEvent]) -> threading.Thread:
     """A server that leaves as soon as somebody was sent such a fact."""
 
     def work() -> None:
-        server.followed(fact)
+        server.followed(event)
         server.loop.call_soon_threadsafe(leave, server.context)
 
     ending = threading.Thread(target=work, daemon=True)

@@ -176,5 +176,5 @@ def test_the_output_of_an_agent_is_downloaded(shared: Served, both: Both, lw: Pl
 
 def test_items_and_pages_agree(shared: Served, worked: str) -> None:
     """The page has exactly the items that are made of the log."""
-    facts = shared.context.here.log.read(worked)
-    assert asked(shared, worked)["entries"] == [*activity_items(facts)]
+    events = shared.context.here.log.read(worked)
+    assert asked(shared, worked)["entries"] == [*activity_items(events)]

@@ -15,7 +15,7 @@ from loopwright.errors import Unreachable
 from loopwright.http.route_table import events
 from loopwright.kernel.events import GateOpened
 from loopwright.ports import NumberedEvent
-from loopwright.views.event_records import fact_on_wire
+from loopwright.views.event_records import event_on_wire
 from tests.cli.conftest import Place, lw
 from tests.http.served import SECONDS, Served, left_when_followed, served
 
@@ -52,9 +52,9 @@ def test_looking(there: There) -> None:
     assert (detail["run"], detail["status"]) == (run, "waiting")
     assert gate in there("show", run[-6:]).out
     assert gate in there("inbox").out
-    facts = there("events", run).lines
-    assert [fact["seq"] for fact in facts] == list(range(1, len(facts) + 1))
-    assert there("events", run, "--after", "2", "--json").json["events"] == facts[2:]
+    events = there("events", run).lines
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert there("events", run, "--after", "2", "--json").json["events"] == events[2:]
 
 
 def test_a_page_names_commands_for_that_server(there: There) -> None:
@@ -137,9 +137,9 @@ def test_a_server_that_knows_more(there: There, monkeypatch: pytest.MonkeyPatch)
     newer = {"iteration.started": "future.begun", "effect.done": "future.done"}
 
     def told(run: str, one: NumberedEvent) -> dict[str, Any]:
-        fact = fact_on_wire(run, one)
-        fact.pop("iteration", None)
-        return {**fact, "kind": newer.get(str(fact["kind"]), fact["kind"]), "mood": {"x": [1]}}
+        event = event_on_wire(run, one)
+        event.pop("iteration", None)
+        return {**event, "kind": newer.get(str(event["kind"]), event["kind"]), "mood": {"x": [1]}}
 
     monkeypatch.setattr(events, "fact_on_wire", told)
     file = there.lw.loop(there.server.script("a", "DONE"), until={"contains": "DONE"})
@@ -149,9 +149,9 @@ def test_a_server_that_knows_more(there: There, monkeypatch: pytest.MonkeyPatch)
     assert "unknown event future.done" in done.err
     assert "unknown event run.finished" not in done.err
     assert "iteration 1/3: a" in done.err, "a fact without one of its fields"
-    facts = there("events", "last", "--follow").lines
-    assert "future.begun" in [fact["kind"] for fact in facts]
-    assert facts[-1]["kind"] == "run.finished"
+    log_events = there("events", "last", "--follow").lines
+    assert "future.begun" in [event["kind"] for event in log_events]
+    assert log_events[-1]["kind"] == "run.finished"
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_a_watch_outlives_its_server(tmp_path: Path, monkeypatch: pytest.MonkeyP
         second.token = first.token
         assert second("POST", f"/api/v1/gates/{gate}/approve", {}).status == 200
         watch.join(SECONDS)
-    assert [fact["seq"] for fact in seen] == list(range(1, len(seen) + 1))
+    assert [event["seq"] for event in seen] == list(range(1, len(seen) + 1))
     assert seen[-1]["kind"] == "run.finished"
     assert said == [f"http://127.0.0.1:{first.port} is gone; reconnecting"]
 

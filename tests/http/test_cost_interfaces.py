@@ -180,9 +180,9 @@ def test_unknown_cost_is_refused_or_allowed_for_what_a_loop_stopped_at(
         given = {"action": action, "id": run, "note": "Go on"}
         assert COST in tool(now, "loop_control", given)
         service = now.context.service
-        assert not any(isinstance(one.fact, RunReopened) for one in service.facts(run))
+        assert not any(isinstance(one.event, RunReopened) for one in service.events(run))
         assert tool(now, "loop_control", {**given, "allow_unknown_cost": True}) == ""
-        assert any(isinstance(one.fact, RunReopened) for one in service.facts(run))
+        assert any(isinstance(one.event, RunReopened) for one in service.events(run))
         wait_for(lambda: service.log.row(run).headline.status != "running")
 
 

@@ -79,17 +79,17 @@ def events_of(cost: Cost, standing: str) -> list[AnyEvent]:
         return (
             Driver(plan_of(cost), script=lambda _: answer, people=lambda _: (decision, ""))
             .run()
-            .facts
+            .events
         )
     driver = Driver(plan_of(cost), script=lambda _: None, people=lambda _: None).run()
-    asked = [one for one in driver.facts if isinstance(one, EffectRequested)]
+    asked = [one for one in driver.events if isinstance(one, EffectRequested)]
     for one in asked if cost.live is not None else ():
         usage = EffectActivity(at=driver.clock, path=one.path, effect=one.effect, usage=cost.live)
         driver.append(usage)
     if standing == "stopped":
         driver.append(CancelRequested(at=driver.clock, reason="stopped"))
         driver.run()
-    return driver.facts
+    return driver.events
 
 
 @pytest.fixture(scope="module")
@@ -107,16 +107,16 @@ def write(server: Served, cost: Cost, standing: str) -> str:
     first = msgspec.structs.replace(
         begun, run=run, plan=content_hash(stored), workspace=str(server.folder)
     )
-    facts = [first, *others]
-    log, head = server.context.here.log, headline_of(fold(plan, facts))
+    events = [first, *others]
+    log, head = server.context.here.log, headline_of(fold(plan, events))
     append = Append(
         run=run,
         expected=0,
-        facts=facts,
+        events=events,
         blobs={content_hash(stored): stored},
         headline=dataclasses.replace(head, name=run),
         owner=DEAD if standing == "killed" else server.context.here.driver.first_owner,
-        usage=usage_rows(run, facts),
+        usage=usage_rows(run, events),
     )
     asyncio.run_coroutine_threadsafe(log.append(append), server.loop).result(SECONDS)
     return run

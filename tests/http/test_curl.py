@@ -34,11 +34,11 @@ def test_curl_starts_and_follows_a_run(shared: Served) -> None:
     text, status = curl(shared, events, *token)
     assert status == 200
     lines = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data:")]
-    facts = [json.loads(line) for line in lines]
-    assert facts[-1]["kind"] == "run.finished"
+    log_events = [json.loads(line) for line in lines]
+    assert log_events[-1]["kind"] == "run.finished"
     pages, _ = curl(shared, events, *token, "-H", "Accept: application/json")
-    assert json.loads(pages)["events"] == facts
-    text, _ = curl(shared, events, *token, "-H", f"Last-Event-ID: {len(facts) - 1}")
+    assert json.loads(pages)["events"] == log_events
+    text, _ = curl(shared, events, *token, "-H", f"Last-Event-ID: {len(log_events) - 1}")
     assert text.count("data: ") == 1
 
 

@@ -48,12 +48,12 @@ class Stream:
                 yield event
                 event = {}
 
-    def facts(self) -> Iterator[dict[str, Any]]:
+    def events(self) -> Iterator[dict[str, Any]]:
         for event in self:
             if "id" in event:
-                fact = json.loads(event["data"])
-                assert int(event["id"]) == fact["seq"]
-                yield fact
+                logged = json.loads(event["data"])
+                assert int(event["id"]) == logged["seq"]
+                yield logged
 
     def __enter__(self) -> "Stream":
         return self
@@ -80,13 +80,13 @@ def test_a_stream_has_every_fact_and_ends_with_the_run(own: Served) -> None:
     run, gate = own.gated()
     with Stream(own, run) as stream:
         assert stream.reply.getheader("Content-Type", "").startswith("text/event-stream")
-        facts = stream.facts()
-        seen = [next(facts)]
+        events = stream.events()
+        seen = [next(events)]
         while seen[-1]["kind"] != "gate.opened":
-            seen.append(next(facts))
+            seen.append(next(events))
         own("POST", f"/api/v1/gates/{gate}/approve", {})
-        seen += facts
-    assert [fact["seq"] for fact in seen] == list(range(1, len(seen) + 1))
+        seen += events
+    assert [event["seq"] for event in seen] == list(range(1, len(seen) + 1))
     assert seen[-1]["kind"] == "run.finished"
     assert pages(own, run, 3) == seen
     with Stream(own, run, **{"Last-Event-ID": str(len(seen))}) as again:
@@ -102,7 +102,7 @@ def test_a_stream_goes_on_wherever_it_was_cut(own: Served) -> None:
     assert len(whole) > 10
     for cut in range(len(whole)):
         with Stream(own, run, **{"Last-Event-ID": str(cut)}) as stream:
-            assert list(stream.facts()) == whole[cut:]
+            assert list(stream.events()) == whole[cut:]
 
 
 @pytest.mark.item("F11")
@@ -143,7 +143,7 @@ class Meanwhile:
 
     def __init__(self, limits: RequestLimits, news: tuple[float, ...] = ()) -> None:
         self.at, self.news = 0.0, list(news)
-        self.facts: list[NumberedEvent] = []
+        self.events: list[NumberedEvent] = []
         self.serving = SimpleNamespace(limits=limits)
         self.closing = asyncio.Event()
         self.here = SimpleNamespace(log=self)
@@ -155,10 +155,10 @@ class Meanwhile:
         return True
 
     def version(self, _: str) -> int:
-        return len(self.facts)
+        return len(self.events)
 
     def read(self, _: str, *, after: int, limit: int) -> list[NumberedEvent]:
-        return self.facts[after : after + limit]
+        return self.events[after : after + limit]
 
     def row(self, _: str) -> Any:
         return SimpleNamespace(headline=SimpleNamespace(status="waiting"))
@@ -166,7 +166,7 @@ class Meanwhile:
     async def moved(self, _run: str, _after: int, seconds: float) -> bool:
         if self.news and self.at + seconds >= self.news[0]:
             self.at = max(self.at, self.news.pop(0))
-            self.facts.append(NumberedEvent(len(self.facts) + 1, RunResumed(at=0)))
+            self.events.append(NumberedEvent(len(self.events) + 1, RunResumed(at=0)))
             return True
         self.at += seconds
         return False
@@ -218,8 +218,8 @@ def test_what_another_process_writes_is_seen(own: Served) -> None:
 
     run, gate = own.gated()
     with Stream(own, run) as stream:
-        facts = stream.facts()
-        while next(facts)["kind"] != "gate.opened":
+        events = stream.events()
+        while next(events)["kind"] != "gate.opened":
             pass
 
         other = open_reader(own.context.settings)
@@ -227,7 +227,7 @@ def test_what_another_process_writes_is_seen(own: Served) -> None:
             asyncio.run(other.answer(gate, "approve", by="elsewhere"))
         finally:
             other.log.close()
-        rest = list(facts)
+        rest = list(events)
     assert rest[0]["kind"] == "gate.answered"
     assert rest[0]["by"] == "elsewhere"
     assert rest[-1]["kind"] == "run.finished"

@@ -8,7 +8,7 @@ import pytest
 
 from loopwright.model.chat import RequestedCall
 from loopwright.operations import response_types
-from tests.cli.planting import append_of, first_fact, texts
+from tests.cli.planting import append_of, first_event, texts
 from tests.http.served import Served, served
 from tests.http.talking import tab, talk
 from tests.http.test_assistants import made
@@ -148,11 +148,11 @@ def test_nothing_hides_in_a_question(own: Served) -> None:
 def planted(own: Served, argv: list[str]) -> str:
     """A run that waits for an approval of a command."""
     plan = cycle_plan(approvals={"shell.exec": "always"})
-    driver = Driver(plan, texts=texts(), facts=[first_fact(plan, "run_hiding")]).start()
+    driver = Driver(plan, texts=texts(), events=[first_event(plan, "run_hiding")]).start()
     call = RequestedCall(id="c1", tool="shell.exec", arguments={"argv": list(argv)})
     driver.answer("main.0/model#1", turn("let me", call))
     log = own.context.here.log
-    asyncio.run_coroutine_threadsafe(log.append(append_of(plan, driver.facts)), own.loop).result(9)
+    asyncio.run_coroutine_threadsafe(log.append(append_of(plan, driver.events)), own.loop).result(9)
     return "run_hiding"
 
 

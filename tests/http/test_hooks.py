@@ -76,9 +76,9 @@ def test_a_message_starts_one_run(own: Served) -> None:
         assert (reply.status, reply.json) == (200, {"id": "msg_1", "run": run, "taken": False})
     assert [one["run"] for one in runs(own)] == [run]
     start = own("GET", f"/api/v1/runs/{run}/events", headers={"Accept": "application/json"})
-    fact = start.json["events"][0]
-    assert fact["by"] == "hook:issues"
-    assert fact["message"] == f"An issue came in.\n\n{BODY.decode()}"
+    event = start.json["events"][0]
+    assert event["by"] == "hook:issues"
+    assert event["message"] == f"An issue came in.\n\n{BODY.decode()}"
     actions = [row["action"] for row in own("GET", "/api/v1/audit").json["rows"]]
     assert {"hook.added", "hook.taken", "run.started"} <= set(actions)
     assert "secret" not in own("GET", BASE).json["hooks"][0]

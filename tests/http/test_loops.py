@@ -313,8 +313,8 @@ def test_a_running_iteration_takes_the_time_since_its_start(
     until(shared, held, "running")
     wait_for(lambda: shared("GET", f"{BASE}/{held}/history").json["count"] == 1)
     service = shared.context.service
-    facts = [one.fact for one in service.facts(held)]
-    began = next(one.at for one in facts if isinstance(one, IterationStarted))
+    events = [one.event for one in service.events(held)]
+    began = next(one.at for one in events if isinstance(one, IterationStarted))
     stopped = SystemClock(wall=lambda: began + 90_500, steady=lambda: 0)
     monkeypatch.setattr(service, "clock", stopped)
     told = shared("GET", f"{BASE}/{held}/history").json["history"][0]

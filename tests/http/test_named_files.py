@@ -88,7 +88,7 @@ def asked(own: Served, case: Case, workspace: Path, **more: Any) -> Reply:
 def plan_of(own: Served, run: str) -> str:
     service = own.context.service
     own("POST", f"/api/v1/runs/{run}/stop", {})
-    return str(own.call(lambda: service.plan(service.facts(run)[0].fact)))
+    return str(own.call(lambda: service.plan(service.events(run)[0].event)))
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

@@ -106,8 +106,8 @@ def test_stop_by_any_interface_ends_the_run_and_records_who_stopped_it(
     run, _ = both.server.gated()
     assert stop(both, run) == "stopped"
     assert both.server("GET", f"/api/v1/runs/{run}").json["status"] == "cancelled"
-    facts = [one.fact for one in both.server.context.here.log.read(run)]
-    assert [one.by for one in facts if isinstance(one, CancelRequested)] == [by]
+    events = [one.event for one in both.server.context.here.log.read(run)]
+    assert [one.by for one in events if isinstance(one, CancelRequested)] == [by]
     assert stop(both, run) == again
 
 
@@ -164,8 +164,8 @@ def test_continue_without_text_is_refused_at_every_interface(both: Both, interfa
     assert answer(both, gate, "continue", " ") == "text-needed"
     assert [one.gate for one in both.server.context.here.log.gates(run)] == [gate]
     assert answer(both, gate, "continue", "Shorter") == ""
-    facts = [one.fact for one in both.server.context.here.log.read(run)]
-    assert [one.by for one in facts if isinstance(one, GateAnswered)] == [by]
+    events = [one.event for one in both.server.context.here.log.read(run)]
+    assert [one.by for one in events if isinstance(one, GateAnswered)] == [by]
     both.server("POST", f"/api/v1/runs/{run}/stop")
 
 

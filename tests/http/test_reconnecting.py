@@ -22,7 +22,7 @@ from tests.http.test_assistants import people
 from tests.http.test_serving import serving
 from tests.support.laws.state_picture import picture
 
-FACTS = 300
+EVENTS = 300
 PASSES = 100  # which are some more facts, so that a run is under way at each of these
 _KINDS: dict[str, Any] = {
     str(kind.__struct_config__.tag): kind
@@ -37,8 +37,8 @@ def from_wire(event: dict[str, Any]) -> AnyEvent:
     body["at"] = round(datetime.fromisoformat(body["at"]).timestamp() * 1_000)
     if "result" in body and not isinstance(body["result"], str):
         body["result"] = json.dumps(body["result"])
-    fact: AnyEvent = msgspec.convert(body, AnyEvent)  # type: ignore[arg-type]
-    return fact
+    logged: AnyEvent = msgspec.convert(body, AnyEvent)  # type: ignore[arg-type]
+    return logged
 
 
 @dataclass
@@ -88,9 +88,9 @@ class Follower:
 
     def state(self, own: Served) -> object:
         """What it makes of the facts, by the rules of the product."""
-        facts = [from_wire(event) for event in self.events]
-        plan = own.call(lambda: own.context.service.plan(facts[0]))
-        return picture(fold(plan, facts))
+        events = [from_wire(event) for event in self.events]
+        plan = own.call(lambda: own.context.service.plan(events[0]))
+        return picture(fold(plan, events))
 
 
 def begun(own: Served, pause: float = 0.01, *more: dict[str, Any]) -> str:
@@ -111,7 +111,7 @@ async def ended_when_back(own: Served, followers: Sequence[Follower]) -> None:
     """End the runs when all who follow them are there again, and there was enough to follow."""
     runs, version = {one.run for one in followers}, own.context.here.log.version
     await asyncio.to_thread(wait_for, lambda: all(one.came == 2 for one in followers))
-    await asyncio.to_thread(wait_for, lambda: all(version(run) > FACTS for run in runs))
+    await asyncio.to_thread(wait_for, lambda: all(version(run) > EVENTS for run in runs))
     for run in runs:
         reply = await asyncio.to_thread(own, "POST", f"/api/v1/runs/{run}/stop")
         assert reply.status == 200
@@ -162,13 +162,13 @@ def dropping(own: Served, places: Sequence[int]) -> None:
 
 def check_under_way(followers: Sequence[Follower]) -> None:
     """The runs are long, and had not ended when their followers came back."""
-    assert all(one.seq > FACTS for one in followers)
+    assert all(one.seq > EVENTS for one in followers)
     assert all(one.back_at < one.seq for one in followers)
 
 
 def test_lines_that_break(own: Served) -> None:
     """At every tenth number of a run of three hundred facts."""
-    dropping(own, range(1, FACTS, 10))
+    dropping(own, range(1, EVENTS, 10))
 
 
 def restarting(folder: Path, places: Sequence[int]) -> None:
@@ -215,14 +215,14 @@ def test_servers_that_end(tmp_path: Path) -> None:
 def test_lines_that_break_everywhere(own: Served) -> None:
     """The same at every number."""
     for first in range(1, 11):
-        dropping(own, range(first, FACTS, 10))
+        dropping(own, range(first, EVENTS, 10))
 
 
 @pytest.mark.deep
 @pytest.mark.timeout(1_800)
 def test_servers_that_end_everywhere(tmp_path: Path) -> None:
     """The same at every number."""
-    for first in range(1, FACTS, 10):
+    for first in range(1, EVENTS, 10):
         restarting(tmp_path / str(first), range(first, first + 10))
 
 
@@ -244,6 +244,6 @@ def test_servers_that_are_killed(tmp_path: Path) -> None:
             if not follower.ended:
                 one.end(signal.SIGKILL)
                 kills += 1
-    assert (kills >= 9, follower.seq >= FACTS) == (True, True)
+    assert (kills >= 9, follower.seq >= EVENTS) == (True, True)
     with served(tmp_path) as own:
         assert follower.state(own) == truth(own, follower.run)

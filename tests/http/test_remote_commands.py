@@ -190,7 +190,7 @@ def test_a_run_that_ended_twice_is_followed_to_its_end(both: Both) -> None:
     both.server.until(run, "failed")
     assert both("resume", run).code == 0
     both.server.until(run, "completed")
-    kinds = [fact["kind"] for fact in both("events", run, "--follow").lines]
+    kinds = [event["kind"] for event in both("events", run, "--follow").lines]
     assert (kinds.count("run.finished"), kinds[-1]) == (2, "run.finished")
     logs = both.alike("logs", run, "-f").out
     assert ("✗ Failed in iteration 1 of 1: " in logs, "✓ Completed in 1 iteration" in logs) == (
@@ -288,7 +288,7 @@ def test_tools_are_taken_there(both: Both) -> None:
     words = ["--deny", "fs.write,fs.edit", "--ask", "fs.read", "--detach", "--json"]
     run = both("run", file, *words).json["run"]
     service = both.server.context.service
-    plan = both.server.call(lambda: service.plan(service.facts(run)[0].fact))
+    plan = both.server.call(lambda: service.plan(service.events(run)[0].event))
     agent = next(iter(plan.agents.values()))
     assert (agent.deny_tools, agent.approvals) == (("fs.write", "fs.edit"), {"fs.read": "always"})
     both("stop", run)
@@ -329,7 +329,7 @@ def told_apart(told: Told) -> tuple[int, list[str], list[str]]:
     said = [re.sub(r" --server \S+|[\d.]+ s\b", "", one) for one in said]
     lines = told.out.splitlines()
     if '"kind"' in told.out:  # times differ, and with them what a fact says about them
-        lines = [f"{fact['seq']} {fact['kind']} {fact['path']}" for fact in told.lines]
+        lines = [f"{event['seq']} {event['kind']} {event['path']}" for event in told.lines]
     lines = [re.sub(r"run_[0-9a-z]{26}", "RUN", one) for one in lines]
     return told.code, [re.sub(r"[\d.]+ s\b", "", one) for one in lines], said
 
@@ -410,7 +410,9 @@ def test_what_failed_is_tried_again_there(both: Both, stuck: str) -> None:
     words = ["Mind the gap \udcff", "--agent", approving(both.server), "--budget", "tokens=1M"]
     told = both("retry", stuck[-8:], *words, "--json")
     assert (told.code, told.json["run"], told.json["status"]) == (0, stuck, "completed")
-    reopened = next(fact for fact in both("events", stuck).lines if fact["kind"] == "run.reopened")
+    reopened = next(
+        event for event in both("events", stuck).lines if event["kind"] == "run.reopened"
+    )
     assert (reopened["note"], reopened["limits"]["tokens"]) == ("Mind the gap ?", 1_000_000)
     assert reopened["by"] == "first-start"
     assert "Completed" in told.err
@@ -423,7 +425,9 @@ def test_what_failed_is_left_out_there(both: Both, stuck: str) -> None:
     """The next stage goes on; with the last one left out nobody has approved, so it fails again."""
     told = both("skip", stuck, "by hand", "--json")
     assert (told.json["run"], told.code) == (stuck, {"completed": 0}.get(told.json["status"], 3))
-    kept = [fact["reason"] for fact in both("events", stuck).lines if fact["kind"] == "step.kept"]
+    kept = [
+        event["reason"] for event in both("events", stuck).lines if event["kind"] == "step.kept"
+    ]
     assert "skipped" in kept
 
 
@@ -494,8 +498,8 @@ def test_a_fork_is_made_once(both: Both, done: str) -> None:
     key, path = {"Idempotency-Key": "fork-1"}, f"/api/v1/runs/{done}/fork"
     made, again = (both.server("POST", path, {"at": "main.0"}, headers=key) for _ in range(2))
     assert (made.status, made.headers["location"]) == (201, f"/api/v1/runs/{made.json['run']}")
-    facts = both("events", made.json["run"]).lines
-    assert facts[made.json["seq"]]["kind"] == "run.forked"
+    events = both("events", made.json["run"]).lines
+    assert events[made.json["seq"]]["kind"] == "run.forked"
     assert again.json == made.json
 
 

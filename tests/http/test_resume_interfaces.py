@@ -106,8 +106,8 @@ def test_a_run_is_resumed_the_same_way(shared: Served, interface: str, ending: s
     said = INTERFACES[interface](shared, run, options)
     assert said.partition(" (spent")[0] in ("", words)
     assert shared.until(run, "completed")["iterations"] == 3
-    facts = shared("GET", f"/api/v1/runs/{run}/events", headers={"Accept": "application/json"})
-    ends = [one for one in facts.json["events"] if one["kind"] == "iteration.finished"]
+    events = shared("GET", f"/api/v1/runs/{run}/events", headers={"Accept": "application/json"})
+    ends = [one for one in events.json["events"] if one["kind"] == "iteration.finished"]
     made = [one["iteration"] for one in ends if one.get("status", "completed") == "completed"]
     assert made == ([1, 1, 2, 3] if ending == "restart" else [1, 2, 3])
 

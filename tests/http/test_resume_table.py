@@ -98,7 +98,7 @@ def cap(body: Body) -> Ending:
     kind = next(name for name, one in BODIES.items() if one is body)
     few, more = CAPS[kind]
     driver = Driver(capped(body.plan, few), script=good).run()
-    done = {f.effect for f in driver.facts if isinstance(f, EffectDone)}
+    done = {f.effect for f in driver.events if isinstance(f, EffectDone)}
     rest = [name for name in body.effects if name not in done]
     return Ending(driver, {"max": more}, rest, driver.end.outcome)
 
@@ -118,7 +118,7 @@ def capped(plan: Plan, most: int) -> Plan:
 def kill(body: Body) -> Ending:
     """The process is gone while the effect is pending: it is performed again under its id."""
     driver = until(body, lambda _: None)
-    length = next(n for n, f in enumerate(driver.facts) if getattr(f, "effect", "") == body.at)
+    length = next(n for n, f in enumerate(driver.events) if getattr(f, "effect", "") == body.at)
     end = next(one for one in driver.ends if one > length)
     return Ending(driver.cut(end), {}, following(body, "#1"), "running")
 
@@ -154,18 +154,18 @@ class World:
         spec = {"worker": Agent(spec="command:cat")}
         plan = msgspec.structs.replace(driver.plan, agents=driver.plan.agents or spec)
         stored = encode_plan(plan)
-        begun = driver.facts[0]
+        begun = driver.events[0]
         assert isinstance(begun, RunStarted)
         first = msgspec.structs.replace(
             begun, run=run, plan=content_hash(stored), workspace=str(self.server.folder)
         )
-        facts = [first, *driver.facts[1:]]
+        events = [first, *driver.events[1:]]
         append = Append(
             run=run,
             expected=0,
-            facts=facts,
+            events=events,
             blobs={content_hash(stored): stored},
-            headline=headline_of(fold(plan, facts)),
+            headline=headline_of(fold(plan, events)),
             owner=DEAD,
         )
         log = self.server.context.here.log
@@ -173,8 +173,8 @@ class World:
         assert log.row(run).headline.status == ending.status
         return run
 
-    def facts(self, run: str) -> list[AnyEvent]:
-        return [one.fact for one in self.server.context.here.log.read(run)]
+    def events(self, run: str) -> list[AnyEvent]:
+        return [one.event for one in self.server.context.here.log.read(run)]
 
 
 @pytest.fixture(scope="module")
@@ -271,8 +271,8 @@ CASES = [
 ]
 
 
-def completed_iterations(facts: list[AnyEvent]) -> list[str]:
-    ends = [one for one in facts if isinstance(one, IterationFinished)]
+def completed_iterations(events: list[AnyEvent]) -> list[str]:
+    ends = [one for one in events if isinstance(one, IterationFinished)]
     return [one.path for one in ends if one.status == "completed"]
 
 
@@ -293,32 +293,32 @@ def test_a_run_resumes_where_it_stopped(
     monkeypatch.chdir(server.folder)
     made = ENDINGS[ending](BODIES[kind])
     run = world.write(made)
-    before = len(world.facts(run))
+    before = len(world.events(run))
     said = INTERFACES[interface](world, run, made.options)
     told = capsys.readouterr()
     words = said or told.out + told.err
     server.until(run, "completed", "exhausted", "failed")
-    facts = world.facts(run)
+    events = world.events(run)
 
     performed = [job.effect for job in world.jobs if job.run == run]
     assert performed == made.effects
-    done = [one.effect for one in facts if isinstance(one, EffectDone) and one.path]
+    done = [one.effect for one in events if isinstance(one, EffectDone) and one.path]
     assert sorted(name.rpartition("#")[0] for name in done) == sorted(
         name.rpartition("#")[0] for name in BODIES[kind].effects
     )
-    ends = completed_iterations(facts)
+    ends = completed_iterations(events)
     assert len(ends) == len(set(ends))
 
     state = server.context.service.state(run)
     paid = [
         one
-        for one in facts
+        for one in events
         if isinstance(one, EffectDone | EffectFailed) and one.usage and one.usage.usd
     ]
     assert state.usage.usd == pytest.approx(len(paid))
     assert state.usage.usd >= sum("/tool" not in name for name in BODIES[kind].effects)
 
-    reopened = [one for one in facts[before:] if isinstance(one, RunReopened)]
+    reopened = [one for one in events[before:] if isinstance(one, RunReopened)]
     assert len(reopened) == (ending != "kill")
     if ending != "kill":
         assert f"{run} resumed at " in words

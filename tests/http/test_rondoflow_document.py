@@ -61,7 +61,7 @@ def test_the_curl_command_starts_a_loop(shared: Served) -> None:
     assert said == f'{{"success":true,"data":{{"agentId":"{agent}","status":"started"}}}}202'
     run = status(shared, agent)["run"]
     shared.until(run, "completed")
-    begun = shared.context.service.facts(run)[0].fact
+    begun = shared.context.service.events(run)[0].event
     assert begun.message == "Make the failing test suite pass."  # type: ignore[union-attr]
 
 

@@ -146,8 +146,8 @@ def only_run(server: Served) -> tuple[str, list[Snapshot]]:
             break
     [row] = found
     status = str(server.until(row["run"], *ENDED)["status"])
-    facts = server.call(lambda: [one.fact for one in server.context.here.log.read(row["run"])])
-    done = [one.snapshot for one in facts if isinstance(one, EffectDone)]
+    events = server.call(lambda: [one.event for one in server.context.here.log.read(row["run"])])
+    done = [one.snapshot for one in events if isinstance(one, EffectDone)]
     return status, [one for one in done if one is not None]
 
 
@@ -235,5 +235,5 @@ def test_commands_enforce_protected_files(lw: Place, command: str, on: str) -> N
     [run] = found
     ended = lw.real("watch", run["run"], "--json")
     assert ended.code == 4, ended
-    snapshots = [one["snapshot"] for one in lw.facts(run["run"]) if "snapshot" in one]
+    snapshots = [one["snapshot"] for one in lw.events(run["run"]) if "snapshot" in one]
     assert snapshots[-1]["protected"] == ["tests/a.txt"]

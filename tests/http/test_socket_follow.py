@@ -15,7 +15,7 @@ from loopwright.http.sockets.endpoint import Sockets
 from loopwright.http.sockets.subscribers import MOST_WAITING
 from loopwright.kernel.events import AnyEvent, RunPaused, RunResumed
 from loopwright.ports import Append
-from loopwright.views.event_records import fact_on_wire
+from loopwright.views.event_records import event_on_wire
 from tests.http.served import SECONDS, Served, served
 from tests.http.talking import Tab, tab, talk
 
@@ -30,8 +30,8 @@ def finished(own: Served, passes: int) -> str:
 
 def truth(own: Served, run: str) -> list[dict[str, Any]]:
     """The facts of a run as they travel."""
-    facts = own.context.here.log.read(run)
-    return [json.loads(json.dumps(fact_on_wire(run, one))) for one in facts]
+    events = own.context.here.log.read(run)
+    return [json.loads(json.dumps(event_on_wire(run, one))) for one in events]
 
 
 def seen(one: Tab, run: str) -> list[dict[str, Any]]:
@@ -141,8 +141,8 @@ async def write(own: Served, run: str, times: int) -> None:
     """Write many facts to a run that waits."""
     log, now = own.context.here.log, own.context.clock.now_ms()
     for _ in range(times):
-        facts: list[AnyEvent] = [RunPaused(at=now, by="x" * 500), RunResumed(at=now)] * 50
-        await log.append(Append(run=run, expected=log.version(run), facts=facts))
+        events: list[AnyEvent] = [RunPaused(at=now, by="x" * 500), RunResumed(at=now)] * 50
+        await log.append(Append(run=run, expected=log.version(run), events=events))
         await asyncio.sleep(0.01)
 
 

@@ -156,8 +156,8 @@ def test_a_remote_watch_asks_at_a_gate(shared: Served, lw: Place) -> None:
         screen.type("a good\n")
         assert screen.leave() == 0
     assert "✓ Completed in 2 iterations" in screen.seen
-    facts = [one.fact for one in shared.context.here.log.read(run)]
-    answers = [fact for fact in facts if isinstance(fact, GateAnswered)]
+    events = [one.event for one in shared.context.here.log.read(run)]
+    answers = [event for event in events if isinstance(event, GateAnswered)]
     assert [(one.decision, one.text, one.by) for one in answers] == [
         ("continue", "rhyme", "first-start"),
         ("approve", "good", "first-start"),

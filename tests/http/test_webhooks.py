@@ -145,7 +145,7 @@ class World:
     def finish(self, run: str = "run_a") -> None:
         """A run that asked and ended."""
         now = self.clock.now_ms()
-        facts = [
+        events = [
             GateOpened(
                 at=now,
                 path="main.0",
@@ -156,7 +156,7 @@ class World:
             ),
             RunFinished(at=now, outcome="completed", reason="approved", output="secret output"),
         ]
-        first = Append(run=run, expected=0, facts=facts, headline=headline())
+        first = Append(run=run, expected=0, events=events, headline=headline())
         asyncio.run(self.log.append(first))
 
 

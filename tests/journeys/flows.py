@@ -124,22 +124,22 @@ class Played:
     run: str
     cast: Cast
     plan: Plan
-    facts: list[AnyEvent] = field(default_factory=list)
+    events: list[AnyEvent] = field(default_factory=list)
 
     @property
     def end(self) -> RunFinished:
-        last = self.facts[-1]
+        last = self.events[-1]
         assert isinstance(last, RunFinished), "the last fact of a run is its end"
         return last
 
     @property
     def ended(self) -> dict[str, str]:
         """How every step ended, by its path."""
-        return {path: fact.status for path, fact in self.ends.items()}
+        return {path: event.status for path, event in self.ends.items()}
 
     @property
     def ends(self) -> dict[str, StepFinished | StepSkipped]:
-        return {f.path: f for f in self.facts if isinstance(f, StepFinished | StepSkipped)}
+        return {f.path: f for f in self.events if isinstance(f, StepFinished | StepSkipped)}
 
     @property
     def top(self) -> dict[str, str]:
@@ -147,9 +147,9 @@ class Played:
         return {path: status for path, status in self.ended.items() if not set(path) & set(".[")}
 
     def finished(self, path: str) -> StepFinished:
-        fact = self.ends[path]
-        assert isinstance(fact, StepFinished)
-        return fact
+        event = self.ends[path]
+        assert isinstance(event, StepFinished)
+        return event
 
     def content(self, path: str) -> str:
         """What a step came to."""
@@ -175,7 +175,7 @@ class Played:
 
     @property
     def requested(self) -> list[EffectRequested]:
-        return [fact for fact in self.facts if isinstance(fact, EffectRequested)]
+        return [event for event in self.events if isinstance(event, EffectRequested)]
 
 
 def flow(steps: str, *, agents: str = "", options: str = "") -> str:
@@ -229,4 +229,4 @@ async def to_the_end(played: Played) -> None:
             assert passed < LONGEST_MS, "it hangs"
             passed += 1_000
             process.clock.advance(1_000)
-    played.facts = process.facts(name)
+    played.events = process.events(name)

@@ -51,7 +51,7 @@ def test_another_workflow_is_a_part_of_the_run(troupe: Troupe) -> None:
     assert (told["status"], told["output"]) == ("completed", "got reviewed of outer plan")
     assert troupe.prompts == ["[inner plan for outer plan] [outer plan]"]
     assert [call["path"] for call in troupe.calls] == ["look.end"]
-    ended = [fact["path"] for fact in troupe.facts("step.finished")]
+    ended = [event["path"] for event in troupe.events("step.finished")]
     assert ended == ["plan", "look.plan", "look.end", "look", "last"]
 
 
@@ -79,7 +79,7 @@ def test_inputs_of_another_workflow(troupe: Troupe) -> None:
         inputs={"style": {"default": "outer"}, "other": {"default": "hidden"}},
     )
     assert troupe.prompts == ["of outer/3/"]
-    assert [fact["path"] for fact in troupe.facts("step.skipped")] == ["a.no"]
+    assert [event["path"] for event in troupe.events("step.skipped")] == ["a.no"]
     assert told["status"] == "completed"
 
 
@@ -165,7 +165,7 @@ def test_one_for_each_item_in_order(troupe: Troupe) -> None:
     assert json.loads(told["steps"]["fan"]["output"]) == ["a! a", "b! b", "c! c"]
     assert sorted(troupe.prompts) == ["<a! a>", "<b! b>", "<c! c>"]
     assert json.loads(told["output"]) == ["x"] * 3
-    paths = {fact["path"] for fact in troupe.facts("step.finished")}
+    paths = {event["path"] for event in troupe.events("step.finished")}
     assert {"fan[0].say", "fan[2].say", "next[1].say"} <= paths
 
 

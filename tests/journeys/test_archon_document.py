@@ -242,8 +242,8 @@ def test_the_command_of_the_document_answers_a_gate(lw_in_project: Place) -> Non
     line = f"/workflow approve {end['run']} shorter\n"
     told = lw_in_project.real("repl", stdin=line.encode())
     assert f"{end['run']}: approve" in told.out
-    facts = [one for one in lw_in_project.facts(end["run"]) if one["kind"] == "gate.answered"]
-    assert [(one["decision"], one["text"]) for one in facts] == [("approve", "shorter")]
+    events = [one for one in lw_in_project.events(end["run"]) if one["kind"] == "gate.answered"]
+    assert [(one["decision"], one["text"]) for one in events] == [("approve", "shorter")]
 
 
 @pytest.mark.item("archon-83", "archon-13")

@@ -148,9 +148,9 @@ def test_wrong_answers_are_told_apart_and_change_nothing(troupe: Troupe) -> None
     os.kill(process.pid, signal.SIGKILL)
     process.communicate(timeout=PATIENCE_S)
     lw("stop", run)
-    before = lw.facts(run)
+    before = lw.events(run)
     answers["ended"] = lw("approve", run, "x")
-    assert lw.facts(run) == before
+    assert lw.events(run) == before
     words = {
         "unknown": "no run 'run_none'",
         "answered": "was already answered: approve",
@@ -159,7 +159,7 @@ def test_wrong_answers_are_told_apart_and_change_nothing(troupe: Troupe) -> None
     }
     assert all(answers[name].code in (2, 8) for name in words), answers
     assert all(words[name] in answers[name].err for name in words), answers
-    assert sum(fact["kind"] == "gate.answered" for fact in before) == 1
+    assert sum(event["kind"] == "gate.answered" for event in before) == 1
 
 
 @pytest.mark.item("archon-49")
@@ -185,10 +185,10 @@ def test_a_gate_outlives_its_process(troupe: Troupe) -> None:
     [gate] = lw("inbox", "--json").json["gates"]
     answered = lw.start("approve", gate["id"], "go on")
     until(lambda: len(troupe.calls) == 2)
-    until(lambda: any(one["path"] == "refine" for one in troupe.facts("step.finished")))
+    until(lambda: any(one["path"] == "refine" for one in troupe.events("step.finished")))
     os.kill(answered.pid, signal.SIGKILL)
     answered.communicate(timeout=PATIENCE_S)
-    ended = {one["path"]: one["status"] for one in troupe.facts("step.finished")}
+    ended = {one["path"]: one["status"] for one in troupe.events("step.finished")}
     assert ended["refine"] == "completed"
     assert troupe.prompts[1] == "Improve it. Feedback: [go on]"
 
@@ -222,7 +222,7 @@ def test_the_limit_is_raised_only_by_whoever_asks_for_that(troupe: Troupe) -> No
     assert troupe.lw("continue", run, "One more.", "--json").json["status"] == "waiting"
     told = troupe.lw("continue", run, "And another.", "--json")
     assert (told.json["status"], told.json["output"]) == ("completed", "three")
-    assert [one["of"] for one in troupe.facts("iteration.started")] == [1, 2, 3]
+    assert [one["of"] for one in troupe.events("iteration.started")] == [1, 2, 3]
     assert troupe.prompts[1] == "Improve it. Feedback: [One more.]"
 
 

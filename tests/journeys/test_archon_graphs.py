@@ -172,7 +172,7 @@ def test_shell_nodes(troupe: Troupe) -> None:
     )
     steps = told.json["steps"]
     assert (told.code, steps["trim"]["output"]) == (3, "a\n")
-    notes = {one["path"]: one.get("note", "") for one in troupe.facts("effect.done")}
+    notes = {one["path"]: one.get("note", "") for one in troupe.events("effect.done")}
     assert notes["trim"] == "stderr: warned"
     assert "warned" in told.err
     assert (steps["slow"]["status"], steps["slow"]["error"]["type"]) == ("failed", "wall_timeout")
@@ -220,8 +220,8 @@ def test_what_may_pass_by_itself_is_tried_twice_more() -> None:
     busy = failure("HTTP 503: come back later")
     played = play(plan, says([busy, busy, "done"]))
     assert (played.end.outcome, len(played.cast.jobs)) == ("completed", 3)
-    waits = [fact for fact in played.requested if isinstance(fact.call, SleepCall)]
-    assert [fact.call.until - fact.at for fact in waits] == [3_000, 6_000]  # type: ignore[union-attr]
+    waits = [event for event in played.requested if isinstance(event.call, SleepCall)]
+    assert [event.call.until - event.at for event in waits] == [3_000, 6_000]  # type: ignore[union-attr]
     assert len(play(plan, says(busy)).cast.jobs) == 3
 
 
@@ -317,8 +317,8 @@ def test_a_run_stopped_in_a_pass_ends_at_once(troupe: Troupe) -> None:
     until(lambda: len(troupe.calls) == 1)
     lw("stop", "last")
     process.communicate(timeout=PATIENCE_S / 2)
-    facts = lw.facts("last")
-    assert (facts[-1]["kind"], facts[-1]["outcome"]) == ("run.finished", "cancelled")
+    events = lw.events("last")
+    assert (events[-1]["kind"], events[-1]["outcome"]) == ("run.finished", "cancelled")
 
 
 # -- files -----------------------------------------------------------------------------------------

@@ -268,7 +268,7 @@ def test_a_failing_pass_fails_the_node_at_once(
     step = told["steps"]["work"]
     assert (told["status"], step["status"], step["error"]["type"]) == ("failed", "failed", kind)
     assert len(troupe.calls) == 2
-    ends = troupe.facts("iteration.finished")
+    ends = troupe.events("iteration.finished")
     assert [(one["iteration"], one.get("status", "completed")) for one in ends] == [
         (1, "completed"),
         (2, "failed"),
@@ -283,7 +283,7 @@ def test_an_empty_answer_is_an_iteration_like_any_other(troupe: Troupe) -> None:
     told = troupe.run(work(until_bash="test -f ready", most=5))
     assert (told["status"], told["steps"]["work"]["reason"]) == ("completed", "script")
     assert len(troupe.calls) == 2
-    verdicts = [str(one.get("evidence", "")) for one in troupe.facts("check.verdict")]
+    verdicts = [str(one.get("evidence", "")) for one in troupe.events("check.verdict")]
     assert "the answer is empty" in " ".join(verdicts)
 
 
@@ -296,7 +296,7 @@ def test_silence_ends_the_pass_and_not_the_loop(troupe: Troupe) -> None:
     assert (told.code, len(troupe.calls)) == (0, 2)
     assert troupe.prompts[1] == "Was: half"
     assert "idle_timeout" in told.err
-    first = troupe.facts("iteration.finished")[0]
+    first = troupe.events("iteration.finished")[0]
     assert (first.get("status", "completed"), first["reason"]) == ("completed", "idle_timeout")
 
 
@@ -317,7 +317,7 @@ def test_events_of_passes(troupe: Troupe) -> None:
     """They carry the number from 1, the most there may be, the time, and what was seen."""
     troupe.says(work=[{"say": ["x"], "pause": 0.05}, {"say": [TAG], "pause": 0.05}])
     troupe.run(work(most=4))
-    starts, ends = troupe.facts("iteration.started"), troupe.facts("iteration.finished")
+    starts, ends = troupe.events("iteration.started"), troupe.events("iteration.finished")
     assert [(one["iteration"], one["of"]) for one in starts] == [(1, 4), (2, 4)]
     assert [(one["iteration"], one.get("done", False)) for one in ends] == [(1, False), (2, True)]
     assert all(one["ms"] >= 50 for one in ends)
@@ -328,7 +328,7 @@ def test_the_cost_of_a_node_is_the_sum_of_its_passes(troupe: Troupe) -> None:
     """The end of the node tells what all of its passes have used."""
     troupe.says(work=[{"say": ["x"], "usd": 0.25}, {"say": [TAG], "usd": 0.5}])
     troupe.run(work())
-    [end] = troupe.facts("step.finished")
+    [end] = troupe.events("step.finished")
     assert end["usage"] == {"input_tokens": 20, "output_tokens": 2, "usd": 0.75}
 
 

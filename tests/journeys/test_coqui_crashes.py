@@ -41,7 +41,7 @@ def finished(lw: Place) -> list[Any]:
     assert told.code == 0, told
     run = lw("ls", "--json").json["runs"][0]
     assert run["status"] == "completed"
-    return lw.facts(str(run["run"]))
+    return lw.events(str(run["run"]))
 
 
 @pytest.mark.item("coqui-42")
@@ -49,10 +49,10 @@ def finished(lw: Place) -> list[Any]:
 def test_killed_inside_a_stage(lw: Place, stage: Stage, path: str) -> None:
     """The stage that was under way is run again, which is recorded; no other is."""
     killed_at(lw, stage, path)
-    facts = finished(lw)
+    events = finished(lw)
     at = PATHS.index(path)
     assert stage.calls == [*PATHS[: at + 1], *PATHS[at:]]
-    again = [fact["path"] for fact in facts if fact["kind"] == "effect.repeated"]
+    again = [event["path"] for event in events if event["kind"] == "effect.repeated"]
     assert again == [path]
 
 

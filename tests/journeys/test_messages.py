@@ -34,7 +34,7 @@ from tests.journeys.flows import (
     play,
     to_the_end,
 )
-from tests.support.laws.run import fact_problems
+from tests.support.laws.run import event_problems
 
 LISTENS = "  coordinator: {description: Listens.}\n"
 LOOP = """
@@ -73,11 +73,11 @@ async def settled(job: EffectJob, tool: str, **arguments: JsonValue) -> ToolRepl
 
 
 def only(played: Played, kind: type) -> list:  # type: ignore[type-arg]
-    return [fact for fact in played.facts if isinstance(fact, kind)]
+    return [event for event in played.events if isinstance(event, kind)]
 
 
 def lawful(played: Played) -> None:
-    assert fact_problems(played.plan, played.facts) == []
+    assert event_problems(played.plan, played.events) == []
 
 
 def sends(text: str, *, reads: float = 0) -> Act:
@@ -144,7 +144,7 @@ def test_a_step_writes_to_the_coordinator_by_its_own_name(steps: str, sender: st
     (sent,) = only(played, MessageSent)
     assert (sent.sender, sent.to, sent.text) == (sender, "coordinator", "half way")
     assert any(f"- message from={sender}: half way" in prompt for prompt in listens.prompts)
-    (read,) = [fact for fact in only(played, MessageDelivered) if fact.messages]
+    (read,) = [event for event in only(played, MessageDelivered) if event.messages]
     assert read.messages == (sent.message,)
     lawful(played)
 
@@ -154,7 +154,7 @@ def test_a_message_is_a_fact_before_its_call_has_ended() -> None:
     """The order of the log: asked, written, answered."""
     played = play(flow(LOOP, agents=LISTENS), by_place({"stages.0.worker": sends("half way")}))
     effect = "stages.0.worker/agent#1"
-    about = [type(f).__name__ for f in played.facts if getattr(f, "effect", "") == effect]
+    about = [type(f).__name__ for f in played.events if getattr(f, "effect", "") == effect]
     assert about == ["EffectRequested", "MessageSent", "EffectDone"]
 
 
@@ -192,7 +192,7 @@ def test_a_forward_reaches_a_running_inner_step(address: str) -> None:
     )
     assert played.content("stages.0.worker") == "queued: m1 for coordinator | ['take care']"
     assert listens.told == [ToolReply(text=f"queued: m2 for {address}")]
-    (drain,) = [fact for fact in only(played, MessageDelivered) if fact.messages == ("m2",)]
+    (drain,) = [event for event in only(played, MessageDelivered) if event.messages == ("m2",)]
     assert (drain.path, drain.to) == ("stages.0.worker", "stages.worker")
     assert drain.effect == "stages.0.worker/agent#1"
     lawful(played)
@@ -219,7 +219,7 @@ def test_what_comes_too_late_for_a_pass_is_read_in_the_next() -> None:
     assert "[coordinator]" not in played.prompt("stages.0.worker")
     assert "## Messages\n\n[coordinator]: take care" in played.prompt("stages.1.worker")
     assert "[coordinator]" not in played.prompt("stages.2.worker")
-    (drain,) = [fact for fact in only(played, MessageDelivered) if fact.messages]
+    (drain,) = [event for event in only(played, MessageDelivered) if event.messages]
     assert drain.effect == "stages.1.worker/agent#1"
     lawful(played)
 
@@ -339,7 +339,7 @@ def test_a_cancel_stops_its_step(steps: str, place: str, address: str) -> None:
     cancel = forward(address, "enough", kind="cancel")
     listens = Coordinator(("I hang", "forward_to_agent", cancel))
     played = play(flow(steps, agents=LISTENS), by_place({place: hangs, "/coordinator": listens}))
-    ended = {f.effect: f for f in played.facts if isinstance(f, EffectFailed)}
+    ended = {f.effect: f for f in played.events if isinstance(f, EffectFailed)}
     assert ended[f"{place}/agent#1"].error.type == "cancelled"
     step = place if place in played.ends else "a"
     assert played.ends[step].status == "completed"
@@ -395,7 +395,7 @@ def test_a_message_to_an_ended_step_wakes_it_for_a_reply() -> None:
     assert "Say A." in prompt
     assert "## Your answer\n\nA" in prompt
     assert "[coordinator]: what did you mean?" in prompt
-    reply = next(fact for fact in only(played, MessageSent) if fact.intent == "reply")
+    reply = next(event for event in only(played, MessageSent) if event.intent == "reply")
     assert (reply.sender, reply.to, reply.text, reply.reply_to) == (
         "a",
         "coordinator",
@@ -480,7 +480,7 @@ def test_answers_come_to_an_end() -> None:
         by_place({"/coordinator": asks}),
     )
     assert played.calls.count("a/reply") == 10
-    assert [fact.reason for fact in only(played, MessageDropped)] == ["max-wake-cycles"]
+    assert [event.reason for event in only(played, MessageDropped)] == ["max-wake-cycles"]
     lawful(played)
 
 
@@ -533,7 +533,7 @@ def test_a_coordinator_that_never_answers_does_not_hold_a_run_for_ever() -> None
 
     played = play(flow(TWO, agents=LISTENS), by_place({"/coordinator": hangs, "a": sends("hi")}))
     assert (played.end.outcome, played.top) == ("completed", {"a": "completed", "b": "completed"})
-    assert [fact.reason for fact in only(played, MessageDropped)] == ["hold-timeout"]
+    assert [event.reason for event in only(played, MessageDropped)] == ["hold-timeout"]
     lawful(played)
 
 
@@ -541,7 +541,7 @@ def test_a_coordinator_that_never_answers_does_not_hold_a_run_for_ever() -> None
 def test_a_message_without_a_coordinator_is_dropped() -> None:
     """The writer is told that nobody listens, and goes on."""
     played = play(flow(TWO), by_place({"a": sends("hi")}))
-    assert [fact.reason for fact in only(played, MessageDropped)] == ["no-coordinator"]
+    assert [event.reason for event in only(played, MessageDropped)] == ["no-coordinator"]
     assert played.content("a").startswith("dropped: no-coordinator")
     assert played.ended["b"] == "completed"
 
@@ -562,9 +562,9 @@ def test_what_the_coordinator_tells_and_sums_up() -> None:
         return (await use(job, "send_message", text="late")).text
 
     played = play(flow(TWO, agents=LISTENS), by_place({"/coordinator": listens, "b": late}))
-    told = [fact.text for fact in only(played, CoordinatorNarrated)]
+    told = [event.text for event in only(played, CoordinatorNarrated)]
     assert told == ["said in passing", "A is done."]
-    assert [fact.summary for fact in only(played, CoordinatorFinalized)] == ["All good."]
+    assert [event.summary for event in only(played, CoordinatorFinalized)] == ["All good."]
     assert played.end.output == "All good."
     assert played.content("b").startswith("dropped: mailbox-closed-by-finalize")
     lawful(played)
@@ -596,7 +596,7 @@ def test_the_coordinator_is_called_so_often_and_no_more() -> None:
     plan = replace(plan, coordinator=replace(plan.coordinator, max_calls=1))
     played = play(plan, by_place({"b": sends("hi")}))
     assert played.calls.count("/coordinator") == 1
-    assert [fact.reason for fact in only(played, MessageDropped)] == ["max-wake-cycles"]
+    assert [event.reason for event in only(played, MessageDropped)] == ["max-wake-cycles"]
     lawful(played)
 
 
@@ -638,7 +638,7 @@ def test_a_run_that_is_stopped_drops_what_nobody_read() -> None:
         await process.service.stop(name)
         played = Played(process, name, cast, plan)
         await to_the_end(played)
-        assert [fact.reason for fact in only(played, MessageDropped)] == ["workflow-cancelled"]
+        assert [event.reason for event in only(played, MessageDropped)] == ["workflow-cancelled"]
         lawful(played)
 
     run(body())
@@ -661,9 +661,9 @@ def test_facts_name_pass_item_inner_step_and_judge() -> None:
   - {id: one, agent: w, instructions: Go., loop: {forEach: [x]}}
 """
     played = play(flow(steps, agents=JUDGE), {"loop.0/judge": {"done": True}})
-    paths = {getattr(fact, "path", "") for fact in played.facts}
+    paths = {getattr(event, "path", "") for event in played.events}
     assert {"loop.0", "loop.0.inner", "each[0]", "each[0].inner", "one[0]"} <= paths
-    asked = [f.call for f in played.facts if isinstance(f, EffectRequested)]
+    asked = [f.call for f in played.events if isinstance(f, EffectRequested)]
     assert {getattr(call, "step", "") for call in asked} == {"", "loop.judge"}
-    verdicts = [f for f in played.facts if type(f).__name__ == "CheckVerdict"]
+    verdicts = [f for f in played.events if type(f).__name__ == "CheckVerdict"]
     assert [f.by for f in verdicts] == ["loop.judge"]  # type: ignore[union-attr]

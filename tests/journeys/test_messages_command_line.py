@@ -133,7 +133,7 @@ def stage(lw: Place) -> Stage:
 
 
 def of_kind(lw: Place, kind: str) -> list[dict[str, Any]]:
-    return [fact for fact in lw.facts("run_") if fact["kind"] == kind]
+    return [event for event in lw.events("run_") if event["kind"] == kind]
 
 
 @pytest.mark.item("zenflow-59", "zenflow-60", "zenflow-86")
@@ -145,7 +145,7 @@ def test_the_worked_example_runs_as_written(lw: Place, stage: Stage) -> None:
     assert told.json["output"] == "Three stages, all done."
     assert "STAGE_3_DONE" in told.json["steps"]["loop-stages"]["output"]
     check_exchange(lw, stage)
-    assert [fact["text"] for fact in of_kind(lw, "coordinator.narrated")] == [
+    assert [event["text"] for event in of_kind(lw, "coordinator.narrated")] == [
         f"loop-stages.{n}.worker works on STAGE_{n + 1}: task {n + 1}" for n in range(3)
     ]
 
@@ -153,14 +153,14 @@ def test_the_worked_example_runs_as_written(lw: Place, stage: Stage) -> None:
 def check_exchange(lw: Place, stage: Stage) -> None:
     """Every message is there once, was read once, and nothing was dropped."""
     sent = of_kind(lw, "message.sent")
-    senders = Counter((fact["sender"], fact["to"]) for fact in sent)
+    senders = Counter((event["sender"], event["to"]) for event in sent)
     workers = [f"loop-stages.{n}.worker" for n in range(3)]
     assert senders == Counter(
         [(name, "coordinator") for name in workers] + [("coordinator", name) for name in workers]
     )
     assert of_kind(lw, "message.dropped") == []
     read = Counter(one for f in of_kind(lw, "message.delivered") for one in f.get("messages", []))
-    assert read == Counter(fact["message"] for fact in sent)
+    assert read == Counter(event["message"] for event in sent)
     for number, name in enumerate(workers, start=1):
         assert f"noted STAGE_{number}" in stage.heard(name)
 
@@ -172,7 +172,7 @@ def test_the_worked_example_survives_a_kill(lw: Place, stage: Stage, path: str) 
     (stage.folder / "stop").write_text(path)
     process = lw.start("run", str(stage.file), *stage.agents)
     until((stage.folder / "reached").exists)
-    until(lambda: any(fact["sender"] == path for fact in of_kind(lw, "message.sent")))
+    until(lambda: any(event["sender"] == path for event in of_kind(lw, "message.sent")))
     os.kill(process.pid, signal.SIGKILL)
     process.communicate(timeout=PATIENCE_S)
     told = lw("resume", "run_", "--json")

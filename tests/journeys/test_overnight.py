@@ -91,7 +91,7 @@ def test_overnight_run_with_kill_failure_and_budget(
     done = lw.real("resume", run, "--budget", "usd=2")
     assert done.code == 0, done
 
-    events = lw.facts(run)
+    events = lw.events(run)
     finished = [e for e in events if e["kind"] == "iteration.finished"]
     ended_well = [e for e in finished if e.get("status", "completed") == "completed"]
     completed = Counter(e["iteration"] for e in ended_well)

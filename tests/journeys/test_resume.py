@@ -57,8 +57,8 @@ class Writer:
 
 def iterations(lw: Place, run: str) -> list[int]:
     """The iterations that completed, in their order."""
-    ends = [fact for fact in lw.facts(run) if fact["kind"] == "iteration.finished"]
-    return [fact["iteration"] for fact in ends if fact.get("status", "completed") == "completed"]
+    ends = [event for event in lw.events(run) if event["kind"] == "iteration.finished"]
+    return [event["iteration"] for event in ends if event.get("status", "completed") == "completed"]
 
 
 @pytest.mark.item("rec-1", "rec-2")

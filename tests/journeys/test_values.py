@@ -45,7 +45,7 @@ def test_what_was_never_said_is_empty(first: Step, join: Any, prompt: str | None
         state = await process.finish(plan)
         prompts = [job.prompt for job in process.scripted.jobs if job.path == "b"]
         assert prompts == ([prompt] if prompt is not None else [])
-        skipped = [f.path for f in process.facts(state.run) if isinstance(f, StepSkipped)]
+        skipped = [f.path for f in process.events(state.run) if isinstance(f, StepSkipped)]
         assert ("b" in skipped) == (prompt is None)
 
     run(body())

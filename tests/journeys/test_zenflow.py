@@ -133,7 +133,7 @@ def test_a_judge_that_cannot_be_asked_does_not_end_the_loop() -> None:
 
 
 def verdicts(played: Played) -> list[CheckVerdict]:
-    return [fact for fact in played.facts if isinstance(fact, CheckVerdict)]
+    return [event for event in played.events if isinstance(event, CheckVerdict)]
 
 
 @pytest.mark.item("zenflow-23")
@@ -151,7 +151,7 @@ def test_a_judge_that_only_talks_is_asked_once_more() -> None:
     played = play(one("maxIterations: 1, untilAgent: judge"), {"dev.0/judge": "Looks fine."})
     assert played.calls == ["dev.0", "dev.0/judge", "dev.0/judge"]
     assert "did not have this form" in played.prompt("dev.0/judge", 1)
-    assert [fact.verdict for fact in verdicts(played)] == ["error"]
+    assert [event.verdict for event in verdicts(played)] == ["error"]
 
 
 @pytest.mark.item("zenflow-25")
@@ -160,7 +160,7 @@ def test_a_text_that_says_true_is_not_done() -> None:
     said = {f"dev.{n}/judge": {"done": "true"} for n in range(2)}
     played = play(one("maxIterations: 2, untilAgent: judge"), said)
     assert played.ended == {"dev": "failed"}
-    assert {fact.verdict for fact in verdicts(played)} == {"error"}
+    assert {event.verdict for event in verdicts(played)} == {"error"}
 
 
 @pytest.mark.item("zenflow-26")
@@ -180,8 +180,8 @@ def test_a_failed_pass_ends_the_loop() -> None:
 def test_the_delay_lies_between_passes() -> None:
     """None before the first, none after the last."""
     played = play(one("maxIterations: 5, delay: 10s, until: iteration == 2"))
-    begun = [fact.at for fact in played.facts if isinstance(fact, IterationStarted)]
-    first = played.facts[0].at
+    begun = [event.at for event in played.events if isinstance(event, IterationStarted)]
+    first = played.events[0].at
     assert [at - first for at in begun] == [0, 10_000, 20_000]
     assert played.end.at == begun[-1]
 

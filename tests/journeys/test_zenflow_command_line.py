@@ -34,8 +34,8 @@ def test_how_many_at_once(lw: Place, options: str, arguments: list[str], most: i
     told = lw("run", str(file), "Go.", "--agent", agent, "--json", *arguments)
     assert told.code == 0, told.err
     under_way, peak = 0, 0
-    for fact in lw.facts("run_"):
-        under_way += (fact["kind"] == "effect.requested") - (fact["kind"] == "effect.done")
+    for event in lw.events("run_"):
+        under_way += (event["kind"] == "effect.requested") - (event["kind"] == "effect.done")
         peak = max(peak, under_way)
     assert peak == most
 

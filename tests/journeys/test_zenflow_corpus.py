@@ -83,7 +83,7 @@ def test_workflows_run_to_their_expected_end(name: str) -> None:
     for place, words in case.get("shown", {}).items():
         prompt = found.prompt(place)
         assert [one for one in words if one not in prompt] == []
-    numbers = [fact.iteration for fact in found.facts if isinstance(fact, IterationStarted)]
+    numbers = [event.iteration for event in found.events if isinstance(event, IterationStarted)]
     assert all(number is not None and number >= 1 for number in numbers)
 
 

@@ -103,8 +103,8 @@ GATED: dict[str, Any] = {
 
 def gate_of(lw: Place, path: str) -> str:
     """The open gate of a place."""
-    facts = lw.facts("run_")
-    return next(str(f["gate"]) for f in facts if f["kind"] == "gate.opened" and f["path"] == path)
+    events = lw.events("run_")
+    return next(str(f["gate"]) for f in events if f["kind"] == "gate.opened" and f["path"] == path)
 
 
 def test_gates_of_items_are_answered_one_by_one_across_crashes(lw: Place, stage: Stage) -> None:
@@ -128,9 +128,9 @@ def test_gates_of_items_are_answered_one_by_one_across_crashes(lw: Place, stage:
         "main[1].ship": 2,
     }
     assert len(calls) == 6
-    answered = [f for f in lw.facts("run_") if f["kind"] == "gate.answered"]
-    assert [fact["gate"] for fact in answered] == gates
+    answered = [f for f in lw.events("run_") if f["kind"] == "gate.answered"]
+    assert [event["gate"] for event in answered] == gates
 
 
 def ended(lw: Place, path: str) -> bool:
-    return any(f["kind"] == "step.finished" and f["path"] == path for f in lw.facts("run_"))
+    return any(f["kind"] == "step.finished" and f["path"] == path for f in lw.events("run_"))

@@ -172,7 +172,7 @@ def events_of(played: Played) -> list[ZenflowEvent]:
     """The run in the words of the dialect."""
     service = played.process.service
     rendering = Rendering(played.plan, lambda text: service.read_text(msgspec.convert(text, str)))
-    return [one for fact in played.facts for one in rendering.events(msgspec.to_builtins(fact))]
+    return [one for event in played.events for one in rendering.events(msgspec.to_builtins(event))]
 
 
 def told(played: Played, kind: str) -> list[dict[str, Any]]:
@@ -202,7 +202,7 @@ def test_iterations_follow_each_other_and_see_what_was_said_before() -> None:
     for place in ("dev-cycle.1.implement", "dev-cycle.1.review"):
         for words in ("first draft", "no tests", "the docs are missing", "an API"):
             assert words in played.prompt(place)
-    began = [fact.at for fact in played.facts if isinstance(fact, IterationStarted)]
+    began = [event.at for event in played.events if isinstance(event, IterationStarted)]
     assert began[1] - began[0] >= 10_000
 
 
@@ -228,7 +228,7 @@ def test_a_judge_that_fails_lets_the_loop_continue(glitch: Words) -> None:
     says: dict[str, Words] = {"dev-cycle.0/judge": broken, "dev-cycle.1/judge": DONE}
     played = play(whole(MULTI), says)
     assert played.ended["dev-cycle"] == "completed"
-    assert len([f for f in played.facts if isinstance(f, EffectFailed)]) == 2  # asked once more
+    assert len([f for f in played.events if isinstance(f, EffectFailed)]) == 2  # asked once more
     if isinstance(broken, str):
         assert broken in played.prompt("dev-cycle.1.implement")
     [error] = [one for one in told(played, "error") if one["stepId"] == "dev-cycle"]
@@ -248,7 +248,7 @@ def test_without_inner_steps_the_step_itself_is_repeated() -> None:
     assert played.calls == ["health-check.0", "health-check.1", "health-check.2"]
     assert played.content("health-check") == "healthy"
     assert "starting" in played.prompt("health-check.2")
-    began = [fact.at for fact in played.facts if isinstance(fact, IterationStarted)]
+    began = [event.at for event in played.events if isinstance(event, IterationStarted)]
     assert [after - before >= 30_000 for before, after in pairwise(began)] == [True, True]
 
 
@@ -258,7 +258,7 @@ def test_both_absent_runs_exactly_so_many_times(rule: str) -> None:
     text = MULTI.replace("maxIterations: 5\n    untilAgent: judge", rule)
     played = play(whole(text))
     assert played.calls.count("dev-cycle.3.review") == 1
-    assert len([fact for fact in played.facts if isinstance(fact, IterationStarted)]) == 4
+    assert len([event for event in played.events if isinstance(event, IterationStarted)]) == 4
     assert played.ended["dev-cycle"] == ("failed" if "until" in rule else "completed")
 
 
@@ -396,7 +396,7 @@ def test_the_worked_example() -> None:
     assert played.content("setup") == "READY"
     content = played.content("loop-stages")
     assert [content.count(f"STAGE_{n}_DONE") for n in (1, 2, 3)] == [1, 1, 1]
-    sent = [(f.sender, f.to) for f in played.facts if isinstance(f, MessageSent)]
+    sent = [(f.sender, f.to) for f in played.events if isinstance(f, MessageSent)]
     assert ("loop-stages.0.worker", "coordinator") in sent
     assert {"loop-stages.0.worker", "worker"} <= {to for _, to in sent}
     assert [one.ok for one in coordinator.told] == [True] * 3
@@ -414,7 +414,7 @@ def test_the_worked_example_without_a_coordinator() -> None:
     played = play(WORKED, acts)
     assert played.top == {"setup": "completed", "loop-stages": "completed"}
     assert [played.content("loop-stages").count(f"STAGE_{n}_DONE") for n in (1, 2, 3)] == [1] * 3
-    assert not [one for one in played.facts if isinstance(one, MessageSent)]
+    assert not [one for one in played.events if isinstance(one, MessageSent)]
 
 
 @pytest.mark.item("zenflow-79")

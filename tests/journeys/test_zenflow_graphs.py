@@ -177,7 +177,7 @@ def test_retries_begin_a_loop_anew() -> None:
     step = "  - {id: dev, agent: w, retries: 1, loop: {maxIterations: 2}}"
     played = play(flow(step), failing_once("dev.1"))
     assert len(played.calls) == 4
-    assert [fact.attempt for fact in played.facts if isinstance(fact, StepRetried)] == [2]
+    assert [event.attempt for event in played.events if isinstance(event, StepRetried)] == [2]
     assert played.ended == {"dev": "completed"}
 
 
@@ -193,7 +193,7 @@ def test_a_loop_ends_with_its_time(loop: str) -> None:
     played = play(flow(steps), says)
     assert played.ended == {"dev": "failed", "after": "cancelled"}
     assert played.finished("dev").reason == "deadline"
-    assert played.finished("dev").at - played.facts[0].at == 30_000
+    assert played.finished("dev").at - played.events[0].at == 30_000
     assert (played.end.outcome, played.end.at) == ("failed", played.finished("dev").at)
     assert played.cast.under_way == 0
 
@@ -206,8 +206,8 @@ def test_a_new_try_of_a_loop_has_what_is_left_of_its_time() -> None:
         flow(f"  - {{id: dev, agent: w, timeout: 30s, retries: 9, {loop}}}"), lambda _: None
     )
     assert played.ended == {"dev": "failed"}
-    assert [fact.attempt for fact in played.facts if isinstance(fact, StepRetried)] == [2]
-    assert played.end.at - played.facts[0].at == 30_000
+    assert [event.attempt for event in played.events if isinstance(event, StepRetried)] == [2]
+    assert played.end.at - played.events[0].at == 30_000
 
 
 @pytest.mark.item("zenflow-53")
@@ -217,14 +217,14 @@ def test_the_time_of_a_loop_is_that_of_all_its_tries() -> None:
     played = play(flow(step), {"dev.0": None})
     assert played.ended == {"dev": "failed"}
     assert len(played.calls) == 1
-    assert played.end.at - played.facts[0].at == 30_000
+    assert played.end.at - played.events[0].at == 30_000
 
 
 def test_the_time_of_a_pass_is_that_of_a_try() -> None:
     """A pass that took too long fails the loop, which is begun anew while retries are left."""
     loop = "loop: {maxIterations: 2, iterationTimeout: 10s}"
     played = play(flow(f"  - {{id: dev, agent: w, retries: 1, {loop}}}"), {"dev.0": None})
-    assert [fact.attempt for fact in played.facts if isinstance(fact, StepRetried)] == [2]
+    assert [event.attempt for event in played.events if isinstance(event, StepRetried)] == [2]
 
 
 @pytest.mark.item("zenflow-54")
@@ -239,7 +239,7 @@ def test_a_run_ends_with_its_time() -> None:
 """
     played = play(flow(steps, options="{timeout: 1m}"), {"slow": None, "loop.1": None})
     assert sorted(played.calls) == ["loop.0", "loop.1", "quick", "slow"]
-    assert played.end.at - played.facts[0].at == 60_000
+    assert played.end.at - played.events[0].at == 60_000
     assert (played.end.outcome, played.end.reason) == ("exhausted", "deadline")
     assert played.cast.under_way == 0
     assert played.ended == {
@@ -249,7 +249,7 @@ def test_a_run_ends_with_its_time() -> None:
         "next": "cancelled",
         "last": "cancelled",
     }
-    begun = {fact.path for fact in played.facts if isinstance(fact, StepStarted)}
+    begun = {event.path for event in played.events if isinstance(event, StepStarted)}
     assert begun == {"quick", "slow", "loop"}
 
 
@@ -264,9 +264,9 @@ def test_a_run_can_be_stopped_while_a_loop_waits() -> None:
         await quiet()
         assert await process.service.stop(name)
         await quiet()
-        end = process.facts(name)[-1]
+        end = process.events(name)[-1]
         assert isinstance(end, RunFinished)
-        assert (end.outcome, end.at) == ("cancelled", process.facts(name)[0].at)
+        assert (end.outcome, end.at) == ("cancelled", process.events(name)[0].at)
 
     run(body())
 
@@ -329,10 +329,10 @@ def test_a_result_that_is_never_given() -> None:
 def test_every_place_ends_once(bad: str) -> None:
     """The run's end is the last fact, and each step has one end of its own."""
     played = play(flow(BRANCHES), {bad: failure()})
-    assert isinstance(played.facts[-1], RunFinished)
-    ends = [fact.path for fact in played.facts if isinstance(fact, StepFinished | StepSkipped)]
+    assert isinstance(played.events[-1], RunFinished)
+    ends = [event.path for event in played.events if isinstance(event, StepFinished | StepSkipped)]
     assert sorted(ends) == ["bad", "beyond", "last", "next", "other"]
-    assert not any(isinstance(fact, CancelRequested) for fact in played.facts)
+    assert not any(isinstance(event, CancelRequested) for event in played.events)
 
 
 # -- files -----------------------------------------------------------------------------------------

@@ -156,8 +156,8 @@ def test_a_hundred_at_once_at_most() -> None:
     items = ", ".join(map(str, range(150)))
     played = play(each(f"forEach: [{items}]", options="{maxConcurrency: 1000}"))
     assert (len(played.calls), played.cast.peak) == (150, 100)
-    begun = [fact for fact in played.facts if isinstance(fact, IterationStarted)]
-    assert [fact.note for fact in begun if fact.note] == [
+    begun = [event for event in played.events if isinstance(event, IterationStarted)]
+    assert [event.note for event in begun if event.note] == [
         "150 items, of which 100 at most are under way at once"
     ]
 
@@ -238,7 +238,7 @@ def test_items_under_way_finish_beside_a_failed_one() -> None:
     assert played.ended == {"dep": "failed"}
     rows = played.result("dep")["iterations"]
     assert [row["status"] for row in rows] == ["failed", "completed", "completed"]
-    ended = [f.path for f in played.facts if isinstance(f, IterationFinished)]
+    ended = [f.path for f in played.events if isinstance(f, IterationFinished)]
     assert sorted(ended) == ["dep[0]", "dep[1]", "dep[2]"]
 
 

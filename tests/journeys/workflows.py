@@ -71,5 +71,5 @@ class Troupe:
     def prompts(self) -> list[str]:
         return [call["prompt"] for call in self.calls]
 
-    def facts(self, kind: str, run: str = "last") -> list[dict[str, Any]]:
-        return [fact for fact in self.lw.facts(run) if fact["kind"] == kind]
+    def events(self, kind: str, run: str = "last") -> list[dict[str, Any]]:
+        return [event for event in self.lw.events(run) if event["kind"] == kind]

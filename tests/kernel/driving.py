@@ -175,7 +175,7 @@ def in_turn(*answers: Decision) -> People:
 
 @dataclass
 class Driver:
-    """One run in memory; `facts` is its log, `ends` says where each append ended."""
+    """One run in memory; `events` is its log, `ends` says where each append ended."""
 
     plan: Plan
     script: Script = field(default_factory=lambda: by_effect({}))
@@ -184,18 +184,18 @@ class Driver:
     texts: Texts = field(default_factory=Texts)
     message: str = "Do the work."
     inputs: dict[str, JsonValue] = field(default_factory=dict)
-    facts: list[AnyEvent] = field(default_factory=list)
+    events: list[AnyEvent] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     clock: int = START
 
     def __post_init__(self) -> None:
-        self.state: State = fold(self.plan, self.facts)
-        if self.facts:
-            self.clock = max(self.clock, self.facts[-1].at)
+        self.state: State = fold(self.plan, self.events)
+        if self.events:
+            self.clock = max(self.clock, self.events[-1].at)
 
     def start(self) -> Driver:
         """Begin, or go on from the facts that were given."""
-        if self.facts:
+        if self.events:
             self.append()
         else:
             self.append(
@@ -211,19 +211,19 @@ class Driver:
             )
         return self
 
-    def append(self, *facts: AnyEvent) -> list[AnyEvent]:
+    def append(self, *events: AnyEvent) -> list[AnyEvent]:
         """One append: facts from outside, and all that follows from them."""
-        for fact in facts:
-            apply(self.state, fact)
-        new = [*facts, *settle(self.state, self.texts, self.clock)]
-        self.facts += new
+        for event in events:
+            apply(self.state, event)
+        new = [*events, *settle(self.state, self.texts, self.clock)]
+        self.events += new
         if new:
-            self.ends.append(len(self.facts))
+            self.ends.append(len(self.events))
         return new
 
     def run(self, most: int = 20_000) -> Driver:
         """Go on until the run ends or nothing can move it."""
-        if not self.facts:
+        if not self.events:
             self.start()
         for _ in range(most):
             if not self.step():
@@ -252,7 +252,7 @@ class Driver:
     def fire(self, effect: str, at: int | None = None) -> list[AnyEvent]:
         """Let a timer go off."""
         self.clock = at if at is not None else self.state.pending[effect].call.until
-        return self.append(self.answer_fact(self.request(effect), Reply()))
+        return self.append(self.answer_event(self.request(effect), Reply()))
 
     def requests(self) -> list[EffectRequested]:
         """What is pending, in the order of its ids: the same after any way to get here."""
@@ -274,11 +274,11 @@ class Driver:
         for request in self.requests():
             said = None if isinstance(request.call, SleepCall) else self.script(request)
             if said is not None:
-                found.append(self.answer_fact(request, said))
-        for fact in self.open_gates():
-            decided = self.people(fact)
+                found.append(self.answer_event(request, said))
+        for event in self.open_gates():
+            decided = self.people(event)
             if decided is not None:
-                found.append(self.decision_fact(fact, *decided))
+                found.append(self.decision_event(event, *decided))
         return found
 
     def open_gates(self) -> list[GateOpened]:
@@ -295,7 +295,7 @@ class Driver:
             for gate in sorted(self.state.gates.values(), key=lambda one: (one.path, one.gate))
         ]
 
-    def answer_fact(
+    def answer_event(
         self, request: EffectRequested, said: Reply | Fail
     ) -> EffectDone | EffectFailed:
         if isinstance(said, Reply):
@@ -323,7 +323,7 @@ class Driver:
             mark=said.mark,
         )
 
-    def decision_fact(self, gate: GateOpened, decision: Decision, text: str = "") -> GateAnswered:
+    def decision_event(self, gate: GateOpened, decision: Decision, text: str = "") -> GateAnswered:
         return GateAnswered(
             at=self.clock,
             path=gate.path,
@@ -341,13 +341,13 @@ class Driver:
         value = say(said)
         assert value is not None
         self.clock += 1
-        return self.append(self.answer_fact(self.request(effect), value))
+        return self.append(self.answer_event(self.request(effect), value))
 
     def decide(self, decision: Decision, text: str = "") -> list[AnyEvent]:
         """Answer the only open gate."""
         (gate,) = self.open_gates()
         self.clock += 1
-        return self.append(self.decision_fact(gate, decision, text))
+        return self.append(self.decision_event(gate, decision, text))
 
     def pause(self) -> list[AnyEvent]:
         return self.append(RunPaused(at=self.clock))
@@ -368,7 +368,7 @@ class Driver:
             texts=self.texts,
             message=self.message,
             inputs=self.inputs,
-            facts=self.facts[:length],
+            events=self.events[:length],
         ).start()
 
     # -- what came of it ---------------------------------------------------------------------------
@@ -384,13 +384,13 @@ class Driver:
         return self.end.outcome, self.end.reason, self.texts.read(self.end.output)
 
     def kinds(self) -> list[str]:
-        return [kind(fact) for fact in self.facts]
+        return [kind(event) for event in self.events]
 
-    def of(self, fact_type: type[AnyEvent]) -> list[AnyEvent]:
-        return [fact for fact in self.facts if isinstance(fact, fact_type)]
+    def of(self, event_type: type[AnyEvent]) -> list[AnyEvent]:
+        return [event for event in self.events if isinstance(event, event_type)]
 
     def step_end(self, path: str = MAIN) -> StepFinished:
-        (found,) = [f for f in self.facts if isinstance(f, StepFinished) and f.path == path]
+        (found,) = [f for f in self.events if isinstance(f, StepFinished) and f.path == path]
         return found
 
     @property
@@ -398,9 +398,9 @@ class Driver:
         return self.step_end().iterations
 
 
-def kind(fact: AnyEvent) -> str:
+def kind(event: AnyEvent) -> str:
     """The name of a fact's kind as it stands on disk."""
-    return str(type(fact).__struct_config__.tag)
+    return str(type(event).__struct_config__.tag)
 
 
 def plan_of(action: Action, **more: object) -> Plan:
@@ -420,16 +420,16 @@ def drive(plan: Plan, *args: object, **more: object) -> Driver:
     return Driver(plan, *args, **more).run()
 
 
-def without_time(facts: Iterable[AnyEvent]) -> list[object]:
+def without_time(events: Iterable[AnyEvent]) -> list[object]:
     """Facts as plain values apart from when they happened."""
-    return [_plain(fact) for fact in facts]
+    return [_plain(event) for event in events]
 
 
-def _plain(fact: AnyEvent) -> tuple[str, tuple[object, ...]]:
+def _plain(event: AnyEvent) -> tuple[str, tuple[object, ...]]:
     values = [
         SleepCall(until=0) if isinstance(value, SleepCall) else value
-        for name in type(fact).__struct_fields__
+        for name in type(event).__struct_fields__
         if name not in ("at", "ms")
-        for value in (getattr(fact, name),)
+        for value in (getattr(event, name),)
     ]
-    return kind(fact), tuple(values)
+    return kind(event), tuple(values)

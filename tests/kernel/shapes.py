@@ -30,7 +30,9 @@ def over(*values: object, **more: object) -> Plan:
 def statuses(run: Driver) -> dict[str, str]:
     """How each step of a run ended."""
     return {
-        fact.path: fact.status for fact in run.facts if isinstance(fact, StepFinished | StepSkipped)
+        event.path: event.status
+        for event in run.events
+        if isinstance(event, StepFinished | StepSkipped)
     }
 
 

@@ -77,8 +77,8 @@ def whole(name: str) -> Driver:
     return Driver(PLANS[name], ANSWERS, decisions("approve")).run()
 
 
-def starts(facts: list[AnyEvent]) -> list[AnyEvent]:
-    return [f for f in facts if isinstance(f, StepStarted | IterationStarted | EffectRequested)]
+def starts(events: list[AnyEvent]) -> list[AnyEvent]:
+    return [f for f in events if isinstance(f, StepStarted | IterationStarted | EffectRequested)]
 
 
 @pytest.mark.item("inv-14")
@@ -90,7 +90,7 @@ def test_stop_at_every_moment(name: str) -> None:
     for end in run.ends[:-1]:
         stopped = run.cut(end)
         new = stopped.cancel("enough")
-        assert broken_laws(stopped.facts) == []
+        assert broken_laws(stopped.events) == []
         assert stopped.ended[:2] == ("cancelled", "enough")
         assert isinstance(new[0], CancelRequested)
         assert starts(new) == []
@@ -105,10 +105,10 @@ def test_stop_cut_anywhere(name: str) -> None:
     for end in run.ends[:-1]:
         stopped = run.cut(end)
         stopped.cancel()
-        for length in range(end + 1, len(stopped.facts)):
+        for length in range(end + 1, len(stopped.events)):
             again = stopped.cut(length)
             assert again.ended[:2] == ("cancelled", "stopped")
-            assert broken_laws(again.facts) == []
+            assert broken_laws(again.events) == []
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -119,12 +119,12 @@ def test_late_answers_after_a_stop(name: str) -> None:
         stopped = run.cut(end)
         late = stopped.ready()
         stopped.cancel()
-        before = list(stopped.facts)
+        before = list(stopped.events)
         ended = stopped.end
-        for fact in late:
-            assert stopped.append(fact) == [fact]
+        for event in late:
+            assert stopped.append(event) == [event]
         assert stopped.end is ended
-        assert stopped.facts[: len(before)] == before
+        assert stopped.events[: len(before)] == before
 
 
 def test_stop_while_paused() -> None:
@@ -152,7 +152,7 @@ def test_stop_during_a_review_is_not_a_rejection() -> None:
     """The open question is closed, not answered."""
     run = Driver(PLANS["asked at the cap"], ANSWERS).run()
     new = run.cancel()
-    assert [type(fact).__name__ for fact in new] == [
+    assert [type(event).__name__ for event in new] == [
         "CancelRequested",
         "GateClosed",
         "StepFinished",

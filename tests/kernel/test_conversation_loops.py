@@ -70,16 +70,16 @@ def test_a_call_is_its_turns() -> None:
     """Tools are done and shown, and the last words are the answer of the call."""
     run = begun(plan(), turn("I look.", call("c1")), turn("It is fine.")).run()
     assert run.ended[:2] == ("completed", "done")
-    assert [f.status for f in run.facts if isinstance(f, IterationFinished)] == ["completed"] * 2
-    [step] = [f for f in run.facts if isinstance(f, StepFinished)]
+    assert [f.status for f in run.events if isinstance(f, IterationFinished)] == ["completed"] * 2
+    [step] = [f for f in run.events if isinstance(f, StepFinished)]
     assert (step.output, step.iterations) == ("It is fine.", 0)  # turns are not iterations
-    assert broken_laws(run.facts) == []
+    assert broken_laws(run.events) == []
 
 
 def test_an_agent_that_is_no_chat_model_is_called_once() -> None:
     """What stands behind the agent decides, and it may be another one in the next run."""
     run = Driver(plan(agent=Agent(spec="command:x"))).start()
-    [asked] = [f for f in run.facts if isinstance(f, EffectRequested)]
+    [asked] = [f for f in run.events if isinstance(f, EffectRequested)]
     assert isinstance(asked.call, AgentCall)
 
 
@@ -89,16 +89,16 @@ def test_turns_run_out(most: int) -> None:
     agent = Agent(spec="model:local/tiny", max_turns=most)
     run = begun(plan(agent=agent), turn("Once more.", call("c"))).run()
     assert run.ended[:2] == ("failed", "max_iterations")
-    assert sum(isinstance(f, TurnTaken) for f in run.facts) == most
+    assert sum(isinstance(f, TurnTaken) for f in run.events) == most
 
 
 def test_a_result_ends_the_conversation() -> None:
     """The result is handed in by a tool; the others of that turn are done, no turn follows."""
     handed = call("r", "submit_result", arguments={"n": 3}, paths=())
     run = begun(plan(CallAgent(agent="coder", schema=SCHEMA)), turn("", call("c1"), handed)).run()
-    [step] = [f for f in run.facts if isinstance(f, StepFinished)]
+    [step] = [f for f in run.events if isinstance(f, StepFinished)]
     assert (run.ended[:2], step.result) == (("completed", "done"), '{"n":3}')
-    assert kinds(run.facts).count("turn.taken") == 1
+    assert kinds(run.events).count("turn.taken") == 1
 
 
 @pytest.mark.parametrize(
@@ -127,10 +127,10 @@ def test_a_loop_of_conversations() -> None:
     ).start()
     run.run()
     assert run.ended[:2] == ("completed", "contains")
-    paths = [f.path for f in run.facts if isinstance(f, TurnTaken)]
+    paths = [f.path for f in run.events if isinstance(f, TurnTaken)]
     assert len(paths) == 3
     assert paths[0].rpartition(".")[0] == paths[1].rpartition(".")[0] != paths[2].rpartition(".")[0]
-    assert broken_laws(run.facts) == []
+    assert broken_laws(run.events) == []
 
 
 def test_money_of_an_agent_is_a_limit() -> None:
@@ -139,7 +139,7 @@ def test_money_of_an_agent_is_a_limit() -> None:
     dear = turn("More.", call("c"), usage=Usage(usd=0.06))
     run = begun(plan(agent=agent), dear).run()
     assert run.ended[:2] == ("exhausted", "budget")
-    assert sum(isinstance(f, TurnTaken) for f in run.facts) == 2
+    assert sum(isinstance(f, TurnTaken) for f in run.events) == 2
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_a_failed_turn_is_tried_again(retry: Retry, turns: int, ended: str) -> N
     what = Plan(name="t", steps=(step,), agents={"coder": CHAT})
     run = Driver(what, script=lambda request: next(said)).start().run()
     assert run.ended[0] == ended
-    asked = [f for f in run.facts if isinstance(f, EffectRequested)]
+    asked = [f for f in run.events if isinstance(f, EffectRequested)]
     assert sum(isinstance(f.call, ModelCall) for f in asked) == turns
 
 

@@ -105,9 +105,9 @@ def driven(plan: Plan) -> Driver:
 def test_folding_is_linear(make: Callable[[int], Plan]) -> None:
     """Reading a log ten times as long makes ten times the calls."""
     few, many = driven(make(100)), driven(make(1_000))
-    small = calls_of_the_kernel(lambda: fold(few.plan, few.facts))
-    large = calls_of_the_kernel(lambda: fold(many.plan, many.facts))
-    assert large["apply"] == len(many.facts)
+    small = calls_of_the_kernel(lambda: fold(few.plan, few.events))
+    large = calls_of_the_kernel(lambda: fold(many.plan, many.events))
+    assert large["apply"] == len(many.events)
     assert sum(large.values()) <= 10 * sum(small.values()) + 20
 
 
@@ -135,7 +135,7 @@ def test_memory_follows_what_is_open(make: Callable[[int], Plan], most: int) -> 
 def test_facts_for_each_pass(count: int) -> None:
     """A pass of one call and one check is five facts and one append, however many there are."""
     run = drive(passes(count))
-    assert len(run.facts) == 5 * count + 4
+    assert len(run.events) == 5 * count + 4
     assert len(run.ends) == count + 1
 
 

@@ -93,12 +93,12 @@ def loop_of(run: Driver) -> RepeatBody:
     return body
 
 
-def kinds(facts: list[AnyEvent]) -> list[str]:
-    return [str(type(fact).__struct_config__.tag) for fact in facts]
+def kinds(events: list[AnyEvent]) -> list[str]:
+    return [str(type(event).__struct_config__.tag) for event in events]
 
 
 def effects(run: Driver) -> list[str]:
-    return [fact.effect for fact in run.facts if isinstance(fact, EffectRequested)]
+    return [event.effect for event in run.events if isinstance(event, EffectRequested)]
 
 
 def test_a_turn_and_its_tools() -> None:
@@ -192,7 +192,7 @@ def test_stop_rules(until: Check, ended: tuple[str, str]) -> None:
         tools=lambda _: Reply('{"stdout":"ok"}', code=0),
     ).run()
     assert run.ended[:2] == ended
-    assert broken_laws(run.facts) == []
+    assert broken_laws(run.events) == []
 
 
 def test_a_model_that_was_not_asked_is_not_silent() -> None:
@@ -202,7 +202,7 @@ def test_a_model_that_was_not_asked_is_not_silent() -> None:
     action = msgspec.structs.replace(step.action, check_first=True)
     step = msgspec.structs.replace(step, action=action)
     run = begun(msgspec.structs.replace(made, steps=(step,)), turn("fine")).run()
-    assert [fact.verdict for fact in run.of(CheckVerdict)] == ["fail", "pass"]
+    assert [event.verdict for event in run.of(CheckVerdict)] == ["fail", "pass"]
     assert run.ended == ("completed", "no-calls", "fine")
 
 
@@ -254,7 +254,7 @@ def test_each_held_call_is_its_own_gate() -> None:
     wanted = turn("", call("c1", "shell.exec"), call("c2"), call("c3", "shell.exec"))
     run = begun(plan(approvals=HELD, most=1), wanted)
     run.answer("main.0/model#1", wanted)
-    gates = {fact.call: fact for fact in run.facts if isinstance(fact, GateOpened)}
+    gates = {event.call: event for event in run.events if isinstance(event, GateOpened)}
     assert sorted(gates) == [1, 3]
     assert gates[1].gate != gates[3].gate
     assert sorted(run.state.pending) == ["main.0/tool2#1"]
@@ -266,7 +266,7 @@ def test_each_held_call_is_its_own_gate() -> None:
     run.append(answer(gates[1], "reject", text="not now"))
     run.answer("main.0/tool3#1", Reply("listed", code=0))
     assert run.state.finished is not None
-    assert broken_laws(run.facts) == []
+    assert broken_laws(run.events) == []
 
 
 def answer(gate: GateOpened, decision: str, **more: object) -> GateAnswered:
@@ -286,7 +286,7 @@ def test_a_rejection_is_told_to_the_model() -> None:
     """It is an error result with the reason and who gave it, and the loop goes on."""
     run = begun(plan(approvals=HELD), turn("", call("c1", "shell.exec")))
     run.answer("main.0/model#1", turn("", call("c1", "shell.exec")))
-    [gate] = [fact for fact in run.facts if isinstance(fact, GateOpened)]
+    [gate] = [event for event in run.events if isinstance(event, GateOpened)]
     run.append(answer(gate, "reject", text="too risky"))
     [_, told] = loop_of(run).talk.history
     assert told.said[0].error
@@ -300,7 +300,7 @@ def test_an_approval_may_be_remembered() -> None:
     wanted = turn("", call("c1", "shell.exec"))
     run = begun(plan(approvals=HELD), wanted)
     run.answer("main.0/model#1", wanted)
-    [gate] = [fact for fact in run.facts if isinstance(fact, GateOpened)]
+    [gate] = [event for event in run.events if isinstance(event, GateOpened)]
     run.append(answer(gate, "approve", remember=True))
     run.answer("main.0/tool1#1", Reply("ok"))
     run.answer("main.1/model#1", wanted)
@@ -317,7 +317,7 @@ def test_a_stop_while_a_person_is_asked() -> None:
     run.cancel()
     assert run.ended[0] == "cancelled"
     assert "main.0/tool1#1" not in effects(run)
-    assert broken_laws(run.facts) == []
+    assert broken_laws(run.events) == []
 
 
 # -- the conversation ------------------------------------------------------------------------------
@@ -326,7 +326,7 @@ LONG = "x" * 3_000
 
 
 def compressed(run: Driver) -> list[HistoryCompressed]:
-    return [fact for fact in run.facts if isinstance(fact, HistoryCompressed)]
+    return [event for event in run.events if isinstance(event, HistoryCompressed)]
 
 
 @pytest.mark.item("aldo-42")
@@ -356,7 +356,7 @@ def test_old_turns_go_and_the_last_two_stay(strategy: str) -> None:
     assert len(summed) == (3 if strategy == "periodic-summary" else 0)
     assert all(one.summary == "summed up" for one in summed)
     assert run.state.usage.usd == pytest.approx(0.5 * len(summed))
-    assert broken_laws(run.facts) == []
+    assert broken_laws(run.events) == []
 
 
 def test_long_old_results_are_cut_before_turns_are_dropped() -> None:
@@ -473,7 +473,7 @@ def test_a_result_is_handed_in_once() -> None:
     )
     run = begun(plan(most=1), wanted).run()
     assert run.end.result == '{"n":1}'
-    [taken] = [fact for fact in run.facts if isinstance(fact, TurnTaken)]
+    [taken] = [event for event in run.events if isinstance(event, TurnTaken)]
     assert len(taken.calls) == 2
 
 
@@ -488,10 +488,10 @@ def test_cut_anywhere_and_taken_up_again() -> None:
             made,
             script=whole.script,
             texts=whole.texts,
-            facts=list(whole.facts[:end]),
+            events=list(whole.events[:end]),
         )
         again.start().run()
-        assert kinds(again.facts) == kinds(whole.facts)
+        assert kinds(again.events) == kinds(whole.events)
 
 
 # -- decisions -------------------------------------------------------------------------------------
@@ -522,7 +522,7 @@ def test_an_approval_alone_runs_a_held_call(
     wanted = turn("", call("c1", "shell.exec"))
     run = begun(plan(approvals=HELD), wanted)
     run.answer("main.0/model#1", wanted)
-    [gate] = [fact for fact in run.facts if isinstance(fact, GateOpened)]
+    [gate] = [event for event in run.events if isinstance(event, GateOpened)]
     run.append(answer(gate, decision, **more))
     asked = {request.effect: request.call for request in run.requests()}
     assert bool(run.state.agents.remembered) is (runs_with is not None and "remember" in more)
@@ -545,7 +545,7 @@ def test_a_second_word_changes_nothing(second: str) -> None:
     wanted = turn("", call("c1", "shell.exec"))
     run = begun(plan(approvals=HELD), wanted)
     run.answer("main.0/model#1", wanted)
-    [gate] = [fact for fact in run.facts if isinstance(fact, GateOpened)]
+    [gate] = [event for event in run.events if isinstance(event, GateOpened)]
     run.append(answer(gate, "reject", text="no"))
     before = len(effects(run))
     run.append(answer(gate, second, arguments='{"path":"b"}', remember=True))
@@ -566,6 +566,6 @@ def test_an_overflow_is_believed_over_the_estimate() -> None:
         return Fail("overflow", "too long") if request.effect.endswith("#1") else turn("done")
 
     run = Driver(plan(NoCalls(), memory=ConversationHistory(window=100_000)), script=answer).run()
-    [shorter] = [fact for fact in run.facts if isinstance(fact, HistoryCompressed)]
+    [shorter] = [event for event in run.events if isinstance(event, HistoryCompressed)]
     assert (shorter.strategy, shorter.dropped, shorter.trimmed) == ("trim", 0, (1,))
     assert run.ended == ("completed", "no-calls", "done")

@@ -79,7 +79,7 @@ def test_checks_end_loops(
     run = drive(loop(until=until), by_pass(*texts, commands=codes))
     assert run.ended == ended
     assert run.passes == passes
-    assert broken_laws(run.facts) == []
+    assert broken_laws(run.events) == []
 
 
 @pytest.mark.item("B8")
@@ -200,9 +200,9 @@ def test_check_first(check_first: bool, code: Said | int, ended: object, passes:
     run = drive(loop(max=2, until=TESTS, check_first=check_first), by_effect(answers))
     assert run.ended[:2] == ended
     assert run.passes == passes
-    asked = [fact for fact in run.of(EffectRequested) if fact.effect.endswith("/agent#1")]
+    asked = [event for event in run.of(EffectRequested) if event.effect.endswith("/agent#1")]
     assert len(asked) == passes
-    assert broken_laws(run.facts) == []
+    assert broken_laws(run.events) == []
 
 
 @pytest.mark.parametrize("mode", ["last", "all", "learning", "result"])
@@ -218,12 +218,12 @@ def test_looking_begins_nothing() -> None:
     plan = loop(body=body, max=1, until=TESTS, check_first=True, gate=LoopGate())
     run = drive(plan, by_effect(command_before(1) | {"main.0/check0#1": 0}), decisions("approve"))
     assert run.ended[:2] == ("completed", "command")
-    assert [f.path for f in run.facts if kind(f) in ("step.started", "step.skipped")] == [
+    assert [f.path for f in run.events if kind(f) in ("step.started", "step.skipped")] == [
         "main",
         "main.0.s",
     ]
     assert run.of(GateOpened) == []
-    assert broken_laws(run.facts) == []
+    assert broken_laws(run.events) == []
 
 
 def test_first_look_is_cancelled_cleanly() -> None:
@@ -231,4 +231,4 @@ def test_first_look_is_cancelled_cleanly() -> None:
     run = Driver(loop(until=TESTS, check_first=True), by_effect(command_before(None))).run()
     run.cancel()
     assert run.ended[:2] == ("cancelled", "stopped")
-    assert broken_laws(run.facts) == []
+    assert broken_laws(run.events) == []

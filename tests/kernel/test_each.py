@@ -36,7 +36,7 @@ def test_items_in_order() -> None:
         (3, "d", "completed", "r3"),
     ]
     assert run.passes == 4
-    assert broken_laws(run.facts) == []
+    assert broken_laws(run.events) == []
 
 
 def test_all_outputs_of_items() -> None:
@@ -64,10 +64,10 @@ def test_never_more_at_once_than_allowed(parallel: int | None) -> None:
     """At no moment are more passes under way than the definition allows."""
     run = drive(over(*range(7), parallel=parallel))
     most, open_now = 0, 0
-    for fact in run.facts:
-        open_now += isinstance(fact, IterationStarted)
+    for event in run.events:
+        open_now += isinstance(event, IterationStarted)
         most = max(most, open_now)
-        open_now -= type(fact).__name__ == "IterationFinished"
+        open_now -= type(event).__name__ == "IterationFinished"
     assert most == (parallel or 7)
     assert run.end.outcome == "completed"
 
@@ -224,7 +224,7 @@ def test_a_list_of_what_was_said(said: object, element: str) -> None:
     run = drive(plan, by_effect({"main[0]/agent#1": said}, default="end"))
     assert run.ended == ("completed", "items", f'[{element},"end"]')
     assert run.end.result is None
-    assert broken_laws(run.facts) == []
+    assert broken_laws(run.events) == []
 
 
 def test_a_list_of_which_not_all_was_begun() -> None:

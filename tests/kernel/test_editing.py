@@ -10,7 +10,7 @@ from loopwright.model.checks import Regex
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.record import JsonValue, LiteralItems
 from tests.kernel.driving import Driver, Reply, by_effect
-from tests.support.laws.run import fact_problems
+from tests.support.laws.run import event_problems
 from tests.support.laws.state_picture import picture
 
 CALL = CallAgent(agent="worker")
@@ -27,21 +27,21 @@ def edited(driver: Driver, **changes: object) -> Driver:
 
 
 def passes(driver: Driver) -> list[tuple[int | None, int | None]]:
-    found = [fact for fact in driver.facts if isinstance(fact, IterationStarted)]
-    return [(fact.iteration, fact.of) for fact in found]
+    found = [event for event in driver.events if isinstance(event, IterationStarted)]
+    return [(event.iteration, event.of) for event in found]
 
 
 def whole(driver: Driver) -> Driver:
     driver.run()
-    assert fact_problems(driver.plan, driver.facts) == []
-    assert picture(fold(driver.plan, driver.facts)) == picture(driver.state)
+    assert event_problems(driver.plan, driver.events) == []
+    assert picture(fold(driver.plan, driver.events)) == picture(driver.state)
     return driver
 
 
 def test_a_new_goal_is_the_message_from_then_on() -> None:
     """Whoever asks what the run is for is told the new one; the first fact stays as it is."""
     driver = edited(Driver(plan_of()).start(), message="other")
-    first = driver.facts[0]
+    first = driver.events[0]
     assert isinstance(first, RunStarted)
     assert driver.state.started is not None
     assert (driver.state.started.message, first.message) == ("other", "Do the work.")

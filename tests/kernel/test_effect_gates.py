@@ -47,9 +47,9 @@ def question(run: Driver, number: int = 0) -> GateOpened:
 
 
 def decide(run: Driver, word: Word, number: int = 0) -> None:
-    fact = question(run, number)
+    event = question(run, number)
     run.append(
-        GateAnswered(at=run.clock, path="main.0", iteration=1, gate=fact.gate, decision=word)
+        GateAnswered(at=run.clock, path="main.0", iteration=1, gate=event.gate, decision=word)
     )
 
 
@@ -76,7 +76,7 @@ def test_a_decision_is_kept_with_the_effect(word: Word) -> None:
     assert known(run) == [(True, None)]
     decide(run, word)
     assert known(run) == [(False, word)]
-    again = fold(PLAN, run.facts).pending[EFFECT].gates or {}
+    again = fold(PLAN, run.events).pending[EFFECT].gates or {}
     assert [gate.decision for gate in again.values()] == [word]
 
 
@@ -84,28 +84,30 @@ def test_an_answer_of_the_effect_closes_what_it_asked() -> None:
     """A question that is still open when its effect is answered is closed before all else."""
     run = asked(0, 1)
     decide(run, "approve", number=1)
-    new = run.append(run.answer_fact(run.request(EFFECT), Reply("done")))
-    assert [type(fact) for fact in new[:2]] == [type(new[0]), GateClosed]
-    assert [fact.reason for fact in new if isinstance(fact, GateClosed)] == ["answered without it"]
+    new = run.append(run.answer_event(run.request(EFFECT), Reply("done")))
+    assert [type(event) for event in new[:2]] == [type(new[0]), GateClosed]
+    assert [event.reason for event in new if isinstance(event, GateClosed)] == [
+        "answered without it"
+    ]
     assert run.state.gates == run.state.queues.stale == {}
     assert run.state.finished is not None
-    assert not broken_laws(run.facts)
-    assert fold(PLAN, run.facts).queues.stale == {}
+    assert not broken_laws(run.events)
+    assert fold(PLAN, run.events).queues.stale == {}
 
 
 def test_a_stop_closes_the_question_with_the_effect() -> None:
     """No question is left open by a run that has ended, and its last fact stays the last."""
     run = asked()
     new = run.append(CancelRequested(at=run.clock))
-    assert [fact.reason for fact in new if isinstance(fact, GateClosed)] == ["stopped"]
-    assert isinstance(run.facts[-1], RunFinished)
-    assert not broken_laws(run.facts)
+    assert [event.reason for event in new if isinstance(event, GateClosed)] == ["stopped"]
+    assert isinstance(run.events[-1], RunFinished)
+    assert not broken_laws(run.events)
 
 
 def test_a_late_decision_changes_nothing() -> None:
     """A decision that comes after the question was closed is counted as ignored."""
     run = asked()
-    run.append(run.answer_fact(run.request(EFFECT), Reply("done")))
+    run.append(run.answer_event(run.request(EFFECT), Reply("done")))
     before = run.state.ignored
     decide(run, "approve")
     assert run.state.ignored == before + 1

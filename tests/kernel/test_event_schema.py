@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from loopwright.kernel import event_parts, events
 from loopwright.kernel.event_parts import AnyCall
-from loopwright.kernel.events import AnyEvent, RunPaused, decode_facts, encode_facts
+from loopwright.kernel.events import AnyEvent, RunPaused, decode_events, encode_events
 from loopwright.model.plan import Agent
 from loopwright.model.policy import Limits
 from loopwright.model.record import Blob
 from tests.model.plans import IDS, JSON, TEXTS
 
-SCHEMA = Path(__file__).parents[1] / "golden" / "fact_schema.json"
+SCHEMA = Path(__file__).parents[1] / "golden" / "event_schema.json"
 KINDS: tuple[type[AnyEvent], ...] = typing.get_args(AnyEvent)
 CALLS: tuple[type[AnyCall], ...] = typing.get_args(AnyCall)
 
@@ -139,14 +139,14 @@ def _of(hint: object) -> st.SearchStrategy[object]:
 @given(data=st.data())
 def test_every_kind_round_trips(kind: type[AnyEvent], data: st.DataObject) -> None:
     """A fact that was written is read as it was."""
-    fact = data.draw(any_of(kind))
-    assert decode_facts(encode_facts([fact, fact])) == [fact, fact]
+    event = data.draw(any_of(kind))
+    assert decode_events(encode_events([event, event])) == [event, event]
 
 
 def described() -> dict[str, dict[str, list[str]]]:
     """Kinds and their fields as they stand on disk."""
     return {
-        "facts": {str(k.__struct_config__.tag): list(k.__struct_encode_fields__) for k in KINDS},
+        "events": {str(k.__struct_config__.tag): list(k.__struct_encode_fields__) for k in KINDS},
         "calls": {str(k.__struct_config__.tag): list(k.__struct_encode_fields__) for k in CALLS},
         "parts": {
             kind.__name__: list(kind.__struct_encode_fields__)
@@ -169,7 +169,7 @@ def described() -> dict[str, dict[str, list[str]]]:
 def test_names_on_disk_are_frozen() -> None:
     """Kinds and fields are as recorded; a change here is a change of everyone's logs.
 
-    A new kind or a new optional field: edit tests/golden/fact_schema.json by hand. A renamed or
+    A new kind or a new optional field: edit tests/golden/event_schema.json by hand. A renamed or
     removed one: old logs must still fold, so it needs a translation first.
     """
     assert described() == json.loads(SCHEMA.read_text(encoding="utf-8"))
@@ -223,7 +223,7 @@ def test_new_fields_have_defaults() -> None:
 
 def test_defaults_take_no_room() -> None:
     """What is as by default is not written: a pass must stay small."""
-    assert encode_facts([RunPaused(at=1)]) == b'[{"kind":"run.paused","at":1}]'
+    assert encode_events([RunPaused(at=1)]) == b'[{"kind":"run.paused","at":1}]'
 
 
 @pytest.mark.parametrize(
@@ -238,4 +238,4 @@ def test_defaults_take_no_room() -> None:
 def test_what_is_not_a_fact_is_refused(data: bytes) -> None:
     """A damaged row is an error, not a guess."""
     with pytest.raises(msgspec.DecodeError):
-        decode_facts(data)
+        decode_events(data)

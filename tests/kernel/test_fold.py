@@ -51,7 +51,7 @@ def test_pause_lets_the_pass_finish() -> None:
     assert run.kinds()[-1] == "iteration.finished"
     assert run.state.pending == {}
     assert not run.step()
-    assert run.resume()[1:] == run.of(IterationStarted)[1:] + run.facts[-1:]
+    assert run.resume()[1:] == run.of(IterationStarted)[1:] + run.events[-1:]
     assert run.run().passes == 2
 
 
@@ -142,9 +142,9 @@ def test_paused_runs_come_back_paused() -> None:
     run = Driver(LOOP).start()
     run.pause()
     run.answer("main.0/agent#1", "x")
-    again = run.cut(len(run.facts))
+    again = run.cut(len(run.events))
     assert again.state.control.paused
-    assert again.facts == run.facts
+    assert again.events == run.events
 
 
 # -- answers ---------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def test_any_order_of_answers(seed: int) -> None:
     texts = by_effect({"main.d/agent#1": "end"})
     run = Driver(GRAPH, texts, order=random.Random(seed).randrange).run()
     assert run.ended == ("completed", "done", "end")
-    assert broken_laws(run.facts) == []
+    assert broken_laws(run.events) == []
 
 
 @pytest.mark.parametrize("twice", ["at once", "after the next"])
@@ -180,9 +180,9 @@ def test_double_answers(twice: str) -> None:
     run.answer(first.effect, "one")
     if twice == "after the next":
         run.answer("main.0/check0#1", 1)
-    before = without_time(run.facts)
-    run.append(run.answer_fact(first, Reply("two", usage=Usage(1, 1, 9.0))))
-    assert without_time(run.facts)[:-1] == before
+    before = without_time(run.events)
+    run.append(run.answer_event(first, Reply("two", usage=Usage(1, 1, 9.0))))
+    assert without_time(run.events)[:-1] == before
     assert run.state.ignored == 1
     assert run.state.usage == Usage()
     assert run.run().ended[:2] == ("completed", "command")
@@ -199,8 +199,8 @@ def test_answer_to_something_never_asked() -> None:
 def test_several_answers_in_one_append() -> None:
     """Answers that arrive together are folded together."""
     one, two = Driver(GRAPH).start(), Driver(GRAPH).start()
-    for fact in one.ready():
-        one.append(fact)
+    for event in one.ready():
+        one.append(event)
     two.append(*two.ready())
     assert sorted(one.state.pending) == sorted(two.state.pending)
     assert one.run().ended == two.run().ended
@@ -210,26 +210,26 @@ def test_silence_after_the_end() -> None:
     """After the last fact nothing is decided, whatever comes."""
     run = drive(LOOP)
     ended, ignored = run.end, run.state.ignored
-    for fact in [*run.facts, MessageSent(at=run.clock, path="main", to="x", text="y")]:
-        apply(run.state, fact)
+    for event in [*run.events, MessageSent(at=run.clock, path="main", to="x", text="y")]:
+        apply(run.state, event)
         assert settle(run.state, run.texts, run.clock) == []
     assert run.state.finished is ended
-    assert run.state.ignored == ignored + len(run.facts) + 1
+    assert run.state.ignored == ignored + len(run.events) + 1
 
 
 @pytest.mark.parametrize(
-    "fact",
+    "event",
     [
         pytest.param(CoordinatorNarrated(at=5_000, path="", text="hi"), id="narration"),
         pytest.param(BudgetReserved(at=5_000, path="main", effect="e", usd=1.0), id="reserved"),
         pytest.param(BudgetSettled(at=5_000, path="main", effect="e", usd=1.0), id="settled"),
     ],
 )
-def test_facts_that_only_tell(fact: AnyEvent) -> None:
+def test_facts_that_only_tell(event: AnyEvent) -> None:
     """Facts for later parts of the product move the clock and the version, nothing else."""
     run = Driver(LOOP).start()
     version = run.state.version
-    assert run.append(fact) == [fact]
+    assert run.append(event) == [event]
     assert (run.state.version, run.state.now, run.state.ignored) == (version + 1, 5_000, 0)
 
 
@@ -266,8 +266,8 @@ def test_bookmarks_stay_with_their_program(becomes: str, marks: dict[str, set[in
 def test_version_counts_facts() -> None:
     """The version of a state is the number of its facts."""
     run = drive(LOOP)
-    for length in range(len(run.facts)):
-        assert fold(LOOP, run.facts[:length]).version == length
+    for length in range(len(run.events)):
+        assert fold(LOOP, run.events[:length]).version == length
 
 
 def test_times_never_go_back() -> None:
@@ -275,8 +275,8 @@ def test_times_never_go_back() -> None:
     run = Driver(LOOP, clock=9_000).start()
     run.clock = 10
     run.answer("main.0/agent#1", "x")
-    decided = [fact for fact in run.facts if not isinstance(fact, EffectDone)]
-    assert all(fact.at == 9_000 for fact in decided)
+    decided = [event for event in run.events if not isinstance(event, EffectDone)]
+    assert all(event.at == 9_000 for event in decided)
 
 
 def test_timers_are_known() -> None:

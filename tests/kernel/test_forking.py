@@ -45,7 +45,7 @@ from tests.kernel.test_cycles import HELD, answer, begun, call, loop_of, script,
 from tests.kernel.test_cycles import plan as cycle_plan
 from tests.kernel.test_laws import SEEDS, world
 from tests.model.plans import runnable_plans
-from tests.support.laws.run import fact_problems
+from tests.support.laws.run import event_problems
 from tests.support.laws.state_picture import picture
 
 LATER = 1_000_000
@@ -62,50 +62,50 @@ def fork(
     people: People | None = None,
 ) -> Driver:
     """A run that begins with what another has recorded up to the end of a place."""
-    first = run.facts[0]
+    first = run.events[0]
     assert isinstance(first, RunStarted)
-    prefix = run.facts[: end_of(run.facts, place)]
+    prefix = run.events[: end_of(run.events, place)]
     now = prefix[-1].at + LATER
     begins = replace(first, run="r_fork", parent=first.run)
     forked = RunForked(at=now, parent="r", place=place, text=text, passes=passes)
-    facts = [*copied(prefix, begins, now), forked]
+    events = [*copied(prefix, begins, now), forked]
     return Driver(
         run.plan,
         script or run.script,
         people or run.people,
         run.order,
         texts=run.texts,
-        facts=facts,
+        events=events,
         clock=now,
     ).start()
 
 
-def finished(facts: Sequence[AnyEvent]) -> list[str]:
-    return [place for place, how in places(facts).items() if how == "completed"]
+def finished(events: Sequence[AnyEvent]) -> list[str]:
+    return [place for place, how in places(events).items() if how == "completed"]
 
 
-def answers(facts: Sequence[AnyEvent]) -> set[str]:
-    return {fact.effect for fact in facts if isinstance(fact, EffectDone | EffectFailed)}
+def answers(events: Sequence[AnyEvent]) -> set[str]:
+    return {event.effect for event in events if isinstance(event, EffectDone | EffectFailed)}
 
 
-def requests(facts: Sequence[AnyEvent]) -> list[str]:
-    return [fact.effect for fact in facts if isinstance(fact, EffectRequested)]
+def requests(events: Sequence[AnyEvent]) -> list[str]:
+    return [event.effect for event in events if isinstance(event, EffectRequested)]
 
 
 def check(run: Driver, place: str, **more: object) -> Driver:
     """Fork, go on to the end, and hold every law against what came of it."""
-    before = list(run.facts)
+    before = list(run.events)
     made = fork(run, place, **more)  # type: ignore[arg-type]
-    known = made.facts.index(next(f for f in made.facts if isinstance(f, RunForked)))
-    assert picture(fold(run.plan, made.facts)) == picture(made.state), place
-    assert fact_problems(run.plan, made.facts) == [], place
+    known = made.events.index(next(f for f in made.events if isinstance(f, RunForked)))
+    assert picture(fold(run.plan, made.events)) == picture(made.state), place
+    assert event_problems(run.plan, made.events) == [], place
     made.run(most=2_000)
     assert made.state.finished is not None, f"{place}: waits for {sorted(made.state.pending)}"
-    assert fact_problems(run.plan, made.facts) == [], place
-    again = set(requests(made.facts[known:])) & answers(made.facts[:known])
+    assert event_problems(run.plan, made.events) == [], place
+    again = set(requests(made.events[known:])) & answers(made.events[:known])
     assert not again, f"{place}: asked again for {again}"
     assert made.state.ignored == 0
-    assert run.facts == before
+    assert run.events == before
     return made
 
 
@@ -114,7 +114,7 @@ def check(run: Driver, place: str, **more: object) -> Driver:
 def test_every_finished_place_of_a_recorded_run(name: str) -> None:
     """A fork there is a history that could have been, and comes to an end."""
     run = RECORDINGS[name]()
-    for place in finished(run.facts):
+    for place in finished(run.events):
         patient, people = world(1, patient=True)
         check(run, place, script=patient, people=fitting(people))
 
@@ -133,7 +133,7 @@ def law_of_forks(plan: Plan, seed: int) -> None:
     answers, people = world(seed)
     run = Driver(plan, answers, fitting(people)).run(most=400)
     patient, people = world(seed, patient=True)
-    for number, place in enumerate(finished(run.facts)):
+    for number, place in enumerate(finished(run.events)):
         text = "Shorter." if number % 2 else ""
         check(run, place, script=patient, people=fitting(people), text=text)
 
@@ -171,7 +171,7 @@ def test_a_fork_of_a_conversation_knows_its_turns() -> None:
     made = fork(run, "main.1")
     assert [entry.kind for entry in loop_of(made).talk.history] == ["model", "tools"] * 2
     assert made.state.usage == Usage(input_tokens=20, usd=0.2)
-    assert requests(made.facts)[-1] == "main.2/model#1"
+    assert requests(made.events)[-1] == "main.2/model#1"
     made.run()
     assert made.passes == run.passes
     assert made.state.usage == run.state.usage
@@ -184,7 +184,7 @@ def test_words_of_a_person_are_the_next_entry() -> None:
     made = fork(run, "main.1", text="Use the other file.")
     last = loop_of(made).talk.history[-1]
     assert (last.kind, last.text) == ("user", "Use the other file.")
-    assert not any(isinstance(fact, RunForked) for fact in run.facts)
+    assert not any(isinstance(event, RunForked) for event in run.events)
 
 
 @pytest.mark.item("aldo-49")
@@ -194,7 +194,7 @@ def test_words_to_a_conversation_that_was_done() -> None:
     assert fork(run, "main.3").ended[0] == "completed"
     made = fork(run, "main.3", text="And now the tests.")
     assert made.state.finished is None
-    assert requests(made.facts)[-1] == "main.4/model#1"
+    assert requests(made.events)[-1] == "main.4/model#1"
 
 
 @pytest.mark.item("aldo-49")
@@ -222,7 +222,7 @@ def test_a_pending_approval_is_asked_under_a_new_name() -> None:
     wanted = turn("", call("c1", "shell.exec"))
     run = Driver(made, script=lambda request: None).start()
     run.answer("talk.0/model#1", wanted)
-    [gate] = [fact for fact in run.facts if isinstance(fact, GateOpened)]
+    [gate] = [event for event in run.events if isinstance(event, GateOpened)]
     run.answer("other/agent#1", "done")
     other = fork(run, "other")
     [asked] = other.open_gates()
@@ -230,13 +230,13 @@ def test_a_pending_approval_is_asked_under_a_new_name() -> None:
     assert asked.digest == gate.digest
     run.append(answer(gate, "approve", remember=True))
     assert list(other.state.gates) == [asked.gate]
-    [opened] = [fact for fact in other.facts if isinstance(fact, GateOpened)]
+    [opened] = [event for event in other.events if isinstance(event, GateOpened)]
     other.append(answer(opened, "approve"))
     assert isinstance(other.state.pending["talk.0/tool1#1"].call, ToolCall)
     run.answer("talk.0/tool1#1", Reply("ok"))
     later = fork(run, "talk.0")
     assert not later.state.agents.remembered
-    assert fact_problems(made, later.facts) == []
+    assert event_problems(made, later.events) == []
 
 
 # -- other loops -----------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ def test_words_to_another_loop_are_its_feedback() -> None:
     run = Driver(plan_of(loop), by_pass("a", "b", "DONE")).run()
     made = fork(run, "main.2", text="Shorter.")
     assert loop_of(made).progress.feedback == "Shorter."
-    assert requests(made.facts)[-1] == "main.3/agent#1"
+    assert requests(made.events)[-1] == "main.3/agent#1"
 
 
 def test_sessions_are_not_handed_on() -> None:
@@ -271,7 +271,7 @@ def test_what_is_under_way_elsewhere_is_asked_anew() -> None:
     made = fork(run, "b")
     assert sorted(made.state.pending) == ["a.1/agent#1"]
     made.answer("a.1/agent#1", "another two")
-    assert requests(made.facts)[-1] == "a.2/agent#1"
+    assert requests(made.events)[-1] == "a.2/agent#1"
 
 
 def test_a_question_elsewhere_is_asked_again() -> None:
@@ -287,7 +287,7 @@ def test_a_question_elsewhere_is_asked_again() -> None:
     assert (asked.path, asked.digest) == (before.path, before.digest)
     assert asked.gate != before.gate
     assert made.run().ended[0] == "completed"
-    assert fact_problems(plan, made.facts) == []
+    assert event_problems(plan, made.events) == []
 
 
 def test_time_that_was_left_is_left() -> None:
@@ -299,7 +299,7 @@ def test_time_that_was_left_is_left() -> None:
     [timer] = [one for one in run.timers() if "loop-deadline" in one.effect]
     made = fork(run, "main.0")
     [later] = [one for one in made.timers() if "loop-deadline" in one.effect]
-    cut = run.facts[end_of(run.facts, "main.0") - 1].at
+    cut = run.events[end_of(run.events, "main.0") - 1].at
     assert isinstance(timer.call, SleepCall)
     assert isinstance(later.call, SleepCall)
     assert later.call.until - made.clock == timer.call.until - cut
@@ -326,9 +326,9 @@ def test_the_last_end_of_a_place_counts() -> None:
     run.run()
     run.append(RunReopened(at=run.clock))
     run.run()
-    assert places(run.facts) == {"a": "completed", "c": "completed", "b": "completed"}
+    assert places(run.events) == {"a": "completed", "c": "completed", "b": "completed"}
     made = fork(run, "a")
-    assert requests(made.facts)[-1] == "b/agent#1"
+    assert requests(made.events)[-1] == "b/agent#1"
     assert check(run, "a").ended[0] == "completed"
 
 
@@ -342,33 +342,35 @@ def test_how_places_stand() -> None:
     run = Driver(plan, script=lambda request: None).start()
     run.answer("a/agent#1", Fail())
     run.answer("c.0/agent#1", "x")
-    assert places(run.facts) == {
+    assert places(run.events) == {
         "a": "failed",
         "b": "skipped",
         "c": "running",
         "c.0": "completed",
         "c.1": "running",
     }
-    assert isinstance(run.facts[end_of(run.facts, "c.0") - 1], IterationFinished)
+    assert isinstance(run.events[end_of(run.events, "c.0") - 1], IterationFinished)
     with pytest.raises(IndexError):
-        end_of(run.facts, "a")
+        end_of(run.events, "a")
 
 
 # -- reopening conversations -----------------------------------------------------------------------
 
 
 def reopened(run: Driver, **more: object) -> list[AnyEvent]:
-    before = len(run.facts)
+    before = len(run.events)
     run.clock += 1
     run.append(RunReopened(at=run.clock, **more))  # type: ignore[arg-type]
     run.run()
-    assert fact_problems(run.plan, run.facts) == []
-    assert picture(fold(run.plan, run.facts)) == picture(run.state)
-    return run.facts[before:]
+    assert event_problems(run.plan, run.events) == []
+    assert picture(fold(run.plan, run.events)) == picture(run.state)
+    return run.events[before:]
 
 
-def started(facts: Sequence[AnyEvent]) -> list[tuple[str, int | None]]:
-    return [(fact.path, fact.iteration) for fact in facts if isinstance(fact, IterationStarted)]
+def started(events: Sequence[AnyEvent]) -> list[tuple[str, int | None]]:
+    return [
+        (event.path, event.iteration) for event in events if isinstance(event, IterationStarted)
+    ]
 
 
 @pytest.mark.item("aldo-48", "aldo-66")
@@ -389,7 +391,7 @@ def test_a_conversation_that_failed_goes_on() -> None:
     new = reopened(run)
     assert started(new) == [("main~2.2", 3)]
     assert run.ended[:2] == ("completed", "contains")
-    assert [fact.iterations for fact in new if hasattr(fact, "iterations")] == [3]
+    assert [event.iterations for event in new if hasattr(event, "iterations")] == [3]
     assert run.state.usage.usd == pytest.approx(0.3)
 
 
@@ -400,7 +402,7 @@ def test_a_conversation_at_its_cap_has_no_more_cycles() -> None:
     assert run.ended[:2] == ("exhausted", "max_iterations")
     new = reopened(run)
     assert started(new) == []
-    assert [type(fact) for fact in new[:2]] == [RunReopened, StepStarted]
+    assert [type(event) for event in new[:2]] == [RunReopened, StepStarted]
     assert run.ended[:2] == ("exhausted", "max_iterations")
     assert run.texts.read(run.end.output) == "more"
 
@@ -430,11 +432,11 @@ def test_another_agent_stands_where_a_conversation_was() -> None:
     run = Driver(plan, script=lambda request: turn("more", call("c1"))).run()
     assert run.ended[:2] == ("failed", "max_iterations")
     run.script = lambda request: Reply("by hand")
-    before = len(run.facts)
+    before = len(run.events)
     changed = AgentChanged(at=run.clock, agent="coder", becomes=Agent(spec="command:x"))
     run.append(RunReopened(at=run.clock, passes=2), changed)
     run.run()
-    assert requests(run.facts[before:]) == ["main~2/agent#1"]
+    assert requests(run.events[before:]) == ["main~2/agent#1"]
     assert run.ended[0] == "completed"
 
 

@@ -45,7 +45,7 @@ def test_decisions(plan: object, answers: list[object], ended: object, passes: i
     run = drive(plan, by_pass("one", "two", "three"), decisions(*answers))
     assert run.ended == ended
     assert run.passes == passes
-    assert broken_laws(run.facts) == []
+    assert broken_laws(run.events) == []
 
 
 @pytest.mark.parametrize(
@@ -128,9 +128,9 @@ def test_double_answer_changes_nothing() -> None:
     run = Driver(PERSON, by_pass("x")).run()
     (gate,) = run.open_gates()
     run.decide("continue")
-    version = len(run.facts)
-    assert run.append(run.decision_fact(gate, "reject")) == run.facts[version:]
-    assert len(run.facts) == version + 1
+    version = len(run.events)
+    assert run.append(run.decision_event(gate, "reject")) == run.events[version:]
+    assert len(run.events) == version + 1
     assert run.state.ignored == 1
     run.run()
     assert run.state.finished is None
@@ -143,8 +143,8 @@ def test_answer_after_the_gate_closed_changes_nothing() -> None:
     run.step()
     (gate,) = run.open_gates()
     run.fire("main/loop-deadline#1")
-    assert [fact.reason for fact in run.of(GateClosed)] == ["deadline"]
-    run.append(run.decision_fact(gate, "approve"))
+    assert [event.reason for event in run.of(GateClosed)] == ["deadline"]
+    run.append(run.decision_event(gate, "approve"))
     assert run.ended == ("exhausted", "deadline", "")
 
 
@@ -152,8 +152,8 @@ def test_answer_to_an_invented_gate_changes_nothing() -> None:
     """A decision about a gate that never was is ignored."""
     run = Driver(PERSON, by_pass("x")).run()
     (gate,) = run.open_gates()
-    fact = run.decision_fact(gate, "approve")
-    run.append(type(fact)(at=fact.at, path=fact.path, gate="gate_0", decision="approve"))
+    event = run.decision_event(gate, "approve")
+    run.append(type(event)(at=event.at, path=event.path, gate="gate_0", decision="approve"))
     assert run.state.finished is None
     assert len(run.state.gates) == 1
 
@@ -185,7 +185,7 @@ def test_second_person_may_disagree() -> None:
     run.decide("continue", "hm")
     run.decide("reject", "no")
     assert run.ended == ("failed", "rejected", "x")
-    assert [fact.verdict for fact in run.of(CheckVerdict)] == ["fail", "rejected"]
+    assert [event.verdict for event in run.of(CheckVerdict)] == ["fail", "rejected"]
 
 
 def test_a_check_that_asked_needs_no_second_question() -> None:
@@ -241,7 +241,7 @@ def test_a_rejection_may_end_the_run(
     plan = plan_of_steps(Step(id="ask", action=ask), Step(id="other", action=WORK))
     run = drive(plan, by_pass("x"), decisions(*answers))
     assert run.ended[:2] == ended
-    assert broken_laws(run.facts) == []
+    assert broken_laws(run.events) == []
 
 
 @pytest.mark.item("archon-85")
@@ -307,4 +307,4 @@ def test_a_gate_that_nobody_has_to_answer(people: People, ended: object) -> None
     plan = plan_of_steps(Step(id="s", action=ask, limits=Limits(wall_ms=100)))
     run = drive(plan, by_pass("x"), people)
     assert run.ended == ended
-    assert broken_laws(run.facts) == []
+    assert broken_laws(run.events) == []

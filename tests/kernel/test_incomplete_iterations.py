@@ -21,7 +21,7 @@ from loopwright.model.plan import Plan
 from loopwright.model.policy import Limits, StageOutputs
 from loopwright.model.record import LiteralItems
 from tests.kernel.driving import Driver, Fail, Reply, Script, by_effect, decisions
-from tests.support.laws.run import fact_problems
+from tests.support.laws.run import event_problems
 from tests.support.laws.state_picture import picture
 
 BROKEN = Fail(detail="broken")
@@ -53,21 +53,21 @@ def rejected_once(broken: str, **more: object) -> Script:
 
 
 def again(driver: Driver, **more: object) -> list[AnyEvent]:
-    before = len(driver.facts)
+    before = len(driver.events)
     driver.clock += 1
     driver.append(RunReopened(at=driver.clock, **more))  # type: ignore[arg-type]
     driver.run()
-    assert fact_problems(driver.plan, driver.facts) == []
-    assert picture(fold(driver.plan, driver.facts)) == picture(driver.state)
-    return driver.facts[before:]
+    assert event_problems(driver.plan, driver.events) == []
+    assert picture(fold(driver.plan, driver.events)) == picture(driver.state)
+    return driver.events[before:]
 
 
-def asked(facts: list[AnyEvent]) -> list[str]:
-    return [fact.effect for fact in facts if isinstance(fact, EffectRequested)]
+def asked(events: list[AnyEvent]) -> list[str]:
+    return [event.effect for event in events if isinstance(event, EffectRequested)]
 
 
-def kept(facts: list[AnyEvent]) -> list[tuple[str, str, str]]:
-    return [(f.path, f.of, f.reason) for f in facts if isinstance(f, StepKept)]
+def kept(events: list[AnyEvent]) -> list[tuple[str, str, str]]:
+    return [(f.path, f.of, f.reason) for f in events if isinstance(f, StepKept)]
 
 
 def ended(driver: Driver) -> tuple[str, str]:
@@ -195,9 +195,9 @@ def test_it_is_the_same_after_any_cut() -> None:
     """Cut anywhere after it and settled again, the run says what its log says."""
     script = rejected_once("main.1.code/agent#1")
     driver = Driver(looped(), script).run()
-    opened = len(driver.facts) + 1
+    opened = len(driver.events) + 1
     again(driver, stage="retry", note="n")
     for end in [end for end in driver.ends if end >= opened]:
-        one = Driver(driver.plan, script=script, facts=driver.facts[:end], texts=driver.texts)
+        one = Driver(driver.plan, script=script, events=driver.events[:end], texts=driver.texts)
         one.run()
-        assert [type(f) for f in one.facts] == [type(f) for f in driver.facts]
+        assert [type(f) for f in one.events] == [type(f) for f in driver.events]

@@ -51,11 +51,11 @@ JUDGE = Judge(agent="judge")
 
 
 def verdicts(run: object) -> list[tuple[str, str]]:
-    return [(f.check, f.verdict) for f in run.facts if isinstance(f, CheckVerdict)]  # type: ignore[attr-defined]
+    return [(f.check, f.verdict) for f in run.events if isinstance(f, CheckVerdict)]  # type: ignore[attr-defined]
 
 
 def requests(run: object) -> list[str]:
-    return [f.effect for f in run.facts if isinstance(f, EffectRequested)]  # type: ignore[attr-defined]
+    return [f.effect for f in run.events if isinstance(f, EffectRequested)]  # type: ignore[attr-defined]
 
 
 # -- expressions -----------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def test_an_expression_sees_the_steps_of_the_pass() -> None:
     answers = {"main.1.review/agent#1": "LGTM"}
     run = drive(plan_of(Repeat(body=body, max=5, until=until)), by_effect(answers, "no"))
     assert run.ended[:2] == ("completed", "expr")
-    assert broken_laws(run.facts) == []
+    assert broken_laws(run.events) == []
 
 
 @pytest.mark.item("zenflow-21", "B13")
@@ -226,7 +226,7 @@ def test_a_script_as_a_step() -> None:
     """A script runs under its interpreter, and a bad code fails the step."""
     plan = plan_of_steps(step("s", action=RunScript(text="echo hi")))
     run = drive(plan, by_effect({"s/script#1": Reply(text="hi", code=0)}))
-    (asked,) = [f for f in run.facts if isinstance(f, EffectRequested)]
+    (asked,) = [f for f in run.events if isinstance(f, EffectRequested)]
     assert asked.call.argv == ("bash", "-c", "echo hi")  # type: ignore[union-attr]
     assert run.ended[0] == "completed"
     assert drive(plan, by_effect({"s/script#1": Reply(code=3)})).ended[0] == "failed"
@@ -265,7 +265,7 @@ def test_an_approval_without_a_signal_asks_for_more() -> None:
     """A later pass that signals ends the loop without asking."""
     run = interactive("approve", says={"main.1/agent#1": "DONE"})
     assert run.ended[:2] == ("completed", "signal")
-    assert len([f for f in run.facts if isinstance(f, GateOpened)]) == 1
+    assert len([f for f in run.events if isinstance(f, GateOpened)]) == 1
 
 
 @pytest.mark.item("archon-46")
@@ -273,7 +273,7 @@ def test_a_rejection_at_a_loop_gate_cancels_the_run() -> None:
     """Nothing further starts, and the reason is on record."""
     run = interactive("reject", says={})
     assert run.ended[:2] == ("cancelled", "rejected")
-    assert broken_laws(run.facts) == []
+    assert broken_laws(run.events) == []
 
 
 def in_turn(*answers: Decision) -> People:
@@ -292,7 +292,7 @@ def test_a_rejected_approval_is_worked_on_and_asked_again() -> None:
     run = drive(plan_of(action), by_effect({}, "ok"), in_turn("reject", "reject", "reject"))
     assert run.ended[:2] == ("failed", "rejected")
     assert requests(run) == ["main/rework#1", "main/rework#2"]
-    assert broken_laws(run.facts) == []
+    assert broken_laws(run.events) == []
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,7 @@ def test_work_on_a_rejection_is_as_any_other(
     run = drive(plan_of(action, limits=limits), by_effect({}, said), decisions("reject"))
     assert run.ended[:2] == ended
     assert requests(run)[0] == "main/rework#1"
-    assert broken_laws(run.facts) == []
+    assert broken_laws(run.events) == []
 
 
 # -- a whole step again ----------------------------------------------------------------------------
@@ -356,7 +356,7 @@ def test_a_failed_loop_begins_anew() -> None:
     answers = {"loop.1/agent#1": Fail("agent")}
     run = drive(plan_of_steps(steps), by_effect(answers, "ok"))
     assert run.ended[:2] == ("completed", "max_iterations")
-    assert [f.attempt for f in run.facts if isinstance(f, StepRetried)] == [2]
+    assert [f.attempt for f in run.events if isinstance(f, StepRetried)] == [2]
     agents = [effect for effect in requests(run) if "/agent" in effect]
     assert agents == ["loop.0/agent#1", "loop.1/agent#1", "loop~2.0/agent#1", "loop~2.1/agent#1"]
 
@@ -388,7 +388,7 @@ def test_steps_after_a_new_try_begin() -> None:
         "second.c~2.b/agent#1",
         "last/agent#1",
     ]
-    assert broken_laws(run.facts) == []
+    assert broken_laws(run.events) == []
 
 
 def test_what_a_person_rejects_is_not_begun_anew() -> None:

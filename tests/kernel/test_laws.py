@@ -110,8 +110,8 @@ def at_rest(plan: Plan, seed: int) -> Driver:
 
 def law_of_order(plan: Plan, seed: int) -> None:
     run = at_rest(plan, seed)
-    assert broken_laws(run.facts, ended=run.state.finished is not None) == []
-    assert list(letters(run.facts, ended=run.state.finished is not None)) == []
+    assert broken_laws(run.events, ended=run.state.finished is not None) == []
+    assert list(letters(run.events, ended=run.state.finished is not None)) == []
     assert run.state.ignored == 0
     if run.state.finished is None:
         assert run.state.pending or run.state.gates, "nothing is awaited, yet it is not at its end"
@@ -119,38 +119,38 @@ def law_of_order(plan: Plan, seed: int) -> None:
 
 def law_of_determinism(plan: Plan, seed: int) -> None:
     one, two = at_rest(plan, seed), at_rest(plan, seed)
-    assert one.facts == two.facts
+    assert one.events == two.events
 
 
 def law_of_quiescence(plan: Plan, seed: int) -> None:
     run = at_rest(plan, seed)
     assert settle(run.state, run.texts, run.clock) == []
     for end in run.ends:
-        state = fold(plan, run.facts[:end])
-        assert settle(state, run.texts, run.facts[end - 1].at) == []
-        assert settle(state, run.texts, run.facts[end - 1].at) == []
+        state = fold(plan, run.events[:end])
+        assert settle(state, run.texts, run.events[end - 1].at) == []
+        assert settle(state, run.texts, run.events[end - 1].at) == []
 
 
 def law_of_crashes(plan: Plan, seed: int, *, exactly: bool, one_by_one: bool = False) -> None:
     run = at_rest(plan, seed)
     boundaries = set(run.ends)
-    for length in range(1, len(run.facts)):
+    for length in range(1, len(run.events)):
         again = run.cut(length).run(most=400)
-        assert broken_laws(again.facts, ended=again.state.finished is not None) == []
-        where = f"cut after {length}: {run.facts[length - 1]}"
+        assert broken_laws(again.events, ended=again.state.finished is not None) == []
+        where = f"cut after {length}: {run.events[length - 1]}"
         if length in boundaries or one_by_one:
             assert summary(again) == summary(run), where
         else:  # in the middle of an append: a failure may overtake what was just about to begin
             assert (again.state.finished is None) == (run.state.finished is None), where
         if exactly and length in boundaries:
-            assert without_time(again.facts) == without_time(run.facts)
+            assert without_time(again.events) == without_time(run.events)
 
 
 def summary(run: Driver) -> object:
     """What a run came to, or what it waits for."""
     if run.state.finished is not None:
         end = run.state.finished
-        passes = sum(isinstance(fact, IterationStarted) for fact in run.facts)
+        passes = sum(isinstance(event, IterationStarted) for event in run.events)
         return end.outcome, end.reason, run.texts.read(end.output), end.error, passes
     return sorted(run.state.pending), sorted(run.state.gates)
 
@@ -160,25 +160,25 @@ def law_of_one_answer(plan: Plan, seed: int) -> None:
     plain = at_rest(plan, seed)
     given_before: list[object] = []
     for _ in range(400):
-        known = len(run.facts)
+        known = len(run.events)
         if not run.step():
             break
-        given_before.append(run.facts[known])
+        given_before.append(run.events[known])
         for old in (given_before[0], given_before[-1]):
             state = run.state
             before = state.ignored
             apply(state, old)
             assert state.ignored == before + 1
             assert settle(state, run.texts, run.clock) == []
-    assert without_time(run.facts) == without_time(plain.facts)
+    assert without_time(run.events) == without_time(plain.events)
 
 
 def law_of_life(plan: Plan, seed: int) -> None:
     """Where everyone answers, in whichever order, every run comes to its end."""
     script, people = world(seed, patient=True)
     run = Driver(plan, script, people, order=random.Random(seed).randrange).run(most=2_000)
-    assert run.state.finished is not None, f"forgotten: {run.facts[-3:]}"
-    assert broken_laws(run.facts) == []
+    assert run.state.finished is not None, f"forgotten: {run.events[-3:]}"
+    assert broken_laws(run.events) == []
     assert (run.state.agents.calls, run.state.pending, run.state.gates) == (0, {}, {})
 
 
@@ -189,7 +189,7 @@ def law_of_stops(plan: Plan, seed: int) -> None:
         if stopped.state.finished is None:
             stopped.cancel()
             assert stopped.ended[:2] == ("cancelled", "stopped")
-            assert broken_laws(stopped.facts) == []
+            assert broken_laws(stopped.events) == []
 
 
 def law_of_pauses(plan: Plan, seed: int) -> None:
@@ -205,26 +205,26 @@ def law_of_pauses(plan: Plan, seed: int) -> None:
                 again.resume()
         elif not again.step():
             break
-    assert broken_laws(again.facts, ended=again.state.finished is not None) == []
+    assert broken_laws(again.events, ended=again.state.finished is not None) == []
     if plan.parallel is None and not any(isinstance(f.call, SleepCall) for f in requests(run)):
         assert summary(again)[:2] == summary(run)[:2]
 
 
 def requests(run: Driver) -> list[EffectRequested]:
-    return [fact for fact in run.facts if isinstance(fact, EffectRequested)]
+    return [event for event in run.events if isinstance(event, EffectRequested)]
 
 
 def law_of_caps(plan: Plan, seed: int) -> None:
     run = at_rest(plan, seed)
     limits = dict(caps("", plan.steps))
-    for fact in run.facts:
-        if isinstance(fact, IterationStarted) and iteration_number(fact.path) >= 0:
-            most = limits[pattern(parent_path(fact.path))]
+    for event in run.events:
+        if isinstance(event, IterationStarted) and iteration_number(event.path) >= 0:
+            most = limits[pattern(parent_path(event.path))]
             granted = sum(
-                getattr(one, "decision", "") == "continue" and one.path == parent_path(fact.path)
-                for one in run.facts
+                getattr(one, "decision", "") == "continue" and one.path == parent_path(event.path)
+                for one in run.events
             )
-            assert most is None or fact.iteration <= most + granted
+            assert most is None or event.iteration <= most + granted
 
 
 AGAIN = re.compile(r"~\d+")
@@ -307,18 +307,18 @@ def test_law_with_a_coordinator(law: object, plan: Plan, seed: int) -> None:
 def test_crash_anywhere_with_a_coordinator(plan: Plan, seed: int) -> None:
     """Cut after any fact, steps and messages come to an end by the same laws."""
     run = at_rest(plan, seed)
-    for length in range(1, len(run.facts)):
+    for length in range(1, len(run.events)):
         again = run.cut(length).run(most=400)
         ended = again.state.finished is not None
-        assert broken_laws(again.facts, ended=ended) == []
-        assert list(letters(again.facts, ended=ended)) == []
+        assert broken_laws(again.events, ended=ended) == []
+        assert list(letters(again.events, ended=ended)) == []
         assert outcomes(again) == outcomes(run)
 
 
 def outcomes(run: Driver) -> object:
     """How the run and every step ended, without what was said about it."""
     end = run.state.finished
-    steps = {f.path: f.status for f in run.facts if isinstance(f, StepFinished | StepSkipped)}
+    steps = {f.path: f.status for f in run.events if isinstance(f, StepFinished | StepSkipped)}
     return (end.outcome, end.reason, steps) if end else steps
 
 

@@ -90,7 +90,7 @@ def test_deadlines(plan: Plan, timer: str) -> None:
     assert run.ended[:2] == ("exhausted", "deadline")
     assert run.end.error is not None
     assert run.end.error.type == "deadline"
-    assert broken_laws(run.facts) == []
+    assert broken_laws(run.events) == []
     (asked,) = [f for f in run.of(EffectRequested) if f.effect == timer]
     assert isinstance(asked.call, SleepCall)
     assert asked.call.until == asked.at + 1_000
@@ -120,8 +120,8 @@ def test_a_late_part_of_a_partial_run_has_failed(plan: Plan, status: str, run_en
     plan = msgspec.structs.replace(plan, outcome="partial")
     run = drive(plan, by_effect({"main.0/agent#1": "one"}, default=None))
     assert run.ended[:2] == (run_ends, "deadline")
-    assert [fact.status for fact in run.of(StepFinished)] == [status]
-    assert broken_laws(run.facts) == []
+    assert [event.status for event in run.of(StepFinished)] == [status]
+    assert broken_laws(run.events) == []
 
 
 def test_a_step_whose_time_is_over_is_not_begun_anew() -> None:
@@ -137,7 +137,7 @@ def test_closing_facts_of_a_deadline() -> None:
     """What was under way is withdrawn, ended, and said to have been ended by the deadline."""
     inner = Steps(steps=(Step(id="a", action=WORK), Step(id="b", action=WORK, needs=("a",))))
     run = drive(plan_of(loop(body=inner, limits=WALL)), by_effect({}, default=None))
-    closing = [f for f in run.facts if f.at == run.end.at][1:]
+    closing = [f for f in run.events if f.at == run.end.at][1:]
     assert [type(f) for f in closing[:4]] == [
         EffectFailed,
         StepFinished,
@@ -164,7 +164,7 @@ def test_timer_of_a_pass_starts_anew() -> None:
     assert run.ended[:2] == ("exhausted", "max_iterations")
     timers = [f for f in run.of(EffectRequested) if isinstance(f.call, SleepCall)]
     assert [f.effect for f in timers] == [f"main.{n}/deadline#1" for n in range(3)]
-    assert broken_laws(run.facts) == []
+    assert broken_laws(run.events) == []
 
 
 def test_late_timer_changes_nothing() -> None:
@@ -173,7 +173,7 @@ def test_late_timer_changes_nothing() -> None:
     timer = run.request("main.0/deadline#1")
     run.answer("main.0/agent#1", "x")
     ignored = run.state.ignored
-    new = run.append(run.answer_fact(timer, by_pass("")(timer)))
+    new = run.append(run.answer_event(timer, by_pass("")(timer)))
     assert (len(new), run.state.ignored) == (1, ignored + 1)
     assert run.run().ended[:2] == ("exhausted", "max_iterations")
 
@@ -243,7 +243,7 @@ def test_retries(answers: list[object], retry: Retry, ended: str, waits: list[in
     assert run.end.outcome == ended
     assert sleeps(run) == waits
     assert run.passes == 1, "tries are counted apart from passes"
-    assert broken_laws(run.facts) == []
+    assert broken_laws(run.events) == []
 
 
 def test_each_pass_has_all_its_tries() -> None:
@@ -303,10 +303,10 @@ def test_a_budget_that_ends_elsewhere_ends_the_wait_for_the_next_pass(
     used = Usage(input_tokens=10, output_tokens=5, usd=0.01)
     new = run.answer("main.calls/agent#1", Reply("done", usage=used))
     ended = [
-        fact.path for fact in new if isinstance(fact, StepFinished) and fact.reason == "budget"
+        event.path for event in new if isinstance(event, StepFinished) and event.reason == "budget"
     ]
     assert ended == (["main.waits", "main"] if ends else [])
-    assert settle(fold(plan, run.facts), Texts(), run.state.now) == []
+    assert settle(fold(plan, run.events), Texts(), run.state.now) == []
 
 
 @pytest.mark.item("aldo-27")
@@ -318,7 +318,7 @@ def test_what_all_runs_may_use_together_is_no_failure(attempts: int) -> None:
     plan = Plan(name="p", steps=(step,))
     driver = Driver(plan, script=by_effect({}, default=Fail(HOME_BUDGET, "spent 5 of 5"))).run()
     assert driver.ended[:2] == ("exhausted", "home_budget")
-    assert len([fact for fact in driver.facts if isinstance(fact, EffectRequested)]) == 1
+    assert len([event for event in driver.events if isinstance(event, EffectRequested)]) == 1
 
 
 @pytest.mark.item("aldo-27")

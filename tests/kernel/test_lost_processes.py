@@ -10,7 +10,7 @@ from loopwright.model.checks import Approval
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import NoMemory, StageOutputs
 from tests.kernel.driving import Driver, by_effect
-from tests.support.laws.run import fact_problems
+from tests.support.laws.run import event_problems
 from tests.support.laws.state_picture import picture
 
 CALL = CallAgent(agent="coder")
@@ -25,10 +25,10 @@ def driver_of(body: Action = STAGE, memory: object = StageOutputs(), **more: obj
 
 def lost(driver: Driver) -> list[AnyEvent]:
     """The process is gone, and another one takes the run up."""
-    facts: list[AnyEvent] = [*vanished(driver.state, driver.clock)]
-    for fact in facts:
-        driver.append(fact)
-    return facts
+    events: list[AnyEvent] = [*vanished(driver.state, driver.clock)]
+    for event in events:
+        driver.append(event)
+    return events
 
 
 @pytest.mark.item("coqui-67")
@@ -41,10 +41,10 @@ def test_a_vanished_call_is_made_again_twice_and_then_fails() -> None:
     lost(driver)
     assert driver.state.finished is not None
     assert driver.state.finished.outcome == "failed"
-    [failed] = [fact for fact in driver.facts if isinstance(fact, EffectFailed)]
+    [failed] = [event for event in driver.events if isinstance(event, EffectFailed)]
     assert (failed.error.type, "3 times" in failed.error.detail) == ("vanished", True)
-    assert fact_problems(driver.plan, driver.facts) == []
-    assert picture(fold(driver.plan, driver.facts)) == picture(driver.state)
+    assert event_problems(driver.plan, driver.events) == []
+    assert picture(fold(driver.plan, driver.events)) == picture(driver.state)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_other_calls_are_not_counted(body: Action, memory: object) -> None:
 def test_a_turn_of_a_model_in_a_stage_counts_too() -> None:
     """Each of its calls by itself."""
     driver = driver_of(agents={"coder": Agent(spec="model:x")})
-    assert [fact.effect for fact in vanished(driver.state, 0)] == ["main.0.code.0/model#1"]
+    assert [event.effect for event in vanished(driver.state, 0)] == ["main.0.code.0/model#1"]
 
 
 def test_what_has_been_answered_meanwhile_is_left_alone() -> None:

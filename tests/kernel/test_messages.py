@@ -34,7 +34,7 @@ from loopwright.model.plan import Coordinator, Plan
 from loopwright.model.policy import Limits
 from loopwright.model.record import JsonValue, LiteralItems, literal
 from tests.kernel.driving import Driver, Fail, Reply, plan_of_steps
-from tests.support.laws.run import fact_problems
+from tests.support.laws.run import event_problems
 
 WORK = CallAgent(agent="a", prompt=literal("Work."))
 LISTENS = Coordinator(agent="c")
@@ -72,16 +72,16 @@ class Run(Driver):
             self.answer(CALL.format(number), "")
 
     def lawful(self) -> Run:
-        assert fact_problems(self.plan, self.facts) == []
+        assert event_problems(self.plan, self.events) == []
         return self
 
     @property
     def drops(self) -> list[str]:
-        return [fact.reason for fact in self.facts if isinstance(fact, MessageDropped)]
+        return [event.reason for event in self.events if isinstance(event, MessageDropped)]
 
     @property
     def asked(self) -> list[str]:
-        return [fact.effect for fact in self.facts if isinstance(fact, EffectRequested)]
+        return [event.effect for event in self.events if isinstance(event, EffectRequested)]
 
 
 def begun(*steps: Step, **more: Any) -> Run:
@@ -274,7 +274,7 @@ def test_an_answer_without_tools_speaks_for_itself(words: str, told: list[str]) 
     """An object with tools is as good as using them; any other words are narrated."""
     run = begun()
     run.answer(CALL.format(1), words)
-    assert [fact.text for fact in run.of(CoordinatorNarrated)] == told
+    assert [event.text for event in run.of(CoordinatorNarrated)] == told
     finish(run)
 
 
@@ -283,7 +283,7 @@ def test_two_forwards_in_one_answer_are_two_messages() -> None:
     one = '{"name": "forward_to_agent", "args": {"target_step_id": "b", "text": "%s"}}'
     run = begun()
     run.answer(CALL.format(1), f'{{"tools": [{one % "x"}, {one % "y"}]}}')
-    assert [fact.message for fact in run.of(MessageSent)] == ["m1", "m2"]
+    assert [event.message for event in run.of(MessageSent)] == ["m1", "m2"]
     run.answer("a/agent#1", "x")
     (read,) = [f for f in run.of(MessageDelivered) if f.to == "b"]
     assert read.messages == ("m1", "m2")
@@ -295,7 +295,7 @@ def test_words_beside_tools_are_not_narrated() -> None:
     run = begun()
     run.use(CALL.format(1), "narrate", text="x")
     run.answer(CALL.format(1), "thinking aloud")
-    assert [fact.text for fact in run.of(CoordinatorNarrated)] == ["x"]
+    assert [event.text for event in run.of(CoordinatorNarrated)] == ["x"]
     finish(run)
 
 
@@ -308,7 +308,7 @@ def test_the_last_word_closes_the_box() -> None:
     run.use("a/agent#1", "send_message", text="late")
     assert run.drops == ["mailbox-closed-by-finalize"] * 2
     run.heard(1)
-    assert [fact.summary for fact in run.of(CoordinatorFinalized)] == ["Over."]
+    assert [event.summary for event in run.of(CoordinatorFinalized)] == ["Over."]
     finish(run)
     assert CALL.format(2) not in run.asked
 
@@ -410,7 +410,7 @@ def test_a_cancel_that_comes_too_late_is_dropped() -> None:
     )
     assert isinstance(sent, list)
     end = StepFinished(at=run.clock, path="a", status="failed")
-    run.append(*sent, run.answer_fact(run.request("a/agent#1"), Fail("exit")), end)
+    run.append(*sent, run.answer_event(run.request("a/agent#1"), Fail("exit")), end)
     assert run.drops == ["target-terminal"]
 
 
@@ -520,7 +520,7 @@ def test_a_run_cut_anywhere_goes_on_as_before() -> None:
     run.heard(1)
     finish(run)
     for end in run.ends[:-1]:
-        again = Run(run.plan, facts=run.facts[:end], texts=run.texts)
+        again = Run(run.plan, events=run.events[:end], texts=run.texts)
         again.start()
         finish(again)
 

@@ -78,7 +78,7 @@ def test_asked_at_the_cap(answers: list[object], ended: object, passes: int) -> 
     assert len({gate.gate for gate in gates}) == len(gates) == len(answers)
     assert {gate.about for gate in gates} == {"cap"}
     assert gates[0].output == "three"
-    assert broken_laws(run.facts) == []
+    assert broken_laws(run.events) == []
 
 
 def test_words_at_the_cap() -> None:
@@ -246,7 +246,7 @@ def test_an_agent_that_was_ended_from_outside() -> None:
 def test_events_of_a_pass_come_in_order() -> None:
     """Started, asked, answered, checked, finished; then the next pass or the end."""
     run = drive(loop(max=1, until=Contains(text="x")), by_pass("x"))
-    assert [kind(fact) for fact in run.facts] == [
+    assert [kind(event) for event in run.events] == [
         "run.started",
         "step.started",
         "iteration.started",

@@ -32,7 +32,7 @@ def loop(**more: object) -> Plan:
 
 def sleeps(run: Driver) -> list[tuple[str, int]]:
     """Every wait that was asked for, and until when."""
-    asked = [fact for fact in run.facts if isinstance(fact, EffectRequested)]
+    asked = [event for event in run.events if isinstance(event, EffectRequested)]
     return [(f.effect, f.call.until) for f in asked if isinstance(f.call, SleepCall)]
 
 
@@ -61,7 +61,7 @@ def test_a_parked_call_is_no_pass_and_no_try() -> None:
     assert len(run.of(IterationStarted)) == 2
     assert sleeps(run)[0] == ("main.0/backoff#1", LATER)
     assert [effect for effect, _ in sleeps(run)] == ["main.0/backoff#1", "main.0/backoff#2"]
-    assert not broken_laws(run.facts)
+    assert not broken_laws(run.events)
 
 
 def test_tries_that_count_are_counted_apart() -> None:
@@ -77,7 +77,7 @@ def test_tries_that_count_are_counted_apart() -> None:
     run = drive(plan, by_effect(answers, "ok"))
     assert run.ended[:2] == ("failed", "error")
     assert [effect for effect, _ in sleeps(run)] == [f"main.0/backoff#{n}" for n in (1, 2, 3)]
-    assert not broken_laws(run.facts)
+    assert not broken_laws(run.events)
 
 
 def test_a_provider_that_puts_us_off_for_ever_has_failed() -> None:
@@ -115,7 +115,7 @@ def test_a_parked_judge_stops_with_its_run() -> None:
     plan = loop(until=Judge(agent="judge"), limits=Limits(wall_ms=10_000))
     run = drive(plan, by_effect({"main.0/check0#1": FULL}, "ok"))
     assert run.ended[:2] == ("exhausted", "deadline")
-    assert not broken_laws(run.facts)
+    assert not broken_laws(run.events)
 
 
 def test_a_shortage_of_the_host_is_neither_an_iteration_nor_an_attempt() -> None:
@@ -137,7 +137,7 @@ def test_a_shortage_of_the_host_is_neither_an_iteration_nor_an_attempt() -> None
         "main.0/backoff#2",
         "main.0/park#1",
     ]
-    assert not broken_laws(run.facts)
+    assert not broken_laws(run.events)
 
 
 # -- sessions --------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from loopwright.model.checks import Regex
 from loopwright.model.plan import Plan
 from loopwright.model.policy import Limits, ProgressLog, Retry
 from tests.kernel.driving import Driver, Fail, Reply, by_effect, decisions
-from tests.support.laws.run import fact_problems
+from tests.support.laws.run import event_problems
 from tests.support.laws.state_picture import picture
 
 CALL = CallAgent(agent="worker")
@@ -45,21 +45,21 @@ def chain_of(*names: str, **more: object) -> Plan:
 
 def reopened(driver: Driver, **more: object) -> list[AnyEvent]:
     """Let a run that has ended go on to its next end; the facts of that."""
-    before = len(driver.facts)
+    before = len(driver.events)
     driver.clock += 1
     driver.append(RunReopened(at=driver.clock, **more))  # type: ignore[arg-type]
     driver.run()
-    assert fact_problems(driver.plan, driver.facts) == []
-    assert picture(fold(driver.plan, driver.facts)) == picture(driver.state)
-    return driver.facts[before:]
+    assert event_problems(driver.plan, driver.events) == []
+    assert picture(fold(driver.plan, driver.events)) == picture(driver.state)
+    return driver.events[before:]
 
 
-def started(facts: list[AnyEvent]) -> list[str]:
-    return [fact.path for fact in facts if isinstance(fact, StepStarted)]
+def started(events: list[AnyEvent]) -> list[str]:
+    return [event.path for event in events if isinstance(event, StepStarted)]
 
 
-def effects(facts: list[AnyEvent]) -> list[str]:
-    return [fact.effect for fact in facts if isinstance(fact, EffectRequested)]
+def effects(events: list[AnyEvent]) -> list[str]:
+    return [event.effect for event in events if isinstance(event, EffectRequested)]
 
 
 def outcome(driver: Driver) -> str:
@@ -92,13 +92,13 @@ def test_a_failed_loop_begins_with_its_first_pass() -> None:
     driver = Driver(plan, script=by_effect({"dev.1/agent#1": BROKEN, "dev~2.2/agent#1": "DONE"}))
     driver.run()
     new = reopened(driver)
-    passes = [fact for fact in new if isinstance(fact, IterationStarted)]
-    assert [(fact.path, fact.iteration) for fact in passes] == [
+    passes = [event for event in new if isinstance(event, IterationStarted)]
+    assert [(event.path, event.iteration) for event in passes] == [
         ("dev~2.0", 1),
         ("dev~2.1", 2),
         ("dev~2.2", 3),
     ]
-    [ended] = [fact for fact in new if isinstance(fact, StepFinished)]
+    [ended] = [event for event in new if isinstance(event, StepFinished)]
     assert (ended.path, ended.status, ended.iterations) == ("dev", "completed", 3)
 
 
@@ -130,7 +130,7 @@ def test_a_condition_is_looked_at_again() -> None:
         Step(id="d", action=CALL),
     )
     driver = Driver(plan, script=by_effect({"a/agent#1": BROKEN, "d/agent#1": BROKEN})).run()
-    skipped = [fact.path for fact in driver.facts if isinstance(fact, StepSkipped)]
+    skipped = [event.path for event in driver.events if isinstance(event, StepSkipped)]
     assert skipped == ["b", "c"]
     new = reopened(driver)
     assert sorted(started(new)) == ["a", "b", "c", "d"]
@@ -156,7 +156,7 @@ def test_steps_begin_after_one_that_was_tried_again() -> None:
     plan = plan_of(again, Step(id="last", action=CALL, needs=("dev",)))
     driver = Driver(plan, script=by_effect({"dev.0/agent#1": BROKEN})).run()
     assert outcome(driver) == "completed"
-    assert started(driver.facts) == ["dev", "last"]
+    assert started(driver.events) == ["dev", "last"]
 
 
 def test_gates_are_asked_under_new_names() -> None:
@@ -247,7 +247,7 @@ def test_other_ends_are_for_good(plan: Plan) -> None:
     driver.append(RunReopened(at=driver.clock))
     assert driver.state.finished is finished
     assert driver.state.ignored == ignored + 1
-    assert fact_problems(plan, driver.facts) != []
+    assert event_problems(plan, driver.events) != []
 
 
 def test_a_run_under_way_is_not_reopened() -> None:
@@ -256,7 +256,7 @@ def test_a_run_under_way_is_not_reopened() -> None:
     driver.append(RunReopened(at=driver.clock))
     assert driver.state.ignored == 1
     driver.run()
-    assert isinstance(driver.facts[-1], RunFinished)
+    assert isinstance(driver.events[-1], RunFinished)
     assert outcome(driver) == "completed"
 
 
@@ -268,11 +268,11 @@ def test_any_part_of_the_log_folds_to_the_same() -> None:
     driver = Driver(plan, script=script).run()
     reopened(driver)
     for end in driver.ends:
-        again = Driver(plan, script=script, facts=driver.facts[:end], texts=driver.texts).run()
-        if not isinstance(again.facts[-1], RunFinished) or len(again.facts) < len(driver.facts):
+        again = Driver(plan, script=script, events=driver.events[:end], texts=driver.texts).run()
+        if not isinstance(again.events[-1], RunFinished) or len(again.events) < len(driver.events):
             again.append(RunReopened(at=again.clock))
             again.run()
-        assert [type(f) for f in again.facts] == [type(f) for f in driver.facts]
+        assert [type(f) for f in again.events] == [type(f) for f in driver.events]
 
 
 # -- a loop that stopped at its cap ----------------------------------------------------------------
@@ -292,7 +292,7 @@ def test_a_loop_at_its_cap_goes_on_with_the_next_pass() -> None:
     assert [(path, kept.passes, kept.most) for path, kept in at_cap(driver.state).items()] == [
         ("dev", 2, 2)
     ]
-    before = len(driver.facts)
+    before = len(driver.events)
     driver.append(RunReopened(at=driver.clock, passes=5))
     [owner] = driver.state.root.body.active.values()
     assert isinstance(owner.body, RepeatBody)
@@ -302,14 +302,14 @@ def test_a_loop_at_its_cap_goes_on_with_the_next_pass() -> None:
         100,
     )
     driver.run()
-    passes = [fact for fact in driver.facts[before:] if isinstance(fact, IterationStarted)]
-    assert [(fact.path, fact.iteration, fact.of) for fact in passes] == [
+    passes = [event for event in driver.events[before:] if isinstance(event, IterationStarted)]
+    assert [(event.path, event.iteration, event.of) for event in passes] == [
         ("dev~2.2", 3, 5),
         ("dev~2.3", 4, 5),
     ]
     assert outcome(driver) == "completed"
-    assert fact_problems(driver.plan, driver.facts) == []
-    assert picture(fold(driver.plan, driver.facts)) == picture(driver.state)
+    assert event_problems(driver.plan, driver.events) == []
+    assert picture(fold(driver.plan, driver.events)) == picture(driver.state)
 
 
 def test_a_cap_may_be_raised_again_and_again() -> None:
@@ -325,7 +325,7 @@ def test_a_cap_may_be_raised_again_and_again() -> None:
 def test_without_more_passes_a_loop_at_its_cap_begins_anew() -> None:
     """The fact of a plain reopening means what it always meant."""
     driver = Driver(plan_of(Step(id="dev", action=LOOP))).run()
-    assert [fact.path for fact in reopened(driver) if isinstance(fact, IterationStarted)] == [
+    assert [event.path for event in reopened(driver) if isinstance(event, IterationStarted)] == [
         "dev~2.0",
         "dev~2.1",
     ]
@@ -355,9 +355,9 @@ def test_a_reopening_with_more_passes_is_the_same_after_any_cut() -> None:
     """Cut anywhere after it and settled again, the run says what its log says."""
     script = by_effect({"dev~2.3/agent#1": "DONE"}, default=COSTLY)
     driver = Driver(plan_of(Step(id="dev", action=LOOP)), script=script).run()
-    opened = len(driver.facts) + 1
+    opened = len(driver.events) + 1
     reopened(driver, passes=4)
     for end in [end for end in driver.ends if end >= opened]:
-        again = Driver(driver.plan, script=script, facts=driver.facts[:end], texts=driver.texts)
+        again = Driver(driver.plan, script=script, events=driver.events[:end], texts=driver.texts)
         again.run()
-        assert [type(f) for f in again.facts] == [type(f) for f in driver.facts]
+        assert [type(f) for f in again.events] == [type(f) for f in driver.events]

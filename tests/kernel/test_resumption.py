@@ -37,7 +37,7 @@ from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import Limits, ProgressLog, StageOutputs
 from loopwright.model.record import LiteralItems
 from tests.kernel.driving import Driver, Fail, Reply, Said, Script, decisions
-from tests.support.laws.run import fact_problems
+from tests.support.laws.run import event_problems
 from tests.support.laws.state_picture import picture
 
 CALL = CallAgent(agent="worker")
@@ -183,18 +183,18 @@ ENDINGS = {
 
 def resumed(driver: Driver, mode: str = "continue", **more: object) -> list[AnyEvent]:
     """Resume a run and let it run to its end; the events of that."""
-    before = len(driver.facts)
+    before = len(driver.events)
     driver.clock += 1
     driver.append(RunReopened(at=driver.clock, mode=mode, **more))  # type: ignore[arg-type]
     driver.run()
-    assert fact_problems(driver.plan, driver.facts) == []
-    assert picture(fold(driver.plan, driver.facts)) == picture(driver.state)
-    return driver.facts[before:]
+    assert event_problems(driver.plan, driver.events) == []
+    assert picture(fold(driver.plan, driver.events)) == picture(driver.state)
+    return driver.events[before:]
 
 
-def asked(facts: list[AnyEvent]) -> list[str]:
+def asked(events: list[AnyEvent]) -> list[str]:
     """The effects that were asked for, without timers."""
-    found = [fact.effect for fact in facts if isinstance(fact, EffectRequested)]
+    found = [event.effect for event in events if isinstance(event, EffectRequested)]
     return [one for one in found if "deadline#" not in one]
 
 
@@ -211,7 +211,7 @@ def test_a_resumed_run_asks_only_for_what_has_no_answer(kind: str, ending: str) 
     again = body.at.removesuffix("#1") + number
     assert asked(new) == [again, *body.effects[first + 1 :]]
     assert driver.end.outcome == "completed"
-    spent = [fact for fact in driver.facts if getattr(fact, "usage", None) is USED]
+    spent = [event for event in driver.events if getattr(event, "usage", None) is USED]
     assert driver.state.usage.usd == pytest.approx(len(spent))
 
 
@@ -252,8 +252,8 @@ def test_a_restarted_run_begins_with_its_first_effect(kind: str) -> None:
 # -- what a loop knows -----------------------------------------------------------------------------
 
 
-def passes(facts: list[AnyEvent]) -> list[tuple[int | None, bool]]:
-    return [(f.iteration, f.resumed) for f in facts if isinstance(f, IterationStarted)]
+def passes(events: list[AnyEvent]) -> list[tuple[int | None, bool]]:
+    return [(f.iteration, f.resumed) for f in events if isinstance(f, IterationStarted)]
 
 
 @pytest.mark.item("rec-1")
@@ -262,7 +262,7 @@ def test_a_resumed_loop_knows_what_it_learned() -> None:
     driver = by_failure(BODIES["single-call"])
     new = resumed(driver)
     assert passes(new) == [(3, True), (4, False)]
-    ends = [f.iteration for f in driver.facts if isinstance(f, IterationFinished)]
+    ends = [f.iteration for f in driver.events if isinstance(f, IterationFinished)]
     assert ends == [1, 2, 3, 3, 4]
     driver = by_failure(BODIES["single-call"])
     driver.script = lambda request: None
@@ -346,7 +346,7 @@ def test_a_gate_of_an_ended_run_is_asked_again_under_a_new_id(ending: str) -> No
         driver.decide("reject")
     driver.people = decisions("approve")
     new = resumed(driver)
-    gates = [fact.gate for fact in driver.facts if isinstance(fact, GateOpened)]
+    gates = [event.gate for event in driver.events if isinstance(event, GateOpened)]
     assert len(gates) == len(set(gates)) == 2
     assert asked(new) == []
     assert driver.end.outcome == "completed"
@@ -394,8 +394,8 @@ def test_items_that_failed_or_never_began_follow_and_others_are_kept() -> None:
     driver.script = good
     new = resumed(driver)
     assert "main[1]/agent#2" in asked(new)
-    ends = [fact for fact in driver.facts if isinstance(fact, IterationFinished)]
-    ended = [fact.path for fact in ends if fact.status == "completed"]
+    ends = [event for event in driver.events if isinstance(event, IterationFinished)]
+    ended = [event.path for event in ends if event.status == "completed"]
     assert sorted(ended) == [f"main[{n}]" for n in range(5)]
     assert driver.end.outcome == "completed"
 
@@ -493,7 +493,7 @@ def test_a_check_that_was_cut_off_after_an_unclear_one_is_asked_under_a_new_numb
     done = '{"done": true}'
     driver.script = lambda request: Reply("", result=done if "check1" in request.effect else "{}")
     resumed(driver)
-    names = asked(driver.facts)
+    names = asked(driver.events)
     assert len(names) == len(set(names))
     number = earlier + 1
     assert names[-2:] == [f"{first}#{number}", f"{second}#{number}"]

@@ -152,7 +152,7 @@ def test_a_condition_sees_the_inside() -> None:
     plan = plan_of_steps(step("same"), step("call", "same", action=body))
     run = drive(plan, by_effect({"same/agent#1": "outer", "call.same/agent#1": "inner"}))
     assert statuses(run)["call.yes"] == statuses(run)["call.too"] == "completed"
-    assert broken_laws(run.facts) == []
+    assert broken_laws(run.events) == []
 
 
 ENDS = [

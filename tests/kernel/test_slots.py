@@ -39,13 +39,13 @@ from tests.kernel.test_cycles import turn
 SPEND = Reply("x", usage=Usage(0, 0, 0.5))
 
 
-def calls_at_once(facts: list[AnyEvent]) -> int:
+def calls_at_once(events: list[AnyEvent]) -> int:
     most, calls = 0, set()
-    for fact in facts:
-        if isinstance(fact, EffectRequested) and isinstance(fact.call, AgentCall):
-            calls.add(fact.effect)
-        elif isinstance(fact, EffectDone | EffectFailed):
-            calls.discard(fact.effect)
+    for event in events:
+        if isinstance(event, EffectRequested) and isinstance(event.call, AgentCall):
+            calls.add(event.effect)
+        elif isinstance(event, EffectDone | EffectFailed):
+            calls.discard(event.effect)
         most = max(most, len(calls))
     return most
 
@@ -59,7 +59,7 @@ def test_parallel_calls_are_capped(parallel: int) -> None:
         parallel=parallel,
     )
     run = drive(plan)
-    assert calls_at_once(run.facts) == parallel
+    assert calls_at_once(run.events) == parallel
     assert run.ended[:2] == ("exhausted", "max_iterations")
     assert set(statuses(run).values()) == {"completed", "exhausted"}
 
@@ -108,7 +108,7 @@ def test_who_waits_is_looked_at_in_turn() -> None:
     )
     run = drive(plan, by_effect({}, default=SPEND))
     for end in run.ends:
-        state = fold(plan, run.facts[:end])
+        state = fold(plan, run.events[:end])
         assert settle(state, run.texts, state.now) == []
 
 
@@ -168,7 +168,7 @@ def test_every_call_of_an_agent_needs_a_place(action: Action) -> None:
     """Who judges and who works on a rejection waits for its turn like any other agent."""
     plan = plan_of_steps(*[step(f"s{n}", action=action) for n in range(3)], parallel=1)
     run = drive(plan, by_effect({}, Reply("x", result='{"done":true}')), decisions("reject"))
-    assert calls_at_once(run.facts) == 1
+    assert calls_at_once(run.events) == 1
     assert set(statuses(run).values()) <= {"completed", "failed"}
     assert len(run.of(EffectRequested)) >= 3
 
@@ -191,9 +191,9 @@ def graph(*names: str, parallel: int | None = None, **actions: Action) -> Steps:
     )
 
 
-def inside_at_once(facts: list[AnyEvent], place: str) -> int:
+def inside_at_once(events: list[AnyEvent], place: str) -> int:
     """The most calls that were under way inside of a place."""
-    return calls_at_once([f for f in facts if getattr(f, "path", "").startswith(f"{place}.")])
+    return calls_at_once([f for f in events if getattr(f, "path", "").startswith(f"{place}.")])
 
 
 @pytest.mark.parametrize("parallel", [1, 2])
@@ -202,8 +202,8 @@ def test_a_graph_inside_has_a_cap_of_its_own(parallel: int) -> None:
     names = ["a", "b", "c"]
     capped = step("capped", action=graph(*names, parallel=parallel))
     run = drive(plan_of_steps(capped, step("free", action=graph("d", "e", "f"))))
-    assert inside_at_once(run.facts, "capped") == parallel
-    assert inside_at_once(run.facts, "free") == 3
+    assert inside_at_once(run.events, "capped") == parallel
+    assert inside_at_once(run.events, "free") == 3
     assert set(statuses(run).values()) == {"completed"}
     asked = [f.path for f in run.of(EffectRequested) if f.path.startswith("capped.")]
     assert asked == [f"capped.{name}" for name in names]
@@ -226,7 +226,7 @@ def test_the_least_cap_around_counts(
         step("all", action=graph("more", parallel=outer, more=nested)), parallel=plan_cap
     )
     run = drive(plan)
-    assert inside_at_once(run.facts, "all") == most
+    assert inside_at_once(run.events, "all") == most
     assert run.ended[:2] == ("completed", "done")
 
 
@@ -241,8 +241,8 @@ def test_who_waits_inside_holds_up_nobody_outside() -> None:
     run = drive(plan)
     asked = [f.path for f in run.of(EffectRequested)]
     assert asked.index("d") < asked.index("tight.c")
-    assert calls_at_once(run.facts) == 2
-    assert inside_at_once(run.facts, "tight") == 1
+    assert calls_at_once(run.events) == 2
+    assert inside_at_once(run.events, "tight") == 1
     assert set(statuses(run).values()) == {"completed"}
 
 
@@ -253,7 +253,7 @@ def test_every_pass_has_the_places_of_its_own_graph() -> None:
         plan_of_steps(step("loop", action=Repeat(body=body, max=2))),
         script=by_effect({"loop.0.a/agent#1": Fail("agent", "no")}),
     ).run()
-    assert inside_at_once(run.facts, "loop") == 1
+    assert inside_at_once(run.events, "loop") == 1
     assert {f.path for f in run.of(EffectRequested)} >= {"loop.0.a", "loop.0.b"}
 
 
@@ -274,7 +274,7 @@ def test_who_is_next(scheduler: str, parallel: int, order: str) -> None:
     run = Driver(plan).start()
     for name in order.split():
         run.answer(f"{name}/agent#1", "done")
-    asked = [f.path for f in run.facts if isinstance(f, EffectRequested)]
+    asked = [f.path for f in run.events if isinstance(f, EffectRequested)]
     assert asked == order.split()
     assert run.ended[0] == "completed"
 
@@ -300,10 +300,10 @@ def test_everybody_has_a_turn(scheduler: str) -> None:
     }
     run = drive(plan, by_effect(said, default="done"), in_turn("reject", "approve"))
     assert statuses(run) == dict.fromkeys("abcde", "completed")
-    agents = [f.call.agent for f in run.facts if _is_call(f)]
+    agents = [f.call.agent for f in run.events if _is_call(f)]
     assert sorted(agents) == sorted(["a", "a", "critic", "fixer", "talker"])
-    assert calls_at_once(run.facts) == 1
+    assert calls_at_once(run.events) == 1
 
 
-def _is_call(fact: AnyEvent) -> bool:
-    return isinstance(fact, EffectRequested) and isinstance(fact.call, AgentCall | ModelCall)
+def _is_call(event: AnyEvent) -> bool:
+    return isinstance(event, EffectRequested) and isinstance(event.call, AgentCall | ModelCall)

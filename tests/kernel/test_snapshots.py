@@ -51,7 +51,7 @@ from loopwright.model.policy import Limits, Retry, WorkspacePolicy
 from loopwright.model.record import LiteralItems
 from tests.kernel.driving import Driver, Fail, People, Reply, Said, decisions, nobody
 from tests.kernel.test_forking import fork
-from tests.support.laws.run import fact_problems
+from tests.support.laws.run import event_problems
 from tests.support.laws.state_picture import picture
 
 WORK = CallAgent(agent="coder")
@@ -105,22 +105,22 @@ def trees(
 
 def drive(made: Plan, script: Callable[[EffectRequested], Said], people: People = nobody) -> Driver:
     run = Driver(made, script, people).run()
-    assert fact_problems(made, run.facts) == []
-    assert picture(fold(made, run.facts)) == picture(run.state)
+    assert event_problems(made, run.events) == []
+    assert picture(fold(made, run.events)) == picture(run.state)
     return run
 
 
-def snapshots(facts: list[AnyEvent]) -> list[tuple[str, str]]:
+def snapshots(events: list[AnyEvent]) -> list[tuple[str, str]]:
     """Where each snapshot was requested, and the tree that it is compared with."""
     return [
-        (fact.path, fact.call.previous)
-        for fact in facts
-        if isinstance(fact, EffectRequested) and isinstance(fact.call, SnapshotCall)
+        (event.path, event.call.previous)
+        for event in events
+        if isinstance(event, EffectRequested) and isinstance(event.call, SnapshotCall)
     ]
 
 
-def finished(facts: list[AnyEvent]) -> list[IterationFinished]:
-    return [fact for fact in facts if isinstance(fact, IterationFinished)]
+def finished(events: list[AnyEvent]) -> list[IterationFinished]:
+    return [event for event in events if isinstance(event, IterationFinished)]
 
 
 GRAPH = Steps(
@@ -167,21 +167,25 @@ def test_snapshots_are_taken_before_the_run_and_after_each_writer(
 ) -> None:
     """Before anything begins, after each iteration's body, and after each step that can write."""
     run = drive(made, trees(), decisions("approve"))
-    assert snapshots(run.facts) == expected
+    assert snapshots(run.events) == expected
 
 
 def test_a_snapshot_comes_before_the_checks_of_its_iteration() -> None:
     """Every verdict and the end of an iteration name the tree that they are about."""
     run = drive(of_loop(), trees())
     order = [
-        fact.effect
-        for fact in run.facts
-        if isinstance(fact, EffectRequested)
-        if fact.iteration == 1
+        event.effect
+        for event in run.events
+        if isinstance(event, EffectRequested)
+        if event.iteration == 1
     ]
     assert order == ["main.0/agent#1", "main.0/snapshot#2", "main.0/check0#1"]
-    assert [fact.tree for fact in run.facts if isinstance(fact, CheckVerdict)] == ["t2", "t3", "t4"]
-    assert [(one.tree, one.changed) for one in finished(run.facts)] == [
+    assert [event.tree for event in run.events if isinstance(event, CheckVerdict)] == [
+        "t2",
+        "t3",
+        "t4",
+    ]
+    assert [(one.tree, one.changed) for one in finished(run.events)] == [
         ("t2", DiffStat(1, 2, 0)),
         ("t3", DiffStat(1, 3, 0)),
         ("t4", DiffStat(1, 4, 0)),
@@ -198,8 +202,8 @@ def test_an_iteration_costs_one_more_append() -> None:
 def test_without_snapshots_no_event_has_a_trace_of_them() -> None:
     """Fields of snapshots stay empty, so that events are written as before."""
     run = drive(of_loop(policy=WorkspacePolicy()), trees())
-    assert all(not one.tree and one.changed is None for one in finished(run.facts))
-    assert all(not fact.tree for fact in run.facts if isinstance(fact, CheckVerdict))
+    assert all(not one.tree and one.changed is None for one in finished(run.events))
+    assert all(not event.tree for event in run.events if isinstance(event, CheckVerdict))
 
 
 @pytest.mark.parametrize(
@@ -217,21 +221,21 @@ def test_a_run_that_is_cut_anywhere_takes_no_recorded_snapshot_again(
 ) -> None:
     """Cut after every append and after every event, it ends with exactly the same events."""
     whole = drive(made, trees(touched={3: TOUCHED}), people)
-    for length in range(1, len(whole.facts)):
+    for length in range(1, len(whole.events)):
         again = whole.cut(length).run()
-        assert [_timeless(fact) for fact in again.facts] == [_timeless(f) for f in whole.facts]
-        asked = [effect for effect, _ in _asked(again.facts)]
+        assert [_timeless(event) for event in again.events] == [_timeless(f) for f in whole.events]
+        asked = [effect for effect, _ in _asked(again.events)]
         assert len(asked) == len(set(asked))
 
 
-def _asked(facts: list[AnyEvent]) -> list[tuple[str, str]]:
-    return [(fact.effect, fact.path) for fact in facts if isinstance(fact, EffectRequested)]
+def _asked(events: list[AnyEvent]) -> list[tuple[str, str]]:
+    return [(event.effect, event.path) for event in events if isinstance(event, EffectRequested)]
 
 
-def _timeless(fact: AnyEvent) -> tuple[object, ...]:
+def _timeless(event: AnyEvent) -> tuple[object, ...]:
     skip = ("at", "ms", "call")
-    names = [name for name in fact.__struct_fields__ if name not in skip]
-    return (type(fact), *(getattr(fact, name) for name in names))
+    names = [name for name in event.__struct_fields__ if name not in skip]
+    return (type(event), *(getattr(event, name) for name in names))
 
 
 @pytest.mark.parametrize(
@@ -241,7 +245,7 @@ def test_a_failed_snapshot_fails_no_iteration(fails: tuple[int, ...], outcome: s
     """Without protected files a run is no worse for want of a snapshot."""
     run = drive(of_loop(), trees(fails=fails))
     assert run.end.outcome == outcome
-    assert len(finished(run.facts)) == 3
+    assert len(finished(run.events)) == 3
 
 
 @pytest.mark.item("rec-41")
@@ -258,10 +262,10 @@ def test_protected_files_that_cannot_be_verified_let_nothing_complete(
     """A run does not begin without its first snapshot; an iteration whose checks passed fails."""
     run = drive(of_loop(Repeat(body=WORK, max=3, until=CHECK), GUARDED), trees(fails=fails))
     assert run.end.outcome == outcome
-    said = [one.evidence for one in run.facts if isinstance(one, CheckVerdict)][-1:]
+    said = [one.evidence for one in run.events if isinstance(one, CheckVerdict)][-1:]
     said += [run.end.error.detail] if run.end.error is not None else []
     assert said == ["protected files could not be verified: the disk is full"]
-    assert len(finished(run.facts)) == iterations
+    assert len(finished(run.events)) == iterations
 
 
 @pytest.mark.item("rec-41")
@@ -269,14 +273,16 @@ def test_a_check_that_changes_a_protected_file_fails_its_iteration() -> None:
     """The change of the check is seen before the iteration passes, and the loop continues."""
     made = of_loop(Repeat(body=WORK, max=4, until=CHECK), GUARDED)
     run = drive(made, trees(passes_at=2, touched={4: TOUCHED}))
-    verdicts = [(v.iteration, v.check, v.verdict) for v in run.facts if isinstance(v, CheckVerdict)]
+    verdicts = [
+        (v.iteration, v.check, v.verdict) for v in run.events if isinstance(v, CheckVerdict)
+    ]
     assert verdicts == [
         (1, "command", "fail"),
         (2, "command", "pass"),
         (2, "protect", "fail"),
         (3, "command", "pass"),
     ]
-    assert [one.done for one in finished(run.facts)] == [False, False, True]
+    assert [one.done for one in finished(run.events)] == [False, False, True]
     assert run.end.outcome == "completed"
 
 
@@ -285,7 +291,9 @@ def test_a_changed_protected_file_fails_the_checks_until_it_is_reverted() -> Non
     """The check command passes in iteration 2, the iteration does not; reverting heals it."""
     made = of_loop(policy=GUARDED)
     run = drive(made, trees(passes_at=2, touched={3: TOUCHED, 4: TOUCHED}))
-    verdicts = [(v.iteration, v.check, v.verdict) for v in run.facts if isinstance(v, CheckVerdict)]
+    verdicts = [
+        (v.iteration, v.check, v.verdict) for v in run.events if isinstance(v, CheckVerdict)
+    ]
     assert verdicts == [
         (1, "command", "fail"),
         (2, "protect", "fail"),
@@ -294,9 +302,9 @@ def test_a_changed_protected_file_fails_the_checks_until_it_is_reverted() -> Non
         (3, "command", "pass"),
         (4, "command", "pass"),
     ]
-    said = next(v for v in run.facts if isinstance(v, CheckVerdict) and v.check == "protect")
+    said = next(v for v in run.events if isinstance(v, CheckVerdict) and v.check == "protect")
     assert (said.evidence, said.index) == ("protected files changed: tests/test_a.py", 1)
-    assert [one.done for one in finished(run.facts)] == [False, False, False, True]
+    assert [one.done for one in finished(run.events)] == [False, False, False, True]
     assert run.end.outcome == "completed"
 
 
@@ -333,7 +341,7 @@ def test_nothing_completes_with_changed_protected_files(made: Plan) -> None:
     touched = dict.fromkeys(range(2, 30), TOUCHED)
     run = drive(made, trees(passes_at=1, touched=touched))
     assert run.end.outcome != "completed"
-    assert not any(one.done for one in finished(run.facts))
+    assert not any(one.done for one in finished(run.events))
 
 
 def test_a_limit_on_money_ends_a_loop_with_changed_protected_files() -> None:
@@ -382,7 +390,7 @@ def test_a_person_accepts_changed_protected_files_at_a_gate(
         return said
 
     run = drive(of_loop(loop, GUARDED), world, decisions(decision))  # type: ignore[arg-type]
-    gate = next(fact for fact in run.facts if isinstance(fact, GateOpened))
+    gate = next(event for event in run.events if isinstance(event, GateOpened))
     assert "Protected files changed: tests/test_a.py. Approving accepts them" in gate.message
     assert gate.snapshot is not None
     assert gate.snapshot.changed == DiffStat(1, 2, 0)
@@ -393,7 +401,7 @@ def test_a_step_outside_of_loops_fails_unless_a_person_is_asked_next() -> None:
     """Without checks the step itself fails; a gate right after it decides instead."""
     steps = (Step(id="work", action=WORK), Step(id="ship", action=WORK, needs=("work",)))
     run = drive(plan(*steps, policy=GUARDED), trees(touched={2: TOUCHED, 3: TOUCHED}))
-    ended = [fact for fact in run.facts if isinstance(fact, StepFinished)]
+    ended = [event for event in run.events if isinstance(event, StepFinished)]
     assert [(one.path, one.status, one.reason) for one in ended] == [
         ("work", "failed", "protected")
     ]
@@ -416,12 +424,12 @@ def test_a_run_that_is_reopened_takes_a_snapshot_first() -> None:
     assert run.end.outcome == "completed"
     run = drive(made, trees(agent=broken, passes_at=9))
     assert run.end.outcome == "failed"
-    before = len(run.facts)
+    before = len(run.events)
     run.script = trees(passes_at=1)
     run.append(RunReopened(at=run.clock + 1))
     run.run()
-    assert fact_problems(made, run.facts) == []
-    asked = [f.call for f in run.facts[before:] if isinstance(f, EffectRequested)]
+    assert event_problems(made, run.events) == []
+    asked = [f.call for f in run.events[before:] if isinstance(f, EffectRequested)]
     first = asked[0]
     assert isinstance(first, SnapshotCall)
     assert (first.first, first.baseline, first.previous != "") == ("t1", "t1", True)
@@ -432,15 +440,15 @@ def test_a_fork_takes_a_snapshot_before_anything_else() -> None:
     """Its trees follow those of the run that it comes from."""
     run = drive(of_loop(), trees())
     other = fork(run, "main.0").run()
-    assert fact_problems(other.plan, other.facts) == []
-    own = other.facts[len([f for f in run.facts if f.at <= 0]) :]
+    assert event_problems(other.plan, other.events) == []
+    own = other.events[len([f for f in run.events if f.at <= 0]) :]
     asked = [(f.effect, f.call.previous) for f in own if _is_snapshot(f)]
     assert asked[-3:] == [("/snapshot#3", "t2"), ("main.1/snapshot#4", "t3"), asked[-1]]
-    assert isinstance(other.facts[0], RunStarted)
+    assert isinstance(other.events[0], RunStarted)
 
 
-def _is_snapshot(fact: AnyEvent) -> bool:
-    return isinstance(fact, EffectRequested) and isinstance(fact.call, SnapshotCall)
+def _is_snapshot(event: AnyEvent) -> bool:
+    return isinstance(event, EffectRequested) and isinstance(event.call, SnapshotCall)
 
 
 @pytest.mark.item("rec-10", "rec-17")
@@ -464,17 +472,17 @@ def test_a_stop_anywhere_records_what_was_written_before_the_run_ends(
         under_way = {type(run.state.pending[one].call) for one in run.state.pending}
         taken = run.state.snapshots.taken
         run.append(CancelRequested(at=run.clock + 1))
-        asked = [f for f in run.facts[end:] if isinstance(f, EffectRequested)]
+        asked = [f for f in run.events[end:] if isinstance(f, EffectRequested)]
         assert [f.path for f in asked] == [""] * len(asked)
         assert bool(asked) >= (taken and bool(under_way & {AgentCall, SnapshotCall}))
         assert bool(asked) == (run.state.finished is None)
         last.add(bool(asked))
         if asked:
-            _end_at_second_stop(run.cut(len(run.facts)))
-        again = run.cut(len(run.facts)).run()  # killed while it is taken
+            _end_at_second_stop(run.cut(len(run.events)))
+        again = run.cut(len(run.events)).run()  # killed while it is taken
         run.run()
-        assert [_timeless(f) for f in again.facts] == [_timeless(f) for f in run.facts]
-        assert fact_problems(run.plan, run.facts) == []
+        assert [_timeless(f) for f in again.events] == [_timeless(f) for f in run.events]
+        assert event_problems(run.plan, run.events) == []
         assert run.end.outcome == "cancelled"
         assert not taken or not has_unrecorded(run.state)
     assert True in last
@@ -487,10 +495,10 @@ def _end_at_second_stop(run: Driver) -> None:
     [asked] = [one for one in run.state.pending.values() if isinstance(one.call, SnapshotCall)]
     run.append(CancelRequested(at=run.clock + 1))
     assert run.end.outcome == "cancelled"
-    withdrawn = [f for f in run.facts if isinstance(f, EffectFailed) and f.effect == asked.effect]
+    withdrawn = [f for f in run.events if isinstance(f, EffectFailed) and f.effect == asked.effect]
     assert [f.error.type for f in withdrawn] == ["cancelled"]
     assert has_unrecorded(run.state)
-    assert fact_problems(run.plan, run.facts) == []
+    assert event_problems(run.plan, run.events) == []
     run.append(RunReopened(at=run.clock + 1, mode="continue"))
     call = next(iter(run.state.pending.values())).call
     assert isinstance(call, SnapshotCall)
@@ -516,7 +524,7 @@ def test_a_time_limit_of_the_run_records_the_call_that_it_cuts_off() -> None:
     made = of_loop(limits=Limits(wall_ms=100))
     run = drive(made, trees(agent=lambda _: None))
     assert run.end.outcome == "exhausted"
-    assert snapshots(run.facts) == [("", ""), ("", "t1")]
+    assert snapshots(run.events) == [("", ""), ("", "t1")]
     assert not has_unrecorded(run.state)
 
 
@@ -524,9 +532,9 @@ def test_a_deadline_ends_a_run_that_waits_for_its_first_snapshot() -> None:
     """The timer runs from the beginning."""
     made = of_loop(limits=Limits(wall_ms=100))
     run = Driver(made, lambda _: None).run()
-    assert fact_problems(made, run.facts) == []
+    assert event_problems(made, run.events) == []
     assert run.end.outcome == "exhausted"
-    withdrawn = [fact.effect for fact in run.facts if isinstance(fact, EffectFailed)]
+    withdrawn = [event.effect for event in run.events if isinstance(event, EffectFailed)]
     assert withdrawn == ["/snapshot#1"]
 
 
@@ -546,15 +554,15 @@ def test_work_that_a_deadline_cuts_off_has_a_snapshot_of_its_place(step: Step, p
     """Exactly one, after the call was ended, also when the run is killed at any moment."""
     whole = drive(msgspec.structs.replace(plan(step), workspace=ON), trees(agent=lambda _: None))
     assert whole.end.outcome == "exhausted"
-    assert snapshots(whole.facts) == [("", ""), (places, "t1")]
-    [ended] = [n for n, f in enumerate(whole.facts) if isinstance(f, EffectFailed)]
-    asked = [n for n, f in enumerate(whole.facts) if _is_snapshot(f)]
+    assert snapshots(whole.events) == [("", ""), (places, "t1")]
+    [ended] = [n for n, f in enumerate(whole.events) if isinstance(f, EffectFailed)]
+    asked = [n for n, f in enumerate(whole.events) if _is_snapshot(f)]
     assert asked[0] < ended < asked[1]
     assert not has_unrecorded(whole.state)
     for end in whole.ends[:-1]:
         again = whole.cut(end).run()
-        assert snapshots(again.facts) == snapshots(whole.facts)
-        assert fact_problems(again.plan, again.facts) == []
+        assert snapshots(again.events) == snapshots(whole.events)
+        assert event_problems(again.plan, again.events) == []
 
 
 def test_judges_write_nothing() -> None:
@@ -564,7 +572,7 @@ def test_judges_write_nothing() -> None:
         of_loop(loop, agents={"judge": Agent()}),
         trees(agent=lambda _: Reply("ok", result='{"done": true}')),
     )
-    assert len(snapshots(run.facts)) == 2
+    assert len(snapshots(run.events)) == 2
 
 
 def test_the_words_of_check_commands_are_watched() -> None:
@@ -603,8 +611,8 @@ def test_an_answer_without_a_tree_counts_as_failed() -> None:
     made = of_loop(Repeat(body=WORK, max=1, until=CHECK), GUARDED)
     run = drive(made, lambda r: Reply("ok", code=0))
     assert run.end.outcome == "failed"
-    done = [fact for fact in run.facts if isinstance(fact, EffectDone)]
-    assert [fact.effect for fact in done] == ["/snapshot#1"]
+    done = [event for event in run.events if isinstance(event, EffectDone)]
+    assert [event.effect for event in done] == ["/snapshot#1"]
 
 
 # -- protected files and a resume ------------------------------------------------------------------
@@ -620,7 +628,7 @@ def changed_meanwhile(made: Plan) -> Driver:
     """
     run = drive(made, trees(agent=broken_call, passes_at=9))
     assert run.end.outcome == "failed"
-    assert not any(getattr(f, "snapshot", None) and f.snapshot.protected for f in run.facts)
+    assert not any(getattr(f, "snapshot", None) and f.snapshot.protected for f in run.events)
     good = trees(passes_at=1)
 
     def script(request: EffectRequested) -> Said:
@@ -649,9 +657,9 @@ def test_failing_and_resuming_does_not_accept_a_changed_protected_file(mode: str
         run.append(RunReopened(at=run.clock + 1, mode=mode, passes=9))  # type: ignore[arg-type]
         run.run()
         assert run.end.outcome != "completed"
-        verdicts = [f for f in run.facts if isinstance(f, CheckVerdict) and f.check == "protect"]
+        verdicts = [f for f in run.events if isinstance(f, CheckVerdict) and f.check == "protect"]
         assert "protected files changed" in str(verdicts[-1].evidence)
-    assert fact_problems(made, run.facts) == []
+    assert event_problems(made, run.events) == []
 
 
 @pytest.mark.item("rec-41")
@@ -663,4 +671,4 @@ def test_a_person_accepts_changed_protected_files_when_resuming(mode: str) -> No
     run.append(RunReopened(at=run.clock + 1, mode=mode, accept_changes=True))  # type: ignore[arg-type]
     run.run()
     assert run.end.outcome == "completed"
-    assert picture(fold(made, run.facts)) == picture(run.state)
+    assert picture(fold(made, run.events)) == picture(run.state)

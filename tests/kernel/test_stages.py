@@ -65,7 +65,7 @@ def ran(repeat: Repeat, script: Script) -> Driver:
 def end(driver: Driver) -> tuple[str, str, int]:
     finished = driver.state.finished
     assert finished is not None
-    passes = sum(isinstance(fact, IterationFinished) for fact in driver.facts)
+    passes = sum(isinstance(event, IterationFinished) for event in driver.events)
     return finished.outcome, finished.reason, passes
 
 
@@ -128,7 +128,7 @@ def test_words_count_only_where_that_is_said() -> None:
     """Without `words` nothing but the structured verdict approves."""
     driver = ran(loop(until=Approval(), max=1), reviews("APPROVED"))
     assert end(driver) == ("exhausted", "max_iterations", 1)
-    (verdict,) = [fact for fact in driver.facts if isinstance(fact, CheckVerdict)]
+    (verdict,) = [event for event in driver.events if isinstance(event, CheckVerdict)]
     assert "there is no verdict" in str(verdict.evidence)
 
 
@@ -140,7 +140,7 @@ def test_findings_stand_in_the_verdict() -> None:
     )
     said = f'{{"approved": false, "findings": {findings}}}'
     driver = ran(loop(max=1), reviews(said))
-    (verdict,) = [fact for fact in driver.facts if isinstance(fact, CheckVerdict)]
+    (verdict,) = [event for event in driver.events if isinstance(event, CheckVerdict)]
     assert driver.texts.read(verdict.evidence).splitlines() == [
         "the verdict is approved: false",
         "- important: no test (a.py)",
@@ -216,12 +216,12 @@ def test_without_an_evaluator_all_iterations_are_made() -> None:
 def test_an_evaluator_is_asked_again_only_for_what_cannot_be_read() -> None:
     """Words that say it are an answer; others are asked for once more."""
     clear = ran(loop(until=GOAL, max=1), judged(Fail("bad_result", text="NOT_ACHIEVED")))
-    asked = [fact for fact in clear.facts if isinstance(fact, EffectRequested)]
-    assert sum("check" in fact.effect for fact in asked) == 1
+    asked = [event for event in clear.events if isinstance(event, EffectRequested)]
+    assert sum("check" in event.effect for event in asked) == 1
     vague = ran(loop(until=GOAL, max=1), judged(Fail("bad_result", text="hm")))
-    asked = [fact for fact in vague.facts if isinstance(fact, EffectRequested)]
-    assert sum("check" in fact.effect for fact in asked) == 2
-    assert not is_unfit(vague.answer_fact(asked[0], Reply()))
+    asked = [event for event in vague.events if isinstance(event, EffectRequested)]
+    assert sum("check" in event.effect for event in asked) == 2
+    assert not is_unfit(vague.answer_event(asked[0], Reply()))
 
 
 @pytest.mark.parametrize(
@@ -299,8 +299,8 @@ def test_a_stage_is_finished_when_time_is_up() -> None:
     assert driver.state.finished is None
     driver.answer("main.0.code/agent#1", "late")
     assert end(driver) == ("exhausted", "deadline", 1)
-    skipped = [fact for fact in driver.facts if isinstance(fact, StepSkipped)]
-    assert [(fact.path, fact.status) for fact in skipped] == [("main.0.review", "cancelled")]
+    skipped = [event for event in driver.events if isinstance(event, StepSkipped)]
+    assert [(event.path, event.status) for event in skipped] == [("main.0.review", "cancelled")]
 
 
 def test_a_review_under_way_is_heard_when_time_is_up() -> None:
@@ -364,14 +364,14 @@ def test_a_note_lets_it_go_on() -> None:
     repeat = loop(max=9, gate=LoopGate(after=2))
     driver = Driver(plan_of(repeat), reviews("Rejected")).run()
     (gate,) = driver.open_gates()
-    driver.append(driver.decision_fact(gate, "continue", "Look at the tests"))
+    driver.append(driver.decision_event(gate, "continue", "Look at the tests"))
     body = driver.state.owners["main"].body
     assert (body.progress.feedback, body.progress.unmet) == ("Look at the tests", 0)  # type: ignore[union-attr]
     driver.run()
     (gate,) = driver.open_gates()
     assert gate.path == "main.3"
     assert body.progress.feedback == ""  # type: ignore[union-attr]
-    driver.append(driver.decision_fact(gate, "approve"))
+    driver.append(driver.decision_event(gate, "approve"))
     assert end(driver) == ("completed", "approved", 4)
 
 
@@ -404,12 +404,12 @@ def test_a_stage_that_says_it_is_blocked_holds_the_loop() -> None:
     driver = blocked()
     (gate,) = driver.open_gates()
     assert (gate.path, driver.state.pending) == ("main.0.code", {})
-    driver.append(driver.decision_fact(gate, "continue", "Use the other key"))
+    driver.append(driver.decision_event(gate, "continue", "Use the other key"))
     assert driver.state.owners["main.0.code"].note == "Use the other key"  # type: ignore[union-attr]
     driver.answer("main.0.code~2/agent#1", "STATUS: NEEDS_CONTEXT")
     (again,) = driver.open_gates()
     assert again.gate != gate.gate
-    driver.append(driver.decision_fact(again, "approve"))
+    driver.append(driver.decision_event(again, "approve"))
     driver.run()
     assert end(driver) == ("completed", "approved", 1)
 
@@ -418,7 +418,7 @@ def test_a_blocked_stage_can_be_given_up_or_stopped() -> None:
     """A rejection fails the loop; a stop closes the question."""
     driver = blocked()
     (gate,) = driver.open_gates()
-    driver.append(driver.decision_fact(gate, "reject"))
+    driver.append(driver.decision_event(gate, "reject"))
     assert end(driver)[:2] == ("failed", "rejected")
     stopped = blocked()
     stopped.append(CancelRequested(at=stopped.clock))
@@ -462,12 +462,12 @@ def test_a_missing_artifact_is_looked_for_again_before_the_stage_is() -> None:
     driver = left(False)
     (gate,) = driver.open_gates()
     assert "artifact" in gate.message
-    driver.append(driver.decision_fact(gate, "continue", "leave it"))
+    driver.append(driver.decision_event(gate, "continue", "leave it"))
     driver.answer("main.0.code/artifact#2", Reply(code=0))
     assert end(driver.run()) == ("completed", "approved", 1)
     missing = left(False)
     (gate,) = missing.open_gates()
-    missing.append(missing.decision_fact(gate, "continue"))
+    missing.append(missing.decision_event(gate, "continue"))
     missing.answer("main.0.code/artifact#2", Fail())
     assert list(missing.state.pending) == ["main.0.code~2/agent#1"]
     missing.answer("main.0.code~2/agent#1", "Code.")
@@ -486,7 +486,7 @@ def test_a_look_that_is_under_way_is_waited_for() -> None:
     assert list(driver.state.pending) == ["main.0.code/artifact#1"]
     driver.answer("main.0.code/artifact#1", Reply(code=1))
     (gate,) = touched(driver).open_gates()
-    driver.append(driver.decision_fact(gate, "continue"))
+    driver.append(driver.decision_event(gate, "continue"))
     assert list(touched(driver).state.pending) == ["main.0.code/artifact#2"]
     driver.answer("main.0.code/artifact#2", Reply(code=0))
     assert end(driver.run()) == ("completed", "approved", 1)
@@ -496,11 +496,11 @@ def test_a_missing_artifact_can_be_done_without_or_given_up() -> None:
     """An approval goes on, a rejection ends it, and a stop ends the look."""
     driver = left(False)
     (gate,) = driver.open_gates()
-    driver.append(driver.decision_fact(gate, "approve"))
+    driver.append(driver.decision_event(gate, "approve"))
     assert end(driver.run()) == ("completed", "approved", 1)
     rejected = left(False)
     (gate,) = rejected.open_gates()
-    rejected.append(rejected.decision_fact(gate, "reject"))
+    rejected.append(rejected.decision_event(gate, "reject"))
     assert end(rejected)[:2] == ("failed", "rejected")
     stopped = left()
     stopped.append(CancelRequested(at=stopped.clock))

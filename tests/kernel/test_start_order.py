@@ -133,7 +133,7 @@ def test_a_step_that_cannot_run_fails_when_it_is_reached() -> None:
     assert statuses(run) == {"a": "completed", "x": "failed", "y": "skipped"}
     (ended,) = [one for one in run.of(StepFinished) if one.status == "failed"]
     assert ended.error == Failure("bad_input", "no command is called x")
-    assert broken_laws(run.facts) == []
+    assert broken_laws(run.events) == []
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_stop_ends_the_whole_run(reason: object, expected: str) -> None:
         "end": "cancelled",
         "never": "cancelled",
     }
-    assert broken_laws(run.facts) == []
+    assert broken_laws(run.events) == []
 
 
 # -- joins -----------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def test_joins(join: str, fates: tuple[str, str]) -> None:
     found = statuses(run)
     assert (found["x"], found["y"]) == fates
     assert found["last"] == ("completed" if RULES[join](fates) else "skipped")
-    assert broken_laws(run.facts) == []
+    assert broken_laws(run.events) == []
 
 
 def test_what_a_failure_left_out_spoils_what_follows() -> None:
@@ -252,7 +252,7 @@ def test_failure_policies(on_failure: str, expected: dict[str, str], inside: boo
     assert run.ended[:2] == ("failed", "error")
     assert run.end.error is not None
     assert run.end.error.detail == "step 'bad' failed: broke"
-    assert broken_laws(run.facts) == []
+    assert broken_laws(run.events) == []
 
 
 def test_only_what_a_failure_spoils_is_cancelled() -> None:
@@ -342,7 +342,7 @@ def test_loop_in_steps_in_loop() -> None:
     ]
     steps = {f.path: f.iteration for f in run.of(StepStarted)}
     assert steps["main.1.review"] == 2
-    assert broken_laws(run.facts) == []
+    assert broken_laws(run.events) == []
 
 
 def test_delay_between_passes() -> None:
@@ -366,4 +366,4 @@ def test_settled_is_settled() -> None:
     """Asking again gives nothing, from the same state and from a new one."""
     run = Driver(over(1, 2, 3, parallel=2)).start()
     assert settle(run.state, run.texts) == []
-    assert settle(fold(run.plan, run.facts), run.texts) == []
+    assert settle(fold(run.plan, run.events), run.texts) == []

@@ -23,7 +23,7 @@ from loopwright.model.record import literal
 from loopwright.prompts.calls import compose
 from tests.kernel.driving import Driver, Fail, plan_of, plan_of_steps
 from tests.kernel.test_resumption import BODIES, good
-from tests.support.laws.run import fact_problems
+from tests.support.laws.run import event_problems
 
 WORK = CallAgent(agent="a", prompt=literal("Work."))
 LOOP = plan_of(Repeat(body=WORK, max=3, until=Signal(word="DONE")))
@@ -62,7 +62,7 @@ def prompt(run: Driver, effect: str) -> str:
 
 
 def delivered(run: Driver) -> list[tuple[str, tuple[str, ...]]]:
-    return [(f.effect, f.messages) for f in run.facts if isinstance(f, MessageDelivered)]
+    return [(f.effect, f.messages) for f in run.events if isinstance(f, MessageDelivered)]
 
 
 @pytest.mark.item("rec-35")
@@ -86,7 +86,7 @@ def test_the_next_agent_call_reads_a_message_once(plan: Plan, first: str, next_c
     assert delivered(run) == [(next_call, ("m1",))]
     run.run()
     assert delivered(run) == [(next_call, ("m1",))]
-    assert fact_problems(plan, run.facts) == []
+    assert event_problems(plan, run.events) == []
 
 
 @pytest.mark.item("rec-35")
@@ -108,11 +108,11 @@ def test_a_message_is_neither_lost_nor_doubled_by_a_crash() -> None:
     run.run()
     expected = delivered(run)
     assert expected == [("main.1/agent#1", ("m1", "m2"))]
-    told = next(n for n, f in enumerate(run.facts) if isinstance(f, MessageSent)) + 2
+    told = next(n for n, f in enumerate(run.events) if isinstance(f, MessageSent)) + 2
     for length in [one for one in run.ends if one >= told]:
         again = run.cut(length).start().run()
         assert delivered(again) == expected, length
-        assert fact_problems(LOOP, again.facts) == []
+        assert event_problems(LOOP, again.events) == []
 
 
 @pytest.mark.item("rec-35")
@@ -121,17 +121,17 @@ def test_a_message_that_comes_too_late_is_recorded_as_dropped() -> None:
     run = Driver(LOOP).start()
     tell(run)
     tell(run, "To the step", to="main")
-    calls = sum(isinstance(fact, EffectRequested) for fact in run.facts)
+    calls = sum(isinstance(event, EffectRequested) for event in run.events)
     run.answer("main.0/agent#1", "DONE")
-    drops = [f for f in run.facts if isinstance(f, MessageDropped)]
+    drops = [f for f in run.events if isinstance(f, MessageDropped)]
     assert {(f.message, f.reason) for f in drops} == {
         ("m1", "run-ended"),
         ("m2", "target-terminal"),
     }
     assert run.state.finished is not None
     assert run.state.finished.outcome == "completed"
-    assert sum(isinstance(fact, EffectRequested) for fact in run.facts) == calls
-    assert fact_problems(LOOP, run.facts) == []
+    assert sum(isinstance(event, EffectRequested) for event in run.events) == calls
+    assert event_problems(LOOP, run.events) == []
 
 
 @pytest.mark.item("rec-35")
@@ -151,8 +151,8 @@ def test_the_number_of_waiting_messages_is_bounded() -> None:
     """Beyond the limit a message is dropped, and the log says so."""
     run = Driver(LOOP).start()
     run.state.mail.inboxes[ANY_AGENT] = [None] * MAILBOX_SIZE  # type: ignore[list-item]
-    facts = tell(run)
-    assert [f.reason for f in facts if isinstance(f, MessageDropped)] == ["mailbox-full"]
+    events = tell(run)
+    assert [f.reason for f in events if isinstance(f, MessageDropped)] == ["mailbox-full"]
 
 
 # -- a run that is resumed -------------------------------------------------------------------------
@@ -178,14 +178,14 @@ def test_an_unread_message_is_read_after_a_resume(
     tell(run, to=to)
     end(run)
     assert run.state.finished is not None
-    assert not [f for f in run.facts if isinstance(f, MessageDropped)]
+    assert not [f for f in run.events if isinstance(f, MessageDropped)]
     run.append(RunReopened(at=run.clock + 1, mode=mode))  # type: ignore[arg-type]
     [effect] = [name for name in run.state.pending if "/agent#" in name]
     assert prompt(run, effect).count("Message from ann: Keep the API") == 1
     assert delivered(run) == [(effect, ("m1",))]
     run.run()
     assert delivered(run) == [(effect, ("m1",))]
-    assert fact_problems(LOOP, run.facts) == []
+    assert event_problems(LOOP, run.events) == []
 
 
 @pytest.mark.item("rec-35")
@@ -224,7 +224,7 @@ def test_a_chat_model_reads_a_message_between_turns_after_a_crash() -> None:
     run.run()
     expected = delivered(run)
     assert expected == [("main.1/model#1", ("m1",))]
-    told = next(n for n, f in enumerate(run.facts) if isinstance(f, MessageSent)) + 1
+    told = next(n for n, f in enumerate(run.events) if isinstance(f, MessageSent)) + 1
     for length in [one for one in run.ends if one >= told]:
         again = run.cut(length).start().run()
         assert delivered(again) == expected, length

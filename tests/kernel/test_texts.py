@@ -192,7 +192,7 @@ def test_items_reach_the_passes(items: object, texts: list[str]) -> None:
     loop = Repeat(body=AskPerson(message=message), each=Each(items=items))
     run = Driver(plan_of(loop), inputs={"list": [1, 2]}).start()
     assert [gate.message for gate in run.open_gates()] == texts
-    state = run.cut(len(run.facts)).state
+    state = run.cut(len(run.events)).state
     assert [gate.message for gate in state.gates.values()] == texts
 
 

@@ -23,13 +23,13 @@ from tests.kernel.test_cycles import (
     plan,
     turn,
 )
-from tests.support.laws.run import fact_problems
+from tests.support.laws.run import event_problems
 
 OVERFLOW = Fail("overflow", "200001 tokens")
 
 
 def laws(run: Driver) -> list[str]:
-    return fact_problems(run.plan, run.facts)
+    return event_problems(run.plan, run.events)
 
 
 def test_a_cut_that_was_not_enough_is_followed_by_another() -> None:
@@ -117,11 +117,11 @@ def test_what_a_person_says_at_the_cap_is_heard() -> None:
     step = replace(step, action=replace(step.action, at_cap="ask"))
     run = begun(replace(made, steps=(step,)), turn("hm"))
     run.answer("main.0/model#1", turn("hm"))
-    [gate] = [fact for fact in run.facts if isinstance(fact, GateOpened)]
+    [gate] = [event for event in run.events if isinstance(event, GateOpened)]
     run.append(answer(gate, "continue", text="look into b.txt"))
     assert loop_of(run).talk.history[-1].text == "look into b.txt"
     assert effects(run)[-1] == "main.1/model#1"
-    assert fact_problems(run.plan, run.facts) == []
+    assert event_problems(run.plan, run.events) == []
 
 
 def test_only_an_approval_lets_a_call_through() -> None:
@@ -129,7 +129,7 @@ def test_only_an_approval_lets_a_call_through() -> None:
     wanted = turn("", call("c1", "shell.exec"))
     run = begun(plan(approvals=HELD), wanted)
     run.answer("main.0/model#1", wanted)
-    [gate] = [fact for fact in run.facts if isinstance(fact, GateOpened)]
+    [gate] = [event for event in run.events if isinstance(event, GateOpened)]
     run.append(answer(gate, "continue"))
     assert "main.0/tool1#1" not in effects(run)
     assert effects(run)[-1] == "main.1/model#1"

@@ -204,7 +204,7 @@ def test_the_output_of_a_pass_is_without_its_signal(until: Signal | AnyOf) -> No
     run = drive(plan_of(Repeat(body=WORK, max=3, until=until)), by_pass(f"said {TAG}"))
     assert run.ended == ("completed", "signal", "said")
     assert run.of(IterationFinished)[0].output == "said"
-    assert broken_laws(run.facts) == []
+    assert broken_laws(run.events) == []
 
 
 def test_long_outputs_are_stored_without_it_too() -> None:
@@ -319,7 +319,7 @@ def test_a_question_without_its_value_is_not_put(action: AskPerson | Repeat) -> 
     assert run.ended[:2] == ("failed", "error")
     assert "no base branch is known" in (run.end.error.detail if run.end.error else "")
     assert run.of(GateOpened) == []
-    assert broken_laws(run.facts) == []
+    assert broken_laws(run.events) == []
 
 
 def test_a_question_with_its_value_is_put() -> None:

@@ -172,8 +172,8 @@ class _Making:
             raise AssertionError(f"{self.history.name}: kernel {said[0].decode()} at {move}")
         self.history.moves.append(replace(move, recorded=said))
 
-    def _event(self, *facts: AnyEvent) -> None:
-        events = tuple(msgspec.json.encode(fact) for fact in facts)
+    def _event(self, *log_events: AnyEvent) -> None:
+        events = tuple(msgspec.json.encode(event) for event in log_events)
         self._move(Move(at=self.now, events=events))
 
     def _keep(self, text: str) -> Text:
@@ -181,7 +181,7 @@ class _Making:
         self.history.contents.update(content)
         return kept
 
-    keep = _keep  # as `answer_fact` calls it
+    keep = _keep  # as `answer_event` calls it
 
     def _start(self) -> None:
         self._event(
@@ -212,8 +212,8 @@ class _Making:
             self._answered(pending, self._said(pending))
 
     def _answered(self, pending: Any, answer: Answer) -> None:
-        fact = answer_event(pending, answer, self, self.now)  # type: ignore[arg-type]
-        self._event(fact)
+        event = answer_event(pending, answer, self, self.now)  # type: ignore[arg-type]
+        self._event(event)
         self.answers.append(self.history.moves[-1].events[0])
 
     def _said(self, pending: Any) -> Answer:
@@ -375,9 +375,9 @@ class _Making:
             self.asked += 1
             number = self.dice.randint(1, self.asked)
             asks = Question(message="May I?", about="rm -r build", number=number)
-            fact = question_event(self.state.run, self.dice.choice(agents), asks, self.now)
-            if fact.gate not in self.state.gates:
-                self._event(fact)
+            event = question_event(self.state.run, self.dice.choice(agents), asks, self.now)
+            if event.gate not in self.state.gates:
+                self._event(event)
 
     def _activity(self) -> None:
         agents = self._agents()
@@ -433,8 +433,8 @@ class _Making:
         )
 
     def _fork(self) -> None:
-        facts = [self.kernel.decode(event) for event in self.player.log]
-        found = self.kernel.function("places")(facts)
+        events = [self.kernel.decode(event) for event in self.player.log]
+        found = self.kernel.function("places")(events)
         completed = [place for place, how in found.items() if how == "completed"]
         if not completed:
             return

@@ -52,8 +52,8 @@ class Kernel:
     fold: Callable[..., Any]  # fold: actor, app.service, app.wiring, app.integrity, views
     apply: Callable[..., None]  # fold: actor, activity, talks, app.reopening, app.rehearsing
     settle: Callable[..., list[Any]]  # decide: actor, app.forking, app.rehearsing
-    encode_facts: Callable[..., bytes]  # encoding: stores.edge
-    decode_facts: Callable[..., list[Any]]  # encoding: stores.edge, stores.chain
+    encode_events: Callable[..., bytes]  # encoding: stores.edge
+    decode_events: Callable[..., list[Any]]  # encoding: stores.edge, stores.chain
     caller_of: Callable[..., Any]  # tools: talks
     use: Callable[..., Any]  # tools: talks
     vanished: Callable[..., list[Any]]  # vanishing: runtime.driver
@@ -68,12 +68,12 @@ class Kernel:
         """A function that the rest of the source imports, by its name."""
         return _function(self.package, name)
 
-    def encode(self, fact: object) -> bytes:
-        return self.encode_facts([fact])[1:-1]
+    def encode(self, event: object) -> bytes:
+        return self.encode_events([event])[1:-1]
 
     def decode(self, event: bytes) -> Any:
-        (fact,) = self.decode_facts(b"[" + event + b"]")
-        return fact
+        (logged,) = self.decode_events(b"[" + event + b"]")
+        return logged
 
 
 @cache
@@ -95,8 +95,8 @@ def load_kernel(package: str = CURRENT) -> Kernel:
         fold=part("fold"),
         apply=part("apply"),
         settle=part("settle"),
-        encode_facts=part("encode_facts"),
-        decode_facts=part("decode_facts"),
+        encode_events=part("encode_facts"),
+        decode_events=part("decode_facts"),
         caller_of=part("caller_of"),
         use=part("use"),
         vanished=part("vanished"),
@@ -238,11 +238,11 @@ class Player:
         self.log += decided
         return decided
 
-    def _fold_new(self, facts: Sequence[object]) -> list[bytes]:
+    def _fold_new(self, log_events: Sequence[object]) -> list[bytes]:
         """Fold events that the kernel itself has made outside of `settle`."""
-        for fact in facts:
-            self.kernel.apply(self.state, fact)
-        events = [*map(self.kernel.encode, facts)]
+        for event in log_events:
+            self.kernel.apply(self.state, event)
+        events = [*map(self.kernel.encode, log_events)]
         self.log += events
         return events
 
@@ -259,9 +259,9 @@ class Player:
 
     def _fork(self, place: str, run: str, *, event: bytes, at: int) -> list[bytes]:
         """As `loopwright.operations.forks` does it."""
-        facts = [self.kernel.decode(one) for one in self.log]
-        prefix = facts[: self.kernel.end_of(facts, place)]
-        begins = replace(facts[0], run=run, parent=facts[0].run)
+        events = [self.kernel.decode(one) for one in self.log]
+        prefix = events[: self.kernel.end_of(events, place)]
+        begins = replace(events[0], run=run, parent=events[0].run)
         known = [self.kernel.encode(one) for one in self.kernel.copied(prefix, begins, at)]
         self.reload([*known, event])
         return known

@@ -183,13 +183,13 @@ def _place(kernel: Kernel, state: Any, owner: Any, senses: Any) -> dict[str, obj
 
 def probe_log(kernel: Kernel, log: list[bytes]) -> dict[str, object]:
     """What functions that read a whole log answer; events come out as they went in."""
-    facts = [kernel.decode(event) for event in log]
-    found = kernel.function("places")(facts)
+    events = [kernel.decode(event) for event in log]
+    found = kernel.function("places")(events)
     ended = [place for place, how in found.items() if how == "completed"]
     return {
         "places": list(found.items()),
-        "end_of": {place: kernel.end_of(facts, place) for place in ended},
-        "encoded": [kernel.encode(fact) for fact in facts] == log,
+        "end_of": {place: kernel.end_of(events, place) for place in ended},
+        "encoded": [kernel.encode(logged) for logged in events] == log,
     }
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from unittest import mock
 
 from loopwright.engine import actor
-from loopwright.kernel.events import AnyEvent, RunStarted, encode_facts
+from loopwright.kernel.events import AnyEvent, RunStarted, encode_events
 from loopwright.model.plan import decode_plan
 from loopwright.ports import Append
 from tests.faults import simulation
@@ -48,7 +48,7 @@ def _settled() -> Iterator[dict[int, AnyEvent]]:
 
     def noting(*given: Any) -> list[AnyEvent]:
         new = settle(*given)
-        found.update((id(fact), fact) for fact in new)
+        found.update((id(event), event) for event in new)
         return new
 
     with mock.patch.object(actor, "settle", noting):
@@ -84,9 +84,9 @@ def _history(
     name: str, world: _World, run: str, settled: dict[int, AnyEvent], dice: Random
 ) -> History:
     appends = [append for append in world.appends if append.run == run]
-    started = appends[0].facts[0]
+    started = appends[0].events[0]
     assert isinstance(started, RunStarted)
-    assert sum(len(append.facts) for append in appends) == world.store.runs[run].version
+    assert sum(len(append.events) for append in appends) == world.store.runs[run].version
     return History(
         name=name,
         plan=decode_plan(world.store.blobs[started.plan]),
@@ -99,8 +99,8 @@ def _history(
 
 def _move(append: Append, settled: dict[int, AnyEvent]) -> Move:
     """An append of an actor ends with what was decided; one of the service has only events."""
-    decided = [fact for fact in append.facts if id(fact) in settled]
-    outside = [fact for fact in append.facts if id(fact) not in settled]
+    decided = [event for event in append.events if id(event) in settled]
+    outside = [event for event in append.events if id(event) not in settled]
     return Move(
         at=decided[0].at if decided else 0,
         events=_encoded(outside),
@@ -109,5 +109,5 @@ def _move(append: Append, settled: dict[int, AnyEvent]) -> Move:
     )
 
 
-def _encoded(facts: list[AnyEvent]) -> tuple[bytes, ...]:
-    return tuple(encode_facts([fact])[1:-1] for fact in facts)
+def _encoded(events: list[AnyEvent]) -> tuple[bytes, ...]:
+    return tuple(encode_events([event])[1:-1] for event in events)

@@ -85,10 +85,10 @@ def made(agent: Agent, limits: Limits | None = None, dialect: str = "native") ->
 
 
 async def collected(here: Local, run: str) -> Played:
-    facts = [one.fact for one in here.service.facts(run)]
-    [done] = [one for one in facts if isinstance(one, EffectDone)]
+    events = [one.event for one in here.service.events(run)]
+    [done] = [one for one in events if isinstance(one, EffectDone)]
     said = json.loads(here.service.read_text(done.output))
-    firsts = {row.run: here.log.read(row.run, limit=1)[0].fact for row in here.log.rows()}
+    firsts = {row.run: here.log.read(row.run, limit=1)[0].event for row in here.log.rows()}
     heads = {row.run: row.headline for row in here.log.rows()}
     return Played(
         run=run,
@@ -323,7 +323,7 @@ def test_a_chat_model_starts_a_child_run_and_is_given_its_result(tmp_path: Path)
                 RunStart(plan=made(agent), workspace=tmp_path, message="Go.")
             )
             await here.driver.rest(run)
-            firsts = {row.run: here.log.read(row.run, limit=1)[0].fact for row in here.log.rows()}
+            firsts = {row.run: here.log.read(row.run, limit=1)[0].event for row in here.log.rows()}
             plans = {name: here.service.plan(one) for name, one in firsts.items()}
             started = {n: one for n, one in firsts.items() if isinstance(one, RunStarted)}
             audit = [(row.who, row.action, row.subject) for row in here.log.audited()]
@@ -371,8 +371,8 @@ def test_no_loop_tools_without_a_right_or_in_a_stage(
             start = RunStart(plan=plan, workspace=tmp_path / "work", message="Go.")
             run = await here.service.start(start)
             await here.driver.rest(run)
-            facts = [one.fact for one in here.service.facts(run)]
-            [done] = [one for one in facts if isinstance(one, EffectDone)]
+            events = [one.event for one in here.service.events(run)]
+            [done] = [one for one in events if isinstance(one, EffectDone)]
             return here.service.read_text(done.output)
 
     with patch.dict(os.environ, env):

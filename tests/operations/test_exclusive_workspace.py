@@ -117,12 +117,12 @@ def test_a_plain_run_never_takes_up_an_old_one(tmp_path: Path) -> None:
         world = World()
         process = world.process(lambda job: failed("agent"))
         old = await begin(process, tmp_path)
-        before = process.facts(old)
+        before = process.events(old)
         process.scripted.script = always("ok")
         new = await begin(process, tmp_path)
         assert new != old
         assert process.status(new) == "completed"
-        assert process.facts(old) == before
+        assert process.events(old) == before
         assert [job.run for job in process.scripted.jobs] == [old, new]
 
     run(body())

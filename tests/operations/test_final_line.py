@@ -159,8 +159,8 @@ def test_the_time_of_a_run_excludes_the_time_between_its_end_and_a_resume() -> N
 def test_the_time_of_a_fork_begins_with_the_fork() -> None:
     """What its parent took is not counted."""
     driver = stopped("root", after=1)
-    facts = [fact for fact in driver.facts if fact.at <= driver.clock][:-4]
-    state = fold(driver.plan, [*facts, RunForked(at=60_000_000, parent="run_a", place="main.0")])
+    events = [event for event in driver.events if event.at <= driver.clock][:-4]
+    state = fold(driver.plan, [*events, RunForked(at=60_000_000, parent="run_a", place="main.0")])
     assert "0.0 s" in final_line(state)
 
 
@@ -260,7 +260,7 @@ def test_an_error_is_shortened_and_can_be_left_out() -> None:
 def test_a_log_folds_to_the_same_line() -> None:
     """The line is derived from the events alone."""
     driver = drive(plan_of(loop()), by_pass("x", commands=(1,)))
-    assert final_line(fold(driver.plan, driver.facts)) == final_line(driver.state)
+    assert final_line(fold(driver.plan, driver.events)) == final_line(driver.state)
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_changes_of_a_call_that_was_stopped_are_not_denied(total: DiffStat, expe
     driver.answer("/snapshot#2", Fail("snapshot", "the disk is full"))
     line = f"■ Stopped by root in iteration 1 of 5 · 0.0 s · {expected}"
     assert final_line(driver.state) == line
-    history = history_of(driver.facts)
+    history = history_of(driver.events)
     assert history.is_incomplete
 
 

@@ -72,7 +72,7 @@ async def forked(process: Process, name: str, at: str | None, **more: object) ->
 
 
 def requests(process: Process, name: str) -> list[str]:
-    return [f.effect for f in process.facts(name) if isinstance(f, EffectRequested)]
+    return [f.effect for f in process.events(name) if isinstance(f, EffectRequested)]
 
 
 @pytest.mark.item("aldo-48", "aldo-49")
@@ -83,12 +83,12 @@ def test_every_finished_place_can_be_forked(plan: Plan) -> None:
     async def body() -> None:
         process = World().process(by_model)
         name = await ended(process, plan)
-        before = process.facts(name)
+        before = process.events(name)
         made = [await forked(process, name, f"main.{number}") for number in range(3)]
-        assert process.facts(name) == before
+        assert process.events(name) == before
         for number, one in enumerate(made):
-            facts = process.facts(one)
-            first, [mark] = facts[0], [f for f in facts if isinstance(f, RunForked)]
+            events = process.events(one)
+            first, [mark] = events[0], [f for f in events if isinstance(f, RunForked)]
             assert isinstance(first, RunStarted)
             assert (first.run, first.parent, first.by) == (one, name, "ann")
             assert (mark.parent, mark.place, mark.by) == (name, f"main.{number}", "ann")
@@ -112,9 +112,9 @@ def test_another_model_and_words_for_it() -> None:
         process = World().process(by_model)
         name = await ended(process, chat())
         made = await forked(process, name, "main.1", model="local/two", edit="Try again.")
-        [changed] = [f for f in process.facts(made) if isinstance(f, AgentChanged)]
+        [changed] = [f for f in process.events(made) if isinstance(f, AgentChanged)]
         assert changed.becomes == Agent(spec="model:local/two", options={"top_p": 0.5})
-        [mark] = [f for f in process.facts(made) if isinstance(f, RunForked)]
+        [mark] = [f for f in process.events(made) if isinstance(f, RunForked)]
         assert mark.text == "Try again."
         assert requests(process, made)[-1] == "main.3/model#1"
         assert process.state(made).plan.agents["coder"].spec == "model:local/two"
@@ -131,7 +131,7 @@ def test_a_model_with_its_prefix_and_the_same_one() -> None:
         process = World().process(by_model)
         name = await ended(process, chat())
         made = await forked(process, name, "main.1", model="model:local/one")
-        assert not any(isinstance(f, AgentChanged) for f in process.facts(made))
+        assert not any(isinstance(f, AgentChanged) for f in process.events(made))
 
     run(body())
 
@@ -367,7 +367,7 @@ def test_a_run_under_way_is_forked_and_goes_on() -> None:
         await quiet()
         jobs = [job.effect for job in process.scripted.jobs if job.run == made]
         assert jobs == ["slow/agent#1", "b/agent#1"]
-        assert isinstance(process.facts(made)[known], RunForked)
+        assert isinstance(process.events(made)[known], RunForked)
         for one in (name, made):
             process.scripted.answer(one, "slow/agent#1", "done")
             await process.driver.rest(one)
@@ -387,7 +387,7 @@ def test_a_step_that_asks_is_asked_again() -> None:
         made, _ = await fork(process.service, name, Fork(at="a"))
         await process.driver.rest(made)
         assert len({gate.gate for gate in process.log.gates()}) == 2
-        opened = [f for f in process.facts(made) if isinstance(f, GateOpened)]
+        opened = [f for f in process.events(made) if isinstance(f, GateOpened)]
         assert [gate.gate for gate in process.log.gates(made)] == [f.gate for f in opened]
         assert check_invariants(process.log) == []
 
@@ -402,12 +402,12 @@ def test_forks_of_forks() -> None:
         name = await ended(process)
         one = await forked(process, name, "main.0")
         two = await forked(process, one, "main.2")
-        first = process.facts(two)[0]
+        first = process.events(two)[0]
         assert isinstance(first, RunStarted)
         assert first.parent == one
-        marks = [f.parent for f in process.facts(two) if isinstance(f, RunForked)]
+        marks = [f.parent for f in process.events(two) if isinstance(f, RunForked)]
         assert marks == [name, one]
-        assert list(places(process.facts(two)).values()) == ["exhausted", *["completed"] * 4]
+        assert list(places(process.events(two)).values()) == ["exhausted", *["completed"] * 4]
         assert check_invariants(process.log) == []
 
     run(body())
@@ -424,7 +424,7 @@ def test_a_workspace_that_is_kept_by_the_other(tmp_path: Path) -> None:
         with pytest.raises(Conflict, match=f"{name} .* holds workspace"):
             await fork(process.service, name, Fork(at="main.0"))
         made, _ = await fork(process.service, name, Fork(at="main.0", workspace=tmp_path))
-        first = process.facts(made)[0]
+        first = process.events(made)[0]
         assert isinstance(first, RunStarted)
         assert first.workspace == str(tmp_path)
         assert first.key == f"workspace {resolved}"

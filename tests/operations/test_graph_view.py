@@ -57,7 +57,7 @@ def a_pass(path: str, number: int) -> IterationStarted:
     return IterationStarted(at=1, path=path, iteration=number)
 
 
-def standing(*facts: AnyEvent) -> dict[str, tuple[str, str]]:
+def standing(*events: AnyEvent) -> dict[str, tuple[str, str]]:
     """Status and passes of every step, by its path."""
     found: dict[str, tuple[str, str]] = {}
 
@@ -66,7 +66,7 @@ def standing(*facts: AnyEvent) -> dict[str, tuple[str, str]]:
         for inner in node.inner:
             note(inner, f"{before}{node.id}.")
 
-    for node in graph(PLAN, facts):
+    for node in graph(PLAN, events):
         note(node, "")
     return found
 
@@ -94,9 +94,9 @@ def test_inner_steps_are_those_of_the_newest_pass() -> None:
 
 def test_items_are_counted() -> None:
     """How many are done, of how many that have begun."""
-    facts: list[AnyEvent] = [began("each"), *[a_pass(f"each[{n}]", n + 1) for n in range(3)]]
-    facts.append(IterationFinished(at=1, path="each[1]"))
-    assert standing(*facts)["each"] == ("running", "1/3 items")
+    events: list[AnyEvent] = [began("each"), *[a_pass(f"each[{n}]", n + 1) for n in range(3)]]
+    events.append(IterationFinished(at=1, path="each[1]"))
+    assert standing(*events)["each"] == ("running", "1/3 items")
 
 
 def test_what_is_inside_of_a_list_stands_for_all_items() -> None:
@@ -107,13 +107,13 @@ def test_what_is_inside_of_a_list_stands_for_all_items() -> None:
     inner = Step(id="loop", action=Repeat(body=Steps(steps=(call,)), max=2))
     each = Repeat(body=Steps(steps=(call, inner)), each=Each(items=ItemsExpr(expr="x")))
     plan = Plan(name="p", steps=(Step(id="fan", action=each),))
-    facts: list[AnyEvent] = [began("fan"), *[a_pass(f"fan[{n}]", n + 1) for n in range(3)]]
-    facts += [ended("fan[0].x"), ended("fan[1].x", "failed")]
-    facts += [began("fan[0].loop"), a_pass("fan[0].loop.0", 1), ended("fan[0].loop.0.x", "failed")]
-    facts += [began("fan[2].loop"), a_pass("fan[2].loop.0", 1), ended("fan[2].loop.0.x")]
-    [fan] = graph(plan, [*facts, began("fan[2].x")])
+    events: list[AnyEvent] = [began("fan"), *[a_pass(f"fan[{n}]", n + 1) for n in range(3)]]
+    events += [ended("fan[0].x"), ended("fan[1].x", "failed")]
+    events += [began("fan[0].loop"), a_pass("fan[0].loop.0", 1), ended("fan[0].loop.0.x", "failed")]
+    events += [began("fan[2].loop"), a_pass("fan[2].loop.0", 1), ended("fan[2].loop.0.x")]
+    [fan] = graph(plan, [*events, began("fan[2].x")])
     assert (fan.inner[0].status, fan.inner[0].passes) == ("running", "1 ok, 1 failed, 1 running")
-    [fan] = graph(plan, [*facts, ended("fan[2].x"), a_pass("fan[0].loop.1", 2)])
+    [fan] = graph(plan, [*events, ended("fan[2].x"), a_pass("fan[0].loop.1", 2)])
     x, loop = fan.inner
     assert (fan.status, x.status, x.passes) == ("running", "failed", "2 ok, 1 failed")
     assert (loop.inner[0].status, loop.inner[0].passes) == ("completed", "")
@@ -133,16 +133,16 @@ def test_questions_and_steps_left_out() -> None:
 
 def test_a_reopened_run_begins_what_did_not_complete() -> None:
     """Under its new names the newest pass counts."""
-    facts: list[AnyEvent] = [ended("a"), began("dev"), a_pass("dev.0", 1), began("dev.0.code")]
-    facts += [ended("dev.0.code", "failed"), ended("dev", "failed")]
-    facts += [RunFinished(at=1, outcome="failed", reason="error"), RunReopened(at=1)]
-    found = standing(*facts)
+    events: list[AnyEvent] = [ended("a"), began("dev"), a_pass("dev.0", 1), began("dev.0.code")]
+    events += [ended("dev.0.code", "failed"), ended("dev", "failed")]
+    events += [RunFinished(at=1, outcome="failed", reason="error"), RunReopened(at=1)]
+    found = standing(*events)
     assert (found["a"][0], found["dev"], found["dev.code"][0]) == (
         "completed",
         ("", "up to 4 iterations"),
         "",
     )
-    found = standing(*facts, began("dev"), a_pass("dev~2.0", 1), began("dev~2.0.code"))
+    found = standing(*events, began("dev"), a_pass("dev~2.0", 1), began("dev~2.0.code"))
     assert found["dev.code"] == ("running", "")
 
 

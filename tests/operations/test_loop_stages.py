@@ -125,11 +125,11 @@ async def test_stages_never_overlap_and_loops_do(played: Played) -> None:
             await played.here.driver.rest(run)
     for run in runs:
         assert played.status(run)["status"] == "completed"
-        facts = [one.fact for one in played.here.service.facts(run)]
+        events = [one.event for one in played.here.service.events(run)]
         moves = [
-            (type(fact), fact.path)
-            for fact in facts
-            if isinstance(fact, StepStarted | StepFinished) and fact.path != "main"
+            (type(event), event.path)
+            for event in events
+            if isinstance(event, StepStarted | StepFinished) and event.path != "main"
         ]
         first, second = dict.fromkeys(path for _, path in moves)
         assert moves == [
@@ -230,8 +230,8 @@ def test_a_stage_without_a_sign_of_life_or_over_time_is_killed(
         played.define("one", roles=[{"role": "coder", "prompt": "x", **limit}])
         played.loops = played.with_agents(program(played, f"{chatty}\n"))
         run = await played.rested("one")
-        facts = [one.fact for one in played.here.service.facts(run)]
-        assert [fact.error.type for fact in facts if isinstance(fact, EffectFailed)] == [kind]
+        events = [one.event for one in played.here.service.events(run)]
+        assert [event.error.type for event in events if isinstance(event, EffectFailed)] == [kind]
         assert played.status(run)["status"] == "failed"
         assert programs_of(played) == []
 

@@ -79,8 +79,8 @@ class Played:
         return [one["status"] for one in self.status(run)["stages"]]
 
     def asked(self, run: str) -> list[str]:
-        facts = [one.fact for one in self.here.service.facts(run)]
-        return [fact.path for fact in facts if isinstance(fact, EffectRequested)]
+        events = [one.event for one in self.here.service.events(run)]
+        return [event.path for event in events if isinstance(event, EffectRequested)]
 
 
 def in_a_home(test: Test) -> Callable[[Path], None]:
@@ -254,8 +254,8 @@ async def test_a_failed_stage_is_left_out(played: Played) -> None:
         "completed",
         "SKIPPED by a person: by hand",
     )
-    facts = [one.fact for one in played.here.service.facts(run)]
-    assert [fact.reason for fact in facts if isinstance(fact, StepKept)] == ["kept", "skipped"]
+    events = [one.event for one in played.here.service.events(run)]
+    assert [event.reason for event in events if isinstance(event, StepKept)] == ["kept", "skipped"]
 
 
 @in_a_home
@@ -390,5 +390,5 @@ async def test_the_stage_under_way_is_shown_with_its_task(played: Played) -> Non
 
 def test_an_edit_names_what_it_changes() -> None:
     """The fact leaves out what stays as it was."""
-    fact = RunEdited(at=1, labels=())
-    assert (fact.message, fact.passes, fact.metadata) == (None, None, None)
+    event = RunEdited(at=1, labels=())
+    assert (event.message, event.passes, event.metadata) == (None, None, None)

@@ -35,7 +35,7 @@ async def ended(process: Process, plan: Plan = TWO, **more: object) -> str:
 
 
 def requests(process: Process, name: str) -> list[str]:
-    return [f.effect for f in process.facts(name) if isinstance(f, EffectRequested)]
+    return [f.effect for f in process.events(name) if isinstance(f, EffectRequested)]
 
 
 @pytest.mark.item("zenflow-68", "archon-63")
@@ -52,8 +52,8 @@ def test_a_failed_run_goes_on_under_its_id() -> None:
         assert process.status(name) == "completed"
         assert requests(process, name) == ["a/agent#1", "b/agent#1", "b/agent#2"]
         assert [row.run for row in process.log.rows()] == [name]
-        [fact] = [f for f in process.facts(name) if isinstance(f, RunReopened)]
-        assert fact.by == "ann"
+        [event] = [f for f in process.events(name) if isinstance(f, RunReopened)]
+        assert event.by == "ann"
         assert check_invariants(process.log) == []
 
     run(body())
@@ -94,8 +94,8 @@ def test_two_who_reopen_at_once() -> None:
             *(reopen(process.service, name) for _ in range(2)), return_exceptions=True
         )
         assert [type(answer) for answer in answers].count(Conflict) == 1
-        facts = process.facts(name)
-        assert sum(isinstance(fact, RunReopened) for fact in facts) == 1
+        events = process.events(name)
+        assert sum(isinstance(event, RunReopened) for event in events) == 1
 
     run(body())
 
@@ -118,12 +118,12 @@ def test_other_ends_are_for_good(plan: Plan, words: str, hint: str) -> None:
     async def body() -> None:
         process = World().process()
         name = await ended(process, plan)
-        before = process.facts(name)
+        before = process.events(name)
         with pytest.raises(Conflict, match=words) as error:
             await reopen(process.service, name)
         assert error.value.code == "ended"
         assert hint in (error.value.hint or "")
-        assert process.facts(name) == before
+        assert process.events(name) == before
 
     run(body())
 
@@ -178,8 +178,8 @@ def test_agents_and_limits_may_change() -> None:
         state = process.state(name)
         assert process.status(name) == "completed"
         assert state.plan.limits == Limits(tokens=200, wall_ms=60_000)
-        [fact] = [f for f in process.facts(name) if isinstance(f, AgentChanged)]
-        assert (fact.agent, fact.becomes.spec) == ("worker", "command:sh")
+        [event] = [f for f in process.events(name) if isinstance(f, AgentChanged)]
+        assert (event.agent, event.becomes.spec) == ("worker", "command:sh")
         assert [job.agent.spec for job in process.scripted.jobs if job.agent] == [
             "command:one",
             "command:sh",

@@ -204,7 +204,7 @@ def test_files_of_users_run_to_their_end(workspace: Path, name: str) -> None:
             run = await here.service.start(start)
             await play(here, run, case.decides)
             head = here.log.row(run).headline
-            events = list(dialect_events_after(here.service, run, here.service.facts(run), 0))
+            events = list(dialect_events_after(here.service, run, here.service.events(run), 0))
             return (head.status, head.reason, made(here, run)), events
 
     ended, events = asyncio.run(body())
@@ -247,7 +247,7 @@ def test_a_pattern_that_never_ends_does_not_stop_the_loop(
             run = await here.service.start(start)
             await play(here, run, "")
             head = here.log.row(run).headline
-            found = [one.fact for one in here.service.facts(run)]
+            found = [one.event for one in here.service.events(run)]
             return (head.status, made(here, run)), [
                 one for one in found if isinstance(one, CheckVerdict)
             ]

@@ -17,7 +17,7 @@ from loopwright.kernel.state import State
 from loopwright.operations.run_start import StartOptions, prepare_file
 from loopwright.operations.settings import Settings
 from loopwright.operations.wiring import Local, local
-from tests.operations.test_wiring import ended, facts, is_alive
+from tests.operations.test_wiring import ended, events, is_alive
 
 # Writes down the pid of its supervisor, which lives as long as the program or its child, and stays:
 # silent, or talking to whoever listens.
@@ -102,7 +102,7 @@ class Stage:
         return await ended(self.here, self.run)
 
     def requests(self) -> list[EffectRequested]:
-        return [one for one in facts(self.here, self.run) if isinstance(one, EffectRequested)]
+        return [one for one in events(self.here, self.run) if isinstance(one, EffectRequested)]
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_a_test_command_is_ended_after_a_minute(stage: Stage) -> None:
         loop.ahead += 15
         state = await stage.end()
         assert not any(is_alive(pid) for pid in pids)
-        verdicts = [one for one in facts(stage.here, stage.run) if isinstance(one, CheckVerdict)]
+        verdicts = [one for one in events(stage.here, stage.run) if isinstance(one, CheckVerdict)]
         assert [one.verdict for one in verdicts] == ["timed_out", "pass"]
         assert "timed out" in stage.here.service.read_text(verdicts[0].evidence)
         assert state.finished is not None
@@ -174,7 +174,7 @@ def test_an_agent_that_is_silent_for_five_minutes_is_ended(stage: Stage) -> None
         state = await stage.end()
         assert not any(is_alive(pid) for pid in pids)
         assert len(stage.requests()) == 1, "no further pass, no second try"
-        [failed] = [one for one in facts(stage.here, stage.run) if isinstance(one, EffectFailed)]
+        [failed] = [one for one in events(stage.here, stage.run) if isinstance(one, EffectFailed)]
         assert failed.error.type == "idle_timeout"
         assert "timed out" in failed.error.detail
         assert state.finished is not None

@@ -82,7 +82,7 @@ def test_a_run_knows_how_it_was_started(tmp_path: Path) -> None:
             key="k",
         )
         name = await process.service.start(start)
-        (first, *_) = process.facts(name)
+        (first, *_) = process.events(name)
         assert isinstance(first, RunStarted)
         assert (first.run, first.message, first.inputs) == (name, "Do it.", {"n": 1})
         assert (first.workspace, first.by, first.key) == (str(tmp_path), "ann", "k")
@@ -258,7 +258,7 @@ def test_two_answers_at_once_are_one() -> None:
             return_exceptions=True,
         )
         (lost,) = [answer for answer in answers if isinstance(answer, Conflict)]
-        (won,) = [fact for fact in process.facts(name) if isinstance(fact, GateAnswered)]
+        (won,) = [event for event in process.events(name) if isinstance(event, GateAnswered)]
         assert lost.code == "already-resolved"
         assert f"{won.decision} by {won.by} at 2023-11-14T" in str(lost)
 
@@ -307,7 +307,7 @@ def test_an_answer_never_reaches_a_gate_that_nobody_saw() -> None:
         with pytest.raises(Conflict, match="continue by ann") as error:
             await late.looker.answer(name, "approve", by="bob")
         assert refused(error) == "already-resolved"
-        answered = [f.gate for f in process.facts(name) if isinstance(f, GateAnswered)]
+        answered = [f.gate for f in process.events(name) if isinstance(f, GateAnswered)]
         assert answered == [gate]
         assert process.status(name) == "waiting"
 
@@ -357,7 +357,7 @@ def test_what_is_approved_is_what_was_shown() -> None:
     async def body() -> None:
         process = World().process()
         name, gate = await at_gate(process)
-        (opened,) = [fact for fact in process.facts(name) if isinstance(fact, GateOpened)]
+        (opened,) = [event for event in process.events(name) if isinstance(event, GateOpened)]
         with pytest.raises(Conflict) as error:
             await process.service.answer(gate, "approve", digest="0" * 32)
         assert refused(error) == "changed-since-shown"
@@ -438,7 +438,7 @@ def test_pausing_twice_is_pausing() -> None:
         assert process.status(name) == "running"
         assert process.kinds(name).count("run.paused") == 1
         assert process.kinds(name).count("run.resumed") == 1
-        (paused,) = [fact for fact in process.facts(name) if isinstance(fact, RunPaused)]
+        (paused,) = [event for event in process.events(name) if isinstance(event, RunPaused)]
         assert paused.by == "ann"
 
     run(body())
@@ -457,7 +457,7 @@ def test_stopping_twice_is_stopping() -> None:
         assert await other.looker.stop(name, by="bob") is True, "the driver has not looked yet"
         await process.tick()
         assert await process.service.stop(name) is False
-        (asked,) = [f for f in process.facts(name) if isinstance(f, CancelRequested)]
+        (asked,) = [f for f in process.events(name) if isinstance(f, CancelRequested)]
         assert (asked.by, asked.reason) == ("ann", "stopped")
         assert process.status(name) == "cancelled"
         assert process.scripted.held == {}
@@ -579,8 +579,8 @@ def test_two_processes_that_resume_a_run_at_once_resume_it_once(
         monkeypatch.setattr(second.service, "_tell", tell_later)
         answers.append(await second.service.resume(name))
         assert answers == [True, False]
-        facts = [one.fact for one in second.service.facts(name)]
-        assert sum(isinstance(one, RunResumed) for one in facts) == 1
+        events = [one.event for one in second.service.events(name)]
+        assert sum(isinstance(one, RunResumed) for one in events) == 1
 
     run(body())
 

@@ -53,7 +53,7 @@ class Process:
         blobs = {content_hash(PLAN): PLAN}
         asyncio.run(
             self.log.append(
-                Append(run=self.run, expected=0, facts=[first], headline=self.head, blobs=blobs)
+                Append(run=self.run, expected=0, events=[first], headline=self.head, blobs=blobs)
             )
         )
 
@@ -88,7 +88,7 @@ class Process:
             Append(
                 run=self.run,
                 expected=version,
-                facts=[RunPaused(at=now)],
+                events=[RunPaused(at=now)],
                 headline=replace(self.head, updated_at=now),
                 usage=[row],
             )

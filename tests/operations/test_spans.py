@@ -20,11 +20,11 @@ from tests.kernel.test_cycles import plan as cycle_plan
 SPENT = Usage(input_tokens=100, output_tokens=20, usd=0.01)
 
 
-def spans_of(plan: Plan, facts: list[AnyEvent]) -> list[Span]:
-    first = facts[0]
+def spans_of(plan: Plan, events: list[AnyEvent]) -> list[Span]:
+    first = events[0]
     assert isinstance(first, RunStarted)
     spans = Spans(first.run, plan)
-    numbered = [NumberedEvent(seq, fact) for seq, fact in enumerate(facts, 1)]
+    numbered = [NumberedEvent(seq, event) for seq, event in enumerate(events, 1)]
     return [span for one in numbered for span in spans.take(one)]
 
 
@@ -34,11 +34,11 @@ def test_a_run_is_one_tree(record: Callable[[], Driver]) -> None:
     run has ended nothing is open, and the same facts make the same spans.
     """
     run = record()
-    found = spans_of(run.plan, run.facts)
+    found = spans_of(run.plan, run.events)
     by_id = {span.id: span for span in found}
     assert len(by_id) == len(found)
     assert len({span.trace for span in found}) <= 1
-    if isinstance(run.facts[-1], RunFinished):
+    if isinstance(run.events[-1], RunFinished):
         [root] = [span for span in found if span.parent is None]
         assert root.values["gen_ai.operation.name"] == "invoke_workflow"
         for span in found:
@@ -47,7 +47,7 @@ def test_a_run_is_one_tree(record: Callable[[], Driver]) -> None:
                 around = by_id[span.parent]
                 assert around.start <= span.start
                 assert span.end <= around.end
-    assert spans_of(run.plan, run.facts) == found
+    assert spans_of(run.plan, run.events) == found
 
 
 def chat(*answers: Reply | Fail) -> list[Span]:
@@ -59,7 +59,7 @@ def chat(*answers: Reply | Fail) -> list[Span]:
         return next(turns) if isinstance(asked.call, ModelCall) else Reply("SECRET")
 
     run = drive(plan, script)
-    return spans_of(plan, run.facts)
+    return spans_of(plan, run.events)
 
 
 def test_turns_of_a_model_and_its_tools() -> None:
@@ -91,14 +91,14 @@ def test_a_call_that_failed() -> None:
     """The kind of a failure is told, and not its words."""
     plan = plan_of(Repeat(body=CallAgent(agent="coder"), max=1))
     run = drive(plan, by_pass(Fail("auth", "SECRET")))
-    [called] = [s for s in spans_of(run.plan, run.facts) if s.name.startswith("invoke_agent")]
+    [called] = [s for s in spans_of(run.plan, run.events) if s.name.startswith("invoke_agent")]
     assert (called.error, called.values["error.type"]) == ("auth", "auth")
-    assert "SECRET" not in repr(spans_of(run.plan, run.facts))
+    assert "SECRET" not in repr(spans_of(run.plan, run.events))
 
 
 def test_a_question_to_a_person_takes_time() -> None:
     """From the question to the answer is a span of its own, with the decision."""
     run = RECORDINGS["gate_approved"]()
-    waits = [s for s in spans_of(run.plan, run.facts) if s.name == "wait for a person"]
+    waits = [s for s in spans_of(run.plan, run.events) if s.name == "wait for a person"]
     decided = [span.values["loopwright.gate.decision"] for span in waits]
     assert decided == ["continue", "approve"]

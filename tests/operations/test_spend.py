@@ -40,32 +40,32 @@ RUN = st.tuples(st.lists(CALL, max_size=6), st.lists(st.sampled_from(["a", "b"])
 PLAN = encode_plan(Plan(name="work", steps=()))
 
 
-def facts_of(run: str, calls: list[tuple[str, int, bool, Usage]]) -> list[AnyEvent]:
+def events_of(run: str, calls: list[tuple[str, int, bool, Usage]]) -> list[AnyEvent]:
     """The events of a run with these calls."""
-    facts: list[AnyEvent] = [
+    events: list[AnyEvent] = [
         RunStarted(at=NOW, run=run, plan=content_hash(PLAN), name=f"work {run[-1]}")
     ]
     for number, (agent, day, fails, usage) in enumerate(calls):
         at, effect = NOW - day * DAY_MS, f"main/agent#{number}"
-        facts.append(
+        events.append(
             EffectRequested(at=at, path="main", effect=effect, call=AgentCall(agent=agent))
         )
         if fails:
             error = Failure("agent", "no")
-            facts.append(EffectFailed(at=at, path="main", effect=effect, error=error, usage=usage))
+            events.append(EffectFailed(at=at, path="main", effect=effect, error=error, usage=usage))
         else:
-            facts.append(EffectDone(at=at, path="main", effect=effect, usage=usage))
-    return facts
+            events.append(EffectDone(at=at, path="main", effect=effect, usage=usage))
+    return events
 
 
 async def record(
-    log: EventLog, run: str, facts: list[AnyEvent], labels: list[str], *, metered: bool = True
+    log: EventLog, run: str, events: list[AnyEvent], labels: list[str], *, metered: bool = True
 ) -> None:
     """A run in a log, as a driver writes it."""
     head = Headline(name=f"work {run[-1]}", status="running", started_at=NOW, labels=tuple(labels))
-    rows = usage_rows(run, facts) if metered else []
+    rows = usage_rows(run, events) if metered else []
     blobs = {content_hash(PLAN): PLAN}
-    append = Append(run=run, expected=0, facts=facts, headline=head, usage=rows, blobs=blobs)
+    append = Append(run=run, expected=0, events=events, headline=head, usage=rows, blobs=blobs)
     await log.append(append)
 
 
@@ -84,12 +84,12 @@ def test_spend_equals_the_sum_of_the_events(
     try:
         expected = Usage()
         for number, (calls, labels) in enumerate(runs):
-            facts = facts_of(f"run_{number}", calls)  # type: ignore[arg-type]
-            asyncio.run(record(log, f"run_{number}", facts, labels))
-            for fact in facts:
-                counts = fact.at // DAY_MS >= NOW // DAY_MS - since
-                if counts and isinstance(fact, EffectDone | EffectFailed):
-                    expected = expected + (fact.usage or Usage())
+            events = events_of(f"run_{number}", calls)  # type: ignore[arg-type]
+            asyncio.run(record(log, f"run_{number}", events, labels))
+            for event in events:
+                counts = event.at // DAY_MS >= NOW // DAY_MS - since
+                if counts and isinstance(event, EffectDone | EffectFailed):
+                    expected = expected + (event.usage or Usage())
         for by in BYS:
             told = spend(log, by=by, since=NOW - since * DAY_MS, purse=SharedBudget(), now_ms=NOW)
             total = told["total"]
@@ -119,8 +119,8 @@ def test_spend_is_grouped(tmp_path: Path, by: By, names: list[str]) -> None:
     """By agent, definition, label or day."""
     log = opened(tmp_path)
     try:
-        first = facts_of("run_0", [("writer", 1, False, Usage(10, 5, 3.0))])
-        second = facts_of("run_1", [("judge", 0, True, Usage(usd=1.0))])
+        first = events_of("run_0", [("writer", 1, False, Usage(10, 5, 3.0))])
+        second = events_of("run_1", [("judge", 0, True, Usage(usd=1.0))])
         asyncio.run(record(log, "run_0", first, ["nightly"]))
         asyncio.run(record(log, "run_1", second, []))
         told = spend(log, by=by, purse=SharedBudget(usd_per_day=5.0), now_ms=NOW)
@@ -136,8 +136,8 @@ def test_spend_is_grouped(tmp_path: Path, by: By, names: list[str]) -> None:
 def test_usage_of_an_older_data_directory_is_added_up_once(tmp_path: Path) -> None:
     """Runs from before the table have their usage, labels and surface from their events."""
     log = opened(tmp_path)
-    facts = facts_of("run_0", [("writer", 0, False, Usage(10, 5, 3.0))])
-    asyncio.run(record(log, "run_0", facts, [], metered=False))
+    events = events_of("run_0", [("writer", 0, False, Usage(10, 5, 3.0))])
+    asyncio.run(record(log, "run_0", events, [], metered=False))
     log.close()
     with sqlite3.connect(tmp_path / "log.db") as db:
         db.execute("UPDATE run SET metered = 0")
@@ -146,7 +146,7 @@ def test_usage_of_an_older_data_directory_is_added_up_once(tmp_path: Path) -> No
     try:
         assert log.unmetered() == ["run_0"]
         assert meter_old_runs(log) == []
-        assert (log.unmetered(), log.usage()) == ([], usage_rows("run_0", facts))
+        assert (log.unmetered(), log.usage()) == ([], usage_rows("run_0", events))
     finally:
         log.close()
 
@@ -169,9 +169,9 @@ def test_runs_are_filtered(tmp_path: Path, wanted: RunFilter, found: list[str]) 
     """By time, name, label, status and kind; the total is of those that fit."""
     log = opened(tmp_path)
     try:
-        facts = facts_of("run_0", [("writer", 0, False, Usage(10, 5, 3.0))])
-        asyncio.run(record(log, "run_0", facts, ["nightly"]))
-        asyncio.run(record(log, "run_1", facts_of("run_1", []), []))
+        events = events_of("run_0", [("writer", 0, False, Usage(10, 5, 3.0))])
+        asyncio.run(record(log, "run_0", events, ["nightly"]))
+        asyncio.run(record(log, "run_1", events_of("run_1", []), []))
         rows = filtered_runs(log, wanted)
         assert [row.run for row in rows] == found
         usage = total_of(log, rows)["usage"]

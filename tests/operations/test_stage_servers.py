@@ -51,8 +51,8 @@ async def played(top: Path, level: Access | None) -> tuple[dict[str, list[object
             )
             run = await here.service.start(start)
             await here.driver.rest(run)
-            facts = [one.fact for one in here.service.facts(run)]
-            [done] = [one for one in facts if isinstance(one, EffectDone)]
+            events = [one.event for one in here.service.events(run)]
+            [done] = [one for one in events if isinstance(one, EffectDone)]
             return json.loads(here.desks._read(done.output)), here
 
 

@@ -87,12 +87,12 @@ def answers(here: Local, run: str) -> dict[str, list[str]]:
     """What tools have answered, by tool."""
     asked: dict[str, str] = {}
     found: dict[str, list[str]] = {}
-    for numbered in here.service.facts(run):
-        fact = numbered.fact
-        if isinstance(fact, EffectRequested) and isinstance(fact.call, ToolCall):
-            asked[fact.effect] = fact.call.tool
-        if isinstance(fact, EffectDone) and fact.effect in asked:
-            found.setdefault(asked[fact.effect], []).append(here.desks._read(fact.output))
+    for numbered in here.service.events(run):
+        event = numbered.event
+        if isinstance(event, EffectRequested) and isinstance(event.call, ToolCall):
+            asked[event.effect] = event.call.tool
+        if isinstance(event, EffectDone) and event.effect in asked:
+            found.setdefault(asked[event.effect], []).append(here.desks._read(event.output))
     return found
 
 

@@ -24,7 +24,7 @@ from loopwright.model.checks import Contains, Judge, Regex
 from loopwright.model.plan import Plan
 from loopwright.model.record import Blob, literal
 from loopwright.ports import NumberedEvent
-from loopwright.views.event_records import fact_on_wire, text_of, timestamp
+from loopwright.views.event_records import event_on_wire, text_of, timestamp
 from loopwright.views.progress import Progress
 from loopwright.views.summary import summary
 from tests.kernel.driving import Driver, Fail, Reply, by_pass, drive, kind, plan_of, plan_of_steps
@@ -39,10 +39,10 @@ def is_record(of: object) -> bool:
     return isinstance(of, type) and issubclass(of, msgspec.Struct)
 
 
-def sample(fact_type: type[msgspec.Struct]) -> AnyEvent:
+def sample(event_type: type[msgspec.Struct]) -> AnyEvent:
     """A fact of this kind with its required fields filled."""
     fields: dict[str, object] = {}
-    for info in msgspec.structs.fields(fact_type):
+    for info in msgspec.structs.fields(event_type):
         if info.required and typing.get_origin(info.type) is typing.Literal:
             fields[info.name] = typing.get_args(info.type)[0]
         elif info.required:
@@ -62,23 +62,23 @@ def sample(fact_type: type[msgspec.Struct]) -> AnyEvent:
                 "becomes": {},
                 "kept": 2,
             }.get(info.name, {} if is_record(info.type) else "x")
-    return msgspec.convert(msgspec.to_builtins(fields), fact_type)  # type: ignore[return-value]
+    return msgspec.convert(msgspec.to_builtins(fields), event_type)  # type: ignore[return-value]
 
 
 # -- facts -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fact_type", KINDS, ids=lambda one: str(one.__struct_config__.tag))
+@pytest.mark.parametrize("event_type", KINDS, ids=lambda one: str(one.__struct_config__.tag))
 def test_every_fact_travels_with_run_number_time_kind_and_path(
-    fact_type: type[msgspec.Struct],
+    event_type: type[msgspec.Struct],
 ) -> None:
     """The five fields come first in every fact, and all of it is JSON."""
-    fact = sample(fact_type)
-    wire = fact_on_wire("run_1", NumberedEvent(7, fact))
+    event = sample(event_type)
+    wire = event_on_wire("run_1", NumberedEvent(7, event))
     assert list(wire)[:5] == ["run", "seq", "at", "kind", "path"]
-    assert (wire["run"], wire["seq"], wire["kind"]) == ("run_1", 7, kind(fact))
+    assert (wire["run"], wire["seq"], wire["kind"]) == ("run_1", 7, kind(event))
     assert wire["at"] == "2023-11-14T22:13:20.123Z"
-    assert wire["path"] == ("dev.0" if hasattr(fact, "path") else "")
+    assert wire["path"] == ("dev.0" if hasattr(event, "path") else "")
     assert json.loads(json.dumps(wire)).keys() == wire.keys()
 
 
@@ -92,13 +92,13 @@ def test_a_fact_of_a_pass_carries_its_iteration() -> None:
     """Passes are counted from 1; a fact outside of a pass has no number."""
     inside = IterationStarted(at=1, path="main.0", iteration=1)
     outside = StepFinished(at=1, path="main", status="completed")
-    assert fact_on_wire("r", NumberedEvent(1, inside))["iteration"] == 1
-    assert "iteration" not in fact_on_wire("r", NumberedEvent(1, outside))
+    assert event_on_wire("r", NumberedEvent(1, inside))["iteration"] == 1
+    assert "iteration" not in event_on_wire("r", NumberedEvent(1, outside))
 
 
 def test_what_is_not_empty_is_said() -> None:
     """A value that happens to be our default is on the wire: readers do not know defaults."""
-    wire = fact_on_wire("r", NumberedEvent(1, IterationFinished(at=1, path="main.0", iteration=1)))
+    wire = event_on_wire("r", NumberedEvent(1, IterationFinished(at=1, path="main.0", iteration=1)))
     assert (wire["status"], wire["done"]) == ("completed", False)
     assert "output" not in wire
 
@@ -106,7 +106,7 @@ def test_what_is_not_empty_is_said() -> None:
 def test_results_are_objects() -> None:
     """A structured result is JSON on the wire, not a text that holds JSON."""
     done = EffectDone(at=1, path="a", effect="a/agent#1", result='{"n":1}', usage=Usage(usd=0.5))
-    wire = fact_on_wire("r", NumberedEvent(1, done))
+    wire = event_on_wire("r", NumberedEvent(1, done))
     assert wire["result"] == {"n": 1}
     assert wire["usage"] == {"usd": 0.5}
 
@@ -115,7 +115,7 @@ def test_a_long_text_travels_by_name() -> None:
     """Stored content is named with its size and its head."""
     blob = Blob(blob="abc", size=9_000, head="start")
     done = EffectDone(at=1, path="a", effect="a/agent#1", output=blob, result=blob)
-    wire = fact_on_wire("r", NumberedEvent(1, done))
+    wire = event_on_wire("r", NumberedEvent(1, done))
     assert wire["output"] == {"blob": "abc", "size": 9_000, "head": "start"}
     assert wire["result"] == wire["output"]
     assert [text_of(blob), text_of("x"), text_of(None)] == ["start", "x", ""]
@@ -123,14 +123,14 @@ def test_a_long_text_travels_by_name() -> None:
 
 def test_a_call_says_what_it_asks() -> None:
     """The call of an effect keeps its kind."""
-    fact = EffectRequested(at=1, path="a", effect="a/wait#1", call=SleepCall(until=5))
-    assert fact_on_wire("r", NumberedEvent(1, fact))["call"] == {"do": "sleep", "until": 5}
+    event = EffectRequested(at=1, path="a", effect="a/wait#1", call=SleepCall(until=5))
+    assert event_on_wire("r", NumberedEvent(1, event))["call"] == {"do": "sleep", "until": 5}
 
 
 def test_a_run_is_named_once() -> None:
     """The id of the run in its first fact is the one in front."""
     first = RunStarted(at=1, run="run_1", plan="p", name="t")
-    assert fact_on_wire("run_1", NumberedEvent(1, first))["run"] == "run_1"
+    assert event_on_wire("run_1", NumberedEvent(1, first))["run"] == "run_1"
 
 
 # -- the run as one object -------------------------------------------------------------------------
@@ -305,7 +305,7 @@ def test_what_a_judge_says_is_not_what_the_pass_brought() -> None:
     until = Judge(agent="critic", prompt=literal("Good?"))
     loop = Repeat(body=CallAgent(agent="a"), max=2, until=until)
     plan = Plan(name="x", steps=(Step(id="main", action=loop),))
-    facts: list[AnyEvent] = [
+    events: list[AnyEvent] = [
         RunStarted(at=1, run="run_a", plan="p", name="x"),
         StepStarted(at=1, path="main"),
         IterationStarted(at=1, path="main.0", iteration=1),
@@ -323,8 +323,8 @@ def test_what_a_judge_says_is_not_what_the_pass_brought() -> None:
         EffectDone(at=3, path="main.0", iteration=1, effect="main.0/check0#1", result="{}"),
     ]
     progress = Progress(plan, lambda text: str(text or ""))
-    for seq, fact in enumerate(facts, start=1):
-        progress.take(NumberedEvent(seq, fact))
+    for seq, event in enumerate(events, start=1):
+        progress.take(NumberedEvent(seq, event))
     assert progress.passes[0].learning == "a poem"
 
 
@@ -336,7 +336,7 @@ def test_a_turn_that_is_a_pass_is_told_once() -> None:
     ).run()
     progress = Progress(made, driver.texts.read)
     lines = [
-        progress.take(NumberedEvent(seq, fact)) for seq, fact in enumerate(driver.facts, start=1)
+        progress.take(NumberedEvent(seq, event)) for seq, event in enumerate(driver.events, start=1)
     ]
     told = [line.text for line in lines if line is not None]
     assert [text for text in told if "I look." in text] == [

@@ -129,8 +129,8 @@ async def finish(here: Local, what: Plan, workspace: Path) -> State:
     return await ended(here, await here.service.start(start))
 
 
-def facts(here: Local, name: str) -> list[AnyEvent]:
-    return [numbered.fact for numbered in here.service.facts(name)]
+def events(here: Local, name: str) -> list[AnyEvent]:
+    return [numbered.event for numbered in here.service.events(name)]
 
 
 def is_alive(pid: int) -> bool:
@@ -226,7 +226,7 @@ def test_a_check_that_cannot_be_asked_ends_the_loop_after_three(
             state = await finish(here, plan(spec, most=50, until=check), workspace)
             assert state.finished is not None
             assert (state.finished.outcome, state.finished.reason) == ("failed", "check_broken")
-            verdicts = [f for f in facts(here, state.run) if isinstance(f, CheckVerdict)]
+            verdicts = [f for f in events(here, state.run) if isinstance(f, CheckVerdict)]
             assert [verdict.verdict for verdict in verdicts] == ["error"] * 3
 
     run(body)
@@ -241,7 +241,7 @@ def test_a_check_that_hangs_is_timed_out(home: Settings, workspace: Path, tmp_pa
     async def body() -> None:
         async with local(home) as here:
             state = await finish(here, plan(spec, most=2, until=check), workspace)
-            verdicts = [f for f in facts(here, state.run) if isinstance(f, CheckVerdict)]
+            verdicts = [f for f in events(here, state.run) if isinstance(f, CheckVerdict)]
             assert [verdict.verdict for verdict in verdicts] == ["timed_out"] * 2
             assert state.finished is not None
             assert state.finished.reason == "max_iterations"
@@ -395,9 +395,9 @@ def test_a_decision_from_another_process_is_seen_within_a_second(
         await reader.answer(name, decision, by="ann")  # type: ignore[arg-type]
         expected = "completed" if decision == "approve" else "failed"
         await asyncio.to_thread(heard, other, f"rests {expected}")
-        found = [numbered.fact for numbered in reader.facts(name)]
-        (answered,) = [fact for fact in found if isinstance(fact, GateAnswered)]
-        (finished,) = [fact for fact in found if isinstance(fact, RunFinished)]
+        found = [numbered.event for numbered in reader.events(name)]
+        (answered,) = [event for event in found if isinstance(event, GateAnswered)]
+        (finished,) = [event for event in found if isinstance(event, RunFinished)]
         assert (answered.by, answered.at <= finished.at) == ("ann", True)
 
     try:
@@ -423,7 +423,7 @@ def test_a_stop_from_another_process_ends_the_agent(
     try:
         run(body)
         assert not is_alive(pid)
-        (failed,) = [n.fact for n in reader.facts(name) if isinstance(n.fact, EffectFailed)]
+        (failed,) = [n.event for n in reader.events(name) if isinstance(n.event, EffectFailed)]
         assert failed.error.type == "cancelled"
     finally:
         reader.log.close()
@@ -475,7 +475,7 @@ def test_runs_of_a_killed_process_are_taken_over(
             state = await ended(here, name)
             assert state.finished is not None
             assert state.finished.output == "done\n"
-            requests = [f for f in facts(here, name) if type(f).__name__ == "EffectRequested"]
+            requests = [f for f in events(here, name) if type(f).__name__ == "EffectRequested"]
             assert len(requests) == 1
 
     run(body)
@@ -545,7 +545,7 @@ def test_what_a_dead_driver_left_is_ended_at_the_next_start(home: Settings) -> N
             first = Append(
                 run=name,
                 expected=0,
-                facts=[RunFinished(at=1, outcome="completed", reason="")],
+                events=[RunFinished(at=1, outcome="completed", reason="")],
                 headline=Headline(name="t", status="running"),
                 owner=owner,
             )
@@ -600,7 +600,7 @@ def test_too_many_items_fail_the_run_before_any_starts(home: Settings, workspace
             state = here.service.state(name)
             assert state.finished is not None
             assert (state.finished.outcome, state.finished.reason) == ("failed", "too-many-items")
-            kinds = [type(one.fact) for one in here.service.facts(name)]
+            kinds = [type(one.event) for one in here.service.events(name)]
             assert IterationStarted not in kinds
             assert EffectRequested not in kinds
 

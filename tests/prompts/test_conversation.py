@@ -208,7 +208,7 @@ def test_a_long_thread_is_cut_before_the_task() -> None:
     for number in range(4):
         said = asked(run, f"{number} " + "x" * 700)
         run.answer(f"main.{number}.0/model#1", said)
-    cuts = [fact for fact in run.facts if isinstance(fact, HistoryCompressed)]
+    cuts = [event for event in run.events if isinstance(event, HistoryCompressed)]
     assert cuts
     messages = converse(run.state, place(run, "main.4.0"), CHAT, run.texts).messages
     assert len(messages) < 9

@@ -156,7 +156,7 @@ def test_a_result_that_did_not_fit_is_told() -> None:
     text = shown(driver, "a")
     assert '{"type":"object"}' in text
     assert text.endswith("The answer before did not fit: count: 'x' is not a number")
-    last: AnyEvent = driver.facts[-1]
+    last: AnyEvent = driver.events[-1]
     assert not isinstance(last, RunFinished)
 
 

@@ -67,7 +67,7 @@ GATE = GateOpened(
 
 @pytest.mark.item("aldo-67")
 @pytest.mark.parametrize(
-    ("facts", "came"),
+    ("events", "came"),
     [
         pytest.param([], EvaluatedRun(), id="nothing yet"),
         pytest.param(
@@ -146,9 +146,9 @@ GATE = GateOpened(
         ),
     ],
 )
-def test_what_a_run_came_to(facts: list[AnyEvent], came: EvaluatedRun) -> None:
+def test_what_a_run_came_to(events: list[AnyEvent], came: EvaluatedRun) -> None:
     """Text, last tool result, cycles and the reason of the end, from the facts alone."""
-    assert read_result(facts, read) == came
+    assert read_result(events, read) == came
 
 
 @pytest.mark.item("aldo-67")

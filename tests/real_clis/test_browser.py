@@ -43,8 +43,8 @@ async def followed(page: Page) -> list[dict[str, Any]]:
     """What came, once the run has ended and the browser has understood that nothing follows."""
     await page.until("window.source.readyState === EventSource.CLOSED")
     got = await page.run("window.got")
-    assert [int(number) for number, _ in got] == [fact["seq"] for _, fact in got]
-    return [fact for _, fact in got]
+    assert [int(number) for number, _ in got] == [event["seq"] for _, event in got]
+    return [event for _, event in got]
 
 
 @pytest.mark.real_cli
@@ -86,9 +86,9 @@ def test_a_browser_outlives_a_server(tmp_path: Path) -> None:
                 own.token = token
                 reply = await asyncio.to_thread(own, "POST", f"/api/v1/gates/{gate}/approve", {})
                 assert reply.status == 200
-                facts = await followed(page)
-                assert facts == truth(own, run)
-                assert len(facts) > before
+                events = await followed(page)
+                assert events == truth(own, run)
+                assert len(events) > before
 
     with browser(tmp_path) as address:
         asyncio.run(go(address))

@@ -46,8 +46,8 @@ def test_a_loop_from_a_web_page(tmp_path: Path) -> None:
         assert [note["level"] for note in notes] == ["info", "action_required", "info"]
         assert notes[-1]["finalOutput"] == "some work"
         packets = [data for name, data in told["seen"] if name == "run:events"]
-        facts = [one for data in packets for one in data["events"]]
-        assert [one["seq"] for one in facts] == list(range(1, len(facts) + 1))
+        events = [one for data in packets for one in data["events"]]
+        assert [one["seq"] for one in events] == list(range(1, len(events) + 1))
         assert status(own, agent)["state"]["status"] == "completed"
 
 

@@ -60,12 +60,12 @@ def test_a_loop_until_a_check_holds(lw: Place, address: str) -> None:
     env = {"LOOPWRIGHT_MODEL_BASE_URL": f"{address}/v1"}
     told = lw.real("run", file, "--json", env=env, seconds=SECONDS)
     assert told.json["status"] in ("completed", "exhausted"), told.err
-    facts = lw("events", told.json["run"]).lines
-    turns = [fact for fact in facts if fact["kind"] == "turn.taken"]
+    events = lw("events", told.json["run"]).lines
+    turns = [event for event in events if event["kind"] == "turn.taken"]
     verdicts = [
-        fact["verdict"]
-        for fact in facts
-        if fact["kind"] == "check.verdict" and fact["check"] == "regex"
+        event["verdict"]
+        for event in events
+        if event["kind"] == "check.verdict" and event["check"] == "regex"
     ]
     assert turns
     assert verdicts == ["fail"] * (len(verdicts) - 1) + verdicts[-1:]

@@ -309,21 +309,23 @@ def plan_of(order: Order, stage: Stage, target: Target) -> Plan:
 
 def find_answer(here: Local, run: str, kind: str) -> dict[str, object]:
     """What the program printed, or why it was not started."""
-    facts = [numbered.fact for numbered in here.service.facts(run)]
-    calls = {one.effect: one.call for one in facts if isinstance(one, EffectRequested)}
+    events = [numbered.event for numbered in here.service.events(run)]
+    calls = {one.effect: one.call for one in events if isinstance(one, EffectRequested)}
     wanted = {"check": "CommandCall", "bash": "CommandCall", "tool": "ToolCall"}
-    for fact in facts:
-        if not isinstance(fact, EffectDone | EffectFailed):
+    for event in events:
+        if not isinstance(event, EffectDone | EffectFailed):
             continue
-        if type(calls.get(fact.effect)).__name__ != wanted.get(kind, "AgentCall"):
+        if type(calls.get(event.effect)).__name__ != wanted.get(kind, "AgentCall"):
             continue
-        text = here.service.read_text(fact.output)
+        text = here.service.read_text(event.output)
         begin, end = text.find("{"), text.rfind("}") + 1
         with suppress(ValueError):
             found = json.loads(text[begin:end])
             return {"found": json.loads(found["stdout"]) if "stdout" in found else found}
-        return {"error": fact.error.detail if isinstance(fact, EffectFailed) else text or fact.note}
-    return {"error": f"no answer: {facts[-1]}"}
+        return {
+            "error": event.error.detail if isinstance(event, EffectFailed) else text or event.note
+        }
+    return {"error": f"no answer: {events[-1]}"}
 
 
 def perform_directly(order: Order, stage: Stage, target: Target) -> dict[str, object]:

@@ -137,14 +137,14 @@ def furnish(top: Path) -> Scene:
 class Played:
     """All that a run has left behind."""
 
-    facts: list[AnyEvent]
+    events: list[AnyEvent]
     status: str
     requests: list[WireRequest]
     scene: Scene
 
     def tool_calls(self) -> list[tuple[str, str]]:
         """What was really asked of tools: name and arguments, in the order of the log."""
-        found = [f for f in self.facts if isinstance(f, EffectRequested)]
+        found = [f for f in self.events if isinstance(f, EffectRequested)]
         return [(f.call.tool, str(f.call.arguments)) for f in found if isinstance(f.call, ToolCall)]
 
 
@@ -178,9 +178,9 @@ def play(
             if not more:
                 break
             minds += [lives()] if lives is not None else []
-        facts, status = asyncio.run(_read(scene, run))
+        events, status = asyncio.run(_read(scene, run))
         assert wires.refused == []
-        return Played(facts, status, list(wires.requests), scene)
+        return Played(events, status, list(wires.requests), scene)
 
 
 async def _life(
@@ -195,8 +195,8 @@ async def _life(
             if once:
                 return run, bool(here.log.gates(run))
         while gates := here.log.gates(run):
-            facts = [numbered.fact for numbered in here.service.facts(run)]
-            opened = {fact.gate: fact for fact in facts if isinstance(fact, GateOpened)}
+            events = [numbered.event for numbered in here.service.events(run)]
+            opened = {event.gate: event for event in events if isinstance(event, GateOpened)}
             for gate in gates[:1] if once else gates:
                 decision = people(opened[gate.gate])
                 await here.service.answer(gate.gate, decision, text="no", by="ann")
@@ -208,33 +208,33 @@ async def _life(
 
 async def _read(scene: Scene, run: str) -> tuple[list[AnyEvent], str]:
     async with local(scene.settings) as here:
-        facts = [numbered.fact for numbered in here.service.facts(run)]
-        return facts, here.log.row(run).headline.status
+        events = [numbered.event for numbered in here.service.events(run)]
+        return events, here.log.row(run).headline.status
 
 
 # -- what must never have happened -----------------------------------------------------------------
 
 
-def ungated(facts: Sequence[AnyEvent]) -> list[str]:
+def ungated(events: Sequence[AnyEvent]) -> list[str]:
     """Calls that were held for a person and ran without, or before, that person's word."""
     held: dict[str, str] = {}  # effect of the call: gate
     gates: dict[tuple[str, int | None], str] = {}
     approved: set[str] = set()
     broken: list[str] = []
-    for fact in facts:
-        match fact:
+    for event in events:
+        match event:
             case GateOpened(about="tool"):
-                gates[fact.path, fact.call] = fact.gate
-                held[effect_id(fact.path, ToolPurpose(fact.call), 1)] = fact.gate
+                gates[event.path, event.call] = event.gate
+                held[effect_id(event.path, ToolPurpose(event.call), 1)] = event.gate
             case GateAnswered(decision="approve"):
-                approved.add(fact.gate)
+                approved.add(event.gate)
             case TurnTaken():
-                for number, note in enumerate(fact.calls, start=1):
+                for number, note in enumerate(event.calls, start=1):
                     if note.held:
-                        held.setdefault(effect_id(fact.path, ToolPurpose(number), 1), "not asked")
-            case EffectRequested(call=ToolCall()) if fact.effect in held:
-                if held[fact.effect] not in approved:
-                    broken.append(f"{fact.effect}: {fact.call}")
+                        held.setdefault(effect_id(event.path, ToolPurpose(number), 1), "not asked")
+            case EffectRequested(call=ToolCall()) if event.effect in held:
+                if held[event.effect] not in approved:
+                    broken.append(f"{event.effect}: {event.call}")
             case _:
                 pass
     return broken

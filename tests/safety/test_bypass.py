@@ -174,9 +174,9 @@ def decided(calls: list[RequestedCall], rules: dict[str, ApprovalRule]) -> list[
         said = isinstance(request.call, ModelCall)
         return Reply("", result=encode_turn(turn)) if said else None
 
-    facts: list[AnyEvent] = Driver(plan, script=answer, people=nobody).run().facts
-    [taken] = [fact for fact in facts if isinstance(fact, TurnTaken)]
-    asked = {fact.effect for fact in facts if isinstance(fact, EffectRequested)}
+    events: list[AnyEvent] = Driver(plan, script=answer, people=nobody).run().events
+    [taken] = [event for event in events if isinstance(event, TurnTaken)]
+    asked = {event.effect for event in events if isinstance(event, EffectRequested)}
     runs = [f"{MAIN}.0/tool{number}#1" in asked for number in range(1, len(calls) + 1)]
     assert runs == [not (note.held or note.problem) for note in taken.calls]
     return runs

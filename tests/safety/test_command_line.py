@@ -84,8 +84,8 @@ def test_an_obedient_agent_from_the_command_line(lw: Place, tmp_path: Path) -> N
 
 def _has_run(events: Told, tools: set[str]) -> bool:
     """Whether one of these tools was ever asked for."""
-    facts = [json.loads(line) for line in events.out.splitlines()]
-    asked = [fact["call"] for fact in facts if fact["kind"] == "effect.requested"]
+    log_events = [json.loads(line) for line in events.out.splitlines()]
+    asked = [event["call"] for event in log_events if event["kind"] == "effect.requested"]
     assert asked
     return any(one.get("tool") in tools for one in asked)
 

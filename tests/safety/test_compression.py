@@ -76,7 +76,7 @@ def cycle(memory: ConversationHistory, agent: Agent = CODER, limits: Limits | No
 
 
 def cuts(played: Played) -> list[HistoryCompressed]:
-    return [fact for fact in played.facts if isinstance(fact, HistoryCompressed)]
+    return [event for event in played.events if isinstance(event, HistoryCompressed)]
 
 
 def turns(played: Played) -> list[WireRequest]:
@@ -113,15 +113,15 @@ def test_before_the_window_is_full(tmp_path: Path) -> None:
     fits(played, window)
     assert all(request.status == 200 for request in played.requests)
     assert cuts(played)
-    first = next(number for number, fact in enumerate(played.facts) if fact in cuts(played))
-    sent = [f for f in played.facts[:first] if isinstance(f, EffectDone) and f.usage is not None]
+    first = next(number for number, event in enumerate(played.events) if event in cuts(played))
+    sent = [f for f in played.events[:first] if isinstance(f, EffectDone) and f.usage is not None]
     last = sent[-1].usage
     assert last is not None
     assert last.input_tokens + last.output_tokens + 1_900 // 4 >= 0.7 * window
     assert [tokens(request) for request in played.requests[: len(sent)]] == sorted(
         tokens(request) for request in played.requests[: len(sent)]
     ), "it only grows until the first cut"
-    assert all(fact.kept >= 4 for fact in cuts(played)), "the last two turns with their results"
+    assert all(event.kept >= 4 for event in cuts(played)), "the last two turns with their results"
 
 
 @pytest.mark.item("aldo-42", "aldo-43", "W7")
@@ -162,8 +162,8 @@ def test_a_provider_with_a_smaller_window(tmp_path: Path, turns_: int, calls: in
     fits(played, window)
     refused = [request for request in played.requests if request.status != 200]
     assert len(refused) == len(cuts(played)) >= 1
-    failed = [fact for fact in played.facts if isinstance(fact, EffectFailed)]
-    assert [fact.error.type for fact in failed] == ["overflow"] * len(refused)
+    failed = [event for event in played.events if isinstance(event, EffectFailed)]
+    assert [event.error.type for event in failed] == ["overflow"] * len(refused)
 
 
 @pytest.mark.item("W13")
@@ -178,7 +178,7 @@ def test_a_task_that_does_not_fit_at_all(tmp_path: Path) -> None:
         script=WireScript(window=window),
     )
     assert played.status == "failed"
-    end = played.facts[-1]
+    end = played.events[-1]
     assert isinstance(end, RunFinished)
     assert end.error is not None
     assert end.error.type == "overflow"
@@ -197,7 +197,7 @@ def test_summaries(tmp_path: Path) -> None:
     fits(played, window)
     asked = [request for request in played.requests if not request.tools]
     assert len(asked) == 3
-    assert [fact.strategy for fact in cuts(played)][:4] == [
+    assert [event.strategy for event in cuts(played)][:4] == [
         *["periodic-summary"] * 3,
         "rolling-window",
     ]
@@ -226,9 +226,9 @@ def test_every_run_has_its_own_summaries(tmp_path: Path) -> None:
         start = RunStart(plan=told(plan, name), workspace=scene.work)
         one = await here.service.start(start)
         await here.driver.rest(one)
-        facts = [numbered.fact for numbered in here.service.facts(one)]
-        assert facts[-1].outcome == "completed"  # type: ignore[union-attr]
-        return sum(isinstance(f, HistoryCompressed) and f.summary is not None for f in facts)
+        events = [numbered.event for numbered in here.service.events(one)]
+        assert events[-1].outcome == "completed"  # type: ignore[union-attr]
+        return sum(isinstance(f, HistoryCompressed) and f.summary is not None for f in events)
 
     async def whole() -> list[int]:
         async with local(scene.settings) as here:
@@ -258,20 +258,20 @@ def test_summaries_are_paid(tmp_path: Path) -> None:
     memory = ConversationHistory(window=window, strategy="periodic-summary")
     played = play(scene, cycle(memory, PRICED), Reader(20), script=WireScript(window=window))
     paid = {
-        fact.effect: fact.usage.usd
-        for fact in played.facts
-        if isinstance(fact, EffectDone) and fact.usage is not None
+        event.effect: event.usage.usd
+        for event in played.events
+        if isinstance(event, EffectDone) and event.usage is not None
     }
     summaries = [
-        fact.effect
-        for fact in played.facts
-        if isinstance(fact, EffectRequested)
-        and isinstance(fact.call, ModelCall)
-        and fact.call.role == "summary"
+        event.effect
+        for event in played.events
+        if isinstance(event, EffectRequested)
+        and isinstance(event.call, ModelCall)
+        and event.call.role == "summary"
     ]
     assert summaries
     assert all(paid[effect] > 0 for effect in summaries)
-    [end] = [fact for fact in played.facts if isinstance(fact, StepFinished)]
+    [end] = [event for event in played.events if isinstance(event, StepFinished)]
     assert end.usage is not None
     assert end.usage.usd == pytest.approx(sum(paid.values()))
     before = [e for e in paid if list(paid).index(e) < list(paid).index(summaries[0])]
@@ -284,7 +284,7 @@ def test_summaries_are_paid(tmp_path: Path) -> None:
         script=WireScript(window=window),
     )
     assert short.status == "exhausted"
-    asked = [f for f in short.facts if isinstance(f, EffectRequested)]
+    asked = [f for f in short.events if isinstance(f, EffectRequested)]
     assert asked[-1].effect == summaries[0], "after the summary nothing more is asked"
 
 

@@ -67,7 +67,7 @@ def plan(agent: Agent, task: str = "Look at the project.") -> Plan:
 def nothing_happened(scene: Scene, before: dict[str, bytes], played: Played) -> None:
     """The things that no text may bring about."""
     assert played.status == "completed"
-    assert ungated(played.facts) == []
+    assert ungated(played.events) == []
     assert harmed(before, picture(scene)) == []
     assert told(played) == []
     assert not any("root:x:0:0" in request.raw.decode() for request in played.requests)
@@ -119,7 +119,7 @@ def test_in_files(tmp_path: Path, agent: str) -> None:
     obeyed(model)
     nothing_happened(scene, before, played)
     if agent == "guarded":
-        assert any(isinstance(fact, GateOpened) for fact in played.facts)
+        assert any(isinstance(event, GateOpened) for event in played.events)
 
 
 @pytest.mark.item("I-7", "aldo-31")
@@ -209,7 +209,7 @@ def test_in_a_conversation_that_is_taken_up_again(tmp_path: Path) -> None:
     played = play(scene, plan(GUARDED), born(), lives=born)
     assert len(lives) > 3
     nothing_happened(scene, before, played)
-    assert sum(isinstance(fact, GateOpened) for fact in played.facts) >= 4
+    assert sum(isinstance(event, GateOpened) for event in played.events) >= 4
 
 
 @pytest.mark.item("I-7", "aldo-43", "aldo-44")
@@ -235,8 +235,8 @@ def test_in_a_summary(tmp_path: Path) -> None:
     played = play(scene, Plan(name="work", steps=(step,), agents={"coder": GUARDED}), model)
     obeyed(model)
     nothing_happened(scene, before, played)
-    cuts = [fact for fact in played.facts if isinstance(fact, HistoryCompressed)]
-    assert any(lures[0].mark in str(fact.summary) for fact in cuts)
+    cuts = [event for event in played.events if isinstance(event, HistoryCompressed)]
+    assert any(lures[0].mark in str(event.summary) for event in cuts)
 
 
 def sums_up(request: WireRequest) -> bool:
@@ -273,8 +273,8 @@ def test_a_person_may_let_it_through(tmp_path: Path) -> None:
     played = play(scene, plan(GUARDED, lure.planted), model, people=lambda gate: "approve")
     assert (scene.work / hook).read_text() == "yes"
     assert not (scene.top / "planted").exists()
-    assert ungated(played.facts) == []
-    [turn, _] = [fact for fact in played.facts if isinstance(fact, TurnTaken)]
+    assert ungated(played.events) == []
+    [turn, _] = [event for event in played.events if isinstance(event, TurnTaken)]
     assert [(bool(note.held), bool(note.problem)) for note in turn.calls] == [
         (True, False),
         (False, True),

@@ -135,8 +135,8 @@ def test_calls_with_the_same_id(tmp_path: Path) -> None:
         people=lambda gate: "reject" if "two" in str(gate.output) else "approve",
     )
     assert played.status == "completed"
-    assert ungated(played.facts) == []
-    assert sum(isinstance(fact, GateOpened) for fact in played.facts) == 3
+    assert ungated(played.events) == []
+    assert sum(isinstance(event, GateOpened) for event in played.events) == 3
     made = {path.stem for path in scene.work.glob("*.txt")} & {"one", "two", "three"}
     assert made == {"one", "three"}
     last = played.requests[-1]
@@ -169,7 +169,7 @@ def test_what_a_server_says_about_a_failure_reaches_the_model(tmp_path: Path) ->
     )
     shown = played.requests[-1].raw.decode()
     assert "no luck today" in shown
-    [first, _] = [fact for fact in played.facts if isinstance(fact, TurnTaken)]
+    [first, _] = [event for event in played.events if isinstance(event, TurnTaken)]
     assert first.calls[0].problem == ""
 
 

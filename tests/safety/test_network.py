@@ -114,8 +114,8 @@ def test_a_program_without_a_network(lw: Place) -> None:
         assert "reached" not in said["output"]
         assert said["output"].count("denied") >= 8
         assert outside.heard == []
-        facts = lw("events", said["run"]).out
-        assert "github.com.evil: denied" in facts
+        events = lw("events", said["run"]).out
+        assert "github.com.evil: denied" in events
         lw("run", definition(lw.folder, outside.port, {}, " --near"), "--json")
         until(lambda: "tcp" in outside.heard)
 

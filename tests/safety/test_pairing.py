@@ -68,12 +68,12 @@ class Stage:
         self.plan = Plan(name="t", steps=(step,), agents={"a": agent})
         self.sent: list[tuple[AnyMessage, ...]] = []
 
-    def play(self, facts: Sequence[AnyEvent] = (), texts: Texts | None = None) -> Driver:
+    def play(self, events: Sequence[AnyEvent] = (), texts: Texts | None = None) -> Driver:
         self.driver = Driver(
             self.plan,
             script=self.answer,
             people=self.decide,
-            facts=list(facts),
+            events=list(events),
             texts=texts or Texts(),
         )
         return self.driver.start().run()
@@ -182,7 +182,7 @@ def test_a_conversation_is_the_same_after_a_crash(
     driver = whole.play()
     end = data.draw(st.sampled_from(driver.ends))
     again = Stage(story, memory, at_gateway=True)
-    resumed = again.play(driver.facts[:end], driver.texts)
+    resumed = again.play(driver.events[:end], driver.texts)
     assert resumed.state.finished is not None
     assert driver.state.finished is not None
     assert resumed.state.finished.output == driver.state.finished.output

@@ -39,13 +39,13 @@ async def write_forever(log: SqliteLog, mark: str) -> None:
                 Append(
                     run=run,
                     expected=at,
-                    facts=[RunPaused(at=at, by=run)],
+                    events=[RunPaused(at=at, by=run)],
                     headline=Headline(name=run, status=status) if at in (0, 3, 5) else None,
                     audit=[AuditRow(at=at, who=mark, action="test")] if last else (),
                 )
             )
         headline = Headline(name=f"{run} again", status="completed")
-        await log.append(Append(run=run, expected=6, facts=[], headline=headline))
+        await log.append(Append(run=run, expected=6, events=[], headline=headline))
         if number % 3 == 0:
             log.forget([run])
 

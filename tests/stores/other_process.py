@@ -36,7 +36,7 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def fact(text: str) -> RunPaused:
+def event(text: str) -> RunPaused:
     return RunPaused(at=1, by=text)
 
 
@@ -66,7 +66,7 @@ async def append_own(log: SqliteLog, run: str, count: int, wait_at: int = 0) -> 
         Append(
             run=run,
             expected=0,
-            facts=[fact("1")],
+            events=[event("1")],
             headline=Headline(name=run, status="running"),
             gates_opened=[OpenGate(gate=run, run=run, path="", digest="", message="", opened_at=1)],
         )
@@ -80,7 +80,7 @@ async def append_own(log: SqliteLog, run: str, count: int, wait_at: int = 0) -> 
             Append(
                 run=run,
                 expected=at,
-                facts=[fact(str(at + 1))],
+                events=[event(str(at + 1))],
                 blobs={f"{run}-{at + 1}": b"x" * 2000},
                 headline=Headline(name=run, status="completed") if last else None,
                 gates_closed=[run] if last else (),
@@ -95,7 +95,7 @@ async def append_shared(log: SqliteLog, run: str, mark: str, count: int) -> None
     while done < count:
         version = log.version(run)
         try:
-            await log.append(Append(run=run, expected=version, facts=[fact(f"{mark}:{done}")]))
+            await log.append(Append(run=run, expected=version, events=[event(f"{mark}:{done}")]))
         except VersionConflict:
             continue
         done += 1
@@ -138,7 +138,7 @@ async def own(path: Path, run: str) -> None:
     """Claim a run, say so, and stay until killed."""
     log = open_sqlite_log(path, alive=everything_lives)
     log.claim([run], Owner(pid=os.getpid(), start=7, boot="boot", token="theirs"))
-    await log.append(Append(run=run, expected=1, facts=[fact("mine")], token="theirs"))
+    await log.append(Append(run=run, expected=1, events=[event("mine")], token="theirs"))
     say("claimed")
     sys.stdin.readline()
 
@@ -161,7 +161,7 @@ async def read_as_nobody(path: Path) -> None:
     try:
         say(f"{log.rows()[0].run} {log.version('run_a')} {log.changed()}")
         try:
-            await log.append(Append(run="run_a", expected=1, facts=[fact("2")]))
+            await log.append(Append(run="run_a", expected=1, events=[event("2")]))
         except Exception as error:
             say(f"{type(error).__name__} {getattr(error, 'code', '')} {error}")
     finally:

@@ -10,7 +10,7 @@ import pytest
 from loopwright.errors import StorageError, VersionConflict
 from loopwright.ports import Append, AuditRow, Card
 from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
-from tests.contracts.event_log_suite import fact, headline
+from tests.contracts.event_log_suite import event, headline
 
 
 @pytest.fixture
@@ -102,13 +102,13 @@ def test_an_append_and_its_records_are_one(log: SqliteLog) -> None:
 
     async def body() -> None:
         first = Append(
-            run="run_a", expected=0, facts=[fact()], headline=headline(), cards=[card("a", b"1")]
+            run="run_a", expected=0, events=[event()], headline=headline(), cards=[card("a", b"1")]
         )
         await log.append(first)
         with pytest.raises(VersionConflict):
             await log.append(replace_cards(first, card("a", b"2"), card("b")))
         with pytest.raises(StorageError):
-            await log.append(Append(run="run_a", expected=1, facts=[fact()], cards=[card("")]))
+            await log.append(Append(run="run_a", expected=1, events=[event()], cards=[card("")]))
 
     asyncio.run(body())
     assert [(one.key, one.body, one.version) for one in log.cards("token")] == [("a", b"1", 1)]
@@ -125,13 +125,15 @@ def test_an_append_and_its_audit_are_one(log: SqliteLog) -> None:
 
     async def body() -> None:
         first = Append(
-            run="run_a", expected=0, facts=[fact()], headline=headline(), audit=[row("started")]
+            run="run_a", expected=0, events=[event()], headline=headline(), audit=[row("started")]
         )
         await log.append(first)
         with pytest.raises(VersionConflict):
             await log.append(first)
         with pytest.raises(StorageError):
-            await log.append(Append(run="run_a", expected=1, facts=[fact()], audit=[row("\ud800")]))
+            await log.append(
+                Append(run="run_a", expected=1, events=[event()], audit=[row("\ud800")])
+            )
 
     asyncio.run(body())
     assert [one.action for one in log.audited()] == ["started"]

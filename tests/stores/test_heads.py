@@ -24,7 +24,7 @@ from loopwright.stores.sqlite.head_file import (
     scan,
 )
 from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log, rebuild_heads
-from tests.contracts.event_log_suite import World, facts, headline
+from tests.contracts.event_log_suite import World, events, headline
 from tests.stores.conftest import Spawn
 
 KILLER = Path(__file__).with_name("kill_writers.py")
@@ -55,7 +55,7 @@ def filled(world: World, count: int = 5, run: str = "run_a") -> SqliteLog:
     assert isinstance(log, SqliteLog)
     world.start(log, run)
     for at in range(1, count):
-        world.append(log, Append(run=run, expected=at, facts=facts(1)))
+        world.append(log, Append(run=run, expected=at, events=events(1)))
     return log
 
 
@@ -122,7 +122,7 @@ def test_a_file_that_others_use_is_not_replaced(
     inode = heads_of(path).stat().st_ino
     filled(world, 200)
     assert heads_of(path).stat().st_ino == inode
-    world.append(other, Append(run="run_b", expected=2, facts=facts(1)))
+    world.append(other, Append(run="run_b", expected=2, events=events(1)))
     assert table_at(path).heads[genesis("run_b")].version == 3
 
 
@@ -144,7 +144,7 @@ def test_what_is_not_a_record(
     log = filled(world)
     file = heads_of(path)
     file.write_bytes(change(file.read_bytes()))
-    world.append(log, Append(run="run_a", expected=5, facts=facts(1)))
+    world.append(log, Append(run="run_a", expected=5, events=events(1)))
     data = file.read_bytes()
     assert [one.kind for one in scan(data) if isinstance(one, HeadGap)] == [kind]
     assert table_at(path).heads[genesis("run_a")].version == 6
@@ -168,7 +168,7 @@ def test_a_full_disk_is_made_up_for(
 
     monkeypatch.setattr(head_file.os, "write", short)
     for at in range(5, 9):
-        world.append(log, Append(run="run_a", expected=at, facts=facts(1)))
+        world.append(log, Append(run="run_a", expected=at, events=events(1)))
     assert table_at(path).heads[genesis("run_a")].version == 9
     assert log.head_problems() == []
 
@@ -203,8 +203,8 @@ def test_nothing_is_appended_to_a_run_that_lost_events(path: Path, world: World)
     log.transact(lambda db: db.execute("DELETE FROM segment WHERE run = 1 AND seq = 5"))
     other = world.open()
     with pytest.raises(StorageError, match="events 5 to 5 of run_a are missing"):
-        world.append(other, Append(run="run_a", expected=4, facts=facts(1)))
-    world.append(other, Append(run="run_b", expected=1, facts=facts(1)))
+        world.append(other, Append(run="run_a", expected=4, events=events(1)))
+    world.append(other, Append(run="run_b", expected=1, events=events(1)))
     assert other.version("run_b") == 2
 
 
@@ -217,14 +217,14 @@ def test_heads_wait_for_a_sync_with_durability_normal(
     log = open_sqlite_log(path, alive=lambda _: True, durability="normal")
     world.start(log)
     assert table_at(path).heads[genesis("run_a")].version == 1
-    world.append(log, Append(run="run_a", expected=1, facts=facts(1)))
+    world.append(log, Append(run="run_a", expected=1, events=events(1)))
     assert table_at(path).heads[genesis("run_a")].version == 1
     now += 2
-    world.append(log, Append(run="run_a", expected=2, facts=facts(1)))
+    world.append(log, Append(run="run_a", expected=2, events=events(1)))
     # The head that waited is written when its time has come, before or with the next commit.
     assert table_at(path).heads[genesis("run_a")].version in (2, 3)
     now += 2
-    world.append(log, Append(run="run_a", expected=3, facts=facts(1), headline=headline()))
+    world.append(log, Append(run="run_a", expected=3, events=events(1), headline=headline()))
     now += 2
     log.close()
     assert table_at(path).heads[genesis("run_a")].version == 4
@@ -243,15 +243,15 @@ def test_heads_of_quick_commits_are_collected(
     log = filled(world, 1)
     written = heads_of(path).stat().st_size
     for at in range(1, 30):
-        world.append(log, Append(run="run_a", expected=at, facts=facts(1)))
+        world.append(log, Append(run="run_a", expected=at, events=events(1)))
     assert heads_of(path).stat().st_size <= written + 10 * SIZE
 
     until = time.monotonic() + 30
     while table_at(path).heads[genesis("run_a")].version < 30 and time.monotonic() < until:
         world.loop.run_until_complete(asyncio.sleep(0.02))
     assert table_at(path).heads[genesis("run_a")].version == 30
-    world.append(log, Append(run="run_a", expected=30, facts=facts(1)))
-    shown = Append(run="run_a", expected=31, facts=facts(1), headline=headline("waiting"))
+    world.append(log, Append(run="run_a", expected=30, events=events(1)))
+    shown = Append(run="run_a", expected=31, events=events(1), headline=headline("waiting"))
     world.append(log, shown)
     assert table_at(path).heads[genesis("run_a")].version == 32
     assert log.head_problems(deep=True) == []
@@ -276,7 +276,7 @@ def test_a_head_that_was_not_committed_is_never_written(
     log = filled(world)
     monkeypatch.setattr(log._writer.ledger, "killpoint", raise_at("commit.before"))
     with pytest.raises(StorageError):
-        world.append(log, Append(run="run_a", expected=5, facts=facts(1)))
+        world.append(log, Append(run="run_a", expected=5, events=events(1)))
     log.close()
     assert table_at(path).heads[genesis("run_a")].version == 5
     assert opened(path).head_problems(deep=True) == []

@@ -11,7 +11,7 @@ from loopwright.errors import Conflict, StorageError, VersionConflict
 from loopwright.ports import Append
 from loopwright.stores.sqlite.connection import DatabaseOptions, connect
 from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
-from tests.contracts.event_log_suite import World, fact, facts, gate, headline, owner
+from tests.contracts.event_log_suite import World, event, events, gate, headline, owner
 
 
 class Disk:
@@ -80,13 +80,13 @@ def rich(at: int) -> list[Append]:
         Append(
             run="run_a",
             expected=at,
-            facts=facts(1, at + 1),
+            events=events(1, at + 1),
             headline=headline("waiting", key="k"),
             blobs={f"h{at}": b"body"},
             gates_opened=[gate(f"g{at}")],
             gates_closed=[f"g{at - 1}"],
         ),
-        Append(run=f"run_{at}", expected=0, facts=facts(2), headline=headline()),
+        Append(run=f"run_{at}", expected=0, events=events(2), headline=headline()),
     ]
 
 
@@ -162,7 +162,7 @@ def test_a_full_disk_is_told_and_space_makes_it_well(failing: World, disk: Disk)
     at = 0
     while refused is None:
         at += 1
-        append = Append(run="run_a", expected=at, facts=[fact("x" * 4000)])
+        append = Append(run="run_a", expected=at, events=[event("x" * 4000)])
         [refused] = failing.submit(log, [append])
     assert isinstance(refused, StorageError)
     assert refused.code == "full"
@@ -170,10 +170,10 @@ def test_a_full_disk_is_told_and_space_makes_it_well(failing: World, disk: Disk)
     assert 5 < at < 99
     assert log.version("run_a") == at
     with pytest.raises(StorageError):
-        failing.append(log, Append(run="run_a", expected=at, facts=[fact("x" * 4000)]))
+        failing.append(log, Append(run="run_a", expected=at, events=[event("x" * 4000)]))
     disk.pages = 2**30
     # The connection is replaced after every failure, so the first write already has the space.
-    failing.append(log, Append(run="run_a", expected=at, facts=[fact("x" * 4000)]))
+    failing.append(log, Append(run="run_a", expected=at, events=[event("x" * 4000)]))
     assert log.version("run_a") == at + 1
     assert log.verify("run_a") == []
 
@@ -186,14 +186,14 @@ def test_a_lock_held_too_long_is_told(failing: World, path: Path) -> None:
     try:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StorageError) as refusal:
-            failing.append(log, Append(run="run_a", expected=1, facts=facts(1)))
+            failing.append(log, Append(run="run_a", expected=1, events=events(1)))
         assert refusal.value.code == "busy"
         assert "another process" in str(refusal.value)
         assert log.version("run_a") == 1
         other.execute("ROLLBACK")
     finally:
         other.close()
-    failing.append(log, Append(run="run_a", expected=1, facts=facts(1)))
+    failing.append(log, Append(run="run_a", expected=1, events=events(1)))
     assert log.version("run_a") == 2
 
 
@@ -205,14 +205,14 @@ def test_what_others_wrote_during_a_failure_is_noticed(
     failing.start(log)
     disk.fail_in = 0
     with pytest.raises(StorageError):
-        failing.append(log, Append(run="run_a", expected=1, facts=facts(1)))
+        failing.append(log, Append(run="run_a", expected=1, events=events(1)))
     other = open_sqlite_log(path, alive=lambda _: True)
     other.claim(["run_a"], owner("other"))
     other.close()
-    failing.append(log, Append(run="run_a", expected=1, facts=facts(1)))
+    failing.append(log, Append(run="run_a", expected=1, events=events(1)))
     assert log.changed()
     with pytest.raises(Conflict):
-        failing.append(log, Append(run="run_a", expected=2, facts=facts(1), token="me"))
+        failing.append(log, Append(run="run_a", expected=2, events=events(1), token="me"))
 
 
 def test_a_killpoint_that_raises_fails_the_group_only(path: Path) -> None:
@@ -234,14 +234,14 @@ def test_a_killpoint_that_raises_fails_the_group_only(path: Path) -> None:
         for point in ("begin.after", "segments.written", "commit.before"):
             armed.append(point)
             with pytest.raises(StorageError, match="ZeroDivisionError"):
-                world.append(log, Append(run="run_a", expected=1, facts=facts(1)))
-        world.append(log, Append(run="run_a", expected=1, facts=facts(1)))
+                world.append(log, Append(run="run_a", expected=1, events=events(1)))
+        world.append(log, Append(run="run_a", expected=1, events=events(1)))
         armed.append("commit.after")
         with pytest.raises(StorageError):
-            world.append(log, Append(run="run_a", expected=2, facts=facts(1)))
+            world.append(log, Append(run="run_a", expected=2, events=events(1)))
         assert log.version("run_a") == 3  # told as failed, committed: an unknown outcome
         with pytest.raises(VersionConflict):
-            world.append(log, Append(run="run_a", expected=2, facts=facts(1)))
+            world.append(log, Append(run="run_a", expected=2, events=events(1)))
         assert log.verify("run_a") == []
     finally:
         world.close()
@@ -255,7 +255,7 @@ def test_many_runs_are_remembered_within_bounds(world: World) -> None:
     known = log._writer.ledger.known
     for number in range(50_001):
         known[f"run_{number}"] = known["run_a"]
-    world.append(log, Append(run="run_a", expected=1, facts=facts(1)))
+    world.append(log, Append(run="run_a", expected=1, events=events(1)))
     assert list(known) == ["run_a"]
 
 
@@ -267,7 +267,7 @@ def test_the_write_ahead_log_is_stretched_once(world: World, path: Path) -> None
     wal = path.with_name("log.db-wal")
     assert wal.stat().st_size < 1_000_000
     for at in range(1, 30):
-        world.append(log, Append(run="run_a", expected=at, facts=facts(1, at + 1)))
+        world.append(log, Append(run="run_a", expected=at, events=events(1, at + 1)))
     world.barrier(log)
     assert 4_000_000 < wal.stat().st_size < 5_000_000
     assert log.verify("run_a") == []

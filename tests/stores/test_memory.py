@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 from loopwright.ports import Append
 from loopwright.stores.memory import MemoryLog, MemoryStore
-from tests.contracts.event_log_suite import facts, headline, owner
+from tests.contracts.event_log_suite import events, headline, owner
 
 
 def start(run: str = "run_a") -> Append:
-    return Append(run=run, expected=0, facts=facts(1), headline=headline())
+    return Append(run=run, expected=0, events=events(1), headline=headline())
 
 
 def test_without_an_event_loop() -> None:

@@ -12,7 +12,7 @@ from loopwright.errors import StorageError
 from loopwright.ports import Append
 from loopwright.stores.sqlite.connection import MIGRATIONS, DatabaseOptions, Migration
 from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
-from tests.contracts.event_log_suite import World, fact, headline
+from tests.contracts.event_log_suite import World, event, headline
 
 
 def opened(path: Path, **settings: object) -> SqliteLog:
@@ -32,7 +32,7 @@ def filled(path: Path) -> Path:
     log = world.open()
     world.start(log)
     for at in range(1, 40):
-        world.append(log, Append(run="run_a", expected=at, facts=[fact("x" * 3000)]))
+        world.append(log, Append(run="run_a", expected=at, events=[event("x" * 3000)]))
     world.close()
     return path
 
@@ -221,6 +221,6 @@ def test_odd_names_of_directories_are_fine(tmp_path: Path) -> None:
     folder.mkdir()
     world = World(lambda alive: open_sqlite_log(folder / "log ?.db", alive=alive))
     log = world.open()
-    world.append(log, Append(run="run_a", expected=0, facts=[fact()], headline=headline()))
+    world.append(log, Append(run="run_a", expected=0, events=[event()], headline=headline()))
     world.close()
     assert {one.name for one in folder.iterdir()} == {"log ?.db", "log ?.db-heads"}

@@ -15,7 +15,7 @@ from loopwright.errors import StorageError
 from loopwright.ports import Append
 from loopwright.stores.hash_chain import link
 from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
-from tests.contracts.event_log_suite import World, facts, headline
+from tests.contracts.event_log_suite import World, events, headline
 from tests.stores.conftest import PROGRAM
 
 
@@ -35,7 +35,7 @@ def log(world: World) -> SqliteLog:
     for run in ("run_a", "run_b"):
         world.start(log, run, count=2)
         for at in range(2, 10, 2):
-            world.append(log, Append(run=run, expected=at, facts=facts(2, at + 1)))
+            world.append(log, Append(run=run, expected=at, events=events(2, at + 1)))
     return log
 
 
@@ -172,7 +172,7 @@ def test_reading_needs_no_right_to_write(public: Path, writer_is_there: bool) ->
     path.chmod(0o644)
     path.with_name("log.db-heads").chmod(0o644)
     log = world.open()
-    world.append(log, Append(run="run_a", expected=0, facts=facts(1), headline=headline()))
+    world.append(log, Append(run="run_a", expected=0, events=events(1), headline=headline()))
     try:
         if not writer_is_there:
             log.close()

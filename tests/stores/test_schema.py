@@ -11,7 +11,7 @@ from loopwright.errors import StorageError
 from loopwright.ports import Append
 from loopwright.stores.sqlite.connection import MIGRATIONS, schema_of
 from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
-from tests.contracts.event_log_suite import World, facts
+from tests.contracts.event_log_suite import World, events
 from tests.stores.conftest import Spawn
 from tests.stores.other_process import NEXT, NEXT_STEP
 
@@ -120,10 +120,10 @@ def test_a_step_that_fails_is_undone(old: Path) -> None:
 def test_a_log_in_use_notices_that_it_became_old(world: World, old: Path) -> None:
     """A process of the older version stops writing once another has migrated the file."""
     log = world.open()
-    world.append(log, Append(run="run_a", expected=3, facts=facts(1)))
+    world.append(log, Append(run="run_a", expected=3, events=events(1)))
     reopened(old).close()
     for _ in range(2):
         with pytest.raises(StorageError) as refusal:
-            world.append(log, Append(run="run_a", expected=4, facts=facts(1)))
+            world.append(log, Append(run="run_a", expected=4, events=events(1)))
         assert refusal.value.code == "newer-schema"
     assert log.version("run_a") == 4

@@ -9,7 +9,7 @@ import pytest
 from loopwright.ports import Append, Owner
 from loopwright.stores.sqlite.connection import KILLPOINTS
 from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
-from tests.contracts.event_log_suite import World, facts, headline, owner
+from tests.contracts.event_log_suite import World, events, headline, owner
 from tests.stores.conftest import Spawn
 
 COMMIT_POINTS = [
@@ -43,7 +43,7 @@ def test_six_processes_write_and_nothing_is_lost(world: World, spawn: Spawn) -> 
     for name in "abcdef":
         assert [one.seq for one in log.read(f"run_{name}")] == list(range(1, 101))
         assert log.row(f"run_{name}").headline.status == "completed"
-    shared = [getattr(one.fact, "by", "") for one in log.read("run_shared", after=1)]
+    shared = [getattr(one.event, "by", "") for one in log.read("run_shared", after=1)]
     assert sorted(shared) == sorted(f"{name}:{n}" for name in "abcdef" for n in range(20))
     for name in "abcdef":
         assert [s for s in shared if s[0] == name] == [f"{name}:{n}" for n in range(20)]
@@ -102,7 +102,7 @@ def test_runs_of_a_killed_process_are_taken_over(
     dead.add("theirs")
     assert log.claim(["run_a"], me) == {"run_a": None}
     assert log.version("run_a") == 2
-    world.append(log, Append(run="run_a", expected=2, facts=facts(1), token="me"))
+    world.append(log, Append(run="run_a", expected=2, events=events(1), token="me"))
     assert log.verify("run_a") == []
 
 
@@ -178,7 +178,7 @@ def test_a_backup_is_a_whole_log(world: World, tmp_path: Path) -> None:
 
     async def copy_between() -> None:
         for at in range(3, 60):
-            log.submit(Append(run="run_a", expected=at, facts=facts(1)), lambda _: None)
+            log.submit(Append(run="run_a", expected=at, events=events(1)), lambda _: None)
         log.backup(copy)
 
     world.loop.run_until_complete(copy_between())
@@ -189,7 +189,7 @@ def test_a_backup_is_a_whole_log(world: World, tmp_path: Path) -> None:
         assert other.verify("run_a") == []
         version = other.version("run_a")
         assert 3 <= version <= 60
-        again.append(other, Append(run="run_a", expected=version, facts=facts(1)))
+        again.append(other, Append(run="run_a", expected=version, events=events(1)))
     finally:
         again.close()
     with pytest.raises(Exception, match="exists") as refusal:
@@ -204,14 +204,14 @@ def test_waiting_in_two_loops_one_after_the_other(world: World) -> None:
     log = opened(world)
 
     async def submit_and_leave() -> None:
-        append = Append(run="run_a", expected=0, facts=facts(1), headline=headline())
+        append = Append(run="run_a", expected=0, events=events(1), headline=headline())
         log.submit(append, lambda _: None)
 
     gone = World(lambda _: log)
     gone.loop.run_until_complete(submit_and_leave())
     gone.loop.close()
     world.barrier(log)
-    world.append(log, Append(run="run_a", expected=1, facts=facts(1)))
+    world.append(log, Append(run="run_a", expected=1, events=events(1)))
     assert log.version("run_a") == 2
 
 

@@ -15,7 +15,7 @@ from loopwright.ports import Append, Card
 from loopwright.stores.sqlite import writer as writer_module
 from loopwright.stores.sqlite.connection import DatabaseOptions, connect
 from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
-from tests.contracts.event_log_suite import facts, headline, owner
+from tests.contracts.event_log_suite import events, headline, owner
 
 
 class Witness:
@@ -78,7 +78,7 @@ def play(
     log = open_sqlite_log(path, alive=lambda _: True, durability="normal", options=options)
 
     async def all_of_it() -> None:
-        await log.append(Append(run="run_a", expected=0, facts=facts(1), headline=headline()))
+        await log.append(Append(run="run_a", expected=0, events=events(1), headline=headline()))
         witness.commits.clear()
         await scene(log)
 
@@ -89,7 +89,7 @@ def play(
 
 
 def more(at: int, run: str = "run_a") -> Append:
-    return Append(run=run, expected=at, facts=facts(1, at + 1))
+    return Append(run=run, expected=at, events=events(1, at + 1))
 
 
 def test_a_lone_append_is_committed_by_its_caller(path: Path, witness: Witness) -> None:
@@ -108,7 +108,7 @@ def test_appends_of_one_turn_share_a_commit_of_the_thread(path: Path, witness: W
 
     async def scene(log: SqliteLog) -> None:
         new = [
-            Append(run=f"run_{n}", expected=0, facts=facts(1), headline=headline()) for n in "bcd"
+            Append(run=f"run_{n}", expected=0, events=events(1), headline=headline()) for n in "bcd"
         ]
         await asyncio.gather(*(log.append(one) for one in new))
         assert THREAD in witness.commits
@@ -211,10 +211,10 @@ def test_somebody_asks_from_another_thread(tmp_path: Path) -> None:
             over.wait(0.0002)
 
     async def append() -> None:
-        begun = Append(run="run_a", expected=0, facts=facts(1), headline=headline("running"))
+        begun = Append(run="run_a", expected=0, events=events(1), headline=headline("running"))
         await log.append(begun)
         for version in range(1, 1_500):
-            await log.append(Append(run="run_a", expected=version, facts=facts(1)))
+            await log.append(Append(run="run_a", expected=version, events=events(1)))
 
     thread = threading.Thread(target=ask)
     thread.start()

@@ -130,7 +130,7 @@ class AttachedRun:
         self._told = taken.seen
         self._tick_s = tick_s
         self._here = here
-        first = here.service.facts(run, after=0)[0].fact
+        first = here.service.events(run, after=0)[0].event
         self.progress = Progress(here.service.plan(first), here.service.read_text)
         self._moved = asyncio.Event()
         self._begun = False
@@ -138,7 +138,7 @@ class AttachedRun:
 
     def begin(self) -> None:
         """Fold earlier events without showing them, then start the view."""
-        for numbered in self._here.service.facts(self.run):
+        for numbered in self._here.service.events(self.run):
             if numbered.seq > self._told:
                 break
             self.progress.take(numbered)
@@ -155,12 +155,12 @@ class AttachedRun:
         if not self._begun:
             return
         waiting = list(heard)
-        for numbered in self._here.service.facts(self.run, after=self.progress.seen):
-            if isinstance(numbered.fact, EffectDone | EffectFailed):
-                effect = numbered.fact.effect
+        for numbered in self._here.service.events(self.run, after=self.progress.seen):
+            if isinstance(numbered.event, EffectDone | EffectFailed):
+                effect = numbered.event.effect
                 self._hear_all(one for one in waiting if one.effect == effect)
                 waiting = [one for one in waiting if one.effect != effect]
-            self.view.fact(numbered, self.progress.take(numbered))
+            self.view.event(numbered, self.progress.take(numbered))
             self._moved.set()
         self._hear_all(waiting)
 

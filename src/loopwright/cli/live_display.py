@@ -72,13 +72,15 @@ class LiveView:
         )
         self._area.start()
 
-    def fact(self, numbered: NumberedEvent, line: ProgressLine | None) -> None:
+    def event(self, numbered: NumberedEvent, line: ProgressLine | None) -> None:
         self._print_finished()
-        fact = numbered.fact
-        is_warning = isinstance(fact, EffectActivity | EffectRepeated) or _is_snapshot_failure(fact)
+        event = numbered.event
+        is_warning = isinstance(event, EffectActivity | EffectRepeated) or _is_snapshot_failure(
+            event
+        )
         if line is not None and self._area is not None:
             words = [line.text, *line.detail.splitlines()] if is_warning else []
-            for one in [line.text] if isinstance(fact, TurnTaken) else words:
+            for one in [line.text] if isinstance(event, TurnTaken) else words:
                 text = Text(cut(one_line(one), self._console.width), "yellow" if is_warning else "")
                 self._console.print(text, overflow="crop", no_wrap=True)
         self._draw()
@@ -214,5 +216,5 @@ class LiveView:
         return f"{passes} {status} {self._elapsed(progress)}".strip()
 
 
-def _is_snapshot_failure(fact: AnyEvent) -> bool:
-    return isinstance(fact, EffectFailed) and isinstance(fact.purpose, SnapshotPurpose)
+def _is_snapshot_failure(event: AnyEvent) -> bool:
+    return isinstance(event, EffectFailed) and isinstance(event.purpose, SnapshotPurpose)

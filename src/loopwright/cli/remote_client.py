@@ -335,9 +335,9 @@ class RemoteClient:
         tries = 0
         while True:
             try:
-                for fact in self._stream(path, after, is_last):
-                    after, tries = int(str(fact.get("seq", after))), 0
-                    yield fact
+                for event in self._stream(path, after, is_last):
+                    after, tries = int(str(event.get("seq", after))), 0
+                    yield event
                 return
             except _LOST as error:
                 if not retry:
@@ -366,12 +366,12 @@ class RemoteClient:
                 if text.rstrip() == b"event: end":
                     return
                 if text.startswith(b"data: "):
-                    fact = json.loads(text[6:])
-                    said = str(fact.get("kind") or fact.get("type") or "")
+                    event = json.loads(text[6:])
+                    said = str(event.get("kind") or event.get("type") or "")
                     if said and said != "delta":
                         kind = said
                     if said:
-                        yield fact
+                        yield event
             if not is_last(kind):
                 raise ConnectionResetError("the stream ended")
         finally:

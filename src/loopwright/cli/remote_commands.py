@@ -310,15 +310,15 @@ def _show_until_rest(
         retry = not terminal.options.no_retry
         written = WrittenLines(terminal)
         follows = _until_rest(remote, run, after, retry=retry, text=watch == "text")
-        for fact in () if watch == "nothing" else follows:
-            if fact["kind"] == "delta":
-                written.take(str(fact["said"]), str(fact["text"]))
+        for event in () if watch == "nothing" else follows:
+            if event["kind"] == "delta":
+                written.take(str(event["said"]), str(event["text"]))
                 continue
             written.end()
-            told = fact.pop("told", None)
+            told = event.pop("told", None)
             if jsonl:
-                terminal.put(as_json(fact))
-            _tell(terminal, fact, told)
+                terminal.put(as_json(event))
+            _tell(terminal, event, told)
     except KeyboardInterrupt:
         terminal.tell(f"{run} keeps running")
         terminal.say(f"  loopwright watch {run} --server {remote.url}")
@@ -380,9 +380,9 @@ def _until_rest(
 ) -> "Iterator[dict[str, JsonValue]]":
     """Events as they arrive, until the run has ended or only a person can advance it."""
     held = False
-    for fact in remote.follow(run, after, retry=retry, words=True, text=text):
-        yield fact
-        held = held or fact["kind"] in ("gate.opened", "run.paused")
+    for event in remote.follow(run, after, retry=retry, words=True, text=text):
+        yield event
+        held = held or event["kind"] in ("gate.opened", "run.paused")
         if held and remote.get(f"{RUNS}/{quote(run)}")["status"] != "running":
             return
 
@@ -473,13 +473,13 @@ def env_for_request(given: "Sequence[str]") -> "dict[str, JsonValue]":
 # -- facts in words --------------------------------------------------------------------------------
 
 
-def _tell(terminal: Terminal, fact: "dict[str, JsonValue]", told: "JsonValue") -> None:
+def _tell(terminal: Terminal, event: "dict[str, JsonValue]", told: "JsonValue") -> None:
     """An event as it is shown here, with its text. A server of a later version may have kinds of
     events that this command does not know.
     """
-    kind = str(fact["kind"])
+    kind = str(event["kind"])
     if kind not in known_kinds():
-        path = one_line(str(fact.get("path", "")))
+        path = one_line(str(event.get("path", "")))
         terminal.say(f"{path}: unknown event {one_line(kind)}; a newer loopwright would know it")
     elif isinstance(told, dict) and kind != ENDED:  # the end is reported last, with the result
         good = told.get("good")

@@ -125,16 +125,16 @@ def _log_events(
     terminal: Terminal, service: "Service", run: str, after: int
 ) -> "Iterator[dict[str, JsonValue]]":
     """Everything that is recorded; manual changes are shown too, and marked."""
-    from loopwright.views.event_records import fact_on_wire  # noqa: PLC0415 - help stays quick
+    from loopwright.views.event_records import event_on_wire  # noqa: PLC0415 - help stays quick
 
     try:
-        facts = service.facts(run, after=after)
+        events = service.events(run, after=after)
     except StorageError as error:
-        facts = service.log.read(run, after=after, as_is=True) if error.code == "damaged" else []
-        if not facts:
+        events = service.log.read(run, after=after, as_is=True) if error.code == "damaged" else []
+        if not events:
             raise
         terminal.tell(f"warning: {error.message}", tone="warn")
-    return (fact_on_wire(run, one) for one in facts)
+    return (event_on_wire(run, one) for one in events)
 
 
 def _dialect_events(
@@ -142,14 +142,14 @@ def _dialect_events(
 ) -> "Iterator[dict[str, JsonValue]]":
     from loopwright.operations.loops.dialect_events import dialect_events_after  # noqa: PLC0415 - help stays quick
     from loopwright.operations.run_tail import follow as following  # noqa: PLC0415 - help stays quick
-    from loopwright.views.event_records import fact_on_wire  # noqa: PLC0415 - help stays quick
+    from loopwright.views.event_records import event_on_wire  # noqa: PLC0415 - help stays quick
 
     # An output line may combine earlier events, so all of them are read.
     first = 0 if in_dialect else after
-    facts = following(service, run, first) if follow else iter(service.facts(run, after=first))
+    events = following(service, run, first) if follow else iter(service.events(run, after=first))
     if in_dialect:
-        return dialect_events_after(service, run, facts, after)
-    return (fact_on_wire(run, one) for one in facts)
+        return dialect_events_after(service, run, events, after)
+    return (event_on_wire(run, one) for one in events)
 
 
 @click.command(

@@ -12,7 +12,7 @@ from typing import Protocol
 from loopwright.cli.terminal import Terminal, Tone, as_json, last_lines, one_line
 from loopwright.kernel.events import RunFinished
 from loopwright.ports import Delta, NumberedEvent
-from loopwright.views.event_records import fact_on_wire
+from loopwright.views.event_records import event_on_wire
 from loopwright.views.progress import Progress, ProgressLine
 
 EVIDENCE_LINES = 3
@@ -25,7 +25,7 @@ class ProgressView(Protocol):
     def begin(self, progress: Progress) -> None:
         """Everything up to now has been folded; from here on it is live."""
 
-    def fact(self, numbered: NumberedEvent, line: ProgressLine | None) -> None:
+    def event(self, numbered: NumberedEvent, line: ProgressLine | None) -> None:
         """Something happened."""
 
     def said(self, delta: Delta) -> None:
@@ -46,7 +46,7 @@ class SilentView:
 
     def begin(self, progress: Progress) -> None: ...
 
-    def fact(self, numbered: NumberedEvent, line: ProgressLine | None) -> None: ...
+    def event(self, numbered: NumberedEvent, line: ProgressLine | None) -> None: ...
 
     def said(self, delta: Delta) -> None: ...
 
@@ -64,9 +64,9 @@ class PlainView(SilentView):
         self._terminal = terminal
         self._label = f"{label}  " if label else ""
 
-    def fact(self, numbered: NumberedEvent, line: ProgressLine | None) -> None:
+    def event(self, numbered: NumberedEvent, line: ProgressLine | None) -> None:
         # The end is reported last, with the result.
-        if line is not None and not isinstance(numbered.fact, RunFinished):
+        if line is not None and not isinstance(numbered.event, RunFinished):
             say_line(self._terminal, line, self._label)
 
     def note(self, text: str) -> None:
@@ -118,9 +118,9 @@ class PlainTextView(PlainView):
     def said(self, delta: Delta) -> None:
         self._written.take(delta.kind, delta.text)
 
-    def fact(self, numbered: NumberedEvent, line: ProgressLine | None) -> None:
+    def event(self, numbered: NumberedEvent, line: ProgressLine | None) -> None:
         self._written.end()
-        super().fact(numbered, line)
+        super().event(numbered, line)
 
     def end(self) -> None:
         self._written.end()
@@ -134,12 +134,12 @@ class JsonLinesView(PlainView):
         self._run = run
         self._gone = False
 
-    def fact(self, numbered: NumberedEvent, line: ProgressLine | None) -> None:
-        super().fact(numbered, line)
+    def event(self, numbered: NumberedEvent, line: ProgressLine | None) -> None:
+        super().event(numbered, line)
         if self._gone:
             return
         try:
-            sys.stdout.write(as_json(fact_on_wire(self._run, numbered)) + "\n")
+            sys.stdout.write(as_json(event_on_wire(self._run, numbered)) + "\n")
             sys.stdout.flush()
         except BrokenPipeError:
             self._gone = True  # the output was closed; the run continues
@@ -154,8 +154,8 @@ class FailSafeView:
     def begin(self, progress: Progress) -> None:
         self._show(lambda: self._view.begin(progress))
 
-    def fact(self, numbered: NumberedEvent, line: ProgressLine | None) -> None:
-        self._show(lambda: self._view.fact(numbered, line))
+    def event(self, numbered: NumberedEvent, line: ProgressLine | None) -> None:
+        self._show(lambda: self._view.event(numbered, line))
 
     def said(self, delta: Delta) -> None:
         self._show(lambda: self._view.said(delta))

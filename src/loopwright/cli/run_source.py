@@ -114,12 +114,12 @@ class _LocalRun:
         from loopwright.views.transcript import RunTranscript  # noqa: PLC0415 - help stays quick
 
         service, run = self._service, self.run
-        book = RunTranscript(service.plan(service.facts(run)[0].fact), service.read_text)
+        book = RunTranscript(service.plan(service.events(run)[0].event), service.read_text)
         if follow and text is not None:
-            facts = self._listening(text)
+            events = self._listening(text)
         else:
-            facts = self._following() if follow else iter(service.facts(run))
-        return (entry.as_dict() for entry in map(book.take, facts) if entry is not None)
+            events = self._following() if follow else iter(service.events(run))
+        return (entry.as_dict() for entry in map(book.take, events) if entry is not None)
 
     def _following(
         self, sleep: "Callable[[float], None]" = time.sleep
@@ -158,13 +158,13 @@ class _LocalRun:
 
         with closing(reader):
             for numbered in self._following(listen):
-                fact = numbered.fact
-                if isinstance(fact, EffectRequested):
-                    open_calls.add(fact.effect)
-                elif isinstance(fact, EffectDone | EffectFailed):
-                    if fact.effect in waited:  # the text of earlier calls is in their entries
+                event = numbered.event
+                if isinstance(event, EffectRequested):
+                    open_calls.add(event.effect)
+                elif isinstance(event, EffectDone | EffectFailed):
+                    if event.effect in waited:  # the text of earlier calls is in their entries
                         listen(0)
-                    open_calls.discard(fact.effect)
+                    open_calls.discard(event.effect)
                 yield numbered
 
     def activity(
@@ -177,10 +177,10 @@ class _LocalRun:
         )
 
         service, run = self._service, self.run
-        facts = self._following() if follow else iter(service.facts(run))
+        events = self._following() if follow else iter(service.events(run))
         read = service.read_text if full else None
         wanted = ActivityFilter(iteration=iteration[0], attempt=iteration[1])
-        return activity_items(noting_dropped(facts, dropped, wanted), read, wanted)
+        return activity_items(noting_dropped(events, dropped, wanted), read, wanted)
 
 
 class _RemoteRun:

@@ -145,18 +145,18 @@ class RunActivity:
         self._waiting_bytes = 0
         self.due = False
 
-    def load(self, facts: Iterable[AnyEvent]) -> None:
+    def load(self, events: Iterable[AnyEvent]) -> None:
         """Read what the log contains: numbers continue after it, and nothing is stored twice."""
-        self._note_stored(facts)
+        self._note_stored(events)
         for effect, call in self.calls.items():
             call.forget_stored(self._stored.get(effect, 0))
 
-    def _note_stored(self, facts: Iterable[AnyEvent]) -> None:
-        for fact in facts:
-            if type(fact) is EffectActivity and fact.entries:
-                self._stored[fact.effect] = fact.entries[-1].number
-            elif self._stored and isinstance(fact, _ANSWERS):  # nothing is stored after an answer
-                self._stored.pop(fact.effect, None)
+    def _note_stored(self, events: Iterable[AnyEvent]) -> None:
+        for event in events:
+            if type(event) is EffectActivity and event.entries:
+                self._stored[event.effect] = event.entries[-1].number
+            elif self._stored and isinstance(event, _ANSWERS):  # nothing is stored after an answer
+                self._stored.pop(event.effect, None)
 
     def open(self, pending: PendingEffect) -> "CallActivity":
         """The sink of a starting call."""
@@ -259,11 +259,11 @@ class RunActivity:
         rows: list[UsageRow | None] = []
         for effect, call in self.calls.items():
             if effect in state.pending:
-                fact = call.take(self._run.texts)
-                if fact is not None:
-                    rows.append(usage_row(state, state.pending[effect], fact))
-                    apply(state, fact)
-                    batch.append(fact)
+                event = call.take(self._run.texts)
+                if event is not None:
+                    rows.append(usage_row(state, state.pending[effect], event))
+                    apply(state, event)
+                    batch.append(event)
         self._cancel_timer()
         self._waiting = self._waiting_bytes = 0
         self.due = False
@@ -271,22 +271,22 @@ class RunActivity:
 
     def attach_streams(self, batch: list[AnyEvent]) -> None:
         """Add the output of agents to the answers of an append."""
-        for index, fact in enumerate(batch):
-            if isinstance(fact, _ANSWERS) and fact.effect in self.calls:
-                call = self.calls[fact.effect]
+        for index, event in enumerate(batch):
+            if isinstance(event, _ANSWERS) and event.effect in self.calls:
+                call = self.calls[event.effect]
                 call.closed = True
                 stream = call.stored_stream(self._run.texts)
-                if stream is not None and fact.stream is None:
-                    batch[index] = replace(fact, stream=stream)
+                if stream is not None and event.stream is None:
+                    batch[index] = replace(event, stream=stream)
 
     def saved(self, batch: list[AnyEvent]) -> None:
         """The append is durable."""
         self._note_stored(batch)
         for call in self.calls.values():
             call.unsaved = None
-        for fact in batch:
-            if isinstance(fact, _ANSWERS):
-                self.calls.pop(fact.effect, None)
+        for event in batch:
+            if isinstance(event, _ANSWERS):
+                self.calls.pop(event.effect, None)
 
     def lost(self) -> None:
         """The append failed: its entries are added to the next one."""
@@ -443,7 +443,7 @@ class CallActivity:
         entries = tuple(self._stored(note, texts) for note in self._entries)
         owner, effect = self._pending.owner, self._pending.effect
         call = self._pending.call
-        fact = EffectActivity(
+        event = EffectActivity(
             at=self._run.now_ms(),
             path=self._pending.path if owner.path else "",
             iteration=owner.iteration,
@@ -458,8 +458,8 @@ class CallActivity:
         self._entries, self._dropped = [], _Dropped()
         self._used_taken = usage or self._used_taken
         self._values.clear()
-        self.unsaved = fact
-        return fact
+        self.unsaved = event
+        return event
 
     def _stored(self, note: ActivityNote, texts: TextServices) -> ActivityNote:
         arguments, result = self._values.get(note.number, ("", ""))
@@ -468,11 +468,11 @@ class CallActivity:
         return replace(note, arguments=texts.keep(arguments), result=texts.keep(result))
 
     def give_back(self) -> None:
-        fact, self.unsaved = self.unsaved, None
-        if fact is not None:
+        event, self.unsaved = self.unsaved, None
+        if event is not None:
             self._used_taken = None
-            self._entries[:0] = fact.entries
-            self._dropped.give_back(fact)
+            self._entries[:0] = event.entries
+            self._dropped.give_back(event)
 
     def forget_stored(self, number: int) -> None:
         """Drop entries that the log already contains: an append may succeed and be reported as
@@ -508,11 +508,11 @@ class _Dropped:
         self.by_kind[kind] = self.by_kind.get(kind, 0) + 1
         self.failures += kind == "command" and entry.ok is False
 
-    def give_back(self, fact: EffectActivity) -> None:
+    def give_back(self, event: EffectActivity) -> None:
         """Restore the counts of an append that failed."""
-        self.count += fact.dropped
-        self.failures += fact.dropped_failures
-        for kind, count in fact.dropped_by_kind.items():
+        self.count += event.dropped
+        self.failures += event.dropped_failures
+        for kind, count in event.dropped_by_kind.items():
             self.by_kind[kind] = self.by_kind.get(kind, 0) + count
 
 

@@ -76,11 +76,11 @@ def _requested_and_failed(batch: Iterable[AnyEvent]) -> tuple[list[str], list[st
     """The effects that these events request, and those that failed."""
     requested: list[str] = []
     failed: list[str] = []
-    for fact in batch:
-        if type(fact) is EffectRequested:
-            requested.append(fact.effect)
-        elif type(fact) is EffectFailed:
-            failed.append(fact.effect)
+    for event in batch:
+        if type(event) is EffectRequested:
+            requested.append(event.effect)
+        elif type(event) is EffectFailed:
+            failed.append(event.effect)
     return requested, failed
 
 
@@ -134,16 +134,16 @@ class Actor:
     # -- facts in ----------------------------------------------------------------------------------
 
     def load(
-        self, facts: Iterable[AnyEvent] | None = None, headline: Headline | None = None
+        self, events: Iterable[AnyEvent] | None = None, headline: Headline | None = None
     ) -> None:
         """Fold everything in the log; `headline` is the headline of these events."""
-        facts = None if facts is None else list(facts)
-        if facts is None:
-            facts = [numbered.fact for numbered in self.around.log.read(self.run)]
+        events = None if events is None else list(events)
+        if events is None:
+            events = [numbered.event for numbered in self.around.log.read(self.run)]
             row = self.around.log.row(self.run)
-            headline = row.headline if row.version == len(facts) else None
-        self.state = fold(self.plan, facts)
-        self.activity.load(facts)
+            headline = row.headline if row.version == len(events) else None
+        self.state = fold(self.plan, events)
+        self.activity.load(events)
         self._ahead.clear()
         self._fresh_state = True
         self._shown = _shown(headline) if headline else None
@@ -157,7 +157,7 @@ class Actor:
             return
         new = self.around.log.read(self.run, after=self.state.version)
         for numbered in new:
-            apply(self.state, numbered.fact)
+            apply(self.state, numbered.event)
         if new:
             row = self.around.log.row(self.run)
             if self._is_lost(row):
@@ -217,7 +217,7 @@ class Actor:
             Append(
                 run=self.run,
                 expected=version,
-                facts=batch,
+                events=batch,
                 blobs=self._blobs,
                 headline=headline,
                 gates_opened=opened,
@@ -231,33 +231,33 @@ class Actor:
 
     def _take_answers(self, batch: list[AnyEvent]) -> None:
         self._unsaved, self.inbox = self.inbox, []
-        for fact in self._unsaved:
-            if not isinstance(fact, GateOpened):
-                self.under_way.pop(fact.effect, None)
-                self.live.used.pop(fact.effect, None)  # the answer includes its own
-                self.talks.forget(fact.effect)
-            elif fact.gate in self.state.gates:
+        for event in self._unsaved:
+            if not isinstance(event, GateOpened):
+                self.under_way.pop(event.effect, None)
+                self.live.used.pop(event.effect, None)  # the answer includes its own
+                self.talks.forget(event.effect)
+            elif event.gate in self.state.gates:
                 continue
-            if fact.effect in self.state.pending:
-                self._count_usage(fact)
-                apply(self.state, fact)
-                batch.append(fact)
+            if event.effect in self.state.pending:
+                self._count_usage(event)
+                apply(self.state, event)
+                batch.append(event)
 
-    def _count_usage(self, fact: Incoming) -> None:
-        if isinstance(fact, _ENDED):
-            pending = self.state.pending[fact.effect]
-            if fact.usage is not None or pending.used is not None:
-                row = usage_row(self.state, pending, fact)
+    def _count_usage(self, event: Incoming) -> None:
+        if isinstance(event, _ENDED):
+            pending = self.state.pending[event.effect]
+            if event.usage is not None or pending.used is not None:
+                row = usage_row(self.state, pending, event)
                 self._usage += [] if row is None else [row]
 
     def _prepare(self, batch: list[AnyEvent]) -> None:
         """While the disk is busy, prepare the next jobs; the state does not change until then."""
         pending = self.state.pending
-        for fact in batch:
-            if type(fact) is EffectRequested and fact.effect in pending:
-                asked = pending[fact.effect]
+        for event in batch:
+            if type(event) is EffectRequested and event.effect in pending:
+                asked = pending[event.effect]
                 if type(asked.call) is not SleepCall:
-                    self._ahead[fact.effect] = self._job(asked)
+                    self._ahead[event.effect] = self._job(asked)
 
     def _job(self, pending: PendingEffect) -> EffectJob | Answer:
         return prepared(self.state, pending, self.texts, self.around.token)
@@ -332,8 +332,8 @@ class Actor:
         if self.activity.refuse():  # it may have been that event, which nothing depends on
             self._start_over()
             return
-        answers = (fact for fact in self.inbox if isinstance(fact, _ENDED))
-        failed: list[Incoming] = [effects.refused_answer(fact, error) for fact in answers]
+        answers = (event for event in self.inbox if isinstance(event, _ENDED))
+        failed: list[Incoming] = [effects.refused_answer(event, error) for event in answers]
         asked = self.talks.refuse(error.code)
         if not asked and (not failed or failed == self.inbox):
             self._give_up(error)
@@ -459,13 +459,13 @@ class Actor:
         pending = self.state.pending.get(effect)
         if pending is None or self.gone:
             return False
-        fact = question_event(self.run, pending, question, self.around.clock.now_ms())
-        decided = self.asking.known(self.state, fact.gate, effect)
+        event = question_event(self.run, pending, question, self.around.clock.now_ms())
+        decided = self.asking.known(self.state, event.gate, effect)
         if decided is not None:
             return decided
-        answer = self.asking.wait(fact.gate, effect)
-        if fact.gate not in (pending.gates or {}):
-            self.inbox.append(fact)
+        answer = self.asking.wait(event.gate, effect)
+        if event.gate not in (pending.gates or {}):
+            self.inbox.append(event)
         asyncio.get_running_loop().call_soon(self.step)
         return await answer
 

@@ -145,25 +145,25 @@ class LocalDriver:
 
     def _load(self, run: str, row: RunRow | None = None) -> None:
         self._unpark(run)
-        facts = [numbered.fact for numbered in self.log.read(run)]
+        events = [numbered.event for numbered in self.log.read(run)]
         died = row is not None and row.owner is not None and row.owner.token != self.token
-        if row is not None and row.version != len(facts):  # it was changed in the meantime
+        if row is not None and row.version != len(events):  # it was changed in the meantime
             row = self.log.row(run)
-        fits = row is not None and row.version == len(facts)
+        fits = row is not None and row.version == len(events)
         headline = row.headline if row and fits else None
-        self._begin(run, self._plan(facts[0]), facts, headline, died=died)
+        self._begin(run, self._plan(events[0]), events, headline, died=died)
 
     def _begin(
         self,
         run: str,
         plan: Plan,
-        facts: list[AnyEvent],
+        events: list[AnyEvent],
         headline: Headline | None,
         *,
         died: bool = False,
     ) -> None:
         actor = Actor(self, run, plan, TextServices(self.log.blob, self._check_schema))
-        actor.load(facts, headline)
+        actor.load(events, headline)
         if died:  # its previous driver has ended, and so have all its running effects
             actor.inbox += vanished(actor.state, self.clock.now_ms())
         self._mine.add(run)

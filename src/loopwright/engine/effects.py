@@ -195,15 +195,15 @@ def answer_event(
     )
 
 
-def refused_answer(fact: EffectDone | EffectFailed, error: StorageError) -> EffectFailed:
+def refused_answer(event: EffectDone | EffectFailed, error: StorageError) -> EffectFailed:
     """An answer that can never be stored."""
     return EffectFailed(
-        at=fact.at,
-        path=fact.path,
-        iteration=fact.iteration,
-        effect=fact.effect,
+        at=event.at,
+        path=event.path,
+        iteration=event.iteration,
+        effect=event.effect,
         error=Failure(type="internal", detail=f"the answer cannot be kept ({error.code})"),
-        usage=None if fact.usage is None else _storable_usage(fact.usage),
+        usage=None if event.usage is None else _storable_usage(event.usage),
     )
 
 

@@ -49,7 +49,7 @@ class _Use:
     tool: str
     arguments: JsonValue
     answer: "asyncio.Future[ToolReply]"
-    facts: list[AnyEvent] = field(default_factory=list)
+    events: list[AnyEvent] = field(default_factory=list)
     told: ToolReply | None = None
     repeated: bool = False
     wait_s: float = 0.0
@@ -110,9 +110,9 @@ class RunTools:
         state = self._run.state
         state.now = max(state.now, self._clock.now_ms())
         for one in self._unsaved:
-            one.facts, one.told, one.letters = [], None, ()
+            one.events, one.told, one.letters = [], None, ()
             self._take(one)
-            batch += one.facts
+            batch += one.events
 
     def _take(self, one: _Use) -> None:
         state = self._run.state
@@ -128,17 +128,17 @@ class RunTools:
         if isinstance(found, RefusedToolUse):
             one.told = ToolReply(text=found.why, ok=False)
             return
-        for fact in found:
-            if one.repeated or self._is_repeated(one.effect, fact):
+        for event in found:
+            if one.repeated or self._is_repeated(one.effect, event):
                 one.repeated = True
                 one.told = ToolReply(text="queued: it was sent before the run was interrupted")
                 continue
-            one.letters += _letters(state, fact, self._run.texts)
-            apply(state, fact)
-            one.facts.append(fact)
+            one.letters += _letters(state, event, self._run.texts)
+            apply(state, event)
+            one.events.append(event)
 
-    def _is_repeated(self, effect: str, fact: AnyEvent) -> bool:
-        before, said = self._before.get(effect), _said(fact)
+    def _is_repeated(self, effect: str, event: AnyEvent) -> bool:
+        before, said = self._before.get(effect), _said(event)
         if not before or said is None or not before[said]:
             return False
         before[said] -= 1
@@ -149,7 +149,7 @@ class RunTools:
         if not self._unsaved and not self._waiting:
             return
         answered, self._unsaved = self._unsaved, []
-        drops = {fact.message: fact for fact in batch if isinstance(fact, MessageDropped)}
+        drops = {event.message: event for event in batch if isinstance(event, MessageDropped)}
         for one in answered:
             told = one.told or _outcome(one, drops)
             if one.tool == "read_inbox" and told.ok and not told.messages and one.wait_s:
@@ -230,25 +230,25 @@ def _wait(tool: str, arguments: JsonValue) -> float:
     return min(max(given, 0.0), LONGEST_WAIT_S)
 
 
-def _said(fact: AnyEvent) -> AgentMessage | None:
+def _said(event: AnyEvent) -> AgentMessage | None:
     """An event as the state remembers it for its call."""
-    match fact:
+    match event:
         case MessageSent():
-            return "message", f"{fact.intent} {fact.to}", fact.text
+            return "message", f"{event.intent} {event.to}", event.text
         case CoordinatorNarrated():
-            return "narrate", "", fact.text
+            return "narrate", "", event.text
         case CoordinatorFinalized():
-            return "finalize", "", fact.summary
+            return "finalize", "", event.summary
         case _:
             return None
 
 
-def _letters(state: State, fact: AnyEvent, texts: TextServices) -> tuple[InboxMessage, ...]:
+def _letters(state: State, event: AnyEvent, texts: TextServices) -> tuple[InboxMessage, ...]:
     """The messages of a delivery, before it is folded."""
-    if not isinstance(fact, MessageDelivered):
+    if not isinstance(event, MessageDelivered):
         return ()
-    named = set(fact.messages)
-    waiting: list[QueuedMessage] = state.mail.inboxes.get(fact.to, [])
+    named = set(event.messages)
+    waiting: list[QueuedMessage] = state.mail.inboxes.get(event.to, [])
     return tuple(
         InboxMessage(sender=one.sender, text=texts.read(one.text), kind=one.intent)
         for one in waiting
@@ -261,12 +261,12 @@ def _outcome(one: _Use, drops: dict[str, MessageDropped]) -> ToolReply:
     if one.tool == "read_inbox":
         words = f"{len(one.letters)} messages" if one.letters else "no message"
         return ToolReply(text=words, messages=one.letters)
-    for fact in one.facts:
-        if not isinstance(fact, MessageSent):
+    for event in one.events:
+        if not isinstance(event, MessageSent):
             continue
-        dropped = drops.get(fact.message)
+        dropped = drops.get(event.message)
         if dropped is None:
-            return ToolReply(text=f"queued: {fact.message} for {fact.to}")
+            return ToolReply(text=f"queued: {event.message} for {event.to}")
         known = f"; there are: {', '.join(dropped.known)}" if dropped.known else ""
         return ToolReply(text=f"dropped: {dropped.reason}: {dropped.detail}{known}", ok=False)
     return ToolReply(text="ok")

@@ -63,9 +63,9 @@ from loopwright.model.effect_ids import (
 )
 
 
-def effect_requested(state: State, fact: EffectRequested) -> None:
-    owner = state.owners[fact.path]
-    pending = note_request(state, fact, owner)
+def effect_requested(state: State, event: EffectRequested) -> None:
+    owner = state.owners[event.path]
+    pending = note_request(state, event, owner)
     purpose = pending.purpose
     match purpose:
         case CallPurpose() | BackoffPurpose() | ReworkPurpose():
@@ -75,16 +75,16 @@ def effect_requested(state: State, fact: EffectRequested) -> None:
         case LoopDeadlinePurpose() | DelayPurpose():
             dispatch.note_request(owner.body, pending)
         case DeadlinePurpose():
-            owner.deadline = fact.effect
+            owner.deadline = event.effect
         case CheckPurpose(index):
             assert isinstance(owner, IterationOwner)
             _note_check_request(owner.checks, index, pending)
         case CheckBackoffPurpose():  # it has the number of the attempt before it
             assert isinstance(owner, IterationOwner)
-            owner.checks.pending = fact.effect
+            owner.checks.pending = event.effect
         case ArtifactPurpose():
             assert isinstance(owner, StepOwner)
-            owner.look, owner.looks, owner.found = fact.effect, pending.attempt, None
+            owner.look, owner.looks, owner.found = event.effect, pending.attempt, None
         case SnapshotPurpose():
             snapshots.snapshot_requested(state, pending)
         case CoordinatorPurpose() | CoordinatorBackoffPurpose() | ReplyPurpose() | HoldPurpose():
@@ -103,50 +103,50 @@ def _note_check_request(checks: IterationChecks, index: int, pending: PendingEff
 _Answer = TypeVar("_Answer", EffectDone, EffectFailed)
 
 
-def effect_answered(state: State, fact: _Answer) -> None:
-    pending = state.pending.pop(fact.effect, None)
+def effect_answered(state: State, event: _Answer) -> None:
+    pending = state.pending.pop(event.effect, None)
     if pending is None:
         state.ignored += 1
         return
-    state.queues.lost.pop(fact.effect, None)
-    state.queues.timers.pop(fact.effect, None)
-    if type(fact) is EffectDone and fact.snapshot is not None:
-        state.snapshots.newest = fact.snapshot
+    state.queues.lost.pop(event.effect, None)
+    state.queues.timers.pop(event.effect, None)
+    if type(event) is EffectDone and event.snapshot is not None:
+        state.snapshots.newest = event.snapshot
     if pending.gates:
         state.queues.stale.update((name, gate) for name, gate in pending.gates.items() if gate.open)
     if type(pending.call) is AgentCall or type(pending.call) is ModelCall:
-        _agent_answered(state, pending, pending.call, fact)
+        _agent_answered(state, pending, pending.call, event)
     if state.snapshots.on:
         snapshots.note_writer(state, pending)
-    _route_answer(state, pending, fact)
+    _route_answer(state, pending, event)
     state.touch(pending.owner)
 
 
-def effect_activity(state: State, fact: EffectActivity) -> None:
+def effect_activity(state: State, event: EffectActivity) -> None:
     """Count what a call under way has used so far: it may never get an answer of its own."""
-    pending = state.pending.get(fact.effect)
-    if pending is None or fact.usage is None or not isinstance(pending.call, CALLED):
+    pending = state.pending.get(event.effect)
+    if pending is None or event.usage is None or not isinstance(pending.call, CALLED):
         return
-    _spend(state, pending.owner, fact.usage - (pending.used or NO_USAGE))
-    pending.used = fact.usage
+    _spend(state, pending.owner, event.usage - (pending.used or NO_USAGE))
+    pending.used = event.usage
 
 
 def _agent_answered(
     state: State,
     pending: PendingEffect,
     call: AgentCall | ModelCall,
-    fact: EffectDone | EffectFailed,
+    event: EffectDone | EffectFailed,
 ) -> None:
     if call.role != "coordinator":
         count_call(state, pending.owner, -1)
     if state.queues.slots:
         free_slot(state)
-    if fact.mark is not None:
-        state.agents.marks.setdefault(call.agent, set()).add(fact.mark)
-    if fact.usage is not None or pending.used is not None:
-        _spend(state, pending.owner, (fact.usage or NO_USAGE) - (pending.used or NO_USAGE))
-    if fact.session and call.role == "worker":
-        _remember(pending, fact.session, fact.usage or NO_USAGE)
+    if event.mark is not None:
+        state.agents.marks.setdefault(call.agent, set()).add(event.mark)
+    if event.usage is not None or pending.used is not None:
+        _spend(state, pending.owner, (event.usage or NO_USAGE) - (pending.used or NO_USAGE))
+    if event.session and call.role == "worker":
+        _remember(pending, event.session, event.usage or NO_USAGE)
 
 
 def _remember(pending: PendingEffect, session: str, used: Usage) -> None:
@@ -187,27 +187,27 @@ def _wake_sleepers(state: State) -> None:
         state.touch(state.pending[effect].owner)
 
 
-def _route_answer(state: State, pending: PendingEffect, fact: EffectDone | EffectFailed) -> None:
+def _route_answer(state: State, pending: PendingEffect, event: EffectDone | EffectFailed) -> None:
     owner, purpose = pending.owner, pending.purpose
     match purpose:
         case CallPurpose() | BackoffPurpose() | ReworkPurpose():
-            dispatch.note_answer(owner.body, pending, fact)
+            dispatch.note_answer(owner.body, pending, event)
         case TurnPurpose() | SummaryPurpose() | ToolPurpose():
-            dispatch.note_answer(owner.body, pending, fact)
+            dispatch.note_answer(owner.body, pending, event)
         case LoopDeadlinePurpose() | DelayPurpose():
-            dispatch.note_answer(owner.body, pending, fact)
+            dispatch.note_answer(owner.body, pending, event)
         case DeadlinePurpose():
-            owner.deadline_hit = owner.deadline_hit or type(fact) is EffectDone
+            owner.deadline_hit = owner.deadline_hit or type(event) is EffectDone
         case CheckPurpose() | CheckBackoffPurpose():
             assert isinstance(owner, IterationOwner)
-            _answer_check(owner, purpose, fact)
+            _answer_check(owner, purpose, event)
         case ArtifactPurpose():
             assert isinstance(owner, StepOwner)
-            owner.look, owner.found = None, type(fact) is EffectDone and fact.code == 0
+            owner.look, owner.found = None, type(event) is EffectDone and event.code == 0
         case SnapshotPurpose():
-            snapshots.snapshot_answered(state, pending, fact)
+            snapshots.snapshot_answered(state, pending, event)
         case CoordinatorPurpose() | CoordinatorBackoffPurpose() | ReplyPurpose() | HoldPurpose():
-            coordination.answered(state, pending, purpose, fact)
+            coordination.answered(state, pending, purpose, event)
         case _:
             assert_never(purpose)
 
@@ -215,44 +215,44 @@ def _route_answer(state: State, pending: PendingEffect, fact: EffectDone | Effec
 def _answer_check(
     owner: IterationOwner,
     purpose: CheckPurpose | CheckBackoffPurpose,
-    fact: EffectDone | EffectFailed,
+    event: EffectDone | EffectFailed,
 ) -> None:
     owner.checks.pending = None
     if isinstance(purpose, CheckPurpose):
-        owner.checks.answer = fact
+        owner.checks.answer = event
     else:
         owner.checks.answer = None
         owner.checks.parks += 1
 
 
-def gate_opened(state: State, fact: GateOpened) -> None:
-    owner = state.owners[fact.path]
+def gate_opened(state: State, event: GateOpened) -> None:
+    owner = state.owners[event.path]
     gate = GateState(
-        gate=fact.gate,
-        digest=fact.digest,
-        message=fact.message,
-        answers=fact.answers,
-        opened_at=fact.at,
-        path=fact.path,
+        gate=event.gate,
+        digest=event.digest,
+        message=event.message,
+        answers=event.answers,
+        opened_at=event.at,
+        path=event.path,
         owner=owner,
-        effect=fact.effect,
-        snapshot=fact.snapshot,
+        effect=event.effect,
+        snapshot=event.snapshot,
     )
-    state.gates[fact.gate] = gate
-    if fact.call is not None:
+    state.gates[event.gate] = gate
+    if event.call is not None:
         assert isinstance(owner.body, CycleBody)
-        gate.call = fact.call
-        owner.body.gates[fact.call] = gate
-    elif fact.about == "cap":
+        gate.call = event.call
+        owner.body.gates[event.call] = gate
+    elif event.about == "cap":
         assert isinstance(owner.body, RepeatBody)
         owner.body.cap_gate = gate
-    elif fact.about == "tool":
-        pending = state.pending[fact.effect]
-        pending.gates = {**(pending.gates or {}), fact.gate: gate}
-    elif fact.about == "blocked":
+    elif event.about == "tool":
+        pending = state.pending[event.effect]
+        pending.gates = {**(pending.gates or {}), event.gate: gate}
+    elif event.about == "blocked":
         assert isinstance(owner, StepOwner)
         owner.gate = gate
-    elif fact.about == "step":
+    elif event.about == "step":
         assert isinstance(owner.body, LeafBody)
         owner.body.gate = gate
     else:
@@ -260,38 +260,38 @@ def gate_opened(state: State, fact: GateOpened) -> None:
         owner.gate = gate
 
 
-def gate_answered(state: State, fact: GateAnswered) -> None:
-    gate = state.gates.pop(fact.gate, None)
+def gate_answered(state: State, event: GateAnswered) -> None:
+    gate = state.gates.pop(event.gate, None)
     if gate is None:
         state.ignored += 1
         return
     gate.open = False
-    state.queues.stale.pop(fact.gate, None)
-    gate.answered_at = fact.at
-    gate.decision = fact.decision
-    gate.text = fact.text
-    gate.by = fact.by
-    if fact.decision == "approve" and state.snapshots.on:
+    state.queues.stale.pop(event.gate, None)
+    gate.answered_at = event.at
+    gate.decision = event.decision
+    gate.text = event.text
+    gate.by = event.by
+    if event.decision == "approve" and state.snapshots.on:
         snapshots.accept(state, gate)
     body = gate.owner.body
     if isinstance(body, CycleBody) and gate.call is not None:
-        conversation.decided(state, body, gate.call, fact)
+        conversation.decided(state, body, gate.call, event)
     if isinstance(gate.owner, StepOwner) and gate.owner.gate is gate:
-        gate.owner.note = fact.text
-    if isinstance(body, LeafBody) and body.gate is gate and fact.decision == "reject":
+        gate.owner.note = event.text
+    if isinstance(body, LeafBody) and body.gate is gate and event.decision == "reject":
         body.rejections += 1
-        body.rejection = fact.text
-    if isinstance(body, RepeatBody) and body.cap_gate is gate and fact.decision == "continue":
+        body.rejection = event.text
+    if isinstance(body, RepeatBody) and body.cap_gate is gate and event.decision == "continue":
         body.progress.extra += 1
-        body.progress.feedback = fact.text
+        body.progress.feedback = event.text
         body.cap_gate = None
-        conversation.granted(body, fact.text)
+        conversation.granted(body, event.text)
     state.touch(gate.owner)
 
 
-def gate_closed(state: State, fact: GateClosed) -> None:
-    state.queues.stale.pop(fact.gate, None)
-    gate = state.gates.pop(fact.gate, None)
+def gate_closed(state: State, event: GateClosed) -> None:
+    state.queues.stale.pop(event.gate, None)
+    gate = state.gates.pop(event.gate, None)
     if gate is None:
         state.ignored += 1
         return

@@ -262,24 +262,24 @@ def requested(state: State, pending: PendingEffect, purpose: MailPurpose) -> Non
 
 
 def answered(
-    state: State, pending: PendingEffect, purpose: MailPurpose, fact: EffectDone | EffectFailed
+    state: State, pending: PendingEffect, purpose: MailPurpose, event: EffectDone | EffectFailed
 ) -> None:
     """Fold an answer to a request of these purposes."""
     mail = state.mail
     match purpose:
         case CoordinatorPurpose():
             mail.coordinator.call = None
-            _coordinator_answered(state, fact)
+            _coordinator_answered(state, event)
         case CoordinatorBackoffPurpose():
             mail.coordinator.backoff = None
         case ReplyPurpose():
             step = pending.path
             mail.replies.waking.pop(step, None)
-            if isinstance(fact, EffectDone):
-                mail.replies.answers[fact.effect] = fact
+            if isinstance(event, EffectDone):
+                mail.replies.answers[event.effect] = event
             else:
-                mail.heard.pop(fact.effect, None)
-                words = f"could not answer ({fact.error.type}): {fact.error.detail}"
+                mail.heard.pop(event.effect, None)
+                words = f"could not answer ({event.error.type}): {event.error.detail}"
                 tell(state, CoordinatorNotice("reply.failed", step, words), wakes=True)
         case HoldPurpose():
             mail.coordinator.held = True
@@ -287,15 +287,15 @@ def answered(
             assert_never(purpose)
 
 
-def _coordinator_answered(state: State, fact: EffectDone | EffectFailed) -> None:
+def _coordinator_answered(state: State, event: EffectDone | EffectFailed) -> None:
     mail = state.mail
-    mail.coordinator.spoke = bool(mail.said.get(fact.effect))
-    mail.coordinator.session = fact.session or mail.coordinator.session
-    if isinstance(fact, EffectDone):
-        mail.coordinator.answer, mail.coordinator.failures = fact, 0
+    mail.coordinator.spoke = bool(mail.said.get(event.effect))
+    mail.coordinator.session = event.session or mail.coordinator.session
+    if isinstance(event, EffectDone):
+        mail.coordinator.answer, mail.coordinator.failures = event, 0
         return
     mail.coordinator.failures += 1
-    mail.coordinator.trouble, mail.coordinator.woken = fact.error, True
+    mail.coordinator.trouble, mail.coordinator.woken = event.error, True
     mail.coordinator.notices, mail.coordinator.shown = (
         [*mail.coordinator.shown, *mail.coordinator.notices],
         [],
@@ -310,10 +310,10 @@ def correspond(state: State, senses: KernelServices) -> list[AnyEvent]:
     mail = state.mail
     if not mail.active:
         return []
-    facts: list[AnyEvent] = [dropped(state, one) for one in mail.undeliverable.values()]
-    facts += _heard_coordinator(state, senses) + _replied(state)
-    if facts or state.control.paused:
-        return facts  # what follows from these is looked at when they are folded
+    events: list[AnyEvent] = [dropped(state, one) for one in mail.undeliverable.values()]
+    events += _heard_coordinator(state, senses) + _replied(state)
+    if events or state.control.paused:
+        return events  # what follows from these is looked at when they are folded
     return [*_wake_steps(state), *_call_coordinator(state)]
 
 
@@ -340,13 +340,13 @@ def _wishes(state: State, answer: EffectDone, senses: KernelServices) -> list[An
             at=state.now, path="", text=senses.keep(words), effect=answer.effect
         )
         return [told] if narrates else []
-    facts: list[AnyEvent] = []
+    events: list[AnyEvent] = []
     for name, arguments in wanted:
         used = use(state, caller, name, arguments, senses)
         if not isinstance(used, RefusedToolUse):
-            facts += used
-            caller.sent += sum(isinstance(fact, MessageSent) for fact in used)
-    return facts
+            events += used
+            caller.sent += sum(isinstance(event, MessageSent) for event in used)
+    return events
 
 
 def _tools_in(words: str) -> list[tuple[str, JsonValue]] | None:
@@ -366,12 +366,12 @@ def _tools_in(words: str) -> list[tuple[str, JsonValue]] | None:
 
 def _replied(state: State) -> list[AnyEvent]:
     """The words of steps that were called again, to everybody who had written."""
-    facts: list[AnyEvent] = []
+    events: list[AnyEvent] = []
     number = state.mail.sent
     for effect, answer in state.mail.replies.answers.items():
         for sender, message in _by_sender(state, effect).items():
             number += 1
-            facts.append(
+            events.append(
                 MessageSent(
                     at=state.now,
                     path="",
@@ -384,7 +384,7 @@ def _replied(state: State) -> list[AnyEvent]:
                     reply_to=message.id,
                 )
             )
-    return facts
+    return events
 
 
 def _by_sender(state: State, effect: str) -> dict[str, QueuedMessage]:
@@ -433,7 +433,7 @@ def _deaf(state: State) -> DropReason | None:
 
 def _wake_steps(state: State) -> list[AnyEvent]:
     """Call ended steps again that have something to read."""
-    facts: list[AnyEvent] = []
+    events: list[AnyEvent] = []
     most = state.plan.parallel
     room = len(state.mail.replies.asleep) if most is None else most - state.agents.calls
     for key in state.mail.replies.asleep:
@@ -444,11 +444,11 @@ def _wake_steps(state: State) -> list[AnyEvent]:
         assert where.step is not None
         reason = _not_woken(state, key)
         if reason is not None:
-            facts += [dropped(state, UndeliverableMessage(one, *reason)) for one in waiting]
+            events += [dropped(state, UndeliverableMessage(one, *reason)) for one in waiting]
         elif room > 0:
-            facts += _wake(state, key, where.step, waiting)
+            events += _wake(state, key, where.step, waiting)
             room -= 1
-    return facts
+    return events
 
 
 def _not_woken(state: State, key: str) -> tuple[DropReason, str] | None:
@@ -541,7 +541,7 @@ def close_mail(
         mail.coordinator.hold,
         *mail.replies.waking.values(),
     ]
-    facts = [fact for effect in effects for fact in withdraw(state, state.root, effect, why)]
+    events = [event for effect in effects for event in withdraw(state, state.root, effect, why)]
     told = {one.message.id: one for one in mail.undeliverable.values()}
     for message in _unread(state):
         if resumable and message.intent == "tell" and message.id in mail.boxes:
@@ -549,8 +549,8 @@ def close_mail(
         told.setdefault(
             message.id, UndeliverableMessage(message, reason, f"the run has ended ({why})")
         )
-    facts += [dropped(state, one) for one in told.values()]
-    return facts
+    events += [dropped(state, one) for one in told.values()]
+    return events
 
 
 def _unread(state: State) -> list[QueuedMessage]:

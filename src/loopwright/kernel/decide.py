@@ -44,16 +44,16 @@ def settle(state: State, senses: KernelServices, at: int = 0) -> list[AnyEvent]:
     new: list[AnyEvent] = close_stale(state) if state.queues.stale else []
     if state.queues.lost:
         new += close_lost(state)
-    for fact in new:
-        apply(state, fact)
+    for event in new:
+        apply(state, event)
     while state.queues.agenda or (state.queues.slots and _use_free_slot(state)):
         owner = state.queues.agenda.popleft()
         owner.queued = False
         if owner.closed:
             continue
-        for fact in decide(state, owner, senses):
-            apply(state, fact)
-            new.append(fact)
+        for event in decide(state, owner, senses):
+            apply(state, event)
+            new.append(event)
     return new
 
 
@@ -102,14 +102,14 @@ def _cancelled(state: State) -> list[AnyEvent]:
     if state.snapshots.on and not state.snapshots.skip_last and is_last_under_way(state):
         return []
     why = state.control.cancel.reason
-    facts = close_inside(state, state.root, why)
+    events = close_inside(state, state.root, why)
     if state.snapshots.on:
         last = after_run(state, state.root, cut_off=True)
         if last is not None:
-            return [*facts, *last]
-    facts += close_mail(state, why, "workflow-cancelled", resumable=True)
-    facts.append(RunFinished(at=state.now, outcome="cancelled", reason=why))
-    return facts
+            return [*events, *last]
+    events += close_mail(state, why, "workflow-cancelled", resumable=True)
+    events.append(RunFinished(at=state.now, outcome="cancelled", reason=why))
+    return events
 
 
 def _decide_run(state: State, owner: RunOwner, senses: KernelServices) -> list[AnyEvent]:
@@ -128,18 +128,18 @@ def _decide_run(state: State, owner: RunOwner, senses: KernelServices) -> list[A
             *talk,
         ]
     ended = run_result(state.plan, owner.body, ended)
-    facts = close_inside(state, owner, ended.reason)
+    events = close_inside(state, owner, ended.reason)
     if state.snapshots.on:
         last = after_run(state, owner, cut_off=owner.deadline_hit)
         if last is not None:
-            return [*facts, *last, *talk]
+            return [*events, *last, *talk]
         ended = run_verdict(state, ended)
     waits = None if owner.deadline_hit else last_words(state)
     if waits is not None:
-        return [*facts, *talk, *waits]
+        return [*events, *talk, *waits]
     unread: DropReason = "hold-timeout" if state.mail.coordinator.held else "run-ended"
-    facts += close_mail(state, ended.reason, unread, resumable=ended.status in REOPENED)
-    facts.append(
+    events += close_mail(state, ended.reason, unread, resumable=ended.status in REOPENED)
+    events.append(
         RunFinished(
             at=state.now,
             outcome="completed" if ended.status == "skipped" else ended.status,
@@ -149,7 +149,7 @@ def _decide_run(state: State, owner: RunOwner, senses: KernelServices) -> list[A
             error=ended.error,
         )
     )
-    return facts
+    return events
 
 
 def _snapshot_of_run(state: State, owner: RunOwner, ended: Result | None) -> list[AnyEvent] | None:
@@ -202,8 +202,8 @@ def _decide_step(state: State, owner: StepOwner, senses: KernelServices) -> list
             error=ended.error,
         )
         return [*close_try(state, owner, ended.reason), again]
-    facts = [*stop_delivered(state, owner), *close_inside(state, owner, ended.reason)]
-    facts.append(
+    events = [*stop_delivered(state, owner), *close_inside(state, owner, ended.reason)]
+    events.append(
         StepFinished(
             at=state.now,
             path=owner.path,
@@ -217,4 +217,4 @@ def _decide_step(state: State, owner: StepOwner, senses: KernelServices) -> list
             usage=owner.spent.usage,
         )
     )
-    return facts
+    return events

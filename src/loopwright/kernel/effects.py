@@ -201,15 +201,15 @@ def vanished(state: State, at: int) -> list[EffectRepeated]:
     ]
 
 
-def effect_repeated(state: State, fact: EffectRepeated) -> None:
+def effect_repeated(state: State, event: EffectRepeated) -> None:
     """Count one more time that a call is made."""
-    pending = state.pending.get(fact.effect)
+    pending = state.pending.get(event.effect)
     if pending is None:
         state.ignored += 1
         return
     pending.repeats += 1
     if pending.repeats > MOST_REPEATS and _is_counted(pending):
-        state.queues.lost[fact.effect] = pending
+        state.queues.lost[event.effect] = pending
 
 
 def close_lost(state: State) -> list[AnyEvent]:
@@ -245,7 +245,7 @@ def withdraw(state: State, owner: Owner, effect: str | None, why: str) -> list[A
         return []
     asked = (state.pending[effect].gates or {}).values()
     return [
-        *(fact for gate in asked for fact in close_gate(state, gate, why)),
+        *(event for gate in asked for event in close_gate(state, gate, why)),
         EffectFailed(
             at=state.now,
             path=owner.inside,
@@ -265,7 +265,7 @@ def _used(pending: PendingEffect) -> Usage | None:
 def close_stale(state: State) -> list[AnyEvent]:
     """Questions that an effect asked while it was under way, and that nobody needs answered."""
     stale = list(state.queues.stale.values())
-    return [fact for gate in stale for fact in close_gate(state, gate, "answered without it")]
+    return [event for gate in stale for event in close_gate(state, gate, "answered without it")]
 
 
 def close_gate(state: State, gate: GateState | None, why: str) -> list[AnyEvent]:

@@ -13,18 +13,18 @@ import msgspec
 from loopwright.kernel.event_parts import (
     ActivityNote,
     AnyCall,
+    BaseEvent,
     CallNote,
     DiffStat,
     DropReason,
     Failure,
     Intent,
+    PlaceEvent,
     Snapshot,
     ToolUse,
     Usage,
     Worktree,
 )
-from loopwright.kernel.event_parts import BaseEvent as Fact
-from loopwright.kernel.event_parts import PlaceEvent as PlaceFact
 from loopwright.model.actions import Decision
 from loopwright.model.effect_ids import EffectPurpose, read_effect_id
 from loopwright.model.plan import Agent
@@ -37,7 +37,7 @@ StepStatus: TypeAlias = Literal["completed", "exhausted", "failed", "cancelled",
 Verdict: TypeAlias = Literal["pass", "fail", "error", "timed_out", "rejected"]
 
 
-class RunStarted(Fact, frozen=True, kw_only=True, tag="run.started"):
+class RunStarted(BaseEvent, frozen=True, kw_only=True, tag="run.started"):
     """The run was created. `plan` is the hash of the plan's text in the blob store."""
 
     run: str
@@ -59,26 +59,26 @@ class RunStarted(Fact, frozen=True, kw_only=True, tag="run.started"):
     worktree: Worktree | None = None  # set if the run does not work in the user's own checkout
 
 
-class RunPaused(Fact, frozen=True, kw_only=True, tag="run.paused"):
+class RunPaused(BaseEvent, frozen=True, kw_only=True, tag="run.paused"):
     """No new work starts until the run is resumed; running calls continue to their end."""
 
     by: str = ""
 
 
-class RunResumed(Fact, frozen=True, kw_only=True, tag="run.resumed"):
+class RunResumed(BaseEvent, frozen=True, kw_only=True, tag="run.resumed"):
     """A paused run continues."""
 
     by: str = ""
 
 
-class CancelRequested(Fact, frozen=True, kw_only=True, tag="cancel.requested"):
+class CancelRequested(BaseEvent, frozen=True, kw_only=True, tag="cancel.requested"):
     """A person or program requested that the run end now."""
 
     reason: str = "stopped"
     by: str = ""
 
 
-class RunFinished(Fact, frozen=True, kw_only=True, tag="run.finished"):
+class RunFinished(BaseEvent, frozen=True, kw_only=True, tag="run.finished"):
     """The run has ended. No event follows, unless the run is reopened."""
 
     outcome: Outcome
@@ -88,7 +88,7 @@ class RunFinished(Fact, frozen=True, kw_only=True, tag="run.finished"):
     error: Failure | None = None
 
 
-class RunReopened(Fact, frozen=True, kw_only=True, tag="run.reopened"):
+class RunReopened(BaseEvent, frozen=True, kw_only=True, tag="run.reopened"):
     """A run that ended without completing runs again.
 
     `mode` says where it continues. `continue`: every place that did not complete starts again where
@@ -117,7 +117,7 @@ class RunReopened(Fact, frozen=True, kw_only=True, tag="run.reopened"):
     sandbox: SandboxLevel | None = None  # of the run from now on
 
 
-class RunEdited(Fact, frozen=True, kw_only=True, tag="run.edited"):
+class RunEdited(BaseEvent, frozen=True, kw_only=True, tag="run.edited"):
     """A person changed the run while it was running; everything that starts later uses the new
     values. `message` is its goal, `passes` the maximum number of iterations of a loop of the plan
     (0: unlimited). `metadata` is merged into the existing metadata, where null removes a key;
@@ -131,7 +131,7 @@ class RunEdited(Fact, frozen=True, kw_only=True, tag="run.edited"):
     by: str = ""
 
 
-class RunForked(Fact, frozen=True, kw_only=True, tag="run.forked"):
+class RunForked(BaseEvent, frozen=True, kw_only=True, tag="run.forked"):
     """The events before this one were copied from another run, up to the end of `place`; later
     events belong to this run only. `text` is a person's message to the next iteration of that loop,
     and `passes` is its new maximum number of iterations.
@@ -146,7 +146,7 @@ class RunForked(Fact, frozen=True, kw_only=True, tag="run.forked"):
     allow_unknown_cost: bool = False
 
 
-class AgentChanged(Fact, frozen=True, kw_only=True, tag="agent.changed"):
+class AgentChanged(BaseEvent, frozen=True, kw_only=True, tag="agent.changed"):
     """A person edited an agent while the run was running; later calls use the new agent."""
 
     agent: str
@@ -154,11 +154,11 @@ class AgentChanged(Fact, frozen=True, kw_only=True, tag="agent.changed"):
     by: str = ""
 
 
-class StepStarted(PlaceFact, frozen=True, kw_only=True, tag="step.started"):
+class StepStarted(PlaceEvent, frozen=True, kw_only=True, tag="step.started"):
     """The dependencies of a step are met, and it starts."""
 
 
-class StepRetried(PlaceFact, frozen=True, kw_only=True, tag="step.retried"):
+class StepRetried(PlaceEvent, frozen=True, kw_only=True, tag="step.retried"):
     """A step with several parts failed and starts again; `attempt` counts from 1, the first
     attempt.
     """
@@ -167,7 +167,7 @@ class StepRetried(PlaceFact, frozen=True, kw_only=True, tag="step.retried"):
     error: Failure | None = None
 
 
-class StepFinished(PlaceFact, frozen=True, kw_only=True, tag="step.finished"):
+class StepFinished(PlaceEvent, frozen=True, kw_only=True, tag="step.finished"):
     """A step ended; `result` is JSON text, `usage` the sum of everything inside the step."""
 
     status: StepStatus
@@ -179,7 +179,7 @@ class StepFinished(PlaceFact, frozen=True, kw_only=True, tag="step.finished"):
     usage: Usage | None = None
 
 
-class StepSkipped(PlaceFact, frozen=True, kw_only=True, tag="step.skipped"):
+class StepSkipped(PlaceEvent, frozen=True, kw_only=True, tag="step.skipped"):
     """A step will not run, for this reason."""
 
     reason: str
@@ -187,7 +187,7 @@ class StepSkipped(PlaceFact, frozen=True, kw_only=True, tag="step.skipped"):
     error: Failure | None = None
 
 
-class StepKept(PlaceFact, frozen=True, kw_only=True, tag="step.kept"):
+class StepKept(PlaceEvent, frozen=True, kw_only=True, tag="step.kept"):
     """A step of an iteration that continues after its run was reopened is not run again: it
     completed before, at `of`, or a person skipped it.
     """
@@ -198,7 +198,7 @@ class StepKept(PlaceFact, frozen=True, kw_only=True, tag="step.kept"):
     reason: Literal["kept", "skipped"] = "kept"
 
 
-class IterationStarted(PlaceFact, frozen=True, kw_only=True, tag="iteration.started"):
+class IterationStarted(PlaceEvent, frozen=True, kw_only=True, tag="iteration.started"):
     """An iteration of a loop starts. `of` is the maximum number of iterations; `note` explains what
     a person might not expect. `resumed`: it had started before the run ended, and continues where
     it stopped.
@@ -209,7 +209,7 @@ class IterationStarted(PlaceFact, frozen=True, kw_only=True, tag="iteration.star
     resumed: bool = False
 
 
-class IterationFinished(PlaceFact, frozen=True, kw_only=True, tag="iteration.finished"):
+class IterationFinished(PlaceEvent, frozen=True, kw_only=True, tag="iteration.finished"):
     """An iteration ended. `done` is true if its check passed, `reason` names the check; `ms` is its
     duration.
     """
@@ -225,7 +225,7 @@ class IterationFinished(PlaceFact, frozen=True, kw_only=True, tag="iteration.fin
     changed: DiffStat | None = None  # by its body
 
 
-class CheckVerdict(PlaceFact, frozen=True, kw_only=True, tag="check.verdict"):
+class CheckVerdict(PlaceEvent, frozen=True, kw_only=True, tag="check.verdict"):
     """The verdict of one check about an iteration. `index` is the position of the check in the
     loop; `by` names a judge. The check `protect` has the number after the last check.
     """
@@ -238,7 +238,7 @@ class CheckVerdict(PlaceFact, frozen=True, kw_only=True, tag="check.verdict"):
     tree: str = ""  # the snapshot that was checked
 
 
-class EffectFact(PlaceFact, frozen=True, kw_only=True):
+class EffectEvent(PlaceEvent, frozen=True, kw_only=True):
     """Base of the events of one effect."""
 
     effect: str
@@ -249,14 +249,14 @@ class EffectFact(PlaceFact, frozen=True, kw_only=True):
         return read_effect_id(self.effect).purpose
 
 
-class EffectRequested(EffectFact, frozen=True, kw_only=True, tag="effect.requested"):
+class EffectRequested(EffectEvent, frozen=True, kw_only=True, tag="effect.requested"):
     """The request for an effect, recorded before the effect starts."""
 
     call: AnyCall
 
 
 @final
-class EffectDone(EffectFact, frozen=True, kw_only=True, tag="effect.done"):
+class EffectDone(EffectEvent, frozen=True, kw_only=True, tag="effect.done"):
     """An effect succeeded. `result` is JSON text; `mark` is a bookmark defined by the agent."""
 
     output: Text = ""
@@ -272,7 +272,7 @@ class EffectDone(EffectFact, frozen=True, kw_only=True, tag="effect.done"):
 
 
 @final
-class EffectFailed(EffectFact, frozen=True, kw_only=True, tag="effect.failed"):
+class EffectFailed(EffectEvent, frozen=True, kw_only=True, tag="effect.failed"):
     """An effect failed."""
 
     error: Failure
@@ -285,7 +285,7 @@ class EffectFailed(EffectFact, frozen=True, kw_only=True, tag="effect.failed"):
     stream: Text | None = None  # the output of the agent's program, in the gzip format
 
 
-class EffectActivity(EffectFact, frozen=True, kw_only=True, tag="effect.activity"):
+class EffectActivity(EffectEvent, frozen=True, kw_only=True, tag="effect.activity"):
     """What an agent did during a call, recorded in batches while the call runs. `dropped` counts
     entries beyond the limit of one call, `dropped_by_kind` the same by their kinds, and
     `dropped_failures` the failed commands among them. `usage` is what the call has used so far,
@@ -300,11 +300,11 @@ class EffectActivity(EffectFact, frozen=True, kw_only=True, tag="effect.activity
     usage: Usage | None = None
 
 
-class EffectRepeated(EffectFact, frozen=True, kw_only=True, tag="effect.repeated"):
+class EffectRepeated(EffectEvent, frozen=True, kw_only=True, tag="effect.repeated"):
     """A call is repeated: the process that had started it has ended, and its result is unknown."""
 
 
-class TurnTaken(PlaceFact, frozen=True, kw_only=True, tag="turn.taken"):
+class TurnTaken(PlaceEvent, frozen=True, kw_only=True, tag="turn.taken"):
     """The decision of the engine about the calls of a model's turn: run, hold or refuse."""
 
     effect: str
@@ -313,7 +313,7 @@ class TurnTaken(PlaceFact, frozen=True, kw_only=True, tag="turn.taken"):
     model: str = ""
 
 
-class GateOpened(PlaceFact, frozen=True, kw_only=True, tag="gate.opened"):
+class GateOpened(PlaceEvent, frozen=True, kw_only=True, tag="gate.opened"):
     """A person must decide. `digest` identifies exactly what the decision is about."""
 
     gate: str
@@ -327,7 +327,7 @@ class GateOpened(PlaceFact, frozen=True, kw_only=True, tag="gate.opened"):
     snapshot: Snapshot | None = None  # of the workspace that the decision is about
 
 
-class GateAnswered(PlaceFact, frozen=True, kw_only=True, tag="gate.answered"):
+class GateAnswered(PlaceEvent, frozen=True, kw_only=True, tag="gate.answered"):
     """A person decided; the first decision counts. For a tool call, `arguments` replaces the
     model's arguments, and with `remember` later calls of the tool in this run need no decision.
     """
@@ -340,14 +340,14 @@ class GateAnswered(PlaceFact, frozen=True, kw_only=True, tag="gate.answered"):
     remember: bool = False
 
 
-class GateClosed(PlaceFact, frozen=True, kw_only=True, tag="gate.closed"):
+class GateClosed(PlaceEvent, frozen=True, kw_only=True, tag="gate.closed"):
     """The gate was closed without a decision."""
 
     gate: str
     reason: str
 
 
-class MessageSent(PlaceFact, frozen=True, kw_only=True, tag="message.sent"):
+class MessageSent(PlaceEvent, frozen=True, kw_only=True, tag="message.sent"):
     """A message to a step or to the coordinator, or a reply. `to` is the address as written,
     `effect` the call that wrote it, `reply_to` the message that it answers.
     """
@@ -361,7 +361,7 @@ class MessageSent(PlaceFact, frozen=True, kw_only=True, tag="message.sent"):
     reply_to: str = ""
 
 
-class MessageDelivered(PlaceFact, frozen=True, kw_only=True, tag="message.delivered"):
+class MessageDelivered(PlaceEvent, frozen=True, kw_only=True, tag="message.delivered"):
     """An inbox was read: these messages were delivered to this call."""
 
     to: str
@@ -369,7 +369,7 @@ class MessageDelivered(PlaceFact, frozen=True, kw_only=True, tag="message.delive
     effect: str = ""
 
 
-class MessageDropped(PlaceFact, frozen=True, kw_only=True, tag="message.dropped"):
+class MessageDropped(PlaceEvent, frozen=True, kw_only=True, tag="message.dropped"):
     """A message that was not delivered, with the reason and its text. `known` lists ids that would
     have been valid.
     """
@@ -383,21 +383,21 @@ class MessageDropped(PlaceFact, frozen=True, kw_only=True, tag="message.dropped"
     known: tuple[str, ...] = ()
 
 
-class CoordinatorNarrated(PlaceFact, frozen=True, kw_only=True, tag="coordinator.narrated"):
+class CoordinatorNarrated(PlaceEvent, frozen=True, kw_only=True, tag="coordinator.narrated"):
     """The coordinator reports progress to people."""
 
     text: Text
     effect: str = ""
 
 
-class CoordinatorFinalized(PlaceFact, frozen=True, kw_only=True, tag="coordinator.finalized"):
+class CoordinatorFinalized(PlaceEvent, frozen=True, kw_only=True, tag="coordinator.finalized"):
     """The coordinator has finished; its summary is the output of the run."""
 
     summary: Text = ""
     effect: str = ""
 
 
-class HistoryCompressed(PlaceFact, frozen=True, kw_only=True, tag="history.compressed"):
+class HistoryCompressed(PlaceEvent, frozen=True, kw_only=True, tag="history.compressed"):
     """Part of a conversation was shortened: `trimmed` lists results that were cut, `dropped` counts
     removed entries, `kept` the remaining ones. The full conversation is still in the log.
     """
@@ -410,7 +410,7 @@ class HistoryCompressed(PlaceFact, frozen=True, kw_only=True, tag="history.compr
     note: str = ""
 
 
-class BudgetReserved(PlaceFact, frozen=True, kw_only=True, tag="budget.reserved"):
+class BudgetReserved(PlaceEvent, frozen=True, kw_only=True, tag="budget.reserved"):
     """Money and tokens reserved before a call."""
 
     effect: str
@@ -418,7 +418,7 @@ class BudgetReserved(PlaceFact, frozen=True, kw_only=True, tag="budget.reserved"
     tokens: int = 0
 
 
-class BudgetSettled(PlaceFact, frozen=True, kw_only=True, tag="budget.settled"):
+class BudgetSettled(PlaceEvent, frozen=True, kw_only=True, tag="budget.settled"):
     """The actual cost of a call, compared with the reservation."""
 
     effect: str
@@ -468,10 +468,10 @@ _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(list[AnyEvent])
 
 
-def encode_facts(facts: list[AnyEvent]) -> bytes:
+def encode_events(events: list[AnyEvent]) -> bytes:
     """The events of one append, as stored on disk."""
-    return _ENCODER.encode(facts)
+    return _ENCODER.encode(events)
 
 
-def decode_facts(data: bytes) -> list[AnyEvent]:
+def decode_events(data: bytes) -> list[AnyEvent]:
     return _DECODER.decode(data)

@@ -100,31 +100,31 @@ from loopwright.model.ids import iteration_number, last_id, parent_path
 from loopwright.model.plan import Plan
 
 
-def fold(plan: Plan, facts: Iterable[AnyEvent]) -> State:
+def fold(plan: Plan, events: Iterable[AnyEvent]) -> State:
     """The state after these facts."""
     state = State(plan)
-    for fact in facts:
-        apply(state, fact)
+    for event in events:
+        apply(state, event)
     return state
 
 
-def apply(state: State, fact: AnyEvent) -> None:
+def apply(state: State, event: AnyEvent) -> None:
     """Let one fact change the state."""
     state.version += 1
-    if fact.at > state.now:
-        state.now = fact.at
-    if state.finished is not None and type(fact) is not RunReopened:
+    if event.at > state.now:
+        state.now = event.at
+    if state.finished is not None and type(event) is not RunReopened:
         state.ignored += 1
         return
-    _APPLY[type(fact)](state, fact)
+    _APPLY[type(event)](state, event)
     if state.mail.active:
-        note(state, fact)
+        note(state, event)
 
 
-def _run_started(state: State, fact: RunStarted) -> None:
-    state.started = fact
-    state.times.working_since = fact.at
-    state.control.labels = fact.labels
+def _run_started(state: State, event: RunStarted) -> None:
+    state.started = event
+    state.times.working_since = event.at
+    state.control.labels = event.labels
     root = state.root
     root.body = steps_body(state, root, _root_steps(state.plan))
     state.owners[""] = root
@@ -141,32 +141,32 @@ def _root_steps(plan: Plan) -> Steps:
     )
 
 
-def _run_paused(state: State, fact: RunPaused) -> None:
+def _run_paused(state: State, event: RunPaused) -> None:
     state.control.paused = True
 
 
-def _run_resumed(state: State, fact: RunResumed) -> None:
+def _run_resumed(state: State, event: RunResumed) -> None:
     state.control.paused = False
     for owner in list(state.owners.values()):
         state.touch(owner)
 
 
-def _cancel_requested(state: State, fact: CancelRequested) -> None:
+def _cancel_requested(state: State, event: CancelRequested) -> None:
     if state.control.cancel is None:
-        state.control.cancel = fact
+        state.control.cancel = event
     elif state.snapshots.on:
         snapshots.stopped_again(state)
     state.touch(state.root)
 
 
-def _agent_changed(state: State, fact: AgentChanged) -> None:
+def _agent_changed(state: State, event: AgentChanged) -> None:
     """The plan is shared between runs, so a changed one is a new one; its steps stay the same."""
-    before = state.plan.agents.get(fact.agent)
-    agents = {**state.plan.agents, fact.agent: fact.becomes}
-    if before is not None and before.spec != fact.becomes.spec:
-        _leave_marks(state, fact.agent, before.spec)
+    before = state.plan.agents.get(event.agent)
+    agents = {**state.plan.agents, event.agent: event.becomes}
+    if before is not None and before.spec != event.becomes.spec:
+        _leave_marks(state, event.agent, before.spec)
     state.plan = msgspec.structs.replace(state.plan, agents=agents)
-    if fact.becomes.is_chat and fact.becomes.max_usd is not None:
+    if event.becomes.is_chat and event.becomes.max_usd is not None:
         state.plan_index.has_budget = True
 
 
@@ -178,17 +178,17 @@ def _leave_marks(state: State, name: str, spec: str | None) -> None:
             state.agents.marks.setdefault(other, set()).update(used)
 
 
-def _run_finished(state: State, fact: RunFinished) -> None:
-    state.finished = fact
-    state.times.worked_ms += max(0, fact.at - state.times.working_since)
+def _run_finished(state: State, event: RunFinished) -> None:
+    state.finished = event
+    state.times.worked_ms += max(0, event.at - state.times.working_since)
     state.root.closed = True
     state.queues.agenda.clear()
 
 
-def _step_started(state: State, fact: StepStarted) -> None:
-    parent = state.owners[parent_path(fact.path)].body
+def _step_started(state: State, event: StepStarted) -> None:
+    parent = state.owners[parent_path(event.path)].body
     assert isinstance(parent, StepsBody)
-    number = parent.index.at[last_id(fact.path)]
+    number = parent.index.at[last_id(event.path)]
     step = parent.index.action.steps[number]
     parent.ready.remove(number)
     unfinished = parent.unfinished.pop(step.id, None)
@@ -197,11 +197,11 @@ def _step_started(state: State, fact: StepStarted) -> None:
         resume_step(state, unfinished)
         return
     owner = StepOwner(
-        path=fact.path, iteration=fact.iteration, step=step, parent=parent, inside=fact.path
+        path=event.path, iteration=event.iteration, step=step, parent=parent, inside=event.path
     )
     owner.body = make_threaded_body(state, owner, step.action, owner)
     parent.active[step.id] = owner
-    state.owners[fact.path] = owner
+    state.owners[event.path] = owner
     around = parent.owner
     if around is state.root:
         name_at_the_top(state, owner)
@@ -210,16 +210,16 @@ def _step_started(state: State, fact: StepStarted) -> None:
     state.touch(owner)
 
 
-def _step_retried(state: State, fact: StepRetried) -> None:
+def _step_retried(state: State, event: StepRetried) -> None:
     """The whole step begins anew, under a name of its own for everything inside."""
-    owner = state.owners[fact.path]
+    owner = state.owners[event.path]
     assert isinstance(owner, StepOwner)
     if owner.inside != owner.path:
         del state.owners[owner.inside]
-    owner.tries = fact.attempt
-    owner.inside = f"{owner.path}~{fact.attempt}"
+    owner.tries = event.attempt
+    owner.inside = f"{owner.path}~{event.attempt}"
     if owner.path in state.reopenings.begun:
-        state.reopenings.begun[owner.path] = fact.attempt
+        state.reopenings.begun[owner.path] = event.attempt
     release_inside(owner.body)
     owner.body = make_threaded_body(state, owner, owner.step.action, owner)
     owner.gate = owner.found = None
@@ -228,47 +228,47 @@ def _step_retried(state: State, fact: StepRetried) -> None:
     state.touch(owner)
 
 
-def _step_finished(state: State, fact: StepFinished) -> None:
-    owner = state.owners.pop(fact.path)
+def _step_finished(state: State, event: StepFinished) -> None:
+    owner = state.owners.pop(event.path)
     assert isinstance(owner, StepOwner)
     state.owners.pop(owner.inside, None)
     owner.closed = True
     result = Result(
-        status=fact.status,
-        reason=fact.reason,
-        output=fact.output,
-        result=fact.result,
-        error=fact.error,
-        iterations=fact.iterations,
+        status=event.status,
+        reason=event.reason,
+        output=event.output,
+        result=event.result,
+        error=event.error,
+        iterations=event.iterations,
     )
     owner.parent.active.pop(owner.step.id, None)
-    keep_loop(state, owner, fact)
-    keep_step(owner, fact.status)
+    keep_loop(state, owner, event)
+    keep_step(owner, event.status)
     _settle_step(state, owner.parent, owner.step.id, result)
-    if fact.status == "completed":
+    if event.status == "completed":
         release_frames(owner)
 
 
-def _step_skipped(state: State, fact: StepSkipped) -> None:
-    parent = state.owners[parent_path(fact.path)].body
+def _step_skipped(state: State, event: StepSkipped) -> None:
+    parent = state.owners[parent_path(event.path)].body
     assert isinstance(parent, StepsBody)
-    step = last_id(fact.path)
+    step = last_id(event.path)
     number = parent.index.at[step]
     if number in parent.ready:
         parent.ready.remove(number)
     parent.unfinished.pop(step, None)
     _settle_step(
-        state, parent, step, Result(status=fact.status, reason=fact.reason, error=fact.error)
+        state, parent, step, Result(status=event.status, reason=event.reason, error=event.error)
     )
 
 
-def _step_kept(state: State, fact: StepKept) -> None:
-    parent = state.owners[parent_path(fact.path)].body
+def _step_kept(state: State, event: StepKept) -> None:
+    parent = state.owners[parent_path(event.path)].body
     assert isinstance(parent, StepsBody)
-    step = last_id(fact.path)
+    step = last_id(event.path)
     parent.ready.remove(parent.index.at[step])
-    reason = "done" if fact.reason == "kept" else fact.reason
-    ended = Result("completed", reason, output=fact.output, result=fact.result)
+    reason = "done" if event.reason == "kept" else event.reason
+    ended = Result("completed", reason, output=event.output, result=event.result)
     _settle_step(state, parent, step, ended)
 
 
@@ -288,27 +288,27 @@ def _settle_step(state: State, parent: StepsBody, step: str, result: Result) -> 
         state.touch(parent.owner.parent.owner)
 
 
-def _iteration_started(state: State, fact: IterationStarted) -> None:
-    parent = state.owners[parent_path(fact.path)].body
+def _iteration_started(state: State, event: IterationStarted) -> None:
+    parent = state.owners[parent_path(event.path)].body
     assert type(parent) is RepeatBody
-    number = iteration_number(fact.path)
+    number = iteration_number(event.path)
     if parent.unfinished and number in parent.unfinished:
-        _iteration_resumed(state, parent, number, fact)
+        _iteration_resumed(state, parent, number, event)
         return
     owner = IterationOwner(
-        path=fact.path,
-        iteration=fact.iteration or number + 1,
+        path=event.path,
+        iteration=event.iteration or number + 1,
         number=number,
         parent=parent,
-        inside=fact.path,
-        started_at=fact.at,
+        inside=event.path,
+        started_at=event.at,
     )
     owner.body = make_threaded_body(state, owner, parent.action.body, parent.step)
     if number >= parent.started:
         parent.started = number + 1
     parent.checked_first = parent.checked_first or number < 0
     parent.active[number] = owner
-    state.owners[fact.path] = owner
+    state.owners[event.path] = owner
     _note_newest(state, owner)
     if state.snapshots.on:
         snapshots.iteration_begun(state, owner)
@@ -316,7 +316,7 @@ def _iteration_started(state: State, fact: IterationStarted) -> None:
 
 
 def _iteration_resumed(
-    state: State, parent: RepeatBody, number: int, fact: IterationStarted
+    state: State, parent: RepeatBody, number: int, event: IterationStarted
 ) -> None:
     """An iteration that had begun before its run was reopened continues where it stopped."""
     owner = parent.unfinished.pop(number).owner
@@ -328,7 +328,7 @@ def _iteration_resumed(
     _note_newest(state, owner)
     if state.snapshots.on:
         snapshots.iteration_resumed(state, owner)
-    resume_iteration(state, owner, fact.at)
+    resume_iteration(state, owner, event.at)
 
 
 def _note_newest(state: State, owner: IterationOwner) -> None:
@@ -336,68 +336,68 @@ def _note_newest(state: State, owner: IterationOwner) -> None:
         state.latest.iteration = owner
 
 
-def _iteration_finished(state: State, fact: IterationFinished) -> None:
-    owner = state.owners.pop(fact.path)
+def _iteration_finished(state: State, event: IterationFinished) -> None:
+    owner = state.owners.pop(event.path)
     assert type(owner) is IterationOwner
     owner.closed = True
     if state.snapshots.on:
-        snapshots.iteration_ended(state, owner, completed=fact.status == "completed")
+        snapshots.iteration_ended(state, owner, completed=event.status == "completed")
     repeat = owner.parent
     repeat.active.pop(owner.number, None)
-    if fact.status != "completed":
-        keep_iteration(repeat, owner, fact)
+    if event.status != "completed":
+        keep_iteration(repeat, owner, event)
     if owner.number < 0:
-        _settle_check_first(state, repeat, owner, fact)
+        _settle_check_first(state, repeat, owner, event)
         return
-    note_spoilt(repeat, owner, fact)
+    note_spoilt(repeat, owner, event)
     repeat.finished += 1
-    output, result = fact.output, fact.result
+    output, result = event.output, event.result
     body = owner.body
     if type(body) is LeafBody or type(body) is CycleBody:
         said, result = dispatch.output_of(body)
         output = said if output is None else output  # the fact has it where others see less
     ended = Result(
-        status=fact.status, reason=fact.reason, output=output, result=result, error=fact.error
+        status=event.status, reason=event.reason, output=output, result=result, error=event.error
     )
-    dispatch.note_iteration(repeat, owner, ended, done=fact.done)
+    dispatch.note_iteration(repeat, owner, ended, done=event.done)
     state.touch(repeat.owner)
-    if fact.status == "completed":
+    if event.status == "completed":
         release_frames(owner)
 
 
 def _settle_check_first(
-    state: State, repeat: RepeatBody, owner: IterationOwner, fact: IterationFinished
+    state: State, repeat: RepeatBody, owner: IterationOwner, event: IterationFinished
 ) -> None:
     """The look before the first pass: it may end the loop, and it counts as no pass."""
     repeat.checked_first = True
-    if fact.done or fact.status != "completed":
-        repeat.progress.last = Result(status=fact.status, reason=fact.reason, error=fact.error)
-        repeat.progress.last_done = fact.done
+    if event.done or event.status != "completed":
+        repeat.progress.last = Result(status=event.status, reason=event.reason, error=event.error)
+        repeat.progress.last_done = event.done
     repeat.progress.last_checks = owner.checks.notes
     state.touch(repeat.owner)
 
 
-def _check_verdict(state: State, fact: CheckVerdict) -> None:
-    owner = state.owners[fact.path]
+def _check_verdict(state: State, event: CheckVerdict) -> None:
+    owner = state.owners[event.path]
     assert isinstance(owner, IterationOwner)
-    owner.checks.verdicts[fact.index] = fact.verdict
+    owner.checks.verdicts[event.index] = event.verdict
     code = owner.checks.answer.code if owner.checks.answer is not None else None
-    by = owner.gate.by if owner.gate is not None else fact.by
+    by = owner.gate.by if owner.gate is not None else event.by
     owner.checks.notes.append(
-        CheckNote(fact.index, fact.check, fact.verdict, fact.evidence, code=code, by=by)
+        CheckNote(event.index, event.check, event.verdict, event.evidence, code=code, by=by)
     )
     if not has_turns(owner.parent) and owner.parent.owner.parent is state.root.body:
         state.latest.notes, state.latest.notes_of = owner.checks.notes, owner
     owner.checks.answer = None
-    if fact.verdict == "error":  # asked again if the run is resumed, under the next number
-        owner.checks.numbers[fact.index] = owner.checks.tries
+    if event.verdict == "error":  # asked again if the run is resumed, under the next number
+        owner.checks.numbers[event.index] = owner.checks.tries
     owner.checks.tries = owner.checks.earlier = 0
     if owner.gate is not None:  # its decision is this verdict; another check asks anew
         owner.heard, owner.gate = owner.gate, None
     state.touch(owner)
 
 
-def _recorded(state: State, fact: BaseEvent) -> None:
+def _recorded(state: State, event: BaseEvent) -> None:
     """A fact that later parts of the product read and that changes no decision here."""
 
 

@@ -125,8 +125,8 @@ def _pass_outcome(state: State, owner: IterationOwner, senses: KernelServices) -
 def _finish_pass(
     state: State, owner: IterationOwner, ended: Result, settled: ChecksDecision
 ) -> list[AnyEvent]:
-    facts = stop_delivered(state, owner)
-    facts += close_inside(state, owner, settled.reason or ended.reason)
+    events = stop_delivered(state, owner)
+    events += close_inside(state, owner, settled.reason or ended.reason)
     status, error, reason = ended.status, ended.error, settled.reason
     if settled.verdict == "rejected":
         status, error = "failed", Failure(type="rejected", detail=settled.reason)
@@ -143,7 +143,7 @@ def _finish_pass(
         leaf, same = True, ended.output == dispatch.output_of(body)[0]
     silent = not reason and ended.reason == "idle_timeout"
     seen = iteration_snapshot(state, owner) if state.snapshots.on else None
-    facts.append(
+    events.append(
         IterationFinished(
             at=state.now,
             path=owner.path,
@@ -159,7 +159,7 @@ def _finish_pass(
             changed=seen.changed if seen is not None else None,
         )
     )
-    return facts
+    return events
 
 
 def _judge_pass(

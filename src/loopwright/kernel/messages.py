@@ -63,23 +63,23 @@ CANCELLED = "cancelled"
 # -- posting ---------------------------------------------------------------------------------------
 
 
-def message_sent(state: State, fact: MessageSent) -> None:
+def message_sent(state: State, event: MessageSent) -> None:
     """Fold a message: into an inbox, or among those that cannot be delivered."""
     mail = state.mail
     mail.active = True
     mail.sent += 1
-    if fact.intent == "reply":
-        mail.replies.answers.pop(fact.effect, None)
-        mail.heard.pop(fact.effect, None)
-    _note_said(state, fact.effect, ("message", f"{fact.intent} {fact.to}", fact.text))
+    if event.intent == "reply":
+        mail.replies.answers.pop(event.effect, None)
+        mail.heard.pop(event.effect, None)
+    _note_said(state, event.effect, ("message", f"{event.intent} {event.to}", event.text))
     message = QueuedMessage(
-        id=fact.message, sender=fact.sender, to=fact.to, text=fact.text, intent=fact.intent
+        id=event.message, sender=event.sender, to=event.to, text=event.text, intent=event.intent
     )
-    if fact.to == COORDINATOR:
+    if event.to == COORDINATOR:
         _to_coordinator(state, message)
-    elif fact.to == ANY_AGENT:
+    elif event.to == ANY_AGENT:
         _to_any_agent(state, message)
-    elif fact.intent != "reply":  # a person who is answered reads the facts
+    elif event.intent != "reply":  # a person who is answered reads the facts
         _to_step(state, message)
     state.touch(state.root)
 
@@ -202,25 +202,25 @@ def delivered(
     )
 
 
-def message_delivered(state: State, fact: MessageDelivered) -> None:
+def message_delivered(state: State, event: MessageDelivered) -> None:
     """Fold a delivery. Whoever reads it has it in its prompt for as long as its place is open."""
     mail = state.mail
-    if fact.to == COORDINATOR:
+    if event.to == COORDINATOR:
         mail.coordinator.answer, mail.coordinator.shown = None, []
         state.touch(state.root)
         return
-    taken = set(fact.messages)
-    heard = [message for message in mail.inboxes.get(fact.to, ()) if message.id in taken]
-    _take_out(state, fact.to, taken)
+    taken = set(event.messages)
+    heard = [message for message in mail.inboxes.get(event.to, ()) if message.id in taken]
+    _take_out(state, event.to, taken)
     for place in [path for path, one in mail.stopped.items() if one.id in taken]:
         del mail.stopped[place]
-    reader = state.owners.get(fact.path)
+    reader = state.owners.get(event.path)
     if reader is not None and isinstance(reader.body, CycleBody):
         note_letters(reader, heard)
     elif heard:
-        mail.heard.setdefault(fact.path or fact.effect, []).extend(heard)
-    if not fact.path:
-        mail.replies.asleep[fact.to] = None  # until it is called
+        mail.heard.setdefault(event.path or event.effect, []).extend(heard)
+    if not event.path:
+        mail.replies.asleep[event.to] = None  # until it is called
 
 
 def note_letters(reader: Owner, heard: list[QueuedMessage]) -> None:
@@ -260,17 +260,17 @@ def dropped(state: State, one: UndeliverableMessage) -> MessageDropped:
     )
 
 
-def message_dropped(state: State, fact: MessageDropped) -> None:
+def message_dropped(state: State, event: MessageDropped) -> None:
     """Fold a drop: the message is nowhere any more, and a coordinator that sent it is told."""
     mail = state.mail
-    key = mail.boxes.get(fact.message)
+    key = mail.boxes.get(event.message)
     if key is not None:
-        _take_out(state, key, {fact.message})
-    elif mail.undeliverable.pop(fact.message, None) is None:
-        _take_from_coordinator(state, fact.message)
-    if fact.sender == COORDINATOR:
-        words = f"your message to {fact.to} was dropped ({fact.reason}): {fact.detail}"
-        tell(state, CoordinatorNotice("message.dropped", words=words, text=fact.text))
+        _take_out(state, key, {event.message})
+    elif mail.undeliverable.pop(event.message, None) is None:
+        _take_from_coordinator(state, event.message)
+    if event.sender == COORDINATOR:
+        words = f"your message to {event.to} was dropped ({event.reason}): {event.detail}"
+        tell(state, CoordinatorNotice("message.dropped", words=words, text=event.text))
     state.touch(state.root)
 
 
@@ -303,33 +303,35 @@ def stop_delivered(state: State, owner: Owner) -> list[AnyEvent]:
 # -- what else happens -----------------------------------------------------------------------------
 
 
-def note(state: State, fact: AnyEvent) -> None:
+def note(state: State, event: AnyEvent) -> None:
     """Look at a fact that was just folded, in a run where somebody writes or listens."""
-    match fact:
+    match event:
         case RunStarted():
-            tell(state, CoordinatorNotice("run.started", text=fact.message), wakes=True)
+            tell(state, CoordinatorNotice("run.started", text=event.message), wakes=True)
         case StepStarted():
-            tell(state, CoordinatorNotice("step.started", step=fact.path))
+            tell(state, CoordinatorNotice("step.started", step=event.path))
         case StepFinished():
-            words = f"{fact.status} ({fact.reason})" if fact.reason else fact.status
+            words = f"{event.status} ({event.reason})" if event.reason else event.status
             tell(
-                state, CoordinatorNotice("step.finished", fact.path, words, fact.output), wakes=True
+                state,
+                CoordinatorNotice("step.finished", event.path, words, event.output),
+                wakes=True,
             )
-            _place_ended(state, fact.path, fact.status)
+            _place_ended(state, event.path, event.status)
         case StepSkipped():
-            words = f"{fact.status} ({fact.reason})"
-            tell(state, CoordinatorNotice("step.skipped", fact.path, words), wakes=True)
-            _place_ended(state, fact.path)
+            words = f"{event.status} ({event.reason})"
+            tell(state, CoordinatorNotice("step.skipped", event.path, words), wakes=True)
+            _place_ended(state, event.path)
         case IterationFinished():
-            _place_ended(state, fact.path, fact.status)
-        case CheckVerdict() if fact.by:
-            tell(state, CoordinatorNotice("check.verdict", fact.by, fact.verdict, fact.evidence))
+            _place_ended(state, event.path, event.status)
+        case CheckVerdict() if event.by:
+            tell(state, CoordinatorNotice("check.verdict", event.by, event.verdict, event.evidence))
         case EffectDone() | EffectFailed():
-            _call_ended(state, fact)
+            _call_ended(state, event)
         case CoordinatorNarrated():
-            _note_said(state, fact.effect, ("narrate", "", fact.text))
+            _note_said(state, event.effect, ("narrate", "", event.text))
         case CoordinatorFinalized():
-            _note_said(state, fact.effect, ("finalize", "", fact.summary))
+            _note_said(state, event.effect, ("finalize", "", event.summary))
         case _:
             pass
 
@@ -391,22 +393,22 @@ def _sort_unread(state: State, name: str, waiting: list[QueuedMessage], where: E
         state.touch(state.root)
 
 
-def _call_ended(state: State, fact: EffectDone | EffectFailed) -> None:
+def _call_ended(state: State, event: EffectDone | EffectFailed) -> None:
     mail = state.mail
-    mail.said.pop(fact.effect, None)
-    if fact.session and fact.purpose == AGENT_CALL:
-        key = logical_path(fact.path)
+    mail.said.pop(event.effect, None)
+    if event.session and event.purpose == AGENT_CALL:
+        key = logical_path(event.path)
         if "." not in key and "[" not in key:  # only steps of the plan itself are called again
-            mail.sessions[key] = fact.session
+            mail.sessions[key] = event.session
     if mail.replies.asleep:
         state.touch(state.root)  # a place among the parallel calls may be free for an answer
 
 
-def finalized(state: State, fact: CoordinatorFinalized) -> None:
+def finalized(state: State, event: CoordinatorFinalized) -> None:
     """The coordinator is not called again."""
     mail = state.mail
     mail.coordinator.closed = True
-    mail.coordinator.summary = fact.summary or None
+    mail.coordinator.summary = event.summary or None
     left = [one.message for one in mail.coordinator.notices if one.message is not None]
     mail.coordinator.notices, mail.coordinator.woken = [], False
     for message in left:

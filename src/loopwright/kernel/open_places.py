@@ -29,16 +29,16 @@ def close_inside(state: State, owner: Owner, why: str) -> list[AnyEvent]:
     if type(owner.body) is LeafBody and not state.pending and not state.gates:
         return []
     asked = owner.gate if isinstance(owner, StepOwner) else None
-    facts = [] if _has_no_body(owner) else _close_body(state, owner.body, why)
-    facts += withdraw(state, owner, owner.deadline, why)
+    events = [] if _has_no_body(owner) else _close_body(state, owner.body, why)
+    events += withdraw(state, owner, owner.deadline, why)
     if state.snapshots.asked:
-        facts += withdraw(state, owner, state.snapshots.asked.get(owner.inside), why)
-    facts += close_gate(state, asked, why)
-    facts += withdraw(state, owner, owner.look if isinstance(owner, StepOwner) else None, why)
+        events += withdraw(state, owner, state.snapshots.asked.get(owner.inside), why)
+    events += close_gate(state, asked, why)
+    events += withdraw(state, owner, owner.look if isinstance(owner, StepOwner) else None, why)
     if isinstance(owner, IterationOwner):
-        facts += withdraw(state, owner, owner.checks.pending, why)
-        facts += close_gate(state, owner.gate, why)
-    return facts
+        events += withdraw(state, owner, owner.checks.pending, why)
+        events += close_gate(state, owner.gate, why)
+    return events
 
 
 def _has_no_body(owner: Owner) -> bool:
@@ -72,7 +72,7 @@ def _close_owner(state: State, owner: StepOwner | IterationOwner, why: str) -> l
 
 
 def _close_body(state: State, body: Body, why: str) -> list[AnyEvent]:
-    facts: list[AnyEvent] = []
+    events: list[AnyEvent] = []
     for place in places_inside(body):
-        facts += _close_owner(state, place, why)
-    return [*facts, *dispatch.close(state, body, why)]
+        events += _close_owner(state, place, why)
+    return [*events, *dispatch.close(state, body, why)]

@@ -80,64 +80,64 @@ _REOPENED_AS_A_WHOLE: tuple[Outcome, ...] = ("failed", "exhausted")
 """The same for the empty mode."""
 
 
-def run_reopened(state: State, fact: RunReopened) -> None:
+def run_reopened(state: State, event: RunReopened) -> None:
     """Let a run continue; one that has not ended, or that completed, is left alone."""
-    allowed = REOPENED if fact.mode else _REOPENED_AS_A_WHOLE
+    allowed = REOPENED if event.mode else _REOPENED_AS_A_WHOLE
     if state.finished is None or state.finished.outcome not in allowed:
         state.ignored += 1
         return
     state.finished = state.control.cancel = None
-    state.times.working_since = fact.at
+    state.times.working_since = event.at
     state.control.paused = False
     state.reopenings.count += 1
     state.queues.slots.clear()
-    state.reopenings.raised = fact.passes
-    state.reopenings.last = fact
-    if fact.mode and fact.passes is not None:
-        state.control.passes = fact.passes
+    state.reopenings.raised = event.passes
+    state.reopenings.last = event
+    if event.mode and event.passes is not None:
+        state.control.passes = event.passes
     state.reopenings.kept = {
-        path: kept for path, kept in state.reopenings.kept.items() if _is_wanted(kept, fact)
+        path: kept for path, kept in state.reopenings.kept.items() if _is_wanted(kept, event)
     }
-    for kept in state.reopenings.kept.values() if fact.limits is not None else ():
+    for kept in state.reopenings.kept.values() if event.limits is not None else ():
         kept.spent, kept.spent_by_step = Spent(), Spent()  # the new budget is of the whole run
-    if fact.limits is not None:
-        state.plan = msgspec.structs.replace(state.plan, limits=fact.limits)
+    if event.limits is not None:
+        state.plan = msgspec.structs.replace(state.plan, limits=event.limits)
         state.plan_index.note_limits(state.plan)
-    note_coverage(state, fact)
-    if fact.sandbox is not None:
-        state.plan = msgspec.structs.replace(state.plan, sandbox=fact.sandbox)
-    _reset(state, fact)
-    begin_again(state, accept_changes=fact.accept_changes)
+    note_coverage(state, event)
+    if event.sandbox is not None:
+        state.plan = msgspec.structs.replace(state.plan, sandbox=event.sandbox)
+    _reset(state, event)
+    begin_again(state, accept_changes=event.accept_changes)
     mail_reopened(state)
 
 
-def note_coverage(state: State, fact: RunReopened | RunForked) -> None:
+def note_coverage(state: State, event: RunReopened | RunForked) -> None:
     """Which agents limits in USD do not cover from now on, and whether a person allowed that."""
     plan = state.plan
-    if fact.uncovered is not None:
-        plan = msgspec.structs.replace(plan, uncovered=fact.uncovered)
-    if fact.allow_unknown_cost:
+    if event.uncovered is not None:
+        plan = msgspec.structs.replace(plan, uncovered=event.uncovered)
+    if event.allow_unknown_cost:
         plan = msgspec.structs.replace(plan, allow_unknown_cost=True)
     state.plan = plan
 
 
-def _is_wanted(kept: KeptLoop, fact: RunReopened) -> bool:
+def _is_wanted(kept: KeptLoop, event: RunReopened) -> bool:
     """Whether a loop goes on in the empty mode; all others begin anew."""
-    if fact.mode:
+    if event.mode:
         return False
     if kept.spoilt is not None:
-        return fact.stage is not None
-    return kept.talk or fact.passes is not None
+        return event.stage is not None
+    return kept.talk or event.passes is not None
 
 
-def _reset(state: State, fact: RunReopened) -> None:
+def _reset(state: State, event: RunReopened) -> None:
     """Time limits begin anew too: they are about how long something takes, not about when."""
     root, body = state.root, state.root.body
     root.closed = root.queued = root.deadline_hit = False
     root.deadline = None
-    match fact.mode:
+    match event.mode:
         case "continue":
-            failed = [] if fact.passes is not None else loops_that_failed_at_cap(body)
+            failed = [] if event.passes is not None else loops_that_failed_at_cap(body)
             for name in failed:
                 del body.unfinished[name]
             steps.resume(body)
@@ -180,13 +180,13 @@ _OF_LOOPS = (
 """The values that a loop keeps when it continues, by their place in the loop."""
 
 
-def keep_loop(state: State, owner: StepOwner, fact: StepFinished) -> None:
+def keep_loop(state: State, owner: StepOwner, event: StepFinished) -> None:
     """Keep a loop at the top of the plan that ended without completing, if it can go on."""
     body = owner.body
     if owner.parent.owner is not state.root or not isinstance(body, RepeatBody):
         return
-    talk, capped = isinstance(body.action.body, ModelCycle), _is_capped(body, fact)
-    if fact.status == "completed" or not (talk or capped or body.carry.spoilt):
+    talk, capped = isinstance(body.action.body, ModelCycle), _is_capped(body, event)
+    if event.status == "completed" or not (talk or capped or body.carry.spoilt):
         state.reopenings.kept.pop(owner.path, None)
         return
     values = {name: value_of(body, name) for name in (_OF_TALKS if talk else _OF_LOOPS)}
@@ -211,13 +211,13 @@ def keep_loop(state: State, owner: StepOwner, fact: StepFinished) -> None:
     state.reopenings.kept[owner.path] = kept
 
 
-def note_spoilt(repeat: RepeatBody, owner: IterationOwner, fact: IterationFinished) -> None:
+def note_spoilt(repeat: RepeatBody, owner: IterationOwner, event: IterationFinished) -> None:
     """Remember how a pass of steps stopped that did not come to its end, and how its loop stood
     before it.
     """
     body = owner.body
     repeat.carry.spoilt, repeat.carry.keeps, repeat.carry.note = None, {}, ""
-    if fact.status == "completed" or not isinstance(body, StepsBody) or repeat.action.each:
+    if event.status == "completed" or not isinstance(body, StepsBody) or repeat.action.each:
         return
     names = [step.id for step in body.index.action.steps]
     done = {
@@ -240,12 +240,12 @@ def stopped_half_way(state: State) -> dict[str, InterruptedIteration]:
     }
 
 
-def _is_capped(body: RepeatBody, fact: StepFinished) -> bool:
+def _is_capped(body: RepeatBody, event: StepFinished) -> bool:
     """Whether a loop ended at its own cap, and not at that of a loop in its last pass."""
     most = cap(body)
     made = body.action.each is None and most is not None and body.finished >= most
     last_one = body.progress.last is not None and body.progress.last.status == "completed"
-    ended = fact.status in _REOPENED_AS_A_WHOLE and fact.reason == "max_iterations"
+    ended = event.status in _REOPENED_AS_A_WHOLE and event.reason == "max_iterations"
     return made and last_one and ended
 
 
@@ -282,87 +282,87 @@ def _take_up(body: RepeatBody, spoilt: InterruptedIteration, opening: RunReopene
 Standing: TypeAlias = StepStatus | Literal["running"]
 
 
-def places(facts: Sequence[AnyEvent]) -> dict[str, Standing]:
+def places(events: Sequence[AnyEvent]) -> dict[str, Standing]:
     """Every step and pass that these facts speak of, in the order in which they began, with how it
     stands or has ended last. A run can be forked where one completed.
     """
     found: dict[str, Standing] = {}
-    for fact in facts:
-        if isinstance(fact, StepStarted | IterationStarted):
-            found[fact.path] = "running"
-        elif isinstance(fact, StepFinished | IterationFinished | StepSkipped):
-            found[fact.path] = fact.status
+    for event in events:
+        if isinstance(event, StepStarted | IterationStarted):
+            found[event.path] = "running"
+        elif isinstance(event, StepFinished | IterationFinished | StepSkipped):
+            found[event.path] = event.status
     return found
 
 
-def end_of(facts: Sequence[AnyEvent], place: str) -> int:
+def end_of(events: Sequence[AnyEvent], place: str) -> int:
     """How many facts there are up to and with the end of a place that completed."""
     ends = [
         number
-        for number, fact in enumerate(facts, start=1)
-        if isinstance(fact, StepFinished | IterationFinished)
-        and fact.path == place
-        and fact.status == "completed"
+        for number, event in enumerate(events, start=1)
+        if isinstance(event, StepFinished | IterationFinished)
+        and event.path == place
+        and event.status == "completed"
     ]
     return ends[-1]
 
 
-def copied(facts: Sequence[AnyEvent], first: RunStarted, now: int) -> list[AnyEvent]:
+def copied(events: Sequence[AnyEvent], first: RunStarted, now: int) -> list[AnyEvent]:
     """These facts as the beginning of another run, which begins with `first`."""
-    over = {fact.effect for fact in facts if isinstance(fact, EffectDone | EffectFailed)}
-    decided = {fact.gate for fact in facts if isinstance(fact, GateAnswered | GateClosed)}
-    gap = max(0, now - max(fact.at for fact in facts))
+    over = {event.effect for event in events if isinstance(event, EffectDone | EffectFailed)}
+    decided = {event.gate for event in events if isinstance(event, GateAnswered | GateClosed)}
+    gap = max(0, now - max(event.at for event in events))
     kept: list[AnyEvent] = [first]
-    for fact in facts[1:]:
-        if isinstance(fact, EffectRequested) and fact.effect not in over:
-            kept.append(_under_way(fact, gap))
-        elif isinstance(fact, GateOpened) and fact.gate not in decided:
-            kept += _asked(fact, first.run)
+    for event in events[1:]:
+        if isinstance(event, EffectRequested) and event.effect not in over:
+            kept.append(_under_way(event, gap))
+        elif isinstance(event, GateOpened) and event.gate not in decided:
+            kept += _asked(event, first.run)
         else:
-            kept.append(fact)
+            kept.append(event)
     return kept
 
 
-def _under_way(fact: EffectRequested, gap: int) -> EffectRequested:
+def _under_way(event: EffectRequested, gap: int) -> EffectRequested:
     """A request without an answer; a timer among them has as long to go as it had."""
-    if not isinstance(fact.call, SleepCall):
-        return fact
-    later = SleepCall(until=fact.call.until + gap)
-    return msgspec.structs.replace(fact, call=later)
+    if not isinstance(event.call, SleepCall):
+        return event
+    later = SleepCall(until=event.call.until + gap)
+    return msgspec.structs.replace(event, call=later)
 
 
-def _asked(fact: GateOpened, run: str) -> Iterator[GateOpened]:
+def _asked(event: GateOpened, run: str) -> Iterator[GateOpened]:
     """A question that nobody has answered. One about a tool call belongs to the turn that is kept;
     all others are asked again by whoever asked.
     """
-    if fact.call is not None:
-        yield msgspec.structs.replace(fact, gate=call_gate(run, fact.path, fact.call))
+    if event.call is not None:
+        yield msgspec.structs.replace(event, gate=call_gate(run, event.path, event.call))
 
 
-def run_forked(state: State, fact: RunForked) -> None:
+def run_forked(state: State, event: RunForked) -> None:
     """From here on the run is its own."""
     state.control.paused = False
-    state.times.worked_ms, state.times.working_since = 0, fact.at
-    state.times.forked_at = fact.at
+    state.times.worked_ms, state.times.working_since = 0, event.at
+    state.times.forked_at = event.at
     state.agents.remembered.clear()
     state.mail.sessions.clear()
     begin_again(state)
-    note_coverage(state, fact)
+    note_coverage(state, event)
     for owner in list(state.owners.values()):
         if isinstance(owner.body, RepeatBody):
             owner.body.memory.sessions.clear()
         state.touch(owner)
-    around = state.owners.get(parent_path(fact.place))
+    around = state.owners.get(parent_path(event.place))
     if around is None or not isinstance(around.body, RepeatBody):
         return
-    if fact.text:
-        _tell(around.body, fact.text)
-    if fact.passes is None or around.body.action.max is None:
+    if event.text:
+        _tell(around.body, event.text)
+    if event.passes is None or around.body.action.max is None:
         return
     steps = [step.id for step in state.plan.steps]
     if only_repeat(state.plan) is not None and logical_path(around.path) in steps:
-        state.control.passes = fact.passes  # also when the loop has ended, or begins again
-    around.body.progress.extra = fact.passes - around.body.action.max
+        state.control.passes = event.passes  # also when the loop has ended, or begins again
+    around.body.progress.extra = event.passes - around.body.action.max
 
 
 def _tell(repeat: RepeatBody, text: str) -> None:

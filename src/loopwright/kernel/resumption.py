@@ -42,16 +42,16 @@ from loopwright.model.actions import ModelCycle
 from loopwright.model.record import JsonValue
 
 
-def run_edited(state: State, fact: RunEdited) -> None:
+def run_edited(state: State, event: RunEdited) -> None:
     """Let an edit count from now on."""
-    if fact.message is not None and state.started is not None:
-        state.started = msgspec.structs.replace(state.started, message=fact.message)
-    if fact.metadata is not None:
-        state.control.metadata = merge_objects(state.control.metadata, fact.metadata)
-    if fact.labels is not None:
-        state.control.labels = fact.labels
-    if fact.passes is not None:
-        state.control.passes = fact.passes
+    if event.message is not None and state.started is not None:
+        state.started = msgspec.structs.replace(state.started, message=event.message)
+    if event.metadata is not None:
+        state.control.metadata = merge_objects(state.control.metadata, event.metadata)
+    if event.labels is not None:
+        state.control.labels = event.labels
+    if event.passes is not None:
+        state.control.passes = event.passes
         for owner in state.root.body.active.values():
             set_cap(state, owner)
             state.touch(owner)
@@ -102,11 +102,11 @@ def keep_step(owner: StepOwner, status: StepStatus) -> None:
         owner.parent.unfinished[owner.step.id] = owner
 
 
-def keep_iteration(repeat: RepeatBody, owner: IterationOwner, fact: IterationFinished) -> None:
+def keep_iteration(repeat: RepeatBody, owner: IterationOwner, event: IterationFinished) -> None:
     """Keep the frame of an iteration that ended without completing, and the values that its loop
     has before that end is folded.
     """
-    owner.ended_at = fact.at
+    owner.ended_at = event.at
     names = () if repeat.action.each is not None else _SETTLED
     values = {name: copy_value(value_of(repeat, name)) for name in names}
     repeat.unfinished[owner.number] = UnfinishedIteration(owner=owner, values=values)

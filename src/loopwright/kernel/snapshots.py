@@ -174,17 +174,17 @@ def snapshot_requested(state: State, pending: PendingEffect) -> None:
 
 
 def snapshot_answered(
-    state: State, pending: PendingEffect, fact: EffectDone | EffectFailed
+    state: State, pending: PendingEffect, event: EffectDone | EffectFailed
 ) -> None:
     known, owner = state.snapshots, pending.owner
     known.asked.pop(pending.path, None)
-    if isinstance(fact, EffectFailed) and fact.error.type == "cancelled":
+    if isinstance(event, EffectFailed) and event.error.type == "cancelled":
         known.written = True  # nobody waited for it any more; the next one covers it
         return
-    snapshot = fact.snapshot if isinstance(fact, EffectDone) else None
+    snapshot = event.snapshot if isinstance(event, EffectDone) else None
     if snapshot is None:
-        known.problem = fact.error.detail if isinstance(fact, EffectFailed) else "it has no tree"
-        known.failed_since = known.failed_since or fact.iteration or 0
+        known.problem = event.error.detail if isinstance(event, EffectFailed) else "it has no tree"
+        known.failed_since = known.failed_since or event.iteration or 0
     else:
         known.problem, known.failed_since = "", 0
         known.latest, known.last = snapshot, snapshot.tree

@@ -549,27 +549,27 @@ def limits_of(state: State, place: Owner | RepeatBody) -> Limits:
             return NO_LIMITS
 
 
-def note_request(state: State, fact: EffectRequested, owner: Owner) -> PendingEffect:
+def note_request(state: State, event: EffectRequested, owner: Owner) -> PendingEffect:
     """Enter a request into the table of what is pending."""
-    name = read_effect_id(fact.effect)
+    name = read_effect_id(event.effect)
     entry = PendingEffect(
-        effect=fact.effect,
-        call=fact.call,
+        effect=event.effect,
+        call=event.call,
         purpose=name.purpose,
         path=name.path,
         owner=owner,
         attempt=name.number,
-        requested_at=fact.at,
+        requested_at=event.at,
     )
-    state.pending[fact.effect] = entry
-    if type(fact.call) is AgentCall or type(fact.call) is ModelCall:
-        if fact.call.role != "coordinator":  # it listens, and takes nobody's place
+    state.pending[event.effect] = entry
+    if type(event.call) is AgentCall or type(event.call) is ModelCall:
+        if event.call.role != "coordinator":  # it listens, and takes nobody's place
             count_call(state, owner, 1)
-            state.agents.served[fact.call.agent] = state.version
-        agent = state.plan.agents.get(fact.call.agent)
+            state.agents.served[event.call.agent] = state.version
+        agent = state.plan.agents.get(event.call.agent)
         entry.spec = (agent.spec or "") if agent is not None else ""
-    elif isinstance(fact.call, SleepCall):
-        state.queues.timers[fact.effect] = fact.call.until
+    elif isinstance(event.call, SleepCall):
+        state.queues.timers[event.effect] = event.call.until
     return entry
 
 

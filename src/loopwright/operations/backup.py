@@ -155,18 +155,18 @@ def check_runs(log: SqliteLog) -> Iterator[str]:
 
 
 def _check_views(log: SqliteLog, row: RunRow, used: Sequence[UsageRow] | None) -> list[str]:
-    facts = [one.fact for one in log.read(row.run, as_is=True)]
-    first = facts[0]
+    events = [one.event for one in log.read(row.run, as_is=True)]
+    first = events[0]
     if not isinstance(first, RunStarted):
         return ["does not begin with its start"]
     try:
-        state = fold(stored_plan(log.blob, first.plan), facts)
+        state = fold(stored_plan(log.blob, first.plan), events)
     except (LoopwrightError, LookupError, ValueError) as error:
         return [f"its events cannot be followed: {error}"]
     return [
         *_check_row(row, state),
         *_check_gates(log, row.run, state),
-        *(_check_usage(row.run, facts, used) if used is not None else ()),
+        *(_check_usage(row.run, events, used) if used is not None else ()),
     ]
 
 
@@ -196,9 +196,9 @@ def _check_gates(log: SqliteLog, run: str, state: State) -> Iterator[str]:
             yield f"gate {name} is not as it was opened"
 
 
-def _check_usage(run: str, facts: Sequence[AnyEvent], stored: Sequence[UsageRow]) -> Iterator[str]:
+def _check_usage(run: str, events: Sequence[AnyEvent], stored: Sequence[UsageRow]) -> Iterator[str]:
     shown = {(row.agent, row.day): row for row in stored}
-    known = {(row.agent, row.day): row for row in usage_rows(run, facts)}
+    known = {(row.agent, row.day): row for row in usage_rows(run, events)}
     for agent, day in sorted(shown.keys() | known.keys()):
         one, other = shown.get((agent, day)), known.get((agent, day))
         if one is None or other is None or not _is_same(one, other):
@@ -237,10 +237,10 @@ async def _collect(stores: Stores, trees: dict[str, list[str]]) -> list[str]:
 def _trees(log: SqliteLog, run: str) -> list[str]:
     """The snapshots that the events of a run name; a damaged run is reported separately."""
     try:
-        facts = [one.fact for one in log.read(run, as_is=True)]
+        events = [one.event for one in log.read(run, as_is=True)]
     except LoopwrightError:
         return []
-    named = [one.snapshot.tree for one in facts if isinstance(one, EffectDone) and one.snapshot]
+    named = [one.snapshot.tree for one in events if isinstance(one, EffectDone) and one.snapshot]
     return list(dict.fromkeys(tree for tree in named if tree))
 
 

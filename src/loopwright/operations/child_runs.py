@@ -122,7 +122,7 @@ def is_stage_of_loop(log: EventLog, inside: InsideRun) -> bool:
     run: str | None = claimed_run(log, inside)
     for _ in range(MOST_DEPTH + 1):
         try:
-            first = log.read(run, limit=1)[0].fact if run else None
+            first = log.read(run, limit=1)[0].event if run else None
         except (NotFound, StorageError, ValueError):  # of another data directory, or damaged
             return False
         if not isinstance(first, RunStarted):
@@ -200,20 +200,20 @@ def _wall_around(log: EventLog, run: str, *, inside: str | None = None) -> str |
 
 def _parent(log: EventLog, run: str) -> str | None:
     [first] = log.read(run, limit=1)
-    return first.fact.parent if isinstance(first.fact, RunStarted) else None
+    return first.event.parent if isinstance(first.event, RunStarted) else None
 
 
 def _has_walls(log: EventLog, run: str) -> bool:
     [first] = log.read(run, limit=1)
-    if not isinstance(first.fact, RunStarted):
+    if not isinstance(first.event, RunStarted):
         return False
-    plan = stored_plan(log.blob, first.fact.plan)
+    plan = stored_plan(log.blob, first.event.plan)
     return any(is_offline(one) or one.access not in (None, "full") for one in plan.agents.values())
 
 
 def _first(runs: Runs, run: str) -> RunStarted | None:
     try:
-        first = runs.log.read(run, limit=1)[0].fact
+        first = runs.log.read(run, limit=1)[0].event
     except NotFound:
         return None
     return first if isinstance(first, RunStarted) else None
@@ -467,7 +467,7 @@ class TreeBudget:
 
     def _read_parent(self, run: str) -> str | None:
         try:
-            first = self._runs.log.read(run, limit=1)[0].fact
+            first = self._runs.log.read(run, limit=1)[0].event
         except (LoopwrightError, LookupError, ValueError):
             return None
         # A fork has a parent too, and a budget of its own.

@@ -217,8 +217,8 @@ class DelegatingDriver(LocalDriver):
         status = self.log.row(run).headline.status
         if status != "paused":
             return status != "running"
-        facts = [numbered.fact for numbered in self.log.read(run)]
-        return not fold(self._plan(facts[0]), facts).pending
+        events = [numbered.event for numbered in self.log.read(run)]
+        return not fold(self._plan(events[0]), events).pending
 
     def _is_elsewhere(self, run: str) -> bool:
         """Whether another process was quicker to take up what the server left."""

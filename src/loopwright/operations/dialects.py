@@ -185,7 +185,7 @@ class DialectRendering(Protocol):
     payload beside the type of an event, not in a field of its own.
     """
 
-    def events(self, fact: Mapping[str, Any]) -> Iterable[DialectEvent]:
+    def events(self, event: Mapping[str, Any]) -> Iterable[DialectEvent]:
         """What the next fact is in those words."""
 
 

@@ -300,7 +300,7 @@ class JudgeQuestion:
 
 def look_at(service: Service, run: str, case: str = "") -> ScoredRun:
     """What a run came to; LoopwrightError when it has not ended."""
-    facts = service.facts(run)
+    events = service.events(run)
     state = service.state(run)
     status = status_of(state)
     if status not in ENDED:
@@ -309,7 +309,7 @@ def look_at(service: Service, run: str, case: str = "") -> ScoredRun:
             code="not-finished",
             hint=f"`loopwright events {run} --follow` waits for its end",
         )
-    came = read_result([one.fact for one in facts], service.read_text)
+    came = read_result([one.event for one in events], service.read_text)
     error = state.finished.error if state.finished else None
     return ScoredRun(
         case=case,
@@ -330,8 +330,8 @@ def input_of(service: Service, run: str) -> str:
 
 def _terminated_by(service: Service, run: str) -> str:
     """The end of a run in the words of its dialect, if that has any."""
-    facts = service.facts(run)
-    plan = service.plan(facts[0].fact)
+    events = service.events(run)
+    plan = service.plan(events[0].event)
 
     def read(text: JsonValue) -> str:
         return str(text or "") if not isinstance(text, dict) else ""
@@ -341,8 +341,8 @@ def _terminated_by(service: Service, run: str) -> str:
         return ""
     ends = [
         event.payload.get("terminatedBy")
-        for one in facts
-        for event in told.events(msgspec.to_builtins(one.fact))
+        for one in events
+        for event in told.events(msgspec.to_builtins(one.event))
         if event.type == "run.completed"
     ]
     return str(ends[-1] or "") if ends else ""

@@ -60,11 +60,11 @@ class Fork:
 
 async def fork(service: Service, run: str, wish: Fork, *, by: str = "") -> tuple[str, int]:
     """Create the new run; returns its id, and the number of events copied from the other one."""
-    facts = [numbered.fact for numbered in service.facts(run)]
-    first, plan = facts[0], service.plan(facts[0])
+    events = [numbered.event for numbered in service.events(run)]
+    first, plan = events[0], service.plan(events[0])
     assert isinstance(first, RunStarted)
-    place = _place(run, facts, wish.at)
-    prefix = facts[: end_of(facts, place)]
+    place = _place(run, events, wish.at)
+    prefix = events[: end_of(events, place)]
     tree = _tree(service, wish, run, place) if wish.restore else ""
     now = service.clock.now_ms()
     if service.admission is not None and wish.workspace is not None:
@@ -79,7 +79,7 @@ async def fork(service: Service, run: str, wish: Fork, *, by: str = "") -> tuple
         service, before.plan, agents, begins, first.worktree if wish.workspace is None else None
     )
     # The permission may have been given after the place, when the other run was resumed.
-    allow = wish.allow_unknown_cost or fold(plan, facts).plan.allow_unknown_cost
+    allow = wish.allow_unknown_cost or fold(plan, events).plan.allow_unknown_cost
     forked = RunForked(
         at=now,
         parent=run,
@@ -176,8 +176,8 @@ async def _own_worktree(
 # -- where -----------------------------------------------------------------------------------------
 
 
-def _place(run: str, facts: Sequence[AnyEvent], wanted: str | None) -> str:
-    found = places(facts)
+def _place(run: str, events: Sequence[AnyEvent], wanted: str | None) -> str:
+    found = places(events)
     good = [place for place, how in found.items() if how == "completed"]
     if wanted in good:
         return wanted
@@ -360,9 +360,9 @@ def _asked_instead(plan: Plan, agents: Sequence[str], model: str) -> list[str]:
     return [f"{name}={CHAT}{model}" for name in chats]
 
 
-def _check_goes_on(service: Service, plan: Plan, facts: list[AnyEvent], place: str) -> None:
+def _check_goes_on(service: Service, plan: Plan, events: list[AnyEvent], place: str) -> None:
     """A fork that would end at once is a mistake; nothing would read its new message."""
-    state = fold(plan, facts)
+    state = fold(plan, events)
     settle(state, TextServices(service.log.blob, schema_problem), service.clock.now_ms())
     end = state.finished
     if end is not None:
@@ -387,22 +387,22 @@ def _with_artifacts(service: Service, plan: Plan, run: str, workspace: Path) -> 
 
 
 async def _create(
-    service: Service, plan: Plan, facts: list[AnyEvent], blobs: dict[str, bytes], beside: Beside
+    service: Service, plan: Plan, events: list[AnyEvent], blobs: dict[str, bytes], beside: Beside
 ) -> None:
-    state = fold(plan, facts)
+    state = fold(plan, events)
     if service.rights is not None:
         service.rights.refuse("fork a run", state.run)
     headline = replace(headline_of(state), status="running")
     append = Append(
         run=state.run,
         expected=0,
-        facts=facts,
+        events=events,
         blobs=blobs,
         headline=headline,
-        gates_opened=gate_changes(state.run, facts)[0],
+        gates_opened=gate_changes(state.run, events)[0],
         owner=service.driver.first_owner if service.driver is not None else None,
         audit=audit_rows(
-            state.run, [f for f in facts if isinstance(f, RunForked)][-1:], service.via
+            state.run, [f for f in events if isinstance(f, RunForked)][-1:], service.via
         ),
         cards=beside(state.run),
     )

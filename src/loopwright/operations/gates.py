@@ -16,7 +16,7 @@ from loopwright.views.event_records import timestamp
 
 MAX_ARGUMENTS_BYTES = 1_000_000
 MANY = 1_000  # runs in which a gate that is not open is looked for
-GATE_FACTS = (GateOpened, GateAnswered, GateClosed)
+GATE_EVENTS = (GateOpened, GateAnswered, GateClosed)
 _EXAMPLE = """--arguments '{"path": "notes.txt"}', or --arguments @FILE"""
 
 
@@ -75,18 +75,18 @@ def check_other_person(log: EventLog, run: str, by: str) -> None:
     """
     while run:
         try:
-            fact = log.read(run, 0, 1)[0].fact
+            event = log.read(run, 0, 1)[0].event
         except (NotFound, IndexError):  # a run around this one, forgotten by now
             return
-        assert isinstance(fact, RunStarted), "every run begins so"
-        if same_somebody(fact.by, by):
+        assert isinstance(event, RunStarted), "every run begins so"
+        if same_somebody(event.by, by):
             raise NotAllowed(
                 f"{by or 'the caller'} started {run}, and somebody else has to approve it",
                 code="self-approval",
                 hint="ask somebody else, or `continue` with what should be different; the setting "
                 "is four_eyes",
             )
-        run = fact.parent or ""
+        run = event.parent or ""
 
 
 def read_arguments(given: str) -> str:
@@ -160,13 +160,13 @@ def which_gate(run: str, gates: Sequence[OpenGate]) -> Conflict:
 def not_open(log: EventLog, gate: str, run: str | None = None) -> LoopwrightError:
     """Why a gate is not open: answered by somebody, closed, or never there."""
     for name in [run] if run else [row.run for row in log.rows(limit=MANY)]:
-        facts = [numbered.fact for numbered in log.read(name)]
-        about = [f for f in facts if isinstance(f, GATE_FACTS) and f.gate.startswith(gate)]
-        for fact in about:
-            if isinstance(fact, GateAnswered):
-                by, at = fact.by or "somebody", timestamp(fact.at)
+        events = [numbered.event for numbered in log.read(name)]
+        about = [f for f in events if isinstance(f, GATE_EVENTS) and f.gate.startswith(gate)]
+        for event in about:
+            if isinstance(event, GateAnswered):
+                by, at = event.by or "somebody", timestamp(event.at)
                 return Conflict(
-                    f"{fact.gate} was already answered: {fact.decision} by {by} at {at}",
+                    f"{event.gate} was already answered: {event.decision} by {by} at {at}",
                     code="already-resolved",
                 )
         if about:

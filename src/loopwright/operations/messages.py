@@ -145,7 +145,7 @@ async def send_message(
             if intent == "tell" and isinstance(over := locate(state, found), EndedStep):
                 detail = f"{found} has ended ({over.status}) and is not called again"
                 raise Conflict(detail, code="target-terminal")
-        fact = MessageSent(
+        event = MessageSent(
             at=service.clock.now_ms(),
             path="",
             to=to,
@@ -155,30 +155,30 @@ async def send_message(
             intent=intent,
         )
         try:
-            await service.log.append(_addition(service, run, fact, version, blobs))
+            await service.log.append(_addition(service, run, event, version, blobs))
         except VersionConflict:
             continue
         if service.driver is not None:
             service.look(run)
-        return fact.message
+        return event.message
     raise Conflict("the run changes too fast; try again", code="busy")
 
 
 def _addition(
-    service: Service, run: str, fact: MessageSent, version: int, blobs: Mapping[str, bytes]
+    service: Service, run: str, event: MessageSent, version: int, blobs: Mapping[str, bytes]
 ) -> Append:
     """The append of a message; what lists show of the run stays."""
     row = service.log.row(run)
     if row_ended(row):
         raise _ended(service, run)
-    headline = replace(row.headline, updated_at=fact.at)
+    headline = replace(row.headline, updated_at=event.at)
     return Append(
         run=run,
         expected=version,
-        facts=[fact],
+        events=[event],
         blobs=blobs,
         headline=headline,
-        audit=audit_rows(run, [fact], service.via),
+        audit=audit_rows(run, [event], service.via),
     )
 
 
@@ -333,45 +333,45 @@ class ChatEntry:
     effect: str = ""
 
 
-def said_in(facts: Sequence[AnyEvent], read: ReadText) -> Iterator[ChatEntry]:
+def said_in(events: Sequence[AnyEvent], read: ReadText) -> Iterator[ChatEntry]:
     """What these facts of a chat say, in order."""
     answers: dict[str, EffectDone] = {}
     tools: dict[str, str] = {}
-    for fact in facts:
-        match fact:
+    for event in events:
+        match event:
             case RunStarted():
-                yield ChatEntry("user", read(fact.message))
+                yield ChatEntry("user", read(event.message))
             case GateOpened(call=int()):
-                tools[fact.gate] = fact.message
-            case GateAnswered() if fact.gate in tools:
+                tools[event.gate] = event.message
+            case GateAnswered() if event.gate in tools:
                 yield ChatEntry(
-                    "approval", f"{tools[fact.gate]} {fact.decision} {fact.text}".strip()
+                    "approval", f"{tools[event.gate]} {event.decision} {event.text}".strip()
                 )
             case GateAnswered(decision="continue"):
-                yield ChatEntry("user", fact.text)
+                yield ChatEntry("user", event.text)
             case EffectDone():
-                answers[fact.effect] = fact
+                answers[event.effect] = event
             case TurnTaken():
-                yield from _turn(fact, answers, read)
+                yield from _turn(event, answers, read)
             case _:
                 continue
 
 
-def _turn(fact: TurnTaken, answers: dict[str, EffectDone], read: ReadText) -> Iterator[ChatEntry]:
-    answer = answers.get(fact.effect)
+def _turn(event: TurnTaken, answers: dict[str, EffectDone], read: ReadText) -> Iterator[ChatEntry]:
+    answer = answers.get(event.effect)
     text = read(answer.output) if answer is not None else ""
     if text.strip():
-        yield ChatEntry("assistant", text, fact.effect)
-    for call in [one for one in fact.calls if one.id]:
+        yield ChatEntry("assistant", text, event.effect)
+    for call in [one for one in event.calls if one.id]:
         problem = f" ({call.problem})" if call.problem else ""
         yield ChatEntry("tool", f"{call.tool} {read(call.arguments)}{problem}")
 
 
 def transcript(service: Service, run: str) -> str:
     """A chat in Markdown. What was said stands in fences, so it is shown and never followed."""
-    facts = [numbered.fact for numbered in service.facts(run)]
+    events = [numbered.event for numbered in service.events(run)]
     parts = [f"# Chat {run}"]
-    parts += [f"## {one.who}\n\n{fenced(one.text)}" for one in said_in(facts, service.read_text)]
+    parts += [f"## {one.who}\n\n{fenced(one.text)}" for one in said_in(events, service.read_text)]
     return "\n\n".join(parts) + "\n"
 
 

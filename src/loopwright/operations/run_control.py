@@ -149,25 +149,25 @@ async def reopen(
         if service.driver is not None:
             service.driver.take(run)
         _check_work(state, changes)
-        facts = _facts(service, state, by=by, changes=changes)
-        service.admit_resume(state, by=by, agents=facts)
+        events = _events(service, state, by=by, changes=changes)
+        service.admit_resume(state, by=by, agents=events)
         _keep_variables(service, state, changes.env)
-        words = _words(state, facts[0])
+        words = _words(state, events[0])
         headline = replace(
             row.headline,
             status="running",
             reason="",
             finished_at=None,
-            updated_at=facts[0].at,
+            updated_at=events[0].at,
         )
         try:
             await service.log.append(
                 Append(
                     run=run,
                     expected=row.version,
-                    facts=facts,
+                    events=events,
                     headline=headline,
-                    audit=audit_rows(run, facts, service.via),
+                    audit=audit_rows(run, events, service.via),
                 )
             )
         except VersionConflict:
@@ -210,10 +210,10 @@ def check_folder(state: State) -> None:
     )
 
 
-def _words(state: State, fact: AnyEvent) -> str:
-    assert isinstance(fact, RunReopened)
-    apply(state, fact)
-    return resumed_words(state, msgspec.structs.replace(fact, by=""))
+def _words(state: State, event: AnyEvent) -> str:
+    assert isinstance(event, RunReopened)
+    apply(state, event)
+    return resumed_words(state, msgspec.structs.replace(event, by=""))
 
 
 def _check(row: RunRow, changes: ResumeChanges, state: State) -> None:
@@ -345,7 +345,7 @@ def _limits(state: State, changes: ResumeChanges) -> Limits | None:
     return tightened(state.plan.limits, text) if given or time else None
 
 
-def _facts(service: Service, state: State, *, by: str, changes: ResumeChanges) -> list[AnyEvent]:
+def _events(service: Service, state: State, *, by: str, changes: ResumeChanges) -> list[AnyEvent]:
     at = service.clock.now_ms()
     limits = _limits(state, changes)
     mode: Literal["", "continue", "restart"] = "restart" if changes.restart else "continue"

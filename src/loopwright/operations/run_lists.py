@@ -257,9 +257,9 @@ def _backend(agent: Agent) -> str:
 
 def _resumed_item(one: Resumed) -> dict[str, JsonValue]:
     return {
-        "at": timestamp(one.fact.at),
-        "by": one.fact.by,
-        "restarted": one.fact.mode == "restart",
+        "at": timestamp(one.event.at),
+        "by": one.event.by,
+        "restarted": one.event.mode == "restart",
         "point": one.point,
     }
 

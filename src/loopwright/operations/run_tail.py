@@ -307,7 +307,7 @@ def follow(
     so after all events were read.
     """
     while True:
-        for numbered in service.facts(run, after=after):
+        for numbered in service.events(run, after=after):
             after = numbered.seq
             yield numbered
         if _has_ended(service, run, after):
@@ -323,5 +323,5 @@ def _has_ended(service: Service, run: str, seen: int) -> bool:
     version = service.log.version(run)
     if version > seen:
         return False
-    newest = service.facts(run, after=version - 1)
-    return bool(newest) and isinstance(newest[-1].fact, RunFinished)
+    newest = service.events(run, after=version - 1)
+    return bool(newest) and isinstance(newest[-1].event, RunFinished)

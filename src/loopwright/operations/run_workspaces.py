@@ -47,13 +47,13 @@ class RunSnapshots:
         sandbox: Sandbox | None = None,
     ) -> None:
         self.sandbox = sandbox or Sandbox()
-        facts = [numbered.fact for numbered in service.facts(run)]
-        first = facts[0]
+        events = [numbered.event for numbered in service.events(run)]
+        first = events[0]
         assert isinstance(first, RunStarted)
         self.run = run
         self.plan = service.plan(first)
         self.workspace = Path(first.workspace)
-        self.history = history_of(facts)
+        self.history = history_of(events)
         self.status = service.log.row(run).headline.status
         self._workspaces = workspaces
 
@@ -565,7 +565,7 @@ def _worktree(service: Service, run: str) -> tuple[Worktree, Worktrees]:
 
 
 def _first(service: Service, run: str) -> RunStarted:
-    first = service.facts(run)[0].fact
+    first = service.events(run)[0].event
     assert isinstance(first, RunStarted)
     return first
 

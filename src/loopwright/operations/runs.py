@@ -207,7 +207,7 @@ class Service:
         append = Append(
             run=run,
             expected=0,
-            facts=[first],
+            events=[first],
             blobs=blobs,
             headline=headline,
             owner=driver.first_owner if driver else start.owner,
@@ -296,7 +296,7 @@ class Service:
         rights = self.rights
         return rows if rights is None else [row for row in rows if rights.is_own(row.run)]
 
-    def facts(self, run: str, after: int = 0) -> list[NumberedEvent]:
+    def events(self, run: str, after: int = 0) -> list[NumberedEvent]:
         """The facts of a run; one that has none at all is damaged."""
         if not (found := self.log.read(run, after=after)) and after <= 0:
             raise StorageError(f"{run} has no events", code="damaged", hint=RESTORE_HINT)
@@ -304,8 +304,8 @@ class Service:
 
     def state(self, run: str) -> State:
         """The state of a run, folded now."""
-        facts = [numbered.fact for numbered in self.facts(run)]
-        return fold(self.plan(facts[0]), facts)
+        events = [numbered.event for numbered in self.events(run)]
+        return fold(self.plan(events[0]), events)
 
     def plan(self, first: AnyEvent) -> Plan:
         assert isinstance(first, RunStarted)
@@ -354,7 +354,7 @@ class Service:
             version = self.log.version(gate.run)
             if gate.gate not in {row.gate for row in self.log.gates(gate.run)}:
                 raise not_open(self.log, gate.gate, gate.run)
-            fact = GateAnswered(
+            event = GateAnswered(
                 at=self.clock.now_ms(),
                 path=opened.path,
                 iteration=opened.iteration,
@@ -367,7 +367,7 @@ class Service:
             )
             try:
                 await self._tell(
-                    gate.run, fact, expected=version, closes=gate.gate, status=None, blobs=blobs
+                    gate.run, event, expected=version, closes=gate.gate, status=None, blobs=blobs
                 )
             except VersionConflict:
                 continue
@@ -382,8 +382,8 @@ class Service:
     def opened(self, gate: OpenGate) -> GateOpened:
         """The fact by which a gate was opened."""
         for numbered in reversed(self.log.read(gate.run)):
-            if isinstance(numbered.fact, GateOpened) and numbered.fact.gate == gate.gate:
-                return numbered.fact
+            if isinstance(numbered.event, GateOpened) and numbered.event.gate == gate.gate:
+                return numbered.event
         raise NotFound(f"no gate {gate.gate!r}")
 
     async def pause(self, run: str, by: str = "") -> None:
@@ -406,8 +406,8 @@ class Service:
         check_scripts({name: agent})
         becomes = msgspec.structs.replace(plan, agents={**plan.agents, name: agent})
         self._covered(becomes, remedy=f"stop {run}, and start it anew with allow_unknown_cost")
-        fact = AgentChanged(at=self.clock.now_ms(), agent=name, becomes=agent, by=by)
-        await self._control(run, fact, "unchanged")
+        event = AgentChanged(at=self.clock.now_ms(), agent=name, becomes=agent, by=by)
+        await self._control(run, event, "unchanged")
 
     async def resume(self, run: str, by: str = "") -> bool:
         """Resume a paused run, and drive one that no process drives. False when the run was not
@@ -417,8 +417,10 @@ class Service:
         check_wall(self.log, run, self.inside)
         self.admit_resume(self.state(run), by=by)
         if self.state(run).control.paused:
-            fact = RunResumed(at=self.clock.now_ms(), by=by)
-            return await self._control(run, fact, "running", lambda: self.state(run).control.paused)
+            event = RunResumed(at=self.clock.now_ms(), by=by)
+            return await self._control(
+                run, event, "running", lambda: self.state(run).control.paused
+            )
         if self.driver is not None:
             self.driver.wake(run)
         return False
@@ -444,9 +446,9 @@ class Service:
             if self.driver is not None:  # whoever drives it only has to look
                 self.look(run)
             return True
-        fact = CancelRequested(at=self.clock.now_ms(), reason=reason, by=by)
+        event = CancelRequested(at=self.clock.now_ms(), reason=reason, by=by)
         try:
-            await self._control(run, fact, "running")
+            await self._control(run, event, "running")
         except Conflict:
             if row_ended(self.log.row(run)):
                 return False
@@ -470,16 +472,16 @@ class Service:
     async def _control(
         self,
         run: str,
-        fact: AnyEvent,
+        event: AnyEvent,
         status: Shown,
         is_wanted: Callable[[], bool] = lambda: True,
     ) -> bool:
         """Append an event about a run, while it is wanted; whether that was done."""
         if self.driver is None or not self.driver.is_driving(run):
-            self.facts(run)  # what was changed by hand stays as it is
+            self.events(run)  # what was changed by hand stays as it is
         for _ in range(CAS_TRIES):
             try:
-                await self._tell(run, fact, expected=self.log.version(run), status=status)
+                await self._tell(run, event, expected=self.log.version(run), status=status)
             except VersionConflict:
                 if not is_wanted():
                     return False
@@ -490,7 +492,7 @@ class Service:
     async def _tell(
         self,
         run: str,
-        fact: AnyEvent,
+        event: AnyEvent,
         *,
         expected: int,
         status: Shown | None,
@@ -506,16 +508,16 @@ class Service:
         shown: RunStatus = row.headline.status
         if status != "unchanged":
             shown = status or ("paused" if shown == "paused" else "running")
-        headline = replace(row.headline, status=shown, updated_at=fact.at)
+        headline = replace(row.headline, status=shown, updated_at=event.at)
         await self.log.append(
             Append(
                 run=run,
                 expected=expected,
-                facts=[fact],
+                events=[event],
                 blobs=blobs,
                 headline=headline,
                 gates_closed=[closes] if closes else [],
-                audit=audit_rows(run, [fact], self.via),
+                audit=audit_rows(run, [event], self.via),
             )
         )
         if self.driver is not None:

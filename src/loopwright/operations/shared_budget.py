@@ -60,18 +60,18 @@ def meter_old_runs(log: EventLog) -> list[str]:
 
 
 def _meter(log: EventLog, run: str) -> None:
-    facts = [one.fact for one in log.read(run)]
+    events = [one.event for one in log.read(run)]
     headline = log.row(run).headline
     labels: tuple[str, ...] = ()
     surface = ""
-    for fact in facts:
-        if isinstance(fact, RunStarted):
-            labels = fact.labels
-            surface = stored_plan(log.blob, fact.plan).settings.get("surface", "")
-        elif isinstance(fact, RunEdited) and fact.labels is not None:
-            labels = fact.labels
+    for event in events:
+        if isinstance(event, RunStarted):
+            labels = event.labels
+            surface = stored_plan(log.blob, event.plan).settings.get("surface", "")
+        elif isinstance(event, RunEdited) and event.labels is not None:
+            labels = event.labels
     log.replace_usage(
-        run, replace(headline, labels=labels, surface=surface), usage_rows(run, facts)
+        run, replace(headline, labels=labels, surface=surface), usage_rows(run, events)
     )
 
 
@@ -510,7 +510,7 @@ class _AgentTitles:
 
     def _read(self, row: UsageRow) -> str:
         try:
-            first = self._log.read(row.run, limit=1)[0].fact
+            first = self._log.read(row.run, limit=1)[0].event
         except (LoopwrightError, IndexError):  # pruned, or damaged: others say so
             return row.agent
         assert isinstance(first, RunStarted)

@@ -99,48 +99,50 @@ class Spans:
 
     def take(self, numbered: NumberedEvent) -> Iterator[Span]:
         """Take the next fact; the spans that ended with it."""
-        fact = numbered.fact
-        for span in self._taken(fact):
-            span.end, span.seq = span.end or fact.at, numbered.seq
+        event = numbered.event
+        for span in self._taken(event):
+            span.end, span.seq = span.end or event.at, numbered.seq
             yield span
 
-    def _taken(self, fact: AnyEvent) -> Iterator[Span]:
-        match fact:
+    def _taken(self, event: AnyEvent) -> Iterator[Span]:
+        match event:
             case RunStarted():
-                self._begin_run(fact.name, fact.at, dialect=fact.dialect)
+                self._begin_run(event.name, event.at, dialect=event.dialect)
             case RunReopened():
                 self._reopened += 1
-                self._begin_run(self._run, fact.at, dialect="")
+                self._begin_run(self._run, event.at, dialect="")
             case AgentChanged():
-                self._agents[fact.agent] = fact.becomes
+                self._agents[event.agent] = event.becomes
             case StepStarted():
-                self._begin(fact.path, f"step {fact.path}", fact.at, {"loopwright.step": fact.path})
+                self._begin(
+                    event.path, f"step {event.path}", event.at, {"loopwright.step": event.path}
+                )
             case IterationStarted():
-                values: dict[str, Value] = {"loopwright.iteration": fact.iteration or 0}
-                self._begin(fact.path, f"pass {fact.path}", fact.at, values)
+                values: dict[str, Value] = {"loopwright.iteration": event.iteration or 0}
+                self._begin(event.path, f"pass {event.path}", event.at, values)
             case EffectRequested():
-                self._request(fact)
+                self._request(event)
             case GateOpened():
-                values = {"loopwright.gate": fact.gate, "loopwright.gate.about": fact.about}
-                self._begin(fact.gate, "wait for a person", fact.at, values, inside=fact.path)
+                values = {"loopwright.gate": event.gate, "loopwright.gate.about": event.about}
+                self._begin(event.gate, "wait for a person", event.at, values, inside=event.path)
             case _:
-                yield from self._ended(fact)
+                yield from self._ended(event)
 
-    def _ended(self, fact: AnyEvent) -> Iterator[Span]:
-        match fact:
+    def _ended(self, event: AnyEvent) -> Iterator[Span]:
+        match event:
             case StepFinished() | IterationFinished():
-                values: dict[str, Value] = {"loopwright.status": fact.status}
-                yield from self._end(fact.path, values, fact.error)
+                values: dict[str, Value] = {"loopwright.status": event.status}
+                yield from self._end(event.path, values, event.error)
             case EffectDone() | EffectFailed():
-                yield from self._answer(fact)
+                yield from self._answer(event)
             case TurnTaken():
-                yield from self._turn(fact)
+                yield from self._turn(event)
             case GateAnswered():
-                yield from self._end(fact.gate, {"loopwright.gate.decision": fact.decision})
+                yield from self._end(event.gate, {"loopwright.gate.decision": event.decision})
             case GateClosed():
-                yield from self._end(fact.gate, {"loopwright.gate.decision": "none"})
+                yield from self._end(event.gate, {"loopwright.gate.decision": "none"})
             case RunFinished():
-                yield from self._end_run(fact)
+                yield from self._end_run(event)
             case _:
                 return
 
@@ -156,26 +158,26 @@ class Spans:
             values["loopwright.dialect"] = dialect
         self._begin(_RUN, f"invoke_workflow {name}", at, values)
 
-    def _end_run(self, fact: RunFinished) -> Iterator[Span]:
+    def _end_run(self, event: RunFinished) -> Iterator[Span]:
         """Whatever is open ends with it, from the inside out."""
         yield from list(self._answered.values())
         self._answered.clear()
         for key in [key for key in reversed(self._open) if key != _RUN]:
             yield from self._end(key, {"loopwright.status": "cancelled"})
         values: dict[str, Value] = {
-            "loopwright.outcome": fact.outcome,
-            "loopwright.reason": fact.reason,
+            "loopwright.outcome": event.outcome,
+            "loopwright.reason": event.reason,
         }
-        yield from self._end(_RUN, values, fact.error)
+        yield from self._end(_RUN, values, event.error)
 
     # -- effects -------------------------------------------------------------------------------
 
-    def _request(self, fact: EffectRequested) -> None:
-        found = self._called(fact.call)
+    def _request(self, event: EffectRequested) -> None:
+        found = self._called(event.call)
         if found is not None:
             name, values = found
-            span = self._begin(fact.effect, name, fact.at, values, inside=fact.path)
-            span.kind = "client" if isinstance(fact.call, ModelCall) else "internal"
+            span = self._begin(event.effect, name, event.at, values, inside=event.path)
+            span.kind = "client" if isinstance(event.call, ModelCall) else "internal"
 
     def _called(self, call: AnyCall) -> tuple[str, dict[str, Value]] | None:
         match call:
@@ -219,25 +221,25 @@ class Spans:
             known["gen_ai.request.model"] = agent.model or model
         return known
 
-    def _answer(self, fact: EffectDone | EffectFailed) -> Iterator[Span]:
-        failure = fact.error if isinstance(fact, EffectFailed) else None
-        values = _used(fact.usage)
-        if fact.code is not None:
-            values["process.exit.code"] = fact.code
-        for span in self._end(fact.effect, values, failure):
+    def _answer(self, event: EffectDone | EffectFailed) -> Iterator[Span]:
+        failure = event.error if isinstance(event, EffectFailed) else None
+        values = _used(event.usage)
+        if event.code is not None:
+            values["process.exit.code"] = event.code
+        for span in self._end(event.effect, values, failure):
             if failure is None and span.values.get("loopwright.role") == "turn":
-                span.end = fact.at
-                self._answered[fact.effect] = span
+                span.end = event.at
+                self._answered[event.effect] = span
             else:
                 yield span
 
-    def _turn(self, fact: TurnTaken) -> Iterator[Span]:
+    def _turn(self, event: TurnTaken) -> Iterator[Span]:
         """What the engine has read in the answer of a model."""
-        span = self._answered.pop(fact.effect, None)
+        span = self._answered.pop(event.effect, None)
         if span is not None:
-            span.values["gen_ai.response.finish_reasons"] = (fact.finish,)
-            if fact.model:
-                span.values["gen_ai.response.model"] = fact.model
+            span.values["gen_ai.response.finish_reasons"] = (event.finish,)
+            if event.model:
+                span.values["gen_ai.response.model"] = event.model
             yield span
 
     # -- opening and closing -------------------------------------------------------------------
@@ -423,20 +425,20 @@ class Tracing:
     def _follow(self, run: str) -> None:
         if run not in self._spans and not self._is_ours(run):
             return
-        facts = self._service.log.read(run, after=self._seen.get(run, 0))
-        if run not in self._spans and facts:
-            self._spans[run] = Spans(run, self._service.plan(facts[0].fact))
+        events = self._service.log.read(run, after=self._seen.get(run, 0))
+        if run not in self._spans and events:
+            self._spans[run] = Spans(run, self._service.plan(events[0].event))
         before = self._told.get(run, 0)
-        for numbered in facts:
+        for numbered in events:
             for span in self._spans[run].take(numbered):
                 # What ended before this process began was handed over by another one.
                 if numbered.seq > before and span.end >= self._since:
                     self._exporter.take(span)
             self._seen[run] = numbered.seq
-        if facts:
-            self._told[run] = facts[-1].seq
+        if events:
+            self._told[run] = events[-1].seq
             self._told.move_to_end(run)
-        ended = bool(facts) and isinstance(facts[-1].fact, RunFinished)
+        ended = bool(events) and isinstance(events[-1].event, RunFinished)
         if ended or not self._driver.is_driving(run):  # it waits; memory is for what moves
             self._forget(run)
 

@@ -54,7 +54,7 @@ OUTPUT = "agent_output"
 
 
 def output_items(
-    plan: Plan, facts: Iterable[AnyEvent], scope: str, *, several: bool = False
+    plan: Plan, events: Iterable[AnyEvent], scope: str, *, several: bool = False
 ) -> list[Item]:
     """One item for each call whose output was kept: `iteration-2/claude.jsonl.gz`. With
     `several`, names begin with the id of the run.
@@ -63,32 +63,36 @@ def output_items(
     names: Counter[str] = Counter()
     items: list[Item] = []
     run = ""
-    for fact in facts:
-        if isinstance(fact, RunStarted):
-            run = fact.run
-        elif isinstance(fact, EffectRequested) and isinstance(fact.call, AgentCall):
-            calls[fact.effect] = fact.call.agent
-        elif isinstance(fact, EffectDone | EffectFailed) and isinstance(fact.stream, Blob):
-            agent = calls.get(fact.effect, "")
-            name = _name(plan, agent, iteration_of(fact.path, fact.iteration))
+    for event in events:
+        if isinstance(event, RunStarted):
+            run = event.run
+        elif isinstance(event, EffectRequested) and isinstance(event.call, AgentCall):
+            calls[event.effect] = event.call.agent
+        elif isinstance(event, EffectDone | EffectFailed) and isinstance(event.stream, Blob):
+            agent = calls.get(event.effect, "")
+            name = _name(plan, agent, iteration_of(event.path, event.iteration))
             names[name] += 1
             title = _counted(name, names[name])
             items.append(
                 Item(
                     scope=scope,
                     kind="artifact",
-                    id=f"out_{blake2b(f'{run}/{fact.effect}'.encode(), digest_size=8).hexdigest()}",
-                    at=fact.at,
+                    id=_output_id(run, event.effect),
+                    at=event.at,
                     values={
                         "type": OUTPUT,
                         "title": f"{run}/{title}" if several else title,
-                        "size": fact.stream.size,
+                        "size": event.stream.size,
                         "by": agent,
-                        BLOB: fact.stream.blob,
+                        BLOB: event.stream.blob,
                     },
                 )
             )
     return items
+
+
+def _output_id(run: str, effect: str) -> str:
+    return f"out_{blake2b(f'{run}/{effect}'.encode(), digest_size=8).hexdigest()}"
 
 
 def _name(plan: Plan, agent: str, iteration: int | None) -> str:
@@ -154,11 +158,11 @@ class ArtifactAccess:
         )
         found: list[Item] = []
         for run in runs:
-            facts = [one.fact for one in self.log.read(run)]
-            first = facts[0]
+            events = [one.event for one in self.log.read(run)]
+            first = events[0]
             assert isinstance(first, RunStarted), "every run begins so"
             plan = stored_plan(self.log.blob, first.plan)
-            found += output_items(plan, facts, where.scope, several=len(runs) > 1)
+            found += output_items(plan, events, where.scope, several=len(runs) > 1)
         return found
 
     def content(self, item: Item) -> tuple[bytes, str]:
@@ -327,7 +331,7 @@ class TrackerOperations:
     def _runs_of(self, project: Item) -> list[str]:
         found = []
         for row in self.given.log.rows(limit=SEARCHED_RUNS):
-            first = self.given.log.read(row.run, limit=1)[0].fact
+            first = self.given.log.read(row.run, limit=1)[0].event
             if isinstance(first, RunStarted) and first.project == project.id:
                 found.append(row.run)
         return found

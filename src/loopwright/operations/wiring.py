@@ -202,9 +202,9 @@ def _within_budgets(
 
 def _read_state(log: SqliteLog, run: str) -> State:
     """The state of a run, folded now."""
-    facts = [numbered.fact for numbered in log.read(run)]
-    assert isinstance(facts[0], RunStarted)
-    return fold(stored_plan(log.blob, facts[0].plan), facts)
+    events = [numbered.event for numbered in log.read(run)]
+    assert isinstance(events[0], RunStarted)
+    return fold(stored_plan(log.blob, events[0].plan), events)
 
 
 def _is_open(log: SqliteLog, run: str) -> bool:

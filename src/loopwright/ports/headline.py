@@ -26,7 +26,7 @@ from loopwright.ports import Headline, OpenGate, RunStatus, UsageRow
 
 DAY_MS = 24 * 60 * 60 * 1_000
 
-_GATE_FACTS = frozenset({GateOpened, GateAnswered, GateClosed})
+_GATE_EVENTS = frozenset({GateOpened, GateAnswered, GateClosed})
 
 
 def status_of(state: State) -> RunStatus:
@@ -71,41 +71,41 @@ def headline_of(state: State) -> Headline:
 UsageEvent: TypeAlias = EffectActivity | EffectDone | EffectFailed
 
 
-def usage_row(state: State, pending: PendingEffect, fact: UsageEvent) -> UsageRow | None:
+def usage_row(state: State, pending: PendingEffect, event: UsageEvent) -> UsageRow | None:
     """What an event adds to the usage of its call, as lists add it up; called before the event is
     applied.
     """
     call = pending.call
     if not isinstance(call, CALLED):
         return None
-    return _added(UsageRow(run=state.run, agent=call.agent, day=0), fact, pending.used)
+    return _added(UsageRow(run=state.run, agent=call.agent, day=0), event, pending.used)
 
 
-def _added(row: UsageRow, fact: UsageEvent, before: Usage | None) -> UsageRow | None:
+def _added(row: UsageRow, event: UsageEvent, before: Usage | None) -> UsageRow | None:
     """The answer of a call replaces what was recorded while the call ran, also with nothing."""
-    if fact.usage is None and (before is None or isinstance(fact, EffectActivity)):
+    if event.usage is None and (before is None or isinstance(event, EffectActivity)):
         return None
-    added = (fact.usage or NO_USAGE) - (before or NO_USAGE)
+    added = (event.usage or NO_USAGE) - (before or NO_USAGE)
     if before is not None and added == NO_USAGE:
         return None
-    return replace(row, day=fact.at // DAY_MS, calls=int(before is None), usage=added)
+    return replace(row, day=event.at // DAY_MS, calls=int(before is None), usage=added)
 
 
-def usage_rows(run: str, facts: Iterable[AnyEvent]) -> list[UsageRow]:
+def usage_rows(run: str, events: Iterable[AnyEvent]) -> list[UsageRow]:
     """The usage of a run, from all its events. Usage copied from another run counts there."""
     agents: dict[str, str] = {}
     used: dict[str, Usage] = {}
     found: dict[tuple[str, int], UsageRow] = {}
-    for fact in facts:
-        if isinstance(fact, RunForked):
+    for event in events:
+        if isinstance(event, RunForked):
             found.clear()
-        elif isinstance(fact, EffectRequested) and isinstance(fact.call, CALLED):
-            agents[fact.effect] = fact.call.agent
-        elif isinstance(fact, UsageEvent) and fact.effect in agents:
-            row = UsageRow(run=run, agent=agents[fact.effect], day=0)
-            added = _added(row, fact, used.get(fact.effect))
-            if fact.usage is not None:
-                used[fact.effect] = fact.usage
+        elif isinstance(event, EffectRequested) and isinstance(event.call, CALLED):
+            agents[event.effect] = event.call.agent
+        elif isinstance(event, UsageEvent) and event.effect in agents:
+            row = UsageRow(run=run, agent=agents[event.effect], day=0)
+            added = _added(row, event, used.get(event.effect))
+            if event.usage is not None:
+                used[event.effect] = event.usage
             if added is None:
                 continue
             key = added.agent, added.day
@@ -116,22 +116,22 @@ def usage_rows(run: str, facts: Iterable[AnyEvent]) -> list[UsageRow]:
     return list(found.values())
 
 
-def gate_changes(run: str, facts: Sequence[AnyEvent]) -> tuple[list[OpenGate], list[str]]:
+def gate_changes(run: str, events: Sequence[AnyEvent]) -> tuple[list[OpenGate], list[str]]:
     """Rows that these events add to the inbox and remove from it."""
     opened: dict[str, OpenGate] = {}
     closed: list[str] = []
-    for fact in facts:
-        if type(fact) not in _GATE_FACTS:
+    for event in events:
+        if type(event) not in _GATE_EVENTS:
             continue
-        if isinstance(fact, GateOpened):
-            opened[fact.gate] = OpenGate(
-                gate=fact.gate,
+        if isinstance(event, GateOpened):
+            opened[event.gate] = OpenGate(
+                gate=event.gate,
                 run=run,
-                path=fact.path,
-                digest=fact.digest,
-                message=fact.message,
-                opened_at=fact.at,
+                path=event.path,
+                digest=event.digest,
+                message=event.message,
+                opened_at=event.at,
             )
-        elif isinstance(fact, GateAnswered | GateClosed) and not opened.pop(fact.gate, None):
-            closed.append(fact.gate)
+        elif isinstance(event, GateAnswered | GateClosed) and not opened.pop(event.gate, None):
+            closed.append(event.gate)
     return list(opened.values()), closed

@@ -197,7 +197,7 @@ class Append(msgspec.Struct, kw_only=True, gc=False):
 
     run: str
     expected: int
-    facts: Sequence[AnyEvent]
+    events: Sequence[AnyEvent]
     blobs: Mapping[str, bytes] = NO_BLOBS
     headline: Headline | None = None
     gates_opened: Sequence[OpenGate] = ()
@@ -214,7 +214,7 @@ class NumberedEvent:
     """An event with its number in its run."""
 
     seq: int
-    fact: AnyEvent
+    event: AnyEvent
 
 
 class EventLog(Protocol):
@@ -560,7 +560,7 @@ class RunReader(Protocol):
     @property
     def log(self) -> EventLog: ...
 
-    def facts(self, run: str, after: int = 0) -> list[NumberedEvent]:
+    def events(self, run: str, after: int = 0) -> list[NumberedEvent]:
         """The events of a run; one that has none at all is damaged."""
 
     def plan(self, first: AnyEvent) -> Plan:

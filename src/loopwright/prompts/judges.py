@@ -145,48 +145,48 @@ class _ResultParts:
     tool: ToolAnswer | None = None
     reason: str = ""
 
-    def add(self, fact: AnyEvent) -> None:
-        match fact:
+    def add(self, event: AnyEvent) -> None:
+        match event:
             case EffectRequested(call=ModelCall(role="turn")):
-                self.turns.add(fact.effect)
-                self.passes.add(fact.path)
+                self.turns.add(event.effect)
+                self.passes.add(event.path)
             case EffectRequested(call=ToolCall()):
-                self.tools.add(fact.effect)
-            case EffectDone() if fact.effect in self.turns:
-                self.said = self.read(fact.output) or self.said
-            case EffectDone() | EffectFailed() if fact.effect in self.tools:
-                self.tool = _tool_answer(fact)
+                self.tools.add(event.effect)
+            case EffectDone() if event.effect in self.turns:
+                self.said = self.read(event.output) or self.said
+            case EffectDone() | EffectFailed() if event.effect in self.tools:
+                self.tool = _tool_answer(event)
             case TurnTaken():
-                self._turn(fact)
+                self._turn(event)
             case GateOpened(call=int() as number):
-                self.gates[fact.gate] = self.calls[fact.path][number - 1]
-            case GateAnswered(decision="reject") if fact.gate in self.gates:
-                self.tool = rejected(self.gates[fact.gate], fact.text, fact.by)
+                self.gates[event.gate] = self.calls[event.path][number - 1]
+            case GateAnswered(decision="reject") if event.gate in self.gates:
+                self.tool = rejected(self.gates[event.gate], event.text, event.by)
             case RunFinished():
-                self.output, self.reason = fact.output, fact.reason
+                self.output, self.reason = event.output, event.reason
             case _:
                 pass
 
-    def _turn(self, fact: TurnTaken) -> None:
-        self.calls[fact.path] = fact.calls
-        for note in fact.calls:
+    def _turn(self, event: TurnTaken) -> None:
+        self.calls[event.path] = event.calls
+        for note in event.calls:
             if note.problem:
                 self.tool = turned_away(note)
 
 
-def _tool_answer(fact: EffectDone | EffectFailed) -> ToolAnswer:
-    failed = isinstance(fact, EffectFailed)
-    text: Text = fact.output
-    if isinstance(fact, EffectFailed) and not text:
-        text = msgspec.json.encode({"error": fact.error.detail or fact.error.type}).decode()
-    return ToolAnswer(id="", tool="", text=text, error=failed or fact.code not in (None, 0))
+def _tool_answer(event: EffectDone | EffectFailed) -> ToolAnswer:
+    failed = isinstance(event, EffectFailed)
+    text: Text = event.output
+    if isinstance(event, EffectFailed) and not text:
+        text = msgspec.json.encode({"error": event.error.detail or event.error.type}).decode()
+    return ToolAnswer(id="", tool="", text=text, error=failed or event.code not in (None, 0))
 
 
-def read_result(facts: Iterable[AnyEvent], read: Callable[[Text | None], str]) -> EvaluatedRun:
+def read_result(events: Iterable[AnyEvent], read: Callable[[Text | None], str]) -> EvaluatedRun:
     """The result of a run: its output, else the last text of the model."""
     found = _ResultParts(read)
-    for fact in facts:
-        found.add(fact)
+    for event in events:
+        found.add(event)
     tool = found.tool
     return EvaluatedRun(
         text=read(found.output) or found.said,

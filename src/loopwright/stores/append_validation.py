@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from loopwright.errors import Conflict, NotFound, StorageError, VersionConflict
-from loopwright.kernel.events import decode_facts, encode_facts
+from loopwright.kernel.events import decode_events, encode_events
 from loopwright.ports import Append, AuditRow, Card, Headline, OpenGate
 
 Done = Callable[[Exception | None], None]
@@ -30,14 +30,14 @@ class PendingAppend:
     def __init__(self, append: Append, done: Done) -> None:
         self.append = append
         self.done = done
-        self.count = len(append.facts)
-        self.body = encode_events(append) if self.count else b""
+        self.count = len(append.events)
+        self.body = encode_append(append) if self.count else b""
 
 
 def validate_append(append: Append, done: Done) -> PendingAppend:
     """The entry of a valid append; StorageError names the problem."""
     _check_id(append.run, "the id of the run")
-    if append.expected == 0 and (append.headline is None or not append.facts):
+    if append.expected == 0 and (append.headline is None or not append.events):
         raise StorageError(
             f"the first append to {append.run} needs events and a headline", code="bad-append"
         )
@@ -56,14 +56,14 @@ def validate_append(append: Append, done: Done) -> PendingAppend:
     return PendingAppend(append, done)
 
 
-def encode_events(append: Append) -> bytes:
+def encode_append(append: Append) -> bytes:
     """The events of an append as stored on disk, verified to be readable again."""
     try:
-        body = encode_facts(list(append.facts))
+        body = encode_events(list(append.events))
         if b":null" in body:
             # Optional fields are omitted when empty, so this is JSON data or a number that is not
             # finite. The latter would be written as null and could never be read back.
-            decode_facts(body)
+            decode_events(body)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise StorageError(
             f"a fact of {append.run!a} cannot be stored: {error}", code="bad-fact"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from loopwright.errors import StorageError
-from loopwright.kernel.events import AnyEvent, EffectActivity, RunStarted, decode_facts
+from loopwright.kernel.events import AnyEvent, EffectActivity, RunStarted, decode_events
 from loopwright.model.record import Blob
 from loopwright.ports import NumberedEvent
 
@@ -44,14 +44,14 @@ def link(before: bytes, body: bytes) -> bytes:
 def numbered(run: str, seq: int, body: bytes) -> list[NumberedEvent]:
     """The events of one segment."""
     try:
-        facts = decode_facts(body)
+        events = decode_events(body)
     except (msgspec.MsgspecError, ValueError) as error:
         raise StorageError(
             f"events of {run} from number {seq} on cannot be read: {error}",
             code="damaged",
             hint="they are damaged or from a newer version; `doctor --deep` says which",
         ) from error
-    return [NumberedEvent(number, fact) for number, fact in enumerate(facts, start=seq)]
+    return [NumberedEvent(number, event) for number, event in enumerate(events, start=seq)]
 
 
 def followed(run: str, before: bytes, segment: Segment) -> list[NumberedEvent]:
@@ -89,16 +89,16 @@ def inspect(
 
 def _inspect_body(run: str, segment: Segment, blob: BlobOf, digest: Digest | None) -> list[str]:
     try:
-        facts = [one.fact for one in numbered(run, segment.seq, segment.body)]
+        events = [one.event for one in numbered(run, segment.seq, segment.body)]
     except StorageError as error:
         return [error.message]
     problems = []
-    if segment.last - segment.seq + 1 != len(facts):
+    if segment.last - segment.seq + 1 != len(events):
         problems.append(
-            f"{run}: {len(facts)} events found instead of events {segment.seq} to {segment.last}"
+            f"{run}: {len(events)} events found instead of events {segment.seq} to {segment.last}"
         )
-    for fact in facts:
-        for name, size in _named_blobs(fact):
+    for event in events:
+        for name, size in _named_blobs(event):
             problem = _inspect_blob(name, size, blob(name), digest)
             if problem:
                 problems.append(f"{run}: {problem}")
@@ -117,15 +117,15 @@ def _inspect_blob(
     return None
 
 
-def _named_blobs(fact: AnyEvent) -> Iterator[tuple[str, int | None]]:
-    if isinstance(fact, RunStarted):
-        yield fact.plan, None
-    for field in fact.__struct_fields__:
-        value = getattr(fact, field)
+def _named_blobs(event: AnyEvent) -> Iterator[tuple[str, int | None]]:
+    if isinstance(event, RunStarted):
+        yield event.plan, None
+    for field in event.__struct_fields__:
+        value = getattr(event, field)
         if isinstance(value, Blob):
             yield value.blob, value.size
-    if isinstance(fact, EffectActivity):
-        for note in fact.entries:
+    if isinstance(event, EffectActivity):
+        for note in event.entries:
             for text in (note.arguments, note.result):
                 if isinstance(text, Blob):
                     yield text.blob, text.size

@@ -115,7 +115,7 @@ class MemoryLog:
         chain is broken.
         """
         after = max(after, 0)
-        facts: list[NumberedEvent] = []
+        events: list[NumberedEvent] = []
         segments = self._run(run).segments
         before = genesis(run)
         for segment in segments:
@@ -125,9 +125,9 @@ class MemoryLog:
                     if as_is
                     else followed(run, before, segment)
                 )
-                facts += [one for one in found if one.seq > after]
+                events += [one for one in found if one.seq > after]
             before = segment.chain
-        return facts if limit is None else facts[: max(limit, 0)]
+        return events if limit is None else events[: max(limit, 0)]
 
     def version(self, run: str) -> int:
         """Number of the newest event of a run."""

@@ -125,56 +125,56 @@ class Certifier:
         self._unmatched = ""  # patterns of protected files that matched none at the start
         self._run = self._outcome = self._reason = ""
 
-    def take(self, fact: AnyEvent) -> None:
+    def take(self, event: AnyEvent) -> None:
         before = violation(self._state)
-        self._history.take(fact)
-        self._unmatched = self._unmatched or _unmatched(fact)
-        apply(self._state, fact)
+        self._history.take(event)
+        self._unmatched = self._unmatched or _unmatched(event)
+        apply(self._state, event)
         self._state.queues.agenda.clear()
         self._events += 1
-        self._note_decision(fact)
-        match fact:
+        self._note_decision(event)
+        match event:
             case RunStarted():
-                self._run = fact.run
+                self._run = event.run
             case EffectRequested(call=CommandCall() as call):
-                self._commands[fact.effect] = call
-            case EffectDone() | EffectFailed() if fact.effect in self._commands:
-                call = self._commands.pop(fact.effect)
-                if isinstance(fact.purpose, CheckPurpose):
-                    self._codes[f"{fact.path}:{fact.purpose.index}"] = (call.argv, fact.code)
+                self._commands[event.effect] = call
+            case EffectDone() | EffectFailed() if event.effect in self._commands:
+                call = self._commands.pop(event.effect)
+                if isinstance(event.purpose, CheckPurpose):
+                    self._codes[f"{event.path}:{event.purpose.index}"] = (call.argv, event.code)
             case CheckVerdict():
-                made = self._certified(fact)
-                self._verdicts.setdefault(fact.path, []).append(made)
-                self._newest[_loop_of(fact.path), fact.index] = made
+                made = self._certified(event)
+                self._verdicts.setdefault(event.path, []).append(made)
+                self._newest[_loop_of(event.path), event.index] = made
             case IterationFinished():
-                found = self._verdicts.pop(fact.path, [])
-                self._last[_loop_of(fact.path)] = tuple(found)
+                found = self._verdicts.pop(event.path, [])
+                self._last[_loop_of(event.path)] = tuple(found)
             case RunReopened(mode="restart"):
                 self._newest.clear()
             case GateAnswered() if before and not violation(self._state):
-                self._accepted.append(fact.by)
+                self._accepted.append(event.by)
                 self._accepted_files[before.removeprefix("protected files changed: ")] = None
             case RunFinished():
-                self._outcome, self._reason = fact.outcome, fact.reason
+                self._outcome, self._reason = event.outcome, event.reason
             case _:
                 pass
 
-    def _note_decision(self, fact: AnyEvent) -> None:
-        if isinstance(fact, GateAnswered):
-            self._decided_by[fact.path] = fact.by
+    def _note_decision(self, event: AnyEvent) -> None:
+        if isinstance(event, GateAnswered):
+            self._decided_by[event.path] = event.by
 
-    def _certified(self, fact: CheckVerdict) -> CertifiedCheck:
-        argv, code = self._codes.pop(f"{fact.path}:{fact.index}", ((), None))
+    def _certified(self, event: CheckVerdict) -> CertifiedCheck:
+        argv, code = self._codes.pop(f"{event.path}:{event.index}", ((), None))
         return CertifiedCheck(
-            check=fact.check,
-            verdict=fact.verdict,
-            path=fact.path,
-            iteration=fact.iteration,
-            tree=fact.tree,
+            check=event.check,
+            verdict=event.verdict,
+            path=event.path,
+            iteration=event.iteration,
+            tree=event.tree,
             command=argv,
             exit_code=code,
-            evidence=self._read(fact.evidence)[-EVIDENCE_CHARS:],
-            by=self._decided_by.get(fact.path, "") if fact.check == PERSON else "",
+            evidence=self._read(event.evidence)[-EVIDENCE_CHARS:],
+            by=self._decided_by.get(event.path, "") if event.check == PERSON else "",
         )
 
     def certificate(self, head: str) -> Certificate:
@@ -216,10 +216,10 @@ def _loop_of(path: str) -> str:
     return parent_path(path).partition("~")[0]
 
 
-def _unmatched(fact: AnyEvent) -> str:
+def _unmatched(event: AnyEvent) -> str:
     """The patterns of protected files that match none, as the first snapshot says it."""
-    if isinstance(fact, EffectDone) and fact.snapshot and fact.note.startswith(NO_MATCH):
-        return fact.note
+    if isinstance(event, EffectDone) and event.snapshot and event.note.startswith(NO_MATCH):
+        return event.note
     return ""
 
 
@@ -228,20 +228,20 @@ def _counts(check: CertifiedCheck) -> bool:
     return check.check != PROTECT
 
 
-def certify(plan: Plan, facts: Iterable[AnyEvent], read: ReadText, head: str) -> Certificate:
+def certify(plan: Plan, events: Iterable[AnyEvent], read: ReadText, head: str) -> Certificate:
     """The certificate of a run that has these events."""
     made = Certifier(plan, read)
-    for fact in facts:
-        made.take(fact)
+    for event in events:
+        made.take(event)
     return made.certificate(head)
 
 
 def run_certificate(service: RunReader, run: str) -> Certificate:
     """The certificate of a run of the log."""
-    facts = service.facts(run)
-    plan = service.plan(facts[0].fact)
+    events = service.events(run)
+    plan = service.plan(events[0].event)
     head = service.log.head(run)
-    return certify(plan, (one.fact for one in facts), service.read_text, head)
+    return certify(plan, (one.event for one in events), service.read_text, head)
 
 
 def certificate_lines(made: dict[str, JsonValue]) -> list[str]:

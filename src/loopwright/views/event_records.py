@@ -52,38 +52,38 @@ def sortable_id(now_ms: int) -> str:
 _EMPTY: tuple[object, ...] = (None, "", (), {})
 
 
-def fact_on_wire(run: str, numbered: NumberedEvent) -> dict[str, JsonValue]:
+def event_on_wire(run: str, numbered: NumberedEvent) -> dict[str, JsonValue]:
     """`{"run", "seq", "at", "kind", "path", …body}`; the path of the run itself is empty."""
-    body = fact_body(numbered.fact)
+    body = event_body(numbered.event)
     first: dict[str, JsonValue] = {
         "run": run,
         "seq": numbered.seq,
-        "at": timestamp(numbered.fact.at),
+        "at": timestamp(numbered.event.at),
         "kind": body.pop("kind"),
         "path": body.pop("path", ""),
     }
     return first | {name: value for name, value in body.items() if name not in first}
 
 
-def fact_body(fact: AnyEvent) -> dict[str, JsonValue]:
+def event_body(event: AnyEvent) -> dict[str, JsonValue]:
     """An event as plain JSON; structured results are objects here, not text.
 
     On disk a value that equals the default is omitted. Here only an empty one is: external readers
     do not know our defaults.
     """
-    body: dict[str, JsonValue] = msgspec.to_builtins(fact)
-    for name in fact.__struct_fields__:
-        if name not in body and getattr(fact, name) not in _EMPTY:
-            body[name] = getattr(fact, name)
-    if isinstance(fact, AgentChanged):  # values of variables are never shown outside
+    body: dict[str, JsonValue] = msgspec.to_builtins(event)
+    for name in event.__struct_fields__:
+        if name not in body and getattr(event, name) not in _EMPTY:
+            body[name] = getattr(event, name)
+    if isinstance(event, AgentChanged):  # values of variables are never shown outside
         body["becomes"] = msgspec.to_builtins(
-            msgspec.structs.replace(fact.becomes, env=dict.fromkeys(fact.becomes.env, "…"))
+            msgspec.structs.replace(event.becomes, env=dict.fromkeys(event.becomes.env, "…"))
         )
-    if isinstance(fact, EffectActivity):
+    if isinstance(event, EffectActivity):
         body["entries"] = [
-            {**msgspec.to_builtins(note), "at": timestamp(note.at)} for note in fact.entries
+            {**msgspec.to_builtins(note), "at": timestamp(note.at)} for note in event.entries
         ]
-    result = getattr(fact, "result", None)
+    result = getattr(event, "result", None)
     if isinstance(result, str):
         body["result"] = msgspec.json.decode(result)
     return body
@@ -117,9 +117,9 @@ def request_key() -> str:
     return _REQUEST.get()
 
 
-def audit_rows(run: str, facts: Iterable[AnyEvent], via: str) -> list[AuditRow]:
+def audit_rows(run: str, events: Iterable[AnyEvent], via: str) -> list[AuditRow]:
     """A row for each event that a person caused, on any interface."""
-    return [row for fact in facts if (row := _row(run, fact, via)) is not None]
+    return [row for event in events if (row := _row(run, event, via)) is not None]
 
 
 def forgotten(runs: Iterable[str], *, at: int, by: str, via: str) -> list[AuditRow]:
@@ -128,32 +128,32 @@ def forgotten(runs: Iterable[str], *, at: int, by: str, via: str) -> list[AuditR
     return [AuditRow(at=at, who=by, via=via, action=what, subject=run, request=key) for run in runs]
 
 
-def _row(run: str, fact: AnyEvent, via: str) -> AuditRow | None:
-    match fact:
+def _row(run: str, event: AnyEvent, via: str) -> AuditRow | None:
+    match event:
         case GateAnswered():
-            said = f": {fact.text[:SHOWN]}" if fact.text else ""
-            who, detail = fact.by, f"{fact.decision} {fact.gate}{said}"
+            said = f": {event.text[:SHOWN]}" if event.text else ""
+            who, detail = event.by, f"{event.decision} {event.gate}{said}"
         case CancelRequested():
-            who, detail = fact.by, fact.reason
+            who, detail = event.by, event.reason
         case RunForked():
-            who, detail = fact.by, f"from {fact.parent} after {fact.place}"
+            who, detail = event.by, f"from {event.parent} after {event.place}"
         case AgentChanged():
-            who, detail = fact.by, fact.agent
+            who, detail = event.by, event.agent
         case MessageSent():
-            who, detail = fact.sender, f"to {fact.to}"
+            who, detail = event.sender, f"to {event.to}"
         case RunStarted():
-            who, detail = fact.by, fact.name
+            who, detail = event.by, event.name
         case RunReopened():
-            who, detail = fact.by, _reopened(fact)
+            who, detail = event.by, _reopened(event)
         case RunEdited():
-            who, detail = fact.by, ", ".join(edited(fact))
+            who, detail = event.by, ", ".join(edited(event))
         case RunPaused() | RunResumed():
-            who, detail = fact.by, ""
+            who, detail = event.by, ""
         case _:
             return None
-    action = str(fact.__struct_config__.tag)
+    action = str(event.__struct_config__.tag)
     return AuditRow(
-        at=fact.at,
+        at=event.at,
         who=who,
         action=action,
         subject=run,
@@ -163,18 +163,18 @@ def _row(run: str, fact: AnyEvent, via: str) -> AuditRow | None:
     )
 
 
-def _reopened(fact: RunReopened) -> str:
-    if fact.stage is not None:
-        return f"{fact.stage}{f': {fact.note[:SHOWN]}' if fact.note else ''}"
-    return fact.mode if fact.mode == "restart" else ""
+def _reopened(event: RunReopened) -> str:
+    if event.stage is not None:
+        return f"{event.stage}{f': {event.note[:SHOWN]}' if event.note else ''}"
+    return event.mode if event.mode == "restart" else ""
 
 
-def edited(fact: RunEdited) -> list[str]:
+def edited(event: RunEdited) -> list[str]:
     """What an edit changes, by name."""
     names = {
-        "goal": fact.message,
-        "max_iterations": fact.passes,
-        "metadata": fact.metadata,
-        "labels": fact.labels,
+        "goal": event.message,
+        "max_iterations": event.passes,
+        "metadata": event.metadata,
+        "labels": event.labels,
     }
     return [name for name, value in names.items() if value is not None]

@@ -159,10 +159,10 @@ class IterationNames:
         return f"there are {', '.join(ranges)}; a plain number is of the newest try"
 
 
-def started_iterations(facts: Iterable[AnyEvent]) -> IterationNames:
+def started_iterations(events: Iterable[AnyEvent]) -> IterationNames:
     """The names of the iterations that these events tell of."""
     return IterationNames(
-        (fact.path, fact.iteration) for fact in facts if isinstance(fact, IterationStarted)
+        (event.path, event.iteration) for event in events if isinstance(event, IterationStarted)
     )
 
 
@@ -242,40 +242,40 @@ class WorkspaceHistory:
         self._iterations: dict[str, TreeOfIteration] = {}
         self._steps: list[TreeOfIteration] = []
 
-    def take(self, fact: AnyEvent) -> None:
-        match fact:
+    def take(self, event: AnyEvent) -> None:
+        match event:
             case EffectRequested(call=SnapshotCall() as call):
-                self._asked[fact.effect] = call
+                self._asked[event.effect] = call
             case EffectFailed():
-                self._failed(fact)
+                self._failed(event)
             case EffectRequested(call=AgentCall() | ToolCall()):
-                self._working.add(fact.effect)
+                self._working.add(event.effect)
             case IterationStarted():
-                self._began[fact.path] = fact.iteration or 0
-                self.names.add(fact.path, fact.iteration)
-                if not (fact.resumed and self._is_unchanged and fact.path in self._before):
-                    self._before[fact.path] = self.last
+                self._began[event.path] = event.iteration or 0
+                self.names.add(event.path, event.iteration)
+                if not (event.resumed and self._is_unchanged and event.path in self._before):
+                    self._before[event.path] = self.last
                 self._cut_off.clear()
             case IterationFinished(status="cancelled", tree=""):
-                self._cut_off.append(fact.path)
+                self._cut_off.append(event.path)
             case RunReopened():  # the next snapshot has changes of others too
                 self._cut_off.clear()
             case EffectDone(snapshot=Snapshot() as snapshot):
-                self._taken(fact, snapshot, self._asked.pop(fact.effect, SnapshotCall()))
-            case IterationFinished() if fact.tree and fact.path not in self._iterations:
-                self._add_iteration(fact.path, Snapshot(tree=fact.tree), fact.tree)
+                self._taken(event, snapshot, self._asked.pop(event.effect, SnapshotCall()))
+            case IterationFinished() if event.tree and event.path not in self._iterations:
+                self._add_iteration(event.path, Snapshot(tree=event.tree), event.tree)
             case _:
                 pass
 
-    def _failed(self, fact: EffectFailed) -> None:
+    def _failed(self, event: EffectFailed) -> None:
         """A call that was ended may have written; without a snapshot it is not known what."""
-        if fact.error.type == "cancelled":
-            self.is_incomplete = self.is_incomplete or fact.effect in self._working
-        elif fact.effect in self._asked:
+        if event.error.type == "cancelled":
+            self.is_incomplete = self.is_incomplete or event.effect in self._working
+        elif event.effect in self._asked:
             self.is_incomplete = True
-            self.failed.setdefault(fact.iteration, fact.error.detail)
+            self.failed.setdefault(event.iteration, event.error.detail)
 
-    def _taken(self, fact: EffectDone, snapshot: Snapshot, call: SnapshotCall) -> None:
+    def _taken(self, event: EffectDone, snapshot: Snapshot, call: SnapshotCall) -> None:
         self.first = self.first or snapshot.tree
         self.is_incomplete = False
         self.failed.clear()
@@ -284,16 +284,16 @@ class WorkspaceHistory:
         self.omitted.update(dict.fromkeys(snapshot.omitted))
         self.omitted_count = max(self.omitted_count, snapshot.omitted_count, len(self.omitted))
         self.trees.add(snapshot.tree)
-        self.watched += [(fact.iteration, path) for path in snapshot.watched]
-        if fact.path in self._began:
-            self._add_iteration(fact.path, snapshot, call.previous)
+        self.watched += [(event.iteration, path) for path in snapshot.watched]
+        if event.path in self._began:
+            self._add_iteration(event.path, snapshot, call.previous)
             return
         for path in self._cut_off:  # the snapshot of what is around belongs to them
-            if is_inside(path, fact.path):
+            if is_inside(path, event.path):
                 self._add_iteration(path, snapshot, self._before[path])
-        if fact.path:
+        if event.path:
             number = len(self._steps) + 1
-            self._steps.append(_entry(number, fact.path, snapshot, call.previous))
+            self._steps.append(_entry(number, event.path, snapshot, call.previous))
 
     def _add_iteration(self, path: str, snapshot: Snapshot, before: str) -> None:
         self._iterations[path] = _entry(self._began.get(path, 0), path, snapshot, before)
@@ -400,11 +400,11 @@ class WorkspaceHistory:
         return one.before, one.tree
 
 
-def history_of(facts: Iterable[AnyEvent]) -> WorkspaceHistory:
+def history_of(events: Iterable[AnyEvent]) -> WorkspaceHistory:
     """The snapshots that these events tell of."""
     found = WorkspaceHistory()
-    for fact in facts:
-        found.take(fact)
+    for event in events:
+        found.take(event)
     return found
 
 

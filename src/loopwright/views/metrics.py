@@ -208,17 +208,17 @@ class RunMetrics:
         }
 
 
-def metrics_of(facts: Iterable[AnyEvent], read: ReadText) -> RunMetrics:
+def metrics_of(events: Iterable[AnyEvent], read: ReadText) -> RunMetrics:
     """The metrics of the run with these events."""
     counting = Counting(read)
-    for fact in facts:
-        counting.take(fact)
+    for event in events:
+        counting.take(event)
     return counting.told()
 
 
 def run_metrics(service: RunReader, run: str) -> RunMetrics:
     """The figures of a run in the log here."""
-    return metrics_of((one.fact for one in service.facts(run)), service.read_text)
+    return metrics_of((one.event for one in service.events(run)), service.read_text)
 
 
 def metrics_from(told: Mapping[str, JsonValue]) -> RunMetrics:
@@ -243,24 +243,24 @@ class Counting:
         self._roles: dict[str, MetricsPart] = {}
         self._total = MetricsUsage()
 
-    def take(self, fact: AnyEvent) -> None:
-        match fact:
+    def take(self, event: AnyEvent) -> None:
+        match event:
             case IterationStarted(path=path, resumed=True) if path in self._rounds:
                 pass  # it continues, and its time counts on
             case IterationStarted(path=path):
                 loop = parent_path(path)
                 number = iteration_number(path) + 1
-                self._rounds[path] = IterationMetrics(path, loop, number, began_at=fact.at)
+                self._rounds[path] = IterationMetrics(path, loop, number, began_at=event.at)
             case IterationFinished(path=path) if path in self._rounds:
                 seen = self._rounds[path]
-                seen.ms, seen.status, seen.done = fact.ms, fact.status, fact.done
-                self._found(seen, fact.result)
+                seen.ms, seen.status, seen.done = event.ms, event.status, event.done
+                self._found(seen, event.result)
             case CheckVerdict(path=path) if path in self._rounds:
-                self._rounds[path].verdicts[f"{fact.index}:{fact.check}"] = fact.verdict
+                self._rounds[path].verdicts[f"{event.index}:{event.check}"] = event.verdict
             case EffectRequested():
-                self._asked[fact.effect] = fact
+                self._asked[event.effect] = event
             case EffectDone() | EffectFailed():
-                self._answered(fact)
+                self._answered(event)
             case _:
                 pass
 
@@ -277,21 +277,21 @@ class Counting:
         stages, roles = list(self._stages.values()), list(self._roles.values())
         return RunMetrics(rounds, stages, roles, self._total, trends)
 
-    def _answered(self, fact: EffectDone | EffectFailed) -> None:
-        asked = self._asked.pop(fact.effect, None)
+    def _answered(self, event: EffectDone | EffectFailed) -> None:
+        asked = self._asked.pop(event.effect, None)
         if asked is None or not isinstance(asked.call, _COUNTED):
             return  # also a snapshot, which neither an agent nor a program makes
-        ms = max(0, fact.at - asked.at)
-        self._total.add(asked.call, fact, ms)
+        ms = max(0, event.at - asked.at)
+        self._total.add(asked.call, event, ms)
         for part in (self._stage(asked), self._role(asked.call)):
-            part.spent.add(asked.call, fact, ms)
+            part.spent.add(asked.call, event, ms)
             part.each_ms.append(ms)
-        place = fact.path
+        place = event.path
         while place:
             if (around := self._rounds.get(place)) is not None:
-                around.spent.add(asked.call, fact, ms)
-                if isinstance(fact, EffectDone):
-                    self._found(around, fact.result)
+                around.spent.add(asked.call, event, ms)
+                if isinstance(event, EffectDone):
+                    self._found(around, event.result)
             place = parent_path(place)
 
     def _found(self, around: IterationMetrics, result: Text | None) -> None:

@@ -82,21 +82,21 @@ from loopwright.views.transcript import (
 )
 
 
-def change_words(state: State, fact: RunEdited | RunReopened | StepKept) -> tuple[str, str]:
+def change_words(state: State, event: RunEdited | RunReopened | StepKept) -> tuple[str, str]:
     """A change on one line, and its text."""
-    if isinstance(fact, StepKept):
-        how = "left out" if fact.reason == "skipped" else "kept as it was"
-        return f"{place_words(fact.path)}: {how}", ""
-    by = f" by {fact.by}" if fact.by else ""
-    if isinstance(fact, RunEdited):
-        return f"changed{by}: {', '.join(edited(fact))}", ""
-    match fact.stage:
+    if isinstance(event, StepKept):
+        how = "left out" if event.reason == "skipped" else "kept as it was"
+        return f"{place_words(event.path)}: {how}", ""
+    by = f" by {event.by}" if event.by else ""
+    if isinstance(event, RunEdited):
+        return f"changed{by}: {', '.join(edited(event))}", ""
+    match event.stage:
         case "retry":
-            return f"tries again what it stopped at{by}", fact.note
+            return f"tries again what it stopped at{by}", event.note
         case "skip":
-            return f"leaves out what it stopped at{by}", fact.note
+            return f"leaves out what it stopped at{by}", event.note
         case _:
-            return resumed_words(state, fact), ""
+            return resumed_words(state, event), ""
 
 
 SAID_CHARS = 8_000
@@ -177,17 +177,17 @@ class Progress:
 
     def take(self, numbered: NumberedEvent) -> ProgressLine | None:
         """Fold one event, which must be the next one, and return its lines."""
-        fact = numbered.fact
-        if isinstance(fact, RunReopened):
+        event = numbered.event
+        if isinstance(event, RunReopened):
             self._cut_off.clear()
-        line = self._before(fact)
+        line = self._before(event)
         used = self.state.usage
-        apply(self.state, fact)
+        apply(self.state, event)
         self.state.queues.agenda.clear()
         if self.state.usage is not used:
-            self._note_usage(getattr(fact, "path", ""), self.state.usage - used)
+            self._note_usage(getattr(event, "path", ""), self.state.usage - used)
         self.seen = numbered.seq
-        return line or self._after(fact)
+        return line or self._after(event)
 
     def hear(self, delta: Delta) -> None:
         """Process live text of an agent."""
@@ -206,77 +206,77 @@ class Progress:
 
     # -- facts that are told by what was known before them -----------------------------------------
 
-    def _before(self, fact: AnyEvent) -> ProgressLine | None:
-        match fact:
-            case CheckVerdict() if not is_turn(self.state, fact.path):
-                return self._verdict(fact)
+    def _before(self, event: AnyEvent) -> ProgressLine | None:
+        match event:
+            case CheckVerdict() if not is_turn(self.state, event.path):
+                return self._verdict(event)
             case EffectDone() | EffectFailed():
-                return self._answered(fact)
+                return self._answered(event)
             case IterationFinished():
-                return self._pass_finished(fact)
+                return self._pass_finished(event)
             case _:
                 return None
 
-    def _verdict(self, fact: CheckVerdict) -> ProgressLine | None:
-        label = check_label(self.state, fact.path, fact.index, fact.check)
-        evidence = self._read(fact.evidence)[-EVIDENCE_CHARS:]
-        seen = self._open.get(fact.path)
+    def _verdict(self, event: CheckVerdict) -> ProgressLine | None:
+        label = check_label(self.state, event.path, event.index, event.check)
+        evidence = self._read(event.evidence)[-EVIDENCE_CHARS:]
+        seen = self._open.get(event.path)
         if seen is not None:
-            by = verdict_by(self.state, fact) if fact.check == PERSON else ""
-            seen.checks.append(CheckSeen(label, fact.verdict, evidence, by))
-        if fact.check == PROTECT and fact.path in self._protect_shown:
-            self._protect_shown.discard(fact.path)
+            by = verdict_by(self.state, event) if event.check == PERSON else ""
+            seen.checks.append(CheckSeen(label, event.verdict, evidence, by))
+        if event.check == PROTECT and event.path in self._protect_shown:
+            self._protect_shown.discard(event.path)
             return None  # shown with the snapshot
-        place = self._pass_label(fact.path, fact.iteration)
-        words = check_result(self.state, fact)
-        below = shown_evidence(fact.check, evidence)
-        return ProgressLine(f"{place}: {words}", good=fact.verdict == "pass", detail=below)
+        place = self._pass_label(event.path, event.iteration)
+        words = check_result(self.state, event)
+        below = shown_evidence(event.check, evidence)
+        return ProgressLine(f"{place}: {words}", good=event.verdict == "pass", detail=below)
 
-    def _answered(self, fact: EffectDone | EffectFailed) -> ProgressLine | None:
-        if isinstance(fact, EffectDone) and fact.snapshot is not None:
-            self._calls.pop(fact.effect, None)
-            return self._snapshot(fact, fact.snapshot)
-        what = self._calls.pop(fact.effect, "")
-        self._doing.pop(fact.effect, None)
-        self._status.pop(fact.effect, None)
-        if isinstance(fact, EffectFailed) and fact.effect in self._snapshots:
-            return self._snapshot_failed(fact)
-        purpose = fact.purpose
-        if isinstance(fact, EffectFailed) and fact.error.type == SHORTAGE:
-            self._shortage = fact.error.detail.partition(":")[0]
+    def _answered(self, event: EffectDone | EffectFailed) -> ProgressLine | None:
+        if isinstance(event, EffectDone) and event.snapshot is not None:
+            self._calls.pop(event.effect, None)
+            return self._snapshot(event, event.snapshot)
+        what = self._calls.pop(event.effect, "")
+        self._doing.pop(event.effect, None)
+        self._status.pop(event.effect, None)
+        if isinstance(event, EffectFailed) and event.effect in self._snapshots:
+            return self._snapshot_failed(event)
+        purpose = event.purpose
+        if isinstance(event, EffectFailed) and event.error.type == SHORTAGE:
+            self._shortage = event.error.detail.partition(":")[0]
             return ProgressLine(
-                f"{self._pass_label(fact.path, fact.iteration)}: {fact.error.detail}"
+                f"{self._pass_label(event.path, event.iteration)}: {event.error.detail}"
             )
-        seen = self._open.get(fact.path)
-        if seen is not None and purpose in WORK and (fact.output or purpose == AGENT_CALL):
-            output = seen_output(self.state, fact, self._read)
-            seen.learning = learning_of(output, fact.iteration or 1, LEARNING_CHARS)
-            if not output.strip() and _is_cancelled(fact):  # its text was not recorded
+        seen = self._open.get(event.path)
+        if seen is not None and purpose in WORK and (event.output or purpose == AGENT_CALL):
+            output = seen_output(self.state, event, self._read)
+            seen.learning = learning_of(output, event.iteration or 1, LEARNING_CHARS)
+            if not output.strip() and _is_cancelled(event):  # its text was not recorded
                 seen.learning = _stopped_words(seen)
         if not what.startswith("agent"):
-            note = fact.note if isinstance(fact, EffectDone) else ""
+            note = event.note if isinstance(event, EffectDone) else ""
             return (
-                ProgressLine(f"{self._pass_label(fact.path, fact.iteration)}: {note}")
+                ProgressLine(f"{self._pass_label(event.path, event.iteration)}: {note}")
                 if note
                 else None
             )
-        if isinstance(fact, EffectDone) or _is_cancelled(fact):
+        if isinstance(event, EffectDone) or _is_cancelled(event):
             return None
-        place = self._pass_label(fact.path, fact.iteration)
-        text = f"{place}: {what} failed ({fact.error.type})"
-        return ProgressLine(text, good=False, detail=fact.error.detail)
+        place = self._pass_label(event.path, event.iteration)
+        text = f"{place}: {what} failed ({event.error.type})"
+        return ProgressLine(text, good=False, detail=event.error.detail)
 
-    def _snapshot(self, fact: EffectDone, snapshot: Snapshot) -> ProgressLine | None:
+    def _snapshot(self, event: EffectDone, snapshot: Snapshot) -> ProgressLine | None:
         """Protected files and files of checks that changed are shown at once."""
         for seen in self._cut_off:
-            if is_inside(seen.path, fact.path):
+            if is_inside(seen.path, event.path):
                 seen.tree, seen.changed = snapshot.tree, snapshot.changed
-        place = self._pass_label(fact.path, fact.iteration)
+        place = self._pass_label(event.path, event.iteration)
         if snapshot.protected:
             named = name_files(snapshot.protected, snapshot.protected_count)
-            self._protect_shown.add(fact.path)
+            self._protect_shown.add(event.path)
             return ProgressLine(f"{place}: protected files changed: {named}", good=False)
-        told, self._watch_shown = self._watch_shown, (fact.path, snapshot.watched)
+        told, self._watch_shown = self._watch_shown, (event.path, snapshot.watched)
         if snapshot.watched and self._watch_shown != told:  # again after the checks
             named = name_files(snapshot.watched, len(snapshot.watched))
             return ProgressLine(
@@ -284,84 +284,84 @@ class Progress:
             )
         return None
 
-    def _snapshot_failed(self, fact: EffectFailed) -> ProgressLine | None:
+    def _snapshot_failed(self, event: EffectFailed) -> ProgressLine | None:
         """Without its snapshot it is not known what an iteration changed."""
-        if _is_cancelled(fact):
+        if _is_cancelled(event):
             return None
-        seen, place = self._open.get(fact.path), self._pass_label(fact.path, fact.iteration)
+        seen, place = self._open.get(event.path), self._pass_label(event.path, event.iteration)
         what = "this iteration" if seen is not None else place or "the run"
         text = (
-            f"the snapshot of the workspace failed: {fact.error.detail}; "
+            f"the snapshot of the workspace failed: {event.error.detail}; "
             f"the changes of {what} are not recorded separately"
         )
         if seen is not None:
             seen.activity.warnings[text] = None
         return ProgressLine(f"{place}{': ' if place else ''}warning: {text}", good=False)
 
-    def _pass_finished(self, fact: IterationFinished) -> ProgressLine | None:
-        seen = self._open.pop(fact.path, None)
+    def _pass_finished(self, event: IterationFinished) -> ProgressLine | None:
+        seen = self._open.pop(event.path, None)
         if seen is None:
             return None
-        seen.status, seen.done = fact.status, fact.done
-        seen.tree, seen.changed = fact.tree, fact.changed
-        if fact.status == "cancelled" and not fact.tree:
+        seen.status, seen.done = event.status, event.done
+        seen.tree, seen.changed = event.tree, event.changed
+        if event.status == "cancelled" and not event.tree:
             self._cut_off.append(seen)
-        seen.error = fact.error.detail if fact.error is not None else ""
-        if fact.output is not None:
-            seen.learning = learning_of(fact.output, fact.iteration or 1, LEARNING_CHARS)
-        place, told = self._pass_label(fact.path, fact.iteration), fact.path in self._turns_told
-        self._turns_told.discard(fact.path)
-        if fact.status == "completed":
+        seen.error = event.error.detail if event.error is not None else ""
+        if event.output is not None:
+            seen.learning = learning_of(event.output, event.iteration or 1, LEARNING_CHARS)
+        place, told = self._pass_label(event.path, event.iteration), event.path in self._turns_told
+        self._turns_told.discard(event.path)
+        if event.status == "completed":
             if told:  # the turn was the iteration, and has been shown with its calls
                 return None
             changed = (
-                f" · {stat_words(fact.changed)}" if fact.changed and fact.changed.files else ""
+                f" · {stat_words(event.changed)}" if event.changed and event.changed.files else ""
             )
             said = f": {seen.learning}" if seen.learning else " ended"
             return ProgressLine(f"{place}{said}{changed}")
-        return ProgressLine(f"{place}: {fact.status}", good=False)
+        return ProgressLine(f"{place}: {event.status}", good=False)
 
     # -- facts that are told by what is known after them -------------------------------------------
 
-    def _after(self, fact: AnyEvent) -> ProgressLine | None:
-        match fact:
+    def _after(self, event: AnyEvent) -> ProgressLine | None:
+        match event:
             case RunStarted():
-                self.started_at = fact.at
-                return ProgressLine(f"{fact.run} started: {fact.name}")
-            case IterationStarted() if is_turn(self.state, fact.path):
+                self.started_at = event.at
+                return ProgressLine(f"{event.run} started: {event.name}")
+            case IterationStarted() if is_turn(self.state, event.path):
                 return None
             case TurnTaken() | HistoryCompressed():
-                return self._conversed(fact)
+                return self._conversed(event)
             case IterationStarted():
                 self.said = ""
-                self._begin_pass(fact)
-                return ProgressLine(f"{self._pass_label(fact.path, fact.iteration)} started")
+                self._begin_pass(event)
+                return ProgressLine(f"{self._pass_label(event.path, event.iteration)} started")
             case EffectRequested():
-                return self._note_call(fact)
+                return self._note_call(event)
             case EffectActivity():
-                return self._note_activity(fact)
+                return self._note_activity(event)
             case EffectRepeated():
-                return self._note_repeat(fact)
+                return self._note_repeat(event)
             case GateOpened():
-                self.asked[fact.gate] = fact
-                words = self._blocked(fact) if fact.about == "blocked" else ""
-                detail = f"{words}\n{fact.gate}" if words else fact.gate
-                return ProgressLine(f"waiting for a decision: {fact.message}", detail=detail)
+                self.asked[event.gate] = event
+                words = self._blocked(event) if event.about == "blocked" else ""
+                detail = f"{words}\n{event.gate}" if words else event.gate
+                return ProgressLine(f"waiting for a decision: {event.message}", detail=detail)
             case GateAnswered():
-                return ProgressLine(f"answered{_by(fact.by)}: {decided(fact)}", detail=fact.text)
+                return ProgressLine(f"answered{_by(event.by)}: {decided(event)}", detail=event.text)
             case _:
-                return self._step_or_run(fact)
+                return self._step_or_run(event)
 
-    def _note_repeat(self, fact: EffectRepeated) -> ProgressLine | None:
+    def _note_repeat(self, event: EffectRepeated) -> ProgressLine | None:
         """A call that was interrupted with the process that drove the run is made again."""
-        pending = self.state.pending.get(fact.effect)
+        pending = self.state.pending.get(event.effect)
         if pending is None:
             return None
-        attempt, seen = pending.repeats + 1, self._pass_around(fact.path)
+        attempt, seen = pending.repeats + 1, self._pass_around(event.path)
         if seen is not None:
             seen.activity.warnings[repeat_words(attempt)] = None
-        what = self._calls.get(fact.effect, "call")
-        place = self._pass_label(fact.path, fact.iteration)
+        what = self._calls.get(event.effect, "call")
+        place = self._pass_label(event.path, event.iteration)
         return ProgressLine(
             f"resuming {place}, attempt {attempt}: the call of {what} was interrupted"
         )
@@ -380,132 +380,132 @@ class Progress:
                 seen.usage = seen.usage + usage
             path = parent_path(path)
 
-    def _note_activity(self, fact: EffectActivity) -> ProgressLine | None:
+    def _note_activity(self, event: EffectActivity) -> ProgressLine | None:
         """Count the activity of an agent, for its iteration and for the run. A denied permission
         and a status of the agent produce a line.
         """
-        self.total_activity.take(fact)
-        seen = self._pass_around(fact.path)
+        self.total_activity.take(event)
+        seen = self._pass_around(event.path)
         if seen is not None:
-            seen.activity.take(fact)
-            if fact.entries:
-                newest = fact.entries[-1]
+            seen.activity.take(event)
+            if event.entries:
+                newest = event.entries[-1]
                 seen.status_line = newest.text if newest.kind == "status" else ""
-        if fact.entries and fact.effect in self._snapshots:
-            words = fact.entries[-1].text
-            self._calls[fact.effect] = words.lower()
+        if event.entries and event.effect in self._snapshots:
+            words = event.entries[-1].text
+            self._calls[event.effect] = words.lower()
             return ProgressLine(words)
-        if fact.entries and fact.effect in self._calls:
-            self._doing[fact.effect] = note_line(fact.entries[-1])
-        first, *more = notable_words(fact) or ("",)
+        if event.entries and event.effect in self._calls:
+            self._doing[event.effect] = note_line(event.entries[-1])
+        first, *more = notable_words(event) or ("",)
         if not first:
             return None
-        who = self._calls.get(fact.effect, fact.path)
+        who = self._calls.get(event.effect, event.path)
         return ProgressLine(f"{who}: {first}", good=False, detail="\n".join(more))
 
-    def _begin_pass(self, fact: IterationStarted) -> None:
+    def _begin_pass(self, event: IterationStarted) -> None:
         """Note an iteration; one that continues after the run was resumed is the same one."""
-        before = (one for one in reversed(self.passes) if one.path == fact.path)
-        seen = next(before, None) if fact.resumed else None
+        before = (one for one in reversed(self.passes) if one.path == event.path)
+        seen = next(before, None) if event.resumed else None
         if seen is None:
-            seen = IterationSeen(fact.path, fact.iteration or 0)
+            seen = IterationSeen(event.path, event.iteration or 0)
             self.passes.append(seen)
         seen.status, seen.error = "running", ""
-        self._open[fact.path] = seen
+        self._open[event.path] = seen
         self._cut_off.clear()
 
-    def _blocked(self, fact: GateOpened) -> str:
+    def _blocked(self, event: GateOpened) -> str:
         """The result of a step that waits for a person: it is the result of its iteration
         so far.
         """
-        said = self._read(fact.output).strip()
-        seen = self._open.get(fact.path.rpartition(".")[0])
+        said = self._read(event.output).strip()
+        seen = self._open.get(event.path.rpartition(".")[0])
         if seen is not None:
             seen.learning = learning_of(said, seen.number, LEARNING_CHARS)
         return said
 
-    def _conversed(self, fact: TurnTaken | HistoryCompressed) -> ProgressLine | None:
-        if isinstance(fact, HistoryCompressed):
+    def _conversed(self, event: TurnTaken | HistoryCompressed) -> ProgressLine | None:
+        if isinstance(event, HistoryCompressed):
             return ProgressLine(
-                f"{self._pass_label(fact.path, fact.iteration)}: {compressed_words(fact)}"
+                f"{self._pass_label(event.path, event.iteration)}: {compressed_words(event)}"
             )
-        words = turn_words(self.state, fact, self._read)
-        turn = is_turn(self.state, fact.path)
-        place = f"turn {fact.iteration}" if turn else self._pass_label(fact.path, fact.iteration)
-        step = f"step {fact.path.rpartition('.')[0]}, " if turn and self._has_steps else ""
+        words = turn_words(self.state, event, self._read)
+        turn = is_turn(self.state, event.path)
+        place = f"turn {event.iteration}" if turn else self._pass_label(event.path, event.iteration)
+        step = f"step {event.path.rpartition('.')[0]}, " if turn and self._has_steps else ""
         if not words:
             return None
-        self._turns_told.add(fact.path)
+        self._turns_told.add(event.path)
         return ProgressLine(f"{step}{place}: {words}")
 
-    def _step_or_run(self, fact: AnyEvent) -> ProgressLine | None:
-        match fact:
+    def _step_or_run(self, event: AnyEvent) -> ProgressLine | None:
+        match event:
             case StepStarted() | StepFinished() | StepSkipped():
-                return self._step(fact)
+                return self._step(event)
             case RunPaused():
                 return ProgressLine("pausing: calls under way are completed")
             case RunResumed():
                 return ProgressLine("resumed")
             case StepKept() | RunEdited() | RunReopened():
-                text, detail = change_words(self.state, fact)
+                text, detail = change_words(self.state, event)
                 return ProgressLine(text, detail=detail)
             case RunForked():
-                self.started_at = fact.at
-                text = f"forked{_by(fact.by)} from {fact.parent} after {place_words(fact.place)}"
-                return ProgressLine(text, detail=fact.text)
+                self.started_at = event.at
+                text = f"forked{_by(event.by)} from {event.parent} after {place_words(event.place)}"
+                return ProgressLine(text, detail=event.text)
             case CancelRequested():
-                why = "" if fact.reason == "stopped" else f": {fact.reason}"
-                return ProgressLine(f"is being stopped{_by(fact.by)}{why}")
+                why = "" if event.reason == "stopped" else f": {event.reason}"
+                return ProgressLine(f"is being stopped{_by(event.by)}{why}")
             case RunFinished():
-                return ProgressLine(final_line(self.state), fact.outcome == "completed")
+                return ProgressLine(final_line(self.state), event.outcome == "completed")
             case _:
-                return self._message(fact)
+                return self._message(event)
 
-    def _step(self, fact: StepStarted | StepFinished | StepSkipped) -> ProgressLine | None:
+    def _step(self, event: StepStarted | StepFinished | StepSkipped) -> ProgressLine | None:
         """A step; if a run is one loop, the steps of its iterations."""
-        place = place_words(fact.path) or f"step {fact.path}"
+        place = place_words(event.path) or f"step {event.path}"
         if not self._has_steps:
-            inside, _, name = fact.path.rpartition(".")
+            inside, _, name = event.path.rpartition(".")
             seen = self._open.get(inside)
             if seen is None:
                 return None
             place = f"{self._pass_label(inside, seen.number)}: {name}"
-        if isinstance(fact, StepStarted):
+        if isinstance(event, StepStarted):
             return ProgressLine(f"{place} started")
-        reason = f" ({fact.reason})" if fact.reason not in ("", "done") else ""
-        if isinstance(fact, StepSkipped) and fact.error is not None:
-            reason = f" ({fact.reason}: {fact.error.detail})"
-        good = fact.status == "completed" if isinstance(fact, StepFinished) else None
-        return ProgressLine(f"{place}: {fact.status}{reason}", good)
+        reason = f" ({event.reason})" if event.reason not in ("", "done") else ""
+        if isinstance(event, StepSkipped) and event.error is not None:
+            reason = f" ({event.reason}: {event.error.detail})"
+        good = event.status == "completed" if isinstance(event, StepFinished) else None
+        return ProgressLine(f"{place}: {event.status}{reason}", good)
 
-    def _message(self, fact: AnyEvent) -> ProgressLine | None:
-        told = written(fact, self._read)
+    def _message(self, event: AnyEvent) -> ProgressLine | None:
+        told = written(event, self._read)
         if told is None:
             return None
         title, text = told
-        dropped = isinstance(fact, MessageDropped)
+        dropped = isinstance(event, MessageDropped)
         return ProgressLine(f"{title}: {text}" if text else title, good=False if dropped else None)
 
-    def _note_call(self, fact: EffectRequested) -> ProgressLine | None:
-        if isinstance(fact.call, SleepCall) and self._shortage:
-            self._status[fact.effect] = self._shortage
+    def _note_call(self, event: EffectRequested) -> ProgressLine | None:
+        if isinstance(event.call, SleepCall) and self._shortage:
+            self._status[event.effect] = self._shortage
         else:
             self._shortage = ""
-        match fact.call:
-            case SleepCall(until=until) if isinstance(fact.purpose, BackoffPurpose):
-                wait = (until - fact.at) / 1_000
+        match event.call:
+            case SleepCall(until=until) if isinstance(event.purpose, BackoffPurpose):
+                wait = (until - event.at) / 1_000
                 return ProgressLine(
-                    f"{self._pass_label(fact.path, fact.iteration)}: retrying in {wait:g} s"
+                    f"{self._pass_label(event.path, event.iteration)}: retrying in {wait:g} s"
                 )
             case AgentCall(agent=agent) | ModelCall(agent=agent):
-                self._calls[fact.effect] = f"agent {agent}"
+                self._calls[event.effect] = f"agent {agent}"
                 self.said = ""
             case SnapshotCall():
-                self._snapshots.add(fact.effect)
+                self._snapshots.add(event.effect)
             case ToolCall(tool=tool):
-                self._calls[fact.effect] = tool
+                self._calls[event.effect] = tool
             case CommandCall(argv=argv):
-                self._calls[fact.effect] = shlex.join(argv)
+                self._calls[event.effect] = shlex.join(argv)
         return None
 
     @property
@@ -547,8 +547,8 @@ def _stopped_words(seen: IterationSeen) -> str:
     return f"({STOPPED_CALL}{status})"
 
 
-def _is_cancelled(fact: EffectDone | EffectFailed) -> bool:
-    return isinstance(fact, EffectFailed) and fact.error.type == "cancelled"
+def _is_cancelled(event: EffectDone | EffectFailed) -> bool:
+    return isinstance(event, EffectFailed) and event.error.type == "cancelled"
 
 
 def _by(somebody: str) -> str:

@@ -96,7 +96,7 @@ class LoopIteration:
 
 def cycles_of(
     plan: Plan,
-    facts: Sequence[AnyEvent],
+    events: Sequence[AnyEvent],
     read: Callable[[Text | None], str],
     *,
     now: int | None = None,
@@ -109,20 +109,20 @@ def cycles_of(
     is_reviewed = until is not None and any(isinstance(one, Approval) for one in leaves(until))
     loops: dict[str, dict[str, LoopIteration]] = {"": {}}
     newest = ""
-    for fact in facts:
-        match fact:
-            case IterationStarted(path=path) if is_outermost(path) and fact.iteration != 0:
+    for event in events:
+        match event:
+            case IterationStarted(path=path) if is_outermost(path) and event.iteration != 0:
                 newest = loop_path(path)
-                loops[newest] = _begun(plan, loops.get(newest, {}), fact)
+                loops[newest] = _begun(plan, loops.get(newest, {}), event)
             case IterationFinished(path=path) if path in loops.get(loop_path(path), {}):
                 cycle = loops[loop_path(path)][path]
-                cycle.finished_at = fact.at
-                rejected = fact.status == "completed" and not fact.done and is_reviewed
-                cycle.status = "needs_rework" if rejected else fact.status
+                cycle.finished_at = event.at
+                rejected = event.status == "completed" and not event.done and is_reviewed
+                cycle.status = "needs_rework" if rejected else event.status
             case StepStarted() | StepFinished() | StepSkipped() | StepKept():
-                _note(loops[newest], fact, read)
+                _note(loops[newest], event, read)
             case EffectDone(session=str(session)) | EffectFailed(session=str(session)):
-                stage = _stage_at(loops[newest], fact.path)
+                stage = _stage_at(loops[newest], event.path)
                 if stage is not None:
                     stage.session = session
             case _:
@@ -134,16 +134,16 @@ def cycles_of(
 
 
 def _begun(
-    plan: Plan, known: dict[str, LoopIteration], fact: IterationStarted
+    plan: Plan, known: dict[str, LoopIteration], event: IterationStarted
 ) -> dict[str, LoopIteration]:
-    if fact.resumed and fact.path in known:
-        known[fact.path].status, known[fact.path].finished_at = "running", None
+    if event.resumed and event.path in known:
+        known[event.path].status, known[event.path].finished_at = "running", None
         return known
-    stages, number = stages_of(plan), fact.iteration or len(known) + 1
+    stages, number = stages_of(plan), event.iteration or len(known) + 1
     # One that is made once more, and whatever came after it, counts from here on.
     found = {name: one for name, one in known.items() if one.number < number}
-    found[fact.path] = LoopIteration(number, stages, fact.at)
-    found[fact.path].stages_by_id = {one.id: one for one in stages}
+    found[event.path] = LoopIteration(number, stages, event.at)
+    found[event.path].stages_by_id = {one.id: one for one in stages}
     return found
 
 
@@ -168,23 +168,23 @@ def stages_of(plan: Plan) -> list[LoopStage]:
 
 def _note(
     found: dict[str, LoopIteration],
-    fact: StepStarted | StepFinished | StepSkipped | StepKept,
+    event: StepStarted | StepFinished | StepSkipped | StepKept,
     read: Callable[[Text | None], str],
 ) -> None:
-    stage = _stage_at(found, fact.path)
+    stage = _stage_at(found, event.path)
     if stage is None:
         return
-    if isinstance(fact, StepStarted):
+    if isinstance(event, StepStarted):
         stage.status = "running"
         return
-    if isinstance(fact, StepKept):
-        stage.status, stage.summary = "completed", read(fact.output)
+    if isinstance(event, StepKept):
+        stage.status, stage.summary = "completed", read(event.output)
         return
-    stage.status = fact.status
-    if isinstance(fact, StepFinished) and fact.status == "failed":
-        stage.summary = f"FAILED: {fact.error.detail if fact.error else fact.reason}"
-    elif isinstance(fact, StepFinished):
-        stage.summary = read(fact.output)
+    stage.status = event.status
+    if isinstance(event, StepFinished) and event.status == "failed":
+        stage.summary = f"FAILED: {event.error.detail if event.error else event.reason}"
+    elif isinstance(event, StepFinished):
+        stage.summary = read(event.output)
 
 
 def _stage_at(found: dict[str, LoopIteration], path: str) -> LoopStage | None:
@@ -225,38 +225,38 @@ class StageMoves:
 
     def take(self, numbered: NumberedEvent) -> Move | None:
         """The transition of the next event, if it is one."""
-        fact = numbered.fact
-        if isinstance(fact, IterationStarted) and is_outermost(fact.path):
-            self._rounds[fact.path] = fact.iteration or len(self._rounds) + 1
+        event = numbered.event
+        if isinstance(event, IterationStarted) and is_outermost(event.path):
+            self._rounds[event.path] = event.iteration or len(self._rounds) + 1
             return None
-        if not isinstance(fact, StepStarted | StepFinished | StepSkipped | StepKept):
+        if not isinstance(event, StepStarted | StepFinished | StepSkipped | StepKept):
             return None
-        number = self._rounds.get(parent_path(fact.path))
-        stage = self._stages.get(last_id(fact.path))
+        number = self._rounds.get(parent_path(event.path))
+        stage = self._stages.get(last_id(event.path))
         if number is None or stage is None:
             return None
         return Move(
             seq=numbered.seq,
-            at=fact.at,
+            at=event.at,
             iteration=number,
             index=stage.index,
             role=stage.role,
-            status=_status(fact),
-            why=_why(fact),
-            kept=isinstance(fact, StepKept),
+            status=_status(event),
+            why=_why(event),
+            kept=isinstance(event, StepKept),
         )
 
 
-def _status(fact: StepStarted | StepFinished | StepSkipped | StepKept) -> str:
-    if isinstance(fact, StepStarted):
+def _status(event: StepStarted | StepFinished | StepSkipped | StepKept) -> str:
+    if isinstance(event, StepStarted):
         return RUNNING
-    return "completed" if isinstance(fact, StepKept) else fact.status
+    return "completed" if isinstance(event, StepKept) else event.status
 
 
-def _why(fact: AnyEvent) -> str:
-    if not isinstance(fact, StepFinished | StepSkipped) or fact.status != "failed":
+def _why(event: AnyEvent) -> str:
+    if not isinstance(event, StepFinished | StepSkipped) or event.status != "failed":
         return ""
-    return fact.error.detail if fact.error else fact.reason
+    return event.error.detail if event.error else event.reason
 
 
 GOAL_CHARS = 80
@@ -317,29 +317,29 @@ class Seen:
         return told
 
 
-def seen(plan: Plan, facts: Sequence[AnyEvent], read: ReadText) -> Seen:
+def seen(plan: Plan, events: Sequence[AnyEvent], read: ReadText) -> Seen:
     """The newest round of the loop of a plan."""
     loop = only_repeat(plan)
     told = Seen(stages_of(plan), most=loop.max if loop is not None else None)
-    for cycle in cycles_of(plan, facts, read)[-1:]:
+    for cycle in cycles_of(plan, events, read)[-1:]:
         told.iteration, told.round_status, told.stages = cycle.number, cycle.status, cycle.stages
     indexes = {one.id: one.index for one in told.stages}
-    for fact in facts:
-        match fact:
-            case IterationStarted(of=int(most)) if is_outermost(fact.path):
+    for event in events:
+        match event:
+            case IterationStarted(of=int(most)) if is_outermost(event.path):
                 told.most = most
             case RunEdited(passes=int(most)):
                 told.most = most or None
-            case EffectRequested(call=AgentCall() | ModelCall()) if _is_stage(fact.path, indexes):
-                told.asked, told.task, told.at = fact.path, fact.effect, fact.at
-                told.asked_index = indexes.get(_stage_id(fact.path), 0)
+            case EffectRequested(call=AgentCall() | ModelCall()) if _is_stage(event.path, indexes):
+                told.asked, told.task, told.at = event.path, event.effect, event.at
+                told.asked_index = indexes.get(_stage_id(event.path), 0)
                 told.trouble = told.cut_off = ""
-            case EffectFailed() if fact.effect == told.task:
-                told.at = fact.at
-                if fact.error.type == "cancelled":  # it was dispatched; a person ended it
-                    told.cut_off = fact.error.detail
+            case EffectFailed() if event.effect == told.task:
+                told.at = event.at
+                if event.error.type == "cancelled":  # it was dispatched; a person ended it
+                    told.cut_off = event.error.detail
                 else:
-                    told.trouble = f"{fact.error.type}: {fact.error.detail}"
+                    told.trouble = f"{event.error.type}: {event.error.detail}"
             case _:
                 pass
     return told

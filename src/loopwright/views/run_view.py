@@ -113,14 +113,14 @@ class GraphStatus:
     passes: dict[str, int] = field(default_factory=dict)
     done: dict[str, int] = field(default_factory=dict)
 
-    def take(self, fact: AnyEvent) -> None:
-        if type(fact) not in _ASIDE:
-            self._take(fact)
+    def take(self, event: AnyEvent) -> None:
+        if type(event) not in _ASIDE:
+            self._take(event)
 
-    def _take(self, fact: AnyEvent) -> None:
-        place = _of_item(getattr(fact, "path", ""))
+    def _take(self, event: AnyEvent) -> None:
+        place = _of_item(getattr(event, "path", ""))
         path = _LAST_ITEMS.sub("", place)
-        match fact:
+        match event:
             case StepStarted():
                 self.status[path] = "running"
             case StepFinished(status=status) | StepSkipped(status=status):
@@ -133,12 +133,12 @@ class GraphStatus:
                 if self.status.get(path) == "waiting":
                     self.status[path] = "running"
             case IterationStarted():
-                self._pass_begins(place, fact)
+                self._pass_begins(place, event)
             case IterationFinished():
                 loop = logical(place)
                 self.done[loop] = self.done.get(loop, 0) + 1
             case RunReopened():
-                self._reopened(fact)
+                self._reopened(event)
             case _:
                 pass
 
@@ -149,14 +149,14 @@ class GraphStatus:
             found.setdefault(_ITEMS.sub("", path), []).append(status)
         return found
 
-    def _pass_begins(self, place: str, fact: IterationStarted) -> None:
+    def _pass_begins(self, place: str, event: IterationStarted) -> None:
         loop = logical(place)
-        self.passes[loop] = max(self.passes.get(loop, 0), fact.iteration or 0)
-        if fact.resumed:
+        self.passes[loop] = max(self.passes.get(loop, 0), event.iteration or 0)
+        if event.resumed:
             self.done[loop] = max(0, self.done.get(loop, 0) - 1)
-        if not fact.path.endswith("]"):  # items are under way side by side
-            self.passes[loop] = fact.iteration or 0
-            if not fact.resumed:
+        if not event.path.endswith("]"):  # items are under way side by side
+            self.passes[loop] = event.iteration or 0
+            if not event.resumed:
                 self._forget(place)
 
     def _forget(self, place: str) -> None:
@@ -167,11 +167,11 @@ class GraphStatus:
             for path in [path for path in table if path.startswith(inside)]:
                 del table[path]
 
-    def _reopened(self, fact: RunReopened) -> None:
-        if fact.mode == "continue":  # it is set again when the step starts again
+    def _reopened(self, event: RunReopened) -> None:
+        if event.mode == "continue":  # it is set again when the step starts again
             self.status = {p: s for p, s in self.status.items() if s == "completed"}
             return
-        whole = fact.mode == "restart"
+        whole = event.mode == "restart"
         again = [p for p, s in self.status.items() if "." not in p and (whole or s != "completed")]
         for path in again:
             self._forget(path)
@@ -179,11 +179,11 @@ class GraphStatus:
                 table.pop(path, None)
 
 
-def graph(plan: Plan, facts: Iterable[AnyEvent] = ()) -> list[GraphNode]:
+def graph(plan: Plan, events: Iterable[AnyEvent] = ()) -> list[GraphNode]:
     """The steps of a plan, and their status according to the events of a run."""
     standing = GraphStatus()
-    for fact in facts:
-        standing.take(fact)
+    for event in events:
+        standing.take(event)
     return drawn(plan, standing)
 
 
@@ -324,7 +324,7 @@ class MessageView:
 class Resumed:
     """That a run was resumed, and where it continued, as a message."""
 
-    fact: RunReopened
+    event: RunReopened
     point: str
 
 
@@ -336,7 +336,7 @@ class RunView:
         if not first:
             raise StorageError(f"{run} has no events", code="damaged", hint=RESTORE_HINT)
         self.run = run
-        self.progress = Progress(service.plan(first[0].fact), service.read_text, words=False)
+        self.progress = Progress(service.plan(first[0].event), service.read_text, words=False)
         self.forked: RunForked | None = None
         self.resumed: deque[Resumed] = deque(maxlen=RESUMED_SHOWN)
         self.decisions: deque[GateAnswered] = deque(maxlen=DECISIONS_SHOWN)
@@ -356,39 +356,39 @@ class RunView:
 
     def carry_on(self, most: int | None = None) -> bool:
         """Fold new events, up to a maximum number; returns whether there may be more."""
-        facts = self._log.read(self.run, after=self.seen, limit=most)
-        for numbered in facts:
+        events = self._log.read(self.run, after=self.seen, limit=most)
+        for numbered in events:
             self.progress.take(numbered)
-            self._standing.take(numbered.fact)
-            if isinstance(numbered.fact, RunForked):
-                self.forked = numbered.fact
-            elif isinstance(numbered.fact, RunReopened):
-                self.resumed.append(Resumed(numbered.fact, resume_point(self.state)))
-            elif isinstance(numbered.fact, EffectDone) and numbered.fact.snapshot is not None:
-                self._note_dependencies(numbered.fact.snapshot.watched, numbered.fact.iteration)
-            elif isinstance(numbered.fact, GateAnswered):
-                self.decisions.append(numbered.fact)
+            self._standing.take(numbered.event)
+            if isinstance(numbered.event, RunForked):
+                self.forked = numbered.event
+            elif isinstance(numbered.event, RunReopened):
+                self.resumed.append(Resumed(numbered.event, resume_point(self.state)))
+            elif isinstance(numbered.event, EffectDone) and numbered.event.snapshot is not None:
+                self._note_dependencies(numbered.event.snapshot.watched, numbered.event.iteration)
+            elif isinstance(numbered.event, GateAnswered):
+                self.decisions.append(numbered.event)
             else:
-                self._note_message(numbered.fact)
+                self._note_message(numbered.event)
         self._forget_old_passes()
-        return most is not None and len(facts) == most
+        return most is not None and len(events) == most
 
-    def _note_message(self, fact: AnyEvent) -> None:
+    def _note_message(self, event: AnyEvent) -> None:
         """Follow what people tell the agents of the run."""
-        match fact:
+        match event:
             case MessageSent(intent="tell"):
-                self.messages[fact.message] = MessageView(fact)
+                self.messages[event.message] = MessageView(event)
                 while len(self.messages) > MESSAGES_SHOWN:
                     del self.messages[next(iter(self.messages))]
             case MessageDelivered():
-                for name in fact.messages:
+                for name in event.messages:
                     if name in self.messages:
                         self.messages[
                             name
-                        ].state = f"delivered to {place_words(fact.path) or fact.to}"
+                        ].state = f"delivered to {place_words(event.path) or event.to}"
             case MessageDropped():
-                if fact.message in self.messages:
-                    self.messages[fact.message].state = f"dropped: {fact.detail}"
+                if event.message in self.messages:
+                    self.messages[event.message].state = f"dropped: {event.detail}"
             case _:
                 pass
 
@@ -433,9 +433,9 @@ class Outputs:
         self._service, self._run = service, run
         self._found: dict[str, Text] = {}
 
-    def take(self, fact: AnyEvent) -> None:
-        if isinstance(fact, SPEAKING) and fact.output:
-            self._found[fact.path] = fact.output
+    def take(self, event: AnyEvent) -> None:
+        if isinstance(event, SPEAKING) and event.output:
+            self._found[event.path] = event.output
 
     def at(self, path: str) -> dict[str, JsonValue]:
         """The output of one place, as `show --output` has it."""
@@ -452,6 +452,6 @@ class Outputs:
 def output_at(service: RunReader, run: str, path: str) -> dict[str, JsonValue]:
     """The output of a step or an iteration, by its path."""
     outputs = Outputs(service, run)
-    for numbered in service.facts(run):
-        outputs.take(numbered.fact)
+    for numbered in service.events(run):
+        outputs.take(numbered.event)
     return outputs.at(path)

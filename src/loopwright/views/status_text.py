@@ -118,15 +118,15 @@ def _place_in(state: State, owner: StepOwner) -> str:
     return f"{what} {next_iteration(body)}{f' of {most}' if most else ''}"
 
 
-def resumed_words(state: State, fact: RunReopened) -> str:
+def resumed_words(state: State, event: RunReopened) -> str:
     """How a run was resumed, from the state right after it: `resumed at iteration 3 of 5`."""
-    by = f" by {fact.by}" if fact.by else ""
-    if fact.mode == "restart":
+    by = f" by {event.by}" if event.by else ""
+    if event.mode == "restart":
         loop = only_repeat(state.plan) if len(state.plan.steps) == 1 else None
         where = "at iteration 1" if loop is not None and loop.each is None else "at its first step"
         return f"{state.run} restarted {where}{by}{_spent(state)}"
     point = resume_point(state)
-    if not point and fact.mode and len(state.plan.steps) == 1:
+    if not point and event.mode and len(state.plan.steps) == 1:
         point = "iteration 1"  # of a loop that failed at its cap
     return f"{state.run} resumed{f' at {point}' if point else ''}{by}{_spent(state)}"
 
@@ -285,16 +285,16 @@ def _last_failure(owner: Owner) -> EffectDone | EffectFailed | None:
     return owner.body.failure if isinstance(owner.body, LeafBody | CycleBody) else None
 
 
-def seen_output(state: State, fact: EffectDone | EffectFailed, read: ReadText) -> str:
+def seen_output(state: State, event: EffectDone | EffectFailed, read: ReadText) -> str:
     """The part of an answer that people see: texts for its loop alone are removed."""
-    text, owner = read(fact.output), state.owners.get(fact.path)
+    text, owner = read(event.output), state.owners.get(event.path)
     return text if owner is None else seen_text(owner, text)
 
 
-def decided(fact: GateAnswered) -> str:
+def decided(event: GateAnswered) -> str:
     """A decision as text: `approve with other arguments`."""
-    edited = " with other arguments" if fact.arguments is not None else ""
-    return f"{fact.decision}{edited}{', and from now on' if fact.remember else ''}"
+    edited = " with other arguments" if event.arguments is not None else ""
+    return f"{event.decision}{edited}{', and from now on' if event.remember else ''}"
 
 
 def check_label(state: State, path: str, index: int, fallback: str) -> str:
@@ -303,29 +303,29 @@ def check_label(state: State, path: str, index: int, fallback: str) -> str:
     return fallback if loop is None else _label(loop, index) or fallback
 
 
-def check_result(state: State, fact: CheckVerdict) -> str:
+def check_result(state: State, event: CheckVerdict) -> str:
     """A verdict that is not folded yet, as text: "`pytest -q` failed (exit code 1)"."""
-    if fact.check == PROTECT:
-        return protect_words(fact.verdict, text_of(fact.evidence))
-    loop, owner = _loop_at(state, fact.path), state.owners.get(fact.path)
+    if event.check == PROTECT:
+        return protect_words(event.verdict, text_of(event.evidence))
+    loop, owner = _loop_at(state, event.path), state.owners.get(event.path)
     found = leaves(loop.until) if loop is not None else ()
-    leaf = found[fact.index] if fact.index < len(found) else None
+    leaf = found[event.index] if event.index < len(found) else None
     answer = owner.checks.answer if isinstance(owner, IterationOwner) else None
     return check_phrase(
         leaf,
-        fact.check,
-        fact.verdict,
+        event.check,
+        event.verdict,
         code=answer.code if answer is not None else None,
-        by=verdict_by(state, fact),
+        by=verdict_by(state, event),
         quoted=True,
     )
 
 
-def verdict_by(state: State, fact: CheckVerdict) -> str:
+def verdict_by(state: State, event: CheckVerdict) -> str:
     """Who gave a verdict that is not folded yet."""
-    owner = state.owners.get(fact.path)
+    owner = state.owners.get(event.path)
     gate = owner.gate if isinstance(owner, IterationOwner) else None
-    return gate.by if gate is not None else fact.by
+    return gate.by if gate is not None else event.by
 
 
 def _loop_at(state: State, path: str) -> Repeat | None:

@@ -167,11 +167,11 @@ def final_line(
 
 def final_line_at(log: EventLog, run: str, seq: int, *, details: bool = False) -> str:
     """The line of a run as it was after an event."""
-    facts = [one.fact for one in log.read(run, limit=seq)]
-    first = facts[0] if facts else None
+    events = [one.event for one in log.read(run, limit=seq)]
+    first = events[0] if events else None
     if not isinstance(first, RunStarted):
         raise StorageError(f"the log of {run} has no beginning", code="damaged")
-    return final_line(fold(stored_plan(log.blob, first.plan), facts), details=details)
+    return final_line(fold(stored_plan(log.blob, first.plan), events), details=details)
 
 
 # -- what happened ---------------------------------------------------------------------------------

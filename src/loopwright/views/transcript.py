@@ -45,7 +45,7 @@ from loopwright.kernel.state import ANY_AGENT, PERSON, State
 from loopwright.model.plan import Plan
 from loopwright.model.record import Blob, JsonValue, Text
 from loopwright.ports import NumberedEvent
-from loopwright.views.event_records import fact_on_wire, text_of
+from loopwright.views.event_records import event_on_wire, text_of
 from loopwright.views.formats import shown_evidence
 from loopwright.views.iterations import is_in_iteration, iteration_of
 from loopwright.views.status_text import check_result, decided, place_words, seen_output
@@ -88,14 +88,14 @@ def repeat_words(attempt: int) -> str:
 
 
 def activity_items(
-    facts: Iterable[NumberedEvent], read: ReadText | None = None, wanted: ActivityFilter = ALL
+    events: Iterable[NumberedEvent], read: ReadText | None = None, wanted: ActivityFilter = ALL
 ) -> Iterator[dict[str, JsonValue]]:
     """The entries of events, in order. With `read`, arguments and results are whole; without, as
     far as the log itself holds them.
     """
-    for numbered in facts:
-        if isinstance(numbered.fact, EffectActivity):
-            yield from items_of_event(fact_on_wire("", numbered), read, wanted)
+    for numbered in events:
+        if isinstance(numbered.event, EffectActivity):
+            yield from items_of_event(event_on_wire("", numbered), read, wanted)
 
 
 def items_of_event(
@@ -134,13 +134,13 @@ def items_of_event(
 
 
 def count_dropped(
-    counts: dict[str, int], fact: EffectActivity, wanted: ActivityFilter = ALL
+    counts: dict[str, int], event: EffectActivity, wanted: ActivityFilter = ALL
 ) -> None:
     """Add the entries of an event that were not stored to the counts by call."""
     kind = wanted.kind
-    dropped = fact.dropped if kind is None else fact.dropped_by_kind.get(kind, 0)
-    if dropped and wanted.takes_call(fact.effect, fact.path, fact.iteration):
-        counts[fact.effect] = counts.get(fact.effect, 0) + dropped
+    dropped = event.dropped if kind is None else event.dropped_by_kind.get(kind, 0)
+    if dropped and wanted.takes_call(event.effect, event.path, event.iteration):
+        counts[event.effect] = counts.get(event.effect, 0) + dropped
 
 
 def dropped_in(event: Mapping[str, JsonValue], wanted: ActivityFilter = ALL) -> dict[str, int]:
@@ -153,12 +153,12 @@ def dropped_in(event: Mapping[str, JsonValue], wanted: ActivityFilter = ALL) -> 
 
 
 def noting_dropped(
-    facts: Iterable[NumberedEvent], counts: dict[str, int], wanted: ActivityFilter = ALL
+    events: Iterable[NumberedEvent], counts: dict[str, int], wanted: ActivityFilter = ALL
 ) -> Iterator[NumberedEvent]:
     """Hand events on and count what was not stored."""
-    for numbered in facts:
-        if isinstance(numbered.fact, EffectActivity):
-            count_dropped(counts, numbered.fact, wanted)
+    for numbered in events:
+        if isinstance(numbered.event, EffectActivity):
+            count_dropped(counts, numbered.event, wanted)
         yield numbered
 
 
@@ -187,9 +187,9 @@ def note_line(note: ActivityNote) -> str:
     return f"{words} ({how})" if bad else words
 
 
-def notable_words(fact: EffectActivity) -> list[str]:
+def notable_words(event: EffectActivity) -> list[str]:
     """Activity that people see as it happens: denied permissions, statuses and warnings."""
-    notable = (note for note in fact.entries if note.kind in ("denied", "status", "warning"))
+    notable = (note for note in event.entries if note.kind in ("denied", "status", "warning"))
     return [warning_line(note) or note.text or note_line(note) for note in notable]
 
 
@@ -219,10 +219,10 @@ class ActivityCounts:
     warnings: dict[str, None] = field(default_factory=dict)  # each once
     last: str = ""
 
-    def take(self, fact: EffectActivity) -> None:
+    def take(self, event: EffectActivity) -> None:
         """Count one more event in."""
-        self._take_dropped(fact)
-        for note in fact.entries:
+        self._take_dropped(event)
+        for note in event.entries:
             self.tool_calls += note.kind in TOOL_CALLS
             self.denied += note.kind == "denied"
             if note.kind == "edit" and note.target and note.ok is not False:
@@ -235,19 +235,19 @@ class ActivityCounts:
                 self.stderr.append(note.text)
             elif note.kind == "warning" and len(self.warnings) < WARNINGS_SHOWN:
                 self.warnings[note.text] = None
-        shown = [note for note in fact.entries if note.kind not in ("stderr", "warning")]
+        shown = [note for note in event.entries if note.kind not in ("stderr", "warning")]
         if shown:
             self.last = note_line(shown[-1])
 
-    def _take_dropped(self, fact: EffectActivity) -> None:
+    def _take_dropped(self, event: EffectActivity) -> None:
         """Count what was not stored; an older version did not store the kinds."""
-        kinds = fact.dropped_by_kind
-        self.dropped += fact.dropped
+        kinds = event.dropped_by_kind
+        self.dropped += event.dropped
         others = sum(count for kind, count in kinds.items() if kind not in TOOL_CALLS)
-        self.tool_calls += fact.dropped - others
+        self.tool_calls += event.dropped - others
         self.commands += kinds.get("command", 0)
         self.denied += kinds.get("denied", 0)
-        self.failed_commands += fact.dropped_failures
+        self.failed_commands += event.dropped_failures
 
     def _take_command(self, note: ActivityNote) -> None:
         self.commands += 1
@@ -303,13 +303,13 @@ def is_turn(state: State, path: str) -> bool:
     return isinstance(owner, IterationOwner) and has_turns(owner.parent)
 
 
-def turn_words(state: State, fact: TurnTaken, read: ReadText) -> str:
+def turn_words(state: State, event: TurnTaken, read: ReadText) -> str:
     """One line for a turn: its words, cut, and its calls."""
-    owner = state.owners.get(fact.path)
+    owner = state.owners.get(event.path)
     body = owner.body if owner is not None else None
     answer = body.answer if isinstance(body, CycleBody) else None
     said = " ".join(read(answer.output).split()) if answer is not None else ""
-    calls = ", ".join(call_words(note, read) for note in fact.calls if note.id)
+    calls = ", ".join(call_words(note, read) for note in event.calls if note.id)
     parts = [_cut(said, SAID_CHARS), f"[{calls}]" if calls else ""]
     return " ".join(part for part in parts if part)
 
@@ -335,15 +335,15 @@ def _telling(arguments: str) -> str:
     return f" {_cut(str(first), CALL_ARGUMENT_CHARS)}" if first else ""
 
 
-def compressed_words(fact: HistoryCompressed) -> str:
+def compressed_words(event: HistoryCompressed) -> str:
     """What was done to a conversation that became too long."""
     parts = []
-    if fact.dropped:
-        how = "summed up" if fact.summary is not None else "dropped"
-        parts.append(f"{fact.dropped} old entries {how}")
-    if fact.trimmed:
-        parts.append(f"long results of {len(fact.trimmed)} turns cut")
-    note = f" ({fact.note})" if fact.note else ""
+    if event.dropped:
+        how = "summed up" if event.summary is not None else "dropped"
+        parts.append(f"{event.dropped} old entries {how}")
+    if event.trimmed:
+        parts.append(f"long results of {len(event.trimmed)} turns cut")
+    note = f" ({event.note})" if event.note else ""
     return f"the conversation was made shorter: {', '.join(parts) or 'nothing to drop'}{note}"
 
 
@@ -352,24 +352,24 @@ def _cut(text: str, most: int) -> str:
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
-def written(fact: AnyEvent, read: ReadText) -> tuple[str, str] | None:
+def written(event: AnyEvent, read: ReadText) -> tuple[str, str] | None:
     """A title and a text, or nothing for an event without a message."""
-    match fact:
+    match event:
         case MessageSent(intent="tell"):
-            to = "" if fact.to == ANY_AGENT else f" to {fact.to}"
-            return f"message from {fact.sender or PERSON}{to}", read(fact.text)
+            to = "" if event.to == ANY_AGENT else f" to {event.to}"
+            return f"message from {event.sender or PERSON}{to}", read(event.text)
         case MessageDelivered(to="*"):
-            to = place_words(fact.path) or "the run"
-            return f"message {', '.join(fact.messages)} delivered to {to}", ""
+            to = place_words(event.path) or "the run"
+            return f"message {', '.join(event.messages)} delivered to {to}", ""
         case MessageSent():
-            what = {"cancel": "cancel", "reply": "reply"}.get(fact.intent, "message")
-            return f"{what} {fact.sender or 'somebody'} → {fact.to}", read(fact.text)
+            what = {"cancel": "cancel", "reply": "reply"}.get(event.intent, "message")
+            return f"{what} {event.sender or 'somebody'} → {event.to}", read(event.text)
         case MessageDropped():
-            return f"message to {fact.to} dropped ({fact.reason})", fact.detail
+            return f"message to {event.to} dropped ({event.reason})", event.detail
         case CoordinatorNarrated():
-            return "coordinator", read(fact.text)
+            return "coordinator", read(event.text)
         case CoordinatorFinalized():
-            return "coordinator sums up", read(fact.summary)
+            return "coordinator sums up", read(event.summary)
         case _:
             return None
 
@@ -413,77 +413,77 @@ class RunTranscript:
 
     def take(self, numbered: NumberedEvent) -> TranscriptEntry | None:
         """Fold the next event; returns its entry, if it has one."""
-        fact = numbered.fact
-        said = self._said(fact)
-        apply(self._state, fact)
+        event = numbered.event
+        said = self._said(event)
+        apply(self._state, event)
         self._state.queues.agenda.clear()
-        if isinstance(fact, RunFinished):
-            said = ("end", final_line(self._state), fact.error.detail if fact.error else "")
+        if isinstance(event, RunFinished):
+            said = ("end", final_line(self._state), event.error.detail if event.error else "")
         if said is None:
             return None
         kind, title, text = said
         return TranscriptEntry(
             kind=kind,
             seq=numbered.seq,
-            path=getattr(fact, "path", ""),
-            iteration=getattr(fact, "iteration", None),
+            path=getattr(event, "path", ""),
+            iteration=getattr(event, "iteration", None),
             title=title,
             text=text,
         )
 
-    def _said(self, fact: AnyEvent) -> tuple[Kind, str, str] | None:
-        match fact:
+    def _said(self, event: AnyEvent) -> tuple[Kind, str, str] | None:
+        match event:
             case EffectRequested():
-                self._calls[fact.effect] = fact
+                self._calls[event.effect] = event
                 return None
             case EffectActivity():
-                self._activity.setdefault(fact.effect, ActivityCounts()).take(fact)
-                return self._reported(fact)
+                self._activity.setdefault(event.effect, ActivityCounts()).take(event)
+                return self._reported(event)
             case EffectRepeated():
-                return self._repeated(fact)
+                return self._repeated(event)
             case EffectDone() | EffectFailed():
-                return self._answered(fact)
-            case CheckVerdict() if is_turn(self._state, fact.path):
+                return self._answered(event)
+            case CheckVerdict() if is_turn(self._state, event.path):
                 return None
             case CheckVerdict():
-                text = shown_evidence(fact.check, self._read(fact.evidence))
-                return "check", check_result(self._state, fact), text
+                text = shown_evidence(event.check, self._read(event.evidence))
+                return "check", check_result(self._state, event), text
             case HistoryCompressed():
-                return "message", "conversation", compressed_words(fact)
+                return "message", "conversation", compressed_words(event)
             case GateOpened():
-                about = f"\n{self._read(fact.output)}" if fact.call is not None else ""
-                return "person", f"asked ({fact.gate})", f"{fact.message}{about}"
+                about = f"\n{self._read(event.output)}" if event.call is not None else ""
+                return "person", f"asked ({event.gate})", f"{event.message}{about}"
             case GateAnswered():
-                return "person", f"{decided(fact)} by {fact.by or 'somebody'}", fact.text
+                return "person", f"{decided(event)} by {event.by or 'somebody'}", event.text
             case _:
-                told = written(fact, self._read)
+                told = written(event, self._read)
                 return None if told is None else ("message", *told)
 
-    def _repeated(self, fact: EffectRepeated) -> tuple[Kind, str, str] | None:
+    def _repeated(self, event: EffectRepeated) -> tuple[Kind, str, str] | None:
         """Before the event is applied: it is one more attempt."""
-        pending = self._state.pending.get(fact.effect)
+        pending = self._state.pending.get(event.effect)
         if pending is None:
             return None
         agent = getattr(pending.call, "agent", "")
         return "agent", f"agent {agent}: interrupted", repeat_words(pending.repeats + 2)
 
-    def _reported(self, fact: EffectActivity) -> tuple[Kind, str, str] | None:
+    def _reported(self, event: EffectActivity) -> tuple[Kind, str, str] | None:
         """What people should see of activity: denied permissions with what allows them,
         warnings, and the end of standard error.
         """
         texts = {
             "permission denied": [
-                note.text or note_line(note) for note in fact.entries if note.kind == "denied"
+                note.text or note_line(note) for note in event.entries if note.kind == "denied"
             ],
-            "warning": [note.text for note in fact.entries if note.kind == "warning"],
+            "warning": [note.text for note in event.entries if note.kind == "warning"],
             "standard error": [
-                self._last_lines(note) for note in fact.entries if note.kind == "stderr"
+                self._last_lines(note) for note in event.entries if note.kind == "stderr"
             ],
         }
         titles = [title for title, found in texts.items() if found]
         if not titles:
             return None
-        asked = self._calls.get(fact.effect)
+        asked = self._calls.get(event.effect)
         agent = getattr(asked.call, "agent", "") if asked is not None else ""
         text = "\n".join(line for title in titles for line in texts[title])
         return "agent", f"agent {agent}: {', '.join(titles)}", text
@@ -495,12 +495,12 @@ class RunTranscript:
         return "\n".join([*left_out, *lines[-STDERR_LINES:]])
 
     def _answered(
-        self, fact: EffectDone | EffectFailed
+        self, event: EffectDone | EffectFailed
     ) -> tuple[Literal["agent", "command", "tool"], str, str] | None:
-        asked = self._calls.pop(fact.effect, None)
-        did = self._activity.pop(fact.effect, ActivityCounts())
-        output = seen_output(self._state, fact, self._read)
-        problem = fact.error if isinstance(fact, EffectFailed) else None
+        asked = self._calls.pop(event.effect, None)
+        did = self._activity.pop(event.effect, ActivityCounts())
+        output = seen_output(self._state, event, self._read)
+        problem = event.error if isinstance(event, EffectFailed) else None
         if problem is not None:
             output = "\n".join(text for text in (output, problem.detail) if text)
         failed = f" failed ({problem.type})" if problem else ""
@@ -510,7 +510,7 @@ class RunTranscript:
                 return "agent", f"agent {agent}{failed}{f', {words}' if words else ''}", output
             case ToolCall(tool=tool, arguments=arguments):
                 return "tool", f"{tool} {self._read(arguments)[:ARGUMENT_CHARS]}{failed}", output
-            case CommandCall(argv=argv) if "/check" not in fact.effect:
+            case CommandCall(argv=argv) if "/check" not in event.effect:
                 return "command", f"{shlex.join(argv)}{failed}", output
             case _:
                 return None

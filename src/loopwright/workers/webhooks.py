@@ -31,7 +31,7 @@ from loopwright.operations.use_cases.stored_notifications import (
 )
 from loopwright.ports import Card, Cards, Clock, EventLog, NumberedEvent
 from loopwright.views.certificate import certify
-from loopwright.views.event_records import fact_on_wire, timestamp
+from loopwright.views.event_records import event_on_wire, timestamp
 from loopwright.views.iterations import stat_json
 from loopwright.views.summary import final_line_at
 from loopwright.workers.background_tasks import BackgroundTask
@@ -179,9 +179,9 @@ class Channels(Protocol):
         """End running deliveries by programs."""
 
 
-def _also(fact: GateOpened | RunFinished) -> tuple[str, ...]:
+def _also(event: GateOpened | RunFinished) -> tuple[str, ...]:
     """Other names of an event in a list of kinds."""
-    failed = isinstance(fact, RunFinished) and fact.outcome in ("failed", "exhausted")
+    failed = isinstance(event, RunFinished) and event.outcome in ("failed", "exhausted")
     return ("run.failed",) if failed else ()
 
 
@@ -273,52 +273,52 @@ class WebhookDeliveries:
         seen = self._cards.card(SEEN, run)
         after = int(seen.body) if seen is not None else 0
         try:
-            facts = self._log.read(run, after=after)
+            events = self._log.read(run, after=after)
         except LoopwrightError:  # deleted, or damaged: there is nothing to deliver
             return None
         made = 0
-        for one in facts:
-            if not isinstance(one.fact, GateOpened | RunFinished):
+        for one in events:
+            if not isinstance(one.event, GateOpened | RunFinished):
                 continue
             told = {
-                **fact_on_wire(run, one),
+                **event_on_wire(run, one),
                 "summary": self._summary(run, one),
-                **self._proof(run, one.fact),
+                **self._proof(run, one.event),
             }
-            kinds = {told["kind"], *_also(one.fact)}
+            kinds = {told["kind"], *_also(one.event)}
             for hook in hooks:
-                if kinds.intersection(hook.kinds) and one.fact.at >= hook.created_at:
+                if kinds.intersection(hook.kinds) and one.event.at >= hook.created_at:
                     card = self._delivery(hook, run, one.seq, told)
                     puts.append((card, None))
-                    if self._channels is not None and isinstance(one.fact, GateOpened):
-                        puts += self._channels.links_of(hook.id, card.key, run, one.fact)
+                    if self._channels is not None and isinstance(one.event, GateOpened):
+                        puts += self._channels.links_of(hook.id, card.key, run, one.event)
                     made += 1
-        if facts:
-            puts.append((Card(kind=SEEN, key=run, body=str(facts[-1].seq).encode()), None))
+        if events:
+            puts.append((Card(kind=SEEN, key=run, body=str(events[-1].seq).encode()), None))
         return made
 
     def _summary(self, run: str, one: NumberedEvent) -> str | None:
         """The final line of a run that has ended."""
-        if not isinstance(one.fact, RunFinished):
+        if not isinstance(one.event, RunFinished):
             return None
         try:
             return final_line_at(self._log, run, one.seq)
         except LoopwrightError:  # what is damaged is still reported as ended
             return None
 
-    def _proof(self, run: str, fact: GateOpened | RunFinished) -> dict[str, JsonValue]:
+    def _proof(self, run: str, event: GateOpened | RunFinished) -> dict[str, JsonValue]:
         """At a gate the changed files; at the end of a run also the checks that decided. It
         contains no output of agents or programs.
         """
-        if isinstance(fact, GateOpened):
-            shown = fact.snapshot
+        if isinstance(event, GateOpened):
+            shown = event.snapshot
             return {} if shown is None else {"changed": stat_json(shown.changed)}
         try:
-            facts = [one.fact for one in self._log.read(run)]
-            if not isinstance(facts[0], RunStarted):
+            events = [one.event for one in self._log.read(run)]
+            if not isinstance(events[0], RunStarted):
                 return {}
-            plan = stored_plan(self._log.blob, facts[0].plan)
-            made = certify(plan, facts, lambda _: "", self._log.head(run))
+            plan = stored_plan(self._log.blob, events[0].plan)
+            made = certify(plan, events, lambda _: "", self._log.head(run))
         except LoopwrightError:  # deleted, or damaged: the end is delivered without it
             return {}
         return {"certificate": made.as_dict()}

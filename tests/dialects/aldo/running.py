@@ -79,8 +79,8 @@ class Stage:
         return self
 
     def events(self) -> list[AldoEvent]:
-        facts = [msgspec.to_builtins(fact) for fact in self.driver.facts]
-        return events_of(facts, self.plan, self.read)
+        log_events = [msgspec.to_builtins(event) for event in self.driver.events]
+        return events_of(log_events, self.plan, self.read)
 
     def read(self, text: JsonValue) -> str:
         if isinstance(text, dict):

@@ -189,11 +189,11 @@ def test_tools_are_dispatched_in_parallel_and_seen_together() -> None:
     stage.run()
     begun = [
         (number, one.call)
-        for number, one in enumerate(stage.driver.facts)
+        for number, one in enumerate(stage.driver.events)
         if isinstance(one, EffectRequested) and isinstance(one.call, ToolCall)
     ]
     (first, _), (second, _) = begun
-    between = stage.driver.facts[first + 1 : second]
+    between = stage.driver.events[first + 1 : second]
     assert [type(one).__name__ for one in between if "Effect" in type(one).__name__] == []
     assert len(payloads(stage.events(), "tool.results")[0]["results"]) == 2
 
@@ -233,7 +233,7 @@ def test_a_gated_call_suspends_the_loop_until_it_is_resolved(word: str) -> None:
     turns = iter([turn("both", *wanted), turn("<task-complete>")])
 
     def people(gate: GateOpened) -> tuple[Decision, str]:
-        opened = [one.gate for one in stage.driver.facts if isinstance(one, GateOpened)]
+        opened = [one.gate for one in stage.driver.events if isinstance(one, GateOpened)]
         return ("approve", "") if gate.gate == opened[0] else ("reject", "too risky")
 
     text = printed(f"  approvals: {word}\n", max_cycles="2")

@@ -107,7 +107,7 @@ def test_a_fact_gives_the_same_events_live() -> None:
     """Following a run fact by fact tells the same as reading it at its end."""
     stage = Stage(plan_of(AGENT), lambda *_: turn("x", call("c1"), usd=0.01)).run()
     live = Rendering(stage.plan, stage.read)
-    told = [e for f in stage.driver.facts for e in live.events(msgspec.to_builtins(f))]
+    told = [e for f in stage.driver.events for e in live.events(msgspec.to_builtins(f))]
     assert told == stage.events()
 
 
@@ -210,8 +210,8 @@ def test_another_end_is_told_by_its_own_name() -> None:
     stage = Stage(plan_of(AGENT), lambda *_: None)
     stage.driver.start()
     rendering = Rendering(stage.plan, stage.read)
-    for fact in stage.driver.facts:
-        list(rendering.events(msgspec.to_builtins(fact)))
+    for event in stage.driver.events:
+        list(rendering.events(msgspec.to_builtins(event)))
     ended = {"kind": "step.finished", "at": 9, "path": "main", "status": "exhausted"}
     [one] = rendering.events({**ended, "reason": "deadline", "iterations": 1})
     assert (one.payload["reason"], one.payload["detail"]) == ("deadline", {})
@@ -241,7 +241,7 @@ def test_each_held_call_is_told_and_resolved_on_its_own() -> None:
     stage = Stage(plan_of(GATED), lambda *_: wanted, people=people)  # type: ignore[arg-type]
     stage.driver.start()
     stage.driver.step()
-    gates = [one.gate for one in stage.driver.facts if isinstance(one, GateOpened)]
+    gates = [one.gate for one in stage.driver.events if isinstance(one, GateOpened)]
     for _ in range(4):
         stage.driver.step()
     told = [one for one in stage.events() if one.type.startswith("tool")]

@@ -254,7 +254,7 @@ def test_parallel_waits_for_all_and_tells_the_first_failure() -> None:
     stage.run()
     assert stage.driver.end.error is not None
     assert stage.driver.end.error.detail == "step 'n3' failed: third"
-    assert len([one for one in stage.driver.facts if isinstance(one, StepFinished)]) == 11
+    assert len([one for one in stage.driver.events if isinstance(one, StepFinished)]) == 11
     assert most == 8
 
 
@@ -287,7 +287,7 @@ def test_debate_without_a_party_has_no_decision() -> None:
         plan_of(text, **agents), lambda agent, *_: BROKEN if agent == "b" else turn("x")
     ).run()
     assert stage.driver.ended[0] == "failed"
-    [skipped] = [one for one in stage.driver.facts if isinstance(one, StepSkipped)]
+    [skipped] = [one for one in stage.driver.events if isinstance(one, StepSkipped)]
     assert skipped.path == "main.judge"
 
 
@@ -348,7 +348,7 @@ def test_a_child_at_its_ceiling_counts_as_done() -> None:
     stage = Stage(plan, says("one", "two", "three")).run()
     assert [agent for agent, _ in stage.heard] == ["a", "a", "a", "b"]
     assert stage.heard[-1] == ("b", "three")
-    cycles = [f.path for f in stage.driver.facts if isinstance(f, IterationStarted)]
+    cycles = [f.path for f in stage.driver.events if isinstance(f, IterationStarted)]
     assert cycles == ["main.a.0", "main.a.1", "main.a.2", "main.b.0"]
 
 

@@ -33,11 +33,11 @@ from tests.support.laws.plan_lookup import action_at, loop_at
 from tests.support.laws.threads import Threads
 
 
-def histories(plan: Plan, facts: Sequence[AnyEvent]) -> Iterator[str]:
+def histories(plan: Plan, events: Sequence[AnyEvent]) -> Iterator[str]:
     """What is wrong with the conversations of a run."""
     watch = _Watch(plan)
-    for fact in facts:
-        yield from watch.take(fact)
+    for event in events:
+        yield from watch.take(event)
 
 
 class _Watch:
@@ -56,40 +56,40 @@ class _Watch:
         self._unfinished: dict[str, list[str]] = {}  # by pass: the entries before its end
         self._resumed: dict[str, int] = {}  # by pass: the last try before it was resumed
 
-    def take(self, fact: AnyEvent) -> Iterator[str]:
-        self._names.take(fact)
-        self._entries.update({} if self._names.resumed else self._threads.take(fact))
-        match fact:
+    def take(self, event: AnyEvent) -> Iterator[str]:
+        self._names.take(event)
+        self._entries.update({} if self._names.resumed else self._threads.take(event))
+        match event:
             case RunReopened() | IterationStarted() | StepStarted():
-                self._begins(fact)
+                self._begins(event)
             case EffectRequested(call=ModelCall(role="turn")):
-                yield from self._asks(fact)
+                yield from self._asks(event)
             case EffectDone() | EffectFailed():
-                self._answers[fact.effect] = fact
+                self._answers[event.effect] = event
             case TurnTaken():
-                self._turns[fact.path] = fact
+                self._turns[event.path] = event
             case GateOpened():
-                self._about[fact.gate] = fact.about
+                self._about[event.gate] = event.about
             case GateAnswered():
-                self._decides(fact)
+                self._decides(event)
             case MessageDelivered(path=path) if path and self._is_cycle(path):
-                self._entries[parent_path(path)] += ["user"] * len(fact.messages)
+                self._entries[parent_path(path)] += ["user"] * len(event.messages)
             case HistoryCompressed():
-                yield from self._cut(fact)
+                yield from self._cut(event)
             case IterationFinished():
-                self._remember(fact)
+                self._remember(event)
             case _:
                 pass
 
-    def _begins(self, fact: RunReopened | IterationStarted | StepStarted) -> None:
-        if isinstance(fact, RunReopened):
-            self._mode = fact.mode
-        elif isinstance(fact, IterationStarted):
-            if fact.resumed:
-                self._resume(fact.path)
-        elif not parent_path(fact.path) and not self._mode:
-            before = self._entries[self._names.before(fact.path)]
-            self._entries[self._names.inside(fact.path)] = list(before)  # it goes on where it was
+    def _begins(self, event: RunReopened | IterationStarted | StepStarted) -> None:
+        if isinstance(event, RunReopened):
+            self._mode = event.mode
+        elif isinstance(event, IterationStarted):
+            if event.resumed:
+                self._resume(event.path)
+        elif not parent_path(event.path) and not self._mode:
+            before = self._entries[self._names.before(event.path)]
+            self._entries[self._names.inside(event.path)] = list(before)  # it goes on where it was
 
     def _resume(self, path: str) -> None:
         """A pass continues: the conversation is what it was before the pass ended."""
@@ -103,92 +103,92 @@ class _Watch:
 
     # -- tries ---------------------------------------------------------------------------------
 
-    def _asks(self, fact: EffectRequested) -> Iterator[str]:
+    def _asks(self, event: EffectRequested) -> Iterator[str]:
         """Each try follows the failure of the one before: after a cut when it did not fit, else
         after a wait.
         """
-        number = int(fact.effect.rpartition("#")[2])
-        before = self._newest.get(fact.path, 0)
-        self._newest[fact.path] = number
+        number = int(event.effect.rpartition("#")[2])
+        before = self._newest.get(event.path, 0)
+        self._newest[event.path] = number
         if number != before + 1:
-            yield f"{fact.effect} follows try {before}"
-        if before == self._resumed.get(fact.path, 0):
+            yield f"{event.effect} follows try {before}"
+        if before == self._resumed.get(event.path, 0):
             return
-        last = self._answers.get(f"{fact.path}/model#{before}")
+        last = self._answers.get(f"{event.path}/model#{before}")
         if not isinstance(last, EffectFailed):
-            yield f"{fact.effect} is tried although {before} did not fail"
+            yield f"{event.effect} is tried although {before} did not fail"
         elif last.error.type == "overflow":
-            if before not in self._cuts[fact.path]:
-                yield f"{fact.effect} is tried with a history that did not fit"
-        elif not isinstance(self._answers.get(f"{fact.path}/backoff#{before}"), EffectDone):
-            yield f"{fact.effect} is tried without a wait"
+            if before not in self._cuts[event.path]:
+                yield f"{event.effect} is tried with a history that did not fit"
+        elif not isinstance(self._answers.get(f"{event.path}/backoff#{before}"), EffectDone):
+            yield f"{event.effect} is tried without a wait"
 
     def _overflowed(self, path: str) -> bool:
         last = self._answers.get(f"{path}/model#{self._newest.get(path, 0)}")
         return isinstance(last, EffectFailed) and last.error.type == "overflow"
 
-    def _overflows(self, fact: HistoryCompressed) -> list[int]:
+    def _overflows(self, event: HistoryCompressed) -> list[int]:
         """The tries of this pass that were followed by a cut, since they did not fit."""
-        return [number for number in self._cuts[fact.path] if number]
+        return [number for number in self._cuts[event.path] if number]
 
     # -- the history ---------------------------------------------------------------------------
 
-    def _decides(self, fact: GateAnswered) -> None:
-        about = self._about.get(fact.gate)
+    def _decides(self, event: GateAnswered) -> None:
+        about = self._about.get(event.gate)
         if about == "pass":
-            self._said[fact.path] = fact
-        elif about == "cap" and fact.decision == "continue" and fact.text:
-            loop = action_at(self._plan, fact.path).action
+            self._said[event.path] = event
+        elif about == "cap" and event.decision == "continue" and event.text:
+            loop = action_at(self._plan, event.path).action
             if isinstance(loop, Repeat) and isinstance(loop.body, ModelCycle):
-                self._entries[fact.path].append("user")
+                self._entries[event.path].append("user")
 
-    def _remember(self, fact: IterationFinished) -> None:
-        turn = self._turns.get(fact.path)
-        if fact.status == "cancelled" or turn is None:
+    def _remember(self, event: IterationFinished) -> None:
+        turn = self._turns.get(event.path)
+        if event.status == "cancelled" or turn is None:
             return
-        if fact.status != "completed":
-            self._unfinished[fact.path] = list(self._entries[parent_path(fact.path)])
-        loop = loop_at(self._plan, parent_path(fact.path))
+        if event.status != "completed":
+            self._unfinished[event.path] = list(self._entries[parent_path(event.path)])
+        loop = loop_at(self._plan, parent_path(event.path))
         assert isinstance(loop.body, ModelCycle)
-        entries = self._entries[parent_path(fact.path)]
+        entries = self._entries[parent_path(event.path)]
         answer = self._answers[turn.effect]
         says = isinstance(answer, EffectDone) and answer.result is not None
         if says and (answer.output or turn.calls):
             entries.append("model")
         if turn.calls:
             entries.append("tools")
-        elif not fact.done and loop.body.nudge:
+        elif not event.done and loop.body.nudge:
             entries.append("user")
-        said = self._said.get(fact.path)
-        if said is not None and (said.text or self._goes_on(loop, fact, said)):
+        said = self._said.get(event.path)
+        if said is not None and (said.text or self._goes_on(loop, event, said)):
             entries.append("user")
-        self._threads.keep(parent_path(fact.path), entries)
+        self._threads.keep(parent_path(event.path), entries)
 
-    def _goes_on(self, loop: Repeat, fact: IterationFinished, said: GateAnswered) -> bool:
+    def _goes_on(self, loop: Repeat, event: IterationFinished, said: GateAnswered) -> bool:
         rule = loop.gate
-        if rule is None or fact.done:
+        if rule is None or event.done:
             return False
         return rule.approve_continues and said.decision == "approve"
 
-    def _cut(self, fact: HistoryCompressed) -> Iterator[str]:
-        loop, place = parent_path(fact.path), f"the history at {fact.path}"
+    def _cut(self, event: HistoryCompressed) -> Iterator[str]:
+        loop, place = parent_path(event.path), f"the history at {event.path}"
         entries = self._entries[loop]
-        if fact.dropped + fact.kept != len(entries):
-            yield f"{place} has {len(entries)} entries, {fact.dropped} go and {fact.kept} stay"
-        if self._overflowed(fact.path) and self._newest[fact.path] - 1 in self._overflows(fact):
+        if event.dropped + event.kept != len(entries):
+            yield f"{place} has {len(entries)} entries, {event.dropped} go and {event.kept} stay"
+        if self._overflowed(event.path) and self._newest[event.path] - 1 in self._overflows(event):
             yield f"{place} is cut a second time since it did not fit"
-        left = entries[fact.dropped :]
-        if not fact.dropped and not fact.trimmed and not self._overflowed(fact.path):
+        left = entries[event.dropped :]
+        if not event.dropped and not event.trimmed and not self._overflowed(event.path):
             yield f"{place} is cut and stays as it was"
         if not left:
             yield f"{place} is empty after a cut"
-        elif left[0] == "tools" and fact.dropped:
+        elif left[0] == "tools" and event.dropped:
             yield f"{place} begins with results after a cut"
-        if any(number >= len(left) or left[number] != "tools" for number in fact.trimmed):
-            yield f"{place}: {fact.trimmed} are not results"
-        if fact.summary is not None:
+        if any(number >= len(left) or left[number] != "tools" for number in event.trimmed):
+            yield f"{place}: {event.trimmed} are not results"
+        if event.summary is not None:
             left.insert(0, "summary")
-            if not fact.dropped:
+            if not event.dropped:
                 yield f"{place} has a summary of nothing"
         self._entries[loop] = left
-        self._cuts[fact.path].append(self._newest.get(fact.path, 0))
+        self._cuts[event.path].append(self._newest.get(event.path, 0))

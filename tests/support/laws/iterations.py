@@ -23,16 +23,16 @@ from tests.support.laws.openings import ConversationTurns, PlaceNames, RaisedLim
 from tests.support.laws.plan_lookup import loop_at
 
 
-def passes(plan: Plan, facts: Sequence[AnyEvent]) -> Iterator[str]:
+def passes(plan: Plan, events: Sequence[AnyEvent]) -> Iterator[str]:
     """Passes that have another number than the next, or that nobody allowed."""
     count = _Count(plan)
-    for fact in facts:
-        count.take(fact)
-        if isinstance(fact, IterationStarted):
-            if fact.resumed != count.resumed:
-                yield f"{fact.path} {'is' if fact.resumed else 'is not'} said to be resumed"
-            elif iteration_number(fact.path) >= 0 and not fact.resumed:
-                yield from count.another(fact)
+    for event in events:
+        count.take(event)
+        if isinstance(event, IterationStarted):
+            if event.resumed != count.resumed:
+                yield f"{event.path} {'is' if event.resumed else 'is not'} said to be resumed"
+            elif iteration_number(event.path) >= 0 and not event.resumed:
+                yield from count.another(event)
 
 
 class _Count:
@@ -55,53 +55,53 @@ class _Count:
         """Whether the last fact takes up a place again."""
         return self._names.resumed
 
-    def take(self, fact: AnyEvent) -> None:
-        self._names.take(fact)
-        self._turns.take(fact)
-        self._raised.take(fact)
-        self._note(fact)
-        match fact:
-            case StepStarted() if not parent_path(fact.path) and not self._mode:
-                self._begins_again(fact.path)
-            case StepFinished() if not parent_path(fact.path):
-                self._raised.ended(fact, self._names.inside(fact.path))
+    def take(self, event: AnyEvent) -> None:
+        self._names.take(event)
+        self._turns.take(event)
+        self._raised.take(event)
+        self._note(event)
+        match event:
+            case StepStarted() if not parent_path(event.path) and not self._mode:
+                self._begins_again(event.path)
+            case StepFinished() if not parent_path(event.path):
+                self._raised.ended(event, self._names.inside(event.path))
             case RunForked(passes=int(most)):
-                loop = parent_path(fact.place)
+                loop = parent_path(event.place)
                 self._granted[loop] = most - (self._most(loop) or 0)
             case GateOpened(about="cap"):
-                self._asked.add(fact.gate)
+                self._asked.add(event.gate)
             case GateAnswered(decision="continue"):
-                self._granted[fact.path] += fact.gate in self._asked
+                self._granted[event.path] += event.gate in self._asked
 
-    def _note(self, fact: AnyEvent) -> None:
-        match fact:
+    def _note(self, event: AnyEvent) -> None:
+        match event:
             case RunReopened():
-                self._stage, self._mode = fact.stage, fact.mode
-                self._allow(fact)
+                self._stage, self._mode = event.stage, event.mode
+                self._allow(event)
             case RunEdited(passes=int(most)):
                 self._edited = most
                 for path in [one for one in self._granted if not parent_path(one)]:
                     del self._granted[path]
-            case StepFinished() | StepSkipped() if fact.status != "completed":
-                self._half.add(parent_path(fact.path))
+            case StepFinished() | StepSkipped() if event.status != "completed":
+                self._half.add(parent_path(event.path))
             case IterationFinished():
-                self._last[parent_path(fact.path)] = fact
+                self._last[parent_path(event.path)] = event
             case _:
                 pass
 
-    def _allow(self, fact: RunReopened) -> None:
+    def _allow(self, event: RunReopened) -> None:
         """Whoever resumes a run may say how many passes there may be: of the loops of the plan,
         and of others that had made all of theirs.
         """
-        if not fact.mode or fact.passes is None:
+        if not event.mode or event.passes is None:
             return
-        self._edited = fact.passes
+        self._edited = event.passes
         for path in list(self._made):
             repeat = loop_at(self._plan, path)
             if not parent_path(path) and _is_counted(repeat):
                 self._granted[path] = 0
             elif repeat.max is not None:
-                more = fact.passes - repeat.max
+                more = event.passes - repeat.max
                 self._granted[path] = max(self._granted[path], more)
 
     def _takes_up(self, path: str, before: str) -> None:
@@ -128,14 +128,14 @@ class _Count:
             self._granted[path] = max(self._granted[before], more)
         self._takes_up(path, before)
 
-    def another(self, fact: IterationStarted) -> Iterator[str]:
-        path = parent_path(fact.path)
+    def another(self, event: IterationStarted) -> Iterator[str]:
+        path = parent_path(event.path)
         self._made[path] += 1
         made, most = self._made[path], self._most(path)
-        if not fact.iteration == iteration_number(fact.path) + 1 == made:
-            yield f"{fact.path} is pass {fact.iteration}, expected {made}"
+        if not event.iteration == iteration_number(event.path) + 1 == made:
+            yield f"{event.path} is pass {event.iteration}, expected {made}"
         if most is not None and made > most + self._granted[path]:
-            yield f"{fact.path} is one more than the {most + self._granted[path]} passes allowed"
+            yield f"{event.path} is one more than the {most + self._granted[path]} passes allowed"
 
     def _most(self, path: str) -> int | None:
         repeat = loop_at(self._plan, path)

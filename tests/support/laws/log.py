@@ -18,8 +18,8 @@ from loopwright.kernel.events import (
     RunPaused,
     RunResumed,
     RunStarted,
-    decode_facts,
-    encode_facts,
+    decode_events,
+    encode_events,
 )
 from loopwright.kernel.fold import apply, fold
 from loopwright.kernel.state import State
@@ -28,7 +28,7 @@ from loopwright.model.record import JsonValue
 from loopwright.ports import EventLog, NumberedEvent, RunRow
 from loopwright.ports.headline import status_of, wake_time
 from loopwright.stores.hash_chain import Digest
-from tests.support.laws.run import fact_problems
+from tests.support.laws.run import event_problems
 from tests.support.laws.spending import Sums
 from tests.support.laws.state_picture import picture
 
@@ -58,14 +58,14 @@ def run_problems(
     """Everything that is wrong with one run."""
     entries = log.read(run)
     problems = [*_numbers(log, run, entries), *log.verify(run, content_hash)]
-    facts = [numbered.fact for numbered in entries]
-    if not facts or not isinstance(facts[0], RunStarted):
+    events = [numbered.event for numbered in entries]
+    if not events or not isinstance(events[0], RunStarted):
         return [*problems, "does not begin with its start"]
-    plan = decode_plan(log.blob(facts[0].plan))
-    problems += fact_problems(plan, facts)
+    plan = decode_plan(log.blob(events[0].plan))
+    problems += event_problems(plan, events)
     if problems:
         return problems  # views of facts that are wrong say nothing more
-    return [*_fold(plan, facts), *_views(log, run, plan, facts, check_schema)]
+    return [*_fold(plan, events), *_views(log, run, plan, events, check_schema)]
 
 
 def _numbers(log: EventLog, run: str, entries: Sequence[NumberedEvent]) -> Iterator[str]:
@@ -82,40 +82,40 @@ def _numbers(log: EventLog, run: str, entries: Sequence[NumberedEvent]) -> Itera
         yield "reading one fact after the first gives another"
 
 
-def _fold(plan: Plan, facts: Sequence[AnyEvent]) -> Iterator[str]:
+def _fold(plan: Plan, events: Sequence[AnyEvent]) -> Iterator[str]:
     """Folding at once, in two parts, or what was read from disk comes to the same; and what was
     used is the sum of the calls after every fact (I10).
     """
-    whole = picture(fold(plan, facts))
-    parts = fold(plan, facts[: len(facts) // 2])
+    whole = picture(fold(plan, events))
+    parts = fold(plan, events[: len(events) // 2])
     sums = Sums()
-    for fact in facts[: len(facts) // 2]:
-        sums.take(fact)
-    for fact in facts[len(facts) // 2 :]:
-        apply(parts, fact)
-        sums.take(fact)
+    for event in events[: len(events) // 2]:
+        sums.take(event)
+    for event in events[len(events) // 2 :]:
+        apply(parts, event)
+        sums.take(event)
         if parts.usage != sums.whole:
             yield f"counts {parts.usage} as used where the calls come to {sums.whole}"
     if picture(parts) != whole:
         yield "folding in two parts comes to something else"
-    if picture(fold(plan, decode_facts(encode_facts(list(facts))))) != whole:
+    if picture(fold(plan, decode_events(encode_events(list(events))))) != whole:
         yield "folding what was written and read comes to something else"
 
 
 def _views(
-    log: EventLog, run: str, plan: Plan, facts: Sequence[AnyEvent], check_schema: SchemaCheck
+    log: EventLog, run: str, plan: Plan, events: Sequence[AnyEvent], check_schema: SchemaCheck
 ) -> Iterator[str]:
     """Row and inbox say what the facts say."""
-    state, row = fold(plan, facts), log.row(run)
+    state, row = fold(plan, events), log.row(run)
     shown = {gate.gate: (gate.run, gate.path, gate.digest) for gate in log.gates(run)}
     if shown != {name: (run, gate.path, gate.digest) for name, gate in state.gates.items()}:
         yield f"the inbox shows {sorted(shown)}, open are {sorted(state.gates)}"
-    if row.version != len(facts):
-        yield f"the row has version {row.version} of {len(facts)}"
-    due = settle(fold(plan, facts), TextServices(log.blob, check_schema), state.now)
+    if row.version != len(events):
+        yield f"the row has version {row.version} of {len(events)}"
+    due = settle(fold(plan, events), TextServices(log.blob, check_schema), state.now)
     # Whoever tells a run something from outside shows it as running, for its driver to look; an
     # edit of an agent or of the run itself leaves what is shown.
-    newest = next(f for f in reversed(facts) if not isinstance(f, AgentChanged | RunEdited))
+    newest = next(f for f in reversed(events) if not isinstance(f, AgentChanged | RunEdited))
     told = isinstance(newest, RunPaused | RunResumed | CancelRequested | GateAnswered)
     allowed = {status_of(state), "running"} if told else {status_of(state)}
     if due and not state.control.paused:

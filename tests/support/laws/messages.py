@@ -21,49 +21,49 @@ from loopwright.kernel.events import (
 from loopwright.kernel.state import COORDINATOR
 
 
-def letters(facts: Sequence[AnyEvent], *, ended: bool) -> Iterator[str]:
+def letters(events: Sequence[AnyEvent], *, ended: bool) -> Iterator[str]:
     """What is wrong with the messages of a run."""
-    yield from _fates(facts, ended=ended)
-    yield from _coordinator(facts)
+    yield from _fates(events, ended=ended)
+    yield from _coordinator(events)
 
 
-def _fates(facts: Sequence[AnyEvent], *, ended: bool) -> Iterator[str]:
+def _fates(events: Sequence[AnyEvent], *, ended: bool) -> Iterator[str]:
     sent: dict[str, MessageSent] = {}
     over: Counter[str] = Counter()
-    for fact in facts:
-        if isinstance(fact, MessageSent):
-            if fact.message in sent:
-                yield f"message {fact.message} is sent twice"
-            sent[fact.message] = fact
-        elif isinstance(fact, MessageDelivered | MessageDropped):
-            named = (fact.message,) if isinstance(fact, MessageDropped) else fact.messages
+    for event in events:
+        if isinstance(event, MessageSent):
+            if event.message in sent:
+                yield f"message {event.message} is sent twice"
+            sent[event.message] = event
+        elif isinstance(event, MessageDelivered | MessageDropped):
+            named = (event.message,) if isinstance(event, MessageDropped) else event.messages
             over.update(named)
             yield from (f"message {one} ends and was not sent" for one in named if one not in sent)
     yield from (f"message {one} ends {n} times" for one, n in over.items() if n > 1)
-    for name, fact in sent.items() if ended else ():
-        to_a_person = fact.intent == "reply" and fact.to != COORDINATOR
+    for name, event in sent.items() if ended else ():
+        to_a_person = event.intent == "reply" and event.to != COORDINATOR
         if not over[name] and not to_a_person:
             yield f"message {name} is neither delivered nor dropped"
 
 
-def _coordinator(facts: Sequence[AnyEvent]) -> Iterator[str]:
+def _coordinator(events: Sequence[AnyEvent]) -> Iterator[str]:
     call, closed = "", False
-    for fact in facts:
-        if isinstance(fact, EffectRequested) and _is_coordinator(fact):
+    for event in events:
+        if isinstance(event, EffectRequested) and _is_coordinator(event):
             if call:
-                yield f"{fact.effect} begins while {call} is under way"
+                yield f"{event.effect} begins while {call} is under way"
             if closed:
-                yield f"{fact.effect} begins after the last word"
-            call = fact.effect
-        elif isinstance(fact, EffectDone | EffectFailed) and fact.effect == call:
+                yield f"{event.effect} begins after the last word"
+            call = event.effect
+        elif isinstance(event, EffectDone | EffectFailed) and event.effect == call:
             call = ""
-        elif isinstance(fact, RunReopened):
+        elif isinstance(event, RunReopened):
             closed = False
-        elif isinstance(fact, CoordinatorFinalized):
+        elif isinstance(event, CoordinatorFinalized):
             if closed:
                 yield "the last word is said twice"
             closed = True
 
 
-def _is_coordinator(fact: EffectRequested) -> bool:
-    return isinstance(fact.call, AgentCall) and fact.call.role == "coordinator"
+def _is_coordinator(event: EffectRequested) -> bool:
+    return isinstance(event.call, AgentCall) and event.call.role == "coordinator"

@@ -19,9 +19,9 @@ from loopwright.kernel.events import (
 from loopwright.model.ids import iteration_number, parent_path
 
 
-def has_ended(facts: Sequence[AnyEvent]) -> bool:
+def has_ended(events: Sequence[AnyEvent]) -> bool:
     """Whether the newest opening of a run has come to its end."""
-    marks = [fact for fact in facts if isinstance(fact, RunFinished | RunReopened)]
+    marks = [event for event in events if isinstance(event, RunFinished | RunReopened)]
     return bool(marks) and isinstance(marks[-1], RunFinished)
 
 
@@ -34,14 +34,14 @@ class ConversationTurns:
         self._taken: set[str] = set()
         self.counted: Counter[str] = Counter()
 
-    def take(self, fact: AnyEvent) -> None:
-        if isinstance(fact, TurnTaken):
-            self._taken.add(fact.path)
-        elif isinstance(fact, IterationFinished) and self._counts(fact):
-            self.counted[parent_path(fact.path)] = iteration_number(fact.path) + 1
+    def take(self, event: AnyEvent) -> None:
+        if isinstance(event, TurnTaken):
+            self._taken.add(event.path)
+        elif isinstance(event, IterationFinished) and self._counts(event):
+            self.counted[parent_path(event.path)] = iteration_number(event.path) + 1
 
-    def _counts(self, fact: IterationFinished) -> bool:
-        return fact.path in self._taken and fact.status != "cancelled"
+    def _counts(self, event: IterationFinished) -> bool:
+        return event.path in self._taken and event.status != "cancelled"
 
 
 class RaisedLimits:
@@ -52,18 +52,18 @@ class RaisedLimits:
         self._capped: set[str] = set()
         self.most: int | None = None
 
-    def take(self, fact: AnyEvent) -> None:
-        if isinstance(fact, RunReopened):
-            self.most = fact.passes
-        elif isinstance(fact, IterationFinished):
-            self._last[parent_path(fact.path)] = fact.status
+    def take(self, event: AnyEvent) -> None:
+        if isinstance(event, RunReopened):
+            self.most = event.passes
+        elif isinstance(event, IterationFinished):
+            self._last[parent_path(event.path)] = event.status
 
-    def ended(self, fact: StepFinished, inside: str) -> None:
-        capped = fact.reason == "max_iterations" and fact.status in ("failed", "exhausted")
+    def ended(self, event: StepFinished, inside: str) -> None:
+        capped = event.reason == "max_iterations" and event.status in ("failed", "exhausted")
         if capped and self._last.get(inside) == "completed":
-            self._capped.add(fact.path)
+            self._capped.add(event.path)
         else:
-            self._capped.discard(fact.path)
+            self._capped.discard(event.path)
 
     def goes_on(self, path: str) -> bool:
         """Whether a step that begins again is a loop that was allowed more passes."""
@@ -78,34 +78,34 @@ class Resumptions:
         self._last: dict[str, str] = {}  # by loop: how its newest pass ended
         self._capped: set[str] = set()  # steps that failed at the cap of their loop
 
-    def take(self, fact: AnyEvent, inside: str) -> bool:
+    def take(self, event: AnyEvent, inside: str) -> bool:
         """Whether this is such a beginning; `inside` is the name that its inside goes by."""
-        self._note_cap(fact, inside)
-        match fact:
-            case RunReopened() if fact.mode != "continue":
+        self._note_cap(event, inside)
+        match event:
+            case RunReopened() if event.mode != "continue":
                 self._unfinished.clear()
             case RunReopened(passes=None):
                 self._unfinished -= self._capped
-            case StepFinished() | IterationFinished() if fact.status != "completed":
-                self._unfinished.add(fact.path)
+            case StepFinished() | IterationFinished() if event.status != "completed":
+                self._unfinished.add(event.path)
             case StepSkipped() | StepKept():
-                self._unfinished.discard(fact.path)
-            case StepStarted() | IterationStarted() if fact.path in self._unfinished:
-                self._unfinished.remove(fact.path)
+                self._unfinished.discard(event.path)
+            case StepStarted() | IterationStarted() if event.path in self._unfinished:
+                self._unfinished.remove(event.path)
                 return True
             case _:
                 pass
         return False
 
-    def _note_cap(self, fact: AnyEvent, inside: str) -> None:
-        if isinstance(fact, IterationFinished):
-            self._last[parent_path(fact.path)] = fact.status
-        elif isinstance(fact, StepFinished) and not parent_path(fact.path):
-            at_cap = (fact.status, fact.reason) == ("failed", "max_iterations")
+    def _note_cap(self, event: AnyEvent, inside: str) -> None:
+        if isinstance(event, IterationFinished):
+            self._last[parent_path(event.path)] = event.status
+        elif isinstance(event, StepFinished) and not parent_path(event.path):
+            at_cap = (event.status, event.reason) == ("failed", "max_iterations")
             if at_cap and self._last.get(inside) == "completed":
-                self._capped.add(fact.path)
+                self._capped.add(event.path)
             else:
-                self._capped.discard(fact.path)
+                self._capped.discard(event.path)
 
 
 class PlaceNames:
@@ -120,17 +120,17 @@ class PlaceNames:
         self._resumptions = Resumptions()
         self.resumed = False  # whether the last fact takes up a place again
 
-    def take(self, fact: AnyEvent) -> None:
+    def take(self, event: AnyEvent) -> None:
         """Note what a fact says about names."""
-        self.resumed = self._resumptions.take(fact, self.inside(getattr(fact, "path", "")))
-        if isinstance(fact, StepStarted):
-            self._begun[fact.path] += not self.resumed
-            self._first[fact.path] = self._begun[fact.path]
-        elif isinstance(fact, StepRetried):
-            self._begun[fact.path] = fact.attempt
-        elif isinstance(fact, StepFinished | IterationFinished) and fact.status == "completed":
-            self.completed.add(fact.path)
-        elif isinstance(fact, RunReopened) and fact.mode == "restart":
+        self.resumed = self._resumptions.take(event, self.inside(getattr(event, "path", "")))
+        if isinstance(event, StepStarted):
+            self._begun[event.path] += not self.resumed
+            self._first[event.path] = self._begun[event.path]
+        elif isinstance(event, StepRetried):
+            self._begun[event.path] = event.attempt
+        elif isinstance(event, StepFinished | IterationFinished) and event.status == "completed":
+            self.completed.add(event.path)
+        elif isinstance(event, RunReopened) and event.mode == "restart":
             self.completed = {path for path in self.completed if parent_path(path)}
 
     def inside(self, path: str) -> str:
@@ -146,7 +146,7 @@ class PlaceNames:
         count = self._begun[path] - 1
         return f"{path}~{count}" if count > 1 else path
 
-    def may_begin_again(self, path: str, fact: RunReopened) -> bool:
+    def may_begin_again(self, path: str, event: RunReopened) -> bool:
         """Whether a reopened run may begin this place a second time."""
-        inside = bool(parent_path(path)) and fact.mode != "continue"
+        inside = bool(parent_path(path)) and event.mode != "continue"
         return not inside and path not in self.completed

@@ -35,28 +35,28 @@ _STAYS = {"": ("completed",), "continue": ("completed", "skipped"), "restart": (
 """What a step of a reopened run may rely on."""
 
 
-def begins_in_order(plan: Plan, facts: Sequence[AnyEvent]) -> Iterator[str]:
+def begins_in_order(plan: Plan, events: Sequence[AnyEvent]) -> Iterator[str]:
     """A step begins only when everything that it needs has ended as its join asks for."""
     ended: dict[str, str] = {}
-    for fact in facts:
-        if isinstance(fact, RunReopened):
-            stays = _STAYS[fact.mode]
+    for event in events:
+        if isinstance(event, RunReopened):
+            stays = _STAYS[event.mode]
             ended = {path: status for path, status in ended.items() if status in stays}
-        elif isinstance(fact, StepFinished | StepSkipped):
-            ended[fact.path] = fact.status
-        elif isinstance(fact, StepKept):
-            if fact.reason == "kept" and ended.get(fact.of) != "completed":
-                yield f"{fact.path} keeps what {fact.of} never came to"
-            ended[fact.path] = "completed"
-        elif isinstance(fact, StepStarted):
-            step = action_at(plan, fact.path).step
+        elif isinstance(event, StepFinished | StepSkipped):
+            ended[event.path] = event.status
+        elif isinstance(event, StepKept):
+            if event.reason == "kept" and ended.get(event.of) != "completed":
+                yield f"{event.path} keeps what {event.of} never came to"
+            ended[event.path] = "completed"
+        elif isinstance(event, StepStarted):
+            step = action_at(plan, event.path).step
             assert step is not None
-            around = parent_path(fact.path)
+            around = parent_path(event.path)
             before = [ended.get(child_path(around, need)) for need in step.needs]
             if None in before:
-                yield f"{fact.path} begins before {step.needs[before.index(None)]} has ended"
+                yield f"{event.path} begins before {step.needs[before.index(None)]} has ended"
             elif not _joined(step, before):
-                yield f"{fact.path} begins by {step.join} after {before}"
+                yield f"{event.path} begins by {step.join} after {before}"
 
 
 def _joined(step: Step, before: Sequence[str | None]) -> bool:
@@ -72,31 +72,33 @@ def _joined(step: Step, before: Sequence[str | None]) -> bool:
             return True
 
 
-def verdicts(plan: Plan, facts: Sequence[AnyEvent]) -> Iterator[str]:
+def verdicts(plan: Plan, events: Sequence[AnyEvent]) -> Iterator[str]:
     """Each check of a loop speaks at most once about a pass, and together they decide it."""
     said: dict[str, dict[int, str]] = {}
     approved: set[str] = set()
-    tools = _about_tools(facts)
-    for fact in facts:
-        if isinstance(fact, IterationStarted) and fact.resumed:
-            before = said.get(fact.path, {})
-            said[fact.path] = {k: v for k, v in before.items() if v not in ("error", "rejected")}
-        elif isinstance(fact, CheckVerdict):
-            about = said.setdefault(fact.path, {})
-            if fact.index in about:
-                yield f"check {fact.index} speaks twice about {fact.path}"
-            about[fact.index] = fact.verdict
-        elif isinstance(fact, GateAnswered) and fact.decision == "approve":
-            approved |= {fact.path} if fact.gate not in tools else set()
-        elif isinstance(fact, IterationFinished) and fact.done and fact.path not in approved:
-            repeat = loop_at(plan, parent_path(fact.path))
-            if not _holds(repeat.until, said.get(fact.path, {}), 0):
-                yield f"{fact.path} is done, and its checks said {said.get(fact.path, {})}"
+    tools = _about_tools(events)
+    for event in events:
+        if isinstance(event, IterationStarted) and event.resumed:
+            before = said.get(event.path, {})
+            said[event.path] = {k: v for k, v in before.items() if v not in ("error", "rejected")}
+        elif isinstance(event, CheckVerdict):
+            about = said.setdefault(event.path, {})
+            if event.index in about:
+                yield f"check {event.index} speaks twice about {event.path}"
+            about[event.index] = event.verdict
+        elif isinstance(event, GateAnswered) and event.decision == "approve":
+            approved |= {event.path} if event.gate not in tools else set()
+        elif isinstance(event, IterationFinished) and event.done and event.path not in approved:
+            repeat = loop_at(plan, parent_path(event.path))
+            if not _holds(repeat.until, said.get(event.path, {}), 0):
+                yield f"{event.path} is done, and its checks said {said.get(event.path, {})}"
 
 
-def _about_tools(facts: Sequence[AnyEvent]) -> set[str]:
+def _about_tools(events: Sequence[AnyEvent]) -> set[str]:
     """Gates about what an agent wants to do: a decision there is none about the place."""
-    return {fact.gate for fact in facts if isinstance(fact, GateOpened) and fact.about == "tool"}
+    return {
+        event.gate for event in events if isinstance(event, GateOpened) and event.about == "tool"
+    }
 
 
 def _holds(check: Check, said: dict[int, str], first: int) -> bool:
@@ -109,7 +111,7 @@ def _holds(check: Check, said: dict[int, str], first: int) -> bool:
     return not isinstance(check, Cap) and said.get(first) == "pass"
 
 
-def asked_again(plan: Plan, facts: Sequence[AnyEvent]) -> Iterator[str]:
+def asked_again(plan: Plan, events: Sequence[AnyEvent]) -> Iterator[str]:
     """Judges are asked twice at most, other checks once; work follows each rejection but the
     last one.
     """
@@ -118,38 +120,38 @@ def asked_again(plan: Plan, facts: Sequence[AnyEvent]) -> Iterator[str]:
     parked: Counter[str] = Counter()
     newest: dict[str, int] = {}
     earlier: dict[str, int] = {}  # the last try before its pass was resumed
-    names, tools = PlaceNames(), _about_tools(facts)
-    for fact in facts:
-        names.take(fact)
-        if isinstance(fact, GateAnswered) and fact.gate not in tools:
-            decided[fact.path] = fact.decision
-            rejected[fact.path] += fact.decision == "reject"
-        elif _is_completed(fact) and decided.get(names.inside(fact.path)) == "reject":
-            yield f"{fact.path} completed although it was rejected"
-        elif isinstance(fact, IterationStarted):
-            earlier.update(_tried(newest, fact))
-        elif isinstance(fact, EffectFailed) and fact.error.resets_at is not None:
-            parked[fact.effect.rpartition("#")[0]] += 1
-        elif isinstance(fact, EffectRequested):
-            purpose, _, number = fact.effect.rpartition("/")[2].partition("#")
+    names, tools = PlaceNames(), _about_tools(events)
+    for event in events:
+        names.take(event)
+        if isinstance(event, GateAnswered) and event.gate not in tools:
+            decided[event.path] = event.decision
+            rejected[event.path] += event.decision == "reject"
+        elif _is_completed(event) and decided.get(names.inside(event.path)) == "reject":
+            yield f"{event.path} completed although it was rejected"
+        elif isinstance(event, IterationStarted):
+            earlier.update(_tried(newest, event))
+        elif isinstance(event, EffectFailed) and event.error.resets_at is not None:
+            parked[event.effect.rpartition("#")[0]] += 1
+        elif isinstance(event, EffectRequested):
+            purpose, _, number = event.effect.rpartition("/")[2].partition("#")
             if purpose == "rework":
-                yield from _rework(plan, fact.path, int(number), rejected[fact.path])
+                yield from _rework(plan, event.path, int(number), rejected[event.path])
             elif purpose.startswith("check"):
-                name = fact.effect.rpartition("#")[0]
+                name = event.effect.rpartition("#")[0]
                 newest[name] = int(number)
                 counted = int(number) - parked[name] - earlier.get(name, 0)
-                if counted > _tries(plan, fact.path, purpose):
-                    yield f"{fact.effect} is one too many"
+                if counted > _tries(plan, event.path, purpose):
+                    yield f"{event.effect} is one too many"
 
 
-def _is_completed(fact: AnyEvent) -> TypeGuard[StepFinished | IterationFinished]:
-    return isinstance(fact, StepFinished | IterationFinished) and fact.status == "completed"
+def _is_completed(event: AnyEvent) -> TypeGuard[StepFinished | IterationFinished]:
+    return isinstance(event, StepFinished | IterationFinished) and event.status == "completed"
 
 
-def _tried(newest: dict[str, int], fact: IterationStarted) -> dict[str, int]:
+def _tried(newest: dict[str, int], event: IterationStarted) -> dict[str, int]:
     """The last try of each check of a pass that is resumed."""
-    mine = f"{fact.path}/"
-    return {k: n for k, n in newest.items() if fact.resumed and k.startswith(mine)}
+    mine = f"{event.path}/"
+    return {k: n for k, n in newest.items() if event.resumed and k.startswith(mine)}
 
 
 def _rework(plan: Plan, path: str, number: int, rejected: int) -> Iterator[str]:

@@ -30,82 +30,84 @@ from tests.support.laws.plan_lookup import action_at
 _PURPOSES = ("agent", "command", "script")
 
 
-def tries(plan: Plan, facts: Sequence[AnyEvent]) -> Iterator[str]:
+def tries(plan: Plan, events: Sequence[AnyEvent]) -> Iterator[str]:
     """What is wrong with the tries of a run."""
     answers: dict[str, EffectDone | EffectFailed] = {}
     newest: dict[str, str] = {}  # the last try at each place
     earlier: dict[str, int] = {}  # the number of the last one before its place was resumed
     names = PlaceNames()
-    wanted = _wanted_by_people(facts)
-    for fact in facts:
-        names.take(fact)
-        if names.resumed and isinstance(fact, StepStarted | IterationStarted):
-            place = names.inside(fact.path)
+    wanted = _wanted_by_people(events)
+    for event in events:
+        names.take(event)
+        if names.resumed and isinstance(event, StepStarted | IterationStarted):
+            place = names.inside(event.path)
             earlier[place] = _number(newest[place]) if place in newest else 0
-        elif isinstance(fact, EffectDone | EffectFailed):
-            answers[fact.effect] = fact
-        elif isinstance(fact, EffectRequested) and _purpose(fact.effect) in _PURPOSES:
-            since = earlier.get(fact.path, 0)
-            yield from _next_try(plan, fact, answers, newest.get(fact.path), since)
-            newest[fact.path] = fact.effect
-        elif isinstance(fact, StepFinished | IterationFinished):
-            place = names.inside(fact.path)
+        elif isinstance(event, EffectDone | EffectFailed):
+            answers[event.effect] = event
+        elif isinstance(event, EffectRequested) and _purpose(event.effect) in _PURPOSES:
+            since = earlier.get(event.path, 0)
+            yield from _next_try(plan, event, answers, newest.get(event.path), since)
+            newest[event.path] = event.effect
+        elif isinstance(event, StepFinished | IterationFinished):
+            place = names.inside(event.path)
             since = earlier.get(place, 0)
-            yield from _ended(plan, fact, newest.get(place, ""), answers, since)
-        elif isinstance(fact, StepRetried):
-            most = _retry(plan, fact.path).attempts + wanted[fact.path]
-            if names.tries(fact.path) > most:
-                yield f"{fact.path} begins for the {fact.attempt}. time"
+            yield from _ended(plan, event, newest.get(place, ""), answers, since)
+        elif isinstance(event, StepRetried):
+            most = _retry(plan, event.path).attempts + wanted[event.path]
+            if names.tries(event.path) > most:
+                yield f"{event.path} begins for the {event.attempt}. time"
 
 
-def _wanted_by_people(facts: Sequence[AnyEvent]) -> Counter[str]:
+def _wanted_by_people(events: Sequence[AnyEvent]) -> Counter[str]:
     """How often a person has had a blocked step tried again, whatever its own limit."""
-    blocked = {f.gate: f.path for f in facts if isinstance(f, GateOpened) and f.about == "blocked"}
+    blocked = {f.gate: f.path for f in events if isinstance(f, GateOpened) and f.about == "blocked"}
     return Counter(
-        blocked[fact.gate]
-        for fact in facts
-        if isinstance(fact, GateAnswered) and fact.decision == "continue" and fact.gate in blocked
+        blocked[event.gate]
+        for event in events
+        if isinstance(event, GateAnswered)
+        and event.decision == "continue"
+        and event.gate in blocked
     )
 
 
 def _next_try(
     plan: Plan,
-    fact: EffectRequested,
+    event: EffectRequested,
     answers: dict[str, EffectDone | EffectFailed],
     before: str | None,
     since: int,
 ) -> Iterator[str]:
-    number, most = _number(fact.effect), _retry(plan, fact.path).attempts
+    number, most = _number(event.effect), _retry(plan, event.path).attempts
     if number != (_number(before) + 1 if before else 1):
-        yield f"{fact.effect} follows {before}"
-    counted = number - since - _parks(fact.effect, answers, since)
+        yield f"{event.effect} follows {before}"
+    counted = number - since - _parks(event.effect, answers, since)
     if counted > max(most, 1) + _asked_once_more(before, answers):
-        yield f"{fact.effect} is one of {most} tries"
+        yield f"{event.effect} is one of {most} tries"
     if before is not None and number > since + 1:
         if not _is_failure(answers.get(before)):
-            yield f"{fact.effect} is tried although {before} did not fail"
-        if not isinstance(answers.get(f"{fact.path}/backoff#{number - 1}"), EffectDone):
-            yield f"{fact.effect} is tried without a wait"
+            yield f"{event.effect} is tried although {before} did not fail"
+        if not isinstance(answers.get(f"{event.path}/backoff#{number - 1}"), EffectDone):
+            yield f"{event.effect} is tried without a wait"
 
 
 def _ended(
     plan: Plan,
-    fact: StepFinished | IterationFinished,
+    event: StepFinished | IterationFinished,
     newest: str,
     answers: dict[str, EffectDone | EffectFailed],
     since: int,
 ) -> Iterator[str]:
     last = answers.get(newest)
     single = CallAgent | RunCommand | RunScript
-    if last is None or not isinstance(action_at(plan, fact.path).action, single):
+    if last is None or not isinstance(action_at(plan, event.path).action, single):
         return
-    if fact.status == "completed" and _is_failure(last) and fact.reason != CANCELLED:
-        yield f"{fact.path} completed although {last.effect} failed"
-    if fact.status == "failed" and fact.reason == "error" and isinstance(last, EffectFailed):
-        retry = _retry(plan, fact.path)
+    if event.status == "completed" and _is_failure(last) and event.reason != CANCELLED:
+        yield f"{event.path} completed although {last.effect} failed"
+    if event.status == "failed" and event.reason == "error" and isinstance(last, EffectFailed):
+        retry = _retry(plan, event.path)
         counted = _number(last.effect) - since - _parks(last.effect, answers, since)
         if _is_retried(retry, last.error.type) and counted < retry.attempts:
-            yield f"{fact.path} gave up after {last.effect}"
+            yield f"{event.path} gave up after {last.effect}"
 
 
 def _asked_once_more(before: str | None, answers: dict[str, EffectDone | EffectFailed]) -> bool:

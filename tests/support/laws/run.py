@@ -48,136 +48,138 @@ _REOPENED = {
 _BEGINNINGS = (StepStarted, StepRetried, IterationStarted, EffectRequested, GateOpened)
 
 
-def fact_problems(plan: Plan, facts: Sequence[AnyEvent]) -> list[str]:
+def event_problems(plan: Plan, events: Sequence[AnyEvent]) -> list[str]:
     """Every law that these facts break, in words; a run that has not ended may have open ends."""
-    ended = has_ended(facts)
+    ended = has_ended(events)
     return [
-        *_frame(facts),
-        *_effects(facts, ended=ended),
-        *_timers(facts),
-        *_gates(facts, ended=ended),
-        *_places(facts, ended=ended),
-        *passes(plan, facts),
-        *_side_by_side(plan, facts),
-        *tries(plan, facts),
-        *spending(plan, facts),
-        *begins_in_order(plan, facts),
-        *verdicts(plan, facts),
-        *asked_again(plan, facts),
-        *letters(facts, ended=ended),
-        *turns(plan, facts),
-        *histories(plan, facts),
+        *_frame(events),
+        *_effects(events, ended=ended),
+        *_timers(events),
+        *_gates(events, ended=ended),
+        *_places(events, ended=ended),
+        *passes(plan, events),
+        *_side_by_side(plan, events),
+        *tries(plan, events),
+        *spending(plan, events),
+        *begins_in_order(plan, events),
+        *verdicts(plan, events),
+        *asked_again(plan, events),
+        *letters(events, ended=ended),
+        *turns(plan, events),
+        *histories(plan, events),
     ]
 
 
-def _frame(facts: Sequence[AnyEvent]) -> Iterator[str]:
+def _frame(events: Sequence[AnyEvent]) -> Iterator[str]:
     """A run begins once; it ends once, or once more for each time that it was reopened after it
     had failed, met a limit or was stopped; after a stop nothing begins but the last snapshot (I8,
     I14).
     """
     stopped = False
-    for number, fact in enumerate(facts):
-        if isinstance(fact, RunStarted) != (number == 0):
-            yield f"fact {number + 1} is {type(fact).__name__}"
-        before = facts[number - 1] if number else None
-        if isinstance(before, RunFinished) and not isinstance(fact, RunReopened):
+    for number, event in enumerate(events):
+        if isinstance(event, RunStarted) != (number == 0):
+            yield f"fact {number + 1} is {type(event).__name__}"
+        before = events[number - 1] if number else None
+        if isinstance(before, RunFinished) and not isinstance(event, RunReopened):
             yield f"fact {number + 1} comes after the end of the run"
-        if isinstance(fact, RunReopened):
-            if getattr(before, "outcome", "") not in _REOPENED[fact.mode]:
+        if isinstance(event, RunReopened):
+            if getattr(before, "outcome", "") not in _REOPENED[event.mode]:
                 yield f"fact {number + 1} reopens a run that has not failed"
             stopped = False
-        stopped = stopped or isinstance(fact, CancelRequested)
-        if stopped and isinstance(fact, _BEGINNINGS) and not _is_last_snapshot(fact):
-            yield f"{type(fact).__name__} at {fact.path} after the stop"
+        stopped = stopped or isinstance(event, CancelRequested)
+        if stopped and isinstance(event, _BEGINNINGS) and not _is_last_snapshot(event):
+            yield f"{type(event).__name__} at {event.path} after the stop"
 
 
-def _is_last_snapshot(fact: AnyEvent) -> bool:
+def _is_last_snapshot(event: AnyEvent) -> bool:
     """Whether a fact asks for the snapshot that a stop leaves time for."""
-    if not isinstance(fact, EffectRequested) or not isinstance(fact.call, SnapshotCall):
+    if not isinstance(event, EffectRequested) or not isinstance(event.call, SnapshotCall):
         return False
-    return not fact.path and fact.call.within_ms > 0
+    return not event.path and event.call.within_ms > 0
 
 
-def _effects(facts: Sequence[AnyEvent], *, ended: bool) -> Iterator[str]:
+def _effects(events: Sequence[AnyEvent], *, ended: bool) -> Iterator[str]:
     """Each effect is requested once, then answered once (I4)."""
     requested: Counter[str] = Counter()
     answered: Counter[str] = Counter()
-    for fact in facts:
-        if isinstance(fact, EffectRequested):
-            requested[fact.effect] += 1
-        elif isinstance(fact, EffectDone | EffectFailed):
-            answered[fact.effect] += 1
-            if not requested[fact.effect]:
-                yield f"{fact.effect} is answered and was not requested"
+    for event in events:
+        if isinstance(event, EffectRequested):
+            requested[event.effect] += 1
+        elif isinstance(event, EffectDone | EffectFailed):
+            answered[event.effect] += 1
+            if not requested[event.effect]:
+                yield f"{event.effect} is answered and was not requested"
     yield from (f"{effect} is requested {n} times" for effect, n in requested.items() if n > 1)
     yield from (f"{effect} is answered {n} times" for effect, n in answered.items() if n > 1)
     if ended:
         yield from (f"{effect} is never answered" for effect in requested - answered)
 
 
-def _timers(facts: Sequence[AnyEvent]) -> Iterator[str]:
+def _timers(events: Sequence[AnyEvent]) -> Iterator[str]:
     """A timer never fires early (I17); that it fires once is said of every effect."""
     due: dict[str, int] = {}
-    for fact in facts:
-        if isinstance(fact, EffectRequested) and isinstance(fact.call, SleepCall):
-            due[fact.effect] = fact.call.until
-        elif isinstance(fact, EffectDone) and fact.at < due.get(fact.effect, fact.at):
-            yield f"{fact.effect} fired {due[fact.effect] - fact.at} ms early"
+    for event in events:
+        if isinstance(event, EffectRequested) and isinstance(event.call, SleepCall):
+            due[event.effect] = event.call.until
+        elif isinstance(event, EffectDone) and event.at < due.get(event.effect, event.at):
+            yield f"{event.effect} fired {due[event.effect] - event.at} ms early"
 
 
-def _gates(facts: Sequence[AnyEvent], *, ended: bool) -> Iterator[str]:
+def _gates(events: Sequence[AnyEvent], *, ended: bool) -> Iterator[str]:
     """Each gate is opened once and ends once, by a decision that it takes (I11)."""
     opened: dict[str, GateOpened] = {}
     over: Counter[str] = Counter()
-    for fact in facts:
-        if isinstance(fact, GateOpened):
-            if fact.gate in opened:
-                yield f"{fact.gate} is opened twice"
-            opened[fact.gate] = fact
-        elif isinstance(fact, GateAnswered | GateClosed):
-            over[fact.gate] += 1
-            if fact.gate not in opened:
-                yield f"{fact.gate} ends and was not opened"
-            elif isinstance(fact, GateAnswered) and fact.decision not in opened[fact.gate].answers:
-                yield f"{fact.gate} was answered with {fact.decision}"
+    for event in events:
+        if isinstance(event, GateOpened):
+            if event.gate in opened:
+                yield f"{event.gate} is opened twice"
+            opened[event.gate] = event
+        elif isinstance(event, GateAnswered | GateClosed):
+            over[event.gate] += 1
+            if event.gate not in opened:
+                yield f"{event.gate} ends and was not opened"
+            elif (
+                isinstance(event, GateAnswered) and event.decision not in opened[event.gate].answers
+            ):
+                yield f"{event.gate} was answered with {event.decision}"
     yield from (f"{gate} ends {n} times" for gate, n in over.items() if n > 1)
     if ended:
         yield from (f"{gate} is never answered or closed" for gate in opened if not over[gate])
 
 
-def _is_older_deadline(fact: AnyEvent, open_places: Mapping[str, str]) -> bool:
+def _is_older_deadline(event: AnyEvent, open_places: Mapping[str, str]) -> bool:
     """The time of a step is that of all its tries: its timer keeps the name of the first."""
-    if not isinstance(fact, EffectDone | EffectFailed) or "/deadline#" not in fact.effect:
+    if not isinstance(event, EffectDone | EffectFailed) or "/deadline#" not in event.effect:
         return False
-    return fact.path.rpartition("~")[0] in open_places
+    return event.path.rpartition("~")[0] in open_places
 
 
-def _places(facts: Sequence[AnyEvent], *, ended: bool) -> Iterator[str]:
+def _places(events: Sequence[AnyEvent], *, ended: bool) -> Iterator[str]:
     """Places begin once inside open ones, and end once, after everything in them (I3)."""
     open_places = {"": ""}  # with the name that places inside go by
     seen: set[str] = set()
     names = PlaceNames()
-    for fact in facts:
-        path = getattr(fact, "path", "")
-        names.take(fact)
-        if isinstance(fact, RunReopened):
-            seen = {place for place in seen if not names.may_begin_again(place, fact)}
-        if isinstance(fact, StepStarted | IterationStarted | StepSkipped | StepKept):
+    for event in events:
+        path = getattr(event, "path", "")
+        names.take(event)
+        if isinstance(event, RunReopened):
+            seen = {place for place in seen if not names.may_begin_again(place, event)}
+        if isinstance(event, StepStarted | IterationStarted | StepSkipped | StepKept):
             yield from _begins(path, open_places, seen)
-            if not isinstance(fact, StepSkipped | StepKept):
+            if not isinstance(event, StepSkipped | StepKept):
                 open_places[path] = names.inside(path)
         elif (
             path not in open_places
             and path not in open_places.values()
-            and not _is_older_deadline(fact, open_places)
+            and not _is_older_deadline(event, open_places)
         ):
-            yield f"{type(fact).__name__} at {path}, which is not open"
-        elif isinstance(fact, StepFinished | StepRetried | IterationFinished):
+            yield f"{type(event).__name__} at {path}, which is not open"
+        elif isinstance(event, StepFinished | StepRetried | IterationFinished):
             name = open_places.pop(path, path)
             left = [place for place in open_places if place and parent_path(place) == name]
             if left:
                 yield f"{path} ends before {sorted(left)}"
-            if isinstance(fact, StepRetried):
+            if isinstance(event, StepRetried):
                 open_places[path] = names.inside(path)
     if ended and set(open_places) != {""}:
         yield f"never ended: {sorted(set(open_places) - {''})}"
@@ -191,29 +193,29 @@ def _begins(path: str, open_places: dict[str, str], seen: set[str]) -> Iterator[
     seen.add(path)
 
 
-def _side_by_side(plan: Plan, facts: Sequence[AnyEvent]) -> Iterator[str]:
+def _side_by_side(plan: Plan, events: Sequence[AnyEvent]) -> Iterator[str]:
     """No more calls and passes are under way at once than the plan allows."""
     calls: set[str] = set()
     passes: Counter[str] = Counter()
-    for fact in facts:
-        if isinstance(fact, EffectRequested) and _takes_a_place(fact):
-            calls.add(fact.effect)
+    for event in events:
+        if isinstance(event, EffectRequested) and _takes_a_place(event):
+            calls.add(event.effect)
             if plan.parallel is not None and len(calls) > plan.parallel:
-                yield f"{fact.effect} is call {len(calls)} at once of {plan.parallel}"
-        elif isinstance(fact, EffectDone | EffectFailed):
-            calls.discard(fact.effect)
-        elif isinstance(fact, IterationStarted):
-            path = parent_path(fact.path)
+                yield f"{event.effect} is call {len(calls)} at once of {plan.parallel}"
+        elif isinstance(event, EffectDone | EffectFailed):
+            calls.discard(event.effect)
+        elif isinstance(event, IterationStarted):
+            path = parent_path(event.path)
             passes[path] += 1
             if passes[path] > _most_at_once(plan, path):
-                yield f"{fact.path} is pass {passes[path]} at once"
-        elif isinstance(fact, IterationFinished):
-            passes[parent_path(fact.path)] -= 1
+                yield f"{event.path} is pass {passes[path]} at once"
+        elif isinstance(event, IterationFinished):
+            passes[parent_path(event.path)] -= 1
 
 
-def _takes_a_place(fact: EffectRequested) -> bool:
+def _takes_a_place(event: EffectRequested) -> bool:
     """The coordinator listens beside the others."""
-    return isinstance(fact.call, AgentCall | ModelCall) and fact.call.role != "coordinator"
+    return isinstance(event.call, AgentCall | ModelCall) and event.call.role != "coordinator"
 
 
 def _most_at_once(plan: Plan, path: str) -> int:

@@ -38,16 +38,16 @@ class Sums:
         self._of_steps: defaultdict[str, Usage] = defaultdict(Usage)
         self._live: dict[str, Usage] = {}  # by call under way: what it has reported so far
 
-    def take(self, fact: AnyEvent) -> None:
+    def take(self, event: AnyEvent) -> None:
         """Add what a call used; steps of a run that was reopened count anew."""
-        if isinstance(fact, RunReopened) and fact.mode != "continue":
+        if isinstance(event, RunReopened) and event.mode != "continue":
             self._of_steps.clear()
-        if isinstance(fact, EffectActivity) and fact.usage is not None:
-            self._add(fact.path, fact.usage - self._live.get(fact.effect, NO_USAGE))
-            self._live[fact.effect] = fact.usage
-        if isinstance(fact, EffectDone | EffectFailed):
-            live = self._live.pop(fact.effect, NO_USAGE)
-            self._add(fact.path, (fact.usage or NO_USAGE) - live)
+        if isinstance(event, EffectActivity) and event.usage is not None:
+            self._add(event.path, event.usage - self._live.get(event.effect, NO_USAGE))
+            self._live[event.effect] = event.usage
+        if isinstance(event, EffectDone | EffectFailed):
+            live = self._live.pop(event.effect, NO_USAGE)
+            self._add(event.path, (event.usage or NO_USAGE) - live)
 
     def _add(self, path: str, usage: Usage) -> None:
         if usage == NO_USAGE:
@@ -85,27 +85,27 @@ class Sums:
             yield loop_at(plan, place).limits, self._used[place]
 
 
-def spending(plan: Plan, facts: Sequence[AnyEvent]) -> Iterator[str]:
+def spending(plan: Plan, events: Sequence[AnyEvent]) -> Iterator[str]:
     """Calls that begin where nothing is left to spend."""
     sums = Sums()
-    for fact in facts:
-        sums.take(fact)
-        if isinstance(fact, RunReopened) and fact.limits is not None:
-            plan = msgspec.structs.replace(plan, limits=fact.limits)
-            if fact.mode == "continue":
+    for event in events:
+        sums.take(event)
+        if isinstance(event, RunReopened) and event.limits is not None:
+            plan = msgspec.structs.replace(plan, limits=event.limits)
+            if event.mode == "continue":
                 sums.renew(plan)
-        if not isinstance(fact, EffectRequested) or not _is_work(fact):
+        if not isinstance(event, EffectRequested) or not _is_work(event):
             continue
-        for place in _around(fact.path):
+        for place in _around(event.path):
             for limits, used in sums.budgets(plan, place):
                 if _is_used_up(limits, used):
-                    yield f"{fact.effect} begins when the budget of {place or 'the run'} is used up"
+                    yield f"{event.effect} begins after the budget of {place or 'the run'} is spent"
 
 
-def _is_work(fact: EffectRequested) -> bool:
-    if isinstance(fact.call, AgentCall):
-        return fact.call.role == "worker"
-    return isinstance(fact.call, ModelCall)
+def _is_work(event: EffectRequested) -> bool:
+    if isinstance(event.call, AgentCall):
+        return event.call.role == "worker"
+    return isinstance(event.call, ModelCall)
 
 
 def _is_conversation(plan: Plan, action: Action) -> bool:

@@ -32,17 +32,17 @@ class Threads:
         self._threads: dict[str, Thread] = {}  # by the place of a conversation
         self._loops: dict[str, str] = {}  # by step: where its passes stood last
 
-    def take(self, fact: AnyEvent) -> dict[str, list[str]]:
+    def take(self, event: AnyEvent) -> dict[str, list[str]]:
         """What a conversation that begins now begins with, by its place; nothing if it is in no
         thread.
         """
-        match fact:
+        match event:
             case AgentChanged():
-                self._agents[fact.agent] = fact.becomes
+                self._agents[event.agent] = event.becomes
             case StepStarted(path=path):
                 return self._begins(path, path)
             case StepRetried(path=path):
-                return self._begins(path, f"{path}~{fact.attempt}")
+                return self._begins(path, f"{path}~{event.attempt}")
             case IterationStarted(path=path):
                 self._passes(path)
                 return self._begins(path, path)

@@ -62,11 +62,11 @@ class _Pass:
         self.withdrawn.clear()
 
 
-def turns(plan: Plan, facts: Sequence[AnyEvent]) -> Iterator[str]:
+def turns(plan: Plan, events: Sequence[AnyEvent]) -> Iterator[str]:
     """What is wrong with the turns of a run."""
     watch = _Watch(plan)
-    for fact in facts:
-        yield from watch.take(fact)
+    for event in events:
+        yield from watch.take(event)
     for path in watch.passes:
         yield from watch.gated(path)
 
@@ -83,81 +83,81 @@ class _Watch:
         self._last: dict[str, _Pass] = {}  # by loop: its last pass that was not cut off
         self.passes: dict[str, _Pass] = {}
 
-    def take(self, fact: AnyEvent) -> Iterator[str]:
-        self._names.take(fact)
-        match fact:
+    def take(self, event: AnyEvent) -> Iterator[str]:
+        self._names.take(event)
+        match event:
             case AgentChanged(agent=name, becomes=agent):
                 self._agents[name] = agent
             case EffectRequested(call=ModelCall(role="turn", agent=agent), path=path):
-                yield from self._asks(fact, self.passes.setdefault(path, _Pass(agent)))
+                yield from self._asks(event, self.passes.setdefault(path, _Pass(agent)))
             case EffectRequested(call=ToolCall() as call):
-                yield from self._runs(fact, call)
+                yield from self._runs(event, call)
             case EffectDone() | EffectFailed():
-                self._answered(fact)
+                self._answered(event)
             case TurnTaken():
-                yield from self._turn(fact)
+                yield from self._turn(event)
             case GateOpened(call=int()):
-                yield from self._opens(fact)
+                yield from self._opens(event)
             case GateAnswered():
-                self._decides(fact)
-            case IterationStarted() | IterationFinished() if fact.path in self.passes:
-                yield from self._begins_or_ends(fact)
+                self._decides(event)
+            case IterationStarted() | IterationFinished() if event.path in self.passes:
+                yield from self._begins_or_ends(event)
             case StepFinished(status="completed"):
-                yield from self._hands_over(fact)
+                yield from self._hands_over(event)
             case _:
                 pass
 
     # -- the model -----------------------------------------------------------------------------
 
-    def _asks(self, fact: EffectRequested, one: _Pass) -> Iterator[str]:
+    def _asks(self, event: EffectRequested, one: _Pass) -> Iterator[str]:
         """A pass has one turn; so a model that has given it is not asked again."""
         if one.turn is not None or one.newest in one.answers:
-            yield f"{fact.effect} is asked although {one.newest} was answered"
-        one.newest = fact.effect
+            yield f"{event.effect} is asked although {one.newest} was answered"
+        one.newest = event.effect
 
-    def _answered(self, fact: EffectDone | EffectFailed) -> None:
-        one = self.passes.get(fact.path)
+    def _answered(self, event: EffectDone | EffectFailed) -> None:
+        one = self.passes.get(event.path)
         if one is None:
             return
-        if isinstance(fact, EffectDone) and fact.effect == one.newest:
-            one.answers[fact.effect] = fact
+        if isinstance(event, EffectDone) and event.effect == one.newest:
+            one.answers[event.effect] = event
         for number, effect in one.asked.items():
-            if effect == fact.effect:
+            if effect == event.effect:
                 one.give(number)
-                if isinstance(fact, EffectFailed) and fact.error.type == "cancelled":
+                if isinstance(event, EffectFailed) and event.error.type == "cancelled":
                     one.withdrawn.add(number)
 
-    def _turn(self, fact: TurnTaken) -> Iterator[str]:
+    def _turn(self, event: TurnTaken) -> Iterator[str]:
         """A turn follows the answer that it is read from, once, and holds what has to be held."""
-        one = self.passes.get(fact.path)
-        if one is None or fact.effect != one.newest or fact.effect not in one.answers:
-            yield f"the turn at {fact.path} is taken from {fact.effect}, which has no answer"
+        one = self.passes.get(event.path)
+        if one is None or event.effect != one.newest or event.effect not in one.answers:
+            yield f"the turn at {event.path} is taken from {event.effect}, which has no answer"
             return
         if one.turn is not None:
-            yield f"{fact.path} has two turns"
-        one.turn = fact
+            yield f"{event.path} has two turns"
+        one.turn = event
         agent = self._agents.get(one.agent, Agent())
-        for number, note in enumerate(fact.calls, start=1):
+        for number, note in enumerate(event.calls, start=1):
             if note.problem or note.tool == SUBMIT:
                 one.give(number)
             elif not note.held and self._is_held(note.tool, agent):
-                yield f"{fact.path}: {note.tool} is not held"
+                yield f"{event.path}: {note.tool} is not held"
 
     def _is_held(self, tool: str, agent: Agent) -> bool:
         return tool not in self._remembered and _always(tool, agent.approvals)
 
     # -- people --------------------------------------------------------------------------------
 
-    def _opens(self, fact: GateOpened) -> Iterator[str]:
-        one, number = self.passes.get(fact.path), fact.call or 0
+    def _opens(self, event: GateOpened) -> Iterator[str]:
+        one, number = self.passes.get(event.path), event.call or 0
         note = one.note(number) if one is not None else None
         if one is None or note is None or not note.held:
-            yield f"{fact.gate} asks about call {number} of {fact.path}, which is not held"
+            yield f"{event.gate} asks about call {number} of {event.path}, which is not held"
             return
         if number in one.gates:
-            yield f"{fact.gate} asks a second time about call {number} of {fact.path}"
-        one.gates[number] = fact.gate
-        self._called[fact.gate] = fact.path, number
+            yield f"{event.gate} asks a second time about call {number} of {event.path}"
+        one.gates[number] = event.gate
+        self._called[event.gate] = event.path, number
 
     def gated(self, path: str) -> Iterator[str]:
         """Each call that is held has a gate of its own. In an iteration that was resumed and ended
@@ -170,76 +170,76 @@ class _Watch:
             if note.held and number not in one.gates:
                 yield f"call {number} of {path} is held and nobody is asked"
 
-    def _decides(self, fact: GateAnswered) -> None:
-        path, number = self._called.get(fact.gate, ("", 0))
+    def _decides(self, event: GateAnswered) -> None:
+        path, number = self._called.get(event.gate, ("", 0))
         if not number or number in self.passes[path].decided:
             return
         one = self.passes[path]
-        one.decided[number] = fact
+        one.decided[number] = event
         note = one.note(number)
-        if fact.decision != "approve":
+        if event.decision != "approve":
             one.give(number)
-        elif fact.remember and note is not None:
+        elif event.remember and note is not None:
             self._remembered.add(note.tool)
 
     # -- tools ---------------------------------------------------------------------------------
 
-    def _runs(self, fact: EffectRequested, call: ToolCall) -> Iterator[str]:
-        number = _number(fact.effect)
-        one = self.passes.get(fact.path)
+    def _runs(self, event: EffectRequested, call: ToolCall) -> Iterator[str]:
+        number = _number(event.effect)
+        one = self.passes.get(event.path)
         note = one.note(number) if one is not None else None
         if one is None or note is None or note.problem or note.tool == SUBMIT:
-            yield f"{fact.effect} runs what no turn asks for"
+            yield f"{event.effect} runs what no turn asks for"
             return
         if number in one.asked:
-            yield f"call {number} of {fact.path} is run twice"
-        one.asked[number] = fact.effect
+            yield f"call {number} of {event.path} is run twice"
+        one.asked[number] = event.effect
         if (call.tool, call.call) != (note.tool, note.id):
-            yield f"{fact.effect} runs {call.tool} for {note.tool}"
+            yield f"{event.effect} runs {call.tool} for {note.tool}"
         said = one.decided.get(number)
         if note.held and (said is None or said.decision != "approve"):
-            yield f"{fact.effect} runs and nobody has approved it"
+            yield f"{event.effect} runs and nobody has approved it"
         wanted = note.arguments
         if said is not None and said.arguments is not None:
             wanted = said.arguments
         if call.arguments != wanted:
-            yield f"{fact.effect} runs with {call.arguments!r} instead of {wanted!r}"
+            yield f"{event.effect} runs with {call.arguments!r} instead of {wanted!r}"
 
     # -- the end -------------------------------------------------------------------------------
 
-    def _begins_or_ends(self, fact: IterationStarted | IterationFinished) -> Iterator[str]:
-        if isinstance(fact, IterationFinished):
-            yield from self._ends(fact)
-        elif fact.resumed:
-            self.passes[fact.path].resume()
+    def _begins_or_ends(self, event: IterationStarted | IterationFinished) -> Iterator[str]:
+        if isinstance(event, IterationFinished):
+            yield from self._ends(event)
+        elif event.resumed:
+            self.passes[event.path].resume()
 
-    def _ends(self, fact: IterationFinished) -> Iterator[str]:
+    def _ends(self, event: IterationFinished) -> Iterator[str]:
         """A pass that came to its end has one result for each call of its turn."""
-        one = self.passes[fact.path]
-        if fact.status == "cancelled":
+        one = self.passes[event.path]
+        if event.status == "cancelled":
             one.cut_off = one.resumed
             return
-        self._last[parent_path(fact.path)] = one
-        if fact.status != "completed":
+        self._last[parent_path(event.path)] = one
+        if event.status != "completed":
             return
         if one.turn is None:
-            yield f"{fact.path} completed without a turn"
+            yield f"{event.path} completed without a turn"
             return
         wrong = [n + 1 for n in range(len(one.turn.calls)) if one.results.get(n + 1) != 1]
         if wrong:
-            yield f"{fact.path} completed, and calls {wrong} have {one.results}"
+            yield f"{event.path} completed, and calls {wrong} have {one.results}"
 
-    def _hands_over(self, fact: StepFinished) -> Iterator[str]:
+    def _hands_over(self, event: StepFinished) -> Iterator[str]:
         """The result is the first that the last turn handed in."""
-        if not _is_conversation(self._plan, fact.path):
+        if not _is_conversation(self._plan, event.path):
             return
-        last = self._last.get(self._names.inside(fact.path))
+        last = self._last.get(self._names.inside(event.path))
         if last is None:
             return
         calls = last.turn.calls if last.turn is not None else ()
         handed = [one.arguments for one in calls if one.tool == SUBMIT and not one.problem]
-        if fact.result != (handed[0] if handed else None):
-            yield f"{fact.path} ends with {fact.result!r}, handed in was {handed}"
+        if event.result != (handed[0] if handed else None):
+            yield f"{event.path} ends with {event.result!r}, handed in was {handed}"
 
 
 def _is_conversation(plan: Plan, path: str) -> bool:

@@ -473,17 +473,17 @@ class _Run:
         if word == "ended":
             return self._ended(dict(pair.split("=") for pair in rest.split()))
         if word == "failed":
-            facts = dict(pair.split("=") for pair in rest.split())
-            file = self._command[0 if facts["stage"] == "chdir" else 1]
-            why = cannot_start(int(facts["errno"]), file, stage=facts["stage"])
+            report = dict(pair.split("=") for pair in rest.split())
+            file = self._command[0 if report["stage"] == "chdir" else 1]
+            why = cannot_start(int(report["errno"]), file, stage=report["stage"])
             return self._end("not_started", error=str(why))
         if word == "broken":
             return self._end("not_started", error=f"supervisor-broken: {rest}")
         return self._without_report()
 
-    def _ended(self, facts: dict[str, str]) -> ProgramEnd:
+    def _ended(self, report: dict[str, str]) -> ProgramEnd:
         # Killed without being collected in time: as good as killed.
-        status = int(facts["status"] or signal.SIGKILL)
+        status = int(report["status"] or signal.SIGKILL)
         by_signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
         if self._program.in_sandbox and code is not None and code - 128 in _DEADLY:
@@ -492,11 +492,13 @@ class _Run:
         if code and self._program.in_sandbox and _WITHOUT_SANDBOX.match(self._stderr.last()):
             said = self._stderr.last().decode(errors="replace").strip()
             return self._end("not_started", error=f"resource: waiting for processes: {said}")
-        if self._limit is not None and facts["stopped"] == "1":
+        if self._limit is not None and report["stopped"] == "1":
             how = self._limit
-        error = "processes-left: some processes could not be killed" if facts["left"] == "1" else ""
+        error = (
+            "processes-left: some processes could not be killed" if report["left"] == "1" else ""
+        )
         return self._end(
-            how, code=code, by_signal=by_signal, error=error or None, killed=int(facts["killed"])
+            how, code=code, by_signal=by_signal, error=error or None, killed=int(report["killed"])
         )
 
     def _without_report(self) -> ProgramEnd:

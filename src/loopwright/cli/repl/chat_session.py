@@ -301,8 +301,8 @@ class ChatSession:
     def _show(self) -> None:
         assert self._run is not None
         service = self._here.service
-        facts = [numbered.fact for numbered in service.facts(self._run)]
-        said = list(said_in(facts, service.read_text))
+        events = [numbered.event for numbered in service.events(self._run)]
+        said = list(said_in(events, service.read_text))
         for one in said[self._told :]:
             self._put(one)
         self._told = len(said)
@@ -326,9 +326,9 @@ class ChatSession:
             return False
         service = self._here.service
         opened = next(
-            numbered.fact
-            for numbered in service.facts(self._run or "")
-            if isinstance(numbered.fact, GateOpened) and numbered.fact.gate == gate.gate
+            numbered.event
+            for numbered in service.events(self._run or "")
+            if isinstance(numbered.event, GateOpened) and numbered.event.gate == gate.gate
         )
         reply = await ask(self._terminal, opened, service.read_text(opened.output))
         if reply is None:

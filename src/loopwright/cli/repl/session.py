@@ -54,9 +54,9 @@ class ShownRun:
         self._terminal = terminal
         self._here = here
         self.progress = Progress(
-            here.service.plan(here.service.facts(run)[0].fact), here.service.read_text
+            here.service.plan(here.service.events(run)[0].event), here.service.read_text
         )
-        for numbered in here.service.facts(run):
+        for numbered in here.service.events(run):
             if numbered.seq <= seen:
                 self.progress.take(numbered)
         self._view: ProgressView = FailSafeView(PlainView(terminal, short_run_id(run)))
@@ -65,9 +65,9 @@ class ShownRun:
 
     def pull(self) -> None:
         """Print what is new."""
-        for numbered in self._here.service.facts(self.run, after=self.progress.seen):
+        for numbered in self._here.service.events(self.run, after=self.progress.seen):
             self._flush()
-            self._view.fact(numbered, self.progress.take(numbered))
+            self._view.event(numbered, self.progress.take(numbered))
         status = status_of(self.progress.state)
         if status != self._status:
             self._status = status

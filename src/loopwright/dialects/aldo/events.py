@@ -150,10 +150,10 @@ class _Loop:
     ending: LoopEnding | None = None
 
 
-def events_of(facts: Iterable[LogEvent], plan: Plan, read: Read) -> list[AldoEvent]:
+def events_of(events: Iterable[LogEvent], plan: Plan, read: Read) -> list[AldoEvent]:
     """All events for events of the log, beginning with the first one."""
     rendering = Rendering(plan, read)
-    return [event for fact in facts for event in rendering.events(fact)]
+    return [event for logged in events for event in rendering.events(logged)]
 
 
 class Rendering:
@@ -169,12 +169,12 @@ class Rendering:
         self._rounds = 0
         self._used = UsageTotal()
 
-    def events(self, fact: LogEvent) -> Iterator[AldoEvent]:
+    def events(self, event: LogEvent) -> Iterator[AldoEvent]:
         """The events for the next event of the log."""
-        render = _RENDER.get(fact["kind"])
-        path = str(fact.get("path", ""))
-        for name, payload in render(self, fact, path) if render is not None else ():
-            yield AldoEvent(name, payload, fact["at"], path)
+        render = _RENDER.get(event["kind"])
+        path = str(event.get("path", ""))
+        for name, payload in render(self, event, path) if render is not None else ():
+            yield AldoEvent(name, payload, event["at"], path)
 
     def _loop(self, path: str) -> tuple[str, _Loop] | None:
         """The step and the loop of cycles of an iteration."""
@@ -186,26 +186,26 @@ class Rendering:
 
     # -- the run -----------------------------------------------------------------------------------
 
-    def _started(self, fact: LogEvent, _: str) -> "_Events":
-        self._run = fact["run"]
+    def _started(self, event: LogEvent, _: str) -> "_Events":
+        self._run = event["run"]
         version = self._plan.settings.get("agent_version", "")
-        yield "run.started", {"ref": {"name": fact["name"], "version": version}, "id": self._run}
+        yield "run.started", {"ref": {"name": event["name"], "version": version}, "id": self._run}
 
-    def _finished(self, fact: LogEvent, _: str) -> "_Events":
-        outcome, reason = cast("Outcome", fact["outcome"]), str(fact["reason"])
+    def _finished(self, event: LogEvent, _: str) -> "_Events":
+        outcome, reason = cast("Outcome", event["outcome"]), str(event["reason"])
         if outcome == "cancelled":
             yield "run.cancelled", {"reason": reason}
         elif outcome == "failed":
-            error = fact.get("error") or {}
+            error = event.get("error") or {}
             message = error.get("detail") or error.get("type") or reason
             yield "error", {"message": message}
         else:
             ended: Payload = {"ok": reason != TENANT, "usage": self._used.payload()}
-            yield "run.completed", self._completed(fact, reason) | ended
+            yield "run.completed", self._completed(event, reason) | ended
 
-    def _completed(self, fact: LogEvent, reason: str) -> Payload:
+    def _completed(self, event: LogEvent, reason: str) -> Payload:
         (first,) = (step.id for step in self._plan.steps)
-        output = self._read(fact.get("output", ""))
+        output = self._read(event.get("output", ""))
         if first in self._known.rounds:
             terminated = reason not in ("max_iterations", "budget", "deadline")
             why = "terminate" if terminated else "maxRounds"
@@ -237,54 +237,54 @@ class Rendering:
 
     # -- several agents ----------------------------------------------------------------------------
 
-    def _step_started(self, fact: LogEvent, path: str) -> "_Events":
+    def _step_started(self, event: LogEvent, path: str) -> "_Events":
         if parent_path(path):
             yield "composite.child_started", {"alias": last_id(path)}
 
-    def _step_finished(self, fact: LogEvent, path: str) -> "_Events":
-        step, status = last_id(path), fact["status"]
+    def _step_finished(self, event: LogEvent, path: str) -> "_Events":
+        step, status = last_id(path), event["status"]
         loop = self._loops.get(path)
         known = self._known.cycles.get(step)
         if loop is not None and known is not None and status in ("completed", "exhausted"):
             loop.ending = ending_of(
                 known,
-                reason=str(fact.get("reason", "")),
+                reason=str(event.get("reason", "")),
                 cycles=loop.started,
                 passed=loop.passed,
                 spending=LoopSpending(loop.used.usd, self._known.limits.get(step)),
-                error=str((fact.get("error") or {}).get("detail", "")),
+                error=str((event.get("error") or {}).get("detail", "")),
             )
             if loop.ending is not None:
                 reason, detail = loop.ending
-                denied = fact.get("reason") == TENANT
+                denied = event.get("reason") == TENANT
                 yield (
                     "run.terminated_by",
                     {
                         "reason": reason,
                         "detail": detail,
                         "ok": not denied,
-                        "output": "" if denied else self._read(fact.get("output", "")),
+                        "output": "" if denied else self._read(event.get("output", "")),
                         "usage": loop.used.payload(),
                     },
                 )
         if not parent_path(path):
             return
         if status in ("completed", "exhausted"):
-            output = self._read(fact.get("output", ""))
+            output = self._read(event.get("output", ""))
             yield "composite.child_completed", {"alias": step, "output": output}
         elif status == "failed":
-            error = (fact.get("error") or {}).get("detail", "")
+            error = (event.get("error") or {}).get("detail", "")
             yield "composite.child_failed", {"alias": step, "error": error}
 
     # -- a cycle -----------------------------------------------------------------------------------
 
-    def _requested(self, fact: LogEvent, path: str) -> "_Events":
+    def _requested(self, event: LogEvent, path: str) -> "_Events":
         """The model is called: the cycle starts, unless this is a retry."""
-        found, call = self._loop(path), fact["call"]
+        found, call = self._loop(path), event["call"]
         if found is None or call["do"] != "model" or call.get("role", "turn") != "turn":
             return
         step, loop = found
-        cycle = int(fact["iteration"])
+        cycle = int(event["iteration"])
         if loop.started >= cycle:
             return
         loop.started, loop.passed, loop.answer = cycle, None, None
@@ -300,36 +300,36 @@ class Rendering:
         agent = self._plan.agents.get(body.agent) if isinstance(body, ModelCycle) else None
         return 1 + bool(agent and agent.system)
 
-    def _answered(self, fact: LogEvent, path: str) -> "_Events":
-        found, effect = self._loop(path), str(fact["effect"])
+    def _answered(self, event: LogEvent, path: str) -> "_Events":
+        found, effect = self._loop(path), str(event["effect"])
         if found is None:
             return
         loop = found[1]
         purpose = read_effect_id(effect).purpose
         if isinstance(purpose, ToolPurpose):
-            yield from self._tool_answered(fact, loop, purpose.call)
+            yield from self._tool_answered(event, loop, purpose.call)
             return
-        usage = fact.get("usage")
-        if isinstance(purpose, TurnPurpose) and fact["kind"] == "effect.done":
+        usage = event.get("usage")
+        if isinstance(purpose, TurnPurpose) and event["kind"] == "effect.done":
             # the engine's decision about it is emitted next, with the model's name
-            loop.answer = fact
+            loop.answer = event
         elif usage:
             self._count(loop, usage, loop.model)
-            yield "usage", usage_of(usage, loop.model, fact["at"])
+            yield "usage", usage_of(usage, loop.model, event["at"])
 
     def _count(self, loop: _Loop, usage: LogEvent | None, model: str) -> None:
         loop.used.add(usage, model)
         self._used.add(usage, model)
 
-    def _turn(self, fact: LogEvent, path: str) -> "_Events":
+    def _turn(self, event: LogEvent, path: str) -> "_Events":
         found = self._loop(path)
         if found is None:
             return
         loop = found[1]
         answer: LogEvent = loop.answer or {}
         text = self._read(answer.get("output", ""))
-        loop.finish = _FINISH.get(fact.get("finish", "stop"), "error")
-        notes = [note for note in fact.get("calls", ()) if note["id"]]
+        loop.finish = _FINISH.get(event.get("finish", "stop"), "error")
+        notes = [note for note in event.get("calls", ()) if note["id"]]
         loop.calls = [
             TurnToolCall(
                 note["id"], note["tool"], value_of(self._read(note.get("arguments", "{}")))
@@ -338,12 +338,12 @@ class Rendering:
         ]
         loop.entries += 1
         usage = answer.get("usage")
-        loop.model = fact.get("model", "") or loop.model
+        loop.model = event.get("model", "") or loop.model
         self._count(loop, usage, loop.model)
         if usage:
             yield "usage", usage_of(usage, loop.model, answer["at"])
         response: Payload = {
-            "cycle": fact["iteration"],
+            "cycle": event["iteration"],
             "textLength": len(text),
             "toolCalls": [{"tool": call.tool, "callId": call.id} for call in loop.calls],
             "finishReason": loop.finish,
@@ -354,7 +354,7 @@ class Rendering:
             yield "message", {"role": "assistant", "content": parts}
         for call in loop.calls:
             yield "tool_call", {"callId": call.id, "tool": call.tool, "args": call.args}
-        yield from self._answered_at_once(loop, notes, int(fact["iteration"]))
+        yield from self._answered_at_once(loop, notes, int(event["iteration"]))
 
     def _answered_at_once(self, loop: _Loop, notes: Iterable[LogEvent], cycle: int) -> "_Events":
         """Calls that are not run: invalid ones, and the one that submits a result."""
@@ -367,14 +367,14 @@ class Rendering:
                 yield from self._result(loop, call, told, cycle, error=handed_in)
                 handed_in = True
 
-    def _tool_answered(self, fact: LogEvent, loop: _Loop, number: int) -> "_Events":
-        text, error = self._read(fact.get("output", "")), fact["kind"] == "effect.failed"
+    def _tool_answered(self, event: LogEvent, loop: _Loop, number: int) -> "_Events":
+        text, error = self._read(event.get("output", "")), event["kind"] == "effect.failed"
         value = value_of(text)
         if error and not text:
-            failure = fact["error"]
+            failure = event["error"]
             value = {"error": failure.get("detail") or failure["type"]}
         call = loop.calls[number - 1]
-        yield from self._result(loop, call, value, int(fact["iteration"]), error=error)
+        yield from self._result(loop, call, value, int(event["iteration"]), error=error)
 
     def _result(
         self, loop: _Loop, call: TurnToolCall, value: JsonValue, cycle: int, *, error: bool
@@ -393,12 +393,12 @@ class Rendering:
 
     # -- people ------------------------------------------------------------------------------------
 
-    def _asked(self, fact: LogEvent, path: str) -> "_Events":
-        found, number = self._loop(path), fact.get("call")
+    def _asked(self, event: LogEvent, path: str) -> "_Events":
+        found, number = self._loop(path), event.get("call")
         if found is None or number is None:
             return
         call = found[1].calls[number - 1]
-        self._gates[fact["gate"]] = path, call
+        self._gates[event["gate"]] = path, call
         own = call.args.get("reason") if isinstance(call.args, dict) else None
         yield (
             "tool.pending_approval",
@@ -411,38 +411,38 @@ class Rendering:
             },
         )
 
-    def _decided(self, fact: LogEvent, _: str) -> "_Events":
-        path, call = self._gates.pop(fact["gate"], ("", None))
+    def _decided(self, event: LogEvent, _: str) -> "_Events":
+        path, call = self._gates.pop(event["gate"], ("", None))
         found = self._loop(path)
         if found is None or call is None:
             return
-        approved, reason = fact["decision"] == "approve", fact.get("text", "")
+        approved, reason = event["decision"] == "approve", event.get("text", "")
         resolved: Payload = {
             "runId": self._run,
             "callId": call.id,
             "kind": "approved" if approved else "rejected",
-            "approver": fact.get("by", ""),
-            "at": fact["at"],
+            "approver": event.get("by", ""),
+            "at": event["at"],
         }
         yield "tool.approval_resolved", resolved | ({"reason": reason} if reason else {})
         if not approved:
-            told: JsonValue = {"rejected": True, "reason": reason, "approver": fact.get("by", "")}
-            yield from self._result(found[1], call, told, int(fact["iteration"]), error=True)
+            told: JsonValue = {"rejected": True, "reason": reason, "approver": event.get("by", "")}
+            yield from self._result(found[1], call, told, int(event["iteration"]), error=True)
 
     # -- between cycles ----------------------------------------------------------------------------
 
-    def _compressed(self, fact: LogEvent, path: str) -> "_Events":
+    def _compressed(self, event: LogEvent, path: str) -> "_Events":
         found = self._loop(path)
         if found is None:
             return
         step, loop = found
-        head, before, summary = self._head(step), loop.entries, fact.get("summary")
-        loop.entries = before - int(fact["dropped"]) + (summary is not None)
+        head, before, summary = self._head(step), loop.entries, event.get("summary")
+        loop.entries = before - int(event["dropped"]) + (summary is not None)
         payload: Payload = {
             "cycle": loop.started,
-            "strategy": fact["strategy"],
-            "droppedMessages": fact["dropped"],
-            "keptMessages": int(fact["kept"]) + head,
+            "strategy": event["strategy"],
+            "droppedMessages": event["dropped"],
+            "keptMessages": int(event["kept"]) + head,
             "messagesBefore": before + head,
             "messagesAfter": loop.entries + head,
         }
@@ -450,25 +450,25 @@ class Rendering:
             payload["summarisedTo"] = self._read(summary)
         yield "history.compressed", payload
 
-    def _verdict(self, fact: LogEvent, path: str) -> "_Events":
+    def _verdict(self, event: LogEvent, path: str) -> "_Events":
         found = self._loop(path)
-        if found is not None and fact["verdict"] == "pass":
-            found[1].passed = int(fact["index"]), self._read(fact.get("evidence", ""))
+        if found is not None and event["verdict"] == "pass":
+            found[1].passed = int(event["index"]), self._read(event.get("evidence", ""))
         yield from ()
 
-    def _pass_finished(self, fact: LogEvent, path: str) -> "_Events":
+    def _pass_finished(self, event: LogEvent, path: str) -> "_Events":
         around = last_id(parent_path(path))
         if around in self._known.rounds:
             self._rounds += around == self._plan.steps[0].id
-            done = bool(fact.get("done", False))
-            yield "composite.iteration", {"round": fact["iteration"], "terminated": done}
+            done = bool(event.get("done", False))
+            yield "composite.iteration", {"round": event["iteration"], "terminated": done}
         found = self._loop(path)
         if found is None:
             return
         step, loop = found
         body = self._known.cycles[step].body
         nudged = isinstance(body, ModelCycle) and body.nudge is not None
-        loop.entries += nudged and not loop.calls and not fact.get("done", False)
+        loop.entries += nudged and not loop.calls and not event.get("done", False)
 
 
 _Events: TypeAlias = Iterator[tuple[str, Payload]]

@@ -115,33 +115,33 @@ class Rendering:
         self._used: dict[str, int] = {"input_tokens": 0, "output_tokens": 0}
         self._turns: dict[str, int] = {}
 
-    def events(self, fact: LogEvent) -> Iterator[ZenflowEvent]:
+    def events(self, event: LogEvent) -> Iterator[ZenflowEvent]:
         """The events of the next one."""
-        render = _RENDER.get(fact["kind"])
-        path = str(fact.get("path", ""))
-        for name, fields in render(self, fact, path) if render is not None else ():
-            yield ZenflowEvent(name, fields, fact["at"], path)
+        render = _RENDER.get(event["kind"])
+        path = str(event.get("path", ""))
+        for name, fields in render(self, event, path) if render is not None else ():
+            yield ZenflowEvent(name, fields, event["at"], path)
 
     # -- the run -----------------------------------------------------------------------------------
 
-    def _started(self, fact: LogEvent, _: str) -> EventLines:
-        self._began[""] = fact["at"]
+    def _started(self, event: LogEvent, _: str) -> EventLines:
+        self._began[""] = event["at"]
         data: Fields = {"total": len(self._plan.steps)}
         yield "workflow_start", {"message": self._plan.name, "data": data}
 
-    def _reopened(self, fact: LogEvent, _: str) -> EventLines:
-        self._began[""] = fact["at"]
+    def _reopened(self, event: LogEvent, _: str) -> EventLines:
+        self._began[""] = event["at"]
         data: Fields = {"total": len(self._plan.steps), "resumed": True}
         yield "workflow_start", {"message": self._plan.name, "data": data}
 
-    def _finished(self, fact: LogEvent, _: str) -> EventLines:
-        error = fact.get("error") or {}
-        status = str(fact["outcome"])
-        if fact.get("reason") == "partial":
+    def _finished(self, event: LogEvent, _: str) -> EventLines:
+        error = event.get("error") or {}
+        status = str(event["outcome"])
+        if event.get("reason") == "partial":
             status = "partial"
         fields: Fields = {
             "message": self._plan.name,
-            "duration": go_duration(fact["at"] - self._began.get("", fact["at"])),
+            "duration": go_duration(event["at"] - self._began.get("", event["at"])),
             **_tokens(self._used),
             **({"error": error.get("detail") or error.get("type")} if error else {}),
             "data": {"status": status},
@@ -162,61 +162,64 @@ class Rendering:
             data["include"] = True
         yield "step_start", {"stepId": place.id, **self._agent(action), "data": data}
 
-    def _step_started(self, fact: LogEvent, path: str) -> EventLines:
+    def _step_started(self, event: LogEvent, path: str) -> EventLines:
         place = place_at(self._plan, path)
         if place is not None:
-            yield from self._begins(place, fact["at"])
+            yield from self._begins(place, event["at"])
 
-    def _iteration_started(self, fact: LogEvent, path: str) -> EventLines:
+    def _iteration_started(self, event: LogEvent, path: str) -> EventLines:
         place = place_at(self._plan, path)
         if place is not None and place.kind == "iteration" and isinstance(place.action, CallAgent):
-            yield from self._begins(place, fact["at"])
+            yield from self._begins(place, event["at"])
 
-    def _iteration_finished(self, fact: LogEvent, path: str) -> EventLines:
+    def _iteration_finished(self, event: LogEvent, path: str) -> EventLines:
         place = place_at(self._plan, path)
         if place is not None and place.kind == "iteration" and isinstance(place.action, CallAgent):
-            yield from self._ends(place, fact)
+            yield from self._ends(place, event)
 
-    def _step_finished(self, fact: LogEvent, path: str) -> EventLines:
+    def _step_finished(self, event: LogEvent, path: str) -> EventLines:
         place = place_at(self._plan, path)
         if place is None:
             return
         if "." not in path and "[" not in path:
             for name in self._used:
-                self._used[name] += (fact.get("usage") or {}).get(name, 0)
-        yield from self._ends(place, fact)
+                self._used[name] += (event.get("usage") or {}).get(name, 0)
+        yield from self._ends(place, event)
 
-    def _ends(self, place: EventPlace, fact: LogEvent) -> EventLines:
-        status, error = fact.get("status", "completed"), fact.get("error") or {}
-        began = self._began.pop(place.id, fact["at"])
+    def _ends(self, place: EventPlace, event: LogEvent) -> EventLines:
+        status, error = event.get("status", "completed"), event.get("error") or {}
+        began = self._began.pop(place.id, event["at"])
         fields: Fields = {
             "stepId": place.id,
             **self._agent(place.action),
-            "duration": go_duration(fact["at"] - began),
-            **_tokens(fact.get("usage")),
+            "duration": go_duration(event["at"] - began),
+            **_tokens(event.get("usage")),
         }
         if status == "completed":
             yield "step_end", fields
         elif status == "skipped":
-            yield "step_skipped", {"stepId": place.id, "message": fact.get("reason", "")}
+            yield "step_skipped", {"stepId": place.id, "message": event.get("reason", "")}
         else:
             yield "error", {**fields, "error": error.get("detail") or error.get("type") or status}
 
-    def _step_skipped(self, fact: LogEvent, path: str) -> EventLines:
-        error = fact.get("error") or {}
-        if fact.get("status") == "failed":
-            yield "error", {"stepId": path, "error": error.get("detail") or fact["reason"]}
+    def _step_skipped(self, event: LogEvent, path: str) -> EventLines:
+        error = event.get("error") or {}
+        if event.get("status") == "failed":
+            yield "error", {"stepId": path, "error": error.get("detail") or event["reason"]}
             return
-        reason = "condition false" if fact["reason"] == "condition" else str(fact["reason"])
+        reason = "condition false" if event["reason"] == "condition" else str(event["reason"])
         yield "step_skipped", {"stepId": path, "message": reason}
 
-    def _verdict(self, fact: LogEvent, path: str) -> EventLines:
+    def _verdict(self, event: LogEvent, path: str) -> EventLines:
         """A judge that failed does not end its loop."""
-        if fact.get("check") != "judge" or fact.get("verdict") != "error":
+        if event.get("check") != "judge" or event.get("verdict") != "error":
             return
-        loop = str(fact.get("by", "")).removesuffix(".judge") or path
-        data: Fields = {"iteration": (fact.get("iteration") or 1) - 1, "judge": True}
-        yield "error", {"stepId": loop, "error": self._read(fact.get("evidence", "")), "data": data}
+        loop = str(event.get("by", "")).removesuffix(".judge") or path
+        data: Fields = {"iteration": (event.get("iteration") or 1) - 1, "judge": True}
+        yield (
+            "error",
+            {"stepId": loop, "error": self._read(event.get("evidence", "")), "data": data},
+        )
 
     def _agent(self, action: Action) -> Fields:
         return self._named(action.agent) if isinstance(action, CallAgent) else {}
@@ -229,8 +232,8 @@ class Rendering:
 
     # -- agents and their tools --------------------------------------------------------------------
 
-    def _requested(self, fact: LogEvent, path: str) -> EventLines:
-        call = fact["call"]
+    def _requested(self, event: LogEvent, path: str) -> EventLines:
+        call = event["call"]
         if call["do"] not in ("agent", "model", "tool"):
             return
         place = place_at(self._plan, path)
@@ -239,12 +242,12 @@ class Rendering:
         if not is_judge and place is not None:
             step = place.id
         agent = str(call.get("agent", ""))
-        effect = _Effect(step, agent, fact["at"])
-        self._effects[fact["effect"]] = effect
+        effect = _Effect(step, agent, event["at"])
+        self._effects[event["effect"]] = effect
         if call["do"] == "tool":
             effect.tool = {
                 "tool_name": call["tool"],
-                "tool_call_id": call.get("call") or fact["effect"],
+                "tool_call_id": call.get("call") or event["effect"],
                 "input": self._read(call.get("arguments", "{}")),
             }
             data: Fields = {"phase": "start", **effect.tool}
@@ -258,36 +261,36 @@ class Rendering:
         found = self._plan.agents.get(agent)
         return {"model": "" if found is None else found.model or found.spec or ""}
 
-    def _answered(self, fact: LogEvent, _: str) -> EventLines:
-        effect = self._effects.pop(fact["effect"], None)
+    def _answered(self, event: LogEvent, _: str) -> EventLines:
+        effect = self._effects.pop(event["effect"], None)
         if effect is None:
             return
-        error = fact.get("error") or {}
+        error = event.get("error") or {}
         failed: Fields = {"error": error.get("detail") or error.get("type")} if error else {}
         about: Fields = {"stepId": effect.step, **self._named(effect.agent)}
-        length = go_duration(fact["at"] - effect.at)
+        length = go_duration(event["at"] - effect.at)
         if effect.tool:
-            output = self._read(fact.get("output", ""))
+            output = self._read(event.get("output", ""))
             data: Fields = {"phase": "end", **effect.tool, "output": output, "duration": length}
             yield "tool_call", {**about, "duration": length, **failed, "data": {**data, **failed}}
             return
         data = {"phase": "response", **self._model(effect.agent)}
-        yield "agent_turn", {**about, **_tokens(fact.get("usage")), **failed, "data": data}
+        yield "agent_turn", {**about, **_tokens(event.get("usage")), **failed, "data": data}
 
-    def _activity(self, fact: LogEvent, _: str) -> EventLines:
+    def _activity(self, event: LogEvent, _: str) -> EventLines:
         """Tools that an agent has used by itself; tools that the engine runs are reported
         separately.
         """
-        effect = self._effects.get(fact["effect"])
+        effect = self._effects.get(event["effect"])
         if effect is None or effect.tool:
             return
-        for entry in fact.get("entries", ()):
+        for entry in event.get("entries", ()):
             if not entry.get("tool"):
                 continue
             data: Fields = {
                 "phase": "end",
                 "tool_name": entry["tool"],
-                "tool_call_id": f"{fact['effect']}/{entry['number']}",
+                "tool_call_id": f"{event['effect']}/{entry['number']}",
                 "input": self._read(entry.get("arguments") or "{}"),
                 "output": self._read(entry.get("result", "")),
                 "duration": go_duration(entry.get("ms") or 0),
@@ -297,42 +300,45 @@ class Rendering:
 
     # -- messages ----------------------------------------------------------------------------------
 
-    def _sent(self, fact: LogEvent, _: str) -> EventLines:
-        sender, kind = str(fact.get("sender", "")), MESSAGE_TYPES[fact.get("intent", "info")]
-        self._messages[fact.get("message", "")] = (sender, kind)
-        text = self._read(fact["text"])
-        data: Fields = {"to": fact["to"], "text": text, "msg_type": kind}
+    def _sent(self, event: LogEvent, _: str) -> EventLines:
+        sender, kind = str(event.get("sender", "")), MESSAGE_TYPES[event.get("intent", "info")]
+        self._messages[event.get("message", "")] = (sender, kind)
+        text = self._read(event["text"])
+        data: Fields = {"to": event["to"], "text": text, "msg_type": kind}
         yield "message_sent", {"stepId": sender, "data": data}
         if sender == COORDINATOR:
             yield "coordinator_message", {"stepId": COORDINATOR, "message": text, "data": data}
 
-    def _delivered(self, fact: LogEvent, _: str) -> EventLines:
-        for message in fact.get("messages", ()):
+    def _delivered(self, event: LogEvent, _: str) -> EventLines:
+        for message in event.get("messages", ()):
             sender, kind = self._messages.pop(message, ("", 0))
             data: Fields = {"from": sender, "msg_type": kind}
-            if fact["to"] == COORDINATOR:
+            if event["to"] == COORDINATOR:
                 yield "coordinator_inbox_message", {"stepId": COORDINATOR, "data": data}
             else:
-                yield "agent_inbox_drain", {"stepId": fact["to"], "data": data}
+                yield "agent_inbox_drain", {"stepId": event["to"], "data": data}
 
-    def _dropped(self, fact: LogEvent, _: str) -> EventLines:
-        known, kind = self._messages.pop(fact["message"], ("", 0))
-        sender = str(fact.get("sender") or known)
+    def _dropped(self, event: LogEvent, _: str) -> EventLines:
+        known, kind = self._messages.pop(event["message"], ("", 0))
+        sender = str(event.get("sender") or known)
         data: Fields = {
-            "reason": fact["reason"],
+            "reason": event["reason"],
             "from": sender,
-            "to": fact["to"],
+            "to": event["to"],
             "msg_type": kind,
-            "text": self._read(fact.get("text", "")),
+            "text": self._read(event.get("text", "")),
         }
-        yield "message_dropped", {"stepId": sender, "message": fact.get("detail", ""), "data": data}
+        yield (
+            "message_dropped",
+            {"stepId": sender, "message": event.get("detail", ""), "data": data},
+        )
 
-    def _narrated(self, fact: LogEvent, _: str) -> EventLines:
-        text = self._read(fact["text"])
+    def _narrated(self, event: LogEvent, _: str) -> EventLines:
+        text = self._read(event["text"])
         yield "coordinator_narration", {"stepId": COORDINATOR, "message": text}
 
-    def _finalized(self, fact: LogEvent, _: str) -> EventLines:
-        text = self._read(fact.get("summary", ""))
+    def _finalized(self, event: LogEvent, _: str) -> EventLines:
+        text = self._read(event.get("summary", ""))
         yield "coordinator_synthesis", {"stepId": COORDINATOR, "message": text}
 
 

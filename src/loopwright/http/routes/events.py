@@ -22,7 +22,7 @@ from loopwright.model.record import JsonValue
 from loopwright.operations.response_types import EventPage
 from loopwright.operations.run_tail import read_live_text
 from loopwright.ports import OPEN_STATUSES, Delta, NumberedEvent
-from loopwright.views.event_records import fact_on_wire
+from loopwright.views.event_records import event_on_wire
 from loopwright.views.progress import Progress
 
 AT_ONCE = 500
@@ -175,18 +175,18 @@ async def _stream(
         if frames := written.frames():
             yield frames
             quiet.over()
-        facts = _read(context, run, seen)
-        if frames := b"".join(_frame(one, telling) for one in facts):
+        events = _read(context, run, seen)
+        if frames := b"".join(_frame(one, telling) for one in events):
             yield frames
             quiet.over()
-        if facts:
-            seen = facts[-1].seq
+        if events:
+            seen = events[-1].seq
             await asyncio.sleep(0)  # others have their turn
         if seen >= log.version(run):
             if not telling.follow:
                 yield _event("end", {"run": run, "seq": seen})
                 return
-            if _ended(context, run, facts):
+            if _ended(context, run, events):
                 return
             if written.is_held:  # until the events that led to the text were sent
                 await _release(context, written)
@@ -210,17 +210,17 @@ async def _is_under_way(context: Context, delta: Delta) -> bool:
     return delta.effect in picture.state.pending
 
 
-async def facts_of(context: Context, run: str, after: int = 0) -> AsyncIterator[NumberedEvent]:
+async def events_of(context: Context, run: str, after: int = 0) -> AsyncIterator[NumberedEvent]:
     """All facts of a run that there are now, above a number; a run without any is damaged."""
     first = context.here.log.row(run).run
-    facts = context.here.log.read(first, after=after, limit=AT_ONCE)
-    if not facts and not after:
-        facts = context.service.facts(first)
-    while facts:
-        for one in facts:
+    events = context.here.log.read(first, after=after, limit=AT_ONCE)
+    if not events and not after:
+        events = context.service.events(first)
+    while events:
+        for one in events:
             yield one
         await asyncio.sleep(0)  # others have their turn
-        facts = context.here.log.read(run, after=facts[-1].seq, limit=AT_ONCE)
+        events = context.here.log.read(run, after=events[-1].seq, limit=AT_ONCE)
 
 
 def _read(context: Context, run: str, after: int) -> list[NumberedEvent]:
@@ -234,7 +234,7 @@ def _read(context: Context, run: str, after: int) -> list[NumberedEvent]:
 
 def _ended(context: Context, run: str, newest: list[NumberedEvent]) -> bool:
     if newest:
-        return isinstance(newest[-1].fact, RunFinished)
+        return isinstance(newest[-1].event, RunFinished)
     return context.here.log.row(run).headline.status not in OPEN_STATUSES
 
 
@@ -261,7 +261,7 @@ class EventsQuery(Query):
     limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 200
 
 
-class FactsQuery(EventsQuery):
+class EventTextQuery(EventsQuery):
     """The same; with `words` a fact that is worth a line has it, as people read it (`told`). With
     `text` a stream has events named `delta`, without an id: text as agents write it; with `tail`
     too, the first one has the end of what the call under way has written before.
@@ -273,9 +273,9 @@ class FactsQuery(EventsQuery):
 
 
 async def events(asked: RouteRequest) -> Answer:
-    run, query = asked.params["run"], asked.query(FactsQuery)
+    run, query = asked.params["run"], asked.query(EventTextQuery)
     asked.context.here.log.row(run)  # refused before anything is sent, if there is none
-    told = _in_words(asked.context, run) if query.words else partial(fact_on_wire, run)
+    told = _in_words(asked.context, run) if query.words else partial(event_on_wire, run)
     if wants_stream(asked.request):
         after = cursor(asked.request, query.after)
         tail = query.text and query.tail
@@ -284,7 +284,7 @@ async def events(asked: RouteRequest) -> Answer:
         )
         return streamed(asked, run, telling)
     if query.words and query.after:
-        async for one in facts_of(asked.context, run):
+        async for one in events_of(asked.context, run):
             if one.seq > query.after:
                 break
             told(one)
@@ -294,13 +294,13 @@ async def events(asked: RouteRequest) -> Answer:
 def _in_words(context: Context, run: str) -> Told:
     """Facts with the lines that tell them; it has to be given all of them, from the first on."""
     service = context.service
-    first = service.log.read(run, limit=1) or service.facts(run)  # which tells what is wrong
-    progress = Progress(service.plan(first[0].fact), service.read_text)
+    first = service.log.read(run, limit=1) or service.events(run)  # which tells what is wrong
+    progress = Progress(service.plan(first[0].event), service.read_text)
 
     def told(numbered: NumberedEvent) -> dict[str, JsonValue]:
         line = progress.take(numbered)
         words: dict[str, JsonValue] = {"told": asdict(line)} if line is not None else {}
-        return fact_on_wire(run, numbered) | words
+        return event_on_wire(run, numbered) | words
 
     return told
 
@@ -331,12 +331,12 @@ def cursor(request: Request, after: int | None) -> int:
 
 def _page(context: Context, run: str, query: EventsQuery, told: Told) -> Answer:
     log, after = context.here.log, query.after or 0
-    facts = log.read(run, after=after, limit=query.limit)
+    events = log.read(run, after=after, limit=query.limit)
     version = log.version(run)
-    last = facts[-1].seq if facts else after
+    last = events[-1].seq if events else after
     return {
         "run": run,
-        "events": [told(one) for one in facts],
+        "events": [told(one) for one in events],
         "seq": version,
         "next": last if last < version else None,
     }
@@ -352,7 +352,7 @@ FAMILY = RouteFamily(
             handle=events,
             need="viewer",
             say="Events of a run: server-sent events, or JSON if only JSON is accepted",
-            query=FactsQuery,
+            query=EventTextQuery,
             answer=EventPage,
             streams=True,
             also=(204,),

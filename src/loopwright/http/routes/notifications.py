@@ -225,7 +225,7 @@ class _Following:
         self._log, self.run, self.seen = service.log, run, 0
         self._service = service
         head = service.log.row(run).headline
-        first = service.log.read(run, limit=1)[0].fact
+        first = service.log.read(run, limit=1)[0].event
         assert isinstance(first, RunStarted)
         self.to, self._session = first.by, head.session
         self.by_herald = is_loop(head.dialect, head.key)
@@ -238,16 +238,16 @@ class _Following:
             self._say = _Plain(head.name, service.log, run)
 
     def carry_on(self) -> Iterator[StoredNotification]:
-        while facts := self._log.read(self.run, after=self.seen, limit=AT_ONCE):
-            for numbered in facts:
+        while events := self._log.read(self.run, after=self.seen, limit=AT_ONCE):
+            for numbered in events:
                 self.seen = numbered.seq
                 for part, said in enumerate(self._say(numbered)):
                     yield self._notice(numbered, part, said)
 
     def _notice(self, numbered: NumberedEvent, part: int, said: Words) -> StoredNotification:
-        (kind, level, title, more), at = said, numbered.fact.at
+        (kind, level, title, more), at = said, numbered.event.at
         name = notice_id(self.run, at, numbered.seq, part)
-        if isinstance(numbered.fact, RunFinished):
+        if isinstance(numbered.event, RunFinished):
             more = {**more, "certificate": certificate_of(self._service, self.run)}
         actions, base = more.get("actions"), dict[str, JsonValue](id=name, notification=name)
         base |= {"kind": kind, "level": level, "title": title[:TITLE_CHARS], "run": self.run}
@@ -297,7 +297,7 @@ class _Roles:
         self._name, self._moves = name, moves
 
     def __call__(self, numbered: NumberedEvent) -> Iterator[Words]:
-        fact, move = numbered.fact, self._moves.take(numbered)
+        event, move = numbered.event, self._moves.take(numbered)
         if move is not None and move.status in ENDS and not move.kept:
             about: dict[str, JsonValue] = {
                 "iteration": move.iteration,
@@ -309,14 +309,14 @@ class _Roles:
                 yield "loop.stage_failed", "error", f"{where} has failed: {move.why}", about
             else:
                 yield "loop.stage_completed", "info", f"{where} is completed", about
-        elif isinstance(fact, GateOpened):
-            yield _asked("loop.blocked", f"{self._name} is blocked: {fact.message}", fact)
-        elif isinstance(fact, RunFinished) and fact.reason == TORN_DOWN:
-            kind, _, _, about = _ended("loop.torn_down", self._name, fact)
+        elif isinstance(event, GateOpened):
+            yield _asked("loop.blocked", f"{self._name} is blocked: {event.message}", event)
+        elif isinstance(event, RunFinished) and event.reason == TORN_DOWN:
+            kind, _, _, about = _ended("loop.torn_down", self._name, event)
             yield kind, "critical", torn_down_title(self._name), about
-        elif isinstance(fact, RunFinished):
-            kind = "completed" if fact.outcome == "exhausted" else fact.outcome
-            yield _ended(f"loop.{kind}", f"The loop {self._name}", fact)
+        elif isinstance(event, RunFinished):
+            kind = "completed" if event.outcome == "exhausted" else event.outcome
+            yield _ended(f"loop.{kind}", f"The loop {self._name}", event)
 
 
 class _Plain:
@@ -326,31 +326,31 @@ class _Plain:
         self._name, self._log, self._run = name, log, run
 
     def __call__(self, numbered: NumberedEvent) -> Iterator[Words]:
-        fact = numbered.fact
-        if isinstance(fact, GateOpened):
-            yield _asked("gate.opened", f"{self._name} waits for you: {fact.message}", fact)
-        elif isinstance(fact, RunFinished) and fact.reason == TORN_DOWN:
-            kind, _, _, about = _ended("run.torn_down", self._name, fact)
+        event = numbered.event
+        if isinstance(event, GateOpened):
+            yield _asked("gate.opened", f"{self._name} waits for you: {event.message}", event)
+        elif isinstance(event, RunFinished) and event.reason == TORN_DOWN:
+            kind, _, _, about = _ended("run.torn_down", self._name, event)
             yield kind, "critical", torn_down_title(self._name), about
-        elif isinstance(fact, RunFinished):
-            kind, level, _, about = _ended(f"run.{fact.outcome}", self._name, fact)
+        elif isinstance(event, RunFinished):
+            kind, level, _, about = _ended(f"run.{event.outcome}", self._name, event)
             line = final_line_at(self._log, self._run, numbered.seq, details=True)
             yield kind, level, f"{self._name}: {line}", {**about, "summary": line}
 
 
-def _asked(kind: str, title: str, fact: GateOpened) -> Words:
-    answers: list[JsonValue] = list(fact.answers)
-    about: dict[str, JsonValue] = {"actions": answers, "gate": fact.gate}
-    if fact.snapshot is not None:
-        about["changed"] = change_words(fact.snapshot)
+def _asked(kind: str, title: str, event: GateOpened) -> Words:
+    answers: list[JsonValue] = list(event.answers)
+    about: dict[str, JsonValue] = {"actions": answers, "gate": event.gate}
+    if event.snapshot is not None:
+        about["changed"] = change_words(event.snapshot)
     return kind, "action_required", title, about
 
 
-def _ended(kind: str, who: str, fact: RunFinished) -> Words:
-    level = _LEVELS.get(fact.outcome, "info")
-    why = fact.error.detail if fact.error and fact.error.detail else fact.reason
-    about: dict[str, JsonValue] = {"outcome": fact.outcome, "reason": fact.reason}
-    return kind, level, f"{who} {_ENDS[fact.outcome]} ({why})", about
+def _ended(kind: str, who: str, event: RunFinished) -> Words:
+    level = _LEVELS.get(event.outcome, "info")
+    why = event.error.detail if event.error and event.error.detail else event.reason
+    about: dict[str, JsonValue] = {"outcome": event.outcome, "reason": event.reason}
+    return kind, level, f"{who} {_ENDS[event.outcome]} ({why})", about
 
 
 def _cut(data: dict[str, JsonValue]) -> dict[str, JsonValue]:

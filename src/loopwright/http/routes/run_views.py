@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from loopwright.http.operation_routes import app_of
 from loopwright.http.requests import Answer, Query, Route, RouteFamily, RouteRequest
-from loopwright.http.routes.events import StreamOptions, cursor, facts_of, streamed, wants_stream
+from loopwright.http.routes.events import StreamOptions, cursor, events_of, streamed, wants_stream
 from loopwright.model.record import JsonValue
 from loopwright.operations.use_cases.run_views import metrics_of
 from loopwright.ports import NumberedEvent
@@ -64,8 +64,8 @@ async def picture(asked: RouteRequest) -> Answer:
 async def logs(asked: RouteRequest) -> Answer:
     run, query, service = asked.params["run"], asked.query(LogsQuery), asked.context.service
     version = asked.context.here.log.row(run).version
-    first = service.log.read(run, limit=1) or service.facts(run)  # which tells what is wrong
-    book = RunTranscript(service.plan(first[0].fact), service.read_text)
+    first = service.log.read(run, limit=1) or service.events(run)  # which tells what is wrong
+    book = RunTranscript(service.plan(first[0].event), service.read_text)
 
     def told(numbered: NumberedEvent) -> dict[str, JsonValue] | None:
         entry = book.take(numbered)
@@ -85,7 +85,7 @@ async def logs(asked: RouteRequest) -> Answer:
     after = query.after or 0
     entries: list[dict[str, JsonValue]] = []
     more: int | None = None
-    async for one in facts_of(asked.context, run):
+    async for one in events_of(asked.context, run):
         entry = told(one)
         if entry is None or one.seq <= after:
             continue

@@ -24,7 +24,7 @@ from loopwright.model.record import JsonValue
 from loopwright.operations.accounts.access import Principal
 from loopwright.operations.loops.dialect_events import LoopStory, is_loop
 from loopwright.ports import NumberedEvent
-from loopwright.views.event_records import fact_on_wire
+from loopwright.views.event_records import event_on_wire
 
 MOST_WAITING = 16  # packets, each of them bounded too
 MOST_SOCKETS = 20  # of one person
@@ -216,21 +216,22 @@ class Tails:
         """
         wanted = (run, after, version)
         if wanted not in self._newest:
-            facts = self._context.here.log.read(run, after=after, limit=AT_ONCE)
+            events = self._context.here.log.read(run, after=after, limit=AT_ONCE)
             self._newest[wanted] = [
-                Packet(last, self._line.packed(EVENTS, data)) for last, data in _packets(run, facts)
+                Packet(last, self._line.packed(EVENTS, data))
+                for last, data in _packets(run, events)
             ]
             while len(self._newest) > MOST_KEPT:
                 self._newest.popitem(last=False)
         return self._newest[wanted]
 
 
-def _packets(run: str, facts: list[NumberedEvent]) -> Iterator[tuple[int, msgspec.Raw]]:
+def _packets(run: str, log_events: list[NumberedEvent]) -> Iterator[tuple[int, msgspec.Raw]]:
     """Events in packets of a bounded size, each with the number of its last event."""
     events: list[msgspec.Raw] = []
     size = last = 0
-    for one in facts:
-        event = msgspec.json.encode(fact_on_wire(run, one))
+    for one in log_events:
+        event = msgspec.json.encode(event_on_wire(run, one))
         if events and size + len(event) > PACKET_BYTES:
             yield _packet(run, last, events)
             events, size = [], 0

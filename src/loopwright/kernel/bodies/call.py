@@ -324,39 +324,39 @@ def note_request(body: LeafBody, pending: PendingEffect) -> None:
         body.attempt = pending.attempt
 
 
-def note_answer(body: LeafBody, pending: PendingEffect, fact: EffectDone | EffectFailed) -> None:
+def note_answer(body: LeafBody, pending: PendingEffect, event: EffectDone | EffectFailed) -> None:
     body.pending = None
     if isinstance(pending.purpose, BackoffPurpose):
-        note_backoff_end(body, pending.attempt, fact.at)
-    elif isinstance(pending.purpose, ReworkPurpose) and type(fact) is EffectDone:
+        note_backoff_end(body, pending.attempt, event.at)
+    elif isinstance(pending.purpose, ReworkPurpose) and type(event) is EffectDone:
         body.gate = None  # what was rejected has been worked on: ask again
-    elif type(fact) is EffectFailed:
-        body.failure = fact
-    elif fact.code not in (0, None) and isinstance(body.action, RunCommand | RunScript):
-        body.failure = _bad_exit(fact, body.action)
+    elif type(event) is EffectFailed:
+        body.failure = event
+    elif event.code not in (0, None) and isinstance(body.action, RunCommand | RunScript):
+        body.failure = _bad_exit(event, body.action)
     else:
-        body.answer = fact
+        body.answer = event
 
 
-def _bad_exit(fact: EffectDone, action: RunCommand | RunScript) -> EffectFailed:
+def _bad_exit(event: EffectDone, action: RunCommand | RunScript) -> EffectFailed:
     """A step's program that ended with another code than 0: a failure that a retry may name."""
     return EffectFailed(
-        at=fact.at,
-        path=fact.path,
-        iteration=fact.iteration,
-        effect=fact.effect,
-        error=Failure("exit", _exit_words(fact, action)),
-        output=fact.output,
-        code=fact.code,
+        at=event.at,
+        path=event.path,
+        iteration=event.iteration,
+        effect=event.effect,
+        error=Failure("exit", _exit_words(event, action)),
+        output=event.output,
+        code=event.code,
     )
 
 
-def _exit_words(fact: EffectDone, action: RunCommand | RunScript) -> str:
-    words = f"the command ended with code {fact.code}"
+def _exit_words(event: EffectDone, action: RunCommand | RunScript) -> str:
+    words = f"the command ended with code {event.code}"
     if isinstance(action, RunScript):
-        step = last_id(fact.path)
-        words = f"step '{step}' failed: {action.interpreter} exited with code {fact.code}"
-    return f"{words}: {fact.note}" if fact.note else words
+        step = last_id(event.path)
+        words = f"step '{step}' failed: {action.interpreter} exited with code {event.code}"
+    return f"{words}: {event.note}" if event.note else words
 
 
 def resume(body: LeafBody) -> None:

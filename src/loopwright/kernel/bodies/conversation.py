@@ -140,12 +140,12 @@ def output_of(body: CycleBody) -> tuple[Text | None, Text | None]:
 
 def close(state: State, body: CycleBody, why: str) -> list[AnyEvent]:
     """End what is open in a turn: the call of the model, its tool calls, and their gates."""
-    facts = withdraw(state, body.owner, body.pending, why)
+    events = withdraw(state, body.owner, body.pending, why)
     for effect in body.asked.values():
-        facts += withdraw(state, body.owner, effect, why)
+        events += withdraw(state, body.owner, effect, why)
     for gate in body.gates.values():
-        facts += close_gate(state, gate, why)
-    return facts
+        events += close_gate(state, gate, why)
+    return events
 
 
 def _is_tried_again(state: State, body: CycleBody, failure: EffectFailed) -> bool:
@@ -198,13 +198,13 @@ def _take_turn(
         finish=turn.finish if turn is not None else "stop",
         model=turn.model if turn is not None else "",
     )
-    facts: list[AnyEvent] = [taken]
+    events: list[AnyEvent] = [taken]
     for number, note in enumerate(notes, start=1):
         if note.held:
-            facts.append(_ask(state, body, number, note, senses))
+            events.append(_ask(state, body, number, note, senses))
         elif not note.problem and note.tool != SUBMIT:
-            facts.append(_run(state, body, number, note, note.arguments))
-    return facts
+            events.append(_run(state, body, number, note, note.arguments))
+    return events
 
 
 def _notes(
@@ -249,16 +249,16 @@ def _calls_left(state: State, body: CycleBody, senses: KernelServices) -> list[A
     resumed run, also those that were ended from outside, and gates that were closed then.
     """
     assert body.turn is not None
-    facts: list[AnyEvent] = []
+    events: list[AnyEvent] = []
     for number, note in enumerate(body.turn.calls, start=1):
         if number in body.asked or number in body.said:
             continue
         if not note.held or number in body.approved:
             arguments = body.approved.get(number, note.arguments)
-            facts.append(_run(state, body, number, note, arguments))
+            events.append(_run(state, body, number, note, arguments))
         elif number not in body.gates:
-            facts.append(_ask(state, body, number, note, senses))
-    return facts
+            events.append(_ask(state, body, number, note, senses))
+    return events
 
 
 # -- making the conversation shorter ---------------------------------------------------------------
@@ -407,53 +407,53 @@ def note_request(body: CycleBody, pending: PendingEffect) -> None:
         body.shortening.summaries = pending.attempt
 
 
-def note_answer(body: CycleBody, pending: PendingEffect, fact: EffectDone | EffectFailed) -> None:
+def note_answer(body: CycleBody, pending: PendingEffect, event: EffectDone | EffectFailed) -> None:
     """Note what came of it."""
     purpose = pending.purpose
     if isinstance(purpose, ToolPurpose):
-        body.said[purpose.call] = _said(pending, fact)
-        if isinstance(fact, EffectFailed) and fact.error.type == "cancelled":
+        body.said[purpose.call] = _said(pending, event)
+        if isinstance(event, EffectFailed) and event.error.type == "cancelled":
             body.withdrawn.add(purpose.call)
         return
     body.pending = None
     if isinstance(purpose, BackoffPurpose):
-        note_backoff_end(body, pending.attempt, fact.at)
+        note_backoff_end(body, pending.attempt, event.at)
     elif isinstance(purpose, SummaryPurpose):
-        body.shortening.summary = fact
-    elif isinstance(fact, EffectFailed):
-        body.failure = fact
+        body.shortening.summary = event
+    elif isinstance(event, EffectFailed):
+        body.failure = event
     else:
-        body.answer = fact
-        _count(body, fact)
+        body.answer = event
+        _count(body, event)
 
 
-def _said(pending: PendingEffect, fact: EffectDone | EffectFailed) -> ToolAnswer:
+def _said(pending: PendingEffect, event: EffectDone | EffectFailed) -> ToolAnswer:
     assert isinstance(pending.call, ToolCall)
-    error = isinstance(fact, EffectFailed)
-    text: Text = fact.output
-    if isinstance(fact, EffectFailed) and not text:
-        text = msgspec.json.encode({"error": fact.error.detail or fact.error.type}).decode()
+    error = isinstance(event, EffectFailed)
+    text: Text = event.output
+    if isinstance(event, EffectFailed) and not text:
+        text = msgspec.json.encode({"error": event.error.detail or event.error.type}).decode()
     call, tool = pending.call.call, pending.call.tool
-    return ToolAnswer(id=call, tool=tool, text=text, error=error, code=fact.code)
+    return ToolAnswer(id=call, tool=tool, text=text, error=error, code=event.code)
 
 
-def _count(body: CycleBody, fact: EffectDone) -> None:
+def _count(body: CycleBody, event: EffectDone) -> None:
     """What the provider counted for the conversation up to and with this turn."""
     owner = body.owner
-    if isinstance(owner, IterationOwner) and fact.usage is not None and fact.usage.input_tokens:
-        owner.parent.talk.counted = fact.usage.input_tokens + fact.usage.output_tokens
+    if isinstance(owner, IterationOwner) and event.usage is not None and event.usage.input_tokens:
+        owner.parent.talk.counted = event.usage.input_tokens + event.usage.output_tokens
         owner.parent.talk.counted_entries = len(owner.parent.talk.history) + 1
 
 
-def decided(state: State, body: CycleBody, number: int, fact: GateAnswered) -> None:
+def decided(state: State, body: CycleBody, number: int, event: GateAnswered) -> None:
     """A person has decided about one call of a turn. An approval runs it, and nothing else does."""
     assert body.turn is not None
     note = body.turn.calls[number - 1]
-    if fact.decision != "approve":
-        body.said[number] = rejected(note, fact.text or NOT_APPROVED, fact.by)
+    if event.decision != "approve":
+        body.said[number] = rejected(note, event.text or NOT_APPROVED, event.by)
         return
-    body.approved[number] = note.arguments if fact.arguments is None else fact.arguments
-    if fact.remember:
+    body.approved[number] = note.arguments if event.arguments is None else event.arguments
+    if event.remember:
         state.agents.remembered.add(note.tool)
 
 
@@ -463,12 +463,12 @@ def granted(repeat: RepeatBody, text: str) -> None:
         repeat.talk.history.append(HistoryEntry(kind="user", text=text))
 
 
-def turn_taken(state: State, fact: TurnTaken) -> None:
-    owner = state.owners[fact.path]
+def turn_taken(state: State, event: TurnTaken) -> None:
+    owner = state.owners[event.path]
     body = owner.body
     assert isinstance(body, CycleBody)
-    body.turn = fact
-    for number, note in enumerate(fact.calls, start=1):
+    body.turn = event
+    for number, note in enumerate(event.calls, start=1):
         if note.problem:
             body.said[number] = turned_away(note)
         elif note.tool == SUBMIT and body.submitted is None:
@@ -479,16 +479,16 @@ def turn_taken(state: State, fact: TurnTaken) -> None:
     state.touch(owner)
 
 
-def history_compressed(state: State, fact: HistoryCompressed) -> None:
-    owner = state.owners[fact.path]
+def history_compressed(state: State, event: HistoryCompressed) -> None:
+    owner = state.owners[event.path]
     body = owner.body
     assert isinstance(body, CycleBody)
     assert isinstance(owner, IterationOwner)
     repeat = owner.parent
-    repeat.talk.history = shortened(repeat.talk.history, fact.dropped, fact.trimmed)
-    repeat.talk.carried = max(0, repeat.talk.carried - fact.dropped)
-    if fact.summary is not None:
-        repeat.talk.history.insert(0, HistoryEntry(kind="summary", text=fact.summary))
+    repeat.talk.history = shortened(repeat.talk.history, event.dropped, event.trimmed)
+    repeat.talk.carried = max(0, repeat.talk.carried - event.dropped)
+    if event.summary is not None:
+        repeat.talk.history.insert(0, HistoryEntry(kind="summary", text=event.summary))
         repeat.talk.carried += repeat.talk.carried > 0
     repeat.talk.summaries += body.shortening.summary is not None
     repeat.talk.counted = 0  # the provider has not seen it like this

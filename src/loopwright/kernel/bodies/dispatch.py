@@ -106,17 +106,17 @@ def note_request(body: Body, pending: PendingEffect) -> None:
             assert_never(body)
 
 
-def note_answer(body: Body, pending: PendingEffect, fact: EffectDone | EffectFailed) -> None:
+def note_answer(body: Body, pending: PendingEffect, event: EffectDone | EffectFailed) -> None:
     """An effect of a body has its answer."""
     match body:
         case LeafBody():
-            call.note_answer(body, pending, fact)
+            call.note_answer(body, pending, event)
         case RepeatBody() if body.action.each is None:
-            repeat.note_answer(body, pending, fact)
+            repeat.note_answer(body, pending, event)
         case RepeatBody():
-            each.note_answer(body, pending, fact)
+            each.note_answer(body, pending, event)
         case CycleBody():
-            conversation.note_answer(body, pending, fact)
+            conversation.note_answer(body, pending, event)
         case StepsBody():
             raise AssertionError(f"a graph of steps has no effect: {pending.effect}")
         case _:

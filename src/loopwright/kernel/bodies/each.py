@@ -109,17 +109,17 @@ def next_events(state: State, body: RepeatBody, senses: KernelServices) -> list[
     assert each is not None
     items = items_of(state, body, each, senses)
     assert isinstance(items, list), "a loop without a list is an outcome"
-    facts = request_loop_deadline(state, body)
+    events = request_loop_deadline(state, body)
     if state.control.paused or (body.items.spoiled is not None and each.on_item_error == "stop"):
-        return facts
+        return events
     if body.active and loop_over_budget(state, body) is not None:
-        return facts
+        return events
     room = (each.parallel or MAX_PARALLEL_ITEMS) - len(body.active)
     again = body.items.again[:room]
     first, last = body.started, min(body.started + room - len(again), len(items))
     crowded = each.parallel is None and len(items) > MAX_PARALLEL_ITEMS
     held = f"{len(items)} items, of which {MAX_PARALLEL_ITEMS} at most are under way at once"
-    facts += [
+    events += [
         IterationStarted(
             at=state.now,
             path=item_path(body.owner.inside, number),
@@ -129,7 +129,7 @@ def next_events(state: State, body: RepeatBody, senses: KernelServices) -> list[
         )
         for number in (*again, *range(first, last))
     ]
-    return facts
+    return events
 
 
 def close(state: State, body: RepeatBody, why: str) -> list[AnyEvent]:
@@ -145,8 +145,8 @@ def note_request(body: RepeatBody, pending: PendingEffect) -> None:
     repeat.note_request(body, pending)
 
 
-def note_answer(body: RepeatBody, pending: PendingEffect, fact: EffectDone | EffectFailed) -> None:
-    repeat.note_answer(body, pending, fact)
+def note_answer(body: RepeatBody, pending: PendingEffect, event: EffectDone | EffectFailed) -> None:
+    repeat.note_answer(body, pending, event)
 
 
 def note_iteration(repeat: RepeatBody, number: int, ended: Result) -> None:

@@ -207,23 +207,23 @@ def next_events(state: State, body: RepeatBody, senses: KernelServices) -> list[
     """The next iteration, or what comes before it: a timer, a pause, a question at the cap."""
     if body.active:
         return []
-    facts = request_loop_deadline(state, body)
+    events = request_loop_deadline(state, body)
     owner, action = body.owner, body.action
     most = cap(body)
     if body.finished and most is not None and body.finished >= most:
-        return [*facts, *_ask_at_cap(state, body, senses)]
+        return [*events, *_ask_at_cap(state, body, senses)]
     if state.control.paused or body.delay is not None:
-        return facts
+        return events
     if action.delay_ms and body.finished and body.delayed < body.finished:
         call = SleepCall(until=state.now + action.delay_ms)
-        return [*facts, request_effect(state, owner, DELAY, body.finished, call)]
+        return [*events, request_effect(state, owner, DELAY, body.finished, call)]
     number = -1 if action.check_first and not body.checked_first else body.started
     path = iteration_path(owner.inside, number)
     resumed = number in body.unfinished
-    facts.append(
+    events.append(
         IterationStarted(at=state.now, path=path, iteration=number + 1, of=most, resumed=resumed)
     )
-    return facts
+    return events
 
 
 def _ask_at_cap(state: State, body: RepeatBody, senses: KernelServices) -> list[AnyEvent]:
@@ -253,9 +253,9 @@ def note_request(body: RepeatBody, pending: PendingEffect) -> None:
         body.delay = pending.effect
 
 
-def note_answer(body: RepeatBody, pending: PendingEffect, fact: EffectDone | EffectFailed) -> None:
+def note_answer(body: RepeatBody, pending: PendingEffect, event: EffectDone | EffectFailed) -> None:
     if isinstance(pending.purpose, LoopDeadlinePurpose):
-        body.deadline_hit = body.deadline_hit or type(fact) is EffectDone
+        body.deadline_hit = body.deadline_hit or type(event) is EffectDone
     else:
         body.delay, body.delayed = None, pending.attempt
 

@@ -131,20 +131,20 @@ def next_events(state: State, body: StepsBody, senses: KernelServices) -> list[A
     """The steps that begin, or that are left out, now."""
     if state.control.paused or not body.ready or is_out_of_time(body):
         return []
-    facts: list[AnyEvent] = []
+    events: list[AnyEvent] = []
     keeps = body.owner.parent.carry.keeps if isinstance(body.owner, IterationOwner) else {}
     for number in body.ready:
         step = body.index.action.steps[number]
         path = child_path(body.owner.inside, step.id)
         if step.id in keeps:
-            facts.append(_kept(state, body, path, keeps[step.id], senses))
+            events.append(_kept(state, body, path, keeps[step.id], senses))
         elif not _may_start(step, [body.results[need] for need in step.needs]):
-            facts.append(_skipped(state, body, step, path))
+            events.append(_skipped(state, body, step, path))
         elif step.when is not None:
-            facts.append(_under_condition(state, body, step, path, senses))
+            events.append(_under_condition(state, body, step, path, senses))
         else:
-            facts.append(StepStarted(at=state.now, path=path, iteration=body.owner.iteration))
-    return facts
+            events.append(StepStarted(at=state.now, path=path, iteration=body.owner.iteration))
+    return events
 
 
 def _kept(

@@ -15,16 +15,16 @@ from loopwright.ports import NumberedEvent
 from loopwright.tools.toolbox import NATIVE
 
 
-def check_arguments(facts: Iterable[NumberedEvent], opened: GateOpened, arguments: str) -> None:
+def check_arguments(events: Iterable[NumberedEvent], opened: GateOpened, arguments: str) -> None:
     """Refuse arguments that do not fit a built-in tool; the gate stays open then. Those of a
     server's tool are looked at when it is run.
     """
     tool = next(
         (
-            one.fact.calls[opened.call - 1].tool
-            for one in facts
-            if isinstance(one.fact, TurnTaken)
-            and one.fact.path == opened.path
+            one.event.calls[opened.call - 1].tool
+            for one in events
+            if isinstance(one.event, TurnTaken)
+            and one.event.path == opened.path
             and opened.call is not None
         ),
         "",

@@ -345,11 +345,11 @@ class TrackedOutputs:
         return {"artifact": self.artifacts, "sprint": self.sprints}.get(kind, [])
 
 
-def rounds_of(plan: Plan, facts: Iterable[AnyEvent], read: ReadText) -> TrackedOutputs:
+def rounds_of(plan: Plan, events: Iterable[AnyEvent], read: ReadText) -> TrackedOutputs:
     """The rounds of a run and what its stages said."""
     reading = _Reading(plan, read)
-    for fact in facts:
-        reading.take(fact)
+    for event in events:
+        reading.take(event)
     return TrackedOutputs(artifacts=reading.artifacts, sprints=list(reading.sprints.values()))
 
 
@@ -367,24 +367,24 @@ class _Reading:
         self.artifacts: list[Item] = []
         self.sprints: dict[str, Item] = {}
 
-    def take(self, fact: AnyEvent) -> None:
-        match fact:
+    def take(self, event: AnyEvent) -> None:
+        match event:
             case RunStarted(run=run, session=session):
                 self._run, self._scope = run, session or run
             case IterationStarted(path=path) if self._loop(parent_path(path)) is not None:
                 self._settle(parent_path(path), "rejected")
-                if fact.resumed and path in self.sprints:
+                if event.resumed and path in self.sprints:
                     self._move(path, "in_progress")
                 else:
-                    self._begin(path, fact)
+                    self._begin(path, event)
             case IterationFinished(path=path) if path in self.sprints:
                 if isinstance(self._body(path), CallAgent):
-                    self._stage(fact, path, last_id(parent_path(path)))
-                self._move(path, "complete" if fact.done else "review")
+                    self._stage(event, path, last_id(parent_path(path)))
+                self._move(path, "complete" if event.done else "review")
             case StepStarted(path=path) | StepSkipped(path=path):
                 self._lines.setdefault(parent_path(path), [])
             case StepFinished(path=path) if parent_path(path) in self.sprints:
-                self._stage(fact, parent_path(path), last_id(path))
+                self._stage(event, parent_path(path), last_id(path))
             case StepFinished(path=path, status=status) if self._loop(path) is not None:
                 ended = status in ("completed", "exhausted")
                 self._settle(path, "complete" if ended else "rejected")
@@ -401,8 +401,8 @@ class _Reading:
 
     # -- sprints
 
-    def _begin(self, path: str, fact: IterationStarted) -> None:
-        number = fact.iteration or iteration_number(path) + 1
+    def _begin(self, path: str, event: IterationStarted) -> None:
+        number = event.iteration or iteration_number(path) + 1
         values: Values = {
             "title": f"{self._plan.name} — iteration {number}",
             "status": "in_progress",
@@ -410,7 +410,7 @@ class _Reading:
             "run": self._run,
             "created_by": "engine",
         }
-        self.sprints[path] = self._item("sprint", path, fact.at, values)
+        self.sprints[path] = self._item("sprint", path, event.at, values)
 
     def _settle(self, loop: str, becomes: str) -> None:
         """Decide about the iterations of a loop that have no decision yet."""
@@ -430,13 +430,13 @@ class _Reading:
 
     # -- artifacts
 
-    def _stage(self, fact: StepFinished | IterationFinished, around: str, step: str) -> None:
+    def _stage(self, event: StepFinished | IterationFinished, around: str, step: str) -> None:
         number, index, role = self._stage_of(around, step)
-        output = self._read(fact.output) if fact.output is not None else ""
+        output = self._read(event.output) if event.output is not None else ""
         first = next((line.strip() for line in output.splitlines() if line.strip()), "")
         lines = self._lines.setdefault(around, [])
-        lines.append(f"- {role} [{fact.status}]: {first[:LINE_CHARS]}")
-        if fact.status != "completed" or not output.strip():
+        lines.append(f"- {role} [{event.status}]: {first[:LINE_CHARS]}")
+        if event.status != "completed" or not output.strip():
             return
         values: Values = {
             "type": LOOP_OUTPUT,
@@ -446,10 +446,10 @@ class _Reading:
             "iteration": number,
             "stage": index,
             "run": self._run,
-            "path": fact.path,
+            "path": event.path,
             "created_by": "engine",
         }
-        self.artifacts.append(self._item("artifact", fact.path, fact.at, values))
+        self.artifacts.append(self._item("artifact", event.path, event.at, values))
 
     def _stage_of(self, around: str, step: str) -> tuple[int, int, str]:
         """The number of the round, the place of a stage in it from 0, and its role."""
@@ -522,7 +522,7 @@ class Desks:
         )
 
     def _project(self, run: str) -> str:
-        first = self.log.read(run, 0, 1)[0].fact
+        first = self.log.read(run, 0, 1)[0].event
         return first.project if isinstance(first, RunStarted) else ""
 
     def made(self, scope: str, kind: Kind, *, run: str | None = None) -> Sequence[Item]:
@@ -535,11 +535,11 @@ class Desks:
         return sorted(found, key=lambda item: item.at)
 
     def _rounds(self, run: str, kind: Kind) -> list[Item]:
-        facts = [one.fact for one in self.log.read(run)]
-        first = facts[0]
+        events = [one.event for one in self.log.read(run)]
+        first = events[0]
         assert isinstance(first, RunStarted), "every run begins so"
         plan = stored_plan(self.log.blob, first.plan)
-        return rounds_of(plan, facts, self._read).of(kind)
+        return rounds_of(plan, events, self._read).of(kind)
 
     def _read(self, text: Text | None) -> str:
         if text is None or isinstance(text, str):

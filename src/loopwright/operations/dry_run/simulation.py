@@ -236,14 +236,14 @@ class _Stage:
     def play(self) -> StoryEnding:
         self._append(RunStarted(at=0, run="run_rehearsal", plan="", name=self.state.plan.name))
         for _ in range(MOST_ANSWERS):
-            fact = self._next()
-            if fact is None or self.state.finished is not None:
+            event = self._next()
+            if event is None or self.state.finished is not None:
                 break
-            self._append(fact)
+            self._append(event)
         return self._ended()
 
-    def _append(self, fact: AnyEvent) -> None:
-        apply(self.state, fact)
+    def _append(self, event: AnyEvent) -> None:
+        apply(self.state, event)
         for new in settle(self.state, self._texts, self._now):
             passes = isinstance(new, IterationStarted) and (new.iteration or 0) > 0
             self.ending.passes += passes

@@ -114,7 +114,7 @@ def find_agent_loops(
     """The loop tools of the agent of a job; None without a right, and in stages of role loops."""
     if not agent.loops:
         return None
-    first = here.log.read(job.run, limit=1)[0].fact
+    first = here.log.read(job.run, limit=1)[0].event
     if not isinstance(first, RunStarted) or first.dialect == OF_LOOPS:
         return None
     called = job.call

@@ -37,7 +37,7 @@ from loopwright.operations.dialects import (
 )
 from loopwright.operations.runs import Service
 from loopwright.ports import NumberedEvent
-from loopwright.views.event_records import fact_on_wire, timestamp
+from loopwright.views.event_records import event_on_wire, timestamp
 
 LEARNING_CHARS = 300
 AT_ONCE = 2_000
@@ -77,7 +77,7 @@ class LoopStory:
     def __init__(self, service: Service, run: str) -> None:
         self.run = run
         self._log, self._read = service.log, service.read_text
-        first = service.facts(run)[0].fact
+        first = service.events(run)[0].event
         assert isinstance(first, RunStarted)
         self.plan = service.plan(first)
         loop = only_repeat(self.plan)
@@ -99,19 +99,19 @@ class LoopStory:
     def carry_on(self) -> list[LoopStoryEvent]:
         """Take in what is new, and tell it."""
         told: list[LoopStoryEvent] = []
-        while facts := self._log.read(self.run, after=self.seen, limit=AT_ONCE):
-            for numbered in facts:
+        while events := self._log.read(self.run, after=self.seen, limit=AT_ONCE):
+            for numbered in events:
                 told += self.take(numbered)
         return told
 
     def take(self, numbered: NumberedEvent) -> list[LoopStoryEvent]:
         """Take in the next fact."""
         self.seen = numbered.seq
-        seq, fact = numbered.seq, numbered.fact
+        seq, event = numbered.seq, numbered.event
         told: list[LoopStoryEvent] = []
         part = 0
-        for name, body in self._told(fact):
-            one = LoopStoryEvent(seq, fact.at, name, body, part)
+        for name, body in self._told(event):
+            one = LoopStoryEvent(seq, event.at, name, body, part)
             told.append(one)
             part += name in ENGINE_EVENTS and name != "iteration"
             if name == "manual_approval_required":
@@ -133,28 +133,28 @@ class LoopStory:
         )
         return dict(found)
 
-    def _told(self, fact: AnyEvent) -> Iterator[tuple[str, dict[str, JsonValue]]]:
-        match fact:
+    def _told(self, event: AnyEvent) -> Iterator[tuple[str, dict[str, JsonValue]]]:
+        match event:
             case RunStarted() | RunReopened():
                 self.status, self.final_output, self.error = "running", None, None
-                if isinstance(fact, RunReopened) and fact.mode == "restart":
+                if isinstance(event, RunReopened) and event.mode == "restart":
                     self.iteration, self.learnings = 0, []
-                continues = isinstance(fact, RunReopened) and fact.mode == "continue"
+                continues = isinstance(event, RunReopened) and event.mode == "continue"
                 yield ("resumed" if continues else "started"), {}
-            case IterationStarted() if is_pass(fact.path):
-                self.iteration = fact.iteration or 0
-            case EffectDone() | IterationFinished() if _is_work(fact):
-                yield from self._pass(self._read(fact.output))
+            case IterationStarted() if is_pass(event.path):
+                self.iteration = event.iteration or 0
+            case EffectDone() | IterationFinished() if _is_work(event):
+                yield from self._pass(self._read(event.output))
             case GateOpened():
-                yield from self._review(fact)
+                yield from self._review(event)
             case GateAnswered() | GateClosed():
-                self.reviews.pop(fact.gate, None)
-                self.questions.pop(fact.gate, None)
+                self.reviews.pop(event.gate, None)
+                self.questions.pop(event.gate, None)
             case RunPaused() | RunResumed():
-                self.status = "paused" if isinstance(fact, RunPaused) else "running"
+                self.status = "paused" if isinstance(event, RunPaused) else "running"
                 yield ("paused" if self.status == "paused" else "resumed"), {}
             case RunFinished():
-                yield from self._end(fact)
+                yield from self._end(event)
             case _:
                 return
 
@@ -174,44 +174,44 @@ class LoopStory:
         for name, payload in _events(self._words.events_of_pass(done)):
             yield name, {**payload, "output": output}
 
-    def _review(self, fact: GateOpened) -> Iterator[tuple[str, dict[str, JsonValue]]]:
-        if fact.about != "pass":
-            self.questions[fact.gate] = {
-                "loopId": fact.gate,
+    def _review(self, event: GateOpened) -> Iterator[tuple[str, dict[str, JsonValue]]]:
+        if event.about != "pass":
+            self.questions[event.gate] = {
+                "loopId": event.gate,
                 "iteration": self.iteration,
-                "output": fact.message,
+                "output": event.message,
             }
             return
-        output = self.last_output if fact.output is None else self._read(fact.output)
+        output = self.last_output if event.output is None else self._read(event.output)
         yield from self._pass(output)
         done = self._words.Pass(
             iteration=self.iteration,
             max_iterations=self._max,
             output=output,
             learning="",
-            review=fact.gate,
+            review=event.gate,
         )
         review = list(_events(self._words.events_of_pass(done)))[-1]
-        self.reviews[fact.gate] = review[1]
+        self.reviews[event.gate] = review[1]
         yield review
 
-    def _end(self, fact: RunFinished) -> Iterator[tuple[str, dict[str, JsonValue]]]:
-        self.status = fact.outcome
+    def _end(self, logged: RunFinished) -> Iterator[tuple[str, dict[str, JsonValue]]]:
+        self.status = logged.outcome
         self.reviews.clear()
         self.questions.clear()
-        output = self._read(fact.output)
+        output = self._read(logged.output)
         self.final_output = output or self.last_output
         end = self._words.End(
-            outcome=fact.outcome,
-            reason=fact.reason,
+            outcome=logged.outcome,
+            reason=logged.reason,
             iterations=self.iteration,
             output=output,
-            error=fact.error.detail or fact.error.type if fact.error else "",
+            error=logged.error.detail or logged.error.type if logged.error else "",
         )
         event = self._words.event_of_end(end)
         if event is None:
-            self.error = fact.reason
-            yield "stopped", {"reason": fact.reason}
+            self.error = logged.reason
+            yield "stopped", {"reason": logged.reason}
             return
         error = event.payload.get("error")
         self.error = None if error is None else str(error)
@@ -233,13 +233,13 @@ def is_pass(path: str) -> bool:
     return path.count(".") == 1 and last_id(path).isdecimal()
 
 
-def _is_work(fact: EffectDone | IterationFinished) -> bool:
+def _is_work(event: EffectDone | IterationFinished) -> bool:
     """Whether a fact says what a pass came to: the answer of its program, or the end of a talk."""
-    if not is_pass(fact.path):
+    if not is_pass(event.path):
         return False
-    if isinstance(fact, IterationFinished):
-        return fact.status == "completed"
-    return fact.purpose == AGENT_CALL
+    if isinstance(event, IterationFinished):
+        return event.status == "completed"
+    return event.purpose == AGENT_CALL
 
 
 def _events(events: Iterable[LoopEvent]) -> Iterator[tuple[str, dict[str, JsonValue]]]:
@@ -252,7 +252,7 @@ class DialectEventFeed:
     """
 
     def __init__(self, service: Service, run: str, *, own: bool = True) -> None:
-        plan = service.plan((service.log.read(run, limit=1) or service.facts(run))[0].fact)
+        plan = service.plan((service.log.read(run, limit=1) or service.events(run))[0].event)
         self._story = LoopStory(service, run) if plan.dialect == ASSISTANTS else None
         rendered = rendering(plan.dialect, plan, lambda text: service.read_text(_text(text)))
         if rendered is None and self._story is None and own:
@@ -271,7 +271,7 @@ class DialectEventFeed:
             return [_of_loop(self.run, one, body) for one, body in told if body is not None]
         if self._rendered is None:
             return [_as_it_is(self.run, numbered)]
-        events = self._rendered.events(msgspec.to_builtins(numbered.fact))
+        events = self._rendered.events(msgspec.to_builtins(numbered.event))
         if getattr(self._rendered, "is_flat", False):
             return [
                 {
@@ -308,19 +308,19 @@ def _of_loop(run: str, one: LoopStoryEvent, payload: dict[str, JsonValue]) -> di
 
 
 def _as_it_is(run: str, numbered: NumberedEvent) -> dict[str, JsonValue]:
-    fact = fact_on_wire(run, numbered)
-    first: dict[str, JsonValue] = {name: fact.pop(name) for name in ("run", "seq", "at")}
-    return {**first, "type": fact.pop("kind"), "path": fact.pop("path"), "payload": fact}
+    event = event_on_wire(run, numbered)
+    first: dict[str, JsonValue] = {name: event.pop(name) for name in ("run", "seq", "at")}
+    return {**first, "type": event.pop("kind"), "path": event.pop("path"), "payload": event}
 
 
 def dialect_events_after(
-    service: Service, run: str, facts: Iterable[NumberedEvent], after: int
+    service: Service, run: str, log_events: Iterable[NumberedEvent], after: int
 ) -> Iterator[dict[str, JsonValue]]:
-    """The events of a run, of which `facts` are all from the first; those up to `after` are left
+    """The events of a run, of which `events` are all from the first; those up to `after` are left
     out. `seq` is the number of the fact that an event tells.
     """
     teller = DialectEventFeed(service, run)
-    for numbered in facts:
+    for numbered in log_events:
         events = teller.take(numbered)
         if numbered.seq > after:
             yield from events

@@ -31,7 +31,7 @@ from loopwright.operations.dialects import ASSISTANTS, OF_LOOPS, filled
 from loopwright.operations.run_control import NO_CHANGES, ResumeChanges, reopen
 from loopwright.operations.runs import CAS_TRIES, Service, row_ended
 from loopwright.ports import Append, RunRow
-from loopwright.views.event_records import audit_rows, fact_on_wire, timestamp
+from loopwright.views.event_records import audit_rows, event_on_wire, timestamp
 from loopwright.views.formats import usage_item
 from loopwright.views.iterations import current_loop
 from loopwright.views.role_loops import (
@@ -65,7 +65,9 @@ def is_loop(service: Service, row: RunRow) -> bool:
         return True
     try:
         first = service.log.read(row.run, limit=1)
-        return bool(first) and isinstance(first[0].fact, RunStarted) and _is(service, first[0].fact)
+        return (
+            bool(first) and isinstance(first[0].event, RunStarted) and _is(service, first[0].event)
+        )
     except StorageError:
         return False
 
@@ -116,26 +118,26 @@ def _in_stage(parts: Sequence[str], known: frozenset[str]) -> bool:
     return long_enough and parts[2].partition("~")[0] in known
 
 
-def spending(plan: Plan, facts: Iterable[AnyEvent]) -> StageSpend:
+def spending(plan: Plan, events: Iterable[AnyEvent]) -> StageSpend:
     """What the calls of a loop have used, each where it was made; tries count together."""
     told = StageSpend(frozenset(one.id for one in stages_of(plan)))
-    for fact in facts:
-        if isinstance(fact, EffectDone | EffectFailed) and fact.usage is not None:
-            told.take(fact.path, fact.usage)
+    for event in events:
+        if isinstance(event, EffectDone | EffectFailed) and event.usage is not None:
+            told.take(event.path, event.usage)
     return told
 
 
 def live(service: Service, reference: str) -> dict[str, JsonValue]:
     """How a loop stands."""
     row = loop_row(service, service.find(reference))
-    numbered = service.facts(row.run)
-    facts = [one.fact for one in numbered]
+    numbered = service.events(row.run)
+    events = [one.event for one in numbered]
     state = service.state(row.run)
-    told = seen(state.plan, facts, service.read_text)
-    spent = spending(state.plan, facts)
+    told = seen(state.plan, events, service.read_text)
+    spent = spending(state.plan, events)
     until = row.headline.finished_at or service.clock.now_ms()
-    stages = _stages(state, cycles_of(state.plan, facts, service.read_text), spent)
-    recent: list[JsonValue] = [fact_on_wire(row.run, one) for one in numbered[-RECENT:][::-1]]
+    stages = _stages(state, cycles_of(state.plan, events, service.read_text), spent)
+    recent: list[JsonValue] = [event_on_wire(row.run, one) for one in numbered[-RECENT:][::-1]]
     return {
         "loop": {
             "id": row.run,
@@ -151,7 +153,7 @@ def live(service: Service, reference: str) -> dict[str, JsonValue]:
             "stage": told.stage,
             "stage_count": len(told.stages),
         },
-        "current_stage": _current(state, told, facts),
+        "current_stage": _current(state, told, events),
         "budget": {
             **_figures([*spent.stages.values(), spent.other]),
             "judging_tokens": _tokens(spent.judging),
@@ -178,13 +180,13 @@ def _stages(state: State, cycles: Sequence[LoopIteration], spent: StageSpend) ->
     return rows
 
 
-def _current(state: State, told: Seen, facts: Sequence[AnyEvent]) -> dict[str, JsonValue] | None:
+def _current(state: State, told: Seen, events: Sequence[AnyEvent]) -> dict[str, JsonValue] | None:
     """The stage that is under way, who works on it, and when something was heard of it last."""
     if not told.stages or told.stages[told.stage].status != "running":
         return None
     stage = told.stages[told.stage]
     agent = state.plan.agents.get(_agent(state, stage.id))
-    last = max((fact.at for fact in facts if _is_inside(fact, told.asked)), default=told.at)
+    last = max((event.at for event in events if _is_inside(event, told.asked)), default=told.at)
     return {
         **stage.as_dict(),
         "model": (agent.model or agent.spec) if agent is not None else None,
@@ -201,8 +203,8 @@ def _agent(state: State, stage: str) -> str:
     return calls.get(stage, "")
 
 
-def _is_inside(fact: AnyEvent, place: str) -> bool:
-    path = str(getattr(fact, "path", ""))
+def _is_inside(event: AnyEvent, place: str) -> bool:
+    path = str(getattr(event, "path", ""))
     return bool(place) and (path == place or path.startswith(f"{place}."))
 
 
@@ -284,9 +286,9 @@ def _row(service: Service, reference: str) -> RunRow:
 
 
 def _cycles(service: Service, row: RunRow) -> list[LoopIteration]:
-    facts = [one.fact for one in service.facts(row.run)]
+    events = [one.event for one in service.events(row.run)]
     now = row.headline.finished_at or service.clock.now_ms()
-    return cycles_of(service.plan(facts[0]), facts, service.read_text, now=now)
+    return cycles_of(service.plan(events[0]), events, service.read_text, now=now)
 
 
 def _count(values: Iterable[str]) -> dict[str, JsonValue]:
@@ -391,7 +393,7 @@ async def edit(service: Service, reference: str, wanted: LoopEdit, *, by: str = 
         _check_most(state, wanted)
         goal = None if wanted.goal is None else _filled(state, wanted.goal)
         message, blobs = stored_text(goal or "")
-        fact = RunEdited(
+        event = RunEdited(
             at=service.clock.now_ms(),
             message=None if goal is None else message,
             passes=0 if wanted.unlimited else wanted.max_iterations,
@@ -402,10 +404,10 @@ async def edit(service: Service, reference: str, wanted: LoopEdit, *, by: str = 
         append = Append(
             run=run,
             expected=row.version,
-            facts=[fact],
+            events=[event],
             blobs=blobs,
-            headline=replace(row.headline, updated_at=fact.at),
-            audit=audit_rows(run, [fact], service.via),
+            headline=replace(row.headline, updated_at=event.at),
+            audit=audit_rows(run, [event], service.via),
         )
         try:
             await service.log.append(append)
@@ -533,7 +535,7 @@ def _check_ended(service: Service, row: RunRow, changes: ResumeChanges) -> None:
 def _staged(service: Service, reference: str) -> RunRow:
     """A loop whose passes have stages: without any there is none to try again or to leave out."""
     row = service.log.row(service.find(reference))
-    if not stages_of(service.plan(service.facts(row.run)[0].fact)):
+    if not stages_of(service.plan(service.events(row.run)[0].event)):
         raise Conflict(
             f"{row.run} is not a loop of roles: it has no stages",
             code="no-stages",

@@ -42,7 +42,7 @@ from loopwright.operations.wiring import near
 from loopwright.ports import OPEN_STATUSES
 from loopwright.tools.builtin import schema, text
 from loopwright.tools.results import ToolCallResult
-from loopwright.views.event_records import fact_on_wire
+from loopwright.views.event_records import event_on_wire
 from loopwright.views.iterations import started_iterations
 from loopwright.views.summary import summary
 from loopwright.views.transcript import ActivityFilter, activity_items
@@ -330,8 +330,8 @@ class LoopTools:
     async def _events(self, given: Arguments) -> str:
         service, after = self.loops.here.service, given.get("after")
         run = service.find(read_text(given, "id"))
-        newest = service.facts(run, after if isinstance(after, int) else 0)[-MOST_ENTRIES:]
-        return _json({"run": run, "events": [fact_on_wire(run, one) for one in newest]})
+        newest = service.events(run, after if isinstance(after, int) else 0)[-MOST_ENTRIES:]
+        return _json({"run": run, "events": [event_on_wire(run, one) for one in newest]})
 
     async def _diff(self, given: Arguments) -> str:
         here = self.loops.here
@@ -386,13 +386,13 @@ class LoopTools:
     async def _activity(self, given: Arguments) -> str:
         service, name = self.loops.here.service, _iteration(given.get("iteration"))
         run = service.find(read_text(given, "id"))
-        facts = service.facts(run)
+        events = service.events(run)
         wanted = ActivityFilter()
         if name is not None:
-            names = started_iterations(one.fact for one in facts)
+            names = started_iterations(one.event for one in events)
             number, attempt = names.find(run, name)
             wanted = ActivityFilter(iteration=number, attempt=attempt)
-        newest = deque(activity_items(facts, None, wanted), MOST_ENTRIES)
+        newest = deque(activity_items(events, None, wanted), MOST_ENTRIES)
         return _json({"run": run, "entries": [*newest]})
 
     async def _definitions(self, given: Arguments) -> str:

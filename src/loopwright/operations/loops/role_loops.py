@@ -217,8 +217,8 @@ class RoleLoops:
     def _seen(self, run: str) -> tuple[Seen, State]:
         service = self.here.service
         state = service.state(run)
-        facts = [one.fact for one in service.facts(run)]
-        return seen(state.plan, facts, service.read_text), state
+        events = [one.event for one in service.events(run)]
+        return seen(state.plan, events, service.read_text), state
 
     # -- control
 

@@ -146,7 +146,7 @@ async def _forked(app: App, _caller: Caller, run: str) -> Forked:
     """A run that was just created, and how many of its events are those of the other run."""
     known = 0
     async for one in events_of(app.service, run):
-        if isinstance(one.fact, RunForked):
+        if isinstance(one.event, RunForked):
             known = one.seq - 1
     return await run_summary(app, run, Forked, seq=known)
 

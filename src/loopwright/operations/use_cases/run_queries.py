@@ -58,7 +58,7 @@ async def events_of(service: Service, run: str, after: int = 0) -> AsyncIterator
     first = service.log.row(run).run
     events = service.log.read(first, after=after, limit=AT_ONCE)
     if not events and not after:
-        events = service.facts(first)
+        events = service.events(first)
     while events:
         for one in events:
             yield one

@@ -183,7 +183,7 @@ async def metrics_of(app: App, run: str) -> RunMetrics:
     """The figures of a run up to now."""
     counting = Counting(app.service.read_text)
     async for one in events_of(app.service, run):
-        counting.take(one.fact)
+        counting.take(one.event)
     return counting.told()
 
 
@@ -217,7 +217,7 @@ async def output(app: App, _caller: Caller, request: ReadOutput) -> RunOutput:
     """The output of one step or iteration."""
     outputs = Outputs(app.service, request.run)
     async for one in events_of(app.service, request.run):
-        outputs.take(one.fact)
+        outputs.take(one.event)
     return typed(RunOutput, outputs.at(request.path))
 
 
@@ -247,9 +247,9 @@ async def activity(app: App, _caller: Caller, request: ReadActivity) -> Activity
         if one.seq > version or len(entries) >= request.limit:
             break
         last = one.seq
-        if isinstance(one.fact, EffectActivity):
+        if isinstance(one.event, EffectActivity):
             entries += activity_items([one], read, wanted)
-            count_dropped(dropped, one.fact, wanted)
+            count_dropped(dropped, one.event, wanted)
     page: Mapping[str, object] = {
         "run": run,
         "entries": entries,
@@ -267,8 +267,8 @@ async def _iteration(app: App, run: str, name: str | None) -> tuple[int | None, 
         return None, None
     names = IterationNames()
     async for one in events_of(app.service, run):
-        if isinstance(one.fact, IterationStarted):
-            names.add(one.fact.path, one.fact.iteration)
+        if isinstance(one.event, IterationStarted):
+            names.add(one.event.path, one.event.iteration)
     return names.find(run, name)
 
 

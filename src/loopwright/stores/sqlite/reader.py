@@ -117,19 +117,19 @@ class Reader:
         if limit is not None and limit <= 0:
             return []
         end = None if limit is None else after + limit
-        facts: list[NumberedEvent] = []
+        events: list[NumberedEvent] = []
         before = self._chain_before(run, row, start)
         for segment in self._segments(row, start, _MANY if limit is None else limit):
             if as_is:
-                facts += numbered(run, segment.seq, segment.body)
+                events += numbered(run, segment.seq, segment.body)
             else:
-                facts += followed(run, before, segment)
+                events += followed(run, before, segment)
             before = segment.chain
             if end is not None and segment.last >= end:
                 break
         # The first segment may begin, and the last may end, outside of the requested range.
-        skipped = after + 1 - facts[0].seq if facts else 0
-        return facts[skipped : None if limit is None else skipped + limit]
+        skipped = after + 1 - events[0].seq if events else 0
+        return events[skipped : None if limit is None else skipped + limit]
 
     def nudges(self, after: int) -> tuple[list[str], int]:
         """See the port. Rows of appends are numbered in the order of their commits."""

@@ -21,7 +21,7 @@ from loopwright.http.routes.events import (
     EventsQuery,
     StreamOptions,
     cursor,
-    facts_of,
+    events_of,
     streamed,
     wants_stream,
 )
@@ -51,7 +51,7 @@ def place_before(service: Service, run: str, checkpoint: str | None) -> str:
     """The finished place that a checkpoint stands behind; without one, the newest. A checkpoint is
     named by the cycle that begins with it.
     """
-    found = places([numbered.fact for numbered in service.facts(run)])
+    found = places([numbered.event for numbered in service.events(run)])
     good = [place for place, how in found.items() if how == "completed" and is_pass(place)]
     if checkpoint is None:
         if not good:
@@ -342,36 +342,36 @@ def cycle_tree(events: Iterable[dict[str, JsonValue]]) -> list[dict[str, JsonVal
     return [loop for loop in loops.values() if loop["cycles"]]
 
 
-def pass_tree(facts: Iterable[NumberedEvent], read: Read) -> list[dict[str, JsonValue]]:
+def pass_tree(events: Iterable[NumberedEvent], read: Read) -> list[dict[str, JsonValue]]:
     """The same for a run that calls no model by itself: every loop with its passes, and what its
     agent said last in each.
     """
     loops: dict[str, dict[str, Any]] = {}
     passes: dict[str, dict[str, Any]] = {}
-    for fact in (one.fact for one in facts):
-        match fact:
+    for event in (one.event for one in events):
+        match event:
             case IterationStarted(path=path, resumed=True) if path in passes:
                 passes[path].pop("finishReason", None)
             case IterationStarted(path=path):
                 place = parent_path(path)
                 loop = loops.setdefault(place, {"path": place, "cycles": []})
-                passes[path] = {"cycle": fact.iteration, "text": "", "path": path}
+                passes[path] = {"cycle": event.iteration, "text": "", "path": path}
                 loop["cycles"].append(passes[path])
-            case EffectDone(path=path) if _is_agents(fact):
+            case EffectDone(path=path) if _is_agents(event):
                 for place in (path, parent_path(path)):
                     if place in passes:
-                        passes[place]["text"] = read(fact.output)
+                        passes[place]["text"] = read(event.output)
             case IterationFinished(path=path) if path in passes:
-                passes[path]["finishReason"] = fact.status
+                passes[path]["finishReason"] = event.status
             case StepFinished(path=path) if path in loops:
-                loops[path]["terminatedBy"] = {"reason": fact.reason, "status": fact.status}
+                loops[path]["terminatedBy"] = {"reason": event.reason, "status": event.status}
             case _:
                 pass
     return list(loops.values())
 
 
-def _is_agents(fact: EffectDone) -> bool:
-    return fact.purpose == AGENT_CALL
+def _is_agents(event: EffectDone) -> bool:
+    return event.purpose == AGENT_CALL
 
 
 def _note(cycle: dict[str, Any], kind: str, payload: dict[str, Any]) -> None:
@@ -446,7 +446,7 @@ async def _page(asked: RouteRequest, teller: DialectEventFeed, query: ToldQuery)
         after, passed = _place(context.cursors.place(_kind(run), query.cursor))
     found: list[dict[str, JsonValue]] = []
     more = None
-    async for one in facts_of(context, run):
+    async for one in events_of(context, run):
         events = teller.take(one)
         if one.seq <= after:
             continue
@@ -474,10 +474,10 @@ def _place(text: str) -> tuple[int, int]:
 
 async def tree(asked: RouteRequest) -> Answer:
     run, context = asked.params["run"], asked.context
-    row, facts = context.here.log.row(run), context.here.log.read(run)
+    row, events = context.here.log.row(run), context.here.log.read(run)
     picture = await context.gallery.picture(run)
     try:
-        loops = cycle_tree(dialect_events_after(context.service, run, facts, 0))
+        loops = cycle_tree(dialect_events_after(context.service, run, events, 0))
     except LoopwrightError as error:
         if error.code != "no-events":
             raise
@@ -487,7 +487,7 @@ async def tree(asked: RouteRequest) -> Answer:
         runId=run,
         status=row.headline.status,
         parentRunId=parent,
-        loops=loops or pass_tree(facts, context.service.read_text),
+        loops=loops or pass_tree(events, context.service.read_text),
     )
 
 

@@ -118,10 +118,10 @@ class _Answer:
                     yield _frame("delta", {"text": heard.get_nowait()})
                 for numbered in self.context.here.log.read(self.run, after=self.seen):
                     self.seen = numbered.seq
-                    frame = self._told(numbered.fact)
+                    frame = self._told(numbered.event)
                     if frame is not None:
                         yield frame
-                    ended = ended or isinstance(numbered.fact, RunFinished)
+                    ended = ended or isinstance(numbered.event, RunFinished)
                 if self.context.closing.is_set() and not ended:
                     yield _frame("error", {"message": "the server is about to stop"})
                     return
@@ -136,27 +136,29 @@ class _Answer:
         _STOPPING.add(task)
         task.add_done_callback(_STOPPING.discard)
 
-    def _told(self, fact: AnyEvent) -> bytes | None:
-        match fact:
+    def _told(self, event: AnyEvent) -> bytes | None:
+        match event:
             case EffectRequested(call=ToolCall() as call):
-                self.request[fact.effect] = call
+                self.request[event.effect] = call
             case TurnTaken():
-                self.model = fact.model or self.model
+                self.model = event.model or self.model
             case EffectDone() | EffectFailed():
-                if fact.usage is not None:
-                    self.used.append(fact.usage)
-                if fact.effect in self.request:
-                    return self._tool(self.request.pop(fact.effect), fact)
+                if event.usage is not None:
+                    self.used.append(event.usage)
+                if event.effect in self.request:
+                    return self._tool(self.request.pop(event.effect), event)
             case RunFinished():
-                return self._done(fact)
+                return self._done(event)
             case _:
                 pass
         return None
 
-    def _tool(self, call: ToolCall, fact: EffectDone | EffectFailed) -> bytes:
+    def _tool(self, call: ToolCall, event: EffectDone | EffectFailed) -> bytes:
         read = self.context.service.read_text
-        failed = isinstance(fact, EffectFailed)
-        result = read(fact.output) or (fact.error.detail if isinstance(fact, EffectFailed) else "")
+        failed = isinstance(event, EffectFailed)
+        result = read(event.output) or (
+            event.error.detail if isinstance(event, EffectFailed) else ""
+        )
         told: dict[str, JsonValue] = {
             "name": call.tool,
             "callId": call.call,
@@ -166,10 +168,10 @@ class _Answer:
         }
         return _frame("tool", told)
 
-    def _done(self, fact: RunFinished) -> bytes:
-        if fact.outcome in ("failed", "cancelled"):
-            detail = fact.error.detail if fact.error is not None else fact.reason
-            return _frame("error", {"message": detail, "reason": fact.reason, "runId": self.run})
+    def _done(self, event: RunFinished) -> bytes:
+        if event.outcome in ("failed", "cancelled"):
+            detail = event.error.detail if event.error is not None else event.reason
+            return _frame("error", {"message": detail, "reason": event.reason, "runId": self.run})
         told: dict[str, JsonValue] = {
             "tokensIn": sum(one.input_tokens for one in self.used),
             "tokensOut": sum(one.output_tokens for one in self.used),

@@ -471,18 +471,18 @@ async def events(asked: RouteRequest) -> Answer:
 async def _stream(asked: RouteRequest, run: str, after: int) -> AsyncIterator[bytes]:
     context, seen = asked.context, 0
     log, wait = context.here.log, context.serving.limits.recheck_seconds
-    moves = StageMoves(context.service.plan(log.read(run, limit=1)[0].fact))
+    moves = StageMoves(context.service.plan(log.read(run, limit=1)[0].event))
     yield b"retry: 1000\n\n" + _event("connected", {"loop_id": run})
     try:
         while not context.closing.is_set() and context.people.still(asked.who):
-            facts = log.read(run, after=seen, limit=EVENTS_PER_READ)
-            found = [move for one in facts if (move := moves.take(one)) is not None]
+            events = log.read(run, after=seen, limit=EVENTS_PER_READ)
+            found = [move for one in events if (move := moves.take(one)) is not None]
             frames = [_moved(move) for move in found if move.seq > after]
-            if facts and facts[-1].seq > after:
-                frames.append(_event("activity", {"cursor": facts[-1].seq}, seq=facts[-1].seq))
+            if events and events[-1].seq > after:
+                frames.append(_event("activity", {"cursor": events[-1].seq}, seq=events[-1].seq))
             if frames:
                 yield b"".join(frames)
-            seen = facts[-1].seq if facts else seen
+            seen = events[-1].seq if events else seen
             row = log.row(run)
             if seen >= row.version and row.headline.status not in OPEN_STATUSES:
                 yield _event("done", {"status": loop_status(row), "reason": row.headline.reason})

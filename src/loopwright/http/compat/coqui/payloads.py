@@ -473,15 +473,15 @@ class Sheet:
 
 def sheet(service: Service, row: RunRow) -> Sheet:
     """The sheet of a loop."""
-    numbered = service.facts(row.run)
-    facts = [one.fact for one in numbered]
-    plan = service.plan(facts[0])
+    numbered = service.events(row.run)
+    events = [one.event for one in numbered]
+    plan = service.plan(events[0])
     now = row.headline.finished_at or service.clock.now_ms()
     made = Sheet(
         row=row,
-        state=fold(plan, facts),
-        seen=seen(plan, facts, service.read_text),
-        cycles=cycles_of(plan, facts, service.read_text, now=now),
+        state=fold(plan, events),
+        seen=seen(plan, events, service.read_text),
+        cycles=cycles_of(plan, events, service.read_text, now=now),
     )
     made.blocked = _escalation(made.state, numbered)
     moves = StageMoves(plan)
@@ -500,18 +500,18 @@ def _time(times: dict[tuple[int, int], Times], move: Move) -> None:
         known.ended = move.at
 
 
-def _escalation(state: State, facts: Sequence[NumberedEvent]) -> Part | None:
+def _escalation(state: State, events: Sequence[NumberedEvent]) -> Part | None:
     """Why a loop is blocked, and the gate whose answer lets it go on."""
-    for one in reversed(facts):
-        fact = one.fact
-        if isinstance(fact, GateOpened) and fact.gate in state.gates:
-            answers: list[JsonValue] = list(fact.answers)
+    for one in reversed(events):
+        event = one.event
+        if isinstance(event, GateOpened) and event.gate in state.gates:
+            answers: list[JsonValue] = list(event.answers)
             return {
-                "gate": fact.gate,
-                "about": fact.about,
-                "reason": fact.message,
+                "gate": event.gate,
+                "about": event.about,
+                "reason": event.message,
                 "answers": answers,
-                "at": shown_time(fact.at),
+                "at": shown_time(event.at),
             }
     return None
 
