@@ -12,7 +12,9 @@ import sys
 from collections import defaultdict
 from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import walk_packages
 
 import loopwright
 
@@ -60,8 +62,8 @@ MODULES: dict[str, tuple[str, ...]] = {
         "mask_tokens",
     ),
     "events": (
-        "decode_facts",
-        "encode_facts",
+        "decode_events",
+        "encode_events",
     ),
     "fold": (
         "apply",
@@ -128,6 +130,8 @@ Besides it imports classes and constants: `python -m tests.kernel_differential.e
 """
 MOVED: dict[str, str] = {}
 """Functions that the current kernel has in another module than listed above, with that module."""
+EARLIER_NAMES = {"encode_events": "encode_facts", "decode_events": "decode_facts"}
+"""Functions of the current kernel, with the names that older kernels have for them."""
 NOT_CALLED = {"release_frames": "it frees memory of a run that is left, and decides nothing"}
 """Functions that no test here calls, with the reason."""
 
@@ -136,7 +140,35 @@ def module_of(function: str, package: str) -> str:
     """The module of a function; a frozen kernel has it where it was."""
     if package == KERNEL and function in MOVED:
         return MOVED[function]
-    return next(module for module, names in MODULES.items() if function in names)
+    listed = next(module for module, names in MODULES.items() if function in names)
+    if package == KERNEL or _defines(f"{package}.{listed}", name_of(function, package)):
+        return listed
+    return _module_that_defines(name_of(function, package), package)
+
+
+def name_of(function: str, package: str) -> str:
+    """The name of a function in a kernel; an older one may have another name for it."""
+    earlier = EARLIER_NAMES.get(function)
+    if package == KERNEL or earlier is None:
+        return function
+    listed = next(module for module, names in MODULES.items() if function in names)
+    return earlier if _defines(f"{package}.{listed}", earlier) else function
+
+
+def _defines(module: str, function: str) -> bool:
+    if find_spec(module) is None:
+        return False
+    found = getattr(import_module(module), function, None)
+    return found is not None and found.__module__ == module
+
+
+def _module_that_defines(function: str, package: str) -> str:
+    """Where an older kernel has a function that was moved since."""
+    kernel = import_module(package)
+    for one in walk_packages(kernel.__path__, f"{package}."):
+        if _defines(one.name, function):
+            return one.name.removeprefix(f"{package}.")
+    raise LookupError(f"{package} has no function {function}")
 
 
 @dataclass

@@ -36,6 +36,21 @@ def freeze(target: Path, package: str = FROZEN, source: str = CURRENT) -> None:
         (target / place).write_text(text, encoding="utf-8")
 
 
+def freeze_tree(tree: Path, target: Path, package: str) -> None:
+    """Copy the kernel of another working tree, with the packages below it, to a folder that is
+    imported by the name `package`.
+    """
+    source = tree / "src" / "loopwright"
+    files = [source / "__init__.py", source / "errors.py"]
+    for folder in ("kernel", "model"):
+        files += sorted((source / folder).rglob("*.py"))
+    for file in files:
+        text = "" if file.parent == source and file.name == "__init__.py" else file.read_text()
+        copy = target / file.relative_to(source)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(renamed(text, "loopwright", package), encoding="utf-8")
+
+
 def renamed(text: str, old: str, new: str) -> str:
     """A module whose imports of one package, and of what is in it, are those of another."""
     lines = text.splitlines(keepends=True)

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from loopwright.engine.kernel_services import compiled, evaluated, stored_text
 from loopwright.model.plan import Plan, encode_plan
 from loopwright.model.record import Blob, JsonValue, Text
-from tests.kernel_differential.entry_points import module_of
+from tests.kernel_differential.entry_points import module_of, name_of
 from tests.kernel_differential.pictures import first_differences, inner_picture, outer_picture
 from tests.kernel_differential.probes import probe_log, probe_state
 
@@ -59,7 +59,9 @@ class Kernel:
     vanished: Callable[..., list[Any]]  # vanishing: runtime.driver
     end_of: Callable[..., int]  # forking: app.forking
     copied: Callable[..., list[Any]]  # forking: app.forking
-    picture: Callable[..., dict[str, object]]  # testing.picture, or its frozen copy
+    # testing.picture, or its frozen copy; None: only the events of this kernel are compared
+    picture: Callable[..., dict[str, object]] | None
+    models: str = "loopwright.model"  # the package of the records that this kernel imports
 
     def module(self, name: str) -> ModuleType:
         return import_module(f"{self.package}.{name}")
@@ -67,6 +69,23 @@ class Kernel:
     def function(self, name: str) -> Callable[..., Any]:
         """A function that the rest of the source imports, by its name."""
         return _function(self.package, name)
+
+    def plan(self, plan: Plan) -> Any:
+        """A plan as a record of the package that this kernel imports."""
+        if self.models == "loopwright.model":
+            return plan
+        return import_module(f"{self.models}.plan").decode_plan(encode_plan(plan))
+
+    def text(self, text: Text) -> Any:
+        """The same for a text."""
+        if self.models == "loopwright.model" or not isinstance(text, Blob):
+            return text
+        own = import_module(f"{self.models}.record").Blob
+        return own(blob=text.blob, size=text.size, head=text.head)
+
+    def drawn(self, state: object) -> dict[str, object]:
+        assert self.picture is not None
+        return self.picture(state)
 
     def encode(self, event: object) -> bytes:
         return self.encode_events([event])[1:-1]
@@ -78,7 +97,8 @@ class Kernel:
 
 @cache
 def _function(package: str, name: str) -> Callable[..., Any]:
-    return getattr(import_module(f"{package}.{module_of(name, package)}"), name)
+    module = import_module(f"{package}.{module_of(name, package)}")
+    return getattr(module, name_of(name, package))
 
 
 def load_kernel(package: str = CURRENT) -> Kernel:
@@ -90,19 +110,22 @@ def load_kernel(package: str = CURRENT) -> Kernel:
     drawing = (
         "tests.support.laws.state_picture" if package == CURRENT else f"{package}.{PICTURE_MODULE}"
     )
+    root = package.rpartition(".")[0]
+    has_models = bool(root) and find_spec(f"{root}.model") is not None
     return Kernel(
         package=package,
         fold=part("fold"),
         apply=part("apply"),
         settle=part("settle"),
-        encode_events=part("encode_facts"),
-        decode_events=part("decode_facts"),
+        encode_events=part("encode_events"),
+        decode_events=part("decode_events"),
         caller_of=part("caller_of"),
         use=part("use"),
         vanished=part("vanished"),
         end_of=part("end_of"),
         copied=part("copied"),
-        picture=import_module(drawing).picture,
+        picture=import_module(drawing).picture if find_spec(drawing) is not None else None,
+        models=f"{root}.model" if has_models else "loopwright.model",
     )
 
 
@@ -121,14 +144,20 @@ def compared_kernel() -> Kernel:
 class Senses:
     """The helpers that deciding needs, over the stored texts of one history."""
 
-    def __init__(self, contents: Mapping[str, bytes], check_schema: SchemaCheck) -> None:
+    def __init__(
+        self,
+        contents: Mapping[str, bytes],
+        check_schema: SchemaCheck,
+        own_text: Callable[[Text], Any] = lambda text: text,
+    ) -> None:
         self._contents = contents
+        self._own_text = own_text
         self._kept: dict[str, bytes] = {}
         self.schema_problem = check_schema
 
     def read(self, text: Text | None) -> str:
         """The whole text; golden logs come without their stored texts and get another one."""
-        if not isinstance(text, Blob):
+        if text is None or isinstance(text, str):
             return text or ""
         found = self._kept.get(text.blob) or self._contents.get(text.blob)
         return found.decode() if found is not None else f"{text.head}\n{text.blob}\n" * 3
@@ -136,7 +165,7 @@ class Senses:
     def keep(self, text: str) -> Text:
         kept, content = stored_text(text)
         self._kept.update(content)
-        return kept
+        return self._own_text(kept)  # type: ignore[no-any-return]
 
     def matches(self, pattern: str, text: str, *, ignore_case: bool) -> str | None:
         found = compiled(pattern, ignore_case=ignore_case).search(text)
@@ -185,8 +214,8 @@ class Player:
 
     def __init__(self, kernel: Kernel, history: History) -> None:
         self.kernel = kernel
-        self.plan = history.plan
-        self.senses = Senses(history.contents, history.check_schema)
+        self.plan = kernel.plan(history.plan)
+        self.senses = Senses(history.contents, history.check_schema, kernel.text)
         self.log: list[bytes] = []
         self.state = kernel.fold(self.plan, [])
 
@@ -381,9 +410,11 @@ class _Comparison:
 
     def of_states(self, move: Move | None) -> Difference | None:
         one, other = self.players
+        if one.kernel.picture is None or other.kernel.picture is None:
+            return None
         looks: tuple[tuple[str, Callable[[Player], object]], ...] = (
             ("state as the engine sees it", lambda p: outer_picture(p.state)),
-            ("picture of the state", lambda p: inner_picture(p.kernel.picture(p.state))),
+            ("picture of the state", lambda p: inner_picture(p.kernel.drawn(p.state))),
             ("answer of another function", lambda p: probe_state(p.kernel, p.state, p.senses)),
         )
         for name, look in looks:
@@ -395,6 +426,8 @@ class _Comparison:
 
     def of_logs(self) -> Difference | None:
         one, other = self.players
+        if one.kernel.picture is None or other.kernel.picture is None:
+            return None
         pictures = probe_log(one.kernel, one.log), probe_log(other.kernel, other.log)
         if pictures[0] == pictures[1]:
             return None

@@ -18,7 +18,7 @@ import pytest
 
 from loopwright.kernel.events import AnyEvent
 from tests.golden.catalogue import read_plan
-from tests.kernel_differential import freeze_kernel
+from tests.kernel_differential import against, freeze_kernel
 from tests.kernel_differential.entry_points import (
     MODULES,
     MOVED,
@@ -48,6 +48,7 @@ PORTIONS = 3
 DEEP_HISTORIES = int(os.environ.get("DIFFERENTIAL_HISTORIES", "100000"))
 DEEP_PORTIONS = 40
 SHOWN = 3
+ROOT = Path(__file__).parents[2]
 
 Copies = Callable[[Planted | None], Kernel]
 
@@ -228,6 +229,27 @@ def test_copy_when_it_makes_the_histories_itself_makes_the_same(copies: Copies) 
         history = generated(seed, copy)
         assert history.moves == generated(seed, kernel).moves
         assert Player(copy, history).move(history.moves[0]) == history.moves[0].recorded
+
+
+def test_kernel_of_another_tree_when_compared_by_the_command_has_no_difference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The kernel of this very tree, copied with its model, decides the same; code 0."""
+    assert against.main([str(ROOT), "--histories", "20"]) == 0
+    assert capsys.readouterr().out == "20 histories, 0 with a difference\n"
+
+
+def test_kernel_of_another_tree_when_it_decides_otherwise_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first difference is printed and the others are counted; code 1."""
+    freeze_kernel.freeze_tree(ROOT, tmp_path / "planted_tree", "planted_tree")
+    PLANTED["the cap of a loop"].plant(tmp_path / "planted_tree" / "kernel")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert against.compare_all(0, 40, "planted_tree.kernel") == 1
+    shown = capsys.readouterr().out
+    assert "decided otherwise at move" in shown
+    assert "40 histories, 0 with a difference" not in shown
 
 
 def test_copy_when_its_folder_exists_is_refused(tmp_path: Path) -> None:
