@@ -14,8 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from loopwright.http.context import Context, RequestLimits, ServerOptions
-from loopwright.http.local_socket import serve_local_socket
-from loopwright.http.server import announce, hold_lock, living, quiet_server
+from loopwright.http.local_socket import serve_http_socket, serve_local_socket
+from loopwright.http.server import (
+    announce,
+    hold_lock,
+    living,
+    local_http_server,
+    quiet_server,
+)
 from loopwright.kernel.events import AnyEvent
 from loopwright.operations.data_directory import ServerLockInfo
 from loopwright.operations.run_admission import acting_as
@@ -215,6 +221,8 @@ class _Thread(threading.Thread):
                 held = ServerLockInfo(
                     pid=os.getpid(), url=self.how.url, version="0", has_line=has_line
                 )
+                at_socket = serve_http_socket(context, local_http_server(app, self.how))
+                await stack.enter_async_context(at_socket)
                 announce(handle, held)
             server = quiet_server(app, self.how)
             first = context.access.first_token()

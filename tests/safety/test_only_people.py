@@ -20,7 +20,7 @@ from loopwright.agents.processes.supervise import HAS_TABLE
 from loopwright.agents.sandbox.bubblewrap import works
 from loopwright.cli.inside_run import OWN_RUNS, START, WITHOUT_DATA
 from loopwright.cli.main import COMMANDS
-from loopwright.operations.data_directory import SOCKET, DriveRequest, as_line
+from loopwright.operations.data_directory import HTTP_SOCKET, SOCKET, DriveRequest, as_line
 from tests.http.served import Served, served
 from tests.safety import inside_attempts
 from tests.safety.identities import BASE, IDENTITIES, folder_of, missing, run_as
@@ -308,6 +308,23 @@ def test_the_socket_of_the_data_directory_is_refused(
         return
     assert json.loads(told)["code"] == "inside-run"
     assert count_refusals(server, own, "socket") - before == 1
+
+
+@pytest.mark.item("bnd-p2", "bnd-p7")
+@pytest.mark.parametrize("space", SPACES)
+def test_the_http_socket_of_the_data_directory_is_refused(
+    server: Served, waiting: tuple[str, str], own: str, space: str
+) -> None:
+    """A person needs no token there, and a program of a run gets nothing."""
+    path = str(server.folder / "home" / HTTP_SOCKET)
+    before = count_refusals(server, own, "http")
+    request = f"GET /api/v1/runs/{waiting[0]} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    [told] = attempt(server, own, space, "sockets", [[path, request]])
+    if space == "guard":
+        assert told == "FileNotFoundError"
+        return
+    assert str(told).startswith("HTTP/1.1 403")
+    assert count_refusals(server, own, "http") - before == 1
 
 
 @pytest.mark.item("bnd-p7")

@@ -16,7 +16,9 @@ import click
 from loopwright.cli.account_lists import open_accounts
 from loopwright.cli.formats import put_rows
 from loopwright.cli.remote_client import RemoteClient
-from loopwright.cli.servers import (
+from loopwright.cli.terminal import Terminal
+from loopwright.cli.verb import Verb, group, terminal_of
+from loopwright.client.servers import (
     StoredToken,
     is_token,
     remove_token,
@@ -24,8 +26,6 @@ from loopwright.cli.servers import (
     stored_tokens,
     token_variable,
 )
-from loopwright.cli.terminal import Terminal
-from loopwright.cli.verb import Verb, group, terminal_of
 from loopwright.errors import LoopwrightError, NotAllowed, NotFound, NotSignedIn, ServerFailed
 
 if TYPE_CHECKING:

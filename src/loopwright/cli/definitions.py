@@ -14,10 +14,10 @@ from click.shell_completion import CompletionItem
 
 from loopwright.cli.completion import complete_dialects, complete_stored
 from loopwright.cli.formats import put_rows, table, terminal_width
-from loopwright.cli.servers import DEFINITIONS, definition_path
 from loopwright.cli.start_options import STDIN, STDIN_NAME, piped_definition
 from loopwright.cli.terminal import Terminal, cleaned, one_line
 from loopwright.cli.verb import CONTEXT, Verb, common_options, group, terminal_of
+from loopwright.client.servers import DEFINITIONS, definition_path
 from loopwright.errors import Conflict, DefinitionError, NotFound
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from loopwright import __version__
-from loopwright.cli.servers import TOKEN, TOKEN_FILE, parse_address, token_for
+from loopwright.client.servers import TOKEN, TOKEN_FILE, parse_address, token_for
 from loopwright.errors import (
     Conflict,
     DefinitionError,

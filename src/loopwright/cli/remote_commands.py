@@ -12,7 +12,6 @@ import click
 
 from loopwright.cli.remote_client import RemoteClient
 from loopwright.cli.run_output import WrittenLines, say_line
-from loopwright.cli.servers import definition_path
 from loopwright.cli.terminal import (
     Terminal,
     as_json,
@@ -23,6 +22,7 @@ from loopwright.cli.terminal import (
     say_final_line,
     tools_in,
 )
+from loopwright.client.servers import definition_path
 from loopwright.errors import Conflict, DefinitionError, LoopwrightError, NotFound
 from loopwright.syntax.document import Diagnostic
 from loopwright.views.formats import without_signs

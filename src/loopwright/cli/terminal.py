@@ -18,10 +18,10 @@ import os
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Literal, TextIO
+from typing import TYPE_CHECKING, Literal, TextIO, TypeVar
 
 import click
 
@@ -29,8 +29,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from loopwright.cli.remote_client import RemoteClient
+    from loopwright.client.addresses import Address, CommandClient
     from loopwright.model.record import JsonValue
     from loopwright.operations.settings import Settings
+    from loopwright.operations.use_cases.operation import Operation, Request
+
+    Q = TypeVar("Q", bound=Request)
+    A = TypeVar("A")
 
 # CSI …, OSC/DCS/SOS/PM/APC … up to their end (or the end of the text), and two-character ones.
 _SEQUENCE = re.compile(
@@ -200,6 +205,28 @@ class Terminal:
         from loopwright.cli.remote_client import RemoteClient  # noqa: PLC0415 - only when asked for
 
         return RemoteClient(self.options.server, self.say)
+
+    @contextlib.contextmanager
+    def client(self) -> "Iterator[CommandClient]":
+        """The client of this command, for several calls."""
+        from loopwright.client.addresses import CommandClient, open_client  # noqa: PLC0415 - help stays quick
+
+        with CommandClient(open_client(self._address(), self.say)) as client:
+            yield client
+
+    def call(self, operation: "Operation[Q, A]", request: "Q") -> "A":
+        """The response of one operation."""
+        with self.client() as client:
+            return client.call(operation, request)
+
+    def _address(self) -> "Address":
+        from loopwright.client.addresses import RemoteServer, ThisProcess  # noqa: PLC0415 - help stays quick
+
+        if self.options.server is None:
+            return ThisProcess(self.settings)
+        if self.options.here:
+            raise click.UsageError("--here and --server exclude each other")
+        return RemoteServer(self.options.server)
 
     # -- speaking ------------------------------------------------------------------------------
 

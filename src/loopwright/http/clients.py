@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import ipaddress
 import resource
+import socket
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -25,6 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
+from loopwright import host
 from loopwright.errors import LoopwrightError, NotAllowed, NotSignedIn, StorageError
 from loopwright.http.context import Context, ServerOptions
 from loopwright.http.responses import RequestRefusal
@@ -35,10 +37,12 @@ from loopwright.operations.child_runs import (
     UNLISTED_PEER,
     InsideRun,
     find_tcp_peer,
+    find_unix_peer,
     inside_run_error,
     is_read_outside,
     record_refusal,
 )
+from loopwright.operations.runs import current_user
 
 COOKIE = "loopwright_session"
 DEVICE_COOKIE = "loopwright_device"
@@ -50,6 +54,9 @@ def identify(context: Context, request: HTTPConnection) -> Principal:
     """Whoever sends a request; a token counts before a cookie."""
     given = request.headers.getlist("authorization")
     secret = request.cookies.get(COOKIE, "")
+    peer = request.scope.get(_KEY)
+    if not given and isinstance(peer, Peer) and peer.is_local:
+        return peer.owner()
     if not given and secret:
         who = context.people.by_session(secret)
         _check_own_page(request)
@@ -129,11 +136,28 @@ class Peer:
     def __init__(self, transport: asyncio.Transport | None = None) -> None:
         self._transport = transport
         self._lookup: asyncio.Task[InsideRun | None] | None = None
+        connection = None if transport is None else transport.get_extra_info("socket")
+        self._socket = connection if _is_unix(connection) else None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is connected through the Unix socket of the data directory."""
+        return self._socket is not None
+
+    def owner(self) -> Principal:
+        """The person who owns the data directory, with every right. The access rights of the
+        socket let only them and root connect; a system may ignore those.
+        """
+        if self._socket is None or not host.is_own_user(self._socket):
+            raise NotAllowed("this socket is for the owner of the data directory")
+        return Principal(name=current_user(), role="admin", by="socket")
 
     async def find(self, scope: Scope, accept: Accept | None = None) -> InsideRun | None:
         """The run that it belongs to, or None. A proof that fails is tried again when it is needed
         again.
         """
+        if self._socket is not None:
+            return await asyncio.to_thread(find_unix_peer, self._socket)
         client, server = scope.get("client"), scope.get("server")
         if not server or server[1] is None:
             return None
@@ -160,6 +184,10 @@ class Peer:
             await accept()
             data = _PING
         return None if await _PROOFS.prove(peer, own, Probe(self._transport, data)) else found
+
+
+def _is_unix(connection: socket.socket | None) -> bool:
+    return connection is not None and connection.family == socket.AF_UNIX
 
 
 class EarlyHandshake:

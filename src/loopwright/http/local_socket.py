@@ -1,6 +1,8 @@
-"""The Unix socket on which commands of this machine ask the server to drive runs.
+"""The Unix sockets of a server, for commands of this machine.
 
-`data_directory` describes the messages. A command that reads slowly misses live text and change
+One answers HTTP requests like the port does; its clients are the person who owns the data
+directory. On the other one commands ask the server to drive runs: `data_directory` describes its
+messages. A command that reads slowly misses live text and change
 notices, but no event, because it reads events from the log.
 """
 
@@ -14,6 +16,7 @@ from contextlib import asynccontextmanager
 from itertools import count
 
 import msgspec
+import uvicorn
 
 from loopwright import __version__, host
 from loopwright.errors import (
@@ -32,6 +35,7 @@ from loopwright.operations.child_runs import (
     record_refusal,
 )
 from loopwright.operations.data_directory import (
+    HTTP_SOCKET,
     PROTOCOL,
     SOCKET,
     TEXT_CHARS,
@@ -81,7 +85,7 @@ async def serve_local_socket(context: Context) -> AsyncIterator[bool]:
             visits.discard(visit)
 
     try:
-        sock = _bound(context)
+        sock = _bound(context, SOCKET)
     except OSError as error:
         _LOG.warning("commands of %s work without this server: %s", home, error)
         yield False
@@ -97,11 +101,46 @@ async def serve_local_socket(context: Context) -> AsyncIterator[bool]:
             os.unlink(path)
 
 
-def _bound(context: Context) -> socket.socket:
+@asynccontextmanager
+async def serve_http_socket(context: Context, server: uvicorn.Server) -> AsyncIterator[None]:
+    """Answer HTTP requests on a Unix socket for as long as this lasts; it closes with the port.
+    Where there can be no socket, commands work without.
+    """
+    try:
+        sock = _bound(context, HTTP_SOCKET)
+    except OSError as error:
+        _LOG.warning("HTTP requests of %s only by its address: %s", context.settings.home, error)
+        yield
+        return
+
+    sock.listen(BACKLOG)  # a client that connects before the server accepts waits a moment
+
+    async def end_with_server() -> None:
+        await context.closing.wait()
+        server.should_exit = True
+
+    tasks = [
+        asyncio.ensure_future(server.serve(sockets=[sock])),
+        asyncio.ensure_future(end_with_server()),
+    ]
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        tasks[1].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        with (
+            contextlib.suppress(OSError),
+            host.socket_path(context.settings.home, HTTP_SOCKET) as path,
+        ):
+            os.unlink(path)
+
+
+def _bound(context: Context, name: str) -> socket.socket:
     """The socket; we are the only server of this home, so one that lies there is a dead one's."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        with host.socket_path(context.settings.home, SOCKET) as path:
+        with host.socket_path(context.settings.home, name) as path:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
             sock.bind(path)

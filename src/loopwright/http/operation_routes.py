@@ -89,7 +89,8 @@ def app_of(context: Context) -> App:
 
 def caller_of(who: Principal, interface: str = "http") -> Caller:
     """The person or program behind a request."""
-    return Caller(name=who.name, role=who.role, interface=interface, principal=who)
+    signed_in = None if who.by == "socket" else who
+    return Caller(name=who.name, role=who.role, interface=interface, principal=signed_in)
 
 
 def body_of(operation: Operation[Any, Any]) -> type[Body]:

@@ -33,7 +33,7 @@ from loopwright.errors import CannotServe, Conflict, LoopwrightError, NotAllowed
 from loopwright.http.application import Application
 from loopwright.http.clients import BoundedWebSocket, limit_connections
 from loopwright.http.context import Context, ServerOptions
-from loopwright.http.local_socket import serve_local_socket
+from loopwright.http.local_socket import serve_http_socket, serve_local_socket
 from loopwright.http.rate_limits import SignInLimits
 from loopwright.http.route_table import FAMILIES, describe
 from loopwright.operations.accounts.access import Access
@@ -281,7 +281,11 @@ async def _serve(
     handle: int,
     started: Callable[[Started], None],
 ) -> int:
-    async with living(settings, serving) as (context, app), serve_local_socket(context) as has_line:
+    async with (
+        living(settings, serving) as (context, app),
+        serve_local_socket(context) as has_line,
+        serve_http_socket(context, local_http_server(app, serving)),
+    ):
         server = quiet_server(app, serving)
         with _signals(context, server):
             sock.listen(BACKLOG)  # whoever comes from here on waits a moment
@@ -487,6 +491,11 @@ def quiet_server(app: Application, serving: ServerOptions) -> uvicorn.Server:
         ssl_keyfile=str(serving.tls_key) if serving.tls_key else None,
     )
     return _Server(config)
+
+
+def local_http_server(app: Application, serving: ServerOptions) -> uvicorn.Server:
+    """The same for the Unix socket, which needs no TLS."""
+    return quiet_server(app, replace(serving, tls_cert=None, tls_key=None))
 
 
 def _leave_at_last() -> None:

@@ -120,6 +120,7 @@ def open_reader(settings: Settings) -> Service:
 
 RECORD = "server.json"
 SOCKET = "server.sock"
+HTTP_SOCKET = "http.sock"  # where the same server answers HTTP requests
 PROTOCOL = 1
 LINE_BYTES = 4_000_000
 _KEY = re.compile(r"_(API_KEY|AUTH_TOKEN|OAUTH_TOKEN)$|^LOOPWRIGHT_MODEL_BASE_URL$")

@@ -13,6 +13,7 @@ import os
 import select
 import socket
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,7 +23,13 @@ import msgspec
 
 from loopwright import host
 from loopwright.engine.activity import LiveBus
-from loopwright.kernel.events import RunFinished
+from loopwright.kernel.events import (
+    AnyEvent,
+    EffectDone,
+    EffectFailed,
+    EffectRequested,
+    RunFinished,
+)
 from loopwright.operations.run_lists import is_left_behind
 from loopwright.operations.runs import Service
 from loopwright.ports import Delta, NumberedEvent
@@ -278,6 +285,7 @@ def _connected(path: str) -> socket.socket:
 
 
 POLL_S = 0.1
+LAST_TEXT_S = 0.02  # for text that was sent just before the event that ends its call
 GRACE_S = 10.0  # until a run counts as interrupted: a process may be about to take it up
 
 
@@ -325,3 +333,98 @@ def _has_ended(service: Service, run: str, seen: int) -> bool:
         return False
     newest = service.events(run, after=version - 1)
     return bool(newest) and isinstance(newest[-1].event, RunFinished)
+
+
+async def tail(
+    service: Service, run: str, after: int = 0, *, is_over: Callable[[], bool] = lambda: False
+) -> AsyncIterator[NumberedEvent]:
+    """The same without blocking the thread."""
+    while True:
+        for numbered in service.events(run, after=after):
+            after = numbered.seq
+            yield numbered
+        if _has_ended(service, run, after):
+            return
+        while not service.log.changed():
+            if is_over():
+                return
+            await asyncio.sleep(POLL_S)
+
+
+class _TextOfCalls:
+    """Text that agents write, until it is known to which place among the events it belongs."""
+
+    def __init__(self) -> None:
+        self.held: deque[Delta] = deque()
+        self._open: set[str] = set()
+        self._waited: set[str] = set()  # open while we waited; earlier text is in the events
+
+    def wait(self) -> None:
+        """No event came for a moment."""
+        self._waited |= self._open
+
+    async def take(self, event: AnyEvent) -> None:
+        """An event has come, and is returned next."""
+        if isinstance(event, EffectRequested):
+            self._open.add(event.effect)
+        elif isinstance(event, EffectDone | EffectFailed):
+            if event.effect in self._waited:
+                await asyncio.sleep(LAST_TEXT_S)
+            self._open.discard(event.effect)
+
+    def ready(self) -> list[Delta]:
+        """Text of calls whose start was returned."""
+        found = [one for one in self.held if one.effect in self._waited]
+        for one in found:
+            self.held.remove(one)
+        self._waited &= self._open
+        return found
+
+
+async def tail_with_text(
+    service: Service,
+    home: Path,
+    run: str,
+    after: int = 0,
+    *,
+    is_over: Callable[[], bool] = lambda: False,
+) -> AsyncIterator[NumberedEvent | Delta]:
+    """Events of a run as they are written, and the text that agents write meanwhile: after the
+    event that started their call, and before the one that ends it.
+    """
+    text = _TextOfCalls()
+    reading = asyncio.ensure_future(_collect_text(service, home, run, text.held))
+    events = aiter(tail(service, run, after, is_over=is_over))
+    upcoming = asyncio.ensure_future(anext(events, None))
+    try:
+        while True:
+            done, _ = await asyncio.wait({upcoming}, timeout=POLL_S)
+            numbered = upcoming.result() if done else None
+            if numbered is not None:
+                await text.take(numbered.event)
+            elif done:
+                return
+            else:
+                text.wait()
+            for delta in text.ready():
+                yield delta
+            if numbered is not None:
+                yield numbered
+                upcoming = asyncio.ensure_future(anext(events, None))
+    finally:
+        for task in (upcoming, reading):
+            task.cancel()
+        await asyncio.gather(upcoming, reading, return_exceptions=True)
+
+
+async def _collect_text(service: Service, home: Path, run: str, found: deque[Delta]) -> None:
+    """Collect what agents write, from whichever process drives the run now."""
+    while True:
+        owner = service.log.row(run).owner
+        if owner is not None:
+            async with contextlib.aclosing(
+                read_live_text(home, owner.token, run, tail=True)
+            ) as deltas:
+                async for delta in deltas:
+                    found.append(delta)
+        await asyncio.sleep(CONNECT_S)

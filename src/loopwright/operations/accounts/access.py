@@ -55,8 +55,8 @@ class Principal:
 
     name: str
     role: Role
-    by: Literal["token", "session"] = "token"
-    id: str = ""  # of the token or the session
+    by: Literal["token", "session", "socket"] = "token"
+    id: str = ""  # of the token or the session; a Unix socket needs neither
     person: str = ""  # whose account it is; empty for programs
 
     @property

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loopwright.cli.servers import parse_address
+from loopwright.client.servers import parse_address
 from loopwright.errors import LoopwrightError
 
 

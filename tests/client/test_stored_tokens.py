@@ -5,8 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.cli import servers
-from loopwright.cli.servers import StoredToken, remove_token, store_token, stored_tokens, token_for
+from loopwright.client import servers
+from loopwright.client.servers import (
+    StoredToken,
+    remove_token,
+    store_token,
+    stored_tokens,
+    token_for,
+)
 from loopwright.errors import LoopwrightError
 
 URL = "http://localhost:1"

@@ -1,0 +1,103 @@
+"""`Client`: call operations and follow runs at one address.
+
+An address is this process, the server of the same data directory, or a remote server. The same
+call has the same response and raises the same errors at each of them.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, TypeVar
+
+from loopwright.errors import Conflict
+from loopwright.model.record import JsonValue
+from loopwright.operations.loops.event_views import View
+from loopwright.operations.response_types import InboxGate
+from loopwright.operations.use_cases.gates import list_open
+from loopwright.operations.use_cases.operation import Operation, PageRequest, Request
+from loopwright.operations.use_cases.run_queries import ListRuns, list_runs
+from loopwright.ports import Delta
+
+Q = TypeVar("Q", bound=Request)
+A = TypeVar("A")
+
+Followed: TypeAlias = dict[str, JsonValue] | Delta
+"""An event in the form of its view, or text that an agent has just written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowOptions:
+    """Which events of a run are returned, and until when."""
+
+    after: int = 0  # only events with a greater number
+    view: View = "events"
+    until_end: bool = True  # wait for events until the run ends; False: those that exist now
+    text: bool = False  # also text as agents write it
+    tail: bool = False  # with `text`: also the end of what the current call has written before
+    retry: bool = True  # continue after the last event when a connection was lost
+
+
+class Transport(Protocol):
+    """How a client reaches operations."""
+
+    async def call(self, operation: Operation[Q, A], request: Q) -> A:
+        """Call an operation."""
+
+    def follow(self, run: str, options: FollowOptions) -> AsyncIterator[Followed]:
+        """Events of a run in order."""
+
+    async def close(self) -> None:
+        """End connections and close files."""
+
+
+class Client:
+    """Calls operations and follows runs through a transport."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def __aenter__(self) -> "Client":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._transport.close()
+
+    async def call(self, operation: Operation[Q, A], request: Q) -> A:
+        """The response of an operation. Raises the errors of the operation; over HTTP also
+        `Unreachable` and `ServerFailed`.
+        """
+        return await self._transport.call(operation, request)
+
+    def follow(self, run: str, options: FollowOptions | None = None) -> AsyncIterator[Followed]:
+        """Events of a run in order, by its whole id."""
+        return self._transport.follow(run, options or FollowOptions())
+
+    async def find_run(self, reference: str) -> str:
+        """The id of a run: a whole id, the beginning or end of one, or `last`."""
+        page = await self.call(list_runs, ListRuns(match=reference))
+        return page.runs[0].run
+
+    async def find_gate(self, reference: str) -> str:
+        """The id of an open gate: its id, the beginning of one, or a run that waits at this gate
+        only.
+        """
+        gates = await self._open_gates()
+        if reference.startswith("gate_"):
+            matches = [gate.id for gate in gates if gate.id.startswith(reference)]
+            return matches[0] if len(matches) == 1 else reference
+        run = await self.find_run(reference)
+        matches = [gate.id for gate in gates if gate.run == run]
+        if len(matches) != 1:
+            what = f"waits at {', '.join(matches)}" if matches else "does not wait for anybody"
+            code = "ambiguous" if matches else "no-longer-waiting"
+            raise Conflict(f"{run} {what}", code=code)
+        return matches[0]
+
+    async def _open_gates(self) -> list[InboxGate]:
+        found: list[InboxGate] = []
+        cursor: str | None = None
+        while True:
+            page = await self.call(list_open, PageRequest(cursor=cursor))
+            found += page.gates
+            cursor = page.next
+            if cursor is None:
+                return found

@@ -1,0 +1,228 @@
+"""The same calls at each address: in this process, at the local server, at a remote server."""
+
+import json
+import stat
+import sys
+from typing import Any
+
+import msgspec
+import pytest
+
+from loopwright.client.addresses import (
+    CommandClient,
+    LocalServer,
+    RemoteServer,
+    has_local_server,
+    open_client,
+)
+from loopwright.client.client import FollowOptions
+from loopwright.client.http_transport import encode_request
+from loopwright.errors import (
+    Conflict,
+    LoopwrightError,
+    NotAllowed,
+    NotFound,
+    NotSignedIn,
+    Unreachable,
+)
+from loopwright.http import clients as peers
+from loopwright.operations.child_runs import InsideRun
+from loopwright.operations.data_directory import HTTP_SOCKET
+from loopwright.operations.runs import current_user
+from loopwright.operations.settings import Settings
+from loopwright.operations.use_cases import gates, run_changes, run_queries, run_views
+from loopwright.operations.use_cases.operation import Operation, PageRequest
+from loopwright.operations.use_cases.table import TABLE
+from loopwright.ports import Delta
+from tests.client.conftest import address_of
+from tests.http.served import Served
+
+
+@pytest.fixture(scope="module")
+def done(server: Served) -> str:
+    """A run of two iterations that has completed."""
+    text = server.definition(server.script("one", "two DONE"), until={"contains": "DONE"})
+    run: str = server.start(text)
+    server.until(run, "completed")
+    return run
+
+
+QUERIES: list[tuple[Operation[Any, Any], dict[str, Any]]] = [
+    (run_queries.list_runs, {}),
+    (run_queries.list_runs, {"status": ("completed",), "limit": 1}),
+    (run_queries.show, {"run": "RUN"}),
+    (run_queries.snapshot, {"run": "RUN"}),
+    (run_views.metrics, {"run": "RUN"}),
+    (run_views.output, {"run": "RUN", "path": "main.0"}),
+    (run_views.activity, {"run": "RUN", "full": True}),
+    (run_views.certificate, {"run": "RUN"}),
+    (run_views.show_spend, {"by": "day"}),
+    (gates.list_open, {}),
+]
+
+
+@pytest.mark.parametrize(("operation", "given"), QUERIES, ids=lambda one: getattr(one, "name", ""))
+def test_response_of_a_query_is_the_same_at_each_address(
+    clients: dict[str, CommandClient], done: str, operation: Operation[Any, Any], given: Any
+) -> None:
+    given = {name: done if value == "RUN" else value for name, value in given.items()}
+    found = [one.call(operation, operation.request(**given)) for one in clients.values()]
+    assert all(isinstance(one, operation.response) for one in found)
+    assert msgspec.to_builtins(found[0]) == msgspec.to_builtins(found[1])
+    assert msgspec.to_builtins(found[0]) == msgspec.to_builtins(found[2])
+
+
+@pytest.mark.parametrize(
+    ("operation", "given", "kind"),
+    [
+        (run_queries.show, {"run": "run_none"}, NotFound),
+        (run_queries.list_runs, {"match": "none"}, NotFound),
+        (run_views.output, {"run": "RUN", "path": "main.7"}, LoopwrightError),
+        (run_changes.discard, {"run": "RUN", "confirm": False}, LoopwrightError),
+        (run_changes.apply, {"run": "RUN"}, LoopwrightError),
+        (gates.approve, {"gate": "gate_0123456789abcdef0123"}, LoopwrightError),
+        (gates.continue_, {"gate": "gate_0123456789abcdef0123"}, LoopwrightError),
+    ],
+    ids=lambda one: getattr(one, "name", ""),
+)
+def test_refusal_is_the_same_error_at_each_address(
+    clients: dict[str, CommandClient],
+    done: str,
+    operation: Operation[Any, Any],
+    given: dict[str, Any],
+    kind: type[LoopwrightError],
+) -> None:
+    given = {name: done if value == "RUN" else value for name, value in given.items()}
+    errors = []
+    for one in clients.values():
+        with pytest.raises(kind) as caught:
+            one.call(operation, operation.request(**given))
+        errors.append((caught.value.message, caught.value.code, caught.value.hint))
+    assert errors[0] == errors[1] == errors[2]
+
+
+def test_run_is_found_by_what_people_type(client: CommandClient, done: str) -> None:
+    assert client.find_run("last") == client.find_run(done) == client.find_run(done[-8:]) == done
+    with pytest.raises(NotFound, match="no run 'none'"):
+        client.find_run("none")
+
+
+def test_gate_is_found_by_its_id_and_by_its_run(client: CommandClient, server: Served) -> None:
+    run, gate = server.gated()
+    assert client.find_gate(gate) == client.find_gate(gate[:15]) == client.find_gate(run) == gate
+    answered = client.call(gates.approve, gates.AnswerGate(gate=gate, text="good"))
+    assert answered.run == run
+    with pytest.raises(Conflict, match="does not wait for anybody"):
+        client.find_gate(run)
+    server.until(run, "completed")
+    finished = [one for one in client.follow(run) if isinstance(one, dict)]
+    [by] = [str(one["by"]) for one in finished if one["kind"] == "gate.answered"]
+    assert by in (current_user(), "first-start")
+
+
+@pytest.mark.parametrize("view", ["events", "words", "transcript"])
+@pytest.mark.parametrize("until_end", [True, False])
+def test_events_are_the_same_at_each_address(
+    clients: dict[str, CommandClient], done: str, view: Any, *, until_end: bool
+) -> None:
+    options = FollowOptions(view=view, until_end=until_end)
+    found = [list(one.follow(done, options)) for one in clients.values()]
+    assert found[0]
+    assert found[0] == found[1] == found[2]
+    later = FollowOptions(view=view, until_end=until_end, after=4)
+    rest = [list(one.follow(done, later)) for one in clients.values()]
+    assert rest[0] == rest[1] == rest[2]
+    assert rest[0] == [
+        one for one in found[0] if isinstance(one, dict) and int(str(one["seq"])) > 4
+    ]
+
+
+def test_follower_gets_events_and_text_until_the_run_ends(
+    client: CommandClient, server: Served
+) -> None:
+    run = server.start(server.definition(f"command:{sys.executable} -c 'print(1)'", max=1))
+    found = list(client.follow(run, FollowOptions(text=True)))
+    kinds = [one["kind"] for one in found if not isinstance(one, Delta)]
+    assert kinds[0] == "run.started"
+    assert kinds[-1] == "run.finished"
+
+
+# -- over HTTP -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operation", TABLE.values(), ids=TABLE)
+def test_request_is_sent_as_the_route_expects_it(operation: Operation[Any, Any]) -> None:
+    """Every parameter of the path is taken from the request."""
+    if operation.http is None:
+        return
+    hints = msgspec.structs.fields(operation.request)
+    needed = {one.name: "a/b" for one in hints if one.required}
+    path, body = encode_request(operation, operation.request(**needed))
+    assert "{" not in path
+    assert path.count("/") == operation.http.path.count("/")
+    assert (body is None) == (operation.http.method in ("GET", "DELETE"))
+
+
+def test_query_and_body_have_only_what_is_not_the_default() -> None:
+    request = run_queries.ListRuns(status=("running", "waiting"), chats=False, limit=7)
+    assert encode_request(run_queries.list_runs, request) == (
+        "/api/v1/runs?status=running&status=waiting&limit=7&chats=false",
+        None,
+    )
+    answer = gates.AnswerGate(gate="gate_1", remember=True)
+    path, body = encode_request(gates.approve, answer)
+    assert (path, json.loads(body or b"")) == ("/api/v1/gates/gate_1/approve", {"remember": True})
+    changed = run_views.DiffRun(run="run_1", start="2", stat=True)
+    assert encode_request(run_views.diff, changed)[0] == "/api/v1/runs/run_1/diff?from=2&stat=true"
+
+
+def test_server_without_a_token_asks_to_sign_in(server: Served) -> None:
+    address = RemoteServer(f"http://127.0.0.1:{server.port}", "")
+    with CommandClient(open_client(address)) as one, pytest.raises(NotSignedIn, match="Auth") as no:
+        one.call(gates.list_open, PageRequest())
+    assert "loopwright login" in str(no.value.hint)
+
+
+def test_server_that_does_not_exist_is_unreachable(tmp_path: Any) -> None:
+    for address in (RemoteServer("http://127.0.0.1:9", ""), LocalServer(Settings(home=tmp_path))):
+        with (
+            CommandClient(open_client(address)) as one,
+            pytest.raises(Unreachable, match="does not answer"),
+        ):
+            one.call(gates.list_open, PageRequest())
+
+
+# -- the Unix socket -------------------------------------------------------------------------------
+
+
+def test_socket_of_the_local_server_is_for_its_owner_alone(server: Served) -> None:
+    home = server.context.settings.home
+    assert has_local_server(server.context.settings)
+    mode = (home / HTTP_SOCKET).stat().st_mode
+    assert stat.S_ISSOCK(mode)
+    assert stat.S_IMODE(mode) == 0o600
+
+
+def test_caller_at_the_socket_is_the_person_who_owns_the_data_directory(server: Served) -> None:
+    """No token is sent; what they do is recorded under their name."""
+    with CommandClient(open_client(address_of(server, "the local server"))) as one:
+        run, gate = server.gated()
+        one.call(gates.approve, gates.AnswerGate(gate=gate))
+    rows = server.call(lambda: server.context.cards.audited(subject=run, limit=50))
+    assert ("gate.answered", current_user()) in {(row.action, row.who) for row in rows}
+
+
+def test_program_of_a_run_cannot_use_the_socket(
+    server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is refused and recorded, whatever it asks for."""
+    caller = InsideRun(run="run_x", agent="coder")
+    monkeypatch.setattr(peers, "find_unix_peer", lambda _: caller)
+    with (
+        CommandClient(open_client(address_of(server, "the local server"))) as one,
+        pytest.raises(NotAllowed, match="cannot use the server") as refused,
+    ):
+        one.call(gates.list_open, PageRequest())
+    assert refused.value.code == "inside-run"
+    rows = server.call(lambda: server.context.cards.audited(limit=5))
+    assert "GET /api/v1/gates" in str(rows[0])
