@@ -103,7 +103,10 @@ def state_picture(state: State) -> dict[str, object]:
     The first part is a public shape. The second has the names of the kernel's own records, so that
     a change of those records, which changes no log, renews it.
     """
-    return {"shown": run_summary(state, _text), "state": _plain(picture(state))}
+    return {
+        "shown": msgspec.to_builtins(run_summary(state, _text)),
+        "state": _plain(picture(state)),
+    }
 
 
 def _text(text: Text | None) -> str:

@@ -18,7 +18,6 @@ LARGE_RECORDS = {
     "dialects/native/checks.py:CheckSpec": 31,
     "http/compat/coqui/payloads.py:Loop": 21,
     "model/plan.py:Plan": 24,  # stored with each run: other names are another format
-    "operations/response_types.py:RunSnapshot": 44,
     "operations/run_request.py:RunStart": 22,
     "operations/run_start.py:StartOptions": 24,
     "operations/use_cases/runs.py:StartRun": 28,

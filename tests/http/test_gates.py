@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from loopwright.model.chat import RequestedCall
-from loopwright.operations import response_types
+from loopwright.views import run_responses
 from tests.cli.planting import append_of, first_event, texts
 from tests.http.served import Served, served
 from tests.http.talking import tab, talk
@@ -27,7 +27,7 @@ def test_the_inbox_has_what_waits(own: Served) -> None:
     two, second = own.gated()
     listed = own("GET", GATES).json["gates"]
     assert [(gate["id"], gate["run"]) for gate in listed] == [(first, one), (second, two)]
-    fits(listed[0], response_types.InboxGate)
+    fits(listed[0], run_responses.InboxGate)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_nothing_hides_in_a_question(own: Served) -> None:
         assert "\\x1b[8mhidden\\x1b[0m" in text
         assert text.isascii() or not any(sign in text for sign in "\x1b\u202e")
         assert len(gate["marks"]) == 3
-    fits(inbox[run], response_types.InboxGate)
+    fits(inbox[run], run_responses.InboxGate)
     open_run, _ = own.gated()
     assert "marks" not in own("GET", f"{RUNS}/{open_run}").json["gates"][0]
 

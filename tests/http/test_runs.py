@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from loopwright.operations import response_types
+from loopwright.views import run_responses
 from tests.http.served import Served
 
 RUNS = "/api/v1/runs"
@@ -29,9 +29,9 @@ def test_a_run_goes_to_its_end(own: Served) -> None:
     assert reply.headers["location"] == f"{RUNS}/{run}"
     ended = own.until(run, "completed")
     assert (ended["output"], ended["iterations"], ended["reason"]) == ("all DONE", 2, "contains")
-    fits(ended, response_types.RunSummary)
+    fits(ended, run_responses.RunSummary)
     seen = own("GET", f"{RUNS}/{run}/snapshot").json
-    fits(seen, response_types.RunSnapshot)
+    fits(seen, run_responses.RunSnapshot)
     assert seen["seq"] == own.context.here.log.version(run)
     assert [one["learning"] for one in seen["passes"]] == ["nothing", "all DONE"]
 
@@ -132,7 +132,7 @@ def test_pages_follow_each_other(own: Served) -> None:
         page = own("GET", f"{RUNS}?limit=2&cursor={page['next']}").json
         seen += [one["run"] for one in page["runs"]]
     assert seen == made[::-1]
-    fits(page["runs"][0], response_types.RunItem)
+    fits(page["runs"][0], run_responses.RunItem)
 
 
 def test_runs_by_status_and_by_name(own: Served) -> None:

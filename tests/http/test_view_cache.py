@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from loopwright.operations.backup import prune
@@ -28,7 +29,7 @@ def test_a_picture_and_the_tail_are_the_whole(own: Served) -> None:
     own("POST", f"/api/v1/runs/{run}/stop")
     service = own.context.service
     version = own.context.here.log.version(run)
-    whole = own.call(lambda: run_detail(service, run))
+    whole = msgspec.to_builtins(own.call(lambda: run_detail(service, run)))
     assert early["seq"] < version
 
     def carried(cut: int) -> object:
@@ -36,7 +37,7 @@ def test_a_picture_and_the_tail_are_the_whole(own: Served) -> None:
         picture.carry_on(cut)
         assert picture.seen == cut
         picture.carry_on()
-        return detail(service, picture)
+        return msgspec.to_builtins(detail(service, picture))
 
     for cut in range(1, version + 1):
         assert own.call(lambda cut=cut: carried(cut)) == whole

@@ -62,8 +62,8 @@ def standing(*events: AnyEvent) -> dict[str, tuple[str, str]]:
     found: dict[str, tuple[str, str]] = {}
 
     def note(node: GraphNode, before: str) -> None:
-        found[f"{before}{node.id}"] = node.status, node.passes
-        for inner in node.inner:
+        found[f"{before}{node.id}"] = node.status or "", node.passes or ""
+        for inner in node.steps:
             note(inner, f"{before}{node.id}.")
 
     for node in graph(PLAN, events):
@@ -112,11 +112,11 @@ def test_what_is_inside_of_a_list_stands_for_all_items() -> None:
     events += [began("fan[0].loop"), a_pass("fan[0].loop.0", 1), ended("fan[0].loop.0.x", "failed")]
     events += [began("fan[2].loop"), a_pass("fan[2].loop.0", 1), ended("fan[2].loop.0.x")]
     [fan] = graph(plan, [*events, began("fan[2].x")])
-    assert (fan.inner[0].status, fan.inner[0].passes) == ("running", "1 ok, 1 failed, 1 running")
+    assert (fan.steps[0].status, fan.steps[0].passes) == ("running", "1 ok, 1 failed, 1 running")
     [fan] = graph(plan, [*events, ended("fan[2].x"), a_pass("fan[0].loop.1", 2)])
-    x, loop = fan.inner
+    x, loop = fan.steps
     assert (fan.status, x.status, x.passes) == ("running", "failed", "2 ok, 1 failed")
-    assert (loop.inner[0].status, loop.inner[0].passes) == ("completed", "")
+    assert (loop.steps[0].status, loop.steps[0].passes) == ("completed", None)
 
 
 def test_questions_and_steps_left_out() -> None:

@@ -12,6 +12,7 @@ from loopwright.errors import LoopwrightError
 from loopwright.kernel.event_parts import AgentCall, Failure, Usage
 from loopwright.kernel.events import AnyEvent, EffectDone, EffectFailed, EffectRequested, RunStarted
 from loopwright.model.plan import Plan, content_hash, encode_plan
+from loopwright.operations.response_types import LimitUsed
 from loopwright.operations.shared_budget import (
     BYS,
     By,
@@ -92,15 +93,13 @@ def test_spend_equals_the_sum_of_the_events(
                     expected = expected + (event.usage or Usage())
         for by in BYS:
             told = spend(log, by=by, since=NOW - since * DAY_MS, purse=SharedBudget(), now_ms=NOW)
-            total = told["total"]
-            assert isinstance(total, dict)
-            assert (total["usd"] or 0.0) == pytest.approx(expected.usd)
-            assert total["unpriced_calls"] == expected.unpriced
-            assert total["input_tokens"] == expected.input_tokens
+            total = told.total
+            assert (total.usd or 0.0) == pytest.approx(expected.usd)
+            assert total.unpriced_calls == expected.unpriced
+            assert total.input_tokens == expected.input_tokens
             if by != "label":
-                lines = told["lines"]
-                assert isinstance(lines, list)
-                assert sum((one["usd"] or 0.0) for one in lines) == pytest.approx(expected.usd)  # type: ignore[call-overload,index,misc]
+                lines = told.lines
+                assert sum((one.usd or 0.0) for one in lines) == pytest.approx(expected.usd)
     finally:
         log.close()
 
@@ -124,10 +123,8 @@ def test_spend_is_grouped(tmp_path: Path, by: By, names: list[str]) -> None:
         asyncio.run(record(log, "run_0", first, ["nightly"]))
         asyncio.run(record(log, "run_1", second, []))
         told = spend(log, by=by, purse=SharedBudget(usd_per_day=5.0), now_ms=NOW)
-        assert [one["name"] for one in told["lines"]] == names  # type: ignore[union-attr,index,call-overload]
-        assert told["limits"] == [
-            {"limit": "usd_per_day", "of": 5.0, "used": 1.0, "unpriced_calls": 0}
-        ]
+        assert [one.name for one in told.lines] == names
+        assert told.limits == [LimitUsed("usd_per_day", of=5.0, used=1.0, unpriced_calls=0)]
     finally:
         log.close()
 
@@ -174,9 +171,7 @@ def test_runs_are_filtered(tmp_path: Path, wanted: RunFilter, found: list[str]) 
         asyncio.run(record(log, "run_1", events_of("run_1", []), []))
         rows = filtered_runs(log, wanted)
         assert [row.run for row in rows] == found
-        usage = total_of(log, rows)["usage"]
-        assert isinstance(usage, dict)
-        assert usage["usd"] == (3.0 if "run_0" in found else 0.0)
+        assert total_of(log, rows).usage.usd == (3.0 if "run_0" in found else 0.0)
     finally:
         log.close()
 

@@ -3,6 +3,7 @@
 import json
 import typing
 from datetime import datetime
+from typing import Any
 
 import msgspec
 import pytest
@@ -193,12 +194,18 @@ STATES = {
 }
 
 
+def shown(driver: Driver) -> dict[str, Any]:
+    """The summary of a run, as it is written to JSON."""
+    found: dict[str, Any] = msgspec.to_builtins(summary(driver.state, driver.texts.read))
+    return found
+
+
 @pytest.mark.parametrize("status", STATES)
 def test_a_summary_has_the_same_keys_in_every_state(status: str) -> None:
     """Whatever the run is at, programs find every key, with its kind of value."""
     make, reason, output, iterations = STATES[status]
     driver = make()
-    told = summary(driver.state, driver.texts.read)
+    told = shown(driver)
     assert list(told) == KEYS
     assert (told["status"], told["reason"]) == (status, reason)
     assert (told["output"], told["iterations"]) == (output, iterations)
@@ -219,7 +226,7 @@ def test_a_summary_has_the_same_keys_in_every_state(status: str) -> None:
 def test_a_gate_is_shown_with_what_it_asks() -> None:
     """An open gate has its id, its place and its message."""
     driver = at_gate()
-    (gate,) = summary(driver.state, driver.texts.read)["gates"]
+    (gate,) = shown(driver)["gates"]
     assert (gate["path"], gate["message"]) == ("main.0", "Good?")
     assert gate["id"] in driver.state.gates
 
@@ -228,19 +235,19 @@ def test_checks_of_the_newest_iteration_are_shown() -> None:
     """Each check has its kind, verdict and evidence; those of earlier iterations are gone."""
     until = Regex(pattern=r"DONE \d")
     driver = Driver(plan_of(Repeat(body=CALL, max=3, until=until))).start()
-    assert summary(driver.state, driver.texts.read)["checks"] == []
+    assert shown(driver)["checks"] == []
     driver.answer("main.0/agent#1", "not yet")
-    [first] = summary(driver.state, driver.texts.read)["checks"]
+    [first] = shown(driver)["checks"]
     assert (first["check"], first["verdict"]) == ("regex", "fail")
     driver.answer("main.1/agent#1", "it is DONE 2")
-    [last] = summary(driver.state, driver.texts.read)["checks"]
+    [last] = shown(driver)["checks"]
     assert last == {"check": "regex", "verdict": "pass", "evidence": "DONE 2"}
 
 
 def test_an_error_has_its_type_and_words() -> None:
     """Why a run failed stands at the run and at the step."""
     driver = drive(plan_of(CALL), failing)
-    told = summary(driver.state, driver.texts.read)
+    told = shown(driver)
     assert told["error"] == {"type": "exit", "detail": "code 3"}
     assert told["steps"]["main"]["error"] == told["error"]
 
@@ -254,11 +261,11 @@ def test_steps_show_where_each_of_them_is() -> None:
     )
     driver = Driver(plan_of_steps(*steps)).start()
     driver.answer("a/agent#1", "from a")
-    told = summary(driver.state, driver.texts.read)["steps"]
+    told = shown(driver)["steps"]
     assert [told[name]["status"] for name in "abc"] == ["completed", "running", "pending"]
     assert told["a"]["output"] == "from a"
     driver.decide("reject", "no")
-    told = summary(driver.state, driver.texts.read)
+    told = shown(driver)
     assert [told["steps"][name]["status"] for name in "abc"] == ["completed", "failed", "cancelled"]
     assert (told["status"], told["reason"]) == ("failed", "rejected")
 
@@ -269,7 +276,7 @@ def test_usage_is_the_sum_of_all_calls() -> None:
     usage = Usage(input_tokens=5, output_tokens=2, usd=0.25)
     driver.answer("main.0/agent#1", Reply("x", usage=usage))
     driver.answer("main.1/agent#1", Fail(usage=usage))
-    told = summary(driver.state, driver.texts.read)
+    told = shown(driver)
     assert told["usage"] == {
         "input_tokens": 10,
         "output_tokens": 4,
@@ -284,7 +291,7 @@ def test_a_long_output_is_shown_whole() -> None:
     long = "z" * 5_000
     driver = Driver(plan_of(CALL)).start()
     driver.answer("main/agent#1", Reply(long, result='{"n":[1,2]}'))
-    told = summary(driver.state, driver.texts.read)
+    told = shown(driver)
     assert (told["output"], told["result"]) == (long, {"n": [1, 2]})
     assert isinstance(driver.of(RunFinished)[0].output, Blob)
 
@@ -296,7 +303,7 @@ def test_two_loops_count_their_passes_each() -> None:
         Step(id="b", action=Repeat(body=CALL, max=3, at_cap="complete")),
     )
     driver = drive(plan_of_steps(*steps))
-    told = summary(driver.state, driver.texts.read)["steps"]
+    told = shown(driver)["steps"]
     assert [told[name]["iterations"] for name in "ab"] == [2, 3]
 
 

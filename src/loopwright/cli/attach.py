@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
+
 from loopwright.cli.gate_prompts import answer_here, ask
 from loopwright.cli.run_output import ProgressView, choose_view
 from loopwright.cli.terminal import Terminal, exit_code, put_result, say_final_line, worst_exit_code
@@ -255,7 +257,10 @@ class AttachedRun:
 
     def result(self) -> dict[str, JsonValue]:
         self.pull()
-        return summary(self.progress.state, self._here.service.read_text)
+        shown: dict[str, JsonValue] = msgspec.to_builtins(
+            summary(self.progress.state, self._here.service.read_text)
+        )
+        return shown
 
 
 def drive(terminal: Terminal, begin: Begin, manner: AttachOptions) -> int:
@@ -293,7 +298,7 @@ async def _drive(terminal: Terminal, begin: Begin, manner: AttachOptions) -> int
                     terminal.say(f"{taken.run} is running in process {pid}")
                     terminal.say(f"  loopwright watch {taken.run}   shows it", tone="dim")
                     state = here.service.state(taken.run)
-                    elsewhere.append(summary(state, here.service.read_text))
+                    elsewhere.append(msgspec.to_builtins(summary(state, here.service.read_text)))
                     continue
                 view = choose_view(terminal, taken.run, jsonl=manner.jsonl, several=manner.several)
                 tick_s = SLOW_TICK_S if manner.several else TICK_S

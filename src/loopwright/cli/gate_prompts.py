@@ -216,16 +216,16 @@ def _decision(word: str, gate: GateOpened) -> Decision | None:
 def _show(terminal: Terminal, gate: GateOpened, output: str) -> None:
     terminal.tell("")
     terminal.tell(one_line(gate.message), tone="bold")
-    call: dict[str, JsonValue] | None = None
+    call: tuple[str, JsonValue] | None = None
     if gate.call is not None:
-        call = {"tool": "", "arguments": json.loads(output)}
-        for line in arguments_lines(call["arguments"]):
+        call = "", json.loads(output)
+        for line in arguments_lines(call[1]):
             terminal.tell(f"  {line}")
     else:
         _show_output(terminal, output)
     if gate.snapshot is not None:
         terminal.tell(f"  {change_words(gate.snapshot)}", tone="bold")
-    for line in exposed_lines({"id": gate.gate, **exposure(gate.message, call)}):
+    for line in exposed_lines({"id": gate.gate, **exposure(gate.message, call)._asdict()}):
         terminal.tell(f"  {line}", tone="warn")
     place = f" · {words}" if (words := place_words(gate.path)) else ""
     terminal.tell(f"  {gate.gate}{place}", tone="dim")

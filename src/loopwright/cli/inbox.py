@@ -58,7 +58,7 @@ def inbox(ctx: click.Context, /) -> None:
         with open_service(terminal) as service:
             from loopwright.operations.run_lists import inbox_items  # noqa: PLC0415 - quick help
 
-            items = inbox_items(service)
+            items = msgspec.to_builtins(inbox_items(service))
     if terminal.as_json:
         terminal.put_json({"gates": items})
     else:

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
+import msgspec
 from click.shell_completion import CompletionItem
 
 from loopwright.cli.formats import (
@@ -169,7 +170,8 @@ def _found(
             chats=given["chats"],
         )
         rows = service.visible_rows(filtered_runs(service.log, fits))
-        return [run_item(service, row) for row in rows[:most]], total_of(service.log, rows)
+        items = msgspec.to_builtins([run_item(service, row) for row in rows[:most]])
+        return items, msgspec.to_builtins(total_of(service.log, rows))
 
 
 def _total_line(total: "dict[str, JsonValue]", interrupted: int, *, chats: bool) -> str:
@@ -279,7 +281,8 @@ def spend(ctx: click.Context, /, *, since: str | None, by: "By") -> None:
         start = None if since is None else since_ms(since, now)
         with open_service(terminal) as service:
             purse = terminal.settings.budget
-            told = spend_of(service.log, by=by, since=start, purse=purse, now_ms=now)
+            report = spend_of(service.log, by=by, since=start, purse=purse, now_ms=now)
+            told = msgspec.to_builtins(report)
     if terminal.as_json:
         terminal.put_json(told)
     else:
@@ -287,6 +290,7 @@ def spend(ctx: click.Context, /, *, since: str | None, by: "By") -> None:
 
 
 def _put(terminal: Terminal, told: "dict[str, JsonValue]") -> None:
+    from loopwright.operations.response_types import LimitUsed  # noqa: PLC0415 - help stays quick
     from loopwright.operations.shared_budget import limit_text  # noqa: PLC0415 - help stays quick
 
     rows = [["COST", "TOKENS", "CALLS", "RUNS", str(told["by"]).upper()]]
@@ -305,7 +309,7 @@ def _put(terminal: Terminal, told: "dict[str, JsonValue]") -> None:
         were = "1 run without usage is" if unused == 1 else f"{unused:,} runs without usage are"
         terminal.say(f"{were} not listed", tone="dim")
     for limit in _list(told["limits"]):
-        terminal.put(limit_text(limit))
+        terminal.put(limit_text(msgspec.convert(limit, LimitUsed)))
     if told["left_out"]:
         terminal.say(f"{len(_list(told['left_out']))} damaged runs are not counted", tone="warn")
 

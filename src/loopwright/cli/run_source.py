@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 from urllib.parse import quote
 
+import msgspec
+
 from loopwright.cli.formats import open_service
 from loopwright.cli.terminal import Terminal
 from loopwright.model.ids import iteration_name
@@ -82,7 +84,8 @@ class _LocalRun:
     def detail(self) -> "dict[str, JsonValue]":
         from loopwright.operations.run_lists import run_detail  # noqa: PLC0415 - help stays quick
 
-        return run_detail(self._service, self.run)
+        found: dict[str, JsonValue] = msgspec.to_builtins(run_detail(self._service, self.run))
+        return found
 
     def figures(self) -> "dict[str, JsonValue]":
         from loopwright.views.metrics import run_metrics  # noqa: PLC0415 - help stays quick
@@ -101,7 +104,8 @@ class _LocalRun:
     def output(self, path: str) -> "dict[str, JsonValue]":
         from loopwright.views.run_view import output_at  # noqa: PLC0415 - help stays quick
 
-        return output_at(self._service, self.run, path)
+        found: dict[str, JsonValue] = msgspec.to_builtins(output_at(self._service, self.run, path))
+        return found
 
     def certificate(self) -> "dict[str, JsonValue]":
         from loopwright.views.certificate import run_certificate  # noqa: PLC0415 - quick help

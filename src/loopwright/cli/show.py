@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from loopwright.cli.charts import draw, figure_lines, node_of
 from loopwright.cli.completion import complete_runs
@@ -253,6 +254,7 @@ class _Sheet:
 
     def _activity(self, counts: "JsonValue") -> None:
         """What agents did in an iteration; a server of an older version does not tell."""
+        from loopwright.views.run_responses import ActivitySummary  # noqa: PLC0415 - help stays quick
         from loopwright.views.transcript import counts_words  # noqa: PLC0415 - help stays quick
 
         if not isinstance(counts, dict):
@@ -261,7 +263,7 @@ class _Sheet:
             self._line(f"     standard error: {one_line(str(line))}", "dim")
         for line in _list(counts.get("warnings", [])):
             self._line(f"     warning: {one_line(str(line))}", "warn")
-        words = counts_words(counts)
+        words = counts_words(msgspec.convert(counts, ActivitySummary))
         if not words:
             return
         self._line(f"     {words}", "dim")

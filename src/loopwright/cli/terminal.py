@@ -24,6 +24,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal, TextIO, TypeVar
 
 import click
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -302,7 +303,8 @@ def color_choice(env: "Mapping[str, str]") -> bool | None:
 
 def as_json(value: object, *, indent: int | None = None) -> str:
     """JSON that any stdout can carry."""
-    return json.dumps(value, indent=indent, ensure_ascii=not Terminal.has_signs(sys.stdout))
+    ascii_only = not Terminal.has_signs(sys.stdout)
+    return json.dumps(value, indent=indent, ensure_ascii=ascii_only, default=msgspec.to_builtins)
 
 
 def put(text: str) -> None:

@@ -18,7 +18,6 @@ from loopwright.operations.dialects import THEIR_VARIABLES
 from loopwright.operations.loops.assistants import Assistants
 from loopwright.operations.loops.dialect_events import LoopStory, agent_of, is_loop
 from loopwright.operations.problems import rendered
-from loopwright.operations.response_types import RunSummary, StoppedRun
 from loopwright.operations.run_groups import Beside, OnDisconnect
 from loopwright.operations.run_request import RunStart
 from loopwright.operations.runs import Service, row_ended
@@ -27,6 +26,7 @@ from loopwright.operations.use_cases import gates, runs
 from loopwright.operations.use_cases.gates import NamedAnswer
 from loopwright.operations.use_cases.operation import App, Caller, RunReference
 from loopwright.ports import AuditRow, Card, Cards
+from loopwright.views.run_responses import RunSummary, StoppedRun
 
 LEASH = "leash"
 TOLD = "torn-down"

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 from loopwright.engine.driver import already_driven
 from loopwright.errors import LoopwrightError, StorageError
-from loopwright.model.record import JsonValue
 from loopwright.operations.child_runs import find_caller
 from loopwright.operations.data_directory import (
     HANDED,
@@ -28,6 +27,7 @@ from loopwright.operations.runs import Service
 from loopwright.operations.settings import Settings
 from loopwright.operations.wiring import near
 from loopwright.ports import OPEN_STATUSES, EventLog, Owner
+from loopwright.views.run_responses import RunSummary
 from loopwright.views.summary import summary
 
 TAKEN_SECONDS = 60.0  # until the other process is there; it has to start an interpreter
@@ -41,7 +41,7 @@ class Detached:
     run: str
     pid: int
     served: bool  # by the server of this home
-    summary: dict[str, JsonValue]
+    summary: RunSummary
     notes: tuple[str, ...] = ()  # about the folder it works in, and where it continues
 
 

@@ -1,14 +1,11 @@
 """Types of API responses, for the OpenAPI description; tests compare responses with them."""
 
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import msgspec
 
 from loopwright.model.record import JsonValue
-
-Status: TypeAlias = Literal[
-    "running", "paused", "waiting", "completed", "exhausted", "failed", "cancelled"
-]
+from loopwright.views.run_responses import InboxGate, RunItem, RunTotal
 
 
 class Health(msgspec.Struct):
@@ -25,92 +22,15 @@ class Version(msgspec.Struct):
     api: int
 
 
-class UsageAmounts(msgspec.Struct):
-    """What was spent."""
-
-    input_tokens: int
-    output_tokens: int
-    usd: float | None  # null: nothing of the cost is known
-    unpriced_calls: int
-    cost: str  # `$0.89`, `unknown`, `$0.40 + unknown (2 calls)`, or `–` before the first call
-
-
-class GateItem(msgspec.Struct, omit_defaults=True):
-    """A question to a person, in its run. One that could hide something says how in `marks`, and
-    has every line of it in `shown`, escaped and whole.
-    """
-
-    id: str
-    path: str
-    message: str
-    digest: str
-    snapshot: dict[str, JsonValue] | None = None  # what was changed in the workspace
-    call: dict[str, JsonValue] | None = None
-    marks: list[str] | None = None
-    shown: list[str] | None = None
-
-
-class InboxGate(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """A question to a person, in the inbox."""
-
-    id: str
-    run: str = ""
-    name: str = ""
-    path: str
-    message: str
-    digest: str
-    opened_at: str = ""
-    call: dict[str, JsonValue] | None = None
-    marks: list[str] | None = None
-    shown: list[str] | None = None
-    snapshot: dict[str, JsonValue] | None = None  # what was changed in the workspace
-
-
-class WorktreeView(msgspec.Struct):
-    """The Git worktree that a run works in; `exists` is false after it was discarded, `applied`
-    is true after its result was merged into the checkout.
-    """
-
-    branch: str
-    folder: str
-    repository: str
-    exists: bool
-    applied: bool
-
-
-class RunItem(msgspec.Struct):
-    """A run as a line of a list."""
-
-    run: str
-    name: str
-    status: Status
-    reason: str
-    iterations: int
-    max: int | None
-    usage: UsageAmounts
-    gates: int
-    damaged: str | None
-    driver: int | None
-    left_behind: bool
-    waits_for: str | None  # of the machine or of a provider, in words
-    dialect: str
-    workspace: str
-    worktree: WorktreeView | None
-    changed: dict[str, JsonValue] | None  # by the whole run, as its snapshots tell
-    started_at: str
-    updated_at: str
-    finished_at: str | None
-
-
 class RunPage(msgspec.Struct):
     """A page of runs; `next` is the cursor of the page after it."""
 
     runs: list[RunItem]
     next: str | None
-    total: dict[str, JsonValue] | None  # of all runs that fit, with the first page
+    total: RunTotal | None  # of all runs that fit, with the first page
 
 
-class SpendAmount(msgspec.Struct):
+class SpendAmount(msgspec.Struct, kw_only=True):
     """What calls have used. `usd` is null when nothing of the cost is known."""
 
     runs: int
@@ -122,17 +42,10 @@ class SpendAmount(msgspec.Struct):
     cost: str
 
 
-class SpendLine(msgspec.Struct):
+class SpendLine(SpendAmount):
     """The same for an agent, a definition, a label or a day."""
 
-    name: str
-    runs: int
-    calls: int
-    input_tokens: int
-    output_tokens: int
-    usd: float | None
-    unpriced_calls: int
-    cost: str
+    name: str  # the first in JSON
 
 
 class LimitUsed(msgspec.Struct):
@@ -156,72 +69,6 @@ class SpendReport(msgspec.Struct):
     left_out: list[str]  # damaged runs, which are not counted
 
 
-class StepSummary(msgspec.Struct):
-    """How a step stands."""
-
-    status: str
-    reason: str
-    output: str
-    result: JsonValue
-    iterations: int
-    error: dict[str, JsonValue] | None
-
-
-class CheckView(msgspec.Struct, omit_defaults=True):
-    """A check and what it found."""
-
-    check: str
-    verdict: str
-    evidence: str
-    by: str = ""  # the person who decided
-
-
-class RunSummary(msgspec.Struct):
-    """A run as one object, the same as `run --json` prints."""
-
-    run: str
-    status: Status
-    summary: str  # the final line: outcome, iterations, time, cost, changed files, checks
-    reason: str
-    output: str
-    result: JsonValue
-    iterations: int
-    steps: dict[str, StepSummary]
-    usage: UsageAmounts
-    uncovered: list[str]  # agents that limits in USD do not cover
-    labels: list[str]
-    gates: list[GateItem]
-    checks: list[CheckView]  # of the newest iteration
-    error: dict[str, JsonValue] | None
-
-
-class ResumedSummary(RunSummary):
-    """A run that was resumed; `message` says where: `run_01 resumed at iteration 3 of 5`."""
-
-    message: str
-
-
-class StoppedRun(RunSummary):
-    """A run that was told to stop. It is `stopped` when none of its processes is left; until then
-    it is `stopping`, and `processes` are those that still live.
-    """
-
-    stop: Literal["stopped", "stopping"]
-    processes: list[int]
-
-
-class StartedRun(RunSummary):
-    """A run that was just started, and what people should know about the folder it works in."""
-
-    warnings: list[str]
-
-
-class Forked(RunSummary):
-    """A new run; its facts up to `seq` are those of the run that it goes on from."""
-
-    seq: int
-
-
 class DryRunReport(msgspec.Struct):
     """What a run could come to, the same as `run --dry-run --json` prints."""
 
@@ -236,77 +83,6 @@ class DryRunReport(msgspec.Struct):
     assumed: list[str]
     limits: list[str]  # which are enforced, and how
     warnings: list[str]  # programs that are missing where the run would start
-
-
-class Decided(msgspec.Struct):
-    """What a person has answered at a gate."""
-
-    gate: str
-    path: str
-    decision: str
-    text: str
-    by: str
-    at: str
-
-
-class RunMessageItem(msgspec.Struct):
-    """A message of a person to the agents of a run; `state` says what became of it."""
-
-    message: str
-    by: str
-    to: str
-    text: str
-    state: str
-    at: str
-
-
-class RunSnapshot(msgspec.Struct, kw_only=True):
-    """A run with everything that a page shows; events with numbers above `seq` follow on it."""
-
-    seq: int
-    run: str
-    status: Status
-    summary: str
-    reason: str
-    output: str
-    result: JsonValue
-    iterations: int
-    steps: dict[str, StepSummary]
-    usage: UsageAmounts
-    uncovered: list[str]  # agents that limits in USD do not cover
-    labels: list[str]
-    gates: list[GateItem]
-    checks: list[CheckView]  # of the newest iteration
-    error: dict[str, JsonValue] | None
-    forked: dict[str, JsonValue] | None
-    resumed: list[dict[str, JsonValue]] = []  # when, by whom and where, the newest
-    sandbox: dict[str, JsonValue] = {}  # of the run, of its commands, and by agent
-    agents: dict[str, str] = {}  # the backend of each
-    limits: dict[str, JsonValue] = {}  # of the whole run; null is no limit
-    protect: list[str] = []  # patterns of protected files
-    env: list[str] = []  # names of variables that agents and commands get
-    name: str
-    headline: str
-    goal: str
-    max: int | None
-    passes: list[dict[str, JsonValue]]  # the newest
-    passes_before: int  # how many there were before those
-    activity: dict[str, JsonValue]  # what agents did, summed up
-    decisions: list[Decided]  # the newest
-    messages: list[RunMessageItem]  # the newest
-    graph: list[dict[str, JsonValue]]
-    driver: int | None
-    left_behind: bool
-    waits_for: str | None  # of the machine or of a provider, in words
-    dialect: str
-    workspace: str
-    worktree: WorktreeView | None
-    started_at: str
-    updated_at: str
-    finished_at: str | None
-    changed: dict[str, JsonValue] | None = None  # by the whole run, as its snapshots tell
-    changed_dependencies: list[dict[str, JsonValue]] = []  # files of checks that changed
-    next: list[str]
 
 
 class Inbox(msgspec.Struct):

@@ -26,7 +26,7 @@ from loopwright.operations.runs import Service, row_ended
 from loopwright.operations.settings_files import user_records
 from loopwright.operations.trackers import access_in
 from loopwright.ports import CHAT_SURFACE, OPEN_STATUSES, FileChange, RunRow, Workspaces, Worktrees
-from loopwright.views.iterations import WorkspaceHistory, history_of, no_snapshots, stat_json
+from loopwright.views.iterations import WorkspaceHistory, change_counts, history_of, no_snapshots
 
 TREE_CHARS = 40
 BISECT_SECONDS = 600.0
@@ -215,7 +215,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
             "unrecorded_note": self.unrecorded or None,
             "omitted": list(self.omitted),
             "omitted_count": self.omitted_count,
-            **stat_json(self.stat),
+            **msgspec.structs.asdict(change_counts(self.stat)),
             "changes": [
                 {
                     "path": one.path,
@@ -295,7 +295,7 @@ class Bisection(msgspec.Struct, frozen=True, kw_only=True):
             "broken_by": self.broken_by,
             "iteration": self.iteration or None,
             "path": self.path or None,
-            "changed": stat_json(self.changed),
+            "changed": msgspec.structs.asdict(change_counts(self.changed)),
             "paths": list(self.paths),
         }
 

@@ -20,7 +20,7 @@ from loopwright.errors import LoopwrightError, NotFound, StorageError
 from loopwright.kernel.event_parts import CALLED, HOME_BUDGET, NO_USAGE, Failure, Usage
 from loopwright.kernel.events import RunEdited, RunStarted
 from loopwright.model.plan import stored_plan
-from loopwright.model.record import JsonValue
+from loopwright.operations.response_types import LimitUsed, SpendAmount, SpendLine, SpendReport
 from loopwright.ports import (
     Answer,
     Clock,
@@ -42,8 +42,9 @@ from loopwright.views.formats import (
     is_kind,
     money,
     title_among_runs,
-    usage_item,
+    usage_amounts,
 )
+from loopwright.views.run_responses import RunTotal
 
 
 def meter_old_runs(log: EventLog) -> list[str]:
@@ -429,16 +430,15 @@ def filtered_runs(
     return [row for row, _ in zip(found, range(limit), strict=False)] if limit else [*found]
 
 
-def total_of(log: EventLog, rows: Sequence[RunRow]) -> dict[str, JsonValue]:
+def total_of(log: EventLog, rows: Sequence[RunRow]) -> RunTotal:
     """The number of these runs, the number of running ones, their usage, and which runs were
     recorded and are missing: no list is complete without those.
     """
     named = {row.run for row in rows}
     found = [one for one in log.usage() if one.run in named]
-    usage = usage_item(sum((one.usage for one in found), NO_USAGE), called=bool(found))
+    usage = usage_amounts(sum((one.usage for one in found), NO_USAGE), called=bool(found))
     running = sum(row.headline.status == "running" for row in rows)
-    missing: list[JsonValue] = [*log.missing()]
-    return {"runs": len(rows), "running": running, "usage": usage, "missing": missing}
+    return RunTotal(runs=len(rows), running=running, usage=usage, missing=[*log.missing()])
 
 
 # -- what was spent --------------------------------------------------------------------------------
@@ -455,14 +455,14 @@ class _Line:
         self.calls += row.calls
         self.usage = self.usage + row.usage
 
-    def as_dict(self) -> dict[str, JsonValue]:
-        used = usage_item(self.usage, called=bool(self.calls))
-        return {"runs": len(self.runs), "calls": self.calls, **used}
+    def amount(self) -> SpendAmount:
+        used = usage_amounts(self.usage, called=bool(self.calls))
+        return SpendAmount(runs=len(self.runs), calls=self.calls, **msgspec.structs.asdict(used))
 
 
 def spend(
     log: EventLog, *, by: By = "agent", since: int | None = None, purse: SharedBudget, now_ms: int
-) -> dict[str, JsonValue]:
+) -> SpendReport:
     """What all runs have used since a day (of UTC), and how much of the limits of all runs. A run
     with several labels counts for each of them, and once in the total.
     """
@@ -480,15 +480,18 @@ def spend(
         for name in _names(by, row, agent, definition, labels):
             lines.setdefault(name, _Line()).add(row)
     started = (row.run for row in log.rows() if row.headline.started_at // DAY_MS >= since_day)
-    return {
-        "by": by,
-        "since": None if since is None else _date(since_day),
-        "lines": [{"name": name, **line.as_dict()} for name, line in _ordered(by, lines)],
-        "total": total.as_dict(),
-        "runs_without_usage": len({*started} - total.runs),
-        "limits": limits_used(log, purse, now_ms),
-        "left_out": [*left_out],
-    }
+    return SpendReport(
+        by=by,
+        since=None if since is None else _date(since_day),
+        lines=[
+            SpendLine(name, **msgspec.structs.asdict(line.amount()))
+            for name, line in _ordered(by, lines)
+        ],
+        total=total.amount(),
+        runs_without_usage=len({*started} - total.runs),
+        limits=limits_used(log, purse, now_ms),
+        left_out=left_out,
+    )
 
 
 class _AgentTitles:
@@ -542,10 +545,10 @@ def _date(day: int) -> str:
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=day)).date().isoformat()
 
 
-def limits_used(log: EventLog, purse: SharedBudget, now_ms: int) -> list[JsonValue]:
+def limits_used(log: EventLog, purse: SharedBudget, now_ms: int) -> list[LimitUsed]:
     """How much of each limit of all runs together is used."""
     today = now_ms // DAY_MS
-    found: list[JsonValue] = []
+    found: list[LimitUsed] = []
     ledger = UsageLedger(log)
     for name, most, since_day in (
         ("usd_per_day", purse.usd_per_day, today),
@@ -556,17 +559,12 @@ def limits_used(log: EventLog, purse: SharedBudget, now_ms: int) -> list[JsonVal
         if most is not None:
             used = ledger.used(since_day)
             amount = used.usd if name.startswith("usd") else used.tokens
-            found.append(
-                {"limit": name, "of": most, "used": amount, "unpriced_calls": used.unpriced}
-            )
+            found.append(LimitUsed(name, float(most), float(amount), used.unpriced))
     return found
 
 
-def limit_text(one: JsonValue) -> str:
+def limit_text(one: LimitUsed) -> str:
     """How much of a limit is used, in words."""
-    assert isinstance(one, dict)
-    used, most = float(str(one["used"])), float(str(one["of"]))
-    if str(one["limit"]).startswith("usd"):
-        unpriced = int(str(one["unpriced_calls"]))
-        return f"{one['limit']}: {cost_text(used, unpriced)} of {money(most)}"
-    return f"{one['limit']}: {used:.0f} of {most:.0f} tokens"
+    if one.limit.startswith("usd"):
+        return f"{one.limit}: {cost_text(one.used, one.unpriced_calls)} of {money(one.of)}"
+    return f"{one.limit}: {one.used:.0f} of {one.of:.0f} tokens"

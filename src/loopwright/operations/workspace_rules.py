@@ -46,7 +46,6 @@ from loopwright.model.actions import (
 from loopwright.model.checks import CommandCheck, ScriptCheck, leaves
 from loopwright.model.plan import Agent, Plan, agent_calls
 from loopwright.model.policy import NO_WORKSPACE_POLICY
-from loopwright.model.record import JsonValue
 from loopwright.model.sandbox import (
     DEFAULT_SANDBOX,
     SandboxLevel,
@@ -60,6 +59,7 @@ from loopwright.operations.settings_files import records_folder
 from loopwright.syntax.document import escaped
 from loopwright.syntax.notations import ref_problem
 from loopwright.views.formats import quoted_agent
+from loopwright.views.run_responses import SandboxLevels
 from loopwright.workspaces.git import Confine, GitStart, git_program
 
 ALLOW = "allow_unsandboxed"
@@ -194,14 +194,16 @@ def unconfined_note(plan: Plan) -> str | None:
     return None if problem is None else NOT_CONFINED.format(problem=problem)
 
 
-def enforced_levels(plan: Plan) -> dict[str, JsonValue]:
+def enforced_levels(plan: Plan) -> SandboxLevels:
     """The levels that programs of a run are started at: of the run, of its commands if they differ,
     and of each agent that is a program.
     """
     commands = command_level(plan.sandbox, plan.settings)
     has_commands = any(_has_commands(step.action) for step in plan.steps)
-    shown: dict[str, JsonValue] = {"run": plan.sandbox, "agents": {**agent_levels(plan)}}
-    return {**shown, "commands": commands} if has_commands else shown
+    levels = SandboxLevels(run=plan.sandbox, agents=agent_levels(plan))
+    if has_commands:
+        levels.commands = commands
+    return levels
 
 
 def agent_levels(plan: Plan) -> dict[str, SandboxLevel]:

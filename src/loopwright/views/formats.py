@@ -11,7 +11,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -100,17 +100,31 @@ def money(usd: float) -> str:
     return f"${usd:.2f}" if usd >= 0.01 or usd == 0 else f"${usd:.4f}"
 
 
-def usage_item(usage: "Usage", *, called: bool = True) -> dict[str, JsonValue]:
+class UsageAmounts(msgspec.Struct):
+    """What was spent."""
+
+    input_tokens: int
+    output_tokens: int
+    usd: float | None  # null: nothing of the cost is known
+    unpriced_calls: int
+    cost: str  # `$0.89`, `unknown`, `$0.40 + unknown (2 calls)`, or `–` before the first call
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+
+def usage_amounts(usage: "Usage", *, called: bool = True) -> UsageAmounts:
     """Usage as one object. `usd` is null if the cost is unknown; with unpriced calls it is the
     known part. Without any call, the cost as text is a dash.
     """
-    return {
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "usd": known_usd(usage.usd, usage.unpriced),
-        "unpriced_calls": usage.unpriced,
-        "cost": cost_text(usage.usd, usage.unpriced) if called else NOTHING,
-    }
+    return UsageAmounts(
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        usd=known_usd(usage.usd, usage.unpriced),
+        unpriced_calls=usage.unpriced,
+        cost=cost_text(usage.usd, usage.unpriced) if called else NOTHING,
+    )
 
 
 def run_usage(state: "State") -> "Usage":
@@ -122,11 +136,11 @@ def run_usage(state: "State") -> "Usage":
     return msgspec.structs.replace(used, unpriced=used.unpriced + unknown) if unknown else used
 
 
-def run_usage_item(state: "State") -> dict[str, JsonValue]:
+def run_amounts(state: "State") -> UsageAmounts:
     """The usage of a run, as one object."""
     used = run_usage(state)
     is_used = used.tokens or used.usd or used.unpriced
-    return usage_item(used, called=bool(state.agents.served or is_used))
+    return usage_amounts(used, called=bool(state.agents.served or is_used))
 
 
 # Characters that change the text direction, so that a person would decide about another text.
@@ -191,19 +205,23 @@ def value_marks(value: JsonValue) -> list[str]:
     return list(dict.fromkeys(mark for one in inside for mark in value_marks(one)))
 
 
-def exposure(message: str, call: dict[str, JsonValue] | None = None) -> dict[str, JsonValue]:
-    """`marks` and `shown` for a question that could hide something; nothing for any other."""
-    asked: list[JsonValue] = [message]
-    if call is not None:
-        asked += [call["tool"], call["arguments"]]
-    found = value_marks(asked)
+class Exposure(NamedTuple):
+    """What a question could hide, and every line of it; None for one that hides nothing."""
+
+    marks: list[str] | None = None
+    shown: list[str] | None = None
+
+
+def exposure(message: str, call: tuple[str, JsonValue] | None = None) -> Exposure:
+    """What a question could hide; `call` is the tool that it is about, with its arguments."""
+    found = value_marks([message, *(call or ())])
     if not found:
-        return {}
+        return Exposure()
     lines = reveal(message)
     if call is not None:
-        tool = exposed_value(call["tool"], "tool")
-        lines = [*lines, *tool, *exposed_value(call["arguments"], "arguments")]
-    return {"marks": list(found), "shown": list(lines)}
+        tool, arguments = call
+        lines = [*lines, *exposed_value(tool, "tool"), *exposed_value(arguments, "arguments")]
+    return Exposure(found, lines)
 
 
 def seen(char: str) -> str:

@@ -29,7 +29,7 @@ from loopwright.kernel.state import State
 from loopwright.model.actions import CallAgent
 from loopwright.model.ids import is_inside, logical_path, loop_path, parse_iteration, try_number
 from loopwright.model.plan import only_repeat
-from loopwright.model.record import JsonValue
+from loopwright.views.run_responses import ChangeCounts, WorkspaceChanges
 
 
 def iterations(state: State) -> int:
@@ -436,19 +436,20 @@ def change_words(snapshot: Snapshot, *, of_run: bool = False, named: int = 3) ->
     return f"{words}: {', '.join(snapshot.paths[:named])}{more}"
 
 
-def stat_json(stat: DiffStat) -> dict[str, JsonValue]:
-    return {"files": stat.files, "insertions": stat.insertions, "deletions": stat.deletions}
+def change_counts(stat: DiffStat) -> ChangeCounts:
+    """The same with every number, also those that are 0."""
+    return ChangeCounts(stat.files, stat.insertions, stat.deletions)
 
 
-def snapshot_json(snapshot: Snapshot) -> dict[str, JsonValue]:
+def workspace_changes(snapshot: Snapshot) -> WorkspaceChanges:
     """What a gate shows of the workspace."""
-    return {
-        "tree": snapshot.tree,
-        "changed": stat_json(snapshot.changed),
-        "total": stat_json(snapshot.total),
-        "paths": list(snapshot.paths),
-        "protected": list(snapshot.protected),
-    }
+    return WorkspaceChanges(
+        tree=snapshot.tree,
+        changed=change_counts(snapshot.changed),
+        total=change_counts(snapshot.total),
+        paths=list(snapshot.paths),
+        protected=list(snapshot.protected),
+    )
 
 
 def _entry(number: int, path: str, snapshot: Snapshot, before: str) -> TreeOfIteration:

@@ -9,6 +9,8 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from loopwright.errors import RESTORE_HINT, NotFound, StorageError
 from loopwright.kernel.events import (
     AnyEvent,
@@ -50,10 +52,11 @@ from loopwright.model.actions import (
 )
 from loopwright.model.checks import Cap, Check, Leaf, ResultPath, SpendCheck, leaves
 from loopwright.model.plan import Plan
-from loopwright.model.record import JsonValue, LiteralItems, Text
+from loopwright.model.record import LiteralItems, Text
 from loopwright.ports import RunReader
 from loopwright.syntax.document import suggest
 from loopwright.views.progress import IterationSeen, Progress
+from loopwright.views.run_responses import GraphNode
 from loopwright.views.status_text import place_words, resume_point
 
 _PASSES = re.compile(r"~\d+|\.-?\d+(?=\.|\[|~|$)")
@@ -69,28 +72,6 @@ _OF_ITEMS = {  # the first of these that one of its items has is the status of a
     "completed": "ok",
     "skipped": "skipped",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GraphNode:
-    """A step as it is drawn. `status` is empty before anything is known of it."""
-
-    id: str
-    kind: str
-    needs: tuple[str, ...] = ()
-    status: str = ""
-    passes: str = ""
-    inner: tuple["GraphNode", ...] = ()
-
-    def as_dict(self) -> dict[str, JsonValue]:
-        return {
-            "id": self.id,
-            "kind": self.kind,
-            "needs": list(self.needs),
-            "status": self.status or None,
-            "passes": self.passes or None,
-            "steps": [node.as_dict() for node in self.inner],
-        }
 
 
 def logical(path: str) -> str:
@@ -201,12 +182,12 @@ def _node(
     return GraphNode(
         id=step.id,
         kind=kind_of(step.action),
-        needs=step.needs,
-        status=next((status for status in _OF_ITEMS if status in here), ""),
-        passes=", ".join(word for word in words if word),
-        inner=tuple(
+        needs=list(step.needs),
+        status=next((status for status in _OF_ITEMS if status in here), None),
+        passes=", ".join(word for word in words if word) or None,
+        steps=[
             _node(inner, f"{path}.{inner.id}", standing, items) for inner in _inside(step.action)
-        ),
+        ],
     )
 
 
@@ -424,6 +405,14 @@ MOST_NAMED = 12
 SPEAKING = (StepFinished, StepKept, IterationFinished, EffectDone)
 
 
+class RunOutput(msgspec.Struct):
+    """All that one step or pass said."""
+
+    run: str
+    path: str
+    output: str
+
+
 class Outputs:
     """The outputs of the steps and iterations of a run, event by event; of several attempts, the
     last.
@@ -437,19 +426,19 @@ class Outputs:
         if isinstance(event, SPEAKING) and event.output:
             self._found[event.path] = event.output
 
-    def at(self, path: str) -> dict[str, JsonValue]:
+    def at(self, path: str) -> RunOutput:
         """The output of one place, as `show --output` has it."""
         found = self._found
         if path in found:
             output = self._service.read_text(found[path])
-            return {"run": self._run, "path": path, "output": output}
+            return RunOutput(self._run, path, output)
         near = suggest(path, found)
         few = ", ".join(list(found)[:MOST_NAMED])
         hint = f"did you mean {near}?" if near else f"there are {few}" if few else None
         raise NotFound(f"{self._run} has no output at {path!r}", code="no-output", hint=hint)
 
 
-def output_at(service: RunReader, run: str, path: str) -> dict[str, JsonValue]:
+def output_at(service: RunReader, run: str, path: str) -> RunOutput:
     """The output of a step or an iteration, by its path."""
     outputs = Outputs(service, run)
     for numbered in service.events(run):

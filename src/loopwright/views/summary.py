@@ -56,15 +56,24 @@ from loopwright.views.formats import (
     PROTECT,
     SIGNS,
     VERDICTS,
+    Exposure,
     exposure,
     money,
     person_words,
     protect_words,
+    run_amounts,
     run_usage,
-    run_usage_item,
     without_signs,
 )
-from loopwright.views.iterations import iterations, most_passes, snapshot_json
+from loopwright.views.iterations import iterations, most_passes, workspace_changes
+from loopwright.views.run_responses import (
+    CheckView,
+    ErrorItem,
+    GateCall,
+    GateItem,
+    RunSummary,
+    StepSummary,
+)
 
 DETAIL_CHARS = 60
 _PLAIN: dict[type, tuple[str, str]] = {
@@ -397,101 +406,100 @@ def _phrase(found: tuple[object, ...], note: CheckNote, *, code: bool) -> str:
     return check_phrase(leaf, note.check, note.verdict, code=exit_code, by=note.by)
 
 
-Read = Callable[[Text | None], str]
+ReadText = Callable[[Text | None], str]
+EVIDENCE_CHARS = 2_000
 
 
-def asked_call(gate: GateState, read: Read) -> dict[str, JsonValue] | None:
-    """The tool call of an open gate; None for every other gate. `reason` is the model's own text
-    about the call, if there is one.
-    """
+def requested_call(gate: GateState, read: ReadText) -> GateCall | None:
+    """The tool call of an open gate; None for every other gate."""
     body = gate.owner.body
     if gate.call is None or not isinstance(body, CycleBody) or body.turn is None:
         return None
     note = body.turn.calls[gate.call - 1]
     arguments: JsonValue = msgspec.json.decode(read(note.arguments))
     reason = arguments.get("reason") if isinstance(arguments, dict) else None
-    return {
-        "id": note.id,
-        "tool": note.tool,
-        "arguments": arguments,
-        "held": note.held,
-        "reason": reason if isinstance(reason, str) else None,
-    }
+    return GateCall(
+        id=note.id,
+        tool=note.tool,
+        arguments=arguments,
+        held=note.held,
+        reason=reason if isinstance(reason, str) else None,
+    )
 
 
-def gate_view(gate: GateState, read: Read) -> dict[str, JsonValue]:
+def gate_exposure(message: str, call: GateCall | None) -> Exposure:
+    """What the question of a gate could hide."""
+    return exposure(message, None if call is None else (call.tool, call.arguments))
+
+
+def gate_item(gate: GateState, read: ReadText) -> GateItem:
     """An open gate as one object."""
-    shown: dict[str, JsonValue] = {
-        "id": gate.gate,
-        "path": gate.path,
-        "message": gate.message,
-        "digest": gate.digest,
-    }
-    call = asked_call(gate, read)
-    if gate.snapshot is not None:
-        shown["snapshot"] = snapshot_json(gate.snapshot)
-    return {**shown, **({"call": call} if call else {}), **exposure(gate.message, call)}
+    call = requested_call(gate, read)
+    marks, shown = gate_exposure(gate.message, call)
+    return GateItem(
+        id=gate.gate,
+        path=gate.path,
+        message=gate.message,
+        digest=gate.digest,
+        snapshot=workspace_changes(gate.snapshot) if gate.snapshot is not None else None,
+        call=call,
+        marks=marks,
+        shown=shown,
+    )
 
 
-ReadText = Callable[[Text | None], str]
-EVIDENCE_CHARS = 2_000
-
-
-def summary(state: State, read: ReadText) -> dict[str, JsonValue]:
+def summary(state: State, read: ReadText) -> RunSummary:
     """The run according to its events."""
     finished = state.finished
-    steps: dict[str, JsonValue] = {
-        step.id: _step(state, step.id, read) for step in state.plan.steps
-    }
-    return {
-        "run": state.run,
-        "status": status_of(state),
-        "summary": final_line(state),
-        "reason": finished.reason if finished else _waiting_reason(state),
-        "output": read(finished.output) if finished else _last_output(state, read),
-        "result": _json(finished.result if finished else None, read),
-        "iterations": iterations(state),
-        "steps": steps,
-        "usage": run_usage_item(state),
-        "uncovered": list(state.plan.uncovered),
-        "labels": list(state.control.labels),
-        "gates": [gate_view(gate, read) for gate in state.gates.values()],
-        "checks": [_check(note, read) for note in state.latest.notes],
-        "error": _error(finished.error if finished else None),
-    }
+    return RunSummary(
+        run=state.run,
+        status=status_of(state),
+        summary=final_line(state),
+        reason=finished.reason if finished else _waiting_reason(state),
+        output=read(finished.output) if finished else _last_output(state, read),
+        result=_json(finished.result if finished else None, read),
+        iterations=iterations(state),
+        steps={step.id: _step(state, step.id, read) for step in state.plan.steps},
+        usage=run_amounts(state),
+        uncovered=list(state.plan.uncovered),
+        labels=list(state.control.labels),
+        gates=[gate_item(gate, read) for gate in state.gates.values()],
+        checks=[_check(note, read) for note in state.latest.notes],
+        error=_error(finished.error if finished else None),
+    )
 
 
-def _check(note: CheckNote, read: ReadText) -> dict[str, JsonValue]:
+def _check(note: CheckNote, read: ReadText) -> CheckView:
     """A check of the newest iteration: its kind, its verdict, and the end of its evidence."""
     evidence = read(note.evidence)[-EVIDENCE_CHARS:]
-    return {"check": note.check, "verdict": note.verdict, "evidence": evidence}
+    return CheckView(check=note.check, verdict=note.verdict, evidence=evidence)
 
 
-def _step(state: State, name: str, read: ReadText) -> dict[str, JsonValue]:
+def _step(state: State, name: str, read: ReadText) -> StepSummary:
     body = state.root.body if state.started else None
     ended = body.results.get(name) if body else None
     if ended is not None:
         return _ended(ended, read)
     owner = body.active.get(name) if body else None
-    return {
-        "status": "running" if owner is not None else "pending",
-        "reason": "",
-        "output": _active_output(owner, read),
-        "result": None,
-        "iterations": _passes(owner),
-        "error": None,
-    }
+    return StepSummary(
+        status="running" if owner is not None else "pending",
+        reason="",
+        output=_active_output(owner, read),
+        result=None,
+        iterations=_passes(owner),
+        error=None,
+    )
 
 
-def _ended(ended: Result, read: ReadText) -> dict[str, JsonValue]:
-    return {
-        "status": ended.status,
-        "reason": ended.reason,
-        "output": read(ended.output),
-        "result": _json(ended.result, read),
-        "iterations": ended.iterations,
-        "error": _error(ended.error),
-    }
+def _ended(ended: Result, read: ReadText) -> StepSummary:
+    return StepSummary(
+        status=ended.status,
+        reason=ended.reason,
+        output=read(ended.output),
+        result=_json(ended.result, read),
+        iterations=ended.iterations,
+        error=_error(ended.error),
+    )
 
 
 def _passes(owner: StepOwner | None) -> int:
@@ -534,5 +542,5 @@ def _json(text: Text | None, read: ReadText) -> JsonValue:
     return value
 
 
-def _error(error: Failure | None) -> JsonValue:
-    return None if error is None else {"type": error.type, "detail": error.detail}
+def _error(error: Failure | None) -> ErrorItem | None:
+    return None if error is None else ErrorItem(error.type, error.detail)

@@ -48,6 +48,7 @@ from loopwright.ports import NumberedEvent
 from loopwright.views.event_records import event_on_wire, text_of
 from loopwright.views.formats import shown_evidence
 from loopwright.views.iterations import is_in_iteration, iteration_of
+from loopwright.views.run_responses import ActivitySummary
 from loopwright.views.status_text import check_result, decided, place_words, seen_output
 from loopwright.views.summary import ReadText, final_line
 
@@ -257,28 +258,26 @@ class ActivityCounts:
                 how = f"exit {note.code}" if note.code is not None else "failed"
                 self.failed.append(f"{note.target or note.tool} ({how})")
 
-    def as_dict(self) -> dict[str, JsonValue]:
-        files: list[JsonValue] = [*islice(self.edited, FILES_SHOWN)]
-        return {
-            "tool_calls": self.tool_calls,
-            "files_edited": len(self.edited),
-            "files": files,
-            "commands": self.commands,
-            "failed_commands": self.failed_commands,
-            "failed": [*self.failed],
-            "denied": self.denied,
-            "denials": [*self.denials],
-            "stderr": [*self.stderr],
-            **({"warnings": [*self.warnings]} if self.warnings else {}),
-            "dropped": self.dropped,
-        }
+    def summary(self) -> ActivitySummary:
+        return ActivitySummary(
+            tool_calls=self.tool_calls,
+            files_edited=len(self.edited),
+            files=[*islice(self.edited, FILES_SHOWN)],
+            commands=self.commands,
+            failed_commands=self.failed_commands,
+            failed=[*self.failed],
+            denied=self.denied,
+            denials=[*self.denials],
+            stderr=[*self.stderr],
+            warnings=[*self.warnings] or msgspec.UNSET,
+            dropped=self.dropped,
+        )
 
 
-def counts_words(counts: Mapping[str, JsonValue]) -> str:
+def counts_words(counts: ActivitySummary) -> str:
     """`12 tool calls, 3 files edited, 4 commands (1 failed)`; nothing for no activity."""
-    files, commands = int(str(counts["files_edited"])), int(str(counts["commands"]))
-    failed, denied = int(str(counts["failed_commands"])), int(str(counts["denied"]))
-    parts = [calls_words(int(str(counts["tool_calls"])))]
+    files, commands, failed = counts.files_edited, counts.commands, counts.failed_commands
+    parts = [calls_words(counts.tool_calls)]
     if files:
         parts.append(f"{files:,} file{'' if files == 1 else 's'} edited")
     if commands:
@@ -286,8 +285,8 @@ def counts_words(counts: Mapping[str, JsonValue]) -> str:
             f"{commands:,} command{'' if commands == 1 else 's'}"
             + (f" ({failed:,} failed)" if failed else "")
         )
-    if denied:
-        parts.append(f"{denied:,} denied")
+    if counts.denied:
+        parts.append(f"{counts.denied:,} denied")
     return ", ".join(part for part in parts if part)
 
 
@@ -506,7 +505,7 @@ class RunTranscript:
         failed = f" failed ({problem.type})" if problem else ""
         match asked.call if asked else None:
             case AgentCall(agent=agent) | ModelCall(agent=agent):
-                words = counts_words(did.as_dict())
+                words = counts_words(did.summary())
                 return "agent", f"agent {agent}{failed}{f', {words}' if words else ''}", output
             case ToolCall(tool=tool, arguments=arguments):
                 return "tool", f"{tool} {self._read(arguments)[:ARGUMENT_CHARS]}{failed}", output

@@ -12,17 +12,16 @@ processes changed before the server started are folded when the server is idle.
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 import msgspec
 
 from loopwright import __version__
 from loopwright.errors import LoopwrightError
-from loopwright.model.record import JsonValue
-from loopwright.operations.response_types import RunSnapshot
 from loopwright.operations.run_lists import RunListFigures, detail, item, run_figures
 from loopwright.operations.runs import Service, row_ended
 from loopwright.ports import PICTURE, Card, Cards, EventLog, RunRow
+from loopwright.views.run_responses import RunItem, RunSnapshot
 from loopwright.views.run_view import RunView
 from loopwright.workers.background_tasks import BackgroundTask
 
@@ -149,7 +148,7 @@ class Kept(msgspec.Struct):
 
     made_by: str
     seq: int
-    shown: dict[str, JsonValue]
+    shown: RunSnapshot
 
 
 class ViewCache:
@@ -203,7 +202,7 @@ class ViewCache:
         held = sum(len(one.progress.passes) for one in self._kept.values())
         return held > MOST_ITERATIONS and len(self._kept) > 1
 
-    async def snapshot(self, run: str) -> Mapping[str, JsonValue]:
+    async def snapshot(self, run: str) -> RunSnapshot:
         """Everything that a page shows of a run, with the number of its newest event."""
         row = self._service.log.row(run)
         found = self._found(row)
@@ -215,7 +214,7 @@ class ViewCache:
             self._keep(run, shown)
         return shown
 
-    async def item(self, row: RunRow) -> dict[str, JsonValue]:
+    async def item(self, row: RunRow) -> RunItem:
         """A run as a line of a list."""
         version, figures = self._figures.get(row.run, (0, None))
         if figures is not None and version == row.version:
@@ -227,10 +226,14 @@ class ViewCache:
             if row_ended(row) and picture.seen == row.version:
                 self._keep_figures(row, figures)
             return item(self._service.log, row, figures)
-        gates = found["gates"]
-        assert isinstance(gates, list)
-        known = {name: found[name] for name in ("iterations", "max", "usage", "changed")}
-        return {**item(self._service.log, row, None), **known, "gates": len(gates)}
+        return msgspec.structs.replace(
+            item(self._service.log, row, None),
+            iterations=found.iterations,
+            max=found.max,
+            usage=found.usage,
+            changed=found.changed,
+            gates=len(found.gates),
+        )
 
     def _keep_figures(self, row: RunRow, figures: RunListFigures) -> None:
         self._figures[row.run] = row.version, figures
@@ -263,7 +266,7 @@ class ViewCache:
             if row.version >= LONG and (not row_ended(row) or self._found(row) is None):
                 yield row.run
 
-    def _found(self, row: RunRow) -> dict[str, JsonValue] | None:
+    def _found(self, row: RunRow) -> RunSnapshot | None:
         """The stored view of a run that has ended, if it is of that end."""
         if row.version < LONG or row.run in self._kept or not row_ended(row):
             return None
@@ -276,9 +279,7 @@ class ViewCache:
                 return kept.shown
         return None
 
-    def _keep(self, run: str, shown: dict[str, JsonValue]) -> None:
-        seq = shown["seq"]
-        assert isinstance(seq, int)
-        body = msgspec.json.encode(Kept(made_by=MADE_BY, seq=seq, shown=shown))
+    def _keep(self, run: str, shown: RunSnapshot) -> None:
+        body = msgspec.json.encode(Kept(made_by=MADE_BY, seq=shown.seq, shown=shown))
         if len(body) <= MOST_BYTES:
             self._cards.change([(Card(kind=PICTURE, key=run, body=body), None)])

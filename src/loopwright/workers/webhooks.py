@@ -32,7 +32,7 @@ from loopwright.operations.use_cases.stored_notifications import (
 from loopwright.ports import Card, Cards, Clock, EventLog, NumberedEvent
 from loopwright.views.certificate import certify
 from loopwright.views.event_records import event_on_wire, timestamp
-from loopwright.views.iterations import stat_json
+from loopwright.views.iterations import change_counts
 from loopwright.views.summary import final_line_at
 from loopwright.workers.background_tasks import BackgroundTask
 
@@ -312,7 +312,11 @@ class WebhookDeliveries:
         """
         if isinstance(event, GateOpened):
             shown = event.snapshot
-            return {} if shown is None else {"changed": stat_json(shown.changed)}
+            return (
+                {}
+                if shown is None
+                else {"changed": msgspec.structs.asdict(change_counts(shown.changed))}
+            )
         try:
             events = [one.event for one in self._log.read(run)]
             if not isinstance(events[0], RunStarted):

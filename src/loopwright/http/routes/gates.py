@@ -96,9 +96,9 @@ async def answered(asked: RouteRequest) -> Answer:
         name = context.here.log.row(run).headline.name
         return {"run": run, "name": name, "decision": body.decision, "shown": []}
     for item in inbox_items(context.service):
-        if item["id"] == link.gate and item["digest"] == link.digest:
-            shown = item.get("shown") or reveal(str(item["message"]))
-            return {"run": link.run, "name": item["name"], "decision": None, "shown": shown}
+        if item.id == link.gate and item.digest == link.digest:
+            shown = item.shown or reveal(item.message)
+            return {"run": link.run, "name": item.name, "decision": None, "shown": shown}
     raise Conflict("this was decided already, or is not asked any more", code="no-longer-waiting")
 
 

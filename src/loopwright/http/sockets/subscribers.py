@@ -159,7 +159,8 @@ class Tails:
         return Begun(answer if after is None else {**answer, RESYNC: True}, seq)
 
     async def snapshot(self, run: str) -> dict[str, JsonValue]:
-        return {**await self._context.gallery.snapshot(run)}
+        shown: dict[str, JsonValue] = msgspec.to_builtins(await self._context.gallery.snapshot(run))
+        return shown
 
     def unsubscribe(self, client: ConnectedClient, run: str) -> bool:
         task = client.tails.pop(run, None)

@@ -166,7 +166,7 @@ class DryRun:
         return {
             "name": self.plan.name,
             "dialect": self.plan.dialect,
-            "graph": [node.as_dict() for node in graph(self.plan)],
+            "graph": msgspec.to_builtins(graph(self.plan)),
             "endings": [ending.as_dict() for ending in self.endings],
             "worst": {
                 "iterations": self.worst.passes,

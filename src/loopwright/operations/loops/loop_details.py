@@ -10,6 +10,8 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from loopwright.engine.kernel_services import stored_text
 from loopwright.errors import Conflict, LoopwrightError, NotFound, StorageError, VersionConflict
 from loopwright.kernel.event_parts import Usage
@@ -32,7 +34,7 @@ from loopwright.operations.run_control import NO_CHANGES, ResumeChanges, reopen
 from loopwright.operations.runs import CAS_TRIES, Service, row_ended
 from loopwright.ports import Append, RunRow
 from loopwright.views.event_records import audit_rows, event_on_wire, timestamp
-from loopwright.views.formats import usage_item
+from loopwright.views.formats import usage_amounts
 from loopwright.views.iterations import current_loop
 from loopwright.views.role_loops import (
     LoopIteration,
@@ -214,7 +216,7 @@ def _figures(used: Iterable[Usage]) -> dict[str, JsonValue]:
         total = total + one
     return {
         "tokens": _tokens(total),
-        **usage_item(total),
+        **msgspec.structs.asdict(usage_amounts(total)),
     }
 
 

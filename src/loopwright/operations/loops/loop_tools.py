@@ -6,7 +6,7 @@ Protocol on stdin and stdout; its library is loaded by name when the server star
 """
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -324,7 +324,7 @@ class LoopTools:
         run = self.loops.here.service.find(read_text(given, "id"))
         service = self.loops.here.service
         told = summary(service.state(run), service.read_text)
-        more = {name: told[name] for name in ("iterations", "output")}
+        more = {"iterations": told.iterations, "output": told.output}
         return _json({**self.loops.status(run), **more})
 
     async def _events(self, given: Arguments) -> str:
@@ -458,7 +458,7 @@ def read_parameters(value: JsonValue) -> dict[str, JsonValue]:
     return value or {}
 
 
-def _json(value: dict[str, JsonValue]) -> str:
+def _json(value: Mapping[str, object]) -> str:
     return msgspec.json.encode(value).decode()
 
 

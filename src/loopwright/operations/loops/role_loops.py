@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import msgspec
+
 from loopwright.errors import Conflict, LoopwrightError
 from loopwright.kernel.state import State
 from loopwright.model.actions import MAX_ITERATIONS
@@ -13,7 +15,6 @@ from loopwright.operations.library import DefinitionLibrary, LibraryEntry
 from loopwright.operations.loops.loop_details import LoopEdit, edit, is_loop, live, retry, skip
 from loopwright.operations.preflight import check_worker
 from loopwright.operations.problems import rendered
-from loopwright.operations.response_types import ResumedSummary
 from loopwright.operations.run_admission import acting_role
 from loopwright.operations.run_control import (
     NO_CHANGES,
@@ -32,8 +33,9 @@ from loopwright.operations.use_cases import runs
 from loopwright.operations.use_cases.operation import App, Caller, RunReference, local_app
 from loopwright.operations.wiring import Local
 from loopwright.ports import OPEN_STATUSES, RunRow
-from loopwright.views.formats import run_usage_item
+from loopwright.views.formats import run_amounts
 from loopwright.views.role_loops import GOAL_CHARS, Seen, loop_status, seen, shown_time
+from loopwright.views.run_responses import ResumedSummary
 from loopwright.views.status_text import RESUMABLE
 from loopwright.views.status_text import goal as goal_of
 
@@ -204,7 +206,7 @@ class RoleLoops:
             "elapsed_seconds": round((until - head.started_at) / 1_000, 3),
             "metadata": {**state.control.metadata, "dispatch": told.dispatch(loop_status(row))},
             "labels": [*state.control.labels],
-            "usage": run_usage_item(state),
+            "usage": msgspec.structs.asdict(run_amounts(state)),
             "current_iteration_status": told.round_status,
             "session_id": session,
             "stages": [{**one.as_dict(), "parent_session_id": session} for one in told.stages],

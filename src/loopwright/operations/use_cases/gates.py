@@ -10,7 +10,7 @@ from loopwright.errors import InputError, NotFound
 from loopwright.model.actions import Decision
 from loopwright.model.record import JsonValue
 from loopwright.operations.gates import AS_ASKED, CallAnswer
-from loopwright.operations.response_types import Inbox, RunSummary
+from loopwright.operations.response_types import Inbox
 from loopwright.operations.run_lists import inbox_items
 from loopwright.operations.use_cases.operation import (
     App,
@@ -24,6 +24,7 @@ from loopwright.operations.use_cases.operation import (
 from loopwright.operations.use_cases.pages import oldest_first, page_of
 from loopwright.operations.use_cases.run_queries import run_summary
 from loopwright.ports import OpenGate
+from loopwright.views.run_responses import RunSummary
 
 BASE = "/api/v1/gates"
 MAX_TEXT = 100_000  # characters of what a person writes with an answer
@@ -62,7 +63,7 @@ async def list_open(app: App, _caller: Caller, request: PageRequest) -> Inbox:
         cursor=request.cursor,
     )
     items = inbox_items(app.service, page.entries)
-    return msgspec.convert({"gates": items, "next": page.next}, Inbox)
+    return Inbox(gates=items, next=page.next)
 
 
 def _place(gate: OpenGate) -> str:

@@ -6,7 +6,7 @@ typed response. It knows nothing about HTTP, sockets or the command line. Interf
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import (
@@ -25,7 +25,6 @@ import msgspec
 
 from loopwright.errors import LoopwrightError, NotAllowed, ServerDraining
 from loopwright.kernel.state import State
-from loopwright.model.record import JsonValue
 from loopwright.operations.accounts.access import DENIED, ROLES, Access, Principal, Role
 from loopwright.operations.run_admission import acting_as
 from loopwright.operations.run_groups import Beside, OnDisconnect, alone
@@ -33,6 +32,7 @@ from loopwright.operations.run_request import RunStart
 from loopwright.operations.runs import Service, current_user
 from loopwright.operations.use_cases.pages import MOST, Cursors
 from loopwright.ports import Cards, RunRow, Workspaces
+from loopwright.views.run_responses import RunItem, RunSnapshot
 
 if TYPE_CHECKING:
     from loopwright.operations.accounts.people import Hashed
@@ -124,8 +124,8 @@ class App:
     is_draining: Callable[[], bool] = _never
     workspaces: Workspaces | None = None  # the snapshots of runs
     read_state: Callable[[str], Awaitable[State]] | None = None  # where views are cached
-    read_item: Callable[[RunRow], Awaitable[dict[str, JsonValue]]] | None = None
-    read_snapshot: Callable[[str], Awaitable[Mapping[str, JsonValue]]] | None = None
+    read_item: Callable[[RunRow], Awaitable[RunItem]] | None = None
+    read_snapshot: Callable[[str], Awaitable[RunSnapshot]] | None = None
     beside: KeepBeside = _beside_nothing
     hash_password: "Callable[[str], Awaitable[Hashed]]" = _hash_in_thread
     base_url: Callable[[], str] = _no_address  # what links to this server begin with

@@ -17,7 +17,7 @@ from loopwright.operations.forks import fork as fork_run
 from loopwright.operations.messages import When, tell
 from loopwright.operations.preflight import dry_run_warnings
 from loopwright.operations.problems import without_flags
-from loopwright.operations.response_types import DryRunReport, Forked
+from loopwright.operations.response_types import DryRunReport
 from loopwright.operations.run_admission import rehearsal_of
 from loopwright.operations.run_groups import OnDisconnect
 from loopwright.operations.run_start import choices
@@ -32,6 +32,7 @@ from loopwright.operations.use_cases.operation import (
 )
 from loopwright.operations.use_cases.run_queries import BASE, events_of, run_summary, typed
 from loopwright.operations.use_cases.runs import StartRun, prepare_start
+from loopwright.views.run_responses import Forked
 
 
 class ForkRun(Request):

@@ -7,8 +7,7 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from loopwright.errors import StorageError
-from loopwright.model.record import JsonValue
-from loopwright.operations.response_types import RunPage, RunSnapshot, RunSummary, Status
+from loopwright.operations.response_types import RunPage
 from loopwright.operations.run_lists import run_detail, run_item
 from loopwright.operations.runs import Service
 from loopwright.operations.shared_budget import RunFilter, filtered_runs, since_ms, total_of
@@ -20,7 +19,8 @@ from loopwright.operations.use_cases.operation import (
     RunReference,
     operation,
 )
-from loopwright.ports import NumberedEvent, RunRow
+from loopwright.ports import NumberedEvent, RunRow, RunStatus
+from loopwright.views.run_responses import RunItem, RunSnapshot, RunSummary
 from loopwright.views.summary import summary
 
 BASE = "/api/v1/runs"
@@ -32,7 +32,7 @@ _R = TypeVar("_R", bound=RunSummary)
 class ListRuns(Request):
     """Which runs, and which page of them."""
 
-    status: tuple[Status, ...] = ()
+    status: tuple[RunStatus, ...] = ()
     limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50
     cursor: str | None = None
     match: str | None = None  # an id, the beginning or end of one, or `last`
@@ -49,8 +49,8 @@ def typed(kind: type[_T], value: Mapping[str, object]) -> _T:
 
 async def run_summary(app: App, run: str, kind: type[_R], **more: object) -> _R:
     """A run as one object, with what an operation adds to it."""
-    shown = summary(await app.state(run), app.service.read_text)
-    return typed(kind, {**shown, **more})
+    shown = msgspec.structs.asdict(summary(await app.state(run), app.service.read_text))
+    return kind(**shown | more)
 
 
 async def events_of(service: Service, run: str, after: int = 0) -> AsyncIterator[NumberedEvent]:
@@ -80,7 +80,7 @@ async def list_runs(app: App, _caller: Caller, request: ListRuns) -> RunPage:
     service = app.service
     if request.match is not None:
         row = service.log.row(service.find(request.match))
-        return typed(RunPage, {"runs": [await _item(app, row)], "next": None, "total": None})
+        return RunPage(runs=[await _item(app, row)], next=None, total=None)
     before = None
     if request.cursor is not None:
         before = app.cursors().place("runs", request.cursor)
@@ -100,10 +100,10 @@ async def list_runs(app: App, _caller: Caller, request: ListRuns) -> RunPage:
     more = app.cursors().after("runs", page[-1].run) if len(rows) > limit else None
     total = total_of(log, filtered_runs(log, wanted)) if request.cursor is None else None
     items = [await _item(app, row) for row in page]
-    return typed(RunPage, {"runs": items, "next": more, "total": total})
+    return RunPage(runs=items, next=more, total=total)
 
 
-async def _item(app: App, row: RunRow) -> dict[str, JsonValue]:
+async def _item(app: App, row: RunRow) -> RunItem:
     if app.read_item is None:
         return run_item(app.service, row)
     try:
@@ -138,8 +138,8 @@ async def show(app: App, _caller: Caller, request: RunReference) -> RunSummary:
 async def snapshot(app: App, _caller: Caller, request: RunReference) -> RunSnapshot:
     """Everything that a page shows of a run."""
     if app.read_snapshot is None:
-        return typed(RunSnapshot, run_detail(app.service, request.run))
-    return typed(RunSnapshot, await app.read_snapshot(request.run))
+        return run_detail(app.service, request.run)
+    return await app.read_snapshot(request.run)
 
 
 OPERATIONS = (list_runs, show, snapshot)

@@ -24,7 +24,7 @@ from loopwright.ports import ActivityKind
 from loopwright.views.certificate import run_certificate
 from loopwright.views.iterations import IterationNames
 from loopwright.views.metrics import Counting, RunMetrics
-from loopwright.views.run_view import Outputs
+from loopwright.views.run_view import Outputs, RunOutput
 from loopwright.views.transcript import ActivityFilter, activity_items, count_dropped
 
 BASE = "/api/v1/runs/{run}"
@@ -41,14 +41,6 @@ class RunFigures(msgspec.Struct):
     roles: list[dict[str, JsonValue]]
     total: dict[str, JsonValue]
     trends: dict[str, str]
-
-
-class RunOutput(msgspec.Struct):
-    """All that one step or pass said."""
-
-    run: str
-    path: str
-    output: str
 
 
 class ActivityItem(msgspec.Struct):
@@ -218,7 +210,7 @@ async def output(app: App, _caller: Caller, request: ReadOutput) -> RunOutput:
     outputs = Outputs(app.service, request.run)
     async for one in events_of(app.service, request.run):
         outputs.take(one.event)
-    return typed(RunOutput, outputs.at(request.path))
+    return outputs.at(request.path)
 
 
 @operation(
@@ -323,8 +315,7 @@ async def show_spend(app: App, _caller: Caller, request: ReadSpend) -> SpendRepo
     now = app.service.clock.now_ms()
     since = None if request.since is None else since_ms(request.since, now)
     budget = app.settings.budget
-    report = spend(app.service.log, by=request.by, since=since, purse=budget, now_ms=now)
-    return typed(SpendReport, report)
+    return spend(app.service.log, by=request.by, since=since, purse=budget, now_ms=now)
 
 
 OPERATIONS = (metrics, output, activity, diff, certificate, show_spend)

@@ -18,12 +18,6 @@ from loopwright.operations.agents.permissions import Rights
 from loopwright.operations.definition_files import sent_files
 from loopwright.operations.dialects import MOST_FILES, WorkspaceFiles
 from loopwright.operations.problems import missing_input, rendered
-from loopwright.operations.response_types import (
-    ResumedSummary,
-    RunSummary,
-    StartedRun,
-    StoppedRun,
-)
 from loopwright.operations.run_control import (
     NO_CHANGES,
     STOP_SECONDS,
@@ -53,6 +47,7 @@ from loopwright.operations.use_cases.run_queries import BASE, run_summary
 from loopwright.operations.workspace_rules import SnapshotChoice, stricter_level
 from loopwright.ports import OPEN_STATUSES
 from loopwright.syntax.document import Diagnostic
+from loopwright.views.run_responses import ResumedSummary, RunSummary, StartedRun, StoppedRun
 
 if TYPE_CHECKING:
     from loopwright.operations.definitions import Definitions

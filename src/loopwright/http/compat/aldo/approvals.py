@@ -44,7 +44,8 @@ from loopwright.operations.runs import Service
 from loopwright.operations.use_cases.gates import NamedAnswer, answer_named
 from loopwright.ports import NumberedEvent
 from loopwright.views.event_records import timestamp
-from loopwright.views.summary import asked_call
+from loopwright.views.run_responses import GateCall
+from loopwright.views.summary import requested_call
 
 
 def place_before(service: Service, run: str, checkpoint: str | None) -> str:
@@ -177,14 +178,13 @@ async def _pending(asked: RouteRequest) -> list[tuple[str, PendingApproval]]:
     picture = await asked.context.gallery.picture(run)
     found: list[tuple[str, PendingApproval]] = []
     for name, gate in picture.state.gates.items():
-        call = asked_call(gate, service.read_text) or _no_call(gate)
-        reason = call["reason"]
+        call = requested_call(gate, service.read_text) or _no_call(gate)
         one = PendingApproval(
             runId=run,
-            callId=str(call["id"]),
-            tool=str(call["tool"]),
-            args=call["arguments"],
-            reason=reason if isinstance(reason, str) else None,
+            callId=call.id,
+            tool=call.tool,
+            args=call.arguments,
+            reason=call.reason,
             gateId=name,
             message=gate.message,
             answers=list(gate.answers),
@@ -193,8 +193,8 @@ async def _pending(asked: RouteRequest) -> list[tuple[str, PendingApproval]]:
     return found
 
 
-def _no_call(gate: GateState) -> dict[str, JsonValue]:
-    return {"id": gate.gate, "tool": "", "arguments": {}, "reason": gate.message}
+def _no_call(gate: GateState) -> GateCall:
+    return GateCall(id=gate.gate, tool="", arguments={}, held="", reason=gate.message)
 
 
 async def _decide(asked: RouteRequest, call_id: str, decision: Decision, reason: str) -> Answer:
