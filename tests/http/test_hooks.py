@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from loopwright.http.responses import RequestRefusal
-from loopwright.http.routes import webhooks
-from loopwright.http.routes.webhooks import Arrivals
-from loopwright.operations.incoming_webhooks import (
+from loopwright.http.operation_routes import app_of
+from loopwright.http.responses import problem_of as refusal_of
+from loopwright.operations.accounts.request_rates import TooManyRequests
+from loopwright.operations.use_cases import webhooks
+from loopwright.operations.use_cases.operation import Caller
+from loopwright.operations.webhooks.incoming_hooks import (
     ARRIVAL,
     HOOK,
     Arrival,
@@ -23,6 +25,8 @@ from loopwright.operations.incoming_webhooks import (
     new_secret,
     sign,
 )
+from loopwright.workers import incoming_webhooks
+from loopwright.workers.incoming_webhooks import MessageStarter
 from tests.cli.conftest import Place, lw
 from tests.http.served import SECONDS, Reply, Served, served, wait_for
 
@@ -148,20 +152,28 @@ def test_a_thousand_in_a_second(own: Served, monkeypatch: pytest.MonkeyPatch) ->
     secret = hooked(own, at_once=1)
     names = [f"msg_{number}" for number in range(1_000)]
     sent = [(name, headers(secret, message=name)) for name in names]
-    part = own.context.part(Arrivals)
+    app = own.context.part(app_of)
+    caller = Caller(name="", role="viewer", interface="http", address="127.0.0.1")
 
-    def all_at_once() -> list[str]:
+    async def all_at_once() -> list[str]:
         told = []
         for name, given in sent:
-            three = (name, given["webhook-timestamp"], given["webhook-signature"])
+            message = webhooks.ReceiveMessage(
+                name="issues",
+                body=BODY,
+                message=name,
+                sent_at=given["webhook-timestamp"],
+                signatures=given["webhook-signature"],
+            )
             try:
-                part.take("issues", three, BODY, "127.0.0.1")
+                await webhooks.receive(app, caller, message)
                 told.append("taken")
-            except RequestRefusal as refusal:
-                told.append(f"{refusal.status} {refusal.code} {next(iter(refusal.headers))}")
+            except TooManyRequests as error:
+                status = refusal_of(error).status
+                told.append(f"{status} {error.code} {next(iter(error.headers))}")
         return told
 
-    told = own.call(all_at_once)
+    told = asyncio.run_coroutine_threadsafe(all_at_once(), own.loop).result(SECONDS)
     assert told.count("taken") == 30
     refused = {"429 queue-full Retry-After", "429 too-many-requests Retry-After"}
     assert set(told) == {"taken", *refused}
@@ -206,7 +218,7 @@ def test_what_was_taken_is_started_after_a_crash(tmp_path: Path, crash: str) -> 
     with served(tmp_path) as own:
         stored(own)
         secret = hooked(own)
-        part = own.context.part(Arrivals)
+        part = own.context.part(app_of).part(MessageStarter)
         hook = part.hooks.get("issues")
         assert hook is not None
         arrival = own.call(lambda: part.hooks.take(hook, "msg_1", "words"))
@@ -259,17 +271,17 @@ def test_a_defect_ends_nothing(
     """
     stored(own)
     secret = hooked(own, at_once=1)
-    begin, broken = Arrivals._start, threading.Event()
+    begin, broken = MessageStarter._start, threading.Event()
     broken.set()
 
-    async def start(self: Arrivals, hook: Incoming, arrival: Arrival) -> None:
+    async def start(self: MessageStarter, hook: Incoming, arrival: Arrival) -> None:
         if arrival.id == "msg_1" and broken.is_set():
             raise ZeroDivisionError("a defect")
         await begin(self, hook, arrival)
 
-    monkeypatch.setattr(Arrivals, "_start", start)
-    monkeypatch.setattr(webhooks, "LOOK_S", 0.02)
-    monkeypatch.setattr(webhooks, "AGAIN_MS", (1_500,))
+    monkeypatch.setattr(MessageStarter, "_start", start)
+    monkeypatch.setattr(incoming_webhooks, "LOOK_S", 0.02)
+    monkeypatch.setattr(incoming_webhooks, "AGAIN_MS", (1_500,))
     first = post(own, headers(secret)).json["run"]
     wait_for(lambda: problem_of(own) is not None)
     assert "ZeroDivisionError" in str(problem_of(own))
@@ -297,7 +309,7 @@ def test_a_defect_between_messages_ends_nothing(
             raise KeyError("a defect")
         return look(self)
 
-    monkeypatch.setattr(webhooks, "LOOK_S", 0.02)
+    monkeypatch.setattr(incoming_webhooks, "LOOK_S", 0.02)
     monkeypatch.setattr(Hooks, "all", broken)
     wait_for(lambda: len(calls) > 1)
     own.until(post(own, headers(secret)).json["run"], "completed")
@@ -325,7 +337,7 @@ def test_old_messages_are_forgotten(own: Served) -> None:
     secret = hooked(own)
     run = post(own, headers(secret)).json["run"]
     own.until(run, "completed")
-    part, cards = own.context.part(Arrivals), own.context.cards
+    part, cards = own.context.part(app_of).part(MessageStarter), own.context.cards
     wait_for(lambda: own.call(lambda: cards.cards(ARRIVAL, owner="done/issues")))
     [card] = own.call(lambda: cards.cards(ARRIVAL))
     assert card.due is not None

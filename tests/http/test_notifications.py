@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from loopwright.http.context import RequestLimits
-from loopwright.http.routes.notifications import NotificationWatcher
+from loopwright.http.operation_routes import app_of
 from loopwright.operations.backup import prune
 from loopwright.operations.settings import Settings
 from loopwright.operations.use_cases.stored_notifications import (
@@ -19,6 +19,7 @@ from loopwright.operations.use_cases.stored_notifications import (
     notice_id,
 )
 from loopwright.operations.wiring import open_log
+from loopwright.workers.notifications import NotificationWatcher
 from tests.http.served import Served, served, wait_for
 from tests.http.talking import tab, talk
 from tests.http.test_loops import start, until
@@ -67,7 +68,11 @@ def test_one_for_each_stage_and_one_for_the_end(shared: Served) -> None:
     assert places == [(n, stage) for n in (1, 2) for stage in range(3)]
     for _ in range(3):
         shared.call(
-            lambda: shared.context.part(NotificationWatcher).notices.notice([loop], lambda *_: [])
+            lambda: (
+                shared.context.part(app_of)
+                .part(NotificationWatcher)
+                .notices.notice([loop], lambda *_: [])
+            )
         )
     assert about(shared, loop) == found
     assert about(shared, loop, f"&session={session}") == found

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from loopwright.http.routes.webhooks import Arrivals
+from loopwright.http.operation_routes import app_of
+from loopwright.workers.incoming_webhooks import MessageStarter
 from tests.http.served import Served, served
 from tests.http.test_loops import DEFINITION
 
@@ -52,7 +53,7 @@ def _make(own: Served, name: str) -> None:
     loop = f"/api/v1/loops/definitions/{name}"
     good("PUT", loop, {**DEFINITION}, **{"If-None-Match": "*"})
     good("POST", "/api/v1/hooks", {"name": name, "stored": name})
-    own.call(lambda: own.context.part(Arrivals))
+    own.call(lambda: own.context.part(app_of).part(MessageStarter))
     good("POST", "/api/v1/webhooks", {"url": f"https://93.184.216.34/{name}"})
 
 

@@ -13,15 +13,13 @@ import pytest
 from loopwright.http.context import RequestLimits
 from loopwright.http.rate_limits import (
     MAX_KNOWN,
-    MOST_KNOWN,
-    Rates,
     SignInAttempt,
     SignInLimits,
     address_group,
     client_address,
 )
-from loopwright.http.responses import RequestRefusal
 from loopwright.operations.accounts.people import hashed
+from loopwright.operations.accounts.request_rates import MOST_KNOWN, Rates
 from loopwright.stores.sqlite.log import open_sqlite_log
 from loopwright.testing import FakeClock
 from tests.http.served import SECONDS, UNHURRIED, Reply, Served, served
@@ -45,7 +43,7 @@ def limits(tmp_path: Path, clock: FakeClock) -> Iterator[SignInLimits]:
 def is_counted(limits: SignInLimits, address: str, name: str = "ann", device: str = "") -> bool:
     try:
         limits.count(SignInAttempt(address, name, device))
-    except RequestRefusal:
+    except TooManyRequests:
         return False
     return True
 
@@ -140,7 +138,7 @@ def test_what_is_remembered_is_bounded(limits: SignInLimits) -> None:
     rates.count("victim")
     for number in range(MOST_KNOWN - 1):
         rates.count(str(number))
-    with pytest.raises(RequestRefusal):
+    with pytest.raises(TooManyRequests):
         rates.count("victim")
     rates.count("one more")
     assert len(rates._left) == MOST_KNOWN

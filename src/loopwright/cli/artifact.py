@@ -1,5 +1,6 @@
 """`artifact`: files that runs and sessions created or were given."""
 
+import asyncio
 import os
 import sys
 from contextlib import contextmanager
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote, urlencode
 
 import click
+from msgspec.structs import asdict
 
 from loopwright.cli.completion import complete_runs
 from loopwright.cli.formats import open_service, put_rows
@@ -93,16 +95,16 @@ class _LocalArtifacts:
 
     @staticmethod
     def _told(items: "list[Item]") -> list[JsonObject]:
-        from loopwright.operations.trackers import told  # noqa: PLC0415 - help stays quick
+        from loopwright.operations.trackers import artifact_view  # noqa: PLC0415 - help stays quick
 
-        return [told(one) for one in items]
+        return [asdict(artifact_view(one)) for one in items]
 
     def get(self, name: str, version: int | None) -> bytes:
         item = self._given.version(self._where, name, version)
         return self._given.content(item)[0]
 
     def remove(self, name: str) -> None:
-        self._given.remove(self._where, name, by=self._me)
+        asyncio.run(self._given.remove(self._where, name, by=self._me))
 
 
 @contextmanager
@@ -111,10 +113,10 @@ def _artifacts(terminal: Terminal, where: str) -> "Iterator[ArtifactClient]":
         yield _RemoteArtifacts(terminal.remote, where)
         return
     from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.trackers import given_in  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.trackers import artifacts_in  # noqa: PLC0415 - help stays quick
 
     with open_service(terminal) as service:
-        given = given_in(terminal.settings, service)
+        given = artifacts_in(terminal.settings, service)
         if where.startswith(SESSION):
             yield _LocalArtifacts(given, given.of_session(where), current_user())
         else:

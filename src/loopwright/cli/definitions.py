@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import click
+import msgspec
 from click.shell_completion import CompletionItem
 
 from loopwright.cli.completion import complete_dialects, complete_stored
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from loopwright.cli.remote_client import RemoteClient
     from loopwright.model.record import JsonValue
     from loopwright.operations.agents.roles import RoleFile
-    from loopwright.operations.definitions import Definitions
+    from loopwright.operations.definitions import Definitions, Stored
     from loopwright.operations.library import DefinitionLibrary, LibraryEntry
 
 WRONG = 2
@@ -239,7 +240,11 @@ class _LocalStored:
     def __init__(self, definitions: "Definitions", me: str) -> None:
         from loopwright.operations.definitions import stored_item  # noqa: PLC0415 - help stays quick
 
-        self._definitions, self._me, self._told = definitions, me, stored_item
+        self._definitions, self._me = definitions, me
+        self._item = stored_item
+
+    def _told(self, stored: "Stored", *, text: bool = True) -> JsonObject:
+        return msgspec.structs.asdict(self._item(stored, text=text))
 
     def all(self) -> list[JsonObject]:
         return [self._told(one, text=False) for one in self._definitions.all()]

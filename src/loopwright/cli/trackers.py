@@ -107,7 +107,7 @@ class LocalTrackers:
             case "PATCH":
                 return self._do.change_todo(where, rest[0], dict(given))
             case _:
-                return self._do.remove_todo(where, rest[0])
+                return {"deleted": True, "id": self._do.remove_todo(where, rest[0])}
 
     def todos_of(self, where: str) -> str:
         if where.startswith(SESSION):
@@ -129,11 +129,11 @@ def trackers_of(terminal: Terminal) -> "Iterator[TrackerClient]":
     from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
     from loopwright.operations.trackers import (  # noqa: PLC0415 - help stays quick
         TrackerOperations,
-        given_in,
+        artifacts_in,
     )
 
     with open_service(terminal) as service:
-        given = given_in(terminal.settings, service)
+        given = artifacts_in(terminal.settings, service)
         yield LocalTrackers(TrackerOperations(given=given, by=current_user()), service.find)
 
 

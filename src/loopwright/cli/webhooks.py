@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
 import click
+from msgspec.structs import asdict
 
 from loopwright.cli.completion import complete_stored
 from loopwright.cli.formats import put_rows
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from loopwright.cli.remote_client import RemoteClient
     from loopwright.model.record import JsonValue
-    from loopwright.operations.incoming_webhooks import Hooks
+    from loopwright.operations.webhooks.incoming_hooks import Hooks
 
 HOOKS = "/api/v1/hooks"
 MOST_AT_ONCE = 100
@@ -46,8 +47,8 @@ def _open_hooks(terminal: Terminal) -> "Iterator[_HookClient]":
     from loopwright.operations.accounts.access import Access  # noqa: PLC0415 - help stays quick
     from loopwright.operations.data_directory import open_log  # noqa: PLC0415 - help stays quick
     from loopwright.operations.definitions import Definitions  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.incoming_webhooks import Hooks  # noqa: PLC0415 - help stays quick
     from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.webhooks.incoming_hooks import Hooks  # noqa: PLC0415 - help stays quick
 
     with closing(open_log(terminal.settings)) as log:
         access = Access(log, SystemClock())
@@ -61,9 +62,9 @@ class _LocalHooks:
         self._hooks, self._me = hooks, me
 
     def listed(self) -> "list[dict[str, JsonValue]]":
-        from loopwright.operations.incoming_webhooks import hook_items  # noqa: PLC0415 - help stays quick
+        from loopwright.operations.webhooks.incoming_hooks import hook_item  # noqa: PLC0415 - help stays quick
 
-        return hook_items(self._hooks)
+        return [asdict(hook_item(self._hooks, one)) for one in self._hooks.all()]
 
     def add(self, name: str, stored: str, *, message: str, at_once: int, allow: bool) -> str:
         made = self._hooks.add(
@@ -226,14 +227,14 @@ class _LocalWebhooks:
 
     def __init__(self, inner: Any, me: str) -> None:  # noqa: ANN401 - of a sibling
         self._inner, self._me = inner, me
-        self._room = import_module("loopwright.workers.webhooks")
+        self._room = import_module("loopwright.operations.webhooks.outgoing_hooks")
 
     def all(self) -> list[JsonObject]:
-        return [self._room.webhook_item(one) for one in self._inner.all()]
+        return [asdict(self._room.webhook_item(one)) for one in self._inner.all()]
 
     def add(self, url: str, kinds: list[str]) -> JsonObject:
         hook = self._inner.add(url, kinds, by=self._me)
-        return {**self._room.webhook_item(hook), "secret": hook.secret}
+        return {**asdict(self._room.webhook_item(hook)), "secret": hook.secret}
 
     def remove(self, name: str) -> None:
         self._inner.remove(name, by=self._me)
@@ -259,12 +260,12 @@ def _webhooks(terminal: Terminal) -> "Iterator[WebhookClient]":
     from loopwright.operations.data_directory import open_log  # noqa: PLC0415 - help stays quick
     from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
 
-    room, clock = import_module("loopwright.workers.webhooks"), SystemClock()
+    room, clock = import_module("loopwright.operations.webhooks.outgoing_hooks"), SystemClock()
     loopback = terminal.settings.webhooks_to_loopback == "on"
     with closing(open_log(terminal.settings)) as log:
         access = Access(log, clock)
         yield _LocalWebhooks(
-            room.WebhookDeliveries(log, log, access, clock, loopback=loopback), current_user()
+            room.OutgoingWebhooks(log, log, access, clock, loopback=loopback), current_user()
         )
 
 

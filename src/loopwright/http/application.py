@@ -32,7 +32,6 @@ from loopwright.errors import LoopwrightError
 from loopwright.http.clients import EarlyHandshake, admit, identify, refuse_agents
 from loopwright.http.context import LOOPBACK, Context, RequestLimits, ServerOptions
 from loopwright.http.operation_routes import app_of
-from loopwright.http.rate_limits import Rates
 from loopwright.http.requests import (
     NoBody,
     Route,
@@ -57,6 +56,7 @@ from loopwright.http.responses import (
     without_paths,
 )
 from loopwright.operations.accounts.access import ROLES, Principal
+from loopwright.operations.accounts.request_rates import Rates
 from loopwright.operations.problems import ProblemReport
 from loopwright.operations.run_admission import acting_as
 from loopwright.ports import AuditRow, Card, Cards, Clock

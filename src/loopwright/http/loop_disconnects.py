@@ -18,7 +18,7 @@ from loopwright.operations.dialects import THEIR_VARIABLES
 from loopwright.operations.loops.assistants import Assistants
 from loopwright.operations.loops.dialect_events import LoopStory, agent_of, is_loop
 from loopwright.operations.problems import rendered
-from loopwright.operations.run_groups import Beside, OnDisconnect
+from loopwright.operations.run_groups import TORN_DOWN, Beside, OnDisconnect
 from loopwright.operations.run_request import RunStart
 from loopwright.operations.runs import Service, row_ended
 from loopwright.operations.settings import PREFIX
@@ -31,7 +31,6 @@ from loopwright.views.run_responses import RunSummary, StoppedRun
 LEASH = "leash"
 TOLD = "torn-down"
 ENDED_BY = "loopwright"
-REASON = "torn_down"
 GRACE_MS = 60_000
 MOST_GRACE_MS = 7 * 86_400_000
 SWITCH = "TEARDOWN_ON_DISCONNECT"
@@ -143,7 +142,7 @@ class DisconnectTimers:
 
     async def _end(self, leash: DisconnectRule, owner: str) -> bool:
         try:
-            ended = await self._service.stop(leash.run, by=ENDED_BY, reason=REASON)
+            ended = await self._service.stop(leash.run, by=ENDED_BY, reason=TORN_DOWN)
         except NotFound:  # forgotten meanwhile
             ended = False
         now = self._service.clock.now_ms()

@@ -5,7 +5,9 @@ and from the body of every other method. The description of the API is made from
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar, get_type_hints
 
@@ -22,29 +24,28 @@ from loopwright.http.requests import (
     OptionalBody,
     PageQuery,
     Query,
+    Refuse,
     Route,
     RouteFamily,
     RouteRequest,
 )
-from loopwright.http.responses import as_response
+from loopwright.http.responses import as_response, file_response
 from loopwright.kernel.state import State
 from loopwright.operations.accounts.access import Principal
-from loopwright.operations.accounts.people import Hashed, hashed
 from loopwright.operations.run_groups import Beside, OnDisconnect
 from loopwright.operations.run_request import RunStart
 from loopwright.operations.use_cases.operation import (
+    BYTES,
     App,
     Caller,
+    FileContent,
     HttpRoute,
-    Method,
     Operation,
     PageRequest,
     Request,
 )
-from loopwright.operations.use_cases.table import TABLE
 
 API = "/api/v1/"
-WITH_QUERY: tuple[Method, ...] = ("GET", "DELETE")
 _PARAMETER = re.compile(r"\{(\w+)\}")
 _R = TypeVar("_R", bound=Request)
 
@@ -65,9 +66,6 @@ def app_of(context: Context) -> App:
         looping = context.part(Looping)
         return looping.beside(caller.name, start, parting=on_disconnect, name=name)
 
-    async def hash_password(password: str) -> Hashed:
-        return await context.part(Hashing).do(lambda: hashed(password))
-
     return App(
         service=context.service,
         settings=context.settings,
@@ -82,7 +80,8 @@ def app_of(context: Context) -> App:
         read_item=context.gallery.item,
         read_snapshot=context.gallery.snapshot,
         beside=beside,
-        hash_password=hash_password,
+        webhooks=lambda: context.webhooks,
+        run_slowly=context.part(Hashing).do,
         base_url=lambda: context.serving.base,
     )
 
@@ -93,25 +92,36 @@ def caller_of(who: Principal, interface: str = "http") -> Caller:
     return Caller(name=who.name, role=who.role, interface=interface, principal=signed_in)
 
 
+def caller_from(asked: RouteRequest) -> Caller:
+    """The caller of a route, which may be open to everybody."""
+    if asked.route.need not in ("open", "signed"):
+        return caller_of(asked.who)
+    peer = asked.request.client.host if asked.request.client else ""
+    return Caller(name="", role="viewer", interface="http", address=peer)
+
+
 def body_of(operation: Operation[Any, Any]) -> type[Body]:
-    """The type of the body of an operation: fields of its request that the path does not name."""
+    """The type of the JSON body of an operation."""
     http = _http(operation)
-    in_path = _names_in(http.path)
-    if http.method in WITH_QUERY or not (http.schema or _fields(operation.request, in_path)):
+    if http.has_query or not (http.schema or _fields(operation.request, http.outside)):
         return NoBody
     request: type[Request] = operation.request
-    return _body_type(request, http.schema, in_path, is_optional=http.is_body_optional)
+    return body_type(request, http.schema, http.outside, is_optional=http.is_body_optional)
 
 
 @cache
-def _body_type(
-    request: type[Request], name: str, in_path: frozenset[str], *, is_optional: bool
+def body_type(
+    request: type[Request],
+    name: str,
+    outside: frozenset[str] = frozenset(),
+    *,
+    is_optional: bool = False,
 ) -> type[Body]:
     """One type for all operations with the same request, so that it is described once."""
     base: type[Body] = OptionalBody if is_optional else Body
     made = msgspec.defstruct(
         name,
-        _fields(request, in_path),
+        _fields(request, outside),
         bases=(base,),
         namespace={"free": request.free, "__doc__": request.__doc__},
         kw_only=True,
@@ -122,15 +132,19 @@ def _body_type(
 
 
 def _query_of(operation: Operation[Any, Any]) -> type[Query]:
-    """The query of a GET or DELETE: the fields of its request that the path does not name."""
+    """The type of the query of an operation."""
     http, request = _http(operation), operation.request
-    fields = _fields(request, _names_in(http.path))
-    if http.method not in WITH_QUERY or not fields:
+    fields = _fields(request, http.outside)
+    if not (http.has_query and fields):
         return NoQuery
     if request is PageRequest:  # described once, with the routes that have the same query
         return PageQuery
+    name = http.schema or f"{request.__name__}Query"
+    known = _QUERIES.get(name)
+    if known is not None and _fields_of(known) == _fields_of(request, http.outside):
+        return known
     made = msgspec.defstruct(
-        http.schema or f"{request.__name__}Query",
+        name,
         fields,
         bases=(Query,),
         namespace={"__doc__": request.__doc__},
@@ -138,7 +152,20 @@ def _query_of(operation: Operation[Any, Any]) -> type[Query]:
         forbid_unknown_fields=True,
     )
     assert issubclass(made, Query)
+    _QUERIES[name] = made
     return made
+
+
+_QUERIES: dict[str, type[Query]] = {}
+"""By name: operations with the same name and fields of their query have one type."""
+
+
+def _fields_of(
+    kind: type[msgspec.Struct], outside: frozenset[str] = frozenset()
+) -> list[tuple[str, object]]:
+    hints = get_type_hints(kind, include_extras=True)
+    found = [(one.name, hints[one.name]) for one in msgspec.structs.fields(kind)]
+    return [one for one in found if one[0] not in outside]
 
 
 def request_of(operation: Operation[_R, Any], values: msgspec.Struct, params: dict[str, str]) -> _R:
@@ -147,32 +174,50 @@ def request_of(operation: Operation[_R, Any], values: msgspec.Struct, params: di
     return operation.request(**given, **params)
 
 
-def route_of(operation: Operation[Any, Any]) -> Route:
-    """The route at which an operation is served."""
+def routes_of(operation: Operation[Any, Any]) -> Iterator[Route]:
+    """The routes at which an operation is served, one for each path."""
     http = _http(operation)
     query = _query_of(operation)
     body = body_of(operation)
+    is_file = operation.response is FileContent
 
     async def handle(asked: RouteRequest) -> Answer:
-        values = asked.query(query) if http.method in WITH_QUERY else asked.body(body)
-        request = request_of(operation, values, dict(asked.params))
-        answer = await operation(app_of(asked.context), caller_of(asked.who), request)
-        return _respond(http, answer)
+        values = asked.query(query) if http.has_query else asked.body(body)
+        request = request_of(operation, values, {**asked.params, **_sent_aside(http, asked)})
+        answer = await operation(asked.context.part(app_of), caller_from(asked), request)
+        return _respond(http, asked, answer)
 
-    return Route(
-        method=http.method,
-        path=http.path,
-        handle=handle,
-        need=operation.role,
-        say=operation.summary,
-        body=body,
-        query=query,
-        answer=_described(operation.response),
-        status=http.status,
-        repeatable=operation.repeatable,
-        draining=operation.draining,
-        again=_again(operation, http),
-    )
+    for path in http.paths:
+        yield Route(
+            method=http.method,
+            path=path,
+            handle=handle,
+            need=operation.role,
+            say=operation.summary,
+            body=body,
+            query=query,
+            answer=None if is_file else _described(operation.response),
+            status=http.status,
+            also=http.also,
+            media=BYTES if is_file else "application/json",
+            takes=None if http.raw is None else http.raw.media,
+            body_bytes=None if http.raw is None else http.raw.most_bytes,
+            body_seconds=None if http.raw is None else http.raw.seconds,
+            repeatable=operation.repeatable,
+            draining=operation.draining,
+            again=_again(operation, http),
+        )
+
+
+def _sent_aside(http: HttpRoute, asked: RouteRequest) -> dict[str, Any]:
+    """The fields of a request that headers and a raw body have."""
+    headers = asked.request.headers
+    found: dict[str, Any] = {
+        name: ",".join(headers.getlist(header))
+        for name, header in http.headers.items()
+        if header in headers
+    }
+    return found if http.raw is None else {**found, http.raw.field: asked.raw}
 
 
 def _described(response: object) -> object:
@@ -186,19 +231,24 @@ def _again(operation: Operation[Any, Any], http: HttpRoute) -> Any:  # noqa: ANN
         return None
 
     async def repeat(asked: RouteRequest, name: str) -> Answer:
-        answer = await again(app_of(asked.context), caller_of(asked.who), name)
-        return _respond(http, answer)
+        answer = await again(asked.context.part(app_of), caller_of(asked.who), name)
+        return _respond(http, asked, answer)
 
     return repeat
 
 
-def _respond(http: HttpRoute, answer: Answer) -> Answer:
-    if not http.location:
+def _respond(http: HttpRoute, asked: RouteRequest, answer: Answer) -> Answer:
+    if isinstance(answer, FileContent):
+        return file_response(answer, asked.request.headers)
+    if not (http.location or http.etag or http.status_of):
         return answer
-    response = as_response(answer, http.status)
-    response.headers["Location"] = _PARAMETER.sub(
-        lambda found: str(getattr(answer, found[1])), http.location
-    )
+    response = as_response(answer, http.status_of(answer) if http.status_of else http.status)
+    if http.location:
+        response.headers["Location"] = _PARAMETER.sub(
+            lambda found: str(getattr(answer, found[1])), http.location
+        )
+    if http.etag:
+        response.headers["ETag"] = f'"{getattr(answer, http.etag)}"'
     return response
 
 
@@ -207,17 +257,13 @@ def _http(operation: Operation[Any, Any]) -> HttpRoute:
     return operation.http
 
 
-def _names_in(path: str) -> frozenset[str]:
-    return frozenset(_PARAMETER.findall(path))
-
-
-def _fields(request: type[Request], in_path: frozenset[str]) -> list[Any]:
-    """The fields of a request that the path does not name, as `defstruct` has them."""
+def _fields(request: type[Request], outside: frozenset[str]) -> list[Any]:
+    """The fields of a query or a JSON body, as `defstruct` has them."""
     hints = get_type_hints(request, include_extras=True)
     return [
         _field(one, hints[one.name])
         for one in msgspec.structs.fields(request)
-        if one.name not in in_path
+        if one.name not in outside
     ]
 
 
@@ -230,16 +276,35 @@ def _field(one: msgspec.structs.FieldInfo, kind: object) -> tuple[Any, ...]:
     return one.name, kind
 
 
-def families(operations: Iterable[Operation[Any, Any]]) -> tuple[RouteFamily, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FamilyTraits:
+    """What the routes of a group have in common, besides their operations."""
+
+    prefix: str = ""  # empty: that of the API, and the name of the family
+    refuse: Refuse | None = None
+    failure: type[msgspec.Struct] | None = None
+    living: Callable[[Context], AbstractAsyncContextManager[None]] | None = None
+
+
+def families(
+    operations: Iterable[Operation[Any, Any]], traits: Mapping[str, FamilyTraits]
+) -> tuple[RouteFamily, ...]:
     """The routes of operations, in the groups of the description of the API."""
-    found: dict[str, list[Route]] = {}
+    found: dict[str, list[Route]] = {name: [] for name in traits}
     for one in operations:
         if one.http is not None:
-            found.setdefault(one.family, []).append(route_of(one))
+            found.setdefault(one.family, []).extend(routes_of(one))
     return tuple(
-        RouteFamily(name=name, prefix=f"{API}{name}", routes=tuple(routes))
-        for name, routes in found.items()
+        _family(name, routes, traits.get(name, FamilyTraits())) for name, routes in found.items()
     )
 
 
-FAMILIES = families(TABLE.values())
+def _family(name: str, routes: list[Route], traits: FamilyTraits) -> RouteFamily:
+    return RouteFamily(
+        name=name,
+        prefix=traits.prefix or f"{API}{name}",
+        routes=tuple(routes),
+        refuse=traits.refuse,
+        failure=traits.failure,
+        living=traits.living,
+    )

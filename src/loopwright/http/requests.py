@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import (
     Annotated,
     ClassVar,
-    Literal,
     TypeAlias,
     TypeVar,
     get_type_hints,
@@ -32,15 +31,16 @@ from starlette.types import ASGIApp
 from loopwright.errors import InputError
 from loopwright.http.context import Context, RequestLimits
 from loopwright.http.responses import RequestRefusal, bad_json
-from loopwright.operations.accounts.access import Principal, Role
-from loopwright.operations.problems import ProblemReport, query_problem, request_problem
-from loopwright.operations.use_cases.operation import Method, WhileDraining
+from loopwright.operations.accounts.access import Principal
+from loopwright.operations.problems import (
+    NO_CONTROL,
+    ProblemReport,
+    control_character,
+    query_problem,
+    request_problem,
+)
+from loopwright.operations.use_cases.operation import Method, Need, WhileDraining
 from loopwright.operations.use_cases.pages import MOST, ListPage, page_of
-
-Need: TypeAlias = Literal["open", "signed"] | Role
-"""Who may use a route: everybody, whoever signs with a secret that the handler knows, or somebody
-with at least this role.
-"""
 
 Answer: TypeAlias = object
 """A response, or a value that is written as JSON; None is an answer without content."""
@@ -175,21 +175,19 @@ def paged(
     return page_of(lambda: cursors, kind, found, place, limit=query.limit, cursor=query.cursor)
 
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]")
 BAD = "bad-character"
 
 
 def check_texts(value: object, free: Collection[str] = ()) -> None:
     """Refuse a control character anywhere in a value, but for the fields that are `free`."""
     for pointer, text in _texts(value, free):
-        found = _CONTROL.search(text)
-        if found is not None:
-            said = f"U+{ord(found[0]):04X} is a control character, which a text must not contain"
+        said = control_character(text)
+        if said is not None:
             raise RequestRefusal(
                 422,
                 BAD,
                 f"{pointer or 'the text'}: {said}",
-                hint="leave it out; tabs and line ends are fine",
+                hint=NO_CONTROL,
                 errors=[{"pointer": pointer, "code": BAD, "message": said}],
             )
 

@@ -1,13 +1,21 @@
-"""Responses: JSON, problems as in RFC 9457, common headers, and refusals by the server itself."""
+"""Responses: JSON, files, problems as in RFC 9457, common headers, and refusals by the server.
 
+Ranges and conditional requests for files follow RFC 9110, sections 13 and 14. A condition that
+cannot be parsed is ignored: the response has the whole content.
+"""
+
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import msgspec
+from starlette.datastructures import Headers
 from starlette.responses import Response
 
 from loopwright.errors import InputError, LoopwrightError, StorageError
+from loopwright.operations.accounts.request_rates import TooManyRequests
 from loopwright.operations.problems import ProblemReport, known_problem, neutral
+from loopwright.operations.use_cases.operation import BYTES, FileContent
 from loopwright.workers.notifiers import LinkOver
 
 JSON = "application/json"
@@ -85,6 +93,15 @@ UNFIT = (
 )
 """Understood, and not good enough: on the command line wrong usage, here 422."""
 
+STATUS_OF = {
+    "bad-json": 400,
+    "busy": 503,
+    "empty-upload": 422,
+    "if-match-needed": 428,
+    "queue-full": 429,
+    "stale": 412,
+    "too-many-requests": 429,
+}
 TITLES = {
     400: "The request cannot be understood",
     401: "Not signed in",
@@ -151,6 +168,9 @@ def problem_of(error: LoopwrightError, *, flags: bool = False) -> ProblemReport:
         return replace(
             problem, detail=f"the data cannot be used just now ({error.code})", hint=None
         )
+    status = STATUS_OF.get(error.code)
+    if status is not None:
+        return replace(problem, status=status, title=TITLES[status])
     return replace(problem, status=422) if error.code in UNFIT else problem
 
 
@@ -172,7 +192,7 @@ def without_paths(problem: ProblemReport, paths: Sequence[str]) -> ProblemReport
 
 def headers_of(error: LoopwrightError, status: int) -> dict[str, str]:
     """Headers that belong to a refusal."""
-    if isinstance(error, RequestRefusal):
+    if isinstance(error, RequestRefusal | TooManyRequests):
         return error.headers
     if status == 401:
         return {"WWW-Authenticate": "Bearer"}
@@ -216,3 +236,63 @@ def answer_lost(action: str, subject: str) -> RequestRefusal:
         f"this was done ({action} {subject}), and the server ended before it could answer",
         hint="look at it; there is no need to ask again",
     )
+
+
+MOST_TAGS = 10  # entity tags that are looked at
+_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
+_TAG = re.compile(r'(?:W/)?"[^"\x00-\x20\x7f-\xff]*"')
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What a request says about the content that it wants."""
+
+    range: str | None
+    if_range: str | None
+    if_none_match: str | None
+
+
+def part_of(data: bytes, tag: str, wanted: Conditions) -> Response:
+    """The content, a part of it, or nothing new."""
+    etag = f'"{tag}"'
+    headers = {"ETag": etag, "Accept-Ranges": "bytes"}
+    if wanted.if_none_match is not None and _matches(wanted.if_none_match, etag):
+        return Response(status_code=304, headers=headers)
+    if wanted.range is None or wanted.if_range not in (None, etag):
+        return Response(data, 200, headers)
+    asked = _RANGE.fullmatch(wanted.range.strip())
+    if asked is None or asked[0] == "bytes=-":
+        return Response(data, 200, headers)
+    first, last = _places(asked[1], asked[2], len(data))
+    if first > last or first >= len(data):
+        raise RequestRefusal(
+            416,
+            "no-such-range",
+            f"the content has {len(data)} bytes",
+            headers={"Content-Range": f"bytes */{len(data)}", "ETag": etag},
+        )
+    headers["Content-Range"] = f"bytes {first}-{last}/{len(data)}"
+    return Response(data[first : last + 1], 206, headers)
+
+
+def _places(first: str, last: str, size: int) -> tuple[int, int]:
+    if not first:  # so many from the end
+        count = int(last)
+        return (max(size - count, 0), size - 1) if count else (0, -1)
+    return int(first), min(int(last), size - 1) if last else size - 1
+
+
+def _matches(given: str, etag: str) -> bool:
+    if given.strip() == "*":
+        return True
+    return any(tag.removeprefix("W/") == etag for tag in _TAG.findall(given)[:MOST_TAGS])
+
+
+def file_response(content: FileContent, headers: Headers) -> Response:
+    """A file, or the part of it that is asked for; no browser opens it by itself."""
+    wanted = Conditions(headers.get("range"), headers.get("if-range"), headers.get("if-none-match"))
+    response = part_of(content.data, content.digest, wanted)
+    response.headers["Content-Type"] = BYTES
+    response.headers["Content-Disposition"] = f'attachment; filename="{content.name}"'
+    response.headers["Content-Security-Policy"] = "sandbox; default-src 'none'"
+    return response

@@ -2,8 +2,10 @@
 family of other routes is added here.
 """
 
+import asyncio
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Literal, get_type_hints
 
 import msgspec
@@ -12,51 +14,72 @@ from loopwright import __version__
 from loopwright.http import operation_routes
 from loopwright.http.compat import rondoflow
 from loopwright.http.compat.aldo import approvals, assistant
-from loopwright.http.compat.coqui import loop_definitions, loops, trackers
+from loopwright.http.compat.coqui import loop_definitions, loops, payloads
+from loopwright.http.context import Context
+from loopwright.http.operation_routes import FamilyTraits, app_of
 from loopwright.http.requests import NoBody, NoQuery, OptionalBody, Route, RouteFamily
 from loopwright.http.responses import JSON, PROBLEM
-from loopwright.http.routes import (
-    access,
-    artifacts,
-    definitions,
-    events,
-    gates,
-    notifications,
-    run_views,
-    status,
-    webhooks,
-)
+from loopwright.http.routes import access, events, gates, run_views, status
 from loopwright.http.sockets import endpoint
+from loopwright.operations.outgoing_requests import send
+from loopwright.operations.use_cases.table import TABLE
+from loopwright.workers import notifications
+from loopwright.workers.incoming_webhooks import MessageStarter
+
+
+def _watch_events(context: Context) -> AbstractAsyncContextManager[None]:
+    watcher = context.part(app_of).part(notifications.NotificationWatcher)
+    return notifications.living(watcher)
+
+
+def _worker(
+    work: Callable[[Context], Coroutine[Any, Any, None]],
+) -> Callable[[Context], AbstractAsyncContextManager[None]]:
+    """A background task that runs as long as the server."""
+
+    @asynccontextmanager
+    async def living(context: Context) -> AsyncIterator[None]:
+        task = asyncio.ensure_future(work(context))
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    return living
+
+
+TRAITS = {
+    "notifications": FamilyTraits(living=_watch_events),
+    "trackers": FamilyTraits(
+        prefix="/api/v1/projects", refuse=payloads.refuse, failure=payloads.LoopFailure
+    ),
+    "webhooks": FamilyTraits(living=_worker(lambda context: context.webhooks.working(send))),
+    "hooks": FamilyTraits(
+        living=_worker(lambda context: context.part(app_of).part(MessageStarter).working())
+    ),
+}
+"""What groups of derived routes have besides their operations."""
 
 FAMILIES: tuple[RouteFamily, ...] = (
     status.FAMILY,
     status.START_PAGE_FAMILY,
     access.SETUP_FAMILY,
     access.FAMILY,
-    definitions.FAMILY,
     events.FAMILY,
     run_views.FAMILY,
-    artifacts.FAMILY,
-    trackers.FAMILY,
-    notifications.FAMILY,
+    *operation_routes.families(TABLE.values(), TRAITS),
     loop_definitions.FAMILY,
     loops.FAMILY,
     loops.LOOP_EVENTS_FAMILY,
     loops.STEERING_FAMILY,
-    trackers.SESSIONS_FAMILY,
     rondoflow.FAMILY,
     approvals.FAMILY,
     approvals.DIALECT_EVENTS_FAMILY,
     assistant.FAMILY,
     endpoint.FAMILY,
-    webhooks.OUTGOING_FAMILY,
-    webhooks.INCOMING_FAMILY,
     gates.LINKS_FAMILY,
-    *operation_routes.FAMILIES,
 )
-
-__all__ = ["FAMILIES"]
-
 
 STREAM = "text/event-stream"
 EMPTY = 204

@@ -35,6 +35,7 @@ from loopwright.operations.dialects import (
     read_definition,
 )
 from loopwright.operations.evaluations import Cases, ScoredRun, prepare_cases, run_case
+from loopwright.operations.response_types import DefinitionItem
 from loopwright.operations.run_admission import acting_role
 from loopwright.operations.run_request import Admission
 from loopwright.operations.run_start import StartOptions
@@ -195,21 +196,21 @@ def _stored(card: Card) -> Stored:
     return msgspec.structs.replace(kept, version=card.version)
 
 
-def stored_item(stored: Stored, *, text: bool = True) -> dict[str, JsonValue]:
+def stored_item(stored: Stored, *, text: bool = True) -> DefinitionItem:
     """A stored definition as one object, with its text or without."""
     why = None if stored.enabled else f"needs admin approval of digest {stored.digest}"
-    return {
-        "name": stored.name,
-        "dialect": stored.dialect,
-        "digest": stored.digest,
-        "enabled": stored.enabled,
-        "detail": why,
-        "programs": list(stored.programs),
-        "by": stored.by,
-        "changed_at": timestamp(stored.changed_at),
-        "version": stored.version,
-        "text": stored.text if text else None,
-    }
+    return DefinitionItem(
+        name=stored.name,
+        dialect=stored.dialect,
+        digest=stored.digest,
+        enabled=stored.enabled,
+        detail=why,
+        programs=list(stored.programs),
+        by=stored.by,
+        changed_at=timestamp(stored.changed_at),
+        version=stored.version,
+        text=stored.text if text else None,
+    )
 
 
 PROMOTION = "promotion"

@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import NamedTuple, TypeAlias, cast
+from typing import NamedTuple, TypeAlias, TypeVar, cast
 from urllib.parse import urldefrag, urljoin, urlsplit
 
 from loopwright.errors import LoopwrightError
@@ -391,3 +391,32 @@ class PublicWeb:
             raise ToolRefusal("not-allowed", f"{url[:200]}: {error.message}") from None
         except OSError as error:
             raise ToolRefusal("unreachable", f"{url[:200]} cannot be reached: {error}") from None
+
+
+_Found = TypeVar("_Found")
+
+
+async def run_in_daemon_thread(work: Callable[[], _Found]) -> _Found:
+    """Run something slow in a thread that does not delay the shutdown of the server."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[_Found] = loop.create_future()
+
+    def settle(found: _Found | None, error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(found)  # type: ignore[arg-type]  # there was no error
+
+    def run() -> None:
+        found, trouble = None, None
+        try:
+            found = work()
+        except BaseException as error:
+            trouble = error
+        with contextlib.suppress(RuntimeError):  # the server has ended in the meantime
+            loop.call_soon_threadsafe(settle, found, trouble)
+
+    threading.Thread(target=run, name="loopwright-aside", daemon=True).start()
+    return await done

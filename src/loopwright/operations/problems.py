@@ -223,6 +223,18 @@ def find_problem(schema: Schema, value: object, names: Mapping[str, str] = {}) -
     return next(walk.problems(schema, value, ()), None)
 
 
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]")
+NO_CONTROL = "leave it out; tabs and line ends are fine"
+
+
+def control_character(text: str) -> str | None:
+    """The problem of a text with a control character, which no interface accepts in texts."""
+    found = _CONTROL.search(text)
+    if found is None:
+        return None
+    return f"U+{ord(found[0]):04X} is a control character, which a text must not contain"
+
+
 def request_problem(kind: type[msgspec.Struct], value: object, why: str) -> InputError:
     """The problem of a request that msgspec has refused; `why` is its own message."""
     found = find_problem(_schema_of(kind), value)

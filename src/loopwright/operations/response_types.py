@@ -232,6 +232,13 @@ class SessionItem(msgspec.Struct):
     closed_at: str | None
 
 
+class Deleted(msgspec.Struct):
+    """It is gone."""
+
+    deleted: bool
+    id: str
+
+
 class SessionList(msgspec.Struct):
     """Sessions, newest first."""
 

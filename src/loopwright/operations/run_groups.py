@@ -184,6 +184,9 @@ OnDisconnect: TypeAlias = Literal["keep", "teardown"]
 after a while.
 """
 
+TORN_DOWN = "torn_down"
+"""Why a run was ended whose starter was away."""
+
 CANDIDATES = 5  # runs that are named where a reference fits several
 Beside: TypeAlias = Callable[[str], Sequence[Card]]
 """The records that are written together with the first fact of a run, by its id."""

@@ -37,11 +37,12 @@ from loopwright.model.trackers import (
 )
 from loopwright.operations.accounts.access import Access
 from loopwright.operations.agents.tool_grants import MOST_RUNS, Desks
+from loopwright.operations.response_types import ArtifactItem
 from loopwright.operations.run_groups import STATUSES as PROJECT_STATUSES
 from loopwright.operations.run_groups import TrackerSessions, make_project
 from loopwright.operations.runs import Service
 from loopwright.operations.settings import Settings
-from loopwright.operations.uploads import File, Uploads, artifact_item, is_file, not_given
+from loopwright.operations.uploads import File, Uploads, is_file, not_given
 from loopwright.ports import AuditRow
 from loopwright.stores.sqlite.log import SqliteLog
 from loopwright.stores.trackers import SqliteTrackers
@@ -189,15 +190,10 @@ class ArtifactAccess:
         """What the record says of who gave them."""
         return self.access.row(by, "artifact.added", where.scope, f"{len(files)} files")
 
-    def remove(self, where: ArtifactScope, name: str, *, by: str) -> None:
+    async def remove(self, where: ArtifactScope, name: str, *, by: str) -> None:
         """All of it is deleted at once: a person who uploaded a secret by mistake must be able to
         delete it. Artifacts created by a run stay with the run.
         """
-        item = self._removable(where, name)
-        self.uploads.forget([(where.scope, name)], [self._removed(item, by)])
-
-    async def remove_aside(self, where: ArtifactScope, name: str, *, by: str) -> None:
-        """The same; the event loop continues in the meantime."""
         item = self._removable(where, name)
         await self.uploads.forget_aside([(where.scope, name)], [self._removed(item, by)])
 
@@ -217,16 +213,28 @@ def _path(item: Item) -> str | None:
     return item.text("title") if item.text(BLOB) else None
 
 
-def told(item: Item) -> dict[str, JsonValue]:
+def artifact_view(item: Item) -> ArtifactItem:
     """An artifact without its content, as programs read it."""
-    return {**artifact_item(item), "at": timestamp(item.at)}
+    size = item.number("size", -1)
+    return ArtifactItem(
+        id=item.id,
+        version=item.version,
+        name=item.text("title") or item.id,
+        type=item.text("type"),
+        size=size if size >= 0 else len(item.text("content").encode()),
+        by=item.text("by") or None,
+        at=timestamp(item.at),
+    )
 
 
-def given_in(settings: Settings, service: Service) -> ArtifactAccess:
-    """The artifacts of a home that a command has opened by itself."""
+def artifacts_in(
+    settings: Settings, service: Service, access: Access | None = None
+) -> ArtifactAccess:
+    """The artifacts of a data directory that this process has opened."""
     log, uploads = _log(service), uploads_in(settings, service)
     desks = Desks(log=log, trackers=uploads.trackers, clock=service.clock, home=settings.home)
-    return ArtifactAccess(log=log, desks=desks, uploads=uploads, access=access_in(service))
+    access = access or access_in(service)
+    return ArtifactAccess(log=log, desks=desks, uploads=uploads, access=access)
 
 
 def uploads_in(settings: Settings, service: Service) -> Uploads:
@@ -409,8 +417,8 @@ class TrackerOperations:
         done: Values = {"completed_by": self.by} if changes.get("status") == "completed" else {}
         return self._changed(self._todo(where, reference), lambda _: {**changes, **done}, *changes)
 
-    def remove_todo(self, where: ArtifactScope, reference: str) -> Told:
-        """Delete a todo, with all its versions."""
+    def remove_todo(self, where: ArtifactScope, reference: str) -> str:
+        """Delete a todo, with all its versions; its id."""
         found = self._todo(where, reference)
 
         def work(book: TrackerChange) -> str:
@@ -418,7 +426,7 @@ class TrackerOperations:
             return found.id
 
         self._keep(work, "todo.removed", found.id, found.text("title"))
-        return {"deleted": True, "id": found.id}
+        return found.id
 
     def _todo(self, where: ArtifactScope, reference: str) -> Item:
         known = self.given.uploads.trackers.all(where.scope, "todo")

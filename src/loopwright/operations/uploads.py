@@ -32,7 +32,6 @@ from typing import IO
 
 from loopwright.errors import Conflict, LoopwrightError, NotFound, StorageError
 from loopwright.model.plan import content_hash
-from loopwright.model.record import JsonValue
 from loopwright.model.trackers import Item, TrackerChange, Values
 from loopwright.operations.settings_files import unusable
 from loopwright.ports import AuditRow, Clock
@@ -456,19 +455,6 @@ def saved_name(item: Item) -> str:
     plain = _UNSAFE.sub("_", item.text("title").replace("\\", "/").rpartition("/")[2])
     plain = plain.strip("._-")[:100]
     return item.id if not plain or _RESERVED.fullmatch(plain) else plain
-
-
-def artifact_item(item: Item) -> dict[str, JsonValue]:
-    """An artifact without its content."""
-    size = item.number("size", -1)
-    return {
-        "id": item.id,
-        "version": item.version,
-        "name": item.text("title") or item.id,
-        "type": item.text("type"),
-        "size": size if size >= 0 else len(item.text("content").encode()),
-        "by": item.text("by") or None,
-    }
 
 
 def _as_text(data: bytes) -> str | None:

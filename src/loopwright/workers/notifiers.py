@@ -28,8 +28,8 @@ from loopwright.operations.settings import Settings
 from loopwright.operations.settings_files import Notifier
 from loopwright.operations.use_cases.gates import ANSWERS, AnswerGate
 from loopwright.operations.use_cases.operation import App, Caller
+from loopwright.operations.webhooks.outgoing_hooks import Delivery, Hook, Send
 from loopwright.ports import Card, Cards, Clock, EventLog
-from loopwright.workers.webhooks import Delivery, Hook, Send
 
 COMMAND_SECONDS = 15.0
 PASSED = ("PATH", "HOME", "LANG", "TZ")

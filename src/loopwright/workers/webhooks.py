@@ -9,62 +9,42 @@ delays neither others nor the shutdown of the server.
 import asyncio
 import contextlib
 import hashlib
-import secrets
-import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from loopwright.errors import LoopwrightError, NotFound, StorageError
+from loopwright.errors import LoopwrightError, StorageError
 from loopwright.kernel.events import GateOpened, RunFinished, RunStarted
 from loopwright.model.plan import stored_plan
 from loopwright.model.record import JsonValue
 from loopwright.operations.accounts.access import Access
-from loopwright.operations.incoming_webhooks import new_secret, sign
-from loopwright.operations.outgoing_requests import PRIVATE, Resolve, Target, check_url, resolve
+from loopwright.operations.outgoing_requests import PRIVATE, Resolve, run_in_daemon_thread
 from loopwright.operations.use_cases.stored_notifications import (
     StoredNotification,
     notice_card,
     notice_id,
 )
+from loopwright.operations.webhooks.outgoing_hooks import (
+    CURSOR,
+    DELIVERY,
+    HOOK,
+    SEEN,
+    Delivery,
+    Hook,
+    OutgoingWebhooks,
+    Send,
+    stored_card,
+)
 from loopwright.ports import Card, Cards, Clock, EventLog, NumberedEvent
 from loopwright.views.certificate import certify
-from loopwright.views.event_records import event_on_wire, timestamp
+from loopwright.views.event_records import event_on_wire
 from loopwright.views.iterations import change_counts
 from loopwright.views.summary import final_line_at
 from loopwright.workers.background_tasks import BackgroundTask
 
 MOST = 8  # receivers that are served at the same time
-
-_Found = TypeVar("_Found")
-
-
-async def aside(work: Callable[[], _Found]) -> _Found:
-    """Run something slow in a thread that does not delay the shutdown of the server."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[_Found] = loop.create_future()
-
-    def settle(found: _Found | None, error: BaseException | None) -> None:
-        if done.cancelled():
-            return
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(found)  # type: ignore[arg-type]  # there was no error
-
-    def run() -> None:
-        found, trouble = None, None
-        try:
-            found = work()
-        except BaseException as error:
-            trouble = error
-        with contextlib.suppress(RuntimeError):  # the server has ended in the meantime
-            loop.call_soon_threadsafe(settle, found, trouble)
-
-    threading.Thread(target=run, name="loopwright-aside", daemon=True).start()
-    return await done
 
 
 class Lanes:
@@ -104,10 +84,6 @@ class Lanes:
         await self.rest()
 
 
-HOOK, DELIVERY, SEEN = "webhook", "delivery", "webhook-seen"
-CURSOR = "(cursor)"
-KINDS = ("gate.opened", "run.finished")
-TEST = "webhook.test"
 TRIES_S = (0, 5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
 LOOK_S = 0.5
 AT_ONCE = 20
@@ -116,40 +92,6 @@ GONE = 410
 NOTICE_PART = 9  # in the ids of notices: no event has this number
 TITLE_CHARS = 300
 _THIN = ("run", "seq", "path", "gate", "outcome", "reason", "summary")
-
-Send = Callable[[Target, dict[str, str], bytes], int]
-"""Sends a body to a target; returns the status, raises OSError if there is no answer."""
-
-
-class Hook(msgspec.Struct, frozen=True, kw_only=True):
-    """An address that receives deliveries; its secret is needed for signing, so it is stored."""
-
-    id: str
-    url: str
-    secret: str
-    kinds: list[str]
-    active: bool = True
-    by: str = ""
-    created_at: int = 0
-    problem: str = ""
-
-
-class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """One delivery to one address."""
-
-    id: str
-    hook: str
-    body: str
-    tries: int = 0
-
-
-class DeliveryTrial(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a test message."""
-
-    id: str
-    status: int | None = None
-    delivered: bool = False
-    problem: str | None = None
 
 
 class DeliveryOutcome(NamedTuple):
@@ -185,8 +127,8 @@ def _also(event: GateOpened | RunFinished) -> tuple[str, ...]:
     return ("run.failed",) if failed else ()
 
 
-class WebhookDeliveries:
-    """Outgoing webhooks, and their deliveries."""
+class WebhookDeliveries(OutgoingWebhooks):
+    """The deliveries of outgoing webhooks."""
 
     def __init__(
         self,
@@ -198,52 +140,11 @@ class WebhookDeliveries:
         *,
         loopback: bool = False,
     ) -> None:
-        self._loopback = loopback  # whether deliveries to this machine are allowed
-        self._log = log
+        super().__init__(log, cards, access, clock, loopback=loopback)
         self._channels = channels
-        self._cards = cards
-        self._access = access
-        self._clock = clock
         self._lanes = Lanes()
         self._telling = BackgroundTask("telling a receiver")
         self._tried = 0
-        self.resolve: Resolve = resolve
-
-    # -- hooks ---------------------------------------------------------------------------------
-
-    def all(self) -> list[Hook]:
-        return [msgspec.json.decode(card.body, type=Hook) for card in self._cards.cards(HOOK)]
-
-    def check(self, url: str) -> None:
-        """Refuse an address that may not be sent to. It queries name servers, so it may be slow."""
-        check_url(url, self.resolve, loopback=self._loopback)
-
-    def add(self, url: str, kinds: list[str], *, by: str, is_checked: bool = False) -> Hook:
-        """Add an address; its secret is shown once, now."""
-        if not is_checked:
-            self.check(url)
-        hook = Hook(
-            id=f"hook_{secrets.token_hex(8)}",
-            url=url,
-            secret=new_secret(),
-            kinds=kinds,
-            by=by,
-            created_at=self._clock.now_ms(),
-        )
-        _, cursor = self._log.nudges(0)
-        puts: list[tuple[Card, int | None]] = [(_card(HOOK, hook.id, hook), 0)]
-        if self._cards.card(SEEN, CURSOR) is None:
-            puts.append((Card(kind=SEEN, key=CURSOR, body=str(cursor).encode()), None))
-        audit = [self._access.row(by, "webhook.added", hook.id, url)]
-        self._cards.change(puts, audit=audit)
-        return hook
-
-    def remove(self, name: str, *, by: str) -> None:
-        if self._cards.card(HOOK, name) is None:
-            raise NotFound(f"no webhook {name[:80]!a}")
-        waiting = [(card.kind, card.key) for card in self._cards.cards(DELIVERY, owner=name)]
-        audit = [self._access.row(by, "webhook.removed", name)]
-        self._cards.change(drops=[(HOOK, name), *waiting], audit=audit)
 
     # -- noticing ------------------------------------------------------------------------------
 
@@ -382,7 +283,7 @@ class WebhookDeliveries:
                     continue
                 delivery = msgspec.json.decode(card.body, type=Delivery)
                 self._tried += 1
-                outcome = await aside(lambda: self._try(hook, delivery, send))  # noqa: B023 - awaited
+                outcome = await run_in_daemon_thread(lambda: self._try(hook, delivery, send))  # noqa: B023 - awaited
                 if not self._settle(name, delivery, outcome):
                     return
 
@@ -401,50 +302,11 @@ class WebhookDeliveries:
         try:
             if self._channels is not None and hook in self._channels.hooks:
                 return DeliveryOutcome(self._channels.send(hook.id, delivery, send, self.resolve))
-            return DeliveryOutcome(self._posted(hook, delivery, send))
+            return DeliveryOutcome(self.post(hook, delivery, send))
         except LoopwrightError as error:
             return DeliveryOutcome(0, error.message if error.code == PRIVATE else "")
         except OSError:
             return DeliveryOutcome(0)
-
-    def _posted(self, hook: Hook, delivery: Delivery, send: Send) -> int:
-        target = check_url(hook.url, self.resolve, loopback=self._loopback)
-        at = str(self._clock.now_ms() // 1_000)
-        body = delivery.body.encode()
-        headers = {
-            "content-type": "application/json",
-            "webhook-id": delivery.id,
-            "webhook-timestamp": at,
-            "webhook-signature": sign(hook.secret, delivery.id, at, body),
-        }
-        return send(target, headers, body)
-
-    def trial(self, name: str, send: Send, *, by: str) -> Callable[[], DeliveryTrial]:
-        """A message of kind `webhook.test` for an address, once; the returned function sends it and
-        may be called in any thread.
-        """
-        found = self._cards.card(HOOK, name)
-        if found is None:
-            raise NotFound(f"no webhook {name[:80]!a}")
-        hook = msgspec.json.decode(found.body, type=Hook)
-        told = {"type": TEST, "timestamp": timestamp(self._clock.now_ms()), "data": {}}
-        body = msgspec.json.encode(told).decode()
-        delivery = Delivery(id=f"msg_{secrets.token_hex(16)}", hook=hook.id, body=body)
-        self._cards.change(audit=[self._access.row(by, "webhook.tested", hook.id)])
-
-        def sent() -> DeliveryTrial:
-            try:
-                status = self._posted(hook, delivery, send)
-            except LoopwrightError as error:
-                return DeliveryTrial(id=delivery.id, problem=error.message)
-            except OSError as error:
-                why = (error.strerror or str(error)).lower()
-                return DeliveryTrial(id=delivery.id, problem=f"it does not answer: {why}")
-            good = 200 <= status < 300
-            problem = None if good else f"it answers with {status}"
-            return DeliveryTrial(id=delivery.id, status=status, delivered=good, problem=problem)
-
-        return sent
 
     def _settle(self, name: str, delivery: Delivery, outcome: DeliveryOutcome) -> bool:
         """Store the result; returns whether it was delivered. If the receiver was removed in the
@@ -466,7 +328,7 @@ class WebhookDeliveries:
             self._report(hook, f"not sent: {outcome.refused}", "webhook.refused", delivery)
         again = msgspec.structs.replace(delivery, tries=tries)
         due = self._clock.now_ms() + TRIES_S[tries] * 1_000
-        card = _card(DELIVERY, delivery.id, again, owner=hook.id, due=due)
+        card = stored_card(DELIVERY, delivery.id, again, owner=hook.id, due=due)
         self._cards.change([(card, None)])
         return False
 
@@ -474,7 +336,7 @@ class WebhookDeliveries:
         """A receiver whose address was refused before and that now received a delivery."""
         if hook is None or not hook.problem or hook in self._channel_hooks():
             return []
-        return [(_card(HOOK, hook.id, msgspec.structs.replace(hook, problem="")), None)]
+        return [(stored_card(HOOK, hook.id, msgspec.structs.replace(hook, problem="")), None)]
 
     def _report(
         self, hook: Hook, why: str, action: str, delivery: Delivery, *, active: bool = True
@@ -484,7 +346,7 @@ class WebhookDeliveries:
         kept: list[tuple[Card, int | None]] = []
         if hook not in self._channel_hooks():  # those are in the settings, not in this table
             changed = msgspec.structs.replace(hook, active=active, problem=why)
-            kept.append((_card(HOOK, hook.id, changed), None))
+            kept.append((stored_card(HOOK, hook.id, changed), None))
         if hook.by:
             kept.append((self._notice(hook, why, action, delivery), None))
         self._cards.change(kept, audit=audit)
@@ -529,27 +391,9 @@ class WebhookDeliveries:
             await self._lanes.end()
 
 
-def webhook_item(hook: Hook) -> dict[str, JsonValue]:
-    """An address in the form for programs, without its secret."""
-    return {
-        "id": hook.id,
-        "url": hook.url,
-        "kinds": list(hook.kinds),
-        "active": hook.active,
-        "problem": hook.problem or None,
-        "created_at": timestamp(hook.created_at),
-    }
-
-
 def _why_given_up(outcome: DeliveryOutcome, tries: int) -> str:
     if outcome.status == GONE:
         return "it is gone (410)"
     if outcome.refused:
         return f"not sent, {tries} times: {outcome.refused}"
     return f"it failed {tries} times"
-
-
-def _card(
-    kind: str, key: str, value: msgspec.Struct, owner: str = "", due: int | None = None
-) -> Card:
-    return Card(kind=kind, key=key, body=msgspec.json.encode(value), owner=owner, due=due)

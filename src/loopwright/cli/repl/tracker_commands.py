@@ -3,6 +3,8 @@
 import shlex
 from pathlib import Path
 
+from msgspec.structs import asdict
+
 from loopwright.cli.artifact import put_artifacts, read_upload
 from loopwright.cli.repl.session import ReplSession
 from loopwright.cli.trackers import SESSION, put_list
@@ -17,7 +19,7 @@ from loopwright.operations.trackers import (
     ArtifactAccess,
     ArtifactScope,
     TrackerOperations,
-    told,
+    artifact_view,
 )
 from loopwright.operations.uploads import Uploads
 from loopwright.syntax.document import did_you_mean
@@ -140,7 +142,7 @@ async def change_todo(session: ReplSession, rest: str) -> None:
 
 async def show_artifacts(session: ReplSession, rest: str) -> None:
     found = _given(session).all(_where(session, rest or "last"))
-    put_artifacts(session.terminal, [told(one) for one in found])
+    put_artifacts(session.terminal, [asdict(artifact_view(one)) for one in found])
 
 
 async def put_artifact(session: ReplSession, rest: str) -> None:
@@ -148,6 +150,5 @@ async def put_artifact(session: ReplSession, rest: str) -> None:
     given, where = _given(session), _where(session, reference)
     files = [given.uploads.keep(Path(file).name, read_upload(file, UPLOAD_BYTES))]
     added = given.added(where, files, by=current_user())
-    put_artifacts(
-        session.terminal, [told(one) for one in given.uploads.enter(where.scope, files, added)]
-    )
+    items = given.uploads.enter(where.scope, files, added)
+    put_artifacts(session.terminal, [asdict(artifact_view(one)) for one in items])

@@ -7,60 +7,36 @@ logs do not contain.
 from starlette.responses import Response
 
 from loopwright.http.clients import DEVICE_COOKIE, device_cookie, expired_cookie, session_cookie
-from loopwright.http.password_hashes import Hashing
+from loopwright.http.operation_routes import app_of, body_type, caller_from, request_of
 from loopwright.http.rate_limits import SignInAttempt, client_address
 from loopwright.http.requests import (
     Answer,
-    Body,
     Route,
     RouteFamily,
     RouteRequest,
 )
 from loopwright.http.responses import as_response
-from loopwright.model.record import JsonValue
-from loopwright.operations.accounts import people as passwords
-from loopwright.operations.accounts.people import Hashed
 from loopwright.operations.response_types import (
     Me,
 )
+from loopwright.operations.use_cases import accounts
 
 BASE = "/api/v1"
 SETUP = "(setup)"  # what one-time links count for in the place of a name
 SIGN_IN_BYTES = 16_384
 
 
-class SignInBody(Body):
-    """Name and password."""
-
-    free = ("password",)
-
-    name: str
-    password: str
-
-
-class SetupBody(Body):
-    """The code of a one-time link, and the account that it makes. Whatever is no code of a link is
-    answered alike.
-    """
-
-    free = ("password",)
-
-    code: JsonValue
-    name: str
-    password: str
-
-
-# -- coming in and going out -----------------------------------------------------------------------
+SIGN_IN_BODY = body_type(accounts.SignIn, "SignInBody")
+SETUP_BODY = body_type(accounts.SetUpAccount, "SetupBody")
 
 
 async def sign_in(asked: RouteRequest) -> Answer:
-    body, context = asked.body(SignInBody), asked.context
-    attempt = _attempt(asked, body.name)
+    body, context = asked.body(SIGN_IN_BODY), asked.context
+    request = request_of(accounts.sign_in, body, {})
+    attempt = _attempt(asked, request.name)
     context.sign_ins.count(attempt)
-    kept = context.people.password_of(body.name)
-    right = await context.part(Hashing).do(lambda: passwords.fits(kept, body.password))
-    signed = context.people.begin(body.name, kept if right else None)
-    response = as_response({"name": signed.who.name, "role": signed.who.role}, 200)
+    signed = await accounts.sign_in(context.part(app_of), caller_from(asked), request)
+    response = as_response(Me(name=signed.name, role=signed.role), 200)
     device_cookie(context.serving, response, context.sign_ins.remember(attempt))
     session_cookie(context.serving, response, signed.secret)
     return response
@@ -73,24 +49,18 @@ def _attempt(asked: RouteRequest, name: str) -> SignInAttempt:
 
 
 async def sign_out(asked: RouteRequest) -> Answer:
-    asked.context.people.sign_out(asked.who)
+    caller = caller_from(asked)
+    await accounts.sign_out(asked.context.part(app_of), caller, accounts.ShowCaller())
     response = Response(status_code=204)
     expired_cookie(asked.context.serving, response)
     return response
 
 
 async def setup(asked: RouteRequest) -> Answer:
-    body, context = asked.body(SetupBody), asked.context
+    body, context = asked.body(SETUP_BODY), asked.context
     context.sign_ins.count(_attempt(asked, SETUP))
-    code = body.code if isinstance(body.code, str) else ""
-    context.people.check_link(code, body.name)  # before anything slow
-    password = await _hashed(asked, body.password)
-    person = context.people.use_link(code, body.name, password)
-    return {"name": person.name, "role": person.role}
-
-
-async def _hashed(asked: RouteRequest, password: str) -> Hashed:
-    return await asked.context.part(Hashing).do(lambda: passwords.hashed(password))
+    request = request_of(accounts.set_up, body, {})
+    return await accounts.set_up(context.part(app_of), caller_from(asked), request)
 
 
 FAMILY = RouteFamily(
@@ -103,7 +73,7 @@ FAMILY = RouteFamily(
             handle=sign_in,
             need="open",
             say="Sign in; the answer sets a cookie",
-            body=SignInBody,
+            body=SIGN_IN_BODY,
             body_bytes=SIGN_IN_BYTES,
             answer=Me,
             repeatable=False,
@@ -123,7 +93,7 @@ FAMILY = RouteFamily(
             handle=setup,
             need="open",
             say="Make an account, or set its password, by a one-time link",
-            body=SetupBody,
+            body=SETUP_BODY,
             body_bytes=SIGN_IN_BYTES,
             answer=Me,
             repeatable=False,

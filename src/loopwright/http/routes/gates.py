@@ -12,7 +12,6 @@ from starlette.responses import Response
 from loopwright.errors import Conflict
 from loopwright.http.context import Context
 from loopwright.http.operation_routes import app_of
-from loopwright.http.rate_limits import Rates
 from loopwright.http.requests import (
     Answer,
     Body,
@@ -20,6 +19,7 @@ from loopwright.http.requests import (
     RouteFamily,
     RouteRequest,
 )
+from loopwright.operations.accounts.request_rates import Rates
 from loopwright.operations.response_types import LinkAnswer
 from loopwright.operations.run_lists import inbox_items
 from loopwright.views.formats import reveal

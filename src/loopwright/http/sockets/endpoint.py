@@ -21,11 +21,8 @@ from loopwright.http.clients import admit, identify
 from loopwright.http.context import Context
 from loopwright.http.loop_disconnects import GRACE_MS, Looping
 from loopwright.http.operation_routes import app_of, caller_of
-from loopwright.http.rate_limits import Rates
 from loopwright.http.requests import Mount, RouteFamily, check_texts
 from loopwright.http.responses import RequestRefusal, assistant_refusal, problem_of, without_paths
-from loopwright.http.routes import notifications
-from loopwright.http.routes.notifications import NotificationWatcher
 from loopwright.http.sockets.subscribers import (
     MOST_SOCKETS,
     MOST_TAILS,
@@ -39,6 +36,7 @@ from loopwright.http.sockets.subscribers import (
 from loopwright.http.sockets.transport import PATH, ConnectionRefused, SocketServer
 from loopwright.model.record import JsonValue
 from loopwright.operations.accounts.access import DENIED, Principal, Role
+from loopwright.operations.accounts.request_rates import Rates, TooManyRequests
 from loopwright.operations.problems import ProblemReport, request_problem
 from loopwright.operations.run_admission import acting_as
 from loopwright.operations.run_workspaces import start_warnings
@@ -46,6 +44,8 @@ from loopwright.operations.use_cases import run_changes, runs
 from loopwright.operations.use_cases.gates import NamedAnswer
 from loopwright.operations.use_cases.operation import Caller, Operation, WhileDraining
 from loopwright.operations.use_cases.stored_notifications import StoredNotification
+from loopwright.workers import notifications
+from loopwright.workers.notifications import NotificationWatcher
 
 Answer = dict[str, JsonValue]
 TYPES = {"already-running": "RESOURCE_ERROR", "too-many-requests": "RESOURCE_ERROR"}
@@ -206,7 +206,7 @@ class SocketCommands:
         return {"resolved": True, "run": shown.run}
 
     async def read(self, client: ConnectedClient, said: ReadNotifications) -> Answer:
-        notices = self._context.part(NotificationWatcher).notices
+        notices = self._context.part(app_of).part(NotificationWatcher).notices
         return {"read": notices.read(said.ids, client.who.name)}
 
     # -- runs ----------------------------------------------------------------------------------
@@ -242,7 +242,10 @@ def _bad(why: str) -> RequestRefusal:
 
 def _of(operation: Operation[Any, Any], do: Callable[..., Awaitable[Answer]]) -> SocketCommand[Any]:
     """An event that calls an operation, with its request, role and behaviour while draining."""
-    return SocketCommand(operation.request, operation.role, do, operation.draining)
+    role = operation.role
+    if role == "open" or role == "signed":
+        raise AssertionError("every connection of a socket has a person")
+    return SocketCommand(operation.request, role, do, operation.draining)
 
 
 TABLE: Mapping[str, SocketCommand[Any]] = {
@@ -283,7 +286,7 @@ class Sockets:
         self._tails = Tails(context, self.line)
         self._herald = Herald(context, self.clients, self.line)
         self._commands = SocketCommands(context, self.clients, self.line, self._tails)
-        self._noticing = context.part(NotificationWatcher)
+        self._noticing = context.part(app_of).part(NotificationWatcher)
         self._noticing.present_since = self.clients.since
         self._noticing.send = self._notify
         self._rates = Rates(context.clock, context.serving.limits.requests_per_second)
@@ -368,7 +371,7 @@ class Sockets:
             return GOODBYE
         try:
             self._rates.count(sid)
-        except RequestRefusal as refusal:
+        except TooManyRequests as refusal:
             client.refused += 1
             if client.refused >= MOST_REFUSED:
                 self._soon(self._end_after(sid))

@@ -17,14 +17,14 @@ import msgspec
 
 from loopwright.errors import LoopwrightError
 from loopwright.http.context import Context
-from loopwright.http.routes import notifications
-from loopwright.http.routes.notifications import certificate_of
 from loopwright.http.sockets.transport import Packed, SocketServer
 from loopwright.model.record import JsonValue
 from loopwright.operations.accounts.access import Principal
 from loopwright.operations.loops.dialect_events import LoopStory, is_loop
 from loopwright.ports import NumberedEvent
 from loopwright.views.event_records import event_on_wire
+from loopwright.workers import notifications
+from loopwright.workers.notifications import certificate_of
 
 MOST_WAITING = 16  # packets, each of them bounded too
 MOST_SOCKETS = 20  # of one person

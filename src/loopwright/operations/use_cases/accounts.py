@@ -1,10 +1,12 @@
-"""Accounts: who the caller is, and who did what."""
+"""Accounts: sign in and out, who the caller is, and who did what."""
 
 import hashlib
 from typing import Annotated
 
 import msgspec
 
+from loopwright.model.record import JsonValue
+from loopwright.operations.accounts.people import People, fits, hashed
 from loopwright.operations.response_types import AuditItem, AuditPage, Me
 from loopwright.operations.use_cases.operation import App, Caller, HttpRoute, Request, operation
 from loopwright.views.event_records import timestamp
@@ -14,6 +16,35 @@ BASE = "/api/v1"
 
 class ShowCaller(Request):
     """No parameters."""
+
+
+class SignIn(Request):
+    """Name and password."""
+
+    free = ("password",)
+
+    name: str
+    password: str
+
+
+class BegunSession(msgspec.Struct):
+    """A person who has signed in, and the secret of their session."""
+
+    name: str
+    role: str
+    secret: str
+
+
+class SetUpAccount(Request):
+    """The code of a one-time link, and the account that it makes. Whatever is no code of a link is
+    answered alike.
+    """
+
+    free = ("password",)
+
+    code: JsonValue
+    name: str
+    password: str
 
 
 class ReadAuditLog(Request):
@@ -72,4 +103,62 @@ async def audit(app: App, _caller: Caller, request: ReadAuditLog) -> AuditPage:
     return AuditPage(rows=rows, next=more)
 
 
-OPERATIONS = (me, audit)
+@operation(
+    "access.sign_in",
+    kind="command",
+    role="open",
+    summary="Sign in; the answer sets a cookie",
+    request=SignIn,
+    response=BegunSession,
+    audit=("user.signed_in",),
+    draining="serve",
+    repeatable=False,
+)
+async def sign_in(app: App, _caller: Caller, request: SignIn) -> BegunSession:
+    """Begin a session, if the password is right."""
+    people = People(app.access())
+    kept = people.password_of(request.name)
+    is_right = await app.run_slowly(lambda: fits(kept, request.password))
+    signed = people.begin(request.name, kept if is_right else None)
+    return BegunSession(name=signed.who.name, role=signed.who.role, secret=signed.secret)
+
+
+@operation(
+    "access.sign_out",
+    kind="command",
+    role="viewer",
+    summary="Sign out",
+    request=ShowCaller,
+    response=type(None),
+    audit=("user.signed_out",),
+    draining="serve",
+    repeatable=False,
+)
+async def sign_out(app: App, caller: Caller, _request: ShowCaller) -> None:
+    """End the session or the token of the caller."""
+    if caller.principal is not None:
+        People(app.access()).sign_out(caller.principal)
+
+
+@operation(
+    "access.set_up",
+    kind="command",
+    role="open",
+    summary="Make an account, or set its password, by a one-time link",
+    request=SetUpAccount,
+    response=Me,
+    audit=("user.link_used",),
+    draining="serve",
+    repeatable=False,
+)
+async def set_up(app: App, _caller: Caller, request: SetUpAccount) -> Me:
+    """Create an account, or set its password."""
+    people = People(app.access())
+    code = request.code if isinstance(request.code, str) else ""
+    people.check_link(code, request.name)  # before anything slow
+    password = await app.run_slowly(lambda: hashed(request.password))
+    person = people.use_link(code, request.name, password)
+    return Me(name=person.name, role=person.role)
+
+
+OPERATIONS = (me, audit, sign_in, sign_out, set_up)

@@ -6,12 +6,14 @@ typed response. It knows nothing about HTTP, sockets or the command line. Interf
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
     Annotated,
+    Any,
     ClassVar,
     Generic,
     Literal,
@@ -20,6 +22,7 @@ from typing import (
     TypeVar,
     cast,
 )
+from urllib.parse import quote
 
 import msgspec
 
@@ -35,11 +38,11 @@ from loopwright.ports import Cards, RunRow, Workspaces
 from loopwright.views.run_responses import RunItem, RunSnapshot
 
 if TYPE_CHECKING:
-    from loopwright.operations.accounts.people import Hashed
     from loopwright.operations.agents.allowlist import AgentRegistry
     from loopwright.operations.definitions import Definitions
     from loopwright.operations.run_admission import WorkspaceRoots
     from loopwright.operations.settings import Settings
+    from loopwright.operations.webhooks.outgoing_hooks import OutgoingWebhooks
 
 Kind: TypeAlias = Literal["query", "command", "stream", "raw"]
 """`raw` is for bodies that are not JSON, such as files."""
@@ -50,6 +53,14 @@ what ends work or records a decision, which the next process acts on.
 """
 
 Method: TypeAlias = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+
+Need: TypeAlias = Literal["open", "signed"] | Role
+"""Who may call an operation: everybody, a caller that signs with a secret which the handler knows,
+or a caller with at least this role.
+"""
+
+BYTES = "application/octet-stream"
+_PARAMETER = re.compile(r"\{(\w+)\}")
 
 
 class Request(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -73,6 +84,14 @@ class PageRequest(Request):
     cursor: str | None = None
 
 
+class FileContent(msgspec.Struct, frozen=True):
+    """A response that is a file: its bytes, their hash, and the name to save it under."""
+
+    data: bytes
+    digest: str
+    name: str
+
+
 def _never() -> bool:
     return False
 
@@ -81,10 +100,8 @@ def _no_address() -> str:
     return ""
 
 
-async def _hash_in_thread(password: str) -> "Hashed":
-    from loopwright.operations.accounts.people import hashed  # noqa: PLC0415 - rarely needed
-
-    return await asyncio.to_thread(hashed, password)
+async def _in_thread(work: "Callable[[], _Part]") -> "_Part":
+    return await asyncio.to_thread(work)
 
 
 class KeepBeside(Protocol):
@@ -110,6 +127,15 @@ def _beside_nothing(
     return alone
 
 
+_Part = TypeVar("_Part")
+
+
+class RunSlowly(Protocol):
+    """Runs work that needs much time and memory, such as the hash of a password."""
+
+    def __call__(self, work: Callable[[], _Part], /) -> Awaitable[_Part]: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class App:
     """What operations work with: the same for a server and for a command without one."""
@@ -127,8 +153,17 @@ class App:
     read_item: Callable[[RunRow], Awaitable[RunItem]] | None = None
     read_snapshot: Callable[[str], Awaitable[RunSnapshot]] | None = None
     beside: KeepBeside = _beside_nothing
-    hash_password: "Callable[[str], Awaitable[Hashed]]" = _hash_in_thread
+    webhooks: "Callable[[], OutgoingWebhooks] | None" = None
+    run_slowly: RunSlowly = _in_thread
     base_url: Callable[[], str] = _no_address  # what links to this server begin with
+    _parts: dict[Callable[..., object], Any] = field(default_factory=dict)
+
+    def part(self, kind: "Callable[[App], _Part]") -> _Part:
+        """What a use case keeps for as long as the process lives; made when it is first needed."""
+        if kind not in self._parts:
+            self._parts[kind] = kind(self)
+        found: _Part = self._parts[kind]
+        return found
 
     def access(self) -> Access:
         """Accounts, tokens and the audit log, for the interface of this process."""
@@ -157,9 +192,12 @@ class Caller:
     interface: str
     inside: str = ""  # the run that a program of a run belongs to
     principal: Principal | None = None  # how they signed in; None: there is no sign-in
+    address: str = ""  # the network address that a request came from
 
-    def check(self, role: Role) -> None:
+    def check(self, role: Need) -> None:
         """NotAllowed unless the caller has this role or a higher one."""
+        if role == "open" or role == "signed":
+            return
         if ROLES.index(self.role) < ROLES.index(role):
             hint = f"this needs the role {role}; {self.name} is {self.role}"
             raise NotAllowed(DENIED, code="role", hint=hint)
@@ -174,12 +212,26 @@ def local_app(service: Service, settings: "Settings", workspace: Path | None = N
 
         return Definitions(cards, Access(cards, service.clock))
 
+    def webhooks() -> "OutgoingWebhooks":
+        from loopwright.operations.webhooks.outgoing_hooks import (  # noqa: PLC0415 - rarely needed
+            OutgoingWebhooks,
+        )
+
+        return OutgoingWebhooks(
+            service.log,
+            cards,
+            Access(cards, service.clock),
+            service.clock,
+            loopback=settings.webhooks_to_loopback == "on",
+        )
+
     return App(
         service=service,
         settings=settings,
         cards=cards,
         workspace=workspace or Path.cwd(),
         definitions=stored,
+        webhooks=webhooks,
     )
 
 
@@ -198,17 +250,60 @@ Handle: TypeAlias = Callable[[App, Caller, Q], Awaitable[A]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RawBody:
+    """A body that is not described as JSON: the field of the request that has its bytes."""
+
+    field: str
+    media: str = BYTES
+    most_bytes: int | None = None  # None: as many as any body
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRoute:
-    """Where an operation is served. Fields of the request that the path names are taken from it;
-    the others come from the query of a GET or DELETE, and from the body of every other method.
+    """Where an operation is served. Fields of the request that a path, a header or `raw` names are
+    taken from there; the others come from the query of a GET, a DELETE or a request with a raw
+    body, and from the JSON body of every other method.
     """
 
     method: Method
     path: str
+    other_paths: tuple[str, ...] = ()  # of the same use case, with other fields of the request
     status: int = 200
+    also: tuple[int, ...] = ()  # further statuses, with the same response
+    status_of: Callable[[Any], int] | None = None  # of a response, where there are several
     location: str = ""  # of what was created, with fields of the response: /api/v1/runs/{run}
     schema: str = ""  # what the body or query is called in the description of the API
     is_body_optional: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict)  # by field: {"if_match": "If-Match"}
+    etag: str = ""  # the field of the response that is its version
+    raw: RawBody | None = None
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Every path at which the operation is served."""
+        return (self.path, *self.other_paths)
+
+    @property
+    def outside(self) -> frozenset[str]:
+        """The fields of a request that are neither in its query nor in its JSON body."""
+        in_paths = {name for path in self.paths for name in _PARAMETER.findall(path)}
+        raw = () if self.raw is None else (self.raw.field,)
+        return frozenset(in_paths.union(self.headers, raw))
+
+    @property
+    def has_query(self) -> bool:
+        """Whether the other fields are in the query."""
+        return self.method in ("GET", "DELETE") or self.raw is not None
+
+    def address(self, request: Request) -> str:
+        """The path for a request, with its values; of several, the one whose fields are set."""
+        for path in self.paths:
+            values = {name: getattr(request, name) for name in _PARAMETER.findall(path)}
+            if all(values.values()):
+                quoted = {name: quote(str(one), safe="") for name, one in values.items()}
+                return path.format_map(quoted)
+        raise LoopwrightError(f"the request does not have the fields of {self.path}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -218,7 +313,7 @@ class Operation(Generic[Q, A]):
     name: str
     kind: Kind
     summary: str
-    role: Role
+    role: Need
     request: type[Q]
     response: type[A]
     http: HttpRoute | None
@@ -244,7 +339,7 @@ def operation(  # noqa: PLR0913 - one parameter for each part of a declaration
     name: str,
     *,
     kind: Kind,
-    role: Role,
+    role: Need,
     summary: str,
     request: type[Q],
     response: type[A],

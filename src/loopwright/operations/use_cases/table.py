@@ -10,6 +10,8 @@ from typing import Any
 from loopwright.operations.use_cases import (
     accounts,
     agents,
+    artifacts,
+    definitions,
     gates,
     notifications,
     run_changes,
@@ -17,7 +19,9 @@ from loopwright.operations.use_cases import (
     run_views,
     runs,
     tokens,
+    trackers,
     users,
+    webhooks,
     workspaces,
 )
 from loopwright.operations.use_cases.operation import Operation
@@ -44,5 +48,9 @@ TABLE: Mapping[str, Operation[Any, Any]] = _by_name(
         agents.OPERATIONS,
         workspaces.OPERATIONS,
         notifications.OPERATIONS,
+        definitions.OPERATIONS,
+        artifacts.OPERATIONS,
+        trackers.OPERATIONS,
+        webhooks.OPERATIONS,
     )
 )

@@ -1,7 +1,9 @@
 """Users: the accounts of a server."""
 
+from functools import partial
+
 from loopwright.operations.accounts.access import PersonRecord
-from loopwright.operations.accounts.people import People, as_role
+from loopwright.operations.accounts.people import People, as_role, hashed
 from loopwright.operations.response_types import LinkMade, UserItem, UserList
 from loopwright.operations.use_cases.operation import (
     App,
@@ -84,7 +86,7 @@ async def list_users(app: App, _caller: Caller, request: PageRequest) -> UserLis
 async def add(app: App, caller: Caller, request: AddUser) -> UserItem:
     """Create an account. Without a password it is for tokens, or for a link that sets one."""
     role = as_role(request.role)
-    password = await app.hash_password(request.password) if request.password else None
+    password = await app.run_slowly(partial(hashed, request.password)) if request.password else None
     return _item(_people(app).add(request.name, role, by=caller.name, password=password))
 
 
@@ -106,7 +108,7 @@ async def change(app: App, caller: Caller, request: ChangeUser) -> UserItem:
     role = None if request.role is None else as_role(request.role)
     password = None
     if request.password is not None:
-        password = await app.hash_password(request.password)
+        password = await app.run_slowly(partial(hashed, request.password))
     person = _people(app).change(
         request.name, by=caller.name, role=role, active=request.active, password=password
     )

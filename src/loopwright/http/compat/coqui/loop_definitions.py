@@ -6,7 +6,6 @@ import msgspec
 from starlette.requests import Request
 
 from loopwright.http.compat.coqui.payloads import (
-    Deleted,
     LoopDefinition,
     LoopDefinitionBody,
     LoopDefinitions,
@@ -17,6 +16,7 @@ from loopwright.http.requests import Answer, PageQuery, Route, RouteFamily, Rout
 from loopwright.http.responses import RequestRefusal, as_response
 from loopwright.model.record import JsonValue
 from loopwright.operations.library import NEW, DefinitionLibrary, LibraryEntry
+from loopwright.operations.response_types import Deleted
 
 BASE = "/api/v1/loops/definitions"
 

@@ -14,7 +14,6 @@ from starlette.responses import StreamingResponse
 from loopwright.errors import Conflict, LoopwrightError, NotFound
 from loopwright.http.compat.coqui.payloads import (
     ActiveCount,
-    Deleted,
     EditLoopBody,
     Figures,
     LoopFailure,
@@ -43,10 +42,11 @@ from loopwright.http.routes.events import EventsQuery, cursor
 from loopwright.model.record import JsonValue
 from loopwright.operations.loops.loop_details import edit_of, figures, forget, is_loop, loop_row
 from loopwright.operations.loops.role_loops import RoleLoops, StartRoleLoop, check_status
+from loopwright.operations.response_types import Deleted
 from loopwright.operations.run_control import ResumeChanges
-from loopwright.operations.run_groups import TrackerSessions
 from loopwright.operations.run_start import choices
 from loopwright.operations.use_cases import runs
+from loopwright.operations.use_cases.trackers import sessions_of
 from loopwright.ports import OPEN_STATUSES, RunRow
 from loopwright.views.role_loops import Move, StageMoves, loop_status
 
@@ -54,11 +54,6 @@ BASE = "/api/v1/loops"
 HEADLESS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 AT_ONCE = 500
 RESUME_BODY = body_of(runs.resume)
-
-
-def sessions_of(context: Context) -> TrackerSessions:
-    """The sessions of this home."""
-    return TrackerSessions(context.here.log, context.cards, context.access)
 
 
 def loops_for(asked: RouteRequest) -> RoleLoops:
@@ -141,7 +136,7 @@ async def active(asked: RouteRequest) -> Answer:
 async def started(asked: RouteRequest) -> Answer:
     context, body = asked.context, asked.body(StartLoopBody)
     if body.session_id is not None:
-        sessions_of(context).check(body.session_id)
+        sessions_of(context.part(app_of)).check(body.session_id)
     loops = replace(loops_for(asked), agents=choices(body.agent, body.agents))
     wish = StartRoleLoop(
         definition=body.definition,

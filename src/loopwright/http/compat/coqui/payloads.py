@@ -233,13 +233,6 @@ class Figures(msgspec.Struct):
     timings: JsonPart
 
 
-class Deleted(msgspec.Struct):
-    """It is gone."""
-
-    deleted: bool
-    id: str
-
-
 class Steered(msgspec.Struct):
     """What a loop is now."""
 

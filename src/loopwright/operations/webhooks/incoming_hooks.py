@@ -16,9 +16,9 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from loopwright.errors import Conflict, LoopwrightError, NotFound, NotSignedIn, VersionConflict
-from loopwright.model.record import JsonValue
 from loopwright.operations.accounts.access import Access
 from loopwright.operations.definitions import Definitions
+from loopwright.operations.response_types import HookItem
 from loopwright.ports import Card
 from loopwright.views.event_records import sortable_id, timestamp
 
@@ -244,20 +244,15 @@ def _arrival(card: Card) -> Arrival:
     return msgspec.json.decode(card.body, type=Arrival)
 
 
-def hook_item(hooks: Hooks, hook: Incoming) -> dict[str, JsonValue]:
-    """A hook as a line of a list, with how many messages of it wait."""
-    return {
-        "name": hook.name,
-        "stored": hook.definition,
-        "message": hook.message,
-        "at_once": hook.at_once,
-        "allow_unknown_cost": hook.allow_unknown_cost,
-        "waiting": len(hooks.at("waiting", hook.name)),
-        "problem": hook.problem or None,
-        "created_at": timestamp(hook.created_at),
-    }
-
-
-def hook_items(hooks: Hooks) -> list[dict[str, JsonValue]]:
-    """All of them."""
-    return [hook_item(hooks, hook) for hook in hooks.all()]
+def hook_item(hooks: Hooks, hook: Incoming) -> HookItem:
+    """An incoming webhook as a line of a list, with how many messages of it wait."""
+    return HookItem(
+        name=hook.name,
+        stored=hook.definition,
+        message=hook.message,
+        at_once=hook.at_once,
+        allow_unknown_cost=hook.allow_unknown_cost,
+        waiting=len(hooks.at("waiting", hook.name)),
+        problem=hook.problem or None,
+        created_at=timestamp(hook.created_at),
+    )

@@ -16,14 +16,13 @@ from typing import Protocol
 import msgspec
 
 from loopwright.errors import LoopwrightError
-from loopwright.http.context import Context
-from loopwright.http.loop_disconnects import REASON as TORN_DOWN
-from loopwright.http.requests import RouteFamily
 from loopwright.kernel.events import GateOpened, RunFinished, RunStarted
 from loopwright.model.record import JsonValue
 from loopwright.operations.dialects import OF_LOOPS
 from loopwright.operations.loops.dialect_events import LoopStory, LoopStoryEvent, is_loop
+from loopwright.operations.run_groups import TORN_DOWN
 from loopwright.operations.runs import Service
+from loopwright.operations.use_cases.operation import App
 from loopwright.operations.use_cases.stored_notifications import (
     Level,
     Notices,
@@ -375,13 +374,14 @@ Send = Callable[[StoredNotification], Awaitable[bool]]
 class NotificationWatcher:
     """One for a server."""
 
-    def __init__(self, context: Context) -> None:
-        self.notices = Notices(context.here.log, context.cards, context.clock)
+    def __init__(self, app: App) -> None:
+        service = app.service
+        self.notices = Notices(service.log, app.cards, service.clock)
         self.present_since: Callable[[str], int | None] = lambda _: None
         self.send: Send | None = None
-        self._teller = NotificationFeed(context.service, lambda who: self.present_since(who))
+        self._teller = NotificationFeed(service, lambda who: self.present_since(who))
         self._woken = asyncio.Event()
-        self.close = context.here.log.subscribe(lambda _run, _version: self._woken.set())
+        self.close = service.log.subscribe(lambda _run, _version: self._woken.set())
 
     async def work(self) -> None:
         """Look and send, for as long as the server lives."""
@@ -423,30 +423,24 @@ class NotificationWatcher:
             self.notices.are_told([one for one in notices if await self.send(one)])
 
 
-BASE = "/api/v1/notifications"
 FORGET_SECONDS = 600.0
 
 
 @asynccontextmanager
-async def living(context: Context) -> AsyncIterator[None]:
-    """Facts are looked at for as long as the server lives."""
-    noticing = context.part(NotificationWatcher)
-    jobs = [asyncio.ensure_future(noticing.work()), asyncio.ensure_future(_forgetting(noticing))]
+async def living(watcher: NotificationWatcher) -> AsyncIterator[None]:
+    """Look at events and delete what is old, as long as the server lives."""
+    jobs = [asyncio.ensure_future(watcher.work()), asyncio.ensure_future(_forgetting(watcher))]
     try:
         yield
     finally:
-        noticing.close()
+        watcher.close()
         for job in jobs:
             job.cancel()
         await asyncio.gather(*jobs, return_exceptions=True)
 
 
-async def _forgetting(noticing: NotificationWatcher) -> None:
+async def _forgetting(watcher: NotificationWatcher) -> None:
     while True:
         with contextlib.suppress(LoopwrightError):
-            noticing.notices.forget_old()
+            watcher.notices.forget_old()
         await asyncio.sleep(FORGET_SECONDS)
-
-
-FAMILY = RouteFamily(name="notifications", prefix=BASE, living=living)
-"""What runs beside its routes, which are derived."""

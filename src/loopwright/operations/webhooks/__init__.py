@@ -1,0 +1,1 @@
+"""Webhooks: what is stored about them, and their signatures."""
