@@ -103,6 +103,7 @@ def ahead(server: Served, monkeypatch: pytest.MonkeyPatch, ms: int) -> None:
     later = Later(server.context.clock, ms)
     monkeypatch.setattr(server.context.people, "clock", later)
     monkeypatch.setattr(server.context.access, "clock", later)
+    monkeypatch.setattr(server.context.service, "clock", later)
 
 
 @pytest.mark.item("G2")

@@ -6,7 +6,8 @@ from typing import Annotated
 import msgspec
 
 from loopwright.model.record import JsonValue
-from loopwright.operations.accounts.people import People, fits, hashed
+from loopwright.operations.accounts import people as accounts
+from loopwright.operations.accounts.people import People
 from loopwright.operations.response_types import AuditItem, AuditPage, Me
 from loopwright.operations.use_cases.operation import App, Caller, HttpRoute, Request, operation
 from loopwright.views.event_records import timestamp
@@ -118,7 +119,7 @@ async def sign_in(app: App, _caller: Caller, request: SignIn) -> BegunSession:
     """Begin a session, if the password is right."""
     people = People(app.access())
     kept = people.password_of(request.name)
-    is_right = await app.run_slowly(lambda: fits(kept, request.password))
+    is_right = await app.run_slowly(lambda: accounts.fits(kept, request.password))
     signed = people.begin(request.name, kept if is_right else None)
     return BegunSession(name=signed.who.name, role=signed.who.role, secret=signed.secret)
 
@@ -156,7 +157,7 @@ async def set_up(app: App, _caller: Caller, request: SetUpAccount) -> Me:
     people = People(app.access())
     code = request.code if isinstance(request.code, str) else ""
     people.check_link(code, request.name)  # before anything slow
-    password = await app.run_slowly(lambda: hashed(request.password))
+    password = await app.run_slowly(lambda: accounts.hashed(request.password))
     person = people.use_link(code, request.name, password)
     return Me(name=person.name, role=person.role)
 
