@@ -1,6 +1,7 @@
 """The same calls at each address: in this process, at the local server, at a remote server."""
 
 import json
+import re
 import stat
 import sys
 from typing import Any
@@ -30,7 +31,14 @@ from loopwright.operations.child_runs import InsideRun
 from loopwright.operations.data_directory import HTTP_SOCKET
 from loopwright.operations.runs import current_user
 from loopwright.operations.settings import Settings
-from loopwright.operations.use_cases import gates, run_changes, run_queries, run_views
+from loopwright.operations.use_cases import (
+    artifacts,
+    definitions,
+    gates,
+    run_changes,
+    run_queries,
+    run_views,
+)
 from loopwright.operations.use_cases.operation import Operation, PageRequest
 from loopwright.operations.use_cases.table import TABLE
 from loopwright.ports import Delta
@@ -156,11 +164,18 @@ def test_request_is_sent_as_the_route_expects_it(operation: Operation[Any, Any])
     if operation.http is None:
         return
     hints = msgspec.structs.fields(operation.request)
-    needed = {one.name: "a/b" for one in hints if one.required}
-    path, body = encode_request(operation, operation.request(**needed))
-    assert "{" not in path
-    assert path.count("/") == operation.http.path.count("/")
-    assert (body is None) == (operation.http.method in ("GET", "DELETE"))
+    needed: dict[str, Any] = {one.name: "a/b" for one in hints if one.required}
+    raw = operation.http.raw
+    if raw is not None:
+        needed[raw.field] = b"a/b"
+    for template in operation.http.paths:
+        in_path = {name: "a/b" for name in re.findall(r"\{(\w+)\}", template)}
+        request = operation.request(**needed | in_path)
+        path, body, _ = encode_request(operation, request)
+        assert "{" not in path
+        assert path.partition("?")[0].count("/") == template.count("/")
+        assert (body is None) == (operation.http.method in ("GET", "DELETE"))
+        assert raw is None or body == b"a/b"
 
 
 def test_query_and_body_have_only_what_is_not_the_default() -> None:
@@ -168,12 +183,26 @@ def test_query_and_body_have_only_what_is_not_the_default() -> None:
     assert encode_request(run_queries.list_runs, request) == (
         "/api/v1/runs?status=running&status=waiting&limit=7&chats=false",
         None,
+        {},
     )
     answer = gates.AnswerGate(gate="gate_1", remember=True)
-    path, body = encode_request(gates.approve, answer)
+    path, body, _ = encode_request(gates.approve, answer)
     assert (path, json.loads(body or b"")) == ("/api/v1/gates/gate_1/approve", {"remember": True})
     changed = run_views.DiffRun(run="run_1", start="2", stat=True)
     assert encode_request(run_views.diff, changed)[0] == "/api/v1/runs/run_1/diff?from=2&stat=true"
+
+
+def test_fields_are_sent_in_headers_and_raw_bodies() -> None:
+    saved = definitions.SaveDefinition(name="x", text="name: x", if_match='"3"')
+    path, body, headers = encode_request(definitions.save, saved)
+    assert (path, json.loads(body or b"")) == ("/api/v1/definitions/x", {"text": "name: x"})
+    assert headers == {"If-Match": '"3"'}
+    given = artifacts.UploadArtifact(session="ses_1", data=b"\0", name="a b")
+    assert encode_request(artifacts.upload, given) == (
+        "/api/v1/sessions/ses_1/artifacts?name=a+b",
+        b"\0",
+        {"Content-Type": "application/octet-stream"},
+    )
 
 
 def test_server_without_a_token_asks_to_sign_in(server: Served) -> None:

@@ -6,13 +6,12 @@ come from the environment, from a file or from `loopwright login`.
 """
 
 import asyncio
-import re
 import secrets
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -39,7 +38,7 @@ from loopwright.errors import (
     Unreachable,
 )
 from loopwright.model.record import JsonValue
-from loopwright.operations.use_cases.operation import HttpRoute, Operation, Request
+from loopwright.operations.use_cases.operation import FileContent, HttpRoute, Operation, Request
 from loopwright.ports import OPEN_STATUSES, Delta
 from loopwright.syntax.document import Diagnostic
 
@@ -48,7 +47,6 @@ SECONDS = 30.0
 QUIET_SECONDS = 60.0  # of a stream, in which something is sent every 15 seconds
 RETRIES_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 PAGE = 200
-WITH_QUERY = ("GET", "DELETE")
 EVENTS: dict[str, str] = {
     "events": "/api/v1/runs/{run}/events",
     "words": "/api/v1/runs/{run}/events",
@@ -65,28 +63,35 @@ _ERRORS: dict[int, type[LoopwrightError]] = {
     412: Conflict,
     428: Conflict,
 }
-_PARAMETER = re.compile(r"\{(\w+)\}")
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 Q = TypeVar("Q", bound=Request)
 A = TypeVar("A")
 
 
-def encode_request(operation: Operation[Q, Any], request: Q) -> tuple[str, bytes | None]:
-    """The path with its query, and the body, of a call. Fields that have their default value are
-    left out, so that an older server need not know them.
+def encode_request(
+    operation: Operation[Q, Any], request: Q
+) -> tuple[str, bytes | None, dict[str, str]]:
+    """The path with its query, the body and the headers of a call. Fields that have their default
+    value are left out, so that an older server need not know them.
     """
     route = _route_of(operation)
-    in_path = frozenset(_PARAMETER.findall(route.path))
-    path = _PARAMETER.sub(lambda one: quote(str(getattr(request, one[1])), safe=""), route.path)
     given = {
         one.encode_name: msgspec.to_builtins(getattr(request, one.name))
         for one in msgspec.structs.fields(operation.request)
-        if one.name not in in_path and not _is_default(one, getattr(request, one.name))
+        if one.name not in route.outside and not _is_default(one, getattr(request, one.name))
     }
-    if route.method not in WITH_QUERY:
-        return path, msgspec.json.encode(given)
+    sent = {header: getattr(request, name) for name, header in route.headers.items()}
+    headers = {header: str(value) for header, value in sent.items() if value is not None}
+    body = None
+    if route.raw is not None:
+        body, headers["Content-Type"] = getattr(request, route.raw.field), route.raw.media
+    elif not route.has_query:
+        body = msgspec.json.encode(given)
+    if operation.response is FileContent:
+        headers["Accept"] = "*/*"
     query = urlencode([pair for name, value in given.items() for pair in _pairs(name, value)])
-    return (f"{path}?{query}" if query else path), None
+    path = route.address(request)
+    return (f"{path}?{query}" if query and route.has_query else path), body, headers
 
 
 def _route_of(operation: Operation[Any, Any]) -> HttpRoute:
@@ -118,12 +123,13 @@ class HttpTransport:
 
     async def call(self, operation: Operation[Q, A], request: Q) -> A:
         """Call an operation through its route."""
-        path, body = encode_request(operation, request)
-        more: dict[str, str] = {}
+        path, body, more = encode_request(operation, request)
         if operation.kind == "command" and operation.repeatable:
             more["Idempotency-Key"] = secrets.token_hex(16)
         seconds = SECONDS + operation.waits_seconds
         data = await self.send(_route_of(operation).method, path, body, more, seconds=seconds)
+        if operation.response is FileContent:
+            return cast("A", FileContent(data=data, digest="", name=""))
         return self._decode(data or b"null", operation.response)
 
     def _decode(self, data: bytes, kind: type[A]) -> A:
