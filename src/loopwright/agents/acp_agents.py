@@ -108,11 +108,11 @@ class AcpAgents:
         over: Failure | None,
     ) -> Answer:
         heard = talk.heard
-        usage = heard.usage or (Usage() if talk.cost is not None else None)
+        usage = heard.spent.usage or (Usage() if talk.cost is not None else None)
         if usage is not None and talk.cost is not None:
             before = 0.0 if talk.began_anew or job.session is None else job.session_used.usd
             usage = replace(usage, usd=max(0.0, round(talk.cost - before, 9)), unpriced=0)
-        if usage is None and (heard.tools or heard.parts):
+        if usage is None and (heard.counts.tools or heard.said.parts):
             usage = UNKNOWN_COST
         failure = over or _failure(talk, end)
         if failure is not None:
@@ -258,12 +258,12 @@ _AGENT = Cli(
 
 def _failure(talk: AcpConversation, end: ProgramEnd) -> Failure | None:
     if end.how == "not_started" or (
-        end.how in ("idle_timeout", "wall_timeout") and talk.heard.ended != "well"
+        end.how in ("idle_timeout", "wall_timeout") and talk.heard.ending.ended != "well"
     ):
         return failure_of(end, talk.heard.status_line)
     # How the process ends counts only when the turn has not ended before.
     said = end.stderr_tail.decode(errors="replace")
-    ours = talk.heard.ended == "well"
+    ours = talk.heard.ending.ended == "well"
     how = ProcessExit(code=end.code, signal=end.signal, stderr=said, ours=ours)
     refused = find_failure(_AGENT, talk.heard, how)
     if refused is None:

@@ -296,7 +296,7 @@ class CodingAgents:
     ) -> Answer:
         heard = talk.heard
         usage = _usage(heard, job)
-        if usage is None and (heard.turns or heard.tools or heard.parts):
+        if usage is None and (heard.spent.turns or heard.counts.tools or heard.said.parts):
             usage = self._live(job, job.agent or Agent(), heard)
         model = heard.model or self._named_model(cli, job, heard.session)
         failure = self._failure(job, cli, talk, end)
@@ -325,8 +325,8 @@ class CodingAgents:
 
     def _live(self, job: EffectJob, agent: Agent, heard: Transcript) -> Usage:
         """The usage of a running call so far, from its events."""
-        if heard.turns:
-            turns = (self._price(agent, model, used) for model, used in heard.turns.values())
+        if heard.spent.turns:
+            turns = (self._price(agent, model, used) for model, used in heard.spent.turns.values())
             return sum(turns, Usage())
         used = _usage(heard, job) or Usage()
         return self._price(agent, heard.model, used) if used != Usage() else UNKNOWN_COST
@@ -351,7 +351,7 @@ class CodingAgents:
             missing = end.problem == "program-not-found"
             detail = f"{failure.detail}; {cli.install}" if missing else failure.detail
             return msgspec.structs.replace(failure, detail=detail)
-        if end.how in ("idle_timeout", "wall_timeout") and talk.heard.ended != "well":
+        if end.how in ("idle_timeout", "wall_timeout") and talk.heard.ending.ended != "well":
             return failure_of(end, talk.heard.status_line)
         said = without_log(end.stderr_tail.decode(errors="replace"))
         ours = end.finished or end.how in ("idle_timeout", "wall_timeout")
@@ -499,7 +499,7 @@ class _Talk:
         self._show(self._stream.feed(chunk, self._monotonic()))
         if not self.heard.progress and self._running is not None:
             self._running.no_progress()
-        if self.heard.ended:
+        if self.heard.ending.ended:
             if self._messages is None:
                 self._finish(GOODBYE_S)
             else:
@@ -526,7 +526,7 @@ class _Talk:
         """There are no more messages; unless one that was read in the meantime has started another
         turn, end.
         """
-        if self.heard.ended:
+        if self.heard.ending.ended:
             self._finish(GOODBYE_S)
 
     def _finish(self, within_s: float) -> None:
@@ -538,10 +538,10 @@ class _Talk:
 
 def _usage(heard: Transcript, job: EffectJob) -> Usage | None:
     """The usage of this call; for a program that reports the sum of its session, the difference."""
-    if heard.usage is not None or heard.total is None:
-        return heard.usage
+    if heard.spent.usage is not None or heard.spent.total is None:
+        return heard.spent.usage
     goes_on = job.session is not None and heard.session == job.session
-    return minus(heard.total, job.session_used) if goes_on else heard.total
+    return minus(heard.spent.total, job.session_used) if goes_on else heard.spent.total
 
 
 def _notes(heard: Transcript) -> list[str]:
@@ -549,6 +549,6 @@ def _notes(heard: Transcript) -> list[str]:
     if heard.denied:
         names = ", ".join(dict.fromkeys(heard.denied))
         notes.append(f"permission was denied: {names}; `logs --tools` shows what allows it")
-    if heard.cut:
-        notes.append(f"{heard.cut} lines of events were too long and left out")
+    if heard.counts.cut:
+        notes.append(f"{heard.counts.cut} lines of events were too long and left out")
     return notes

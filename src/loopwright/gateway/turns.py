@@ -8,14 +8,25 @@ if that is harmless.
 import time
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, assert_never
 
 import msgspec
 
 from loopwright.errors import LoopwrightError
 from loopwright.kernel.bodies.conversation import SUBMIT
 from loopwright.kernel.checks import last_json_object
-from loopwright.kernel.event_parts import AgentCall, Failure, ModelCall, ToolCall, Usage
+from loopwright.kernel.event_parts import (
+    AgentCall,
+    CommandCall,
+    Failure,
+    LookupCall,
+    MatchCall,
+    ModelCall,
+    SleepCall,
+    SnapshotCall,
+    ToolCall,
+    Usage,
+)
 from loopwright.model.access import tool_target
 from loopwright.model.chat import (
     AssistantMessage,
@@ -217,8 +228,17 @@ class ModelTurns:
                     return await self._turn(job)
                 case ToolCall() as call:
                     return await self._tool(job, call)
-                case _:
+                case (
+                    AgentCall()
+                    | CommandCall()
+                    | SleepCall()
+                    | LookupCall()
+                    | MatchCall()
+                    | SnapshotCall()
+                ):
                     return await self._answer(job)
+                case _:
+                    assert_never(job.call)
         except _OverBudget as over:
             failure = Failure(type="budget_limit", detail=over.words, outer=True)
             return EffectFailure(error=failure, output=over.text, usage=over.usage)
@@ -334,8 +354,10 @@ class ModelTurns:
                         return msgspec.structs.replace(event, message=_storable(event.message))
                     case UnansweredRequest():
                         return event
-                    case _:
+                    case AttemptStarted() | AttemptFailed() | ThoughtDelta() | CallDelta():
                         pass
+                    case _:
+                        assert_never(event)
         raise AssertionError("an exchange ends with an answer or a failure")
 
     def _tell(self, job: EffectJob, kind: Literal["text", "tool", "note"], text: str) -> None:
@@ -445,8 +467,10 @@ class _Watch:
                 self._say(len(text))
             case ThoughtDelta(text=text) | CallDelta(args=text):
                 self._say(len(text))
-            case _:
+            case ModelAnswer() | UnansweredRequest():
                 pass
+            case _:
+                assert_never(event)
 
     def _say(self, chars: int) -> None:
         self._chars += chars

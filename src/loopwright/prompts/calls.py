@@ -13,6 +13,7 @@ message is shown that message with its own result.
 
 import json
 from collections import Counter
+from typing import assert_never
 
 import msgspec
 
@@ -39,8 +40,19 @@ from loopwright.kernel.references import (
     told_message,
 )
 from loopwright.kernel.state import CoordinatorNotice, KernelServices, State, chain
-from loopwright.model.actions import Action, CallAgent, Repeat
-from loopwright.model.policy import NoMemory, PreviousOutput, ProgressLog, StageOutputs
+from loopwright.model.actions import (
+    Action,
+    CallAgent,
+    Repeat,
+)
+from loopwright.model.policy import (
+    ConversationHistory,
+    NoMemory,
+    PreviousOutput,
+    ProgressLog,
+    SameSession,
+    StageOutputs,
+)
 from loopwright.model.record import JsonValue, Ref, Template
 from loopwright.prompts.criteria import criteria_sections
 from loopwright.prompts.excerpts import MESSAGE_BYTES, clip, clip_end, render_messages
@@ -352,8 +364,10 @@ def _memory(inside: IterationOwner, senses: KernelServices) -> list[str]:
         case PreviousOutput():
             sections.append(_previous_output(repeat, senses))
             sections.append(_retry_note(inside))
-        case _:
+        case NoMemory() | SameSession() | ConversationHistory() | StageOutputs():
             pass
+        case _:
+            assert_never(repeat.action.memory)
     if not repeat.action.criteria:
         told = [note for note in repeat.progress.last_checks if _is_told(note)]
         if repeat.action.memory == PreviousOutput(by_step=True):

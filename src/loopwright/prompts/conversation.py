@@ -13,6 +13,7 @@ a server that uses an id twice, a cut made elsewhere) is repaired before it is s
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import is_
+from typing import assert_never
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -265,8 +266,10 @@ def _told(message: AnyMessage) -> str:
             return "\n".join(["[agent]", *filter(None, [message.text]), *calls])
         case ToolMessage(results=results):
             return "\n".join(f"[result of {one.tool}]\n{one.text}" for one in results)
-        case _:
+        case SystemMessage() | UserMessage():
             return f"[{message.__struct_config__.tag}]\n{message.text}"
+        case _:
+            assert_never(message)
 
 
 def _run_tools(state: State, schema: dict[str, JsonValue] | None) -> Iterator[ChatTool]:

@@ -11,6 +11,7 @@ it.
 
 import re
 from collections.abc import Iterator
+from typing import assert_never
 
 import msgspec
 
@@ -126,19 +127,14 @@ class _Wording:
 
 def _lines(check: Check, wording: _Wording) -> Iterator[str]:
     """A check as text; further lines belong to the first."""
-    match check:
-        case AllOf(parts=parts) | AnyOf(parts=parts):
-            told = [lines for part in parts if (lines := list(_lines(part, wording)))]
-            if told:
-                yield "all of these hold:" if isinstance(check, AllOf) else "one of these holds:"
-            for lines in told:
-                yield from _bullets(lines)
-        case Cap() | SpendCheck():
-            return
-        case _:
-            first, *more = _leaf_words(check, wording).splitlines()
-            yield first
-            yield from more
+    if isinstance(check, AllOf | AnyOf):
+        told = [lines for part in check.parts if (lines := list(_lines(part, wording)))]
+        if told:
+            yield "all of these hold:" if isinstance(check, AllOf) else "one of these holds:"
+        for lines in told:
+            yield from _bullets(lines)
+        return
+    yield from _leaf_words(check, wording).splitlines()
 
 
 def _leaf_words(leaf: Leaf, wording: _Wording, *, brief: bool = False) -> str:
@@ -154,8 +150,12 @@ def _leaf_words(leaf: Leaf, wording: _Wording, *, brief: bool = False) -> str:
             return f"the last line of {wording.reply} is `{word}` and nothing else is on that line"
         case Regex() | Contains():
             return _text_words(leaf, wording)
-        case _:
+        case OutputSchema() | Expr() | ResultField() | ResultPath() | ToolResultCheck() | NoCalls():
             return _result_words(leaf, wording)
+        case Cap() | SpendCheck():
+            return ""  # limits, which are not requirements
+        case _:
+            assert_never(leaf)
 
 
 def _text_words(leaf: Regex | Contains, wording: _Wording) -> str:
@@ -197,14 +197,18 @@ def _opinion_words(
             what, how = f"another agent (`{agent}`) judges that the goal is reached", INSTRUCTIONS
         case Approval(stage=stage, criteria=words):
             what, how = f"the review{f' in `{stage}`' if stage else ''} approves", ", which means:"
-        case _:
-            words = leaf.message
+        case PersonCheck(message=words):
             what, how = "a person approves the iteration", ", who is asked:"
+        case _:
+            assert_never(leaf)
     asked = "" if brief else wording.text(words)
     return f"{what}{how}\n\n{_quoted(asked)}" if asked else what
 
 
-def _result_words(leaf: Leaf, wording: _Wording) -> str:
+def _result_words(
+    leaf: OutputSchema | Expr | ResultField | ResultPath | ToolResultCheck | NoCalls,
+    wording: _Wording,
+) -> str:
     match leaf:
         case OutputSchema(schema=schema):
             words = f"the JSON object in {wording.reply} fits"
@@ -221,9 +225,10 @@ def _result_words(leaf: Leaf, wording: _Wording) -> str:
             asked = [f"with exit code {leaf.exit_code}"] if leaf.exit_code is not None else []
             asked += [f"with a text that contains `{leaf.contains}`"] if leaf.contains else []
             return " ".join([f"the tool `{tool}` answers", " and ".join(asked)]).strip()
-        case _:
-            assert isinstance(leaf, NoCalls), f"no words for {leaf.__struct_config__.tag}"
+        case NoCalls():
             return "you reply without calling a tool"
+        case _:
+            assert_never(leaf)
 
 
 def _expression_words(text: str) -> str:

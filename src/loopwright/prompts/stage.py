@@ -142,13 +142,9 @@ def _criteria(state: State, owner: Owner, repeat: RepeatBody, senses: KernelServ
 
 
 def _wanted(leaf: Leaf) -> Template:
-    match leaf:
-        case Approval(criteria=criteria):
-            return criteria
-        case Goal(prompt=prompt):
-            return prompt
-        case _:
-            return ()
+    if isinstance(leaf, Approval):
+        return leaf.criteria
+    return leaf.prompt if isinstance(leaf, Goal) else ()
 
 
 def _parameters(state: State) -> list[str]:

@@ -27,6 +27,15 @@ def parse_duration(text: str) -> int | None:
     return sum(n * unit for n, unit in zip(amounts, UNITS_MS.values(), strict=True))
 
 
+def write_duration(ms: int) -> str:
+    """A duration as people write it."""
+    text = ""
+    for unit, size in UNITS_MS.items():
+        count, ms = divmod(ms, size)
+        text += f"{count}{unit}" if count else ""
+    return text or "0ms"
+
+
 def is_duration(value: int) -> bool:
     """Whether a duration is within the range that definitions allow."""
     return 0 < value <= MAX_DURATION_MS

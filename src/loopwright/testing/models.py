@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
+from typing import assert_never
 
 from loopwright.gateway.client import CompletedTurn, Delta, Exchange, FailedTurn, Gateway, OnDelta
 from loopwright.gateway.models import BASE_URL, Endpoint, WireNames, wire_names
@@ -205,6 +206,8 @@ def _deltas(answer: Answer, names: WireNames) -> Iterator[Delta]:
             case CallPart(tool=tool, args=args):
                 yield CallDelta(part=index, tool=tool)
                 yield from (CallDelta(part=index, args=bit) for bit in pieces(args, size))
+            case _:
+                assert_never(part)
 
 
 def seen(model: str, request: ModelRequest, names: WireNames, number: int) -> WireRequest:
@@ -232,3 +235,5 @@ def _wired(message: AnyMessage) -> Iterator[dict[str, JsonValue]]:
         case ToolMessage(results=results):
             for result in results:
                 yield {"role": "tool", "tool_call_id": result.id, "content": result.text}
+        case _:
+            assert_never(message)

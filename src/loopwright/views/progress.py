@@ -6,6 +6,7 @@ is not worth a line. Nothing here makes decisions.
 
 import shlex
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from loopwright.kernel.bodies.repeat import learning_of
 from loopwright.kernel.effects import SHORTAGE
@@ -14,6 +15,8 @@ from loopwright.kernel.event_parts import (
     AgentCall,
     CommandCall,
     DiffStat,
+    LookupCall,
+    MatchCall,
     ModelCall,
     SleepCall,
     Snapshot,
@@ -506,6 +509,10 @@ class Progress:
                 self._calls[event.effect] = tool
             case CommandCall(argv=argv):
                 self._calls[event.effect] = shlex.join(argv)
+            case SleepCall() | LookupCall() | MatchCall():
+                pass
+            case _:
+                assert_never(event.call)
         return None
 
     @property

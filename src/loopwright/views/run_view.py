@@ -8,6 +8,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import assert_never
 
 import msgspec
 
@@ -202,13 +203,9 @@ def _ok_first(counted: tuple[str, int]) -> tuple[bool, str]:
 
 
 def _inside(action: Action) -> Sequence[Step]:
-    match action:
-        case Steps(steps=steps):
-            return steps
-        case Repeat(body=body):
-            return _inside(body)
-        case _:
-            return ()
+    if isinstance(action, Repeat):
+        return _inside(action.body)
+    return action.steps if isinstance(action, Steps) else ()
 
 
 def _passes(action: Action, path: str, standing: GraphStatus) -> str:
@@ -249,6 +246,8 @@ def kind_of(action: Action) -> str:
             return f"{len(steps)} steps"
         case Repeat():
             return _loop(action)
+        case _:
+            assert_never(action)
 
 
 def _loop(action: Repeat) -> str:

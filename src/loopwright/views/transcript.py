@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, assert_never
 
 import msgspec
 
@@ -17,7 +17,11 @@ from loopwright.kernel.event_parts import (
     AgentCall,
     CallNote,
     CommandCall,
+    LookupCall,
+    MatchCall,
     ModelCall,
+    SleepCall,
+    SnapshotCall,
     ToolCall,
 )
 from loopwright.kernel.events import (
@@ -503,7 +507,9 @@ class RunTranscript:
         if problem is not None:
             output = "\n".join(text for text in (output, problem.detail) if text)
         failed = f" failed ({problem.type})" if problem else ""
-        match asked.call if asked else None:
+        if asked is None:
+            return None
+        match asked.call:
             case AgentCall(agent=agent) | ModelCall(agent=agent):
                 words = counts_words(did.summary())
                 return "agent", f"agent {agent}{failed}{f', {words}' if words else ''}", output
@@ -511,5 +517,7 @@ class RunTranscript:
                 return "tool", f"{tool} {self._read(arguments)[:ARGUMENT_CHARS]}{failed}", output
             case CommandCall(argv=argv) if "/check" not in event.effect:
                 return "command", f"{shlex.join(argv)}{failed}", output
-            case _:
+            case CommandCall() | SleepCall() | LookupCall() | MatchCall() | SnapshotCall():
                 return None
+            case _:
+                assert_never(asked.call)

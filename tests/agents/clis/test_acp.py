@@ -100,11 +100,15 @@ def test_a_whole_conversation() -> None:
     usage: JsonValue = {"inputTokens": 10, "outputTokens": 2}
     assert hears(conversation, result(3, stopReason="end_turn", usage=usage)) == []
     heard = conversation.heard
-    assert (heard.ended, heard.output, heard.session) == ("well", "I do\n\nDone.", "s-1")
-    assert (heard.usage, conversation.cost, heard.tools) == (Usage(10, 2, unpriced=1), 0.5, 2)
+    assert (heard.ending.ended, heard.output, heard.session) == ("well", "I do\n\nDone.", "s-1")
+    assert (heard.spent.usage, conversation.cost, heard.counts.tools) == (
+        Usage(10, 2, unpriced=1),
+        0.5,
+        2,
+    )
     assert conversation.phase == "over"
     assert hears(conversation, result(3, stopReason="refusal")) == []
-    assert heard.ended == "well"
+    assert heard.ending.ended == "well"
 
 
 def test_a_session_is_loaded_and_its_replay_is_not_heard() -> None:
@@ -147,8 +151,11 @@ def test_other_ends(stop: str, trouble: str) -> None:
     """A turn that did not come to its end ended badly."""
     conversation = prompted()
     hears(conversation, result(3, stopReason=stop))
-    assert (conversation.heard.ended, conversation.heard.trouble) == ("badly", trouble)
-    assert conversation.heard.usage is None
+    assert (conversation.heard.ending.ended, conversation.heard.ending.trouble) == (
+        "badly",
+        trouble,
+    )
+    assert conversation.heard.spent.usage is None
 
 
 def test_an_error_is_told_with_its_details() -> None:
@@ -156,8 +163,8 @@ def test_an_error_is_told_with_its_details() -> None:
     conversation = prompted()
     error: JsonValue = {"code": -32603, "message": "Internal error", "data": {"details": "401 no"}}
     hears(conversation, {"jsonrpc": "2.0", "id": 3, "error": error})
-    assert conversation.heard.problem == "Internal error: 401 no"
-    assert (conversation.heard.ended, conversation.heard.status) == ("badly", None)
+    assert conversation.heard.ending.problem == "Internal error: 401 no"
+    assert (conversation.heard.ending.ended, conversation.heard.ending.status) == ("badly", None)
     assert conversation.phase == "over"
 
 
@@ -227,7 +234,7 @@ def test_rubbish_and_strange_answers_say_nothing() -> None:
     assert conversation.take(b"  ") == []
     assert hears(conversation, result(99, stopReason="end_turn")) == []
     assert hears(conversation, [1]) == []
-    assert (conversation.heard.ended, conversation.heard.garbage) == (None, 2)
+    assert (conversation.heard.ending.ended, conversation.heard.counts.garbage) == (None, 2)
 
 
 def test_a_turn_can_be_cancelled_while_it_lasts() -> None:

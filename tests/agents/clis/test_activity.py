@@ -615,7 +615,7 @@ def test_text_that_is_not_unicode_does_not_hide_a_call(
     assert act.target.startswith("cat ")
     assert act.result.startswith("printed ")
     f"{act.target}{act.result}".encode()
-    assert reader.heard.garbage == 0
+    assert reader.heard.counts.garbage == 0
 
 
 def test_lines_of_a_log_are_not_shown_as_the_reason_of_a_failure() -> None:

@@ -87,8 +87,8 @@ def test_a_turn_that_went_well(
 ) -> None:
     """Text, tools, usage, session and the good end are found; the live view gets them in order."""
     found, said = heard(cli, stream)
-    assert (found.output, found.usage, found.session) == (output, usage, session)
-    assert (found.ended, found.tools, found.garbage) == ("well", 1, 0)
+    assert (found.output, found.spent.usage, found.session) == (output, usage, session)
+    assert (found.ending.ended, found.counts.tools, found.counts.garbage) == ("well", 1, 0)
     assert said == shown
 
 
@@ -107,7 +107,7 @@ def test_pieces_are_shown_once() -> None:
     found, said = heard("claude", stream)
     assert [one.text for one in said] == ["Hello ", "there.", "More."]
     assert found.output == "More."
-    assert found.parts == ["Hello there.", "More."]
+    assert found.said.parts == ["Hello there.", "More."]
 
 
 def test_helpers_of_the_agent_are_not_the_agent() -> None:
@@ -118,7 +118,7 @@ def test_helpers_of_the_agent_are_not_the_agent() -> None:
         parent_tool_use_id="toolu_9",
     )
     found, said = heard("claude", [inner, e.claude_piece("in", parent_tool_use_id="toolu_9")])
-    assert (found.output, found.tools) == ("", 1)
+    assert (found.output, found.counts.tools) == ("", 1)
     assert said == [LiveEntry("tool", "Grep x")]
 
 
@@ -148,7 +148,7 @@ def test_helpers_of_the_agent_are_not_the_agent() -> None:
 )
 def test_usage_of_claude(more: Event, usage: Usage | None) -> None:
     """The totals of a session are not counted again where it is told what came on top."""
-    assert heard("claude", [e.claude_result(**more)])[0].usage == usage
+    assert heard("claude", [e.claude_result(**more)])[0].spent.usage == usage
 
 
 @pytest.mark.parametrize(
@@ -188,14 +188,18 @@ def test_usage_of_claude(more: Event, usage: Usage | None) -> None:
 def test_a_turn_of_claude_that_ended_badly(event: Event, trouble: str, problem: str) -> None:
     """The flag decides, and the subtype says which trouble it was."""
     found, _ = heard("claude", [e.CLAUDE_INIT, event])
-    assert (found.ended, found.trouble, found.problem) == ("badly", trouble, problem)
+    assert (found.ending.ended, found.ending.trouble, found.ending.problem) == (
+        "badly",
+        trouble,
+        problem,
+    )
 
 
 def test_an_api_error_is_an_error_though_it_says_success() -> None:
     """Subtype `success` with the error flag is a failure, and its text is no answer."""
     found, said = heard("claude", e.claude_api_error(500, "API Error: 500"))
-    assert (found.ended, found.trouble, found.status) == ("badly", "api", 500)
-    assert (found.output, found.usage, found.problem) == ("", None, "API Error: 500")
+    assert (found.ending.ended, found.ending.trouble, found.ending.status) == ("badly", "api", 500)
+    assert (found.output, found.spent.usage, found.ending.problem) == ("", None, "API Error: 500")
     assert said == [note("refused (500): retrying (attempt 1)")]
 
 
@@ -211,7 +215,7 @@ def test_denials_are_named_once() -> None:
         ),
     ]
     found, _ = heard("claude", stream)
-    assert (found.denied, found.ended) == (["Write", "Bash"], "well")
+    assert (found.denied, found.ending.ended) == (["Write", "Bash"], "well")
 
 
 @pytest.mark.parametrize(("status", "blocked"), [("rejected", True), ("allowed", False)])
@@ -219,7 +223,11 @@ def test_the_allowance_of_an_account(status: str, blocked: bool) -> None:
     """A used-up allowance is known with the time when it is renewed."""
     info: Event = {"status": status, "resetsAt": 1_800_000_000, "rateLimitType": "five_hour"}
     found, said = heard("claude", [e.claude("rate_limit_event", rate_limit_info=info)])
-    assert (found.blocked, found.resets_at, bool(said)) == (blocked, 1_800_000_000, blocked)
+    assert (found.limit.blocked, found.limit.resets_at, bool(said)) == (
+        blocked,
+        1_800_000_000,
+        blocked,
+    )
 
 
 def test_structured_output_is_the_result() -> None:
@@ -248,14 +256,14 @@ def test_tools_of_codex(item: Event, line: str | None) -> None:
     """Each kind of tool is shown when it starts, and nothing else is."""
     found, said = heard("codex", [{"type": "item.started", "item": item}])
     assert [one.text for one in said] == ([] if line is None else [line])
-    assert found.tools == len(said)
+    assert found.counts.tools == len(said)
     assert heard("codex", [{"type": "item.completed", "item": item}])[1] == []
 
 
 def test_the_usage_of_codex_is_that_of_its_thread() -> None:
     """Codex tells the sum of a thread, which is not what the call used."""
     found, _ = heard("codex", e.CODEX_WRITES)
-    assert (found.usage, found.total) == (None, Usage(2000, 40, unpriced=1))
+    assert (found.spent.usage, found.spent.total) == (None, Usage(2000, 40, unpriced=1))
 
 
 def test_what_a_session_used_before_is_taken_off() -> None:
@@ -267,21 +275,24 @@ def test_what_a_session_used_before_is_taken_off() -> None:
 def test_a_turn_of_codex_that_failed() -> None:
     """Tries that failed are notes, the last event says that the turn did."""
     found, said = heard("codex", e.codex_fails("unexpected status 401 Unauthorized"))
-    assert (found.ended, found.problem) == ("badly", "unexpected status 401 Unauthorized")
+    assert (found.ending.ended, found.ending.problem) == (
+        "badly",
+        "unexpected status 401 Unauthorized",
+    )
     assert {one.kind for one in said} == {"note"}
 
 
 def test_opencode_ends_with_a_step_that_wants_no_tool() -> None:
     """A step that waits for a tool is not the end, even after one that was."""
     found, _ = heard("opencode", [e.opencode_step("stop"), e.opencode_step("tool-calls")])
-    assert found.ended is None
+    assert found.ending.ended is None
 
 
 def test_a_refused_tool_ends_the_turn_of_opencode() -> None:
     """Without a last step and with a refused tool, the turn ended badly, though the code is 0."""
     found, _ = heard("opencode", e.OPENCODE_REFUSED)
-    assert (found.ended, found.denied) == ("badly", ["write"])
-    assert found.problem == "permission denied: write"
+    assert (found.ending.ended, found.denied) == ("badly", ["write"])
+    assert found.ending.problem == "permission denied: write"
 
 
 @pytest.mark.parametrize(
@@ -310,8 +321,12 @@ def test_an_error_of_opencode(
 ) -> None:
     """The provider's number, its wait and its words are found."""
     found, _ = heard("opencode", stream)
-    assert (found.ended, found.status, found.retry_after) == ("badly", status, after)
-    assert (found.problem, found.trouble) == (problem, trouble)
+    assert (found.ending.ended, found.ending.status, found.limit.retry_after) == (
+        "badly",
+        status,
+        after,
+    )
+    assert (found.ending.problem, found.ending.trouble) == (problem, trouble)
 
 
 def test_an_error_of_gemini() -> None:
@@ -321,10 +336,17 @@ def test_an_error_of_gemini() -> None:
         {"type": "result", "status": "error", "error": {"message": "quota exceeded"}},
     ]
     found, said = heard("gemini", stream)
-    assert (found.ended, found.problem, found.usage) == ("badly", "quota exceeded", None)
+    assert (found.ending.ended, found.ending.problem, found.spent.usage) == (
+        "badly",
+        "quota exceeded",
+        None,
+    )
     assert said == [note("retrying")]
     found, _ = heard("gemini", [{"type": "result", "stats": {"output_tokens": 3}}])
-    assert (found.problem, found.usage) == ("it ended with an error", Usage(0, 3, unpriced=1))
+    assert (found.ending.problem, found.spent.usage) == (
+        "it ended with an error",
+        Usage(0, 3, unpriced=1),
+    )
 
 
 # -- anything --------------------------------------------------------------------------------------
@@ -347,8 +369,8 @@ def test_unknown_events_and_garbage_are_tolerated(cli: str) -> None:
     reader.close()
     plain, _ = heard(cli, WHOLE[cli])
     assert reader.heard.output == plain.output
-    assert reader.heard.ended == "well"
-    assert reader.heard.garbage == 5
+    assert reader.heard.ending.ended == "well"
+    assert reader.heard.counts.garbage == 5
 
 
 @every_cli
@@ -391,7 +413,7 @@ KINDS += ["turn.failed", "step_finish", "tool_use", "text", "error", "message", 
 def test_no_event_breaks_a_reader(cli: str, event: Event) -> None:
     """Fields of any kind in any place are taken without an exception."""
     found, _ = heard(cli, [event])
-    assert found.garbage == 0
+    assert found.counts.garbage == 0
 
 
 @every_cli
@@ -399,7 +421,7 @@ def test_a_line_of_ten_megabytes_is_read(cli: str) -> None:
     """A tool result of that size is one line, and what follows it counts."""
     big: Event = {"type": "user", "message": {"content": "x" * 10_000_000}}
     found, _ = heard(cli, [big, *WHOLE[cli]])
-    assert (found.ended, found.cut) == ("well", 0)
+    assert (found.ending.ended, found.counts.cut) == ("well", 0)
 
 
 def test_a_line_that_is_too_long_is_left_out_and_counted() -> None:
@@ -408,7 +430,7 @@ def test_a_line_that_is_too_long_is_left_out_and_counted() -> None:
     reader.feed(b'{"type":"x","a":"' + b"y" * 1_500)
     reader.feed(b"y" * 1_500)
     reader.feed(b'"}\n' + e.lines([e.claude_text("after")]))
-    assert (reader.heard.cut, reader.heard.parts) == (1, ["after"])
+    assert (reader.heard.counts.cut, reader.heard.said.parts) == (1, ["after"])
 
 
 def test_lines() -> None:

@@ -106,7 +106,7 @@ class AcpConversation:
         self.heard.now_ms = now_ms
         message = decode_object(line)
         if message is None:
-            self.heard.garbage += bool(line.strip())
+            self.heard.counts.garbage += bool(line.strip())
             return []
         self.heard.progress = self.heard.progress or _is_progress(message)
         if text(message, "method"):
@@ -154,12 +154,12 @@ class AcpConversation:
         match text(update, "sessionUpdate"):
             case "agent_message_chunk":
                 piece = text(update, "content", "text")
-                self.heard.say(piece, new_part=not self.heard.streaming)
-                self.heard.streaming = True
+                self.heard.say(piece, new_part=not self.heard.said.streaming)
+                self.heard.said.streaming = True
                 yield LiveEntry("text", piece)
             case "tool_call":
-                self.heard.streaming = False
-                self.heard.tools += 1
+                self.heard.said.streaming = False
+                self.heard.counts.tools += 1
                 yield tool_line(text(update, "kind") or "tool", text(update, "title"))
                 self._tool(update)
             case "tool_call_update":
@@ -226,14 +226,16 @@ class AcpConversation:
             yield self._open(None)
             return
         details = [text(failed, "message"), *(text(failed, "data", n) for n in _DETAILS)]
-        self.heard.status = whole(failed, "code") or None
+        self.heard.ending.status = whole(failed, "code") or None
         self.heard.end("badly", ": ".join(one for one in details if one), "api")
         self.phase = "over"
 
     def _end(self, result: JsonValue) -> None:
         read, written = (whole(result, "usage", n) for n in ("inputTokens", "outputTokens"))
         if read is not None or written is not None or self.cost is not None:
-            self.heard.usage = Usage(input_tokens=read or 0, output_tokens=written or 0, unpriced=1)
+            self.heard.spent.usage = Usage(
+                input_tokens=read or 0, output_tokens=written or 0, unpriced=1
+            )
         self.phase = "over"
         stop = text(result, "stopReason")
         if stop in _STOPS:

@@ -57,8 +57,8 @@ def _message_read(heard: Transcript, event: JsonValue) -> None:
     request of a turn starts another turn, whose result counts.
     """
     heard.read_messages.add(text(event, "uuid"))
-    heard.ended, heard.final = None, None
-    heard.problem, heard.trouble = "", "other"
+    heard.ending.ended, heard.said.final = None, None
+    heard.ending.problem, heard.ending.trouble = "", "other"
 
 
 def _system(heard: Transcript, event: JsonValue) -> list[LiveEntry]:
@@ -66,7 +66,7 @@ def _system(heard: Transcript, event: JsonValue) -> list[LiveEntry]:
         case "init":
             heard.model = text(event, "model") or heard.model
         case "api_retry":
-            heard.status = whole(event, "error_status") or heard.status
+            heard.ending.status = whole(event, "error_status") or heard.ending.status
             return heard.tell_status(_retry_words(event))
         case "permission_denied":
             reason = text(event, "message")
@@ -131,13 +131,13 @@ def _partial(heard: Transcript, event: JsonValue) -> list[LiveEntry]:
     piece = text(event, "event", "delta", "text")
     if not piece or at(event, "parent_tool_use_id") is not None:
         return []
-    heard.streaming = True
+    heard.said.streaming = True
     return [LiveEntry("text", piece)]
 
 
 def _assistant(heard: Transcript, event: JsonValue) -> list[LiveEntry]:
     if at(event, "is_api_error_message") is True:
-        heard.status = whole(event, "api_error_status") or heard.status
+        heard.ending.status = whole(event, "api_error_status") or heard.ending.status
         return []
     said: list[LiveEntry] = []
     inner = at(event, "parent_tool_use_id") is not None  # of a helper that the agent started
@@ -147,15 +147,15 @@ def _assistant(heard: Transcript, event: JsonValue) -> list[LiveEntry]:
     for block in items(event, "message", "content"):
         kind = text(block, "type")
         if kind == "tool_use":
-            heard.tools += 1
+            heard.counts.tools += 1
             call = heard.begin_call(text(block, "id"), text(block, "name"), at(block, "input"))
             said.append(tool_line(call.tool, call.target))
         elif kind == "text" and not inner:
             heard.say(text(block, "text"))
-            if not heard.streaming:
+            if not heard.said.streaming:
                 said.append(LiveEntry("text", text(block, "text")))
     if not inner:
-        heard.streaming = False
+        heard.said.streaming = False
     return said
 
 
@@ -165,7 +165,7 @@ def _count_turn(heard: Transcript, message: JsonValue) -> None:
     """
     used = _of_usage(at(message, "usage"))
     if used != Usage():
-        heard.turns[text(message, "id")] = text(message, "model"), replace(used, unpriced=1)
+        heard.spent.turns[text(message, "id")] = text(message, "model"), replace(used, unpriced=1)
 
 
 def _of_usage(usage: JsonValue) -> Usage:
@@ -178,24 +178,28 @@ def _of_usage(usage: JsonValue) -> Usage:
 
 
 def _allowance(heard: Transcript, info: JsonValue) -> list[LiveEntry]:
-    heard.resets_at = whole(info, "resetsAt") or heard.resets_at
+    heard.limit.resets_at = whole(info, "resetsAt") or heard.limit.resets_at
     if text(info, "status") != "rejected":
         return []
-    heard.blocked = True
-    until = f" until {heard.time_text(heard.resets_at)}" if heard.resets_at is not None else ""
+    heard.limit.blocked = True
+    until = (
+        f" until {heard.time_text(heard.limit.resets_at)}"
+        if heard.limit.resets_at is not None
+        else ""
+    )
     return heard.tell_status(f"rate limit reached{until}")
 
 
 def _result(heard: Transcript, event: JsonValue) -> None:
-    heard.usage = _usage(event, heard.usage)
-    heard.status = whole(event, "api_error_status") or heard.status
+    heard.spent.usage = _usage(event, heard.spent.usage)
+    heard.ending.status = whole(event, "api_error_status") or heard.ending.status
     heard.data = at(event, "structured_output")
     for denial in items(event, "permission_denials"):
         given = at(denial, "tool_input")
         heard.deny(text(denial, "tool_use_id"), text(denial, "tool_name"), given)
     said = text(event, "result")
     if at(event, "is_error") is not True and text(event, "subtype") == "success":
-        heard.final = said
+        heard.said.final = said
         heard.end("well")
         return
     problems = "; ".join(one for one in items(event, "errors") if isinstance(one, str))

@@ -28,7 +28,7 @@ def take(heard: Transcript, event: JsonValue) -> list[LiveEntry]:
         case "item.completed":
             return _completed(heard, at(event, "item"))
         case "turn.completed":
-            heard.total = Usage(
+            heard.spent.total = Usage(
                 input_tokens=whole(event, "usage", "input_tokens") or 0,
                 output_tokens=whole(event, "usage", "output_tokens") or 0,
                 unpriced=1,
@@ -51,7 +51,7 @@ def _started(heard: Transcript, item: JsonValue) -> list[LiveEntry]:
     call = _begin(heard, item)
     if call is None:
         return []
-    heard.tools += 1
+    heard.counts.tools += 1
     return [tool_line(_VERBS.get(text(item, "type"), call.tool), call.target)]
 
 

@@ -112,8 +112,8 @@ class EventStream:
                 said += self._take(self.heard, event)
                 self.heard.progress = self.heard.progress or self._is_progress(event)
             elif line.strip():
-                self.heard.garbage += 1
-        self.heard.cut = self._lines.cut
+                self.heard.counts.garbage += 1
+        self.heard.counts.cut = self._lines.cut
         return said
 
 
@@ -175,19 +175,19 @@ _ROOT_FIX = "run as another user, or set IS_SANDBOX=1 if this machine is a sandb
 
 def find_failure(cli: Cli, heard: Transcript, end: ProcessExit) -> CallFailure | None:
     """Why a call failed, or None when it went well."""
-    if heard.ended == "well":
+    if heard.ending.ended == "well":
         if end.ours or end.code == 0:
             return None
         detail = f"{cli.title} gave an answer and then {_ended(end)}"
         return CallFailure(Failure(type="exit", detail=_with_tail(detail, end.stderr)))
-    if heard.ended == "badly":
+    if heard.ending.ended == "badly":
         return _said_so(cli, heard)
     return _without_last_event(cli, heard, end)
 
 
 def _said_so(cli: Cli, heard: Transcript) -> CallFailure:
-    said = heard.problem.strip()[-TAIL_CHARS:] or "it said so"
-    match heard.trouble:
+    said = heard.ending.problem.strip()[-TAIL_CHARS:] or "it said so"
+    match heard.ending.trouble:
         case "turns":
             return CallFailure(Failure(type="turn_limit", detail=said))
         case "budget":
@@ -222,7 +222,9 @@ def _without_last_event(cli: Cli, heard: Transcript, end: ProcessExit) -> CallFa
 
 def _by_words(cli: Cli, heard: Transcript, said: str, *, otherwise: FailureKind) -> CallFailure:
     """The kind of a failure by the provider's own number, else by the text."""
-    by_status: FailureKind | None = "rate_limited" if heard.blocked else _by_status(heard.status)
+    by_status: FailureKind | None = (
+        "rate_limited" if heard.limit.blocked else _by_status(heard.ending.status)
+    )
     said_of = (kind for pattern, kind in _SPEAKS_OF if pattern.search(said))
     kind = by_status if by_status is not None else next(said_of, otherwise)
     if kind == "not_signed_in":
@@ -244,10 +246,10 @@ def _by_status(status: int | None) -> FailureKind | None:
 
 
 def _reset(heard: Transcript, said: str) -> LimitReset | None:
-    if heard.resets_at is not None and heard.blocked:
-        return LimitReset(at=heard.resets_at)
-    if heard.retry_after is not None:
-        return LimitReset(after=heard.retry_after)
+    if heard.limit.resets_at is not None and heard.limit.blocked:
+        return LimitReset(at=heard.limit.resets_at)
+    if heard.limit.retry_after is not None:
+        return LimitReset(after=heard.limit.retry_after)
     return reset_in(said)
 
 

@@ -32,8 +32,8 @@ def take(heard: Transcript, event: JsonValue) -> list[LiveEntry]:
 
 def _message(heard: Transcript, event: JsonValue) -> list[LiveEntry]:
     piece = text(event, "content")
-    heard.say(piece, new_part=not heard.streaming)
-    heard.streaming = at(event, "delta") is True
+    heard.say(piece, new_part=not heard.said.streaming)
+    heard.said.streaming = at(event, "delta") is True
     return [LiveEntry("text", piece)]
 
 
@@ -43,15 +43,15 @@ def is_progress(event: JsonValue) -> bool:
 
 
 def _tool(heard: Transcript, event: JsonValue) -> list[LiveEntry]:
-    heard.tools += 1
-    heard.streaming = False
+    heard.counts.tools += 1
+    heard.said.streaming = False
     given = at(event, "parameters")
     call = heard.begin_call(text(event, "tool_id"), text(event, "tool_name"), given)
     return [tool_line(call.tool, call.target)]
 
 
 def _tool_result(heard: Transcript, event: JsonValue) -> None:
-    heard.streaming = False
+    heard.said.streaming = False
     call = text(event, "tool_id")
     failed = text(event, "status") not in ("success", "")
     said = text(event, "error", "message") or as_text(at(event, "output"))
@@ -67,7 +67,7 @@ def _result(heard: Transcript, event: JsonValue) -> None:
     read, written = whole(event, "stats", "input_tokens"), whole(event, "stats", "output_tokens")
     if read is not None or written is not None:
         cached = whole(event, "stats", "cached") or 0
-        heard.usage = Usage(
+        heard.spent.usage = Usage(
             input_tokens=read or 0,
             output_tokens=written or 0,
             unpriced=1,

@@ -34,7 +34,7 @@ def is_progress(event: JsonValue) -> bool:
 
 def _tool(heard: Transcript, part: JsonValue) -> list[LiveEntry]:
     """A call that has ended; this program reports none before."""
-    heard.tools += 1
+    heard.counts.tools += 1
     state = at(part, "state")
     name, call = text(part, "tool"), text(part, "callID") or text(part, "id")
     opened = heard.begin_call(call, name, at(state, "input"))
@@ -76,14 +76,14 @@ def _finished(heard: Transcript, part: JsonValue) -> None:
     # It reports 0 for a model whose price it does not know.
     if not usd and used.tokens:
         used = replace(used, unpriced=1)
-    total = (heard.usage or Usage()) + used
-    heard.usage = replace(total, unpriced=min(total.unpriced, 1))
+    total = (heard.spent.usage or Usage()) + used
+    heard.spent.usage = replace(total, unpriced=min(total.unpriced, 1))
     if text(part, "reason") != "tool-calls":
         heard.end("well")
     elif heard.denied:
         heard.end("badly", f"permission denied: {heard.denied[-1]}")
     else:
-        heard.ended = None
+        heard.ending.ended = None
 
 
 _READ = (("input",), ("cache", "read"), ("cache", "write"))
@@ -95,7 +95,7 @@ def _tokens(part: JsonValue, *path: str) -> int:
 
 
 def _error(heard: Transcript, error: JsonValue) -> None:
-    heard.status = whole(error, "data", "statusCode") or heard.status
-    heard.retry_after = reset_seconds(text(error, "data", "responseHeaders", "retry-after"))
+    heard.ending.status = whole(error, "data", "statusCode") or heard.ending.status
+    heard.limit.retry_after = reset_seconds(text(error, "data", "responseHeaders", "retry-after"))
     said = text(error, "data", "message") or text(error, "name")
     heard.end("badly", said, "api" if text(error, "name").startswith("API") else "other")

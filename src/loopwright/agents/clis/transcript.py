@@ -98,36 +98,87 @@ def utc_time(seconds: int) -> str:
 
 
 @dataclass(slots=True)
-class Transcript:
-    """Everything that counts of a stream of events."""
+class AgentText:
+    """The text of the agent, and its answer."""
 
-    parts: list[str] = field(default_factory=list)  # the text of the agent, part by part
+    parts: list[str] = field(default_factory=list)
     final: str | None = None  # the answer, where an event names it
-    data: JsonValue = None
+    streaming: bool = False  # parts of a text were shown before the whole text came
+    kept: int = 0  # characters in the parts
+
+    def add(self, text: str, *, new_part: bool) -> None:
+        """Store a text, up to a size that no answer needs."""
+        if self.kept >= TEXT_CHARS:
+            return
+        text = text[: TEXT_CHARS - self.kept]
+        self.kept += len(text)
+        if new_part or not self.parts:
+            self.parts.append(text)
+        else:
+            self.parts[-1] += text
+
+    @property
+    def answer(self) -> str:
+        """The text marked as the answer, else the whole text."""
+        return self.final if self.final is not None else "\n\n".join(self.parts)
+
+
+@dataclass(slots=True)
+class ReportedUsage:
+    """What the program reports of tokens and cost."""
+
     usage: Usage | None = None
     turns: dict[str, tuple[str, Usage]] = field(default_factory=dict)  # by message: model, usage
     total: Usage | None = None  # of the whole session so far, if nothing else is reported
-    session: str | None = None
-    model: str = ""  # that answered, where an event names it
+
+
+@dataclass(slots=True)
+class TurnEnding:
+    """How the turn ended, and why it failed."""
+
     ended: Ended | None = None  # by the event that ends a turn
     trouble: Trouble = "other"
     status: int | None = None  # of the provider's last refusal
     problem: str = ""  # as text
-    denied: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class RateLimitReport:
+    """When the provider accepts requests again."""
+
     resets_at: int | None = None  # seconds since the epoch: when a rate limit is renewed
     retry_after: float | None = None  # in seconds
     blocked: bool = False  # a rate limit is reached, as reported by the program itself
+
+
+@dataclass(slots=True)
+class StreamCounts:
+    """Numbers of events: tools used, lines that are not events, events that were cut."""
+
     tools: int = 0
     garbage: int = 0
     cut: int = 0
+
+
+@dataclass(slots=True)
+class Transcript:
+    """Everything that counts of a stream of events."""
+
+    said: AgentText = field(default_factory=AgentText)
+    data: JsonValue = None
+    spent: ReportedUsage = field(default_factory=ReportedUsage)
+    session: str | None = None
+    model: str = ""  # that answered, where an event names it
+    ending: TurnEnding = field(default_factory=TurnEnding)
+    denied: list[str] = field(default_factory=list)
+    limit: RateLimitReport = field(default_factory=RateLimitReport)
+    counts: StreamCounts = field(default_factory=StreamCounts)
     read_messages: set[str] = field(default_factory=set)  # ids of those sent while it worked
-    streaming: bool = False  # parts of a text were shown before the whole text came
     now_ms: int = 0  # when the events that are being read arrived
     # Whether some event of the newest chunk was neither a status nor a retry.
     progress: bool = field(default=False, compare=False)
     status_line: str = ""  # the newest status message
     time_text: Callable[[int], str] = utc_time  # how people are shown a moment
-    _kept: int = 0
     _acts: list[Act] = field(default_factory=list)
     _open: dict[str, OpenCall] = field(default_factory=dict)
     _denied_calls: set[str] = field(default_factory=set)
@@ -249,23 +300,16 @@ class Transcript:
 
     def say(self, text: str, *, new_part: bool = True) -> None:
         """Store a text of the agent, up to a size that no answer needs."""
-        if self._kept >= TEXT_CHARS:
-            return
-        text = text[: TEXT_CHARS - self._kept]
-        self._kept += len(text)
-        if new_part or not self.parts:
-            self.parts.append(text)
-        else:
-            self.parts[-1] += text
+        self.said.add(text, new_part=new_part)
 
     def end(self, how: Ended, problem: str = "", trouble: Trouble = "other") -> None:
         """The event that ends the turn has come."""
-        self.ended, self.problem, self.trouble = how, problem, trouble
+        self.ending.ended, self.ending.problem, self.ending.trouble = how, problem, trouble
 
     @property
     def output(self) -> str:
         """The answer: the text marked as the answer, else the whole text."""
-        return self.final if self.final is not None else "\n\n".join(self.parts)
+        return self.said.answer
 
 
 def tool_line(name: str, about: str = "") -> LiveEntry:

@@ -8,7 +8,14 @@ import re
 from typing import Literal, NamedTuple, TypeAlias, TypedDict, assert_never
 
 from loopwright.model.actions import Action, ModelCycle, Repeat, Steps
-from loopwright.model.checks import Contains, Leaf, NoCalls, SpendCheck, ToolResultCheck, leaves
+from loopwright.model.checks import (
+    Contains,
+    Leaf,
+    NoCalls,
+    SpendCheck,
+    ToolResultCheck,
+    leaves,
+)
 from loopwright.model.plan import Plan
 from loopwright.model.record import JsonValue
 
@@ -105,20 +112,18 @@ def _amounts(words: str) -> tuple[float | None, float | None]:
 
 
 def _of_check(leaf: Leaf, evidence: str, loop: Repeat) -> LoopEnding | None:
-    match leaf:
-        case Contains(text=text, ignore_case=ignore_case):
-            return LoopEnding("textMention" if ignore_case else "text-includes", {"trigger": text})
-        case ToolResultCheck(exit_code=code, contains=text):
-            tool, _, call = evidence.removesuffix(")").rpartition(" (")
-            wanted: Payload = {} if code is None else {"exit_code": code}
-            wanted |= {} if text is None else {"contains": text}
-            return LoopEnding("tool-result", {"tool": tool, "callId": call, "match": wanted})
-        case NoCalls() if isinstance(loop.body, ModelCycle) and loop.body.nudge is None:
-            return None
-        case NoCalls():
-            return LoopEnding("no-tool-calls", {})
-        case _:
-            return LoopEnding("command", {"evidence": evidence})
+    if isinstance(leaf, Contains):
+        reason = "textMention" if leaf.ignore_case else "text-includes"
+        return LoopEnding(reason, {"trigger": leaf.text})
+    if isinstance(leaf, ToolResultCheck):
+        tool, _, call = evidence.removesuffix(")").rpartition(" (")
+        wanted: Payload = {} if leaf.exit_code is None else {"exit_code": leaf.exit_code}
+        wanted |= {} if leaf.contains is None else {"contains": leaf.contains}
+        return LoopEnding("tool-result", {"tool": tool, "callId": call, "match": wanted})
+    if isinstance(leaf, NoCalls):
+        is_plain = isinstance(loop.body, ModelCycle) and loop.body.nudge is None
+        return None if is_plain else LoopEnding("no-tool-calls", {})
+    return LoopEnding("command", {"evidence": evidence})
 
 
 def result_of(

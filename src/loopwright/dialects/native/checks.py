@@ -155,8 +155,8 @@ Tool: TypeAlias = Annotated[
 ]
 
 
-class CheckSpec(NativeModel):
-    """What ends a loop: exactly one kind of check, or `any` or `all` of several."""
+class TextCheckSpec(NativeModel):
+    """Checks on the text of the output."""
 
     invalid: bool = Field(
         default=False, description="With regex: kept as written, never matches (from conversion)."
@@ -181,6 +181,11 @@ class CheckSpec(NativeModel):
         default=None, description="A text found in the output."
     )
     ignore_case: bool = Field(default=False, description="With regex or contains.")
+
+
+class ProgramCheckSpec(NativeModel):
+    """Checks that run a program or a script."""
+
     command: Maybe[Commands] = Field(
         default=None,
         description="A program, run without a shell, that ends with code 0. Several, joined by "
@@ -208,6 +213,11 @@ class CheckSpec(NativeModel):
     done_codes: Maybe[Annotated[list[Annotated[int, Field(ge=0, le=255)]], Field(min_length=1)]] = (
         Field(default=None, description="With command: the exit codes that pass. Default [0].")
     )
+
+
+class ResultCheckSpec(NativeModel):
+    """Checks on the structured result, by an expression or by an agent."""
+
     expr: Maybe[Expression] = Field(
         default=None,
         description="An expression (CEL) that is true.",
@@ -237,6 +247,12 @@ class CheckSpec(NativeModel):
         "that is not false, 0, null or an empty text.",
         examples=[["review", "done"]],
     )
+
+
+# The fields keep the order of these classes from right to left.
+class CheckSpec(ResultCheckSpec, ProgramCheckSpec, TextCheckSpec):
+    """What ends a loop: exactly one kind of check, or `any` or `all` of several."""
+
     tool: Maybe[Tool] = Field(
         default=None,
         description="With a cycle: a tool call of this iteration had this result.",

@@ -78,8 +78,8 @@ from loopwright.model.policy import (
     StageOutputs,
     WorkspacePolicy,
 )
-from loopwright.model.record import ItemsFrom, JsonValue, LiteralItems, Ref, Template
-from loopwright.syntax.notations import write_point
+from loopwright.model.record import ItemsExpr, ItemsFrom, JsonValue, LiteralItems, Ref, Template
+from loopwright.syntax.notations import write_duration, write_point
 
 Made = dict[str, JsonValue]
 _OfTexts: TypeAlias = (
@@ -87,7 +87,6 @@ _OfTexts: TypeAlias = (
 )
 
 ALL_ANSWERS: tuple[Decision, ...] = ("approve", "reject", "continue")
-_UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1))
 _COMPARISONS = {sign: word for word, sign in OPERATORS.items()}
 
 
@@ -103,6 +102,12 @@ def put(made: Made, key: str, value: JsonValue, *, unless: JsonValue) -> None:
         made[key] = value
 
 
+def put_time(made: Made, key: str, ms: int | None, *, unless: int | None = None) -> None:
+    """The same for a duration."""
+    if ms is not None and ms != unless:
+        made[key] = write_duration(ms)
+
+
 def no_words(what: str) -> NotExpressible:
     """The error; `what` names the part and its place."""
     return NotExpressible(f"native definitions cannot say this: {what}")
@@ -113,15 +118,6 @@ def write(template: Template) -> str:
     if any(isinstance(part, Ref) and part.if_skipped is not None for part in template):
         raise no_words("a value that replaces the output of a skipped step")
     return write_template(template)
-
-
-def write_time(ms: int) -> str:
-    """A time as people write it."""
-    text = ""
-    for unit, size in _UNITS:
-        count, ms = divmod(ms, size)
-        text += f"{count}{unit}" if count else ""
-    return text or "0ms"
 
 
 def write_env(env: dict[str, Template]) -> Made:
@@ -145,10 +141,8 @@ def write_agent(agent: Agent) -> Made:
     put(made, "loops", list(agent.loops), unless=[])
     put(made, "env", dict(agent.env), unless={})
     put(made, "pass_env", list(agent.pass_env), unless=[])
-    if agent.idle_ms is not None:
-        made["idle"] = write_time(agent.idle_ms)
-    if agent.wall_ms is not None:
-        made["wall"] = write_time(agent.wall_ms)
+    put_time(made, "idle", agent.idle_ms)
+    put_time(made, "wall", agent.wall_ms)
     put(made, "approvals", dict(agent.approvals), unless={})
     put(made, "options", agent.options, unless={})
     return made
@@ -166,13 +160,9 @@ def write_limits(limits: Limits) -> Made:
     if limits.no_progress is not None:
         raise no_words("a limit on passes without progress")
     made: Made = {}
-    for key, ms in (
-        ("time", limits.wall_ms),
-        ("pass_time", limits.pass_wall_ms),
-        ("idle", limits.idle_ms),
-    ):
-        if ms is not None:
-            made[key] = write_time(ms)
+    put_time(made, "time", limits.wall_ms)
+    put_time(made, "pass_time", limits.pass_wall_ms)
+    put_time(made, "idle", limits.idle_ms)
     if limits.ends_at is not None:
         made["until"] = write_point(limits.ends_at)
     for key in ("tokens", "usd", "identical"):
@@ -190,8 +180,8 @@ def write_workspace(policy: WorkspacePolicy) -> Made:
 def write_retry(retry: Retry) -> Made:
     made: Made = {}
     put(made, "attempts", retry.attempts, unless=DEFAULT_RETRY.attempts)
-    put(made, "delay", write_time(retry.base_ms), unless=write_time(DEFAULT_RETRY.base_ms))
-    put(made, "max_delay", write_time(retry.cap_ms), unless=write_time(DEFAULT_RETRY.cap_ms))
+    put_time(made, "delay", retry.base_ms, unless=DEFAULT_RETRY.base_ms)
+    put_time(made, "max_delay", retry.cap_ms, unless=DEFAULT_RETRY.cap_ms)
     put(made, "on", list(retry.on), unless=list(DEFAULT_RETRY.on))
     put(made, "if_says", list(retry.if_says), unless=[])
     put(made, "unless_says", list(retry.unless_says), unless=[])
@@ -259,8 +249,19 @@ def write_check(check: Check) -> Made:
             return _program_check(check)
         case ToolResultCheck() | NoCalls() | SpendCheck():
             return _cycle_check(check)
-        case _:
+        case (
+            Cap()
+            | Contains()
+            | Expr()
+            | OutputSchema()
+            | Regex()
+            | ResultField()
+            | ResultPath()
+            | Signal()
+        ):
             return _text_check(check)
+        case _:
+            assert_never(check)
 
 
 def _in_order(parts: tuple[Check, ...]) -> Made:
@@ -295,12 +296,12 @@ def _program_check(check: CommandCheck | ScriptCheck) -> Made:
     made: Made = {}
     if isinstance(check, CommandCheck):
         made["command"] = list(check.argv)
-        put(made, "timeout", write_time(check.timeout_ms), unless=write_time(COMMAND_MS))
+        put_time(made, "timeout", check.timeout_ms, unless=COMMAND_MS)
         put(made, "done_codes", list(check.done_codes), unless=[0])
         return made
     made["script"] = check.text
     put(made, "interpreter", check.interpreter, unless="bash")
-    put(made, "timeout", write_time(check.timeout_ms), unless=write_time(SCRIPT_MS))
+    put_time(made, "timeout", check.timeout_ms, unless=SCRIPT_MS)
     put(made, "env", write_env(check.env), unless={})
     put(made, "on_timeout", check.on_timeout, unless="fail")
     put(made, "on_missing", check.on_missing, unless="error")
@@ -442,7 +443,7 @@ def _action(step: Step) -> Made:
         case Wait(ms=ms, output=output):
             if output is not None:
                 raise no_words(f"the output of a wait ({step.id})")
-            return {"wait": write_time(ms)}
+            return {"wait": write_duration(ms)}
         case StopRun(reason=reason):
             return {"stop": write(reason)}
         case FailStep(reason=reason):
@@ -451,8 +452,10 @@ def _action(step: Step) -> Made:
             return {"repeat": _repeat(action, step.id)}
         case ModelCycle():
             raise no_words(f"a cycle of {step.id} that is not an iteration of a loop")
-        case _:
+        case CallAgent() | RunCommand() | RunScript() | Steps():
             return _body(action, step.id)
+        case _:
+            assert_never(action)
 
 
 def _ask(action: AskPerson) -> Made:
@@ -475,6 +478,20 @@ def _rework(rework: Rework) -> Made:
     return made
 
 
+def _script(action: RunScript, step: str) -> Made:
+    if action.on_timeout != "fail":
+        raise no_words(f"a script of {step} that is skipped when it takes too long")
+    if action.schema is not None:
+        raise no_words(f"a script of {step} whose output has a schema")
+    made: Made = {"script": action.text}
+    put(made, "interpreter", action.interpreter, unless="bash")
+    put(made, "flags", list(action.flags), unless=["-c"])
+    put(made, "by_stdin", action.by_stdin, unless=False)
+    put_time(made, "timeout", action.timeout_ms, unless=SCRIPT_MS)
+    put(made, "env", write_env(action.env), unless={})
+    return made
+
+
 def _body(action: Action, step: str) -> Made:
     made: Made = {}
     match action:
@@ -491,19 +508,10 @@ def _body(action: Action, step: str) -> Made:
             made["cycle"] = _cycle(action)
         case RunCommand():
             made["run"] = list(action.argv)
-            put(made, "timeout", write_time(action.timeout_ms), unless=write_time(COMMAND_MS))
+            put_time(made, "timeout", action.timeout_ms, unless=COMMAND_MS)
             put(made, "env", dict(action.env), unless={})
         case RunScript():
-            if action.on_timeout != "fail":
-                raise no_words(f"a script of {step} that is skipped when it takes too long")
-            if action.schema is not None:
-                raise no_words(f"a script of {step} whose output has a schema")
-            made["script"] = action.text
-            put(made, "interpreter", action.interpreter, unless="bash")
-            put(made, "flags", list(action.flags), unless=["-c"])
-            put(made, "by_stdin", action.by_stdin, unless=False)
-            put(made, "timeout", write_time(action.timeout_ms), unless=write_time(SCRIPT_MS))
-            put(made, "env", write_env(action.env), unless={})
+            made |= _script(action, step)
         case Steps():
             made["steps"] = [_step(one) for one in action.steps]
             put(made, "on_failure", action.on_failure, unless="cascade")
@@ -512,9 +520,10 @@ def _body(action: Action, step: str) -> Made:
             put(made, "returns", action.returns, unless=None)
             if action.given is not None:
                 made["given"] = _given(action.given)
+        case AskPerson() | Wait() | StopRun() | FailStep() | Repeat():
+            raise no_words(f"a {type(action).__struct_config__.tag} as the body of {step}")
         case _:
-            tag = type(action).__struct_config__.tag
-            raise no_words(f"a {tag} as the body of {step}")
+            assert_never(action)
     return made
 
 
@@ -541,8 +550,7 @@ def _repeat(action: Repeat, step: str) -> Made:
     counted = action.each is None and action.gate is None and action.until == Cap()
     put(made, "at_cap", action.at_cap, unless="complete" if counted else "exhaust")
     put(made, "output", action.output, unless="last")
-    if action.delay_ms:
-        made["delay"] = write_time(action.delay_ms)
+    put_time(made, "delay", action.delay_ms, unless=0)
     put(made, "limits", write_limits(action.limits), unless={})
     put(made, "broken_after", action.broken_after, unless=3)
     put(made, "check_first", action.check_first, unless=False)
@@ -577,8 +585,10 @@ def _each(each: Each) -> Made:
             made["items"] = list(values)
         case ItemsFrom(ref=ref):
             made["from"] = write_ref(ref)
+        case ItemsExpr(expr=expr):
+            made["expr"] = expr
         case _:
-            made["expr"] = each.items.expr
+            assert_never(each.items)
     put(made, "parallel", each.parallel, unless=None)
     put(made, "max_items", each.max_items, unless=1_000)
     put(made, "on_item_error", each.on_item_error, unless="stop")

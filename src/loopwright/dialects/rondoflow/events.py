@@ -143,12 +143,10 @@ def loop_state(
 def criteria_of(plan: Plan) -> CriteriaView:
     """The criterion of a loop, read off its plan."""
     loop = only_repeat(plan)
-    match loop.until if loop else None:
-        case Regex(pattern=pattern):
-            return {"type": "regex", "value": plan.settings.get(PATTERN, pattern)}
-        case CommandCheck(argv=argv):
-            return {"type": "test_pass", "value": " ".join(argv)}
-        case PersonCheck():
-            return {"type": "manual", "value": ""}
-        case _:
-            return {"type": "max_iterations", "value": ""}
+    until = loop.until if loop else None
+    if isinstance(until, Regex):
+        return {"type": "regex", "value": plan.settings.get(PATTERN, until.pattern)}
+    if isinstance(until, CommandCheck):
+        return {"type": "test_pass", "value": " ".join(until.argv)}
+    manual = isinstance(until, PersonCheck)
+    return {"type": "manual" if manual else "max_iterations", "value": ""}

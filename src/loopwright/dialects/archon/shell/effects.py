@@ -75,14 +75,14 @@ class Effects:
         rule = _RULES.get(self.name)
         if rule:
             rule(self)
-        if self.name in self.taint.functions:
+        if self.name in self.taint.effects.functions:
             self._call_function()
         self._use_files()
         if self.arguments and self.arguments[-1].marks:
             self.taint.add_name("_", self.arguments[-1].marks[0])
         if self.name in ("eval", ".", "source"):
-            self.taint.texts.add(DYNAMIC)
-        self.taint.texts |= self.assigned.keys() - self.noted
+            self.taint.types.texts.add(DYNAMIC)
+        self.taint.types.texts |= self.assigned.keys() - self.noted
         for name, mark in self.assigned.items():
             if mark:
                 self._give_value(name, mark)
@@ -93,14 +93,14 @@ class Effects:
             is_own = one in self.taint.free_names or one in self.taint.kept_names
             if not is_own and RESERVED_NAMES.fullmatch(one):
                 self.refused.append((mark, RESERVED))
-            if self.taint.is_integer(one, self.function) or one in self.taint.integers:
+            if self.taint.is_integer(one, self.function) or one in self.taint.types.integers:
                 self.refused.append((mark, ARITHMETIC))
         self.taint.add_name(name, mark)
 
     def _assign(self, word: Word) -> None:
         name = word.assigns or ""
         mark = word.marks[0] if word.marks else None
-        if mark and name in self.taint.integers:
+        if mark and name in self.taint.types.integers:
             self.refused += [(one, ARITHMETIC) for one in word.marks[1:]]
         if name in NAME_START_FILES:
             self._check_start_file(word)
@@ -108,7 +108,7 @@ class Effects:
         self.noted.add(name)
         appends = "+=" in word.source.split("=", 1)[0] + "="
         element = SUBSCRIPT.match(word.source)
-        if element and name not in self.taint.associative:
+        if element and name not in self.taint.types.associative:
             _use_names(self, word, word.source[element.end() :].partition("]")[0])
         # Appending to a variable does not change the rest of it.
         if mark or (not appends and element is None):
@@ -136,15 +136,15 @@ class Effects:
             found = _NAME.match(word.literal)
             name = word.assigns or (found[0] if found and word.whole else "")
             if (not name and word.literal[:1] not in ("-", "+")) or "n" in flags:
-                self.taint.texts.add(DYNAMIC)
+                self.taint.types.texts.add(DYNAMIC)
             if not name:
                 continue
             if "i" in flags:
-                self.taint.integers.add(name)
+                self.taint.types.integers.add(name)
                 scope = "" if "g" in flags or self.name == "export" else self.function
-                self.taint.local_integers.add((scope, name))
+                self.taint.effects.local_integers.add((scope, name))
             if "A" in flags:
-                self.taint.associative.add(name)
+                self.taint.types.associative.add(name)
             if "n" in flags and word.assigns:
                 target = word.literal.partition("=")[2]
                 self.taint.aliases.add((name, target))
@@ -157,8 +157,8 @@ class Effects:
     def _call_function(self) -> None:
         self.pass_arguments(self.name, self.arguments)
         if self.pipe.inputs:
-            self.taint.reads.setdefault(self.name, self.pipe.inputs[0])
-        printed = self.taint.prints.get(self.name)
+            self.taint.effects.reads.setdefault(self.name, self.pipe.inputs[0])
+        printed = self.taint.effects.prints.get(self.name)
         if printed:
             self.pipe.own.append(printed)
 
@@ -206,7 +206,7 @@ class Effects:
         """Files with values that a program runs without receiving their names."""
         runs = self.name != "git" or any(one.literal in _RUNS_HOOKS for one in self.arguments)
         for name in RUN_FILES.get(self.name, ()) if runs else ():
-            mark = self.taint.files.get(name)
+            mark = self.taint.held.files.get(name)
             if mark is None:
                 continue
             first, source = self.command[0], mark.source or mark.written
@@ -240,7 +240,7 @@ class Effects:
 
     def _held(self, word: Word) -> Mark | None:
         if word.source.startswith(("/dev/fd/", "/proc/self/fd/")):
-            return next(iter(self.taint.descriptors.values()), None)
+            return next(iter(self.taint.held.descriptors.values()), None)
         origin = self.taint.find_file(word.source, self.function)
         return derive_mark(origin, word.source, word.at) if origin else None
 
@@ -259,7 +259,7 @@ class Effects:
 
     def _refuse_files_found(self) -> None:
         """`find … -exec sh {}` runs files whose names are not in the script."""
-        held = next(iter(self.taint.files.values()), None)
+        held = next(iter(self.taint.held.files.values()), None)
         for before, word in pairwise(self.arguments) if self.name in CARRIERS else ():
             runs = before.literal in EXECUTES and (word.literal == "{}" or _is_interpreter(word))
             if held and runs:
@@ -343,9 +343,11 @@ def _read(one: Effects) -> None:
         option = word.literal.startswith("-") and not word.marks
         if not skip and not option:
             names += one.find_names(word)
-            one.taint.texts |= set() if word.whole else {DYNAMIC}
+            one.taint.types.texts |= set() if word.whole else {DYNAMIC}
         skip = not skip and option and len(word.literal) > 1 and word.literal[-1] in valued
-    opened = one.taint.descriptors.values() if any(w.literal == "-u" for w in one.arguments) else ()
+    opened = (
+        one.taint.held.descriptors.values() if any(w.literal == "-u" for w in one.arguments) else ()
+    )
     mark = next(iter([*one.pipe.inputs, *opened]), None)
     for name in names or ["REPLY" if one.name == "read" else "MAPFILE"]:
         one.assigned[name] = mark
@@ -356,7 +358,7 @@ def _printf(one: Effects) -> None:
         if word.literal == "-v" and word.whole:
             values = [mark for other in one.arguments[number + 2 :] for mark in other.marks]
             numeric = _is_number_format(one.arguments)
-            one.taint.texts |= set() if one.arguments[number + 1].whole else {DYNAMIC}
+            one.taint.types.texts |= set() if one.arguments[number + 1].whole else {DYNAMIC}
             for name in one.find_names(one.arguments[number + 1]):
                 one.assigned[name] = values[0] if values and not numeric else None
 
@@ -398,7 +400,7 @@ def _use_names(one: Effects, word: Word, text: str) -> None:
 
 
 def _shift(one: Effects) -> None:
-    one.taint.shifts.add(one.function)
+    one.taint.effects.shifts.add(one.function)
 
 
 def _getopts(one: Effects) -> None:

@@ -171,12 +171,13 @@ class Quotes:
     def _notice(self, mark: Mark) -> None:
         """Let the levels around a value know of it, up to the command that it belongs to."""
         for frame in reversed(self.stack):
-            if frame.kind == "arith" or frame.computes or frame.assigns in self.taint.integers:
+            brace, is_sum = frame.brace, frame.kind == "arith" or frame.brace.computes
+            if is_sum or brace.assigns in self.taint.types.integers:
                 self.refuse(mark, ARITHMETIC)
-            if frame.assigns:
-                self.taint.add_name(frame.assigns, mark)
+            if brace.assigns:
+                self.taint.add_name(brace.assigns, mark)
             if frame.kind == "here":
-                self._notice_in_heredoc(mark, frame.pipe, frame.token)
+                self._notice_in_heredoc(mark, frame.pipe, frame.document.token)
                 return
             if frame.kind in WORDY:
                 frame.pipe.own.append(mark)
@@ -189,7 +190,7 @@ class Quotes:
         """The command has been read already: it learns of the value when all is read again."""
         if pipe.takes_code:
             self.refuse(mark, CODE)
-        self.taint.inputs.setdefault((self.base, token), mark)
+        self.taint.held.inputs.setdefault((self.base, token), mark)
 
     def _dollar(self, before: str = "", after: str = "") -> None:
         """An expression after a $, where the shell evaluates it."""
@@ -220,16 +221,16 @@ class Quotes:
         inputs = list(self._around().pipe.inputs)
         frame = self._push(kind, width)
         self.guards.open("(")
-        frame.captured = True
-        frame.reads, frame.pipe = inputs, Pipe(list(inputs))
+        frame.flow.captured = True
+        frame.flow.reads, frame.pipe = inputs, Pipe(list(inputs))
         return frame
 
     def _end_substitution(self, frame: Frame) -> None:
         """What the commands printed becomes a part of the word."""
-        self.guards.close(captured=frame.captured)
-        for mark in frame.out if frame.captured else ():
+        self.guards.close(captured=frame.flow.captured)
+        for mark in frame.flow.out if frame.flow.captured else ():
             self._notice(mark)
-        if frame.captured:
+        if frame.flow.captured:
             self._note_bare(frame.opened)
 
     def _around(self) -> Frame:
@@ -248,7 +249,7 @@ class Quotes:
         """Something with a $ has ended: it is evaluated here, or its word may be later."""
         quoted = self.top.kind == "double"
         frame = self.stack[-2] if quoted else self.top
-        if frame.kind == "arith" or frame.computes:
+        if frame.kind == "arith" or frame.brace.computes:
             self.checks.add_use(Use(start, self.at, is_quoted=True))
         elif frame.kind in WORDY and frame.word is not None:
             frame.word.uses.append(Use(start, self.at, quoted))
@@ -304,21 +305,21 @@ class Quotes:
     def _flowing(self, frame: Frame, function: str | None) -> list[Mark]:
         """What the commands of a group can read."""
         if function is not None:
-            known = self.taint.reads.get(function)
+            known = self.taint.effects.reads.get(function)
             return [known] if known else []
-        known = self.taint.inputs.get((self.base, self.at))
+        known = self.taint.held.inputs.get((self.base, self.at))
         return [*frame.pipe.inputs, *([known] if known else [])]
 
     def _enter(self, function: str | None) -> None:
         if function is not None:
-            self.taint.functions.add(function)
+            self.taint.effects.functions.add(function)
             self.bodies.append(function)
 
     def _leave(self, function: str | None, printed: list[Mark]) -> None:
         if function is not None:
             self.bodies.pop()
             for mark in printed[:1]:
-                self.taint.prints.setdefault(function, mark)
+                self.taint.effects.prints.setdefault(function, mark)
 
     def _push(self, kind: Kind, width: int, *, depth: int = 0, close: str = ")") -> Frame:
         if len(self.stack) >= MAX_NESTING:
@@ -400,7 +401,7 @@ class Quotes:
         self._read_parameter(found, name, evaluated=evaluated)
         if item[1:-1] in ("@", "*"):
             self._note_many()
-        elif name not in self.taint.associative:
+        elif name not in self.taint.types.associative:
             for one in _NAME.finditer(item):
                 self._use(one[0], found.start("item") + one.start(), fault=ARITHMETIC)
                 if not self.taint.has_keys(name):
@@ -409,14 +410,14 @@ class Quotes:
             in_quotes = quoted or self.top.kind == "arith"
             self.checks.add_indirect(name, self.at, is_quoted=in_quotes)
         frame = self._push("brace", 2)
-        subscript = op == "[" and name not in self.taint.associative
-        frame.subscript = op == "["
-        frame.computes = subscript or (op[:1] == ":" and op[1:] not in ("-", "=", "?", "+"))
-        frame.assigns = name if op in ("=", ":=") else ""
-        if frame.assigns:
+        subscript = op == "[" and name not in self.taint.types.associative
+        frame.brace.subscript = op == "["
+        frame.brace.computes = subscript or (op[:1] == ":" and op[1:] not in ("-", "=", "?", "+"))
+        frame.brace.assigns = name if op in ("=", ":=") else ""
+        if frame.brace.assigns:
             self.taint.note_assigned(name, self.text[found.end("op") :].partition("}")[0])
-        frame.in_quotes = quoted
-        frame.plain_single = quoted and op[:1] not in ("#", "%", "/", "^", ",")
+        frame.brace.in_quotes = quoted
+        frame.brace.plain_single = quoted and op[:1] not in ("#", "%", "/", "^", ",")
         self.at = max(self.at, found.end("name"), found.end("item"))
 
     def _read_parameter(self, found: "re.Match[str]", name: str, *, evaluated: bool) -> None:
@@ -442,7 +443,7 @@ class Quotes:
         elif text[at] == '"':
             self._push("double", 1)
         elif text[at] == "$":
-            quote = "" if self.top.in_quotes else '"'
+            quote = "" if self.top.brace.in_quotes else '"'
             self._dollar(quote, quote)
         elif text[at] == "`":
             self._tick()
@@ -454,19 +455,19 @@ class Quotes:
     def _computed(self, text: str, at: int) -> None:
         """Names in arithmetic are variables, also without a $."""
         frame, end = self.top, len(text)
-        if frame.subscript and "]" in text:
-            end, frame.subscript = text.index("]"), False
-        for one in _NAME.finditer(text, 0, end) if frame.computes else ():
+        if frame.brace.subscript and "]" in text:
+            end, frame.brace.subscript = text.index("]"), False
+        for one in _NAME.finditer(text, 0, end) if frame.brace.computes else ():
             self._use(one[0], at + one.start(), fault=ARITHMETIC)
             self.checks.add_name(one[0], at + one.start())
-        frame.computes = frame.computes and (end == len(text))
+        frame.brace.computes = frame.brace.computes and (end == len(text))
 
     def _in_double(self) -> bool:
         """Whether double quotes or a here-document surround this place already."""
-        return self.top.kind in ("double", "here") or self.top.in_quotes
+        return self.top.kind in ("double", "here") or self.top.brace.in_quotes
 
     def _quote_in_brace(self) -> None:
-        if self.top.plain_single:
+        if self.top.brace.plain_single:
             self.at += 1
         else:
             self._single(1, style=IN_SINGLE)
@@ -518,12 +519,12 @@ class Quotes:
 
     def _end_here(self) -> None:
         frame = self.stack.pop()
-        self.at = frame.after
+        self.at = frame.document.after
         self._limit_again()
-        self._read_heredocs(frame.rest)
+        self._read_heredocs(frame.document.rest)
 
     def _limit_again(self) -> None:
-        ends = [frame.end for frame in self.stack if frame.kind == "here"]
+        ends = [frame.document.end for frame in self.stack if frame.kind == "here"]
         self.limit = ends[-1] if ends else len(self.text)
 
     def _read_heredocs(self, heredocs: list[Heredoc]) -> None:
@@ -533,9 +534,9 @@ class Quotes:
             end, after = self._find_end(one)
             if not one.quoted:
                 frame = self._push("here", 0)
-                frame.pipe, frame.end, frame.after = one.pipe, end, after
-                frame.token = one.token[0]
-                frame.rest = heredocs[number + 1 :]
+                frame.pipe, frame.document.end, frame.document.after = one.pipe, end, after
+                frame.document.token = one.token[0]
+                frame.document.rest = heredocs[number + 1 :]
                 self.limit = end
                 return
             self._quoted_heredoc(one, start, end)
@@ -583,7 +584,7 @@ class Quotes:
         plain = _SAFE_DELIMITER.fullmatch(one.delimiter)
         in_ticks = any(frame.kind == "tick" for frame in self.stack)
         frame = self._push("here", 0)
-        frame.pipe, frame.token = one.pipe, one.token[0]
+        frame.pipe, frame.document.token = one.pipe, one.token[0]
         for mark in found:
             if not plain or in_ticks:
                 self.refuse(mark, _QUOTED_HEREDOC)

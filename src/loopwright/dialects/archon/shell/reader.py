@@ -72,7 +72,7 @@ class ShellReader(Quotes):
                 break
             self._end_here()
         self._end_word()
-        if len(self.stack) > 1 or self.top.cases:
+        if len(self.stack) > 1 or self.top.case.cases:
             raise Unreadable(self.top.opened, SAY[self.top.kind])
         if self.pending:
             raise Unreadable(self.pending[0].token[0], SAY["here"])
@@ -151,7 +151,7 @@ class ShellReader(Quotes):
         word.end = self.at
         word.source = self.text[word.at : self.at].replace('"', "").replace("'", "")
         plain = word.literal if word.whole and not word.quoted else ""
-        if frame.redirects or frame.names_function:
+        if frame.command.redirects or frame.command.names_function:
             self._end_target(frame, word)
         elif frame.kind == "array":
             subscript = word.before.startswith("[") and "]" not in word.before
@@ -167,9 +167,9 @@ class ShellReader(Quotes):
 
     def _end_target(self, frame: Frame, word: Word) -> None:
         """A file that is read or written, or the name of a function."""
-        sign, frame.redirects = frame.redirects, ""
-        if frame.names_function:
-            frame.names_function, frame.defines = False, word.literal
+        sign, frame.command.redirects = frame.command.redirects, ""
+        if frame.command.names_function:
+            frame.command.names_function, frame.command.defines = False, word.literal
             return
         # The word after >& is expanded twice, so a value in it would be executed.
         twice = sign.endswith("&")
@@ -178,8 +178,8 @@ class ShellReader(Quotes):
         if ">" in sign:
             for mark in word.marks:
                 self.refuse(mark, TARGET)
-            frame.writes.append(word.source)
-            self.taint.written |= {word.source} if is_exec(frame.words) else set()
+            frame.command.writes.append(word.source)
+            self.taint.held.written |= {word.source} if is_exec(frame.words) else set()
         else:
             self._read_from(frame, word, sign)
 
@@ -191,47 +191,47 @@ class ShellReader(Quotes):
             held = self.taint.find_file(word.source, self.bodies[-1])
             read = [*word.marks, *([derive_mark(held, word.source, word.at)] if held else [])]
         elif sign == "<&":
-            read = [*word.marks, *self.taint.descriptors.values()]
+            read = [*word.marks, *self.taint.held.descriptors.values()]
         else:
             read = word.marks
         if self.numbered or is_exec(frame.words):
             for mark in read:
-                self.taint.descriptors.setdefault("", mark)
+                self.taint.held.descriptors.setdefault("", mark)
         frame.pipe.inputs += read
         frame.pipe.explicit = True
         for mark in read:
             if frame.pipe.takes_code:
                 self.refuse(mark, CODE)
-            if frame.compound:
-                self.taint.inputs.setdefault((self.base, frame.ended), mark)
+            if frame.command.compound:
+                self.taint.held.inputs.setdefault((self.base, frame.command.ended), mark)
 
     def _end_argument(self, frame: Frame, word: Word, plain: str) -> None:
         array = SUBSCRIPT.match(word.source)
-        if array and array[1] in self.taint.associative and "]" in word.source:
+        if array and array[1] in self.taint.types.associative and "]" in word.source:
             word.keyed = array[1]
         frame.words.append(word)
         if plain in _HEADED and len(frame.words) == 1:
             self._open_group(frame, plain)
         elif plain == "in" and len(frame.words) == 3 and frame.words[0].literal == "case":
-            frame.cases.append(True)
+            frame.case.cases.append(True)
             self.guards.open_case(frame.words[1].source)
             frame.words = []
             frame.pipe.own.clear()
 
     def _reserved(self, frame: Frame, plain: str) -> bool:
         """Whether the first word of a command is a word of the language, and what it does."""
-        if plain == "esac" and frame.cases:
-            frame.cases.pop()
+        if plain == "esac" and frame.case.cases:
+            frame.case.cases.pop()
         elif frame.in_pattern:
             return False
-        if frame.compound and plain in _CONTROL:
+        if frame.command.compound and plain in _CONTROL:
             self._end_command()
         if plain in _CLOSING:
             self._end_group(frame)
         elif plain in _GROUPS:
             self._open_group(frame, plain)
         elif plain == "function":
-            frame.names_function = True
+            frame.command.names_function = True
         elif plain == "[[":
             self._push("cond", 0)
         elif plain not in _OPENING:
@@ -247,7 +247,7 @@ class ShellReader(Quotes):
             self.guards.branch(plain)
 
     def _open_group(self, frame: Frame, kind: str) -> None:
-        function, frame.defines = frame.defines, None
+        function, frame.command.defines = frame.command.defines, None
         loop = kind in ("for", "select", "while", "until")
         place = self.base + self.at
         spoiled = {name for at, name in self.taint.spoiled if loop and at == place}
@@ -255,23 +255,23 @@ class ShellReader(Quotes):
         self.guards.open(kind if function is None else "function", spoiled)
         reads = self._flowing(frame, function)
         frame.groups.append(
-            CompoundCommand(frame.pipe, len(frame.out), self.at, reads, function=function)
+            CompoundCommand(frame.pipe, len(frame.flow.out), self.at, reads, function=function)
         )
         self._enter(function)
         frame.pipe = Pipe(list(reads))
 
     def _end_group(self, frame: Frame) -> None:
         """All that happened in a group happened in the pipeline around it."""
-        frame.compound = True
+        frame.command.compound = True
         if not frame.groups:
             raise Unreadable(self.at, "a word that ends a group is outside of a group")
         group = frame.groups.pop()
         self.loops.pop()
         self.guards.close()
-        frame.ended = group.opened
+        frame.command.ended = group.opened
         frame.pipe = group.pipe
-        printed = frame.out[group.start :]
-        del frame.out[group.start :]
+        printed = frame.flow.out[group.start :]
+        del frame.flow.out[group.start :]
         self._leave(group.function, printed)
         if group.function is None:
             frame.pipe.own += printed
@@ -281,7 +281,7 @@ class ShellReader(Quotes):
         frame = self.stack.pop()
         words = frame.words
         text = self.text[frame.opened : self.at].strip().removesuffix("]]").strip()
-        self.top.tested = text
+        self.top.command.tested = text
         self._note_matches(words, text)
         self.checks.add_condition(words)
         numeric = any(word.whole and word.literal in _NUMERIC for word in words)
@@ -313,15 +313,15 @@ class ShellReader(Quotes):
         words, frame.words = frame.words, []
         if frame.in_pattern:
             words = []
-        if words or frame.compound or frame.redirected or not frame.piped:
+        if words or frame.command.compound or frame.command.redirected or not frame.flow.piped:
             self._end_stage(frame, words, separator)
-        frame.compound, frame.tested = False, ""
-        frame.redirects, frame.names_function = "", False
+        frame.command.compound, frame.command.tested = False, ""
+        frame.command.redirects, frame.command.names_function = "", False
 
     def _end_stage(self, frame: Frame, words: list[Word], separator: str) -> None:
         """One command of a pipeline has been read."""
         piped = separator in ("|", "|&")
-        printed = frame.pipe.own if frame.compound else frame.pipe.marks
+        printed = frame.pipe.own if frame.command.compound else frame.pipe.marks
         if words:
             effects = Effects(self.taint, self.bodies[-1], words, frame.pipe)
             effects.apply()
@@ -331,20 +331,20 @@ class ShellReader(Quotes):
                 self._warn_of_programs(effects.command, frame.pipe)
             printed = effects.output()
             self.guards.finish(self._find_outcome(frame, effects), separator)
-        elif frame.compound or frame.redirected:
+        elif frame.command.compound or frame.command.redirected:
             self.guards.finish(Proof(), separator)
-        for path in [*frame.writes, *self.taint.written] if printed else ():
+        for path in [*frame.command.writes, *self.taint.held.written] if printed else ():
             self.taint.add_file(path, self.bodies[-1], printed[0])
-        for mark in frame.pipe.marks if frame.feeds_code else ():
+        for mark in frame.pipe.marks if frame.command.feeds_code else ():
             self.refuse(mark, CODE)
-        frame.writes, frame.redirected, frame.feeds_code = [], False, False
-        frame.piped = piped
+        frame.command.writes, frame.command.redirected, frame.command.feeds_code = [], False, False
+        frame.flow.piped = piped
         if piped:
             takes_code = frame.pipe.takes_code
             frame.pipe.inputs, frame.pipe.own = list(printed), []
             frame.pipe.explicit, frame.pipe.takes_code = True, takes_code
         else:
-            frame.out += printed
+            frame.flow.out += printed
             self._start_pipe(frame)
 
     def _find_outcome(self, frame: Frame, effects: Effects) -> Proof:
@@ -353,12 +353,12 @@ class ShellReader(Quotes):
         for place, block in self.loops:
             self.taint.spoiled |= {(place, name) for name in spoiled} if block else set()
         if len(self.bodies) > 1:
-            self.taint.called |= spoiled
-        if effects.name in self.taint.functions:
-            spoiled |= self.taint.called
+            self.taint.effects.called |= spoiled
+        if effects.name in self.taint.effects.functions:
+            spoiled |= self.taint.effects.called
         temporary = {one.assigns for one in effects.assignments if effects.command}
         cleaned = {name for name, mark in effects.assigned.items() if not mark}
-        outcome = find_tested(frame.tested) if frame.tested else Proof()
+        outcome = find_tested(frame.command.tested) if frame.command.tested else Proof()
         if effects.name in ("[", "test"):
             outcome = Proof(find_compared(effects.arguments))
         return outcome._replace(
@@ -439,12 +439,12 @@ class ShellReader(Quotes):
 
     def _start_pipe(self, frame: Frame) -> None:
         """A new pipeline reads what flows into the group or the brackets around it."""
-        around = frame.groups[-1].reads if frame.groups else frame.reads
+        around = frame.groups[-1].reads if frame.groups else frame.flow.reads
         frame.pipe = Pipe(list(around))
 
     def _take_code(self, frame: Frame) -> None:
         """A command takes what flows into it for code."""
-        frame.pipe.takes_code = frame.takes_code = True
+        frame.pipe.takes_code = frame.flow.takes_code = True
         for group in frame.groups:
             group.takes_code = True
         for mark in frame.pipe.inputs:
@@ -470,9 +470,9 @@ class ShellReader(Quotes):
             self.at += 1
         elif frame.in_pattern:
             self._end_pattern(frame)
-            self.guards.open_clause(frame.patterns)
-            frame.patterns = []
-            frame.cases[-1] = False
+            self.guards.open_clause(frame.case.patterns)
+            frame.case.patterns = []
+            frame.case.cases[-1] = False
             self._start_pipe(frame)
             self.at += 1
         elif frame.kind == "array":
@@ -486,18 +486,18 @@ class ShellReader(Quotes):
 
     def _end_commands(self, frame: Frame) -> None:
         """Brackets around commands are closed."""
-        self._leave(frame.function, frame.out)
+        self._leave(frame.function, frame.flow.out)
         self._end_substitution(frame)
         top = self.top
-        top.feeds_code |= frame.is_fed and frame.takes_code
-        if not frame.captured:
-            top.compound |= top.word is None
-            top.ended = frame.opened
-            top.pipe.own += frame.out if frame.function is None else []
-            top.pipe.takes_code |= frame.takes_code and top.word is None
+        top.command.feeds_code |= frame.flow.is_fed and frame.flow.takes_code
+        if not frame.flow.captured:
+            top.command.compound |= top.word is None
+            top.command.ended = frame.opened
+            top.pipe.own += frame.flow.out if frame.function is None else []
+            top.pipe.takes_code |= frame.flow.takes_code and top.word is None
 
     def _end_pattern(self, frame: Frame) -> None:
-        frame.patterns += [one.source for one in frame.words] or [""]
+        frame.case.patterns += [one.source for one in frame.words] or [""]
         frame.words = []
 
     def _open_round(self, frame: Frame) -> None:
@@ -507,24 +507,24 @@ class ShellReader(Quotes):
             self._push("array", 1).array = word.assigns
         elif empty and (word or frame.words):  # name() defines a function
             named = word or frame.words[-1]
-            frame.defines = frame.defines or named.literal
-            frame.word, frame.words, frame.names_function = None, [], False
+            frame.command.defines = frame.command.defines or named.literal
+            frame.word, frame.words, frame.command.names_function = None, [], False
             self.at = empty.end()
         elif word is None and self.text.startswith("((", self.at):
-            frame.compound = frame.compound or not frame.words
+            frame.command.compound = frame.command.compound or not frame.words
             self._push("arith", 2, depth=2).checks = len(self.checks.edits)
         else:
             self._push_commands(1)
 
     def _push_commands(self, width: int) -> Frame:
         """Commands in brackets read what the command around them would read."""
-        function, self.top.defines = self.top.defines, None
+        function, self.top.command.defines = self.top.command.defines, None
         flowing = self._flowing(self.top, function)
         frame = self._push("paren", width)
         self.guards.open("(" if function is None else "function")
         frame.function = function
         self._enter(function)
-        frame.reads, frame.pipe = flowing, Pipe(list(flowing))
+        frame.flow.reads, frame.pipe = flowing, Pipe(list(flowing))
         return frame
 
     def _operator(self, char: str) -> None:
@@ -545,8 +545,8 @@ class ShellReader(Quotes):
                 self._end_pattern(frame)
                 return
             self._end_command(found[0])
-            if frame.cases and found[0] in (";;", ";&", ";;&"):
-                frame.cases[-1] = True
+            if frame.case.cases and found[0] in (";;", ";&", ";;&"):
+                frame.case.cases[-1] = True
                 self.guards.end_clause(found[0])
 
     def _redirect(self) -> None:
@@ -554,7 +554,7 @@ class ShellReader(Quotes):
         if text.startswith(("<(", ">("), self.at):
             self._unknown()
             inner = self._push_commands(2)
-            inner.captured, inner.is_fed = True, text[self.at - 2] == ">"
+            inner.flow.captured, inner.flow.is_fed = True, text[self.at - 2] == ">"
             return
         self.numbered = False
         if frame.word and frame.word.whole and frame.word.literal.isdigit():
@@ -567,7 +567,7 @@ class ShellReader(Quotes):
             return
         found = _REDIRECT.match(text, self.at)
         assert found is not None
-        self.at, frame.redirects, frame.redirected = found.end(), found[0], True
+        self.at, frame.command.redirects, frame.command.redirected = found.end(), found[0], True
 
     def _heredoc(self, found: "re.Match[str]") -> None:
         """The delimiter; the text itself begins on the next line."""
@@ -581,11 +581,11 @@ class ShellReader(Quotes):
             raise Unreadable(found.start(), SAY["here"])
         one = Heredoc(delimiter, quoted, bool(found["dash"]), (start, self.at), self.top.pipe)
         self.pending.append(one)
-        self.top.redirected = True
-        known = self.taint.inputs.get((self.base, start))
+        self.top.command.redirected = True
+        known = self.taint.held.inputs.get((self.base, start))
         self.top.pipe.explicit = True
         self.top.pipe.inputs += [known] if known else []
         if known and (self.numbered or is_exec(self.top.words)):
-            self.taint.descriptors.setdefault("", known)
-        if known and self.top.compound:
-            self.taint.inputs.setdefault((self.base, self.top.ended), known)
+            self.taint.held.descriptors.setdefault("", known)
+        if known and self.top.command.compound:
+            self.taint.held.inputs.setdefault((self.base, self.top.command.ended), known)

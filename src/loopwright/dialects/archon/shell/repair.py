@@ -253,7 +253,7 @@ class NumberChecks:
             self._add_element(name, at, closing, is_assigned=assigned)
             return
         if assigned:
-            self.taint.counted.add(name)
+            self.taint.types.counted.add(name)
         if not _PURE_ASSIGNMENT.match(self.text, end) and not self.taint.is_number(name):
             self._insert(at, name, "integer", is_quoted=True)
 

@@ -153,6 +153,62 @@ class Heredoc:
 
 
 @dataclass(slots=True)
+class CurrentCommand:
+    """The command that is being read, apart from its words."""
+
+    redirects: str = ""  # after such a sign the next word is a file, not an argument
+    redirected: bool = False  # it has a redirection
+    writes: list[str] = field(default_factory=list)  # files that it writes
+    compound: bool = False  # a group has just ended, so the command is not empty
+    ended: int = 0  # the start of the group that has just ended
+    tested: str = ""  # the condition in [[ ]]
+    names_function: bool = False
+    defines: str | None = None  # the next group is the body of this function
+    feeds_code: bool = False  # its output is executed as code
+
+
+@dataclass(slots=True)
+class CaseCommands:
+    """The open case commands."""
+
+    cases: list[bool] = field(default_factory=list)  # in a pattern or not
+    patterns: list[str] = field(default_factory=list)  # of a case, up to here
+
+
+@dataclass(slots=True)
+class DataFlow:
+    """What flows into and out of a level of nesting."""
+
+    out: list[Mark] = field(default_factory=list)  # values that its commands print
+    reads: list[Mark] = field(default_factory=list)  # what flows into it from outside
+    takes_code: bool = False
+    captured: bool = False  # what its commands print becomes part of a word
+    is_fed: bool = False  # of >( … ): what the command around it prints flows into it
+    piped: bool = False  # what comes next reads from a pipe
+
+
+@dataclass(slots=True)
+class Brace:
+    """The state of a brace: `${ … }`."""
+
+    in_quotes: bool = False  # it is in double quotes
+    plain_single: bool = False  # single quotes mean nothing in it
+    computes: bool = False  # arithmetic follows the name
+    subscript: bool = False  # the arithmetic ends at ]
+    assigns: str = ""  # the variable that it gives a value
+
+
+@dataclass(slots=True)
+class OpenHeredoc:
+    """The place of a here-document, and the documents after it."""
+
+    end: int = 0
+    after: int = 0
+    token: int = 0
+    rest: list[Heredoc] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class Frame:
     """One level of nesting."""
 
@@ -161,43 +217,22 @@ class Frame:
     word: Word | None = None
     words: list[Word] = field(default_factory=list)
     pipe: Pipe = field(default_factory=Pipe)
-    out: list[Mark] = field(default_factory=list)  # values that its commands print
-    redirects: str = ""  # after such a sign the next word is a file, not an argument
-    redirected: bool = False  # the current command has a redirection
-    writes: list[str] = field(default_factory=list)  # files that the current command writes
-    compound: bool = False  # a group has just ended, so the command is not empty
-    ended: int = 0  # the start of the group that has just ended
-    patterns: list[str] = field(default_factory=list)  # of a case, up to here
-    tested: str = ""  # the condition in [[ ]] of the current command
     groups: list[CompoundCommand] = field(default_factory=list)
-    reads: list[Mark] = field(default_factory=list)  # what flows into it from outside
-    takes_code: bool = False
-    names_function: bool = False
-    defines: str | None = None  # the next group is the body of this function
     function: str | None = None  # it is the body of this function
-    captured: bool = False  # what its commands print becomes part of a word
-    is_fed: bool = False  # of >( … ): what the command around it prints flows into it
-    feeds_code: bool = False  # the output of the current command is executed as code
-    cases: list[bool] = field(default_factory=list)  # open case commands: in a pattern or not
     depth: int = 0  # open brackets in arithmetic
     close: str = ")"
-    piped: bool = False  # what comes next reads from a pipe
-    in_quotes: bool = False  # of a brace: it is in double quotes
-    plain_single: bool = False  # of a brace: single quotes mean nothing in it
-    computes: bool = False  # of a brace: arithmetic follows the name
-    subscript: bool = False  # of a brace: the arithmetic ends at ]
     array: str = ""  # of an array: its name
     checks: int = 0  # of arithmetic: the number of checks before it
-    assigns: str = ""  # of a brace: the variable that it gives a value
-    end: int = 0  # of a here-document
-    after: int = 0
-    token: int = 0
-    rest: list[Heredoc] = field(default_factory=list)
+    command: CurrentCommand = field(default_factory=CurrentCommand)
+    case: CaseCommands = field(default_factory=CaseCommands)
+    flow: DataFlow = field(default_factory=DataFlow)
+    brace: Brace = field(default_factory=Brace)
+    document: OpenHeredoc = field(default_factory=OpenHeredoc)
 
     @property
     def in_pattern(self) -> bool:
         """Whether patterns of a case command are expected."""
-        return bool(self.cases) and self.cases[-1]
+        return bool(self.case.cases) and self.case.cases[-1]
 
 
 def is_for_script(text: str, one: Heredoc, start: int) -> bool:
@@ -239,46 +274,75 @@ _MOST_TEXTS = 8
 
 
 @dataclass(slots=True)
+class FunctionEffects:
+    """What functions do with values; "" is the script itself."""
+
+    parameters: dict[str, dict[int, Mark]] = field(default_factory=dict)
+    shifts: set[str] = field(default_factory=set)  # functions that move their parameters
+    prints: dict[str, Mark] = field(default_factory=dict)  # functions that print a value
+    reads: dict[str, Mark] = field(default_factory=dict)  # functions that read one
+    functions: set[str] = field(default_factory=set)
+    called: set[str] = field(default_factory=set)  # variables that a function gives a value
+    local_integers: set[tuple[str, str]] = field(default_factory=set)  # by function
+
+    @property
+    def size(self) -> int:
+        positions = sum(len(one) for one in self.parameters.values())
+        sets = (self.shifts, self.functions, self.called, self.local_integers)
+        return positions + len(self.prints) + len(self.reads) + sum(len(one) for one in sets)
+
+
+@dataclass(slots=True)
+class VariableTypes:
+    """What is known of the values of variables: numbers, arrays, texts."""
+
+    integers: set[str] = field(default_factory=set)
+    associative: set[str] = field(default_factory=set)
+    texts: set[str] = field(default_factory=set)  # that may hold something but a number
+    counted: set[str] = field(default_factory=set)  # that the script gives a number
+    copies: set[tuple[str, str]] = field(default_factory=set)  # variables, and what they copy
+    constants: dict[str, set[str]] = field(default_factory=dict)  # texts that a script assigns
+
+    @property
+    def size(self) -> int:
+        names = (self.integers, self.associative, self.texts, self.counted)
+        pairs = len(self.copies) + sum(len(one) for one in self.constants.values())
+        return pairs + sum(len(one) for one in names)
+
+
+@dataclass(slots=True)
+class TaintedFiles:
+    """Files, descriptors and here-documents that hold a value."""
+
+    # groups and here-documents, by place
+    inputs: dict[tuple[int, int], Mark] = field(default_factory=dict)
+    files: dict[str, Mark] = field(default_factory=dict)
+    descriptors: dict[str, Mark] = field(default_factory=dict)  # open files, all under one name
+    written: set[str] = field(default_factory=set)  # files that the script has opened to write
+
+    @property
+    def size(self) -> int:
+        return len(self.inputs) + len(self.files) + len(self.descriptors) + len(self.written)
+
+
+@dataclass(slots=True)
 class Taint:
     """All places that hold a value, each with the variable that it came from."""
 
     free_names: frozenset[str] = frozenset()  # reserved names that do no harm in this script
     kept_names: frozenset[str] = frozenset()  # reserved names that it does not export
     names: dict[str, Mark] = field(default_factory=dict)
-    parameters: dict[str, dict[int, Mark]] = field(default_factory=dict)  # "" is the script itself
-    shifts: set[str] = field(default_factory=set)  # functions that move their parameters
-    prints: dict[str, Mark] = field(default_factory=dict)  # functions that print a value
-    reads: dict[str, Mark] = field(default_factory=dict)  # functions that read one
-    inputs: dict[tuple[int, int], Mark] = field(
-        default_factory=dict
-    )  # groups and here-documents, by place
-    files: dict[str, Mark] = field(default_factory=dict)
-    functions: set[str] = field(default_factory=set)
-    integers: set[str] = field(default_factory=set)
-    associative: set[str] = field(default_factory=set)
     aliases: set[tuple[str, str]] = field(default_factory=set)
     spoiled: set[tuple[int, str]] = field(default_factory=set)  # in a loop, by its place
-    descriptors: dict[str, Mark] = field(default_factory=dict)  # open files, all under one name
-    written: set[str] = field(default_factory=set)  # files that the script has opened to write
-    constants: dict[str, set[str]] = field(default_factory=dict)  # texts that a script assigns
-    called: set[str] = field(default_factory=set)  # variables that a function gives a value
-    texts: set[str] = field(default_factory=set)  # variables that may hold something but a number
-    counted: set[str] = field(default_factory=set)  # variables that the script gives a number
-    copies: set[tuple[str, str]] = field(default_factory=set)  # variables, and what they copy
-    local_integers: set[tuple[str, str]] = field(default_factory=set)  # by function
+    effects: FunctionEffects = field(default_factory=FunctionEffects)
+    types: VariableTypes = field(default_factory=VariableTypes)
+    held: TaintedFiles = field(default_factory=TaintedFiles)
 
     @property
     def size(self) -> int:
         """Grows with every place that is found."""
-        held = (self.names, self.prints, self.reads, self.inputs, self.files, self.descriptors)
-        known = (self.shifts, self.functions, self.integers, self.associative, self.called)
-        opened = len(self.written)
-        positions = sum(len(one) for one in self.parameters.values())
-        pairs = len(self.aliases) + len(self.spoiled) + len(self.copies) + len(self.local_integers)
-        pairs += len(self.texts) + len(self.counted)
-        pairs += sum(len(one) for one in self.constants.values())
-        sizes = sum(len(one) for one in held) + sum(len(one) for one in known)
-        return sizes + opened + positions + pairs
+        own = len(self.names) + len(self.aliases) + len(self.spoiled)
+        return own + self.effects.size + self.types.size + self.held.size
 
     def add_name(self, name: str, mark: Mark) -> None:
         """A variable holds a value, and so do the others by whose names it can be read."""
@@ -302,10 +366,10 @@ class Taint:
         """A variable gets this text; note whether that is a number."""
         copied = _COPY.fullmatch(text)
         if copied:
-            self.copies.add((name, copied[1] or copied[2]))
+            self.types.copies.add((name, copied[1] or copied[2]))
         elif NUMBER.fullmatch(text) is None:
-            self.texts.add(name)
-        self.counted.add(name)
+            self.types.texts.add(name)
+        self.types.counted.add(name)
 
     def is_number(self, name: str) -> bool:
         """Whether a variable holds nothing but a number, wherever it is read."""
@@ -313,32 +377,39 @@ class Taint:
         waiting = [name]
         while waiting:
             one = waiting.pop()
-            known = one in _COUNTERS or one in self.counted
-            if not known or one in self.texts or DYNAMIC in self.texts or one in self.names:
+            known = one in _COUNTERS or one in self.types.counted
+            if (
+                not known
+                or one in self.types.texts
+                or DYNAMIC in self.types.texts
+                or one in self.names
+            ):
                 return False
             seen.add(one)
             waiting += [
-                source for copy, source in self.copies if copy == one and source not in seen
+                source for copy, source in self.types.copies if copy == one and source not in seen
             ]
         return True
 
     def is_integer(self, name: str, function: str) -> bool:
         """Whether bash evaluates what is assigned to a variable."""
         scopes = ((function, name), ("", name))
-        return name in _EVALUATED or any(one in self.local_integers for one in scopes)
+        return name in _EVALUATED or any(one in self.effects.local_integers for one in scopes)
 
     def has_keys(self, name: str) -> bool:
         """Whether the subscripts of an array are texts, or may be."""
         stands_for_another = any(name == one for one, _ in self.aliases)
-        return name in self.associative or (stands_for_another and bool(self.associative))
+        return name in self.types.associative or (
+            stands_for_another and bool(self.types.associative)
+        )
 
     def add_parameter(self, function: str, position: int, mark: Mark) -> None:
         """A function gets a value at this position."""
-        self.parameters.setdefault(function, {}).setdefault(position, mark)
+        self.effects.parameters.setdefault(function, {}).setdefault(position, mark)
 
     def add_constant(self, name: str, text: str) -> None:
         """A script gives a variable this text, which may be the name of a file."""
-        known = self.constants.setdefault(name, set())
+        known = self.types.constants.setdefault(name, set())
         if text and len(text) <= _LONGEST_PATH and len(known) < _MOST_TEXTS:
             known.add(text)
 
@@ -351,7 +422,7 @@ class Taint:
                 if use is None:
                     continue
                 name = f"{function} {use[1]}" if use[1].isdigit() else use[1]
-                others = self.constants.get(name, ())
+                others = self.types.constants.get(name, ())
                 found |= {text[: use.start()] + one + text[use.end() :] for one in others}
         return found
 
@@ -360,7 +431,7 @@ class Taint:
         for text in self.resolve(written, function):
             name = find_file_name(text)
             if name and not name.startswith("-"):
-                self.files.setdefault(name, mark)
+                self.held.files.setdefault(name, mark)
 
     def find_file(self, written: str, function: str) -> Mark | None:
         """The value in a file, which may be named by a pattern."""
@@ -368,20 +439,20 @@ class Taint:
         for found in (_VALUE_FILE.search(text) for text in texts):
             if found:  # the file in which Loopwright hands a value over
                 return Mark(written, 0, Ref(of="run"), found[1], source=f"${found[1]}")
-        if not self.files:
+        if not self.held.files:
             return None
         names = {find_file_name(text) for text in texts}
-        for name, mark in self.files.items():
+        for name, mark in self.held.files.items():
             if name in names or any(_is_match(name, n) or _is_match(n, name) for n in names):
                 return derive_mark(mark, written, mark.at)
         return None
 
     def parameter(self, function: str, written: str) -> Mark | None:
         """The value of `$1`, `$@` and the like inside of a function."""
-        held = self.parameters.get(function, {})
+        held = self.effects.parameters.get(function, {})
         if written == "0" or not (written.isdigit() or written in ("@", "*")):
             return None
-        if written in ("@", "*") or function in self.shifts:
+        if written in ("@", "*") or function in self.effects.shifts:
             return next(iter(held.values()), None)
         return held.get(int(written), held.get(ANY))
 

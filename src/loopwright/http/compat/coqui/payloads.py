@@ -109,13 +109,18 @@ class LoopDefinitionBody(Body):
     on_question: str | UnsetType | None = UNSET
 
 
-class Loop(msgspec.Struct):
-    """A loop."""
+class LoopOrigin(msgspec.Struct):
+    """A loop, its definition and what it belongs to."""
 
     id: str
     definition_name: str
     session_id: str | None
     project_id: str | None
+
+
+class Loop(LoopOrigin):
+    """A loop."""
+
     goal: str
     status: str
     outcome: str | None
