@@ -8,13 +8,13 @@ from loopwright.errors import LoopwrightError
 from loopwright.http.requests import Route
 from loopwright.http.route_table import FAMILIES
 from loopwright.http.sockets.endpoint import TABLE as SOCKET_COMMANDS
+from loopwright.operations.run_request import Request
 from loopwright.operations.use_cases.operation import (
     App,
     Caller,
     FileContent,
     HttpRoute,
     Operation,
-    Request,
     operation,
 )
 from loopwright.operations.use_cases.table import TABLE
@@ -117,14 +117,14 @@ def test_interface_does_not_assemble_a_use_case() -> None:
 
 
 def test_start_of_a_run_has_one_place() -> None:
-    """`Service.start` is called in `run_launch.py` alone, behind the checks of every start."""
+    """`Service.start` is called in `run_start.py` alone, behind the checks of every start."""
     callers = {
         file.name
         for file in source_files()
         for node in nodes(file)
         if isinstance(node, ast.Call) and dotted(node.func).endswith("service.start")
     }
-    assert callers == {"run_launch.py"}
+    assert callers == {"run_start.py"}
 
 
 def test_server_refuses_new_work_in_one_place() -> None:

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from loopwright.http.operation_routes import app_of
+from loopwright.operations.run_request import Request
 from loopwright.operations.use_cases import agents, notifications, tokens, users, workspaces
-from loopwright.operations.use_cases.operation import App, Caller, Operation, Request
+from loopwright.operations.use_cases.operation import App, Caller, Operation
 from loopwright.operations.use_cases.stored_notifications import StoredNotification, notice_card
 from tests.http.served import Served
 

@@ -39,7 +39,9 @@ from loopwright.operations.data_directory import (
     reach,
 )
 from loopwright.operations.delegating_driver import DelegatingDriver
-from loopwright.operations.run_start import LoopOptions, StartOptions, prepare_loop
+from loopwright.operations.loop_definition import LoopOptions
+from loopwright.operations.run_request import StartRun
+from loopwright.operations.run_start import StartPlace, prepare_start
 from loopwright.operations.settings import Settings
 from loopwright.operations.wiring import near
 from loopwright.ports import Delta
@@ -415,12 +417,13 @@ def test_the_server_is_started_again(
     place = Process(tmp_path)
     said: list[str] = []
     stepping(lw)
-    wish = StartOptions(message="x", agents=["command:./agent.sh"])
+    request = StartRun(message="x", agent="command:./agent.sh")
 
     async def seen_through() -> str:
         settings = Settings(home=tmp_path / "home", durability="normal")
         async with near(settings, say=said.append) as here:
-            start, _ = prepare_loop(LoopOptions(wish=wish, max=2))
+            place_of_start = StartPlace(settings=settings)
+            start, _ = prepare_start(place_of_start, request, LoopOptions(max=2))
             run = await here.service.start(start)
             await asyncio.to_thread(until, (lw.folder / "begun").exists)
             assert here.driver.server_pid == place.process.pid

@@ -13,7 +13,8 @@ from loopwright.agents.sandbox import bubblewrap
 from loopwright.http import server as serving
 from loopwright.operations.child_runs import InsideRun
 from loopwright.operations.data_directory import SOCKET, DriveRequest, as_line
-from loopwright.operations.run_start import StartOptions, prepare_file
+from loopwright.operations.run_request import StartRun
+from loopwright.operations.run_start import DefinitionSource, StartPlace, prepare_start
 from tests.http.served import SECONDS, Served, served
 
 
@@ -21,8 +22,9 @@ def left_behind(server: Served, parent: str) -> str:
     """A run that a program of another run started, and that no process drives."""
     server.context.service.inside = InsideRun(run=parent, runs=(parent,))
     definition = server.definition(server.script("a", "b", "c", name=f"{parent}.yaml"))
-    wish = StartOptions(workspace=str(server.folder))
-    start, _ = prepare_file("inner.yaml", wish, data=definition.encode(), dialect="native")
+    source = DefinitionSource(file="inner.yaml", data=definition.encode(), dialect="native")
+    place = StartPlace(settings=server.context.settings, workspace=server.folder)
+    start, _ = prepare_start(place, StartRun(), source)
 
     async def begin() -> str:
         return await server.context.service.start(replace(start, drive=False))

@@ -16,7 +16,8 @@ from loopwright.errors import LoopwrightError
 from loopwright.http.compat.coqui.payloads import sheet
 from loopwright.operations.agents.roles import find_roles
 from loopwright.operations.library import DefinitionLibrary
-from loopwright.operations.run_start import StartOptions, prepare_named
+from loopwright.operations.run_request import StartRun
+from loopwright.operations.run_start import DefinitionSource, StartPlace, prepare_start
 from loopwright.operations.settings import Settings
 from loopwright.operations.wiring import Local, local
 from loopwright.ports import EffectJob
@@ -118,21 +119,21 @@ def check_run(run: dict[str, Any], folder: Path, home: Path, prompts: dict[str, 
 
 
 async def _check(folder: Path, home: Path, run: dict[str, Any]) -> None:
-    wish = StartOptions(
+    request = StartRun(
         message=run["goal"],
-        agents=[f"script:{folder / 'replies.json'}"],
-        workspace=str(folder),
-        home=home,
-        values=run.get("parameters", {}),
+        agent=f"script:{folder / 'replies.json'}",
+        inputs=run.get("parameters", {}),
         max=run.get("max_iterations"),
     )
+    place = StartPlace(settings=Settings(home=home), workspace=folder)
+    source = DefinitionSource(file=run["definition"], library=folder)
     if "refused" in run:
         with pytest.raises(LoopwrightError) as refused:
-            prepare_named(run["definition"], wish, cwd=folder)
+            prepare_start(place, request, source)
         assert run["refused"] in refused.value.message
         return
     async with local(Settings(home=home)) as here:
-        start, definition = prepare_named(run["definition"], wish, cwd=folder)
+        start, definition = prepare_start(place, request, source)
         assert [one.code for one in definition.warnings] == run.get("warnings", [])
         name = await here.service.start(start)
         await here.driver.rest(name)

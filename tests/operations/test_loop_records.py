@@ -14,7 +14,8 @@ from loopwright.errors import Conflict, NotFound
 from loopwright.http.compat.coqui.payloads import sheet
 from loopwright.operations.loops.loop_details import figures, forget, history, iteration, live
 from loopwright.operations.loops.role_loops import RoleLoops
-from loopwright.operations.run_start import StartOptions, prepare_named
+from loopwright.operations.run_request import StartRun
+from loopwright.operations.run_start import DefinitionSource, StartPlace, prepare_start
 from loopwright.operations.settings import Settings
 from loopwright.operations.wiring import Local, local
 
@@ -58,10 +59,10 @@ def round_of(review: str, **others: Any) -> dict[str, Any]:
 
 async def started(here: Local, tmp_path: Path, *rounds: dict[str, Any]) -> str:
     agent = replies(tmp_path, *rounds)
-    wish = StartOptions(
-        message="Build it", agents=[agent], workspace=str(tmp_path), home=tmp_path / "home"
-    )
-    start, _ = prepare_named("harness", wish)
+    request = StartRun(message="Build it", agent=agent)
+    place = StartPlace(settings=Settings(home=tmp_path / "home"), workspace=tmp_path)
+    source = DefinitionSource(file="harness", library=Path.cwd())
+    start, _ = prepare_start(place, request, source)
     return await here.service.start(start)
 
 
@@ -123,14 +124,10 @@ async def named(
     folder.mkdir(parents=True, exist_ok=True)
     name = definition["name"]
     (folder / f"{name}.json").write_text(json.dumps(definition), encoding="utf-8")
-    wish = StartOptions(
-        message="Build it",
-        agents=[agent],
-        workspace=str(tmp_path),
-        home=tmp_path / "home",
-        values=values,
-    )
-    start, _ = prepare_named(name, wish, cwd=tmp_path)
+    request = StartRun(message="Build it", agent=agent, inputs=values)
+    place = StartPlace(settings=Settings(home=tmp_path / "home"), workspace=tmp_path)
+    source = DefinitionSource(file=name, library=tmp_path)
+    start, _ = prepare_start(place, request, source)
     return await here.service.start(start)
 
 

@@ -4,12 +4,8 @@ from itertools import product
 
 import pytest
 
-from loopwright.operations.run_start import (
-    LoopOptions,
-    StartOptions,
-    loop_definition,
-    plain_definition,
-)
+from loopwright.operations.loop_definition import LoopOptions, loop_definition, plain_definition
+from loopwright.operations.run_request import StartRun
 
 CHECKS: tuple[dict[str, tuple[str, ...]], ...] = (
     {},
@@ -28,19 +24,20 @@ def test_plain_definition_is_the_native_definition(
 ) -> None:
     memories = ("progress-log", "previous-output", "session", "none")
     for memory, criteria, most in product(memories, (True, False), (1, 10, 1000)):
-        wish = StartOptions(
+        request = StartRun(
             message="Make the tests pass: all of them, on every platform", budget=budget
         )
-        loop = LoopOptions(memory=memory, criteria=criteria, max=most, wish=wish, **checks)
-        assert plain_definition(loop) == loop_definition(loop)[0]
+        loop = LoopOptions(memory=memory, criteria=criteria, max=most, **checks)
+        assert plain_definition(request, loop) == loop_definition(request, loop)[0]
 
 
 @pytest.mark.parametrize("name", ["nightly", "é – ü", "x" * 200, None])
 def test_plain_definition_has_the_name_of_the_native_one(name: str | None) -> None:
-    loop = LoopOptions(
-        wish=StartOptions(message="a\tmessage {{with}} signs\n and lines", name=name)
+    request, loop = (
+        StartRun(message="a\tmessage {{with}} signs\n and lines", name=name),
+        LoopOptions(),
     )
-    assert plain_definition(loop) == loop_definition(loop)[0]
+    assert plain_definition(request, loop) == loop_definition(request, loop)[0]
 
 
 @pytest.mark.parametrize(
@@ -57,16 +54,25 @@ def test_plain_definition_has_the_name_of_the_native_one(name: str | None) -> No
         LoopOptions(commands=("A=1 pytest",)),
         LoopOptions(commands=("cat $HOME",)),
         LoopOptions(commands=(" ",)),
-        LoopOptions(wish=StartOptions(name="zero\u200bwidth")),
-        LoopOptions(wish=StartOptions(name=" blank")),
-        LoopOptions(wish=StartOptions(inputs=("a=b",))),
-        LoopOptions(wish=StartOptions(budget="usd=0")),
-        LoopOptions(wish=StartOptions(budget="usd=1000001")),
-        LoopOptions(wish=StartOptions(budget="tokens=0")),
-        LoopOptions(wish=StartOptions(budget="tokens=many")),
-        LoopOptions(wish=StartOptions(budget="time=3")),
-        LoopOptions(wish=StartOptions(budget="time=366d")),
     ],
 )
 def test_options_that_can_be_refused_are_left_to_the_native_definition(loop: LoopOptions) -> None:
-    assert plain_definition(loop) is None
+    assert plain_definition(StartRun(), loop) is None
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        StartRun(name="zero\u200bwidth"),
+        StartRun(name=" blank"),
+        StartRun(inputs={"a": "b"}),
+        StartRun(budget="usd=0"),
+        StartRun(budget="usd=1000001"),
+        StartRun(budget="tokens=0"),
+        StartRun(budget="tokens=many"),
+        StartRun(budget="time=3"),
+        StartRun(budget="time=366d"),
+    ],
+)
+def test_requests_that_can_be_refused_are_left_to_the_native_definition(request_: StartRun) -> None:
+    assert plain_definition(request_, LoopOptions()) is None

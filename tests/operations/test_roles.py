@@ -15,7 +15,9 @@ from loopwright.operations.agents.roles import (
     find_roles,
     read_role,
 )
-from loopwright.operations.run_start import StartOptions, prepare_file
+from loopwright.operations.run_request import StartRun
+from loopwright.operations.run_start import DefinitionSource, StartPlace, prepare_start
+from loopwright.operations.settings import Settings
 
 ROLE = """\
 ---
@@ -190,16 +192,18 @@ def test_an_unknown_role_is_an_error_before_anything_is_created(tmp_path: Path) 
     """With the role that was probably meant."""
     (tmp_path / "answers.yaml").write_text("replies: []")
     file = tmp_path / "r.yaml"
+    place = StartPlace(settings=Settings(home=tmp_path / "home"), workspace=tmp_path)
+    source = DefinitionSource(file=str(file))
     file.write_text(DEFINITION % "reviwer")
     with pytest.raises(LoopwrightError) as caught:
-        prepare_file(str(file), StartOptions(workspace=str(tmp_path)))
+        prepare_start(place, StartRun(), source)
     assert (caught.value.code, caught.value.hint) == ("unknown-role", "did you mean reviewer?")
     file.write_text(DEFINITION % "zzz")
     with pytest.raises(LoopwrightError) as caught:
-        prepare_file(str(file), StartOptions(workspace=str(tmp_path)))
+        prepare_start(place, StartRun(), source)
     assert "there are coder" in (caught.value.hint or "")
     file.write_text(DEFINITION % "reviewer")
-    start, _ = prepare_file(str(file), StartOptions(workspace=str(tmp_path)))
+    start, _ = prepare_start(place, StartRun(), source)
     assert start.plan.agents["eye"].access == "readonly"
 
 

@@ -13,7 +13,8 @@ from loopwright.kernel.events import CheckVerdict
 from loopwright.operations.dialects import recognise
 from loopwright.operations.loops.dialect_events import dialect_events_after
 from loopwright.operations.preflight import check_programs
-from loopwright.operations.run_start import StartOptions, prepare_file
+from loopwright.operations.run_request import StartRun
+from loopwright.operations.run_start import DefinitionSource, StartPlace, prepare_start
 from loopwright.operations.runs import row_ended
 from loopwright.operations.settings import Settings
 from loopwright.operations.wiring import Local, local
@@ -161,13 +162,14 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def wish(workspace: Path, *says: Any, **more: Any) -> StartOptions:
+def prepared(name: str, workspace: Path, *says: Any, **inputs: Any) -> Any:
+    """The start of a file of a user, with an agent that says this."""
     script = workspace.parent / "replies.json"
     replies = [{"text": one} if isinstance(one, str) else one for one in says]
     script.write_text(json.dumps({"replies": replies}))
-    return StartOptions(
-        message="Do it.", agents=[f"script:{script}"], workspace=str(workspace), **more
-    )
+    request = StartRun(message="Do it.", agent=f"script:{script}", inputs=inputs)
+    place = StartPlace(settings=Settings(home=workspace.parent / "home"), workspace=workspace)
+    return prepare_start(place, request, DefinitionSource(file=str(USERS / name)))
 
 
 async def play(here: Local, run: str, decision: str) -> None:
@@ -191,7 +193,7 @@ def test_files_of_users_run_to_their_end(workspace: Path, name: str) -> None:
     """
     case = CASES[name]
     values = {"assistant": case.choose} if case.choose else {}
-    start, definition = prepare_file(str(USERS / name), wish(workspace, *case.says, values=values))
+    start, definition = prepared(name, workspace, *case.says, **values)
     asyncio.run(check_programs(start))
     assert definition.dialect == "rondoflow"
     assert tuple(sorted(one.code for one in definition.warnings)) == case.warns
@@ -240,7 +242,7 @@ def test_a_pattern_that_never_ends_does_not_stop_the_loop(
     """The verdict says that it took too long, and the loop continues to its last iteration."""
     monkeypatch.setattr("loopwright.kernel.iteration.MATCH_MS", 200)
     says = ["a" * 5_000, "b"]
-    start, _ = prepare_file(str(USERS / "explosive.json"), wish(workspace, *says))
+    start, _ = prepared("explosive.json", workspace, *says)
 
     async def body() -> tuple[Any, list[CheckVerdict]]:
         async with local(Settings(home=workspace.parent / "home", durability="normal")) as here:
@@ -265,7 +267,7 @@ def test_an_assistant_that_is_switched_off_loads_and_is_not_started(
 ) -> None:
     """The file is valid; the start is refused and says what to do."""
     with pytest.raises(DefinitionError, match="looping is off") as refused:
-        prepare_file(str(USERS / name), wish(workspace, "x"))
+        prepared(name, workspace, "x")
     (problem,) = refused.value.problems
     assert problem.code == "loop-disabled"
     assert problem.hint == "set loopEnabled: true, or give the number of iterations at the start"
@@ -286,7 +288,7 @@ def test_one_of_several_assistants_must_be_chosen(
 ) -> None:
     """The error names the assistants, and the one it is about."""
     with pytest.raises(LoopwrightError) as refused:
-        prepare_file(str(USERS / "exported/team.json"), wish(workspace, "x", values=given))
+        prepared("exported/team.json", workspace, "x", **given)
     error = refused.value
     problems = error.problems if isinstance(error, DefinitionError) else ()
     words = [error.message, *(f"{one.message} {one.hint}" for one in problems)]

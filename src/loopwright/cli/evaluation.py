@@ -13,6 +13,7 @@ import click
 
 from loopwright.cli.completion import complete_runs
 from loopwright.cli.formats import open_service, terminal_width
+from loopwright.cli.start_options import start_request
 from loopwright.cli.terminal import Terminal, Tone, cut, last_lines, one_line
 from loopwright.cli.verb import Verb, terminal_of
 
@@ -70,7 +71,7 @@ def evaluate(  # noqa: PLR0913 - one for each option
     The exit code is 0 when everything passed, and 1 when something did not.
     """
     from loopwright.operations.evaluations import prepare_cases  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.run_start import StartOptions  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.run_start import StartPlace  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)
     if not _is_file(target):
@@ -81,15 +82,17 @@ def evaluate(  # noqa: PLR0913 - one for each option
         )
     if expect is not None:
         raise click.UsageError("--expect goes with a run; a file has its own evaluators", ctx)
-    wish = StartOptions(
-        agents=agents,
-        workspace=workspace,
-        budget=budget,
-        allow_unknown_cost=allow_unknown_cost,
-        default_agent=terminal.settings.agent,
-        home=terminal.settings.home,
+    request = start_request(
+        {
+            "agents": agents,
+            "workspace": workspace,
+            "budget": budget,
+            "allow_unknown_cost": allow_unknown_cost,
+        }
     )
-    return _put_cases(terminal, _run_cases(terminal, prepare_cases(Path(target), wish, judge)))
+    place = StartPlace(settings=terminal.settings)
+    cases = prepare_cases(place, request, Path(target), judge)
+    return _put_cases(terminal, _run_cases(terminal, cases))
 
 
 def _is_file(target: str) -> bool:
@@ -247,19 +250,15 @@ def promote(  # noqa: PLR0913 - one for each option
     Without FILE, list what was promoted. The exit code is 6 when it is refused.
     """
     from loopwright.operations.definitions import prepare_trial  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.run_start import StartOptions  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.run_start import StartPlace  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)
     if file is None:
         _list(terminal)
         return
-    wish = StartOptions(
-        workspace=workspace,
-        budget=budget,
-        default_agent=terminal.settings.agent,
-        home=terminal.settings.home,
-    )
-    trial = prepare_trial(file, wish, models=models, folder=suites, judge=judge)
+    request = start_request({"workspace": workspace, "budget": budget})
+    place = StartPlace(settings=terminal.settings)
+    trial = prepare_trial(place, request, file, models=models, folder=suites, judge=judge)
     made = asyncio.run(_try(terminal, trial))
     if terminal.as_json:
         from loopwright.operations.definitions import promotion_as_dict  # noqa: PLC0415 - help stays quick

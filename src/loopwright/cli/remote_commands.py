@@ -5,6 +5,7 @@ import os
 import sys
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast, get_args
 from urllib.parse import quote
 
@@ -16,11 +17,9 @@ from loopwright.cli.terminal import (
     Terminal,
     as_json,
     exit_code,
-    names_in,
     one_line,
     put_result,
     say_final_line,
-    tools_in,
 )
 from loopwright.client.servers import definition_path
 from loopwright.errors import Conflict, DefinitionError, LoopwrightError, NotFound
@@ -30,9 +29,12 @@ from loopwright.views.progress import ProgressLine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
+    from loopwright.cli.start_options import StartManner
     from loopwright.model.record import JsonValue
+    from loopwright.operations.loop_definition import LoopOptions
+    from loopwright.operations.run_request import LocalStart
+    from loopwright.operations.run_start import DefinitionSource
 
 ALL = "all"
 ENDED = "run.finished"
@@ -118,156 +120,175 @@ def _check_ready(remote: RemoteClient) -> None:
     check_health(told, remote.url)
 
 
-class RemoteStart:
-    """The start of a definition on a remote server."""
+# -- starting --------------------------------------------------------------------------------------
 
-    def __init__(
-        self, ctx: click.Context, terminal: Terminal, file: str, folder: "Path | None" = None
-    ) -> None:
-        self._ctx = ctx
-        self._terminal = terminal
-        self._file = file  # the name of the definition here
-        self._folder = folder  # the folder of the files that it names
 
-    def run(self, definition: bytes, dialect: str | None, options: dict[str, object]) -> int:
-        """Start it there, and watch it until it rests unless it is let go."""
-        self._check(options)
-        self._check_json(definition)
-        text: dict[str, JsonValue] = {"definition": definition.decode(errors="replace")}
-        if dialect:
-            text["dialect"] = dialect
-        body = text | _request_options(options) | self._files(definition, dialect)
-        self._warn(definition, dialect, body)
-        return self._begun(body, options)
-
-    def run_stored(self, options: dict[str, object]) -> int:
-        """The same for a definition that is stored there."""
-        self._check(options)
-        remote = self._terminal.remote
-        assert remote is not None
-        stored = remote.get(definition_path(self._file))
-        body = {"stored": self._file} | _request_options(options)
-        self._warn(str(stored["text"]).encode(errors="surrogatepass"), str(stored["dialect"]), body)
-        return self._begun(body, options)
-
-    def _check(self, options: dict[str, object]) -> None:
-        if options["jsonl"] and self._terminal.as_json:
-            raise click.UsageError("--json and --jsonl exclude each other", self._ctx)
-        if options["env"]:
-            raise click.UsageError(
-                "--env is not sent to a server: name the variables in the definition (pass_env) "
-                "and set them in the environment of the server",
-                self._ctx,
-            )
-
-    def _check_json(self, definition: bytes) -> None:
-        """Refuse a JSON file that is not JSON: the server does not know the name of the file."""
-        from loopwright.operations.dialects import MAX_BYTES  # noqa: PLC0415 - help stays quick
-        from loopwright.syntax.readers import read  # noqa: PLC0415 - help stays quick
-
-        if not self._file.lower().endswith(".json"):
-            return
-        document, problems = read(definition, file=self._file, limit=MAX_BYTES)
-        if document is None:
-            raise DefinitionError(f"{self._file} cannot be read", problems=problems)
-
-    def _begun(self, body: "dict[str, JsonValue]", options: dict[str, object]) -> int:
-        remote, jsonl = self._terminal.remote, bool(options["jsonl"])
-        assert remote is not None
-        if options["dry_run"]:
-            return self._rehearse(remote, body)
-        _check_ready(remote)
-        started = self._sent(remote, RUNS, body)
-        run = str(started["run"])
-        if options["detach"]:
-            if self._terminal.as_json:
-                self._terminal.put_json(started)
-            else:
-                self._terminal.put(run)
-            return 0
-        self._terminal.say(f"driven by {remote.url}")
-        foreign = options["exit_codes"] == "dialect"
-        return follow_remote_run(self._terminal, run, jsonl=jsonl, foreign=foreign)
-
-    def _files(self, definition: bytes, dialect: str | None) -> "dict[str, JsonValue]":
-        """The files that it names; without a folder those of the workspace there count."""
-        from loopwright.operations.dialects import packed  # noqa: PLC0415 - help stays quick
-
-        if self._folder is None:
-            return {}
-        found = packed(definition, file=self._file, dialect=dialect, folder=self._folder)
-        return {} if found is None else {"files": {**found}}
-
-    def _warn(self, definition: bytes, dialect: str | None, body: "dict[str, JsonValue]") -> None:
-        """Warnings are shown before the start; the server reports errors."""
-        from loopwright.operations.dialects import parse_definition  # noqa: PLC0415 - help stays quick
-
-        given = cast("dict[str, JsonValue]", body.get("inputs", {}))
-        with contextlib.suppress(LoopwrightError):
-            read = parse_definition(
-                definition, file=self._file, force=dialect, files=self._folder, given=given
-            )
-            for warning in read.warnings:
-                self._terminal.say(warning.render(), tone="warn")
-
-    def _rehearse(self, remote: RemoteClient, body: "dict[str, JsonValue]") -> int:
-        from loopwright.cli.charts import put_dry_run  # noqa: PLC0415 - only when asked for
-        from loopwright.cli.start_options import NO_MESSAGE  # noqa: PLC0415 - only when asked for
-
-        found = self._sent(remote, REHEARSALS, {"message": NO_MESSAGE, **body})
-        for warning in cast("list[str]", found.get("warnings", [])):
-            self._terminal.say(f"warning: {warning.replace(REQUEST, self._file)}", tone="warn")
-        put_dry_run(self._terminal, found)
+def start_remote_run(
+    terminal: Terminal,
+    request: "LocalStart",
+    source: "DefinitionSource | LoopOptions | None",
+    manner: "StartManner",
+) -> int:
+    """Start a run there, and watch it until it rests unless it is let go. The definition is sent
+    with the files that it names; without a source it is one that is stored there.
+    """
+    remote = terminal.remote
+    assert remote is not None
+    _check_sendable(request)
+    if source is None:
+        file = str(request.stored)
+        stored = remote.get(definition_path(file))
+        text: bytes = str(stored["text"]).encode(errors="surrogatepass")
+        dialect: str | None = str(stored["dialect"])
+        body, folder = request_body(request), None
+    else:
+        file, text, dialect, folder = _read_source(terminal, request, source)
+        body = request_body(request) | {"definition": text.decode(errors="replace")}
+        body |= {"dialect": dialect} if dialect else {}
+        body |= _files(file, text, dialect, folder)
+    _warn(terminal, file, text, dialect=dialect, folder=folder, given=request.inputs)
+    if manner["dry_run"]:
+        return _rehearse(terminal, file, body)
+    _check_ready(remote)
+    started = _sent(remote, RUNS, body, file)
+    run = str(started["run"])
+    if manner["detach"]:
+        if terminal.as_json:
+            terminal.put_json(started)
+        else:
+            terminal.put(run)
         return 0
-
-    def _sent(
-        self, remote: RemoteClient, path: str, body: "dict[str, JsonValue]"
-    ) -> "dict[str, JsonValue]":
-        """Post it; errors and warnings about the definition name the file as it is called here."""
-        try:
-            answer: dict[str, JsonValue] = remote.post(path, body)
-        except LoopwrightError as error:
-            error.message = error.message.replace(REQUEST, self._file)
-            error.hint = error.hint.replace(REQUEST, self._file) if error.hint else None
-            if isinstance(error, DefinitionError):
-                error.problems = tuple(
-                    rename_problem_file(one, REQUEST, self._file) for one in error.problems
-                )
-            raise
-        warnings = answer.get("warnings")
-        if isinstance(warnings, list):
-            answer["warnings"] = [str(one).replace(REQUEST, self._file) for one in warnings]
-        return answer
+    terminal.say(f"driven by {remote.url}")
+    foreign = manner["exit_codes"] == "dialect"
+    return follow_remote_run(terminal, run, jsonl=manner["jsonl"], foreign=foreign)
 
 
-def _request_options(options: dict[str, object]) -> "dict[str, JsonValue]":
-    """The options of a start in the form of a request: options that were not given are omitted."""
-    from loopwright.operations.run_start import input_values  # noqa: PLC0415 - help stays quick
+_LOCAL_ONLY = {
+    "env": "--env is not sent to a server: name the variables in the definition (pass_env) and set "
+    "them in the environment of the server",
+    "in_workspace": "--no-worktree is for runs on this machine; leave it out",
+    "loop_tools": "--loop-tools is for runs on this machine; use `loops:` there",
+}
+"""Why a choice of `LocalStart` is not sent to a server."""
 
-    plain = (
-        *("message", "workspace", "budget", "name", "parallel", "max", "base_branch"),
-        "permission",
-    )
-    if options["worktree"] is False:
-        raise click.UsageError("--no-worktree is for runs on this machine; leave it out")
-    if options["loop_tools"]:
-        raise click.UsageError("--loop-tools is for runs on this machine; use `loops:` there")
-    tools = ("allow", "deny", "ask")
-    given: dict[str, object] = {
-        **{name: options[name] for name in plain},
-        **{name: list(names_in(_texts(options[name]))) for name in tools},
-        **{
-            name: options[name]
-            for name in ("file_tools_only", "sandbox", "promoted", "allow_unknown_cost", "worktree")
-        },
-        "labels": list(_texts(options["labels"])),
-        "tools": list(tools_in(_texts(options["tools"]))),
-        "protect": list(_texts(options["protect"])),
-        **({"snapshots": False} if options["no_snapshots"] else {}),
-        "inputs": input_values(_texts(options["inputs"])),
-        **agents_for_request(_texts(options["agents"])),
+
+def _check_sendable(request: "LocalStart") -> None:
+    for name, reason in _LOCAL_ONLY.items():
+        if getattr(request, name):
+            raise click.UsageError(reason)
+
+
+def request_body(request: "LocalStart") -> "dict[str, JsonValue]":
+    """The choices of a start as they are sent; those that were not made are left out."""
+    from loopwright.operations.run_request import StartRun  # noqa: PLC0415 - help stays quick
+
+    usual = StartRun()
+    chosen = {name: getattr(request, name) for name in StartRun.__struct_fields__}
+    return {
+        name: cast("JsonValue", [*value] if isinstance(value, tuple) else value)
+        for name, value in chosen.items()
+        if value != getattr(usual, name)
     }
-    return {name: cast("JsonValue", value) for name, value in given.items() if value or value == ""}
+
+
+def _read_source(
+    terminal: Terminal, request: "LocalStart", source: "DefinitionSource | LoopOptions"
+) -> "tuple[str, bytes, str | None, Path | None]":
+    """A definition: what it is called here, its text and dialect, and the folder of its files."""
+    from loopwright.operations.dialects import OF_LOOPS, definition_bytes  # noqa: PLC0415 - quick help
+    from loopwright.operations.library import DefinitionLibrary  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.loop_definition import (  # noqa: PLC0415 - help stays quick
+        COMMAND_LINE,
+        LoopOptions,
+        loop_definition,
+    )
+
+    if isinstance(source, LoopOptions):
+        return COMMAND_LINE, loop_definition(request, source)[1], "native", None
+    file, here = source.file, Path.cwd()
+    if source.data is not None:
+        data, dialect, folder = source.data, source.dialect, here
+    elif source.library is not None:
+        library = DefinitionLibrary(terminal.settings.home, source.library)
+        data, dialect, folder = library.get(file).data, OF_LOOPS, here
+    else:
+        data, dialect = definition_bytes(Path(file)), source.dialect
+        folder = Path(file).absolute().parent
+    _check_json(file, data)
+    return file, data, dialect, folder
+
+
+def _check_json(file: str, definition: bytes) -> None:
+    """Refuse a JSON file that is not JSON: the server does not know the name of the file."""
+    from loopwright.operations.dialects import MAX_BYTES  # noqa: PLC0415 - help stays quick
+    from loopwright.syntax.readers import read  # noqa: PLC0415 - help stays quick
+
+    if not file.lower().endswith(".json"):
+        return
+    document, problems = read(definition, file=file, limit=MAX_BYTES)
+    if document is None:
+        raise DefinitionError(f"{file} cannot be read", problems=problems)
+
+
+def _files(
+    file: str, definition: bytes, dialect: str | None, folder: "Path | None"
+) -> "dict[str, JsonValue]":
+    """The files that it names; without a folder those of the workspace there count."""
+    from loopwright.operations.dialects import packed  # noqa: PLC0415 - help stays quick
+
+    if folder is None:
+        return {}
+    found = packed(definition, file=file, dialect=dialect, folder=folder)
+    return {} if found is None else {"files": {**found}}
+
+
+def _warn(
+    terminal: Terminal,
+    file: str,
+    definition: bytes,
+    *,
+    dialect: str | None,
+    folder: "Path | None",
+    given: "Mapping[str, JsonValue]",
+) -> None:
+    """Warnings are shown before the start; the server reports errors."""
+    from loopwright.operations.dialects import parse_definition  # noqa: PLC0415 - help stays quick
+
+    with contextlib.suppress(LoopwrightError):
+        read = parse_definition(definition, file=file, force=dialect, files=folder, given=given)
+        for warning in read.warnings:
+            terminal.say(warning.render(), tone="warn")
+
+
+def _rehearse(terminal: Terminal, file: str, body: "dict[str, JsonValue]") -> int:
+    from loopwright.cli.charts import put_dry_run  # noqa: PLC0415 - only when asked for
+
+    assert terminal.remote is not None
+    found = _sent(terminal.remote, REHEARSALS, body, file)
+    for warning in cast("list[str]", found.get("warnings", [])):
+        terminal.say(f"warning: {warning}", tone="warn")
+    put_dry_run(terminal, found)
+    return 0
+
+
+def _sent(
+    remote: RemoteClient, path: str, body: "dict[str, JsonValue]", file: str
+) -> "dict[str, JsonValue]":
+    """Post it; errors and warnings about the definition name the file as it is called here."""
+    try:
+        answer: dict[str, JsonValue] = remote.post(path, body)
+    except LoopwrightError as error:
+        error.message = error.message.replace(REQUEST, file)
+        error.hint = error.hint.replace(REQUEST, file) if error.hint else None
+        if isinstance(error, DefinitionError):
+            error.problems = tuple(
+                rename_problem_file(one, REQUEST, file) for one in error.problems
+            )
+        raise
+    warnings = answer.get("warnings")
+    if isinstance(warnings, list):
+        answer["warnings"] = [str(one).replace(REQUEST, file) for one in warnings]
+    return answer
 
 
 def rename_problem_file(problem: object, known_as: str, file: str) -> object:
@@ -496,8 +517,3 @@ def known_kinds() -> frozenset[str]:
     from loopwright.kernel.events import AnyEvent  # noqa: PLC0415 - help stays quick
 
     return frozenset(str(kind.__struct_config__.tag) for kind in get_args(AnyEvent))
-
-
-def _texts(value: object) -> tuple[str, ...]:
-    assert isinstance(value, tuple)
-    return value

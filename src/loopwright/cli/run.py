@@ -2,25 +2,19 @@
 
 import os
 import re
-from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from loopwright.cli.completion import STORED, complete_dialects, complete_stored_runs
 from loopwright.cli.start_options import STDIN, STDIN_NAME, launch, piped_definition, start_options
-from loopwright.cli.verb import Verb, terminal_of
+from loopwright.cli.verb import Verb
 from loopwright.errors import NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from loopwright.cli.remote_commands import RemoteStart as StartAfar
-    from loopwright.operations.dialects import ParsedDefinition
-    from loopwright.operations.run_request import RunStart
-    from loopwright.operations.run_start import StartOptions
 
 MOST_SEARCHED = 200
 """The maximum number of workflow files that are searched for a name."""
@@ -74,79 +68,20 @@ def run(
     that `loopwright stored` keeps here or at the server, or - for stdin. Files that it names are
     looked for beside it, and sent with it to a remote server.
     """
-    from loopwright.operations.run_start import prepare_file  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.run_start import DefinitionSource, named_source  # noqa: PLC0415 - quick help
 
+    options |= {"max": most, "promoted": promoted}
     if file.startswith(STORED) and not os.path.lexists(file):
         if dialect is not None:
             raise click.UsageError("--dialect is not for stored definitions: theirs is known", ctx)
-        more = {**options, "max": most, "promoted": promoted}
-        return _run_stored(ctx, file.removeprefix(STORED), more)
-    data = piped_definition(ctx) if file == STDIN else None
-    shown = STDIN_NAME if data is not None else file
-    folder = Path.cwd() if data is not None else Path(file).absolute().parent
-    if terminal_of(ctx).remote is not None:
-        if data is None:
-            with _path_hints(file):
-                data, dialect = _read(ctx, file, dialect)
-        afar = _remote_start(ctx, shown, folder)
-        return afar.run(data, dialect, {**options, "max": most, "promoted": promoted})
-
-    def prepare(wish: "StartOptions") -> "tuple[RunStart, ParsedDefinition]":
-        told = replace(wish, max=most)
-        with _path_hints(shown):
-            start, definition = prepare_file(shown, told, data=data, dialect=dialect, files=folder)
-        if promoted:
-            _check_promoted(ctx, definition, is_stored=False)
-        return start, definition
-
-    return launch(ctx, prepare, options)
-
-
-def _run_stored(ctx: click.Context, name: str, options: dict[str, object]) -> int:
-    from loopwright.cli.definitions import definitions_here  # noqa: PLC0415 - only when asked for
-    from loopwright.operations.run_start import prepare_file  # noqa: PLC0415 - help stays quick
-
-    if terminal_of(ctx).remote is not None:
-        return _remote_start(ctx, name, None).run_stored(options)
-    most, promoted = cast("int | None", options.pop("max")), bool(options.pop("promoted"))
-
-    def prepare(wish: "StartOptions") -> "tuple[RunStart, ParsedDefinition]":
-        with definitions_here(terminal_of(ctx)) as definitions:
-            stored = definitions.runnable(name)
-        data, told = stored.text.encode(errors="surrogatepass"), replace(wish, max=most)
-        start, definition = prepare_file(stored.name, told, data=data, dialect=stored.dialect)
-        if promoted:
-            _check_promoted(ctx, definition, is_stored=True)
-        return start, definition
-
-    return launch(ctx, prepare, options)
-
-
-def _check_promoted(ctx: click.Context, definition: "ParsedDefinition", *, is_stored: bool) -> None:
-    from loopwright.operations.data_directory import open_log  # noqa: PLC0415 - only when asked for
-    from loopwright.operations.definitions import check_promoted  # noqa: PLC0415 - only when asked for
-
-    with closing(open_log(terminal_of(ctx).settings)) as log:
-        check_promoted(log, definition, is_stored=is_stored)
-
-
-def _remote_start(ctx: click.Context, shown: str, folder: Path | None) -> "StartAfar":
-    from loopwright.cli.remote_commands import RemoteStart  # noqa: PLC0415 - only when asked for
-
-    return RemoteStart(ctx, terminal_of(ctx), shown, folder)
-
-
-def _read(ctx: click.Context, file: str, dialect: str | None) -> tuple[bytes, str | None]:
-    """A file, or a definition by name, and its dialect if it is given or known."""
-    from loopwright.operations.dialects import OF_LOOPS, definition_bytes  # noqa: PLC0415 - quick help
-    from loopwright.operations.library import DefinitionLibrary  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.run_start import is_name  # noqa: PLC0415 - help stays quick
-
-    if dialect is None and is_name(Path(file)):
-        return DefinitionLibrary(terminal_of(ctx).settings.home, Path.cwd()).get(
-            file
-        ).data, OF_LOOPS
-    return definition_bytes(Path(file)), dialect
+        return launch(ctx, None, {**options, "stored": file.removeprefix(STORED)})
+    if file == STDIN:
+        data = piped_definition(ctx)
+        source = DefinitionSource(file=STDIN_NAME, data=data, dialect=dialect, files=Path.cwd())
+    else:
+        source = named_source(file, dialect)
+    with _path_hints(source.file):
+        return launch(ctx, source, options)
 
 
 @contextmanager
@@ -172,28 +107,6 @@ def _path_hint(name: str) -> str:
 
 
 MEMORIES = ("progress-log", "previous-output", "session", "none")
-
-
-class _LoopOptions(TypedDict):
-    """Those of the options that say how the loop goes."""
-
-    commands: tuple[str, ...]
-    patterns: tuple[str, ...]
-    signals: tuple[str, ...]
-    judges: tuple[str, ...]
-    manual: bool
-    max: int
-    memory: str
-    criteria: bool
-
-
-class _TextOptions(TypedDict):
-    """Inputs in the definition that they refer to."""
-
-    message: str | None
-    name: str | None
-    budget: str | None
-    inputs: tuple[str, ...]
 
 
 @click.command(
@@ -290,43 +203,14 @@ def loop(ctx: click.Context, /, **options: object) -> int:
     the loop makes all its iterations. The prompt states these criteria and, after an
     iteration, which of them failed.
     """
-    kinds = ("commands", "patterns", "signals", "judges", "manual")
-    checks = {key: options.pop(key) for key in kinds}
-    checks |= {"max": options.pop("most"), "memory": options.pop("memory")}
-    checks["criteria"] = not options.pop("no_criteria")
-    shape = cast("_LoopOptions", checks)  # click has checked their kinds
+    from loopwright.operations.loop_definition import LoopOptions  # noqa: PLC0415 - quick help
 
-    if terminal_of(ctx).remote is not None:
-        return _start_remote_loop(ctx, shape, options)
-
-    def prepare(wish: "StartOptions") -> "tuple[RunStart, ParsedDefinition]":
-        from loopwright.operations.run_start import LoopOptions, prepare_loop  # noqa: PLC0415 - quick help
-
-        return prepare_loop(LoopOptions(wish=wish, **shape))
-
-    return launch(ctx, prepare, options, checks="--until-command")
-
-
-def _start_remote_loop(ctx: click.Context, shape: _LoopOptions, options: dict[str, object]) -> int:
-    """On the named server: the definition of the options is sent to it."""
-    from loopwright.cli.remote_commands import RemoteStart  # noqa: PLC0415 - only when asked for
-    from loopwright.operations.run_start import (  # noqa: PLC0415 - help stays quick
-        COMMAND_LINE,
-        LoopOptions,
-        StartOptions,
-        loop_definition,
-    )
-
-    given = cast("_TextOptions", options)  # click has checked their kinds
-    wish = StartOptions(
-        message=given["message"],
-        name=given["name"],
-        budget=given["budget"],
-        inputs=given["inputs"],
-    )
-    _, data = loop_definition(LoopOptions(wish=wish, **shape))
-    afar = RemoteStart(ctx, terminal_of(ctx), COMMAND_LINE)
-    return afar.run(data, "native", {**options, "max": None, "promoted": False})
+    kinds = ("commands", "patterns", "signals", "judges", "manual", "memory")
+    checks = {kind: options.pop(kind) for kind in kinds}
+    checks |= {"max": options.pop("most"), "criteria": not options.pop("no_criteria")}
+    # click has checked their kinds
+    source = LoopOptions(**cast("dict[str, Any]", checks))
+    return launch(ctx, source, options, checks="--until-command")
 
 
 VERBS = {

@@ -3,8 +3,10 @@
 Includes reading a definition from stdin, where its file is called `-`.
 """
 
+import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict, TypeVar, cast
 
@@ -21,10 +23,12 @@ if TYPE_CHECKING:
     from loopwright.model.plan import LoopRight, Plan
     from loopwright.model.record import JsonValue
     from loopwright.model.sandbox import SandboxLevel
+    from loopwright.operations.agents.permissions import PermissionMode
     from loopwright.operations.background_runs import Detached
     from loopwright.operations.dialects import ParsedDefinition
-    from loopwright.operations.run_request import RunStart
-    from loopwright.operations.run_start import StartOptions
+    from loopwright.operations.loop_definition import LoopOptions
+    from loopwright.operations.run_request import LocalStart, RunStart
+    from loopwright.operations.run_start import DefinitionSource
     from loopwright.operations.wiring import Local
 
 STDIN = "-"
@@ -46,23 +50,44 @@ _Function = TypeVar("_Function", bound=Callable[..., object])
 NO_MESSAGE = "(dry run)"
 
 
-class _StartFlags(TypedDict):
-    """Those of the options that say what is run."""
+class StartFlags(TypedDict, total=False):
+    """The options that say what is run, as they are given."""
 
+    stored: str
     message: str | None
-    agents: tuple[str, ...]
     inputs: tuple[str, ...]
+    agents: tuple[str, ...]
     workspace: str | None
-    budget: str | None
-    parallel: int | None
-    name: str | None
-    env: tuple[str, ...]
-    allow_unknown_cost: bool
-    labels: tuple[str, ...]
-    permission: str | None
-    loop_tools: "tuple[LoopRight, ...]"
     worktree: bool | None
+    budget: str | None
+    base_branch: str | None
+    parallel: int | None
+    allow: tuple[str, ...]
+    deny: tuple[str, ...]
+    ask: tuple[str, ...]
+    file_tools_only: bool
     sandbox: "SandboxLevel | None"
+    env: tuple[str, ...]
+    permission: "PermissionMode | None"
+    tools: tuple[str, ...]
+    loop_tools: "tuple[LoopRight, ...]"
+    protect: tuple[str, ...]
+    no_snapshots: bool
+    name: str | None
+    labels: tuple[str, ...]
+    allow_unknown_cost: bool
+    max: int | None
+    promoted: bool
+
+
+class StartManner(TypedDict):
+    """The options that say how a start is shown."""
+
+    exit_codes: str
+    dry_run: bool
+    detach: bool
+    no_wait: bool
+    jsonl: bool
 
 
 sandbox_option = click.option(
@@ -224,100 +249,149 @@ def start_options(function: _Function) -> _Function:
     return function
 
 
-def _read_definition(
-    terminal: Terminal,
-    prepare: "Callable[[StartOptions], tuple[RunStart, ParsedDefinition]]",
-    wish: "StartOptions",
-) -> "tuple[RunStart, ParsedDefinition]":
-    """The definition and its start. It may name files: those of Loopwright itself are not read."""
-    from loopwright.operations.workspace_rules import keep_files_private  # noqa: PLC0415 - help stays quick
+def start_request(given: StartFlags) -> "LocalStart":
+    """The request of a start from the options that were given, with the values of variables."""
+    from loopwright.operations.run_request import LocalStart  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.run_start import agent_choices, input_values  # noqa: PLC0415 - quick help
+    from loopwright.operations.run_variables import read_variables  # noqa: PLC0415 - help stays quick
 
-    keep_files_private(terminal.settings)
-    return prepare(wish)
+    default, named = agent_choices(given.get("agents", ()))
+    return LocalStart(
+        stored=given.get("stored"),
+        message=given.get("message"),
+        inputs=input_values(given.get("inputs", ())),
+        agent=default,
+        agents=named,
+        workspace=given.get("workspace"),
+        budget=given.get("budget"),
+        parallel=given.get("parallel"),
+        name=given.get("name"),
+        max=given.get("max"),
+        base_branch=given.get("base_branch"),
+        worktree=given.get("worktree") is True,
+        promoted=given.get("promoted", False),
+        deny=names_in(given.get("deny", ())),
+        ask=names_in(given.get("ask", ())),
+        file_tools_only=given.get("file_tools_only", False),
+        sandbox=given.get("sandbox"),
+        labels=given.get("labels", ()),
+        allow_unknown_cost=given.get("allow_unknown_cost", False),
+        permission=given.get("permission"),
+        tools=tools_in(given.get("tools", ())),
+        protect=given.get("protect", ()),
+        snapshots=not given.get("no_snapshots", False),
+        allow=names_in(given.get("allow", ())),
+        env=read_variables(given.get("env", ()), os.environ),
+        loop_tools=given.get("loop_tools", ()),
+        in_workspace=given.get("worktree") is False,
+    )
 
 
 def launch(
     ctx: click.Context,
-    prepare: "Callable[[StartOptions], tuple[RunStart, ParsedDefinition]]",
+    source: "DefinitionSource | LoopOptions | None",
     options: dict[str, object],
     *,
     checks: str = "check",
 ) -> int:
-    """Start a run as the options say, and answer with the exit code. `checks` is the option that
-    check commands are given with, if there is one.
+    """Start a run as the options say, and answer with the exit code. Without a source it is of a
+    stored definition. `checks` is the option that check commands are given with, if there is one.
     """
+    terminal = terminal_of(ctx)
+    shown = {name: options.pop(name) for name in StartManner.__annotations__}
+    manner = cast("StartManner", shown)  # click has checked the kinds of all options
+    if manner["jsonl"] and terminal.as_json:
+        raise click.UsageError("--json and --jsonl exclude each other", ctx)
+    if manner["dry_run"]:
+        options["message"] = options["message"] or NO_MESSAGE
+    request = start_request(cast("StartFlags", options))
+    if terminal.remote is not None:
+        from loopwright.cli.remote_commands import start_remote_run  # noqa: PLC0415 - only when asked for
+
+        return start_remote_run(terminal, request, source, manner)
+    start, definition = _prepare(terminal, request, source, manner)
+    return _start_prepared(terminal, request, start, definition, manner, checks)
+
+
+def _prepare(
+    terminal: Terminal,
+    request: "LocalStart",
+    source: "DefinitionSource | LoopOptions | None",
+    manner: StartManner,
+) -> "tuple[RunStart, ParsedDefinition]":
+    """The definition and its start. It may name files: those of Loopwright itself are not read."""
+    from loopwright.operations.run_start import StartPlace, prepare_start  # noqa: PLC0415 - quick help
+    from loopwright.operations.workspace_rules import keep_files_private  # noqa: PLC0415 - help stays quick
+
+    keep_files_private(terminal.settings)
+    place = StartPlace(
+        settings=terminal.settings,
+        can_ask=terminal.can_ask and not (manner["no_wait"] or manner["detach"]),
+        needs_agents=not manner["dry_run"],
+    )
+    if source is None:
+        from loopwright.cli.definitions import definitions_here  # noqa: PLC0415 - only when asked for
+
+        with definitions_here(terminal) as definitions:
+            source = definitions.runnable(str(request.stored)).source()
+    start, definition = prepare_start(place, request, source)
+    if request.promoted:
+        _check_promoted(terminal, definition, is_stored=request.stored is not None)
+    return start, definition
+
+
+def _check_promoted(terminal: Terminal, definition: "ParsedDefinition", *, is_stored: bool) -> None:
+    from loopwright.operations.data_directory import open_log  # noqa: PLC0415 - only when asked for
+    from loopwright.operations.definitions import check_promoted  # noqa: PLC0415 - only when asked for
+
+    with closing(open_log(terminal.settings)) as log:
+        check_promoted(log, definition, is_stored=is_stored)
+
+
+def _start_prepared(
+    terminal: Terminal,
+    request: "LocalStart",
+    start: "RunStart",
+    definition: "ParsedDefinition",
+    manner: StartManner,
+    checks: str,
+) -> int:
+    """Show what is doubtful about a start, and start it."""
     from loopwright.cli.attach import AttachOptions  # noqa: PLC0415 - help stays quick
     from loopwright.operations.agents.permissions import (  # noqa: PLC0415 - help stays quick
-        Rights,
         limit_warnings,
         unsupported_options,
     )
     from loopwright.operations.cost_limits import token_warnings  # noqa: PLC0415 - help stays quick
     from loopwright.operations.dialects import exit_codes  # noqa: PLC0415 - help stays quick
     from loopwright.operations.preflight import preflight, shadow_warnings  # noqa: PLC0415 - quick help
-    from loopwright.operations.run_start import StartOptions  # noqa: PLC0415 - help stays quick
     from loopwright.operations.run_variables import keep_variables  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.workspace_rules import (  # noqa: PLC0415 - help stays quick
-        SnapshotChoice,
-        decide_snapshots,
-    )
+    from loopwright.operations.workspace_rules import decide_snapshots  # noqa: PLC0415 - quick help
 
-    terminal = terminal_of(ctx)
-    no_wait, jsonl, detach = (bool(options.pop(name)) for name in ("no_wait", "jsonl", "detach"))
-    foreign = options.pop("exit_codes") == "dialect"
-    if jsonl and terminal.as_json:
-        raise click.UsageError("--json and --jsonl exclude each other", ctx)
-    dry = bool(options.pop("dry_run"))
-    if dry:
-        options["message"] = options["message"] or NO_MESSAGE
-    rights = Rights(
-        allow=names_in(cast("tuple[str, ...]", options.pop("allow"))),
-        deny=names_in(cast("tuple[str, ...]", options.pop("deny"))),
-        ask=names_in(cast("tuple[str, ...]", options.pop("ask"))),
-        file_tools_only=bool(options.pop("file_tools_only")),
-        attended=terminal.can_ask and not (no_wait or detach),
-    )
-    tools = tools_in(cast("tuple[str, ...]", options.pop("tools")))
-    choice = SnapshotChoice(
-        off=bool(options.pop("no_snapshots")),
-        protect=cast("tuple[str, ...]", options.pop("protect")),
-    )
-    given = cast("_StartFlags", options)  # click has checked their kinds
-    wish = StartOptions(
-        tools=tools,
-        default_agent=terminal.settings.agent,
-        models=terminal.settings.models,
-        home=terminal.settings.home,
-        rights=rights,
-        unbound=dry,
-        **given,
-    )
-    start, definition = _read_definition(terminal, prepare, wish)
+    dry = manner["dry_run"]
     for warning in definition.warnings:
         terminal.say(warning.render(), tone="warn")
     unused = () if dry else unsupported_options(definition.plan, start.plan)
     limits = limit_warnings(start.plan, start.workspace, definition.file)
     for limited in (*limits, *unused, *shadow_warnings(start, checks=checks)):
         terminal.say(f"warning: {limited}", tone="warn")
-    start = replace(start, snapshots=choice)
     default = terminal.settings.snapshots == "on"
-    plan, note = decide_snapshots(start.plan, start.workspace, choice, default=default)
-    plan = _sandboxed(terminal, plan, wish.sandbox, dry=dry)
+    plan, note = decide_snapshots(start.plan, start.workspace, start.snapshots, default=default)
+    plan = _sandboxed(terminal, plan, start.sandbox, dry=dry)
     if dry:
-        return _rehearse(terminal, replace(start, plan=plan), wish.agents, checks)
+        return _rehearse(terminal, replace(start, plan=plan), request, checks)
     if note and not note.startswith(NO_MATCH):  # a warning below says so
         terminal.say(f"note: {note}")
     for words in token_warnings(start.plan):
         terminal.say(f"warning: {words}", tone="warn")
     for missing in (*_unmatched(plan, start.workspace), *preflight(start, checks=checks)):
         terminal.say(f"warning: {missing}", tone="warn")
-    codes = exit_codes(definition.dialect) if foreign else {}
+    codes = exit_codes(definition.dialect) if manner["exit_codes"] == "dialect" else {}
+    shown = AttachOptions(no_wait=manner["no_wait"], jsonl=manner["jsonl"], codes=codes)
     with keep_variables(terminal.settings.home, start) as named:
-        if detach:
+        if manner["detach"]:
             return _start_detached(terminal, named)
-        return _start_here(
-            terminal, named, AttachOptions(no_wait=no_wait, jsonl=jsonl, codes=codes)
-        )
+        return _start_here(terminal, named, shown)
 
 
 def _sandboxed(
@@ -351,7 +425,7 @@ def _unmatched(plan: "Plan", workspace: "Path") -> "list[str]":
     return [f"--protect {one} matches no file in {workspace}" for one in found]
 
 
-def _rehearse(terminal: Terminal, start: "RunStart", agents: "Sequence[str]", checks: str) -> int:
+def _rehearse(terminal: Terminal, start: "RunStart", request: "LocalStart", checks: str) -> int:
     """Show how a run could end."""
     from loopwright.cli.charts import put_dry_run  # noqa: PLC0415 - help stays quick
     from loopwright.operations.agents.permissions import limit_warnings  # noqa: PLC0415 - help stays quick
@@ -362,12 +436,11 @@ def _rehearse(terminal: Terminal, start: "RunStart", agents: "Sequence[str]", ch
     )
     from loopwright.operations.dry_run.simulation import rehearse  # noqa: PLC0415 - help stays quick
     from loopwright.operations.preflight import dry_run_warnings  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.run_start import agent_choices  # noqa: PLC0415 - help stays quick
     from loopwright.operations.wiring import check_worktree_programs  # noqa: PLC0415 - help stays quick
 
     rules = CostRules(book=PriceBook(terminal.settings.prices), purse=terminal.settings.budget)
-    default, named = agent_choices(agents)
-    plan = with_specs(start.plan, default or terminal.settings.agent, named, force=bool(default))
+    default, force = request.agent or terminal.settings.agent, bool(request.agent)
+    plan = with_specs(start.plan, default, request.agents, force=force)
     for limited in limit_warnings(plan, start.workspace):
         terminal.say(f"warning: {limited}", tone="warn")
     warn_unconfined(terminal, plan)
@@ -384,7 +457,7 @@ def _rehearse(terminal: Terminal, start: "RunStart", agents: "Sequence[str]", ch
 def _start_here(terminal: Terminal, start: "RunStart", manner: "AttachOptions") -> int:
     """Start a run and drive it until it rests."""
     from loopwright.cli.attach import RunCursor, drive  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.run_launch import launch_run  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.run_start import launch_run  # noqa: PLC0415 - help stays quick
     from loopwright.operations.run_workspaces import start_notes  # noqa: PLC0415 - help stays quick
 
     async def begin(here: "Local") -> list[RunCursor]:

@@ -7,7 +7,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from loopwright.client.client import Client, Followed, FollowOptions
-from loopwright.operations.use_cases.operation import Operation, Request
+from loopwright.operations.run_request import Request
+from loopwright.operations.use_cases.operation import Operation
 
 if TYPE_CHECKING:
     from loopwright.operations.settings import Settings

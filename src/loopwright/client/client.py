@@ -11,8 +11,9 @@ from typing import Protocol, TypeAlias, TypeVar
 from loopwright.errors import Conflict
 from loopwright.model.record import JsonValue
 from loopwright.operations.loops.event_views import View
+from loopwright.operations.run_request import Request
 from loopwright.operations.use_cases.gates import list_open
-from loopwright.operations.use_cases.operation import Operation, PageRequest, Request
+from loopwright.operations.use_cases.operation import Operation, PageRequest
 from loopwright.operations.use_cases.run_queries import ListRuns, list_runs
 from loopwright.ports import Delta
 from loopwright.views.run_responses import InboxGate

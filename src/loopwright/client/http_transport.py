@@ -38,7 +38,8 @@ from loopwright.errors import (
     Unreachable,
 )
 from loopwright.model.record import JsonValue
-from loopwright.operations.use_cases.operation import FileContent, HttpRoute, Operation, Request
+from loopwright.operations.run_request import Request
+from loopwright.operations.use_cases.operation import FileContent, HttpRoute, Operation
 from loopwright.ports import OPEN_STATUSES, Delta
 from loopwright.syntax.document import Diagnostic
 

@@ -7,16 +7,11 @@ from typing import TypeVar
 from loopwright.client.client import Followed, FollowOptions
 from loopwright.operations.data_directory import open_reader
 from loopwright.operations.loops.event_views import event_view
+from loopwright.operations.run_request import Request
 from loopwright.operations.run_tail import DriverWatch, tail, tail_with_text
 from loopwright.operations.runs import Service
 from loopwright.operations.settings import Settings
-from loopwright.operations.use_cases.operation import (
-    App,
-    Operation,
-    Request,
-    local_app,
-    local_caller,
-)
+from loopwright.operations.use_cases.operation import App, Operation, local_app, local_caller
 from loopwright.ports import Delta, NumberedEvent
 
 Q = TypeVar("Q", bound=Request)

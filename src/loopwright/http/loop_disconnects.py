@@ -195,9 +195,7 @@ class Looping:
     def __init__(self, context: Context) -> None:
         self._context = context
         settings, serving = context.settings, context.serving
-        self.assistants = Assistants(
-            context.service, context.cards, serving.workspace, settings.agent
-        )
+        self.assistants = Assistants(context.service, context.cards, settings, serving.workspace)
         self.leaving = DisconnectTimers(context.service, context.cards, departures(os.environ))
         self._kept: OrderedDict[str, LoopStory] = OrderedDict()
 

@@ -33,7 +33,7 @@ from loopwright.http.responses import as_response, file_response
 from loopwright.kernel.state import State
 from loopwright.operations.accounts.access import Principal
 from loopwright.operations.run_groups import Beside, OnDisconnect
-from loopwright.operations.run_request import RunStart
+from loopwright.operations.run_request import Request, RunStart
 from loopwright.operations.use_cases.operation import (
     BYTES,
     App,
@@ -42,7 +42,6 @@ from loopwright.operations.use_cases.operation import (
     HttpRoute,
     Operation,
     PageRequest,
-    Request,
 )
 
 API = "/api/v1/"

@@ -20,8 +20,8 @@ from loopwright.operations.data_directory import (
 )
 from loopwright.operations.delegating_driver import DelegatingDriver
 from loopwright.operations.run_control import ResumeChanges, resume_run
-from loopwright.operations.run_launch import launch_run
 from loopwright.operations.run_request import RunStart
+from loopwright.operations.run_start import launch_run
 from loopwright.operations.run_workspaces import resume_warnings, start_notes
 from loopwright.operations.runs import Service
 from loopwright.operations.settings import Settings

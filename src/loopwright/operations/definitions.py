@@ -10,7 +10,7 @@ The record belongs to the exact text: a changed file has to be promoted again.
 
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -37,8 +37,8 @@ from loopwright.operations.dialects import (
 from loopwright.operations.evaluations import Cases, ScoredRun, prepare_cases, run_case
 from loopwright.operations.response_types import DefinitionItem
 from loopwright.operations.run_admission import acting_role
-from loopwright.operations.run_request import Admission
-from loopwright.operations.run_start import StartOptions
+from loopwright.operations.run_request import Admission, StartRun
+from loopwright.operations.run_start import DefinitionSource, StartPlace
 from loopwright.operations.runs import current_user
 from loopwright.operations.wiring import Local
 from loopwright.ports import AuditRow, Card, Cards
@@ -69,6 +69,11 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
     role: Role = "editor"  # of who wrote it, or approved exactly this text
     changed_at: int = 0
     version: int = 0  # of the record; it is not part of what is kept
+
+    def source(self) -> DefinitionSource:
+        """The definition of a run of it."""
+        text = self.text.encode(errors="surrogatepass")
+        return DefinitionSource(file=self.name, data=text, dialect=self.dialect, author=self.role)
 
 
 class Definitions:
@@ -291,7 +296,13 @@ def gate_of(plan: Plan) -> PromotionGate:
 
 
 def prepare_trial(
-    file: Path, wish: StartOptions, *, models: Sequence[str], folder: Path | None, judge: str | None
+    place: StartPlace,
+    request: StartRun,
+    file: Path,
+    *,
+    models: Sequence[str],
+    folder: Path | None,
+    judge: str | None,
 ) -> PromotionTrial:
     """Read a definition and its suites; all that can be wrong is told before anything is spent."""
     definition = read_definition(file)
@@ -306,8 +317,8 @@ def prepare_trial(
     for suite in gate.required_suites:
         found = _suite_file(file, folder, suite.suite)
         for model in models or (OWN,):
-            agents = (model,) if model else wish.agents
-            cases = prepare_cases(found, replace(wish, agents=agents), judge)
+            one = msgspec.structs.replace(request, agent=model, agents={}) if model else request
+            cases = prepare_cases(place, one, found, judge)
             _check_same(file, cases, found)
             suites.append((suite, model, cases))
     return PromotionTrial(definition=definition, gate=gate, suites=suites)

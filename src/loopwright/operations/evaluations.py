@@ -25,9 +25,14 @@ from loopwright.model.plan import Agent, Plan
 from loopwright.model.record import JsonValue
 from loopwright.operations.agents.backends import bind_agents
 from loopwright.operations.dialects import MAX_BYTES, dialect, recognise, rendering
-from loopwright.operations.run_launch import launch_run
-from loopwright.operations.run_request import RunStart
-from loopwright.operations.run_start import StartOptions, prepare_file
+from loopwright.operations.run_request import RunStart, StartRun
+from loopwright.operations.run_start import (
+    DefinitionSource,
+    StartPlace,
+    agent_choices,
+    launch_run,
+    prepare_start,
+)
 from loopwright.operations.runs import Service, current_user
 from loopwright.operations.wiring import Local
 from loopwright.ports.headline import status_of
@@ -473,7 +478,8 @@ class Cases:
 
     evaluation: Evaluation
     definition: Path
-    wish: StartOptions
+    place: StartPlace
+    request: StartRun  # of every case, without its input
     judge: str | None
     base: Path  # where files of the judge are looked for
 
@@ -482,7 +488,7 @@ class Cases:
         return self.evaluation.name or self.definition.stem
 
 
-def prepare_cases(file: Path, wish: StartOptions, judge: str | None) -> Cases:
+def prepare_cases(place: StartPlace, request: StartRun, file: Path, judge: str | None) -> Cases:
     """Read an evaluation file; nothing is started, but all that can be wrong is told."""
     evaluation = read_evaluation(file)
     folder = file.absolute().parent
@@ -490,11 +496,14 @@ def prepare_cases(file: Path, wish: StartOptions, judge: str | None) -> Cases:
     judging = judge or evaluation.judge
     if needs_judge(wanted) and judging is None:
         raise no_judge()
-    agents = wish.agents or ([evaluation.agent] if evaluation.agent else [])
+    if request.agent is None and not request.agents and evaluation.agent:
+        default, named = agent_choices([evaluation.agent])
+        request = msgspec.structs.replace(request, agent=default, agents=named)
     return Cases(
         evaluation=evaluation,
         definition=folder / evaluation.definition,
-        wish=replace(wish, agents=agents),
+        place=place,
+        request=request,
         judge=judging,
         base=Path.cwd() if judge else folder,
     )
@@ -502,8 +511,9 @@ def prepare_cases(file: Path, wish: StartOptions, judge: str | None) -> Cases:
 
 async def run_case(here: Local, cases: Cases, name: str, case: Case) -> ScoredRun:
     """Run the definition with one input, and ask the evaluators what came of it."""
-    wish = replace(cases.wish, message=case.input, name=f"{cases.name}: {name}")
-    start, _ = prepare_file(str(cases.definition), wish)
+    called = f"{cases.name}: {name}"
+    request = msgspec.structs.replace(cases.request, message=case.input, name=called)
+    start, _ = prepare_start(cases.place, request, DefinitionSource(file=str(cases.definition)))
     # Cases come one after the other, so the worker of a definition is free for each.
     run = await launch_run(here.service, start)
     await settled(here, run)
@@ -523,7 +533,7 @@ async def run_case(here: Local, cases: Cases, name: str, case: Case) -> ScoredRu
         judge=cases.judge,
         base=cases.base,
         workspace=start.workspace,
-        allow_unknown_cost=wish.allow_unknown_cost,
+        allow_unknown_cost=request.allow_unknown_cost,
     )
     asked = JudgeQuestion(input=case.input, expected=case.expected)
     return await jury.about(look_at(here.service, run, name), case.evaluators, asked)

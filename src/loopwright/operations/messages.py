@@ -46,8 +46,8 @@ from loopwright.model.plan import CHAT, Agent, Plan
 from loopwright.model.policy import NO_LIMITS, ConversationHistory, Limits
 from loopwright.operations.agents.backends import bind_agents
 from loopwright.operations.agents.programs import PREFIX
+from loopwright.operations.loop_definition import tightened
 from loopwright.operations.run_request import RunStart
-from loopwright.operations.run_start import tightened
 from loopwright.operations.runs import CAS_TRIES, Service, current_user, row_ended
 from loopwright.ports import Append
 from loopwright.views.event_records import audit_rows

@@ -31,11 +31,12 @@ from loopwright.operations.agents.backends import bind_agents, check_scripts
 from loopwright.operations.agents.permissions import rights_of, with_rights
 from loopwright.operations.child_runs import check_wall
 from loopwright.operations.cost_limits import CostRules
+from loopwright.operations.loop_definition import tightened
 from loopwright.operations.preflight import preflight_agents
 from loopwright.operations.run_groups import taken
 from loopwright.operations.run_lists import driver_pid
 from loopwright.operations.run_request import Admission
-from loopwright.operations.run_start import agent_choices, tightened
+from loopwright.operations.run_start import agent_choices
 from loopwright.operations.run_variables import renewed_variables
 from loopwright.operations.runs import CAS_TRIES, Service, current_user, row_ended
 from loopwright.operations.wiring import Local

@@ -1,76 +1,142 @@
-"""What a run is started with, who decides whether it may start, and the plan of a plain loop.
+"""What a run is started with: the request of an interface, and the start that is prepared from it.
 
-A loop from the command line whose options are of plain forms gets its plan directly. Any loop
-could be read as a native definition, but loading the validators of that language takes longer
-than the rest of the start. Other options are read as a definition, which reports their errors.
-Both ways lead to the same plan.
+`StartRun` is what an interface has. `run_start` turns it into a `RunStart`, which can be started.
 """
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated, ClassVar, Literal, Protocol, TypeAlias
+
+import msgspec
 
 from loopwright.errors import LoopwrightError
 from loopwright.kernel.event_parts import Worktree
-from loopwright.model.actions import MAX_ITERATIONS, CallAgent, Repeat, Step
-from loopwright.model.checks import AllOf, Cap, Check, CommandCheck, Signal
-from loopwright.model.ids import MAIN
-from loopwright.model.plan import Agent, Plan
-from loopwright.model.policy import (
-    Limits,
-    Memory,
-    NoMemory,
-    PreviousOutput,
-    ProgressLog,
-    Retry,
-    SameSession,
-)
+from loopwright.model.actions import MAX_ITERATIONS
+from loopwright.model.plan import Agent, LoopRight, Plan
 from loopwright.model.record import JsonValue
 from loopwright.model.sandbox import SandboxLevel
 from loopwright.operations.accounts.access import Role
-from loopwright.operations.run_groups import Beside, alone
+from loopwright.operations.dialects import MOST_FILES
+from loopwright.operations.run_groups import Beside, OnDisconnect, alone
 from loopwright.operations.workspace_rules import NO_CHOICE, SnapshotChoice
 from loopwright.ports import Owner
-from loopwright.syntax.document import check_text
-from loopwright.syntax.notations import (
-    CommandFault,
-    checked_words,
-    is_duration,
-    is_token_count,
-    parse_duration,
-    parse_tokens,
-    split_command,
-)
+
+MOST_VARIABLES = 100
+RunEnv: TypeAlias = Annotated[dict[str, str], msgspec.Meta(max_length=MOST_VARIABLES)]
+"""Variables of a request, with their values."""
+
+
+class Request(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What an operation is asked for. Control characters are refused in its texts, except in the
+    fields that are `free`.
+    """
+
+    free: ClassVar[tuple[str, ...]] = ()
+
+
+# -- the request of an interface -------------------------------------------------------------------
+
+
+class DefinitionChoice(Request):
+    """The definition of a run, and what is put into it."""
+
+    free = ("definition", "files")
+
+    definition: str | None = None
+    files: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_FILES)] | None = None
+    stored: str | None = None
+    dialect: str | None = None
+    message: str | None = None
+    inputs: dict[str, JsonValue] = {}
+
+
+class AgentsAndLimits(DefinitionChoice):
+    """The agents of a run, the folder that they work in, and the limits of the run."""
+
+    agent: str | None = None
+    agents: dict[str, str] = {}
+    workspace: str | None = None
+    budget: str | None = None
+    parallel: Annotated[int, msgspec.Meta(ge=1, le=1_000)] | None = None
+    name: str | None = None
+    max: Annotated[int, msgspec.Meta(ge=1, le=MAX_ITERATIONS)] | None = None
+    base_branch: str | None = None
+    worktree: bool = False  # in a Git worktree on the branch loopwright/RUN
+    promoted: bool = False  # only if it was promoted as it is now
+
+
+class StartRun(AgentsAndLimits):
+    """What a run is started with: the text of a definition, or the name of a stored one. The files
+    that it names come with it (`files`, each by its path); without them they are those of the
+    workspace.
+    """
+
+    deny: tuple[str, ...] = ()  # tools that chat models may not use
+    ask: tuple[str, ...] = ()  # tools of which every call waits for a person
+    file_tools_only: bool = False  # of the workspace, for chat models; no program is started
+    sandbox: SandboxLevel | None = None  # only stricter than what the server has set
+    labels: Annotated[tuple[str, ...], msgspec.Meta(max_length=50)] = ()
+    allow_unknown_cost: bool = False  # limits in USD need not cover agents of unknown cost
+    permission: Literal["ask", "edit", "all"] | None = None  # more than the definition is refused
+    tools: tuple[str, ...] = ()  # the only ones of the agents
+    protect: tuple[str, ...] = ()  # patterns of files that agents may not change
+    snapshots: bool = True  # of the workspace; false: none are taken
+    allow: tuple[str, ...] = ()  # refused: nothing is let pass unasked from elsewhere
+    on_disconnect: OnDisconnect | None = None  # when the last socket of its starter is gone
+
+
+class LocalStart(StartRun):
+    """What a person of this machine can choose besides. A server does not know these fields, so
+    that it refuses them; they are never sent to one.
+    """
+
+    env: RunEnv = {}  # for every agent and command; the values are never in the log
+    loop_tools: tuple[LoopRight, ...] = ()  # rights of the agents, besides those of the definition
+    in_workspace: bool = False  # in no worktree, whatever the definition says
+
+
+# -- the prepared start ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunStart:
-    """What a run is started with."""
+class RunOrigin:
+    """Who starts a run, and who has chosen its parts."""
+
+    by: str = ""
+    author: Role | None = None  # who wrote the definition; None: the person who starts the run
+    workspace_by: Role | None = None  # who chose it; None: the person who starts the run
+    from_text: frozenset[str] = frozenset()  # agents whose spec is in the definition
+    allow_off: bool = False  # an admin lets all of its agents run without a sandbox
+    file: str = ""  # the definition, as messages name it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord(RunOrigin):
+    """How a run is recorded, and what it belongs to."""
+
+    run: str = ""  # its id, if the caller chose one; it must be new
+    key: str | None = None
+    session: str = ""  # runs of a session share artifacts, todos and sprints
+    project: str = ""
+    labels: tuple[str, ...] = ()
+    owner: Owner | None = None  # who has it until another process drives it
+    drive: bool = True
+    beside: Beside = alone  # what is kept beside it, written with its first event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStart(RunRecord):
+    """A run that can be started."""
 
     plan: Plan
     workspace: Path
     message: str = ""
     inputs: Mapping[str, JsonValue] = field(default_factory=dict)
-    by: str = ""
-    key: str | None = None
-    drive: bool = True
-    session: str = ""  # runs of a session share artifacts, todos and sprints
-    project: str = ""
-    run: str = ""  # its id, if the caller chose one; it must be new
-    owner: Owner | None = None  # who has it until another process drives it
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)  # never in the log
     allow_unknown_cost: bool = False  # limits in USD need not cover agents of unknown cost
-    labels: tuple[str, ...] = ()
     snapshots: SnapshotChoice = NO_CHOICE
-    author: Role | None = None  # who wrote the definition; None: the person who starts the run
-    workspace_by: Role | None = None  # who chose it; None: the person who starts the run
-    from_text: frozenset[str] = frozenset()  # agents whose spec is in the definition
-    allow_off: bool = False  # an admin lets all of its agents run without a sandbox
     sandbox: SandboxLevel | None = None  # for this run, in the place of what is set
-    file: str = ""  # the definition, as messages name it
-    beside: Beside = alone  # what is kept beside it, written with its first fact
 
     def check_workspace(self) -> None:
         """Refuse a folder that does not exist."""
@@ -123,83 +189,3 @@ class Admission(Protocol):
         is_fork: bool = False,
     ) -> None:
         """Refuse to resume or fork a run that the caller could not start as it is."""
-
-
-WORKER = "worker"
-COMMAND_MS = 600_000
-MOST_USD = 1_000_000
-LONGEST_NAME = 500
-_MEMORIES: Mapping[str, Memory] = {
-    "progress-log": ProgressLog(chars=300, total=8_000),
-    "previous-output": PreviousOutput(),
-    "session": SameSession(),
-    "none": NoMemory(),
-}
-# Nothing in these has a meaning for a shell, a template or a reader of hidden characters.
-_PLAIN_WORD = re.compile(r"[A-Za-z0-9_-]{1,80}")
-_PLAIN_COMMAND = re.compile(r"[A-Za-z0-9_./:=@%+, -]{1,2000}")
-
-
-def plain_checks(signals: Sequence[str], commands: Sequence[str]) -> list[Check] | None:
-    """The checks of a loop, or None when one of them has to be read as a definition."""
-    if not all(_PLAIN_WORD.fullmatch(word) for word in signals):
-        return None
-    found: list[Check] = [Signal(word=word) for word in signals]
-    for line in commands:
-        words = split_command(line) if _PLAIN_COMMAND.fullmatch(line) else None
-        if words is None or isinstance(words, CommandFault):
-            return None
-        if isinstance(checked_words(words), CommandFault):
-            return None
-        found.append(CommandCheck(argv=tuple(words), timeout_ms=COMMAND_MS, done_codes=(0,)))
-    return found
-
-
-def plain_limits(given: Mapping[str, JsonValue]) -> Limits | None:
-    """A budget (usd, tokens, time, idle) as limits; None when it must be read as a definition."""
-    usd, tokens = given.get("usd"), given.get("tokens")
-    if usd is not None and not (isinstance(usd, int | float) and 0 < usd <= MOST_USD):
-        return None
-    count = parse_tokens(tokens)
-    if tokens is not None and (count is None or not is_token_count(count)):
-        return None
-    lengths = {name: _length(given[name]) for name in ("time", "idle") if name in given}
-    if None in lengths.values():
-        return None
-    return Limits(
-        usd=None if usd is None else float(usd),
-        tokens=count,
-        wall_ms=lengths.get("time"),
-        idle_ms=lengths.get("idle"),
-    )
-
-
-def _length(value: JsonValue) -> int | None:
-    found = parse_duration(value) if isinstance(value, str) else None
-    return found if found is not None and is_duration(found) else None
-
-
-def plain_repeat(most: int, memory: str, checks: Sequence[Check], *, criteria: bool) -> Step | None:
-    """One agent that is repeated until all checks hold, or None as above."""
-    kind = _MEMORIES.get(memory)
-    if kind is None or not 1 <= most <= MAX_ITERATIONS:
-        return None
-    until = Cap() if not checks else checks[0] if len(checks) == 1 else AllOf(parts=tuple(checks))
-    action = Repeat(
-        body=CallAgent(agent=WORKER, prompt=()),
-        max=most,
-        until=until,
-        memory=kind,
-        at_cap="exhaust" if checks else "complete",
-        criteria=criteria and bool(checks),
-    )
-    return Step(id=MAIN, action=action, retry=Retry(attempts=3))
-
-
-def plain_plan(name: str, step: Step, limits: Limits) -> Plan | None:
-    """The plan of such a loop, or None when its name has to be read as a definition."""
-    if not name.isprintable() or name != name.strip() or check_text(name):
-        return None
-    if not 1 <= len(name) <= LONGEST_NAME:
-        return None
-    return Plan(name=name, steps=(step,), agents={WORKER: Agent()}, limits=limits)

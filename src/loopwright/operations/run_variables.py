@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, TypeAlias
 
 import msgspec
 
@@ -25,9 +24,6 @@ from loopwright.operations.run_request import RunStart
 from loopwright.views.event_records import sortable_id
 
 KEPT_SECONDS = 7 * 86_400
-MOST_VARIABLES = 100
-RunEnv: TypeAlias = Annotated[dict[str, str], msgspec.Meta(max_length=MOST_VARIABLES)]
-"""Variables of a request, with their values."""
 GIVEN = "env"  # the setting of a plan with the names that were given, for a later `resume`
 
 
@@ -72,12 +68,12 @@ def names_only(given: Sequence[str], where: str) -> tuple[str, ...]:
     return tuple(given)
 
 
-def with_variables(plan: Plan, given: Sequence[str], values: Mapping[str, str]) -> Plan:
+def with_variables(plan: Plan, values: Mapping[str, str]) -> Plan:
     """The plan with the names of these variables, for every agent and every command."""
     if not values:
         return plan
     chats = sorted(name for name, agent in plan.agents.items() if agent.is_chat)
-    if chats and any("=" in one for one in given):
+    if chats and any(os.environ.get(name) != value for name, value in values.items()):
         raise LoopwrightError(
             f"--env NAME=VALUE does not reach the chat model of agent {chats[0]!r}, which is "
             "called by Loopwright itself",

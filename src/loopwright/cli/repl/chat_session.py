@@ -24,8 +24,8 @@ from loopwright.operations.messages import (
     said_in,
     transcript,
 )
-from loopwright.operations.run_launch import launch_run
 from loopwright.operations.run_request import RunStart
+from loopwright.operations.run_start import launch_run
 from loopwright.operations.use_cases import runs as operations
 from loopwright.operations.use_cases.gates import NamedAnswer, answer_named
 from loopwright.operations.use_cases.operation import (

@@ -28,10 +28,10 @@ from loopwright.cli.repl.tracker_commands import (
 )
 from loopwright.cli.run_lists import put_runs
 from loopwright.cli.show import put_run
+from loopwright.cli.start_options import start_request
 from loopwright.errors import DefinitionError, LoopwrightError
 from loopwright.model.actions import Decision
 from loopwright.model.record import JsonValue
-from loopwright.operations.agents.permissions import Rights
 from loopwright.operations.library import DefinitionLibrary
 from loopwright.operations.loops.loop_details import edit, edit_of, retry, skip
 from loopwright.operations.loops.loop_tools import described
@@ -43,7 +43,7 @@ from loopwright.operations.run_control import (
     runs_to_pause,
 )
 from loopwright.operations.run_lists import inbox_items, run_detail, run_item
-from loopwright.operations.run_start import StartOptions, prepare_file
+from loopwright.operations.run_start import StartPlace, named_source, prepare_start
 from loopwright.operations.run_variables import names_only
 from loopwright.operations.runs import current_user
 from loopwright.operations.use_cases import runs as operations
@@ -225,19 +225,18 @@ async def _start(session: ReplSession, rest: str) -> None:
     most = given["--max"][-1] if given["--max"] else ""
     if not name or name.startswith("--") or (given["--max"] and not most.isdecimal()):
         raise Misused
-    wish = StartOptions(
-        inputs=given["--input"],
-        max=int(most) if most else None,
-        worktree="--worktree" in flags,
-        allow_unknown_cost="--allow-unknown-cost" in flags,
-        message=message or None,
-        agents=session.agents,
-        default_agent=session.terminal.settings.agent,
-        models=session.terminal.settings.models,
-        home=session.terminal.settings.home,
-        rights=Rights(attended=True),
+    request = start_request(
+        {
+            "inputs": tuple(given["--input"]),
+            "max": int(most) if most else None,
+            "worktree": True if "--worktree" in flags else None,
+            "allow_unknown_cost": "--allow-unknown-cost" in flags,
+            "message": message or None,
+            "agents": session.agents,
+        }
     )
-    start, definition = prepare_file(name, wish)
+    place = StartPlace(settings=session.terminal.settings, can_ask=True)
+    start, definition = prepare_start(place, request, named_source(name))
     for warning in definition.warnings:
         session.terminal.tell(warning.render(), tone="warn")
     run = await session.start(start)

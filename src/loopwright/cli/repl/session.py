@@ -8,8 +8,8 @@ from typing import Self
 
 from loopwright.cli.run_output import FailSafeView, PlainView, ProgressView
 from loopwright.cli.terminal import Terminal, Tone, last_lines, one_line
-from loopwright.operations.run_launch import launch_run
 from loopwright.operations.run_request import RunStart
+from loopwright.operations.run_start import launch_run
 from loopwright.operations.run_workspaces import start_notes
 from loopwright.operations.use_cases.operation import App, Caller, local_app, local_caller
 from loopwright.operations.wiring import Local

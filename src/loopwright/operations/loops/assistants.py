@@ -13,7 +13,6 @@ from loopwright.errors import Conflict, DefinitionError, LoopwrightError, NotFou
 from loopwright.model.record import JsonValue
 from loopwright.operations.accounts.access import Role, least
 from loopwright.operations.agents.backends import bind_agents
-from loopwright.operations.agents.permissions import Rights
 from loopwright.operations.dialects import (
     ASSISTANTS,
     ParsedDefinition,
@@ -22,9 +21,16 @@ from loopwright.operations.dialects import (
 )
 from loopwright.operations.run_admission import acting_role
 from loopwright.operations.run_groups import Beside, OnDisconnect, alone
-from loopwright.operations.run_launch import launch_run
-from loopwright.operations.run_start import StartOptions, prepare_file
+from loopwright.operations.run_request import StartRun
+from loopwright.operations.run_start import (
+    DefinitionSource,
+    StartPlace,
+    agent_choices,
+    launch_run,
+    prepare_start,
+)
 from loopwright.operations.runs import Service, row_ended
+from loopwright.operations.settings import Settings
 from loopwright.ports import OPEN_STATUSES, AuditRow, Card, Cards, RunRow
 from loopwright.syntax.document import Diagnostic
 from loopwright.views.event_records import sortable_id
@@ -68,13 +74,11 @@ class AssistantEdit:
 class Assistants:
     """The assistants of a home, and their loops."""
 
-    def __init__(
-        self, service: Service, cards: Cards, workspace: Path, agent: str | None = None
-    ) -> None:
+    def __init__(self, service: Service, cards: Cards, settings: Settings, workspace: Path) -> None:
         self._service = service
         self._cards = cards
         self._workspace = workspace
-        self._agent = agent
+        self._settings = settings
 
     # -- keeping -------------------------------------------------------------------------------
 
@@ -231,22 +235,30 @@ class Assistants:
                 hint="set loopEnabled to true first",
             )
         self._check_workspace(assistant, by=by)  # before anything in it is read
-        wish = StartOptions(
+        default, named = agent_choices([assistant.agent] if assistant.agent else [])
+        request = StartRun(
             message=message,
-            agents=[assistant.agent] if assistant.agent else [],
-            workspace=assistant.workspace or str(self._workspace),
-            default_agent=self._agent,
-            agent_names=self._service.agent_names(),
-            rights=Rights(attended=True),
+            agent=default,
+            agents=named,
+            workspace=assistant.workspace,
             allow_unknown_cost=allow_unknown_cost,
         )
+        place = StartPlace(
+            settings=self._settings,
+            workspace=self._workspace,
+            agent_names=self._service.agent_names(),
+            can_ask=True,
+        )
         data = msgspec.json.encode({**assistant.document, "id": agent_id})
+        source = DefinitionSource(
+            file=REQUEST, data=data, dialect=ASSISTANTS, author=assistant.role
+        )
         try:
-            start, _ = prepare_file(REQUEST, wish, data=data, dialect=ASSISTANTS)
+            start, _ = prepare_start(place, request, source)
         except DefinitionError as error:
             raise _unfit(error) from error
         chosen = frozenset(start.plan.agents) if assistant.agent else start.from_text
-        start = replace(start, by=by, beside=beside, author=assistant.role, from_text=chosen)
+        start = replace(start, by=by, beside=beside, from_text=chosen)
         title = f"assistant {assistant.document.get('name', agent_id)!r}"
         start = replace(start, workspace_by=assistant.role, file=title)
         try:

@@ -22,10 +22,16 @@ from loopwright.operations.run_control import (
     ended_error,
 )
 from loopwright.operations.run_groups import Beside, ProjectChoice, alone, project_for
-from loopwright.operations.run_launch import check_start, launch_run
 from loopwright.operations.run_lists import driver_pid
-from loopwright.operations.run_request import RunStart
-from loopwright.operations.run_start import StartOptions, prepare_named
+from loopwright.operations.run_request import RunStart, StartRun
+from loopwright.operations.run_start import (
+    DefinitionSource,
+    StartPlace,
+    agent_choices,
+    check_start,
+    launch_run,
+    prepare_start,
+)
 from loopwright.operations.run_workspaces import start_warnings
 from loopwright.operations.runs import current_user, row_ended
 from loopwright.operations.settings import Settings
@@ -104,28 +110,29 @@ class RoleLoops:
         _check(wish)
         listed = self.definitions.get(wish.definition)
         given = {name: _text(name, value) for name, value in wish.parameters.items()}
-        if listed.is_valid:  # otherwise `prepare_named` says what is wrong with the file
+        if listed.is_valid:  # otherwise `prepare_start` says what is wrong with the file
             _check_known(listed, given)
-        start, definition = prepare_named(
-            wish.definition,
-            StartOptions(
-                message=wish.goal,
-                values=given,
-                agents=self.agents,
-                workspace=str(self.cwd),
-                default_agent=self.settings.agent,
-                home=self.settings.home,
-                agent_names=self.here.service.agent_names(),
-                max=wish.max_iterations,
-                worktree=wish.worktree,
-                allow_unknown_cost=wish.allow_unknown_cost,
-            ),
-            cwd=self.cwd,
+        default, named = agent_choices(self.agents)
+        request = StartRun(
+            message=wish.goal,
+            inputs={**given},
+            agent=default,
+            agents=named,
+            max=wish.max_iterations,
+            worktree=wish.worktree,
+            allow_unknown_cost=wish.allow_unknown_cost,
         )
+        place = StartPlace(
+            settings=self.settings,
+            workspace=self.cwd,
+            agent_names=self.here.service.agent_names(),
+        )
+        # Anybody who can write files here, an agent too, may have written the definition.
+        source = DefinitionSource(file=wish.definition, author="editor", library=self.cwd)
+        start, definition = prepare_start(place, request, source)
         if self.confine is not None:
             start = self.confine(start)
-        # Anybody who can write files here, an agent too, may have written the definition.
-        start = replace(start, author="editor", by=self.by or start.by)
+        start = replace(start, by=self.by or start.by)
         start = await check_start(self.here.service, start)
         project = project_for(
             self.here.trackers,

@@ -9,7 +9,8 @@ from loopwright.model.record import JsonValue
 from loopwright.operations.accounts import people as accounts
 from loopwright.operations.accounts.people import People
 from loopwright.operations.response_types import AuditItem, AuditPage, Me
-from loopwright.operations.use_cases.operation import App, Caller, HttpRoute, Request, operation
+from loopwright.operations.run_request import Request
+from loopwright.operations.use_cases.operation import App, Caller, HttpRoute, operation
 from loopwright.views.event_records import timestamp
 
 BASE = "/api/v1"

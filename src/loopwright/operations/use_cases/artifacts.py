@@ -7,6 +7,7 @@ import msgspec
 
 from loopwright.errors import InputError
 from loopwright.operations.response_types import ArtifactList, ArtifactVersions
+from loopwright.operations.run_request import Request
 from loopwright.operations.trackers import (
     UPLOAD_BYTES,
     ArtifactAccess,
@@ -21,7 +22,6 @@ from loopwright.operations.use_cases.operation import (
     FileContent,
     HttpRoute,
     RawBody,
-    Request,
     operation,
 )
 

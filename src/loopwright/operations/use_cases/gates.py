@@ -12,13 +12,13 @@ from loopwright.model.record import JsonValue
 from loopwright.operations.gates import AS_ASKED, CallAnswer
 from loopwright.operations.response_types import Inbox
 from loopwright.operations.run_lists import inbox_items
+from loopwright.operations.run_request import Request
 from loopwright.operations.use_cases.operation import (
     App,
     Caller,
     HttpRoute,
     Operation,
     PageRequest,
-    Request,
     operation,
 )
 from loopwright.operations.use_cases.pages import oldest_first, page_of

@@ -14,7 +14,6 @@ from typing import (
     TYPE_CHECKING,
     Annotated,
     Any,
-    ClassVar,
     Generic,
     Literal,
     Protocol,
@@ -31,7 +30,7 @@ from loopwright.kernel.state import State
 from loopwright.operations.accounts.access import DENIED, ROLES, Access, Principal, Role
 from loopwright.operations.run_admission import acting_as
 from loopwright.operations.run_groups import Beside, OnDisconnect, alone
-from loopwright.operations.run_request import RunStart
+from loopwright.operations.run_request import Request, RunStart
 from loopwright.operations.runs import Service, current_user
 from loopwright.operations.use_cases.pages import MOST, Cursors
 from loopwright.ports import Cards, RunRow, Workspaces
@@ -61,14 +60,6 @@ or a caller with at least this role.
 
 BYTES = "application/octet-stream"
 _PARAMETER = re.compile(r"\{(\w+)\}")
-
-
-class Request(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What an operation is asked for. Control characters are refused in its texts, except in the
-    fields that are `free`.
-    """
-
-    free: ClassVar[tuple[str, ...]] = ()
 
 
 class RunReference(Request):

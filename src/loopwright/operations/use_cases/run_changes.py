@@ -20,18 +20,13 @@ from loopwright.operations.problems import without_flags
 from loopwright.operations.response_types import DryRunReport
 from loopwright.operations.run_admission import rehearsal_of
 from loopwright.operations.run_groups import OnDisconnect
+from loopwright.operations.run_request import Request, RunEnv, StartRun
 from loopwright.operations.run_start import choices
-from loopwright.operations.run_variables import RunEnv, env_choices
+from loopwright.operations.run_variables import env_choices
 from loopwright.operations.run_workspaces import apply_run, discard_run
-from loopwright.operations.use_cases.operation import (
-    App,
-    Caller,
-    HttpRoute,
-    Request,
-    operation,
-)
+from loopwright.operations.use_cases.operation import App, Caller, HttpRoute, operation
 from loopwright.operations.use_cases.run_queries import BASE, events_of, run_summary, typed
-from loopwright.operations.use_cases.runs import StartRun, prepare_start
+from loopwright.operations.use_cases.runs import prepare_request
 from loopwright.views.run_responses import Forked
 
 
@@ -121,7 +116,7 @@ class DiscardedResult(msgspec.Struct):
 async def dry_run(app: App, caller: Caller, request: StartRun) -> DryRunReport:
     """What a run could come to; no agent is called, and nothing is stored."""
     service = app.service
-    start, _ = prepare_start(app, caller, request, is_unbound=True)
+    start, _ = prepare_request(app, caller, request, needs_agents=False)
     if service.admission is not None:  # what a start would refuse
         known = service.admission.names()
         start = rehearsal_of(start, choices(request.agent, request.agents), known)

@@ -9,13 +9,13 @@ import msgspec
 from loopwright.errors import StorageError
 from loopwright.operations.response_types import RunPage
 from loopwright.operations.run_lists import run_detail, run_item
+from loopwright.operations.run_request import Request
 from loopwright.operations.runs import Service
 from loopwright.operations.shared_budget import RunFilter, filtered_runs, since_ms, total_of
 from loopwright.operations.use_cases.operation import (
     App,
     Caller,
     HttpRoute,
-    Request,
     RunReference,
     operation,
 )

@@ -9,13 +9,13 @@ from loopwright.kernel.events import EffectActivity, IterationStarted
 from loopwright.model.ids import ITERATION_PATTERN
 from loopwright.model.record import JsonValue
 from loopwright.operations.response_types import SpendReport
+from loopwright.operations.run_request import Request
 from loopwright.operations.run_workspaces import RunSnapshots
 from loopwright.operations.shared_budget import By, since_ms, spend
 from loopwright.operations.use_cases.operation import (
     App,
     Caller,
     HttpRoute,
-    Request,
     RunReference,
     operation,
 )

@@ -5,18 +5,15 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from loopwright.errors import Conflict, InputError
 from loopwright.model.actions import MAX_ITERATIONS
-from loopwright.model.record import JsonValue
 from loopwright.model.sandbox import SandboxLevel
-from loopwright.operations.accounts.access import Role
-from loopwright.operations.agents.permissions import Rights
 from loopwright.operations.definition_files import sent_files
-from loopwright.operations.dialects import MOST_FILES, WorkspaceFiles
+from loopwright.operations.dialects import WorkspaceFiles
 from loopwright.operations.problems import missing_input, rendered
 from loopwright.operations.run_control import (
     NO_CHANGES,
@@ -29,22 +26,25 @@ from loopwright.operations.run_control import (
     stop_and_wait,
     stopping_error,
 )
-from loopwright.operations.run_groups import OnDisconnect
-from loopwright.operations.run_launch import launch_run
-from loopwright.operations.run_request import RunStart
-from loopwright.operations.run_start import StartOptions, agent_choices, choices, prepare_file
-from loopwright.operations.run_variables import RunEnv, env_choices, read_variables
+from loopwright.operations.run_request import Request, RunEnv, RunStart, StartRun
+from loopwright.operations.run_start import (
+    DefinitionSource,
+    StartPlace,
+    agent_choices,
+    choices,
+    launch_run,
+    prepare_start,
+)
+from loopwright.operations.run_variables import env_choices, read_variables
 from loopwright.operations.runs import row_ended
 from loopwright.operations.use_cases.operation import (
     App,
     Caller,
     HttpRoute,
-    Request,
     RunReference,
     operation,
 )
 from loopwright.operations.use_cases.run_queries import BASE, run_summary
-from loopwright.operations.workspace_rules import SnapshotChoice, stricter_level
 from loopwright.ports import OPEN_STATUSES
 from loopwright.syntax.document import Diagnostic
 from loopwright.views.run_responses import ResumedSummary, RunSummary, StartedRun, StoppedRun
@@ -53,44 +53,6 @@ if TYPE_CHECKING:
     from loopwright.operations.definitions import Definitions
 
 REQUEST = "(request)"
-
-
-class StartRun(Request):
-    """What a run is started with: the text of a definition, or the name of a stored one. The files
-    that it names come with it (`files`, each by its path); without them they are those of the
-    workspace.
-    """
-
-    free = ("definition", "files")
-
-    definition: str | None = None
-    files: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_FILES)] | None = None
-    stored: str | None = None
-    dialect: str | None = None
-    message: str | None = None
-    inputs: dict[str, JsonValue] = {}
-    agent: str | None = None
-    agents: dict[str, str] = {}
-    workspace: str | None = None
-    budget: str | None = None
-    parallel: Annotated[int, msgspec.Meta(ge=1, le=1_000)] | None = None
-    name: str | None = None
-    max: Annotated[int, msgspec.Meta(ge=1, le=MAX_ITERATIONS)] | None = None
-    base_branch: str | None = None
-    worktree: bool = False  # in a Git worktree on the branch loopwright/RUN
-    promoted: bool = False  # only if it was promoted as it is now
-    deny: tuple[str, ...] = ()  # tools that chat models may not use
-    ask: tuple[str, ...] = ()  # tools of which every call waits for a person
-    file_tools_only: bool = False  # of the workspace, for chat models; no program is started
-    sandbox: SandboxLevel | None = None  # only stricter than what the server has set
-    labels: Annotated[tuple[str, ...], msgspec.Meta(max_length=50)] = ()
-    allow_unknown_cost: bool = False  # limits in USD need not cover agents of unknown cost
-    permission: Literal["ask", "edit", "all"] | None = None  # more than the definition is refused
-    tools: tuple[str, ...] = ()  # the only ones of the agents
-    protect: tuple[str, ...] = ()  # patterns of files that agents may not change
-    snapshots: bool = True  # of the workspace; false: none are taken
-    allow: tuple[str, ...] = ()  # refused: nothing is let pass unasked from elsewhere
-    on_disconnect: OnDisconnect | None = None  # when the last socket of its starter is gone
 
 
 class ResumeRun(Request):
@@ -189,7 +151,7 @@ async def _started_again(app: App, _caller: Caller, run: str) -> StartedRun:
 )
 async def start(app: App, caller: Caller, request: StartRun) -> StartedRun:
     """Start a run of a definition, stored or sent."""
-    prepared, warnings = prepare_start(app, caller, request)
+    prepared, warnings = prepare_request(app, caller, request)
     prepared = replace(prepared, by=caller.name)
     beside = app.beside(caller, request.on_disconnect, start=prepared)
     try:
@@ -201,67 +163,34 @@ async def start(app: App, caller: Caller, request: StartRun) -> StartedRun:
     return await _started(app, run, warnings)
 
 
-def prepare_start(
-    app: App, caller: Caller, request: StartRun, *, is_unbound: bool = False
+def prepare_request(
+    app: App, caller: Caller, request: StartRun, *, needs_agents: bool = True
 ) -> tuple[RunStart, Sequence[Diagnostic]]:
-    """A run that can be started, and the warnings about its definition. In an `is_unbound` one no
-    agent needs a backend, since none is called.
+    """A run that can be started, and the warnings about its definition. People who look into the
+    inbox can be asked about calls of its agents.
     """
     service, settings = app.service, app.settings
     workspace = Path(request.workspace or app.workspace)
     if service.admission is not None:  # before anything in it is read
         service.admission.check_workspace(workspace, by=caller.name)
-    file, data, dialect, author = _source(app, caller, request)
-    options = StartOptions(
-        message=request.message,
-        agents=choices(request.agent, request.agents),
-        values=request.inputs,
-        workspace=str(workspace),
-        budget=request.budget,
-        parallel=request.parallel,
-        name=request.name,
-        default_agent=settings.agent,
-        models=settings.models,
-        home=settings.home,
-        agent_names=service.agent_names(),
-        rights=_rights(request),
-        max=request.max,
-        base_branch=request.base_branch,
-        worktree=request.worktree or None,
-        unbound=is_unbound,
-        allow_unknown_cost=request.allow_unknown_cost,
-        labels=request.labels,
-        permission=request.permission,
-        tools=request.tools,
-        sandbox=_level(settings.sandbox, request.sandbox),
-    )
+    source = _source(app, caller, request)
     files = WorkspaceFiles(workspace) if request.files is None else sent_files(request.files)
-    prepared, definition = prepare_file(file, options, data=data, dialect=dialect, files=files)
+    place = StartPlace(
+        settings=settings,
+        workspace=workspace,
+        agent_names=service.agent_names(),
+        is_remote=True,
+        can_ask=True,
+        needs_agents=needs_agents,
+    )
+    prepared, definition = prepare_start(place, request, replace(source, files=files))
     if request.promoted:
         _stored(app).check_promoted(definition, is_stored=request.stored is not None)
-    snapshots = SnapshotChoice(off=not request.snapshots, protect=request.protect)
-    return replace(prepared, snapshots=snapshots, author=author), definition.warnings
+    return prepared, definition.warnings
 
 
-def _rights(request: StartRun) -> Rights:
-    """The rights of the models of a run. People who look into the inbox can be asked."""
-    return Rights(
-        allow=request.allow,
-        deny=request.deny,
-        ask=request.ask,
-        file_tools_only=request.file_tools_only,
-        attended=True,
-        strict=True,
-    )
-
-
-def _level(own: SandboxLevel, wanted: SandboxLevel | None) -> SandboxLevel:
-    """The level of a run. Whether it may be `off` is checked with its agents."""
-    return wanted if wanted == "off" else stricter_level(own, wanted)
-
-
-def _source(app: App, caller: Caller, request: StartRun) -> tuple[str, bytes, str | None, Role]:
-    """The definition of a request, its dialect, and the role of its author."""
+def _source(app: App, caller: Caller, request: StartRun) -> DefinitionSource:
+    """The definition of a request: the text that was sent, or a stored one."""
     if request.definition is None and request.stored is None:
         hint = "give `definition`, the text of one, or `stored`, the name of one"
         raise missing_input("definition", hint=hint)
@@ -269,10 +198,11 @@ def _source(app: App, caller: Caller, request: StartRun) -> tuple[str, bytes, st
         raise InputError("definition and stored exclude each other", code="mutually-exclusive")
     if request.definition is not None:
         text = request.definition.encode(errors="surrogatepass")
-        return REQUEST, text, request.dialect, caller.role
+        return DefinitionSource(
+            file=REQUEST, data=text, dialect=request.dialect, author=caller.role
+        )
     stored = _stored(app).runnable(str(request.stored))
-    text = stored.text.encode(errors="surrogatepass")
-    return stored.name, text, stored.dialect, stored.role
+    return stored.source()
 
 
 def _stored(app: App) -> "Definitions":

@@ -9,16 +9,10 @@ from loopwright.model.record import JsonValue
 from loopwright.model.trackers import MOST_REVIEW_ROUNDS, Values
 from loopwright.operations.response_types import Deleted, SessionItem, SessionList
 from loopwright.operations.run_groups import TrackerSession, TrackerSessions
+from loopwright.operations.run_request import Request
 from loopwright.operations.trackers import TrackerOperations, artifacts_in
 from loopwright.operations.use_cases.artifacts import OfRunOrSession, artifact_scope
-from loopwright.operations.use_cases.operation import (
-    App,
-    Caller,
-    HttpRoute,
-    PageRequest,
-    Request,
-    operation,
-)
+from loopwright.operations.use_cases.operation import App, Caller, HttpRoute, PageRequest, operation
 from loopwright.operations.use_cases.pages import newest_first, page_of
 from loopwright.views.event_records import timestamp
 

@@ -11,7 +11,6 @@ import msgspec
 
 from loopwright.errors import InputError, LoopwrightError, VersionConflict
 from loopwright.operations.accounts.request_rates import Rates, TooManyRequests
-from loopwright.operations.agents.permissions import Rights
 from loopwright.operations.outgoing_requests import run_in_daemon_thread, send
 from loopwright.operations.problems import NO_CONTROL, control_character
 from loopwright.operations.response_types import (
@@ -22,8 +21,8 @@ from loopwright.operations.response_types import (
     WebhookMade,
 )
 from loopwright.operations.run_admission import acting_as
-from loopwright.operations.run_launch import launch_run
-from loopwright.operations.run_start import StartOptions, prepare_file
+from loopwright.operations.run_request import Request
+from loopwright.operations.run_start import StartPlace, launch_run, prepare_start, start_request
 from loopwright.operations.use_cases.definitions import definitions_of
 from loopwright.operations.use_cases.operation import (
     App,
@@ -31,7 +30,6 @@ from loopwright.operations.use_cases.operation import (
     HttpRoute,
     PageRequest,
     RawBody,
-    Request,
     operation,
 )
 from loopwright.operations.use_cases.pages import page_of
@@ -331,24 +329,20 @@ async def start_message(app: App, hook: Incoming, arrival: Arrival) -> None:
     """Start the run of a message that is stored, with the id that it was given then."""
     stored = definitions_of(app).runnable(hook.definition)
     words = app.part(IncomingMessages).hooks.words(arrival)
-    options = StartOptions(
-        message="\n\n".join(filter(None, [hook.message, words])),
-        workspace=str(app.workspace),
-        default_agent=app.settings.agent,
-        models=app.settings.models,
-        home=app.settings.home,
+    message = "\n\n".join(filter(None, [hook.message, words]))
+    request = start_request({"message": message, "allow_unknown_cost": hook.allow_unknown_cost})
+    place = StartPlace(
+        settings=app.settings,
+        workspace=app.workspace,
         agent_names=app.service.agent_names(),
-        rights=Rights(attended=True),
-        allow_unknown_cost=hook.allow_unknown_cost,
+        can_ask=True,
     )
-    text = stored.text.encode(errors="surrogatepass")
-    start, _ = prepare_file(stored.name, options, data=text, dialect=stored.dialect)
+    start, _ = prepare_start(place, request, stored.source())
     # The folder is that of the server: nobody has chosen it for this definition.
     start = replace(
         start,
         by=f"hook:{hook.name}",
         run=arrival.run,
-        author=stored.role,
         workspace_by=stored.role,
     )
     with acting_as("admin"):  # who made the hook; the definition has an author of its own
