@@ -1,6 +1,7 @@
 """Use cases are declared in one table, and interfaces only call them."""
 
 import ast
+from collections import Counter
 
 import pytest
 
@@ -125,6 +126,33 @@ def test_start_of_a_run_has_one_place() -> None:
         if isinstance(node, ast.Call) and dotted(node.func).endswith("service.start")
     }
     assert callers == {"run_start.py"}
+
+
+def test_start_request_has_one_place() -> None:
+    """One function builds the request of a start from what an interface has, and one turns it into
+    a run that can be started. Judges, chats and the assistant have plans that are written in code.
+    """
+    assert calls_of("LocalStart", "StartRun") == {"operations/run_start.py": 1}
+    plans_in_code = {"operations/evaluations.py": 1, "operations/messages.py": 2}
+    assert calls_of("RunStart") == {"operations/run_start.py": 1, **plans_in_code}
+
+
+def test_stop_policy_has_one_place() -> None:
+    """One operation stops a run and waits, and nothing else decides how long."""
+    assert calls_of("stop_and_wait") == {"operations/use_cases/runs.py": 1}
+    assert calls_of("wait_until_stopped") == {"operations/run_control.py": 1}
+
+
+def calls_of(*names: str) -> dict[str, int]:
+    """How often each file calls one of these functions or classes."""
+    return dict(
+        Counter(
+            file.relative_to(SRC).as_posix()
+            for file in source_files()
+            for node in nodes(file)
+            if isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] in names
+        )
+    )
 
 
 def test_server_refuses_new_work_in_one_place() -> None:

@@ -13,7 +13,6 @@ import click
 
 from loopwright.cli.completion import complete_runs
 from loopwright.cli.formats import open_service, terminal_width
-from loopwright.cli.start_options import start_request
 from loopwright.cli.terminal import Terminal, Tone, cut, last_lines, one_line
 from loopwright.cli.verb import Verb, terminal_of
 
@@ -71,7 +70,7 @@ def evaluate(  # noqa: PLR0913 - one for each option
     The exit code is 0 when everything passed, and 1 when something did not.
     """
     from loopwright.operations.evaluations import prepare_cases  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.run_start import StartPlace  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.run_start import StartPlace, start_request  # noqa: PLC0415 - quick help
 
     terminal = terminal_of(ctx)
     if not _is_file(target):
@@ -250,7 +249,7 @@ def promote(  # noqa: PLR0913 - one for each option
     Without FILE, list what was promoted. The exit code is 6 when it is refused.
     """
     from loopwright.operations.definitions import prepare_trial  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.run_start import StartPlace  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.run_start import StartPlace, start_request  # noqa: PLC0415 - quick help
 
     terminal = terminal_of(ctx)
     if file is None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, cast, get_args
 from urllib.parse import quote
 
 import click
+import msgspec
 
 from loopwright.cli.remote_client import RemoteClient
 from loopwright.cli.run_output import WrittenLines, say_line
@@ -182,13 +183,8 @@ def request_body(request: "LocalStart") -> "dict[str, JsonValue]":
     """The choices of a start as they are sent; those that were not made are left out."""
     from loopwright.operations.run_request import StartRun  # noqa: PLC0415 - help stays quick
 
-    usual = StartRun()
-    chosen = {name: getattr(request, name) for name in StartRun.__struct_fields__}
-    return {
-        name: cast("JsonValue", [*value] if isinstance(value, tuple) else value)
-        for name, value in chosen.items()
-        if value != getattr(usual, name)
-    }
+    sent = cast("dict[str, JsonValue]", msgspec.to_builtins(request))
+    return {name: sent[name] for name in StartRun.__struct_fields__ if name in sent}
 
 
 def _read_source(

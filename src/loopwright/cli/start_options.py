@@ -3,7 +3,6 @@
 Includes reading a definition from stdin, where its file is called `-`.
 """
 
-import os
 import sys
 from collections.abc import Callable
 from contextlib import closing
@@ -20,15 +19,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from loopwright.cli.attach import AttachOptions
-    from loopwright.model.plan import LoopRight, Plan
+    from loopwright.model.plan import Plan
     from loopwright.model.record import JsonValue
     from loopwright.model.sandbox import SandboxLevel
-    from loopwright.operations.agents.permissions import PermissionMode
     from loopwright.operations.background_runs import Detached
     from loopwright.operations.dialects import ParsedDefinition
     from loopwright.operations.loop_definition import LoopOptions
     from loopwright.operations.run_request import LocalStart, RunStart
-    from loopwright.operations.run_start import DefinitionSource
+    from loopwright.operations.run_start import DefinitionSource, StartChoices
     from loopwright.operations.wiring import Local
 
 STDIN = "-"
@@ -48,36 +46,6 @@ _Function = TypeVar("_Function", bound=Callable[..., object])
 
 # A dry run asks for nothing.
 NO_MESSAGE = "(dry run)"
-
-
-class StartFlags(TypedDict, total=False):
-    """The options that say what is run, as they are given."""
-
-    stored: str
-    message: str | None
-    inputs: tuple[str, ...]
-    agents: tuple[str, ...]
-    workspace: str | None
-    worktree: bool | None
-    budget: str | None
-    base_branch: str | None
-    parallel: int | None
-    allow: tuple[str, ...]
-    deny: tuple[str, ...]
-    ask: tuple[str, ...]
-    file_tools_only: bool
-    sandbox: "SandboxLevel | None"
-    env: tuple[str, ...]
-    permission: "PermissionMode | None"
-    tools: tuple[str, ...]
-    loop_tools: "tuple[LoopRight, ...]"
-    protect: tuple[str, ...]
-    no_snapshots: bool
-    name: str | None
-    labels: tuple[str, ...]
-    allow_unknown_cost: bool
-    max: int | None
-    promoted: bool
 
 
 class StartManner(TypedDict):
@@ -249,44 +217,6 @@ def start_options(function: _Function) -> _Function:
     return function
 
 
-def start_request(given: StartFlags) -> "LocalStart":
-    """The request of a start from the options that were given, with the values of variables."""
-    from loopwright.operations.run_request import LocalStart  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.run_start import agent_choices, input_values  # noqa: PLC0415 - quick help
-    from loopwright.operations.run_variables import read_variables  # noqa: PLC0415 - help stays quick
-
-    default, named = agent_choices(given.get("agents", ()))
-    return LocalStart(
-        stored=given.get("stored"),
-        message=given.get("message"),
-        inputs=input_values(given.get("inputs", ())),
-        agent=default,
-        agents=named,
-        workspace=given.get("workspace"),
-        budget=given.get("budget"),
-        parallel=given.get("parallel"),
-        name=given.get("name"),
-        max=given.get("max"),
-        base_branch=given.get("base_branch"),
-        worktree=given.get("worktree") is True,
-        promoted=given.get("promoted", False),
-        deny=names_in(given.get("deny", ())),
-        ask=names_in(given.get("ask", ())),
-        file_tools_only=given.get("file_tools_only", False),
-        sandbox=given.get("sandbox"),
-        labels=given.get("labels", ()),
-        allow_unknown_cost=given.get("allow_unknown_cost", False),
-        permission=given.get("permission"),
-        tools=tools_in(given.get("tools", ())),
-        protect=given.get("protect", ()),
-        snapshots=not given.get("no_snapshots", False),
-        allow=names_in(given.get("allow", ())),
-        env=read_variables(given.get("env", ()), os.environ),
-        loop_tools=given.get("loop_tools", ()),
-        in_workspace=given.get("worktree") is False,
-    )
-
-
 def launch(
     ctx: click.Context,
     source: "DefinitionSource | LoopOptions | None",
@@ -297,6 +227,8 @@ def launch(
     """Start a run as the options say, and answer with the exit code. Without a source it is of a
     stored definition. `checks` is the option that check commands are given with, if there is one.
     """
+    from loopwright.operations.run_start import start_request  # noqa: PLC0415 - help stays quick
+
     terminal = terminal_of(ctx)
     shown = {name: options.pop(name) for name in StartManner.__annotations__}
     manner = cast("StartManner", shown)  # click has checked the kinds of all options
@@ -304,13 +236,20 @@ def launch(
         raise click.UsageError("--json and --jsonl exclude each other", ctx)
     if manner["dry_run"]:
         options["message"] = options["message"] or NO_MESSAGE
-    request = start_request(cast("StartFlags", options))
+    options |= {name: names_in(_texts(options[name])) for name in ("allow", "deny", "ask")}
+    options["tools"] = tools_in(_texts(options["tools"]))
+    request = start_request(cast("StartChoices", options))
     if terminal.remote is not None:
         from loopwright.cli.remote_commands import start_remote_run  # noqa: PLC0415 - only when asked for
 
         return start_remote_run(terminal, request, source, manner)
     start, definition = _prepare(terminal, request, source, manner)
     return _start_prepared(terminal, request, start, definition, manner, checks)
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    assert isinstance(value, tuple)
+    return value
 
 
 def _prepare(

@@ -27,7 +27,7 @@ RunEnv: TypeAlias = Annotated[dict[str, str], msgspec.Meta(max_length=MOST_VARIA
 """Variables of a request, with their values."""
 
 
-class Request(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class Request(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """What an operation is asked for. Control characters are refused in its texts, except in the
     fields that are `free`.
     """

@@ -6,22 +6,24 @@ and puts the choices of the request into its plan. `launch_run` creates the run 
 Roles, library and templates are imported inside functions, because loading them takes long.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import cast
+from typing import TypedDict, cast
 
 import msgspec
 
 from loopwright.errors import LoopwrightError
 from loopwright.model.actions import MAX_ITERATIONS, Repeat
-from loopwright.model.plan import Plan
+from loopwright.model.plan import LoopRight, Plan
 from loopwright.model.record import JsonValue
 from loopwright.model.sandbox import SandboxLevel
 from loopwright.operations.accounts.access import Role
 from loopwright.operations.agents.allowlist import with_entry_names
 from loopwright.operations.agents.backends import Fallback, bind_agents, bind_inputs, check_message
 from loopwright.operations.agents.permissions import (
+    PermissionMode,
     Rights,
     with_loop_tools,
     with_permission,
@@ -44,7 +46,7 @@ from loopwright.operations.loop_definition import (
 )
 from loopwright.operations.preflight import check_programs
 from loopwright.operations.run_request import LocalStart, RunStart, StartRun
-from loopwright.operations.run_variables import with_variables
+from loopwright.operations.run_variables import read_variables, with_variables
 from loopwright.operations.runs import Service, current_user
 from loopwright.operations.settings import Settings
 from loopwright.operations.workspace_rules import (
@@ -56,6 +58,78 @@ from loopwright.operations.workspace_rules import (
 
 MAX_NAME = 200
 MAX_LABEL = 100
+
+
+class AgentOptions(TypedDict, total=False):
+    """What an interface has about agents and their rights."""
+
+    agents: Sequence[str]  # SPEC or NAME=SPEC
+    permission: PermissionMode | None
+    tools: tuple[str, ...]
+    loop_tools: tuple[LoopRight, ...]
+    allow: tuple[str, ...]
+    deny: tuple[str, ...]
+    ask: tuple[str, ...]
+    file_tools_only: bool
+    sandbox: SandboxLevel | None
+    env: Sequence[str]  # NAME or NAME=VALUE
+
+
+class StartChoices(AgentOptions, total=False):
+    """What an interface has: the choices that were made."""
+
+    stored: str
+    message: str | None
+    inputs: Sequence[str]  # NAME=VALUE
+    values: Mapping[str, JsonValue]  # inputs that are not texts only
+    workspace: str | None
+    worktree: bool | None  # in a worktree or not, whatever the definition says
+    protect: tuple[str, ...]
+    no_snapshots: bool
+    base_branch: str | None
+    budget: str | None
+    parallel: int | None
+    max: int | None
+    allow_unknown_cost: bool
+    name: str | None
+    labels: tuple[str, ...]
+    promoted: bool
+
+
+def start_request(given: StartChoices) -> LocalStart:
+    """The request of a start, with the values of variables: the one place that builds it, except
+    for requests that come as JSON.
+    """
+    default, named = agent_choices(given.get("agents", ()))
+    return LocalStart(
+        stored=given.get("stored"),
+        message=given.get("message"),
+        inputs={**given.get("values", {}), **input_values(given.get("inputs", ()))},
+        agent=default,
+        agents=named,
+        workspace=given.get("workspace"),
+        budget=given.get("budget"),
+        parallel=given.get("parallel"),
+        name=given.get("name"),
+        max=given.get("max"),
+        base_branch=given.get("base_branch"),
+        worktree=given.get("worktree") is True,
+        promoted=given.get("promoted", False),
+        deny=given.get("deny", ()),
+        ask=given.get("ask", ()),
+        file_tools_only=given.get("file_tools_only", False),
+        sandbox=given.get("sandbox"),
+        labels=given.get("labels", ()),
+        allow_unknown_cost=given.get("allow_unknown_cost", False),
+        permission=given.get("permission"),
+        tools=given.get("tools", ()),
+        protect=given.get("protect", ()),
+        snapshots=not given.get("no_snapshots", False),
+        allow=given.get("allow", ()),
+        env=read_variables(given.get("env", ()), os.environ),
+        loop_tools=given.get("loop_tools", ()),
+        in_workspace=given.get("worktree") is False,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,6 @@ from loopwright.cli.repl.tracker_commands import (
 )
 from loopwright.cli.run_lists import put_runs
 from loopwright.cli.show import put_run
-from loopwright.cli.start_options import start_request
 from loopwright.errors import DefinitionError, LoopwrightError
 from loopwright.model.actions import Decision
 from loopwright.model.record import JsonValue
@@ -43,7 +42,7 @@ from loopwright.operations.run_control import (
     runs_to_pause,
 )
 from loopwright.operations.run_lists import inbox_items, run_detail, run_item
-from loopwright.operations.run_start import StartPlace, named_source, prepare_start
+from loopwright.operations.run_start import StartPlace, named_source, prepare_start, start_request
 from loopwright.operations.run_variables import names_only
 from loopwright.operations.runs import current_user
 from loopwright.operations.use_cases import runs as operations
@@ -227,7 +226,7 @@ async def _start(session: ReplSession, rest: str) -> None:
         raise Misused
     request = start_request(
         {
-            "inputs": tuple(given["--input"]),
+            "inputs": given["--input"],
             "max": int(most) if most else None,
             "worktree": True if "--worktree" in flags else None,
             "allow_unknown_cost": "--allow-unknown-cost" in flags,

@@ -21,13 +21,12 @@ from loopwright.operations.dialects import (
 )
 from loopwright.operations.run_admission import acting_role
 from loopwright.operations.run_groups import Beside, OnDisconnect, alone
-from loopwright.operations.run_request import StartRun
 from loopwright.operations.run_start import (
     DefinitionSource,
     StartPlace,
-    agent_choices,
     launch_run,
     prepare_start,
+    start_request,
 )
 from loopwright.operations.runs import Service, row_ended
 from loopwright.operations.settings import Settings
@@ -235,13 +234,13 @@ class Assistants:
                 hint="set loopEnabled to true first",
             )
         self._check_workspace(assistant, by=by)  # before anything in it is read
-        default, named = agent_choices([assistant.agent] if assistant.agent else [])
-        request = StartRun(
-            message=message,
-            agent=default,
-            agents=named,
-            workspace=assistant.workspace,
-            allow_unknown_cost=allow_unknown_cost,
+        request = start_request(
+            {
+                "message": message,
+                "agents": [assistant.agent] if assistant.agent else [],
+                "workspace": assistant.workspace,
+                "allow_unknown_cost": allow_unknown_cost,
+            }
         )
         place = StartPlace(
             settings=self._settings,

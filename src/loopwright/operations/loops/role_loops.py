@@ -23,14 +23,14 @@ from loopwright.operations.run_control import (
 )
 from loopwright.operations.run_groups import Beside, ProjectChoice, alone, project_for
 from loopwright.operations.run_lists import driver_pid
-from loopwright.operations.run_request import RunStart, StartRun
+from loopwright.operations.run_request import RunStart
 from loopwright.operations.run_start import (
     DefinitionSource,
     StartPlace,
-    agent_choices,
     check_start,
     launch_run,
     prepare_start,
+    start_request,
 )
 from loopwright.operations.run_workspaces import start_warnings
 from loopwright.operations.runs import current_user, row_ended
@@ -112,15 +112,15 @@ class RoleLoops:
         given = {name: _text(name, value) for name, value in wish.parameters.items()}
         if listed.is_valid:  # otherwise `prepare_start` says what is wrong with the file
             _check_known(listed, given)
-        default, named = agent_choices(self.agents)
-        request = StartRun(
-            message=wish.goal,
-            inputs={**given},
-            agent=default,
-            agents=named,
-            max=wish.max_iterations,
-            worktree=wish.worktree,
-            allow_unknown_cost=wish.allow_unknown_cost,
+        request = start_request(
+            {
+                "message": wish.goal,
+                "values": given,
+                "agents": self.agents,
+                "max": wish.max_iterations,
+                "worktree": wish.worktree,
+                "allow_unknown_cost": wish.allow_unknown_cost,
+            }
         )
         place = StartPlace(
             settings=self.settings,
