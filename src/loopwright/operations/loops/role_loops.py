@@ -118,7 +118,7 @@ class RoleLoops:
                 "values": given,
                 "agents": self.agents,
                 "max": wish.max_iterations,
-                "worktree": wish.worktree,
+                "worktree": wish.worktree or None,
                 "allow_unknown_cost": wish.allow_unknown_cost,
             }
         )
