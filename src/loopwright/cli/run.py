@@ -2,20 +2,41 @@
 
 import os
 import re
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from loopwright.cli.completion import STORED, complete_dialects, complete_stored_runs
-from loopwright.cli.start_options import STDIN, STDIN_NAME, launch, piped_definition, start_options
-from loopwright.cli.verb import Verb
+from loopwright.cli.start_options import (
+    STDIN,
+    STDIN_NAME,
+    StartManner,
+    piped_definition,
+    put_detached,
+    start_options,
+)
+from loopwright.cli.terminal import Terminal, names_in, tools_in
+from loopwright.cli.verb import Verb, terminal_of
 from loopwright.errors import NotFound
+from loopwright.model.sandbox import NO_MATCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from loopwright.cli.attach import AttachOptions
+    from loopwright.model.plan import Plan
+    from loopwright.model.record import JsonValue
+    from loopwright.model.sandbox import SandboxLevel
+    from loopwright.operations.dialects import ParsedDefinition
+    from loopwright.operations.loop_definition import LoopOptions
+    from loopwright.operations.run_request import LocalStart, RunStart
+    from loopwright.operations.run_start import DefinitionSource, StartChoices
+    from loopwright.operations.wiring import Local
+
+NO_MESSAGE = "(dry run)"  # a dry run asks for nothing
 MOST_SEARCHED = 200
 """The maximum number of workflow files that are searched for a name."""
 
@@ -211,6 +232,210 @@ def loop(ctx: click.Context, /, **options: object) -> int:
     # click has checked their kinds
     source = LoopOptions(**cast("dict[str, Any]", checks))
     return launch(ctx, source, options, checks="--until-command")
+
+
+# -- starting --------------------------------------------------------------------------------------
+
+
+def launch(
+    ctx: click.Context,
+    source: "DefinitionSource | LoopOptions | None",
+    options: dict[str, object],
+    *,
+    checks: str = "check",
+) -> int:
+    """Start a run as the options say, and answer with the exit code. Without a source it is of a
+    stored definition. `checks` is the option that check commands are given with, if there is one.
+    """
+    from loopwright.operations.run_start import start_request  # noqa: PLC0415 - help stays quick
+
+    terminal = terminal_of(ctx)
+    shown = {name: options.pop(name) for name in StartManner.__annotations__}
+    manner = cast("StartManner", shown)  # click has checked the kinds of all options
+    if manner["jsonl"] and terminal.as_json:
+        raise click.UsageError("--json and --jsonl exclude each other", ctx)
+    if manner["dry_run"]:
+        options["message"] = options["message"] or NO_MESSAGE
+    options |= {name: names_in(_texts(options[name])) for name in ("allow", "deny", "ask")}
+    options["tools"] = tools_in(_texts(options["tools"]))
+    request = start_request(cast("StartChoices", options))
+    if terminal.remote is not None:
+        from loopwright.cli.remote_commands import start_remote_run  # noqa: PLC0415 - only when asked for
+
+        return start_remote_run(terminal, request, source, manner)
+    start, definition = _prepare(terminal, request, source, manner)
+    return _start_prepared(terminal, request, start, definition, manner, checks)
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    assert isinstance(value, tuple)
+    return value
+
+
+def _prepare(
+    terminal: Terminal,
+    request: "LocalStart",
+    source: "DefinitionSource | LoopOptions | None",
+    manner: StartManner,
+) -> "tuple[RunStart, ParsedDefinition]":
+    """The definition and its start. It may name files: those of Loopwright itself are not read."""
+    from loopwright.operations.run_start import StartPlace, prepare_start  # noqa: PLC0415 - quick help
+    from loopwright.operations.workspace_rules import keep_files_private  # noqa: PLC0415 - help stays quick
+
+    keep_files_private(terminal.settings)
+    place = StartPlace(
+        settings=terminal.settings,
+        can_ask=terminal.can_ask and not (manner["no_wait"] or manner["detach"]),
+        needs_agents=not manner["dry_run"],
+    )
+    if source is None:
+        from loopwright.cli.definitions import definitions_here  # noqa: PLC0415 - only when asked for
+
+        with definitions_here(terminal) as definitions:
+            source = definitions.runnable(str(request.stored)).source()
+    start, definition = prepare_start(place, request, source)
+    if request.promoted:
+        _check_promoted(terminal, definition, is_stored=request.stored is not None)
+    return start, definition
+
+
+def _check_promoted(terminal: Terminal, definition: "ParsedDefinition", *, is_stored: bool) -> None:
+    from loopwright.operations.data_directory import open_log  # noqa: PLC0415 - only when asked for
+    from loopwright.operations.definitions import check_promoted  # noqa: PLC0415 - only when asked for
+
+    with closing(open_log(terminal.settings)) as log:
+        check_promoted(log, definition, is_stored=is_stored)
+
+
+def _start_prepared(
+    terminal: Terminal,
+    request: "LocalStart",
+    start: "RunStart",
+    definition: "ParsedDefinition",
+    manner: StartManner,
+    checks: str,
+) -> int:
+    """Show what is doubtful about a start, and start it."""
+    from loopwright.cli.attach import AttachOptions  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.agents.permissions import (  # noqa: PLC0415 - help stays quick
+        limit_warnings,
+        unsupported_options,
+    )
+    from loopwright.operations.cost_limits import token_warnings  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.dialects import exit_codes  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.preflight import preflight, shadow_warnings  # noqa: PLC0415 - quick help
+    from loopwright.operations.run_variables import keep_variables  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.workspace_rules import decide_snapshots  # noqa: PLC0415 - quick help
+
+    dry = manner["dry_run"]
+    for warning in definition.warnings:
+        terminal.say(warning.render(), tone="warn")
+    unused = () if dry else unsupported_options(definition.plan, start.plan)
+    limits = limit_warnings(start.plan, start.workspace, definition.file)
+    for limited in (*limits, *unused, *shadow_warnings(start, checks=checks)):
+        terminal.say(f"warning: {limited}", tone="warn")
+    default = terminal.settings.snapshots == "on"
+    plan, note = decide_snapshots(start.plan, start.workspace, start.snapshots, default=default)
+    plan = _sandboxed(terminal, plan, start.sandbox, dry=dry)
+    if dry:
+        return _rehearse(terminal, replace(start, plan=plan), request, checks)
+    if note and not note.startswith(NO_MATCH):  # a warning below says so
+        terminal.say(f"note: {note}")
+    for words in token_warnings(start.plan):
+        terminal.say(f"warning: {words}", tone="warn")
+    for missing in (*_unmatched(plan, start.workspace), *preflight(start, checks=checks)):
+        terminal.say(f"warning: {missing}", tone="warn")
+    codes = exit_codes(definition.dialect) if manner["exit_codes"] == "dialect" else {}
+    shown = AttachOptions(no_wait=manner["no_wait"], jsonl=manner["jsonl"], codes=codes)
+    with keep_variables(terminal.settings.home, start) as named:
+        if manner["detach"]:
+            return _start_detached(terminal, named)
+        return _start_here(terminal, named, shown)
+
+
+def _sandboxed(
+    terminal: Terminal, plan: "Plan", chosen: "SandboxLevel | None", *, dry: bool
+) -> "Plan":
+    """The plan with its sandbox level; refused before anything is created if that cannot be."""
+    from loopwright.operations.workspace_rules import rules_of  # noqa: PLC0415 - help stays quick
+
+    rules = rules_of(terminal.settings)
+    plan = rules.decide(plan, chosen)
+    if not dry:
+        rules.check(plan)
+        warn_unconfined(terminal, plan)
+    return plan
+
+
+def warn_unconfined(terminal: Terminal, plan: "Plan") -> None:
+    """Say in one line that agents run without a sandbox, if they do."""
+    from loopwright.operations.workspace_rules import unconfined_note  # noqa: PLC0415 - help stays quick
+
+    note = unconfined_note(plan)
+    if note is not None:
+        terminal.say(f"warning: {note}", tone="warn")
+
+
+def _unmatched(plan: "Plan", workspace: "Path") -> "list[str]":
+    """Patterns of protected files that match nothing, as warnings."""
+    from loopwright.operations.workspace_rules import unmatched_patterns  # noqa: PLC0415 - quick help
+
+    found = unmatched_patterns(plan.workspace.protect, workspace)
+    return [f"--protect {one} matches no file in {workspace}" for one in found]
+
+
+def _rehearse(terminal: Terminal, start: "RunStart", request: "LocalStart", checks: str) -> int:
+    """Show how a run could end."""
+    from loopwright.cli.charts import put_dry_run  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.agents.permissions import limit_warnings  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.cost_limits import (  # noqa: PLC0415 - help stays quick
+        CostRules,
+        PriceBook,
+        with_specs,
+    )
+    from loopwright.operations.dry_run.simulation import rehearse  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.preflight import dry_run_warnings  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.wiring import check_worktree_programs  # noqa: PLC0415 - help stays quick
+
+    rules = CostRules(book=PriceBook(terminal.settings.prices), purse=terminal.settings.budget)
+    default, force = request.agent or terminal.settings.agent, bool(request.agent)
+    plan = with_specs(start.plan, default, request.agents, force=force)
+    for limited in limit_warnings(plan, start.workspace):
+        terminal.say(f"warning: {limited}", tone="warn")
+    warn_unconfined(terminal, plan)
+    check_worktree_programs(terminal.settings, start)
+    warnings: list[JsonValue] = [*dry_run_warnings(start, checks=checks)]
+    for missing in warnings:
+        terminal.say(f"warning: {missing}", tone="warn")
+    shown = rehearse(start.plan).as_dict()
+    limits: list[JsonValue] = [*rules.enforcement(plan)]
+    put_dry_run(terminal, {**shown, "limits": limits, "warnings": warnings})
+    return 0
+
+
+def _start_here(terminal: Terminal, start: "RunStart", manner: "AttachOptions") -> int:
+    """Start a run and drive it until it rests."""
+    from loopwright.cli.attach import RunCursor, drive  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.run_start import launch_run  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.run_workspaces import start_notes  # noqa: PLC0415 - help stays quick
+
+    async def begin(here: "Local") -> list[RunCursor]:
+        run = await launch_run(here.service, start, is_checked=True)  # `launch` has checked it
+        for note in start_notes(here.service, run):
+            terminal.say(note, tone="warn" if note.startswith("warning") else "plain")
+        return [RunCursor(run, seen=0)]
+
+    return drive(terminal, begin, manner)
+
+
+def _start_detached(terminal: Terminal, start: "RunStart") -> int:
+    """Create a run and let a process in the background drive it."""
+    from loopwright.operations.background_runs import start_in_background  # noqa: PLC0415 - help stays quick
+
+    put_detached(
+        terminal, start_in_background(terminal.settings, start, alone=terminal.options.here)
+    )
+    return 0
 
 
 VERBS = {
