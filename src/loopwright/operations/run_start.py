@@ -304,7 +304,7 @@ def _with_limits(plan: Plan, request: StartRun) -> Plan:
 
 
 def _level(place: StartPlace, wanted: SandboxLevel | None) -> SandboxLevel | None:
-    """The level of a run. From elsewhere it is not weaker than ours; whether it may be `off` is
+    """The level of a run. A remote caller cannot choose a weaker one; whether it may be `off` is
     checked with its agents.
     """
     if not place.is_remote or wanted == "off":
