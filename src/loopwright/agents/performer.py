@@ -4,7 +4,7 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, assert_never, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -58,6 +58,7 @@ from loopwright.kernel.event_parts import (
     LookupCall,
     MatchCall,
     ModelCall,
+    SleepCall,
     SnapshotCall,
     ToolCall,
 )
@@ -157,9 +158,11 @@ class LocalPerformer:
                 return _search(job, call)
             case SnapshotCall() as call:
                 return take_snapshot(self._workspaces, job, call)
-            case other:
-                detail = f"this driver cannot perform {type(other).__name__}"
+            case SleepCall() as call:
+                detail = f"this driver cannot perform {type(call).__name__}"
                 return EffectFailure(error=Failure(type="internal", detail=detail))
+            case _:
+                assert_never(job.call)
 
     # -- agents
 

@@ -49,6 +49,8 @@ def unmatched_patterns(workspace: Path, patterns: Sequence[str]) -> list[str]:
 
 def unmatched_note(workspace: Path, patterns: Sequence[str]) -> str:
     """`no file matches test/**`; empty where every pattern matches some file."""
+    if not patterns:
+        return ""
     left = unmatched_patterns(workspace, patterns)
     return f"{NO_MATCH}{', '.join(left)}" if left else ""
 
@@ -57,6 +59,8 @@ def with_link_targets(workspace: Path, patterns: Sequence[str]) -> tuple[str, ..
     """The patterns, and one for each file or folder that a protected link leads to. A link that
     leads out of the workspace is refused: what it leads to is in no snapshot.
     """
+    if not patterns:
+        return ()
     found = dict.fromkeys(patterns)
     root = Path(os.path.realpath(workspace))
     new = list(found)

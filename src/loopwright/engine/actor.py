@@ -11,7 +11,7 @@ from typing import Protocol, TypeAlias
 
 from loopwright.engine import effects
 from loopwright.engine.activity import LiveUsage, RunActivity
-from loopwright.engine.effects import EffectQuestions, prepared, question_event
+from loopwright.engine.effects import EffectQuestions, job_for, question_event
 from loopwright.engine.kernel_services import TextServices
 from loopwright.engine.run_tools import RunTools
 from loopwright.errors import Conflict, StorageError, VersionConflict
@@ -110,7 +110,7 @@ class Actor:
         self.run = run
         self.plan = plan
         self.texts = texts
-        self.state = State(plan)
+        self.state: State  # `load` makes it
         self.inbox: list[Incoming] = []
         self.asking = EffectQuestions()
         self.under_way: dict[str, Callable[[], None]] = {}
@@ -130,6 +130,7 @@ class Actor:
         self._ahead: dict[str, EffectJob | Answer] = {}
         self._failures = 0
         self._fresh_state = False
+        self._answered_at: int | None = None
 
     # -- facts in ----------------------------------------------------------------------------------
 
@@ -186,8 +187,8 @@ class Actor:
 
     # -- fold, settle, append ----------------------------------------------------------------------
 
-    def step(self) -> None:
-        """Advance as far as the known events allow, and make it durable."""
+    def step(self, at: int | None = None) -> None:
+        """Advance as far as the known events allow, and make it durable; `at` is the time."""
         if self.busy or self.gone:
             return
         state, batch = self.state, self._batch
@@ -199,7 +200,7 @@ class Actor:
             if self.activity.calls:
                 self._usage += self.activity.take(batch)
             self._take_answers(batch)
-            batch += settle(state, self.texts, self.around.clock.now_ms())
+            batch += settle(state, self.texts, at or self.around.clock.now_ms())
             if self.activity.calls:
                 self.activity.attach_streams(batch)
         except Exception as error:  # a defect of ours: this run cannot continue, all others can
@@ -257,10 +258,14 @@ class Actor:
             if type(event) is EffectRequested and event.effect in pending:
                 asked = pending[event.effect]
                 if type(asked.call) is not SleepCall:
-                    self._ahead[event.effect] = self._job(asked)
+                    self._ahead[event.effect] = self._prepared(asked)
 
-    def _job(self, pending: PendingEffect) -> EffectJob | Answer:
-        return prepared(self.state, pending, self.texts, self.around.token)
+    def _prepared(self, pending: PendingEffect) -> EffectJob | Answer:
+        """The job of an effect, or the answer of one that cannot be requested."""
+        try:
+            return job_for(self.state, pending, self.texts, self.around.token)
+        except Exception as error:  # a defect of ours must end the effect, not the driver
+            return effects.defect(error)
 
     def _changed_headline(self) -> Headline | None:
         """The headline, if lists would show something new."""
@@ -374,7 +379,8 @@ class Actor:
     def _go_on(self) -> None:
         """Process what has arrived in the meantime, else become idle."""
         if self.inbox or self.talks.asked or self.activity.due:
-            self.step()
+            at, self._answered_at = self._answered_at, None
+            self.step(at)
         elif self._look_again:  # before becoming idle: recent messages must not wait
             self._look_again = False
             self.absorb()
@@ -393,7 +399,7 @@ class Actor:
             wake = clock.call_at(call.until, lambda: self.answer(pending, EffectSuccess()))
             self.under_way[pending.effect] = wake
             return
-        job = self._ahead.pop(pending.effect, None) or self._job(pending)
+        job = self._ahead.pop(pending.effect, None) or self._prepared(pending)
         if isinstance(job, EffectJob):
             job.again = again
             kind = type(call)
@@ -432,11 +438,10 @@ class Actor:
             self._withdrawn.add(task)
 
     def _answered(self, pending: PendingEffect, answer: Answer) -> None:
-        """An effect that has its answer at once."""
+        """An effect that has its answer at once: the step that follows has the same time."""
         answer = self.activity.close(pending.effect, answer)
-        self.inbox.append(
-            effects.answer_event(pending, answer, self.texts, self.around.clock.now_ms())
-        )
+        self._answered_at = at = self.around.clock.now_ms()
+        self.inbox.append(effects.answer_event(pending, answer, self.texts, at))
         self.under_way[pending.effect] = effects.nothing_to_end
 
     async def _wait_for(self, pending: PendingEffect, answer: Awaitable[Answer]) -> None:

@@ -14,6 +14,7 @@ import errno
 from collections.abc import Awaitable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from typing import assert_never
 
 import msgspec
 
@@ -44,7 +45,19 @@ from loopwright.kernel.state import (
     enclosing_step,
     limits_of,
 )
-from loopwright.model.actions import AskPerson, CallAgent, Rework, RunScript
+from loopwright.model.actions import (
+    AskPerson,
+    CallAgent,
+    FailStep,
+    ModelCycle,
+    Repeat,
+    Rework,
+    RunCommand,
+    RunScript,
+    Steps,
+    StopRun,
+    Wait,
+)
 from loopwright.model.checks import CommandCheck, Goal, Judge, Leaf, ScriptCheck, leaves
 from loopwright.model.effect_ids import (
     SCRIPT_CALL,
@@ -254,16 +267,6 @@ NONE_USED: AbstractSet[int] = frozenset()
 UNKNOWN = Agent()
 
 
-def prepared(
-    state: State, pending: PendingEffect, texts: TextServices, token: str
-) -> EffectJob | Answer:
-    """The job of an effect, or the answer of one that cannot be requested."""
-    try:
-        return job_for(state, pending, texts, token)
-    except Exception as error:  # a defect of ours must end the effect, not the driver
-        return defect(error)
-
-
 def job_for(
     state: State, pending: PendingEffect, texts: TextServices, token: str
 ) -> EffectJob | Answer:
@@ -280,7 +283,7 @@ def job_for(
     shown = NOTHING
     used = NONE_USED
     call = pending.call
-    kind, plan = type(call), state.plan
+    kind, plan, index = type(call), state.plan, state.plan_index
     if type(call) is AgentCall:
         agent = plan.agents.get(call.agent, UNKNOWN)
         shown = _shown(state, pending, call, texts)
@@ -314,12 +317,10 @@ def job_for(
         pass_env=plan.pass_env,
         hidden=hidden_from(owner),
         fresh_bytecode=bool(plan.workspace.protect) and type(pending.purpose) is CheckPurpose,
-        checks=check_commands(state, owner)
-        if state.plan_index.has_checks and agent is not None
-        else (),
+        checks=check_commands(state, owner) if index.has_checks and agent is not None else (),
         wall_ms=agent.wall_ms if agent else None,
         used=used,
-        budgeted=state.plan_index.has_budget and agent is not None and has_usd_limit(state, owner),
+        budgeted=index.has_budget and agent is not None and has_usd_limit(state, owner),
         covered=not plan.uncovered or _is_covered(state, call),
         sandbox=plan.sandbox if kind is AgentCall else _sandbox(state, pending),
     )
@@ -391,8 +392,12 @@ def _prompt(body: LeafBody) -> Template:
     match body.action:
         case CallAgent(prompt=prompt) | AskPerson(on_reject=Rework(prompt=prompt)):
             return prompt
-        case _:
+        case AskPerson() | RunCommand() | RunScript() | Wait() | StopRun() | FailStep():
             return ()
+        case ModelCycle() | Steps() | Repeat():  # no single call
+            return ()
+        case _:
+            assert_never(body.action)
 
 
 def _values(state: State, pending: PendingEffect, texts: TextServices) -> dict[str, str]:

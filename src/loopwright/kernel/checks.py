@@ -7,7 +7,7 @@ reached by an imprecise answer.
 
 import re
 from json import JSONDecodeError, JSONDecoder
-from typing import Literal
+from typing import Literal, assert_never
 
 import msgspec
 
@@ -28,6 +28,7 @@ from loopwright.model.checks import (
     Goal,
     Judge,
     Leaf,
+    NoCalls,
     OutputSchema,
     PersonCheck,
     Regex,
@@ -35,6 +36,8 @@ from loopwright.model.checks import (
     ResultPath,
     ScriptCheck,
     Signal,
+    SpendCheck,
+    ToolResultCheck,
     leaves,
 )
 from loopwright.model.policy import CheckOrder
@@ -180,15 +183,8 @@ def inspect(
 ) -> CheckResult | None:
     """What a check that needs nothing but the pass's own texts says; None for any other check."""
     match leaf:
-        case Regex(invalid=True):
-            return CheckResult("fail", "the pattern is invalid, so it never matches")
-        case Regex(engine="linear"):
-            found = senses.matches(leaf.pattern, senses.read(output), ignore_case=leaf.ignore_case)
-            return (
-                CheckResult("fail")
-                if found is None
-                else CheckResult("pass", found[:EVIDENCE_CHARS])
-            )
+        case Regex():
+            return _search(leaf, output, senses)
         case Contains():
             return _contains(leaf, senses.read(output))
         case Signal():
@@ -206,8 +202,22 @@ def inspect(
             value = _at(_answer(senses, output, result), path)
             said_yes = value not in (None, False, 0, "")
             return CheckResult("pass", _shown(value)) if said_yes else CheckResult("fail")
-        case _:
+        case Cap() | CommandCheck() | ScriptCheck() | Expr() | Judge() | Goal() | PersonCheck():
             return None
+        case ToolResultCheck() | NoCalls() | SpendCheck():
+            return None
+        case _:
+            assert_never(leaf)
+
+
+def _search(leaf: Regex, output: Text | None, senses: KernelServices) -> CheckResult | None:
+    """What a pattern says that is searched in linear time; None for any other."""
+    if leaf.invalid:
+        return CheckResult("fail", "the pattern is invalid, so it never matches")
+    if leaf.engine != "linear":
+        return None
+    found = senses.matches(leaf.pattern, senses.read(output), ignore_case=leaf.ignore_case)
+    return CheckResult("fail") if found is None else CheckResult("pass", found[:EVIDENCE_CHARS])
 
 
 def _signal(leaf: Signal, text: str, instructions: str) -> CheckResult:

@@ -5,6 +5,7 @@ a decision about a closed gate) is counted and changes nothing else, so a late o
 answer is harmless.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterable
 
 import msgspec
@@ -167,7 +168,7 @@ def _agent_changed(state: State, event: AgentChanged) -> None:
         _leave_marks(state, event.agent, before.spec)
     state.plan = msgspec.structs.replace(state.plan, agents=agents)
     if event.becomes.is_chat and event.becomes.max_usd is not None:
-        state.plan_index.has_budget = True
+        state.plan_index = dataclasses.replace(state.plan_index, has_budget=True)
 
 
 def _leave_marks(state: State, name: str, spec: str | None) -> None:
@@ -349,7 +350,9 @@ def _iteration_finished(state: State, event: IterationFinished) -> None:
     if owner.number < 0:
         _settle_check_first(state, repeat, owner, event)
         return
-    note_spoilt(repeat, owner, event)
+    carry = repeat.carry
+    if event.status != "completed" or carry.spoilt or carry.keeps or carry.note:
+        note_spoilt(repeat, owner, event)
     repeat.finished += 1
     output, result = event.output, event.result
     body = owner.body

@@ -99,7 +99,10 @@ def decide_iteration(state: State, owner: IterationOwner, senses: KernelServices
     late = None  # asked only where it can be: this is done for every event of an iteration
     if state.mail.stopped or owner.deadline_hit:
         late = stopped(state, owner) or deadline_result(state, owner)
-    ended = late or _pass_outcome(state, owner, senses)
+    if owner.number >= 0:
+        ended = late or dispatch.outcome(state, owner.body, senses)
+    else:  # before the first iteration only the checks are asked: there is no body to wait for
+        ended = late or Result("completed")
     if ended is None:
         following = dispatch.next_events(state, owner.body, senses)
         if not state.plan_index.has_wall:
@@ -115,17 +118,10 @@ def decide_iteration(state: State, owner: IterationOwner, senses: KernelServices
     return _judge_pass(state, owner, ended, senses)
 
 
-def _pass_outcome(state: State, owner: IterationOwner, senses: KernelServices) -> Result | None:
-    """How the body of a pass ended; a look before the first pass has no body to wait for."""
-    if owner.number < 0:
-        return Result("completed")
-    return dispatch.outcome(state, owner.body, senses)
-
-
 def _finish_pass(
     state: State, owner: IterationOwner, ended: Result, settled: ChecksDecision
 ) -> list[AnyEvent]:
-    events = stop_delivered(state, owner)
+    events = stop_delivered(state, owner) if state.mail.stopped else []
     events += close_inside(state, owner, settled.reason or ended.reason)
     status, error, reason = ended.status, ended.error, settled.reason
     if settled.verdict == "rejected":
@@ -212,7 +208,7 @@ def _settled(
         return _finish_pass(state, owner, seen, settled)
     if settled.verdict == "pass" and settled.reason != check_name(SpendCheck) and violation(state):
         settled = ChecksDecision("fail")
-    if _is_gated(owner, settled):
+    if owner.parent.action.gate is not None and _is_gated(owner, settled):
         return _gate_after_pass(state, owner, seen, settled, senses)
     return _finish_pass(state, owner, seen, settled)
 

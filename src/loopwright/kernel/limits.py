@@ -147,8 +147,6 @@ def is_cut_off(body: RepeatBody) -> bool:
     """Whether a loop whose time is up ends now: at once, or when its steps or its pass have ended
     that were under way then.
     """
-    if not body.deadline_hit:
-        return False
     match body.action.on_deadline:
         case "stop":
             return True

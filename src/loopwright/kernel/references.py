@@ -144,9 +144,10 @@ def request_text(state: State, owner: Owner, template: Template, senses: KernelS
     """What is asked at a place: its own prompt, else the run's message, else the plan's."""
     if template:
         return fill(state, owner, template, senses)
-    told_so = told_message(state, owner, senses)
-    if told_so is not None:
-        return told_so
+    if state.plan_index.has_given:
+        told_so = told_message(state, owner, senses)
+        if told_so is not None:
+            return told_so
     message = senses.read(state.started.message) if state.started else ""
     return message or fill(state, owner, state.plan.message, senses)
 

@@ -71,7 +71,7 @@ from loopwright.kernel.resumption import (
     set_cap,
 )
 from loopwright.kernel.snapshots import begin_again
-from loopwright.kernel.state import State
+from loopwright.kernel.state import State, index_plan
 from loopwright.model.actions import ModelCycle
 from loopwright.model.ids import child_path, logical_path, parent_path
 from loopwright.model.plan import only_repeat
@@ -102,7 +102,7 @@ def run_reopened(state: State, event: RunReopened) -> None:
         kept.spent, kept.spent_by_step = Spent(), Spent()  # the new budget is of the whole run
     if event.limits is not None:
         state.plan = msgspec.structs.replace(state.plan, limits=event.limits)
-        state.plan_index.note_limits(state.plan)
+        state.plan_index = index_plan(state.plan)
     note_coverage(state, event)
     if event.sandbox is not None:
         state.plan = msgspec.structs.replace(state.plan, sandbox=event.sandbox)

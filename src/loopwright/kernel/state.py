@@ -337,7 +337,7 @@ class RunTimes:
 
 @dataclass(slots=True)
 class PlanIndex:
-    """What is looked up in the plan once."""
+    """What is looked up in the plan once; runs with the same plan share it."""
 
     indexes: dict[int, StepsIndex] = field(default_factory=dict)
     directory: StepDirectory | None = None  # made when a message needs it
@@ -348,21 +348,35 @@ class PlanIndex:
     has_idle: bool = False  # whether any place limits silence
     has_wall: bool = False  # whether any place limits time
 
-    def note_limits(self, plan: Plan) -> None:
-        """Look up what is limited anywhere in the plan."""
-        limits = all_limits(plan)
-        chats = any(one.max_usd is not None for one in plan.agents.values() if one.is_chat)
-        self.has_budget = chats or any(
-            one.usd is not None or one.tokens is not None for one in limits
-        )
-        graphs = list(graphs_inside(plan))
-        self.has_caps = any(graph.parallel is not None for graph in graphs)
-        self.has_checks = bool(check_words(plan))
-        self.has_given = any(graph.given is not None for graph in graphs)
-        self.has_idle = any(one.idle_ms is not None for one in limits)
-        self.has_wall = any(
-            one.wall_ms is not None or one.pass_wall_ms is not None for one in limits
-        )
+
+def index_plan(plan: Plan) -> PlanIndex:
+    """Look up what is limited anywhere in a plan."""
+    limits, graphs = all_limits(plan), list(graphs_inside(plan))
+    chats = any(one.max_usd is not None for one in plan.agents.values() if one.is_chat)
+    return PlanIndex(
+        has_budget=chats or any(one.usd is not None or one.tokens is not None for one in limits),
+        has_caps=any(graph.parallel is not None for graph in graphs),
+        has_checks=bool(check_words(plan)),
+        has_given=any(graph.given is not None for graph in graphs),
+        has_idle=any(one.idle_ms is not None for one in limits),
+        has_wall=any(one.wall_ms is not None or one.pass_wall_ms is not None for one in limits),
+    )
+
+
+MOST_INDEXES = 64
+_INDEXES: dict[int, tuple[Plan, PlanIndex]] = {}  # by identity: a plan is never changed
+
+
+def known_index(plan: Plan) -> PlanIndex:
+    """The index of a plan; hundreds of runs that are started with one plan look it up once."""
+    found = _INDEXES.get(id(plan))
+    if found is not None and found[0] is plan:
+        return found[1]
+    if len(_INDEXES) >= MOST_INDEXES:
+        _INDEXES.clear()
+    index = index_plan(plan)
+    _INDEXES[id(plan)] = plan, index
+    return index
 
 
 @dataclass(slots=True, eq=False)
@@ -370,7 +384,7 @@ class State:
     """A run as its events describe it."""
 
     plan: Plan
-    plan_index: PlanIndex = field(default_factory=PlanIndex)
+    plan_index: PlanIndex = field(init=False)
     root: RunOwner = field(default_factory=RunOwner)
     owners: dict[str, Owner] = field(default_factory=dict)
     pending: dict[str, PendingEffect] = field(default_factory=dict)
@@ -394,7 +408,7 @@ class State:
         self.mail.active = self.plan.coordinator is not None
         if self.plan.workspace.snapshots:
             self.snapshots.on, self.snapshots.watch = True, check_words(self.plan)
-        self.plan_index.note_limits(self.plan)
+        self.plan_index = known_index(self.plan)
 
     @property
     def elapsed_ms(self) -> int:
@@ -447,6 +461,8 @@ def has_to_wait(state: State, owner: Owner) -> bool:
     """Whether a call at a place must wait for its turn; then it is noted, once, for when one of
     the calls under way is answered.
     """
+    if state.plan.parallel is None and not state.plan_index.has_caps:
+        return False
     if not is_full(state, owner):
         return False
     state.queues.slots.setdefault(owner.inside, owner)

@@ -6,6 +6,7 @@ Also knows the cost of agents before a call, and the price of a finished call.
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import assert_never
 
 import msgspec
 from msgspec.structs import replace
@@ -18,7 +19,20 @@ from loopwright.errors import LoopwrightError
 from loopwright.gateway.models import Catalogue
 from loopwright.gateway.turns import models_of, pricing_of
 from loopwright.kernel.event_parts import Usage
-from loopwright.model.actions import Action, AskPerson, CallAgent, ModelCycle, Repeat, Rework, Steps
+from loopwright.model.actions import (
+    Action,
+    AskPerson,
+    CallAgent,
+    FailStep,
+    ModelCycle,
+    Repeat,
+    Rework,
+    RunCommand,
+    RunScript,
+    Steps,
+    StopRun,
+    Wait,
+)
 from loopwright.model.chat import MILLION, CostSource, ModelUsage, Price
 from loopwright.model.checks import Goal, Judge, leaves
 from loopwright.model.plan import CHAT, Agent, Plan
@@ -356,8 +370,12 @@ def _inside(action: Action, where: str) -> Iterator[UsdLimit]:
                     words = f"the budget usd={step.limits.usd:g} of step {step.id}"
                     yield from (UsdLimit(one, words) for one in sorted(_called(step.action)))
                 yield from _inside(step.action, step.id)
-        case _:
+        case CallAgent() | ModelCycle() | RunCommand() | RunScript():
             return
+        case AskPerson() | Wait() | StopRun() | FailStep():
+            return
+        case _:
+            assert_never(action)
 
 
 def agents_of(plan: Plan) -> set[str]:
@@ -377,5 +395,7 @@ def _called(action: Action) -> set[str]:
             return _called(body) | {leaf.agent for leaf in judges}
         case Steps(steps=steps):
             return {name for step in steps for name in _called(step.action)}
-        case _:
+        case AskPerson() | RunCommand() | RunScript() | Wait() | StopRun() | FailStep():
             return set()
+        case _:
+            assert_never(action)

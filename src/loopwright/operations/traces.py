@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, assert_never
 
 from loopwright import __version__
 from loopwright.engine.driver import LocalDriver
@@ -29,7 +29,11 @@ from loopwright.kernel.event_parts import (
     AnyCall,
     CommandCall,
     Failure,
+    LookupCall,
+    MatchCall,
     ModelCall,
+    SleepCall,
+    SnapshotCall,
     ToolCall,
     Usage,
 )
@@ -203,8 +207,10 @@ class Spans:
             case CommandCall():
                 program = call.argv[0].rpartition("/")[2]
                 return f"command {program}", {"process.executable.name": program}
-            case _:
+            case SleepCall() | SnapshotCall() | LookupCall() | MatchCall():
                 return None
+            case _:
+                assert_never(call)
 
     def _model(self, name: str) -> dict[str, Value]:
         """The provider and the model behind an agent, as far as they are known."""

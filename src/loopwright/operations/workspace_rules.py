@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import assert_never
 
 import msgspec
 from platformdirs import user_config_path, user_data_path
@@ -35,13 +36,17 @@ from loopwright.errors import LoopwrightError, NotAllowed, StorageError
 from loopwright.model.access import is_offline
 from loopwright.model.actions import (
     Action,
+    AskPerson,
     CallAgent,
+    FailStep,
     ModelCycle,
     Repeat,
     RunCommand,
     RunScript,
     Step,
     Steps,
+    StopRun,
+    Wait,
 )
 from loopwright.model.checks import CommandCheck, ScriptCheck, leaves
 from loopwright.model.plan import Agent, Plan, agent_calls
@@ -234,7 +239,9 @@ def _levels(plan: Plan) -> Iterator[tuple[SandboxLevel, str]]:
 
 
 def _is_program(text: str | None) -> bool:
-    spec = parse_spec(text or "")
+    if not text:
+        return False
+    spec = parse_spec(text)
     return isinstance(spec, Spec) and spec.kind not in UNHELD_KINDS
 
 
@@ -410,8 +417,12 @@ def with_context_files(plan: Plan, workspace: Path, folder: Path) -> Plan:
                 return msgspec.structs.replace(action, body=moved(body))
             case Steps(steps=steps):
                 return msgspec.structs.replace(action, steps=tuple(map(in_step, steps)))
-            case _:
+            case CallAgent() | ModelCycle() | RunCommand() | RunScript():
                 return action
+            case AskPerson() | Wait() | StopRun() | FailStep():
+                return action
+            case _:
+                assert_never(action)
 
     def in_step(step: Step) -> Step:
         return msgspec.structs.replace(step, action=moved(step.action))

@@ -35,7 +35,7 @@ def status_of(state: State) -> RunStatus:
         return state.finished.outcome
     if state.control.paused:
         return "paused"
-    if all(ends_by_itself(gate) for gate in state.gates.values()):
+    if not state.gates or all(ends_by_itself(gate) for gate in state.gates.values()):
         return "running"
     asking = {gate.effect for gate in state.gates.values() if gate.effect}
     return "running" if len(state.pending) > len(state.queues.timers) + len(asking) else "waiting"

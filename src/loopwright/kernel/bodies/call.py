@@ -66,6 +66,8 @@ def outcome(state: State, body: LeafBody, senses: KernelServices) -> Result | No
         return _answered(body.action, body.answer, senses)
     if body.pending is not None:
         return None
+    if type(body.action) is CallAgent and body.failure is None:
+        return _budget_outcome(state, body) if state.plan_index.has_budget else None
     return _ended(state, body) or _unable(state, body, senses)
 
 

@@ -12,6 +12,7 @@ strictest counts.
 """
 
 from collections.abc import Mapping
+from typing import assert_never
 
 import msgspec
 
@@ -59,7 +60,26 @@ from loopwright.kernel.state import KernelServices, PendingEffect, State, has_to
 from loopwright.model.access import is_rule_for
 from loopwright.model.actions import ModelCycle
 from loopwright.model.chat import ModelTurn, RequestedCall, decode_turn
-from loopwright.model.checks import Leaf, NoCalls, SpendCheck, ToolResultCheck
+from loopwright.model.checks import (
+    Approval,
+    Cap,
+    CommandCheck,
+    Contains,
+    Expr,
+    Goal,
+    Judge,
+    Leaf,
+    NoCalls,
+    OutputSchema,
+    PersonCheck,
+    Regex,
+    ResultField,
+    ResultPath,
+    ScriptCheck,
+    Signal,
+    SpendCheck,
+    ToolResultCheck,
+)
 from loopwright.model.effect_ids import (
     SUMMARY,
     TURN,
@@ -354,8 +374,14 @@ def inspect_cycle(owner: IterationOwner, leaf: Leaf, senses: KernelServices) -> 
         case ToolResultCheck():
             found = isinstance(body, CycleBody) and _matching(body, leaf, senses)
             return CheckResult("pass", found) if found else CheckResult("fail")
-        case _:
+        case Cap() | Regex() | Contains() | Signal() | OutputSchema() | CommandCheck():
             return None
+        case ScriptCheck() | Expr() | ResultField() | ResultPath() | Judge() | Goal():
+            return None
+        case Approval() | PersonCheck():
+            return None
+        case _:
+            assert_never(leaf)
 
 
 def _is_silent(body: CycleBody) -> bool:

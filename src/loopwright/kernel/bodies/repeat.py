@@ -18,6 +18,7 @@ from loopwright.kernel.event_parts import Failure, SleepCall
 from loopwright.kernel.events import AnyEvent, EffectDone, EffectFailed, IterationStarted
 from loopwright.kernel.frames import (
     CycleBody,
+    GateState,
     IterationOwner,
     RepeatBody,
     Result,
@@ -39,7 +40,26 @@ from loopwright.kernel.limits import (
 )
 from loopwright.kernel.state import KernelServices, PendingEffect, State, head, opening
 from loopwright.model.actions import CallAgent, LoopGate
-from loopwright.model.checks import Expr, Goal, Judge, Signal, leaves
+from loopwright.model.checks import (
+    Approval,
+    Cap,
+    CommandCheck,
+    Contains,
+    Expr,
+    Goal,
+    Judge,
+    NoCalls,
+    OutputSchema,
+    PersonCheck,
+    Regex,
+    ResultField,
+    ResultPath,
+    ScriptCheck,
+    Signal,
+    SpendCheck,
+    ToolResultCheck,
+    leaves,
+)
 from loopwright.model.effect_ids import DELAY, LoopDeadlinePurpose
 from loopwright.model.ids import iteration_path
 from loopwright.model.policy import ProgressLog, StageOutputs
@@ -65,7 +85,7 @@ def outcome(state: State, body: RepeatBody, senses: KernelServices) -> Result | 
     allowed pass is done.
     """
     last = body.progress.last
-    if is_cut_off(body) and (body.active or not _is_settled(body)):
+    if body.deadline_hit and is_cut_off(body) and (body.active or not _is_settled(body)):
         late = out_of_time(state.plan)
         return _ended(body, senses, late.status, late.reason, late.error)
     if body.active or last is None:
@@ -76,7 +96,7 @@ def outcome(state: State, body: RepeatBody, senses: KernelServices) -> Result | 
         return _ended(body, senses, "completed", last.reason)
     if last.status != "completed":
         return _ended(body, senses, last.status, last.reason, last.error)
-    spent = loop_over_budget(state, body)
+    spent = loop_over_budget(state, body) if state.plan_index.has_budget else None
     if body.action.broken_after and body.progress.broken >= body.action.broken_after:
         return _broken(body, senses, spent)
     if stalled(body):
@@ -151,8 +171,14 @@ def _unmet(body: RepeatBody) -> str:
                 words.append(f"the signal {word} was not given")
             case Judge(agent=agent) | Goal(agent=agent):
                 words.append(f"the judge {agent} never said done")
-            case _:
+            case Cap() | Regex() | Contains() | OutputSchema() | CommandCheck() | ScriptCheck():
                 words.append("the check has not passed")
+            case ResultField() | ResultPath() | Approval() | PersonCheck():
+                words.append("the check has not passed")
+            case ToolResultCheck() | NoCalls() | SpendCheck():
+                words.append("the check has not passed")
+            case _:
+                assert_never(leaf)
     return ", ".join(dict.fromkeys(words))
 
 
@@ -280,7 +306,8 @@ def note_iteration(repeat: RepeatBody, owner: IterationOwner, ended: Result, *, 
     gate = owner.gate or owner.heard
     repeat.progress.unmet = 0 if gate is not None else repeat.progress.unmet + 1
     repeat.progress.feedback = gate.text if gate is not None and gate.decision else ""
-    _note_gate(repeat, owner, done=done)
+    if owner.gate is not None:
+        _note_gate(repeat, owner.gate, done=done)
     memory = repeat.action.memory
     if type(memory) is ProgressLog or repeat.action.output == "learning":
         size = memory.chars if type(memory) is ProgressLog else 300
@@ -298,10 +325,10 @@ def note_iteration(repeat: RepeatBody, owner: IterationOwner, ended: Result, *, 
         repeat.memory.outputs.append(_said_in(owner, ended))
 
 
-def _note_gate(repeat: RepeatBody, owner: IterationOwner, *, done: bool) -> None:
+def _note_gate(repeat: RepeatBody, asked: GateState, *, done: bool) -> None:
     """What a decision after the pass means for the next one."""
-    asked, rule = owner.gate, repeat.action.gate
-    if asked is None or rule is None or asked.decision is None or done:
+    rule = repeat.action.gate
+    if rule is None or asked.decision is None or done:
         return
     if rule.approve_continues and asked.decision == "approve" and not asked.text:
         repeat.progress.feedback = "Approved"

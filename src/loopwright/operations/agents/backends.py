@@ -11,7 +11,7 @@ from ipaddress import ip_address
 from math import isfinite
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 from urllib.parse import urlsplit
 
 import msgspec
@@ -25,11 +25,16 @@ from loopwright.model.actions import (
     Action,
     AskPerson,
     CallAgent,
+    FailStep,
     ModelCycle,
     Repeat,
     Rework,
+    RunCommand,
+    RunScript,
     Step,
     Steps,
+    StopRun,
+    Wait,
 )
 from loopwright.model.checks import Goal, Judge, leaves
 from loopwright.model.plan import Agent, Coordinator, Input, Plan
@@ -181,8 +186,12 @@ def _fit_agent(action: Action, windows: Mapping[str, int]) -> Action:
         case Steps(steps=steps):
             inner = tuple(_fit_step(step, windows) for step in steps)
             return msgspec.structs.replace(action, steps=inner)
-        case _:
+        case CallAgent() | ModelCycle() | RunCommand() | RunScript():
             return action
+        case AskPerson() | Wait() | StopRun() | FailStep():
+            return action
+        case _:
+            assert_never(action)
 
 
 class Fallback(NamedTuple):
@@ -330,7 +339,7 @@ def check_scripts(agents: Mapping[str, Agent]) -> None:
     answer would say which files exist on a server.
     """
     for name, agent in agents.items():
-        spec = parse_spec(agent.spec or "")
+        spec = parse_spec(agent.spec) if agent.spec else None
         if isinstance(spec, Spec) and spec.kind == "script" and not Path(spec.file).is_file():
             raise LoopwrightError(
                 f"agent {name!r}: no file {spec.file}",
@@ -381,8 +390,12 @@ def _in_cycles(action: Action) -> Iterator[str]:
         case Steps(steps=steps):
             for step in steps:
                 yield from _in_cycles(step.action)
-        case _:
+        case CallAgent() | RunCommand() | RunScript() | AskPerson():
             return
+        case Wait() | StopRun() | FailStep():
+            return
+        case _:
+            assert_never(action)
 
 
 def _called(plan: Plan) -> set[str]:
@@ -409,8 +422,10 @@ def _collect_action(action: Action, names: set[str]) -> None:
         case Steps(steps=steps):
             for step in steps:
                 _collect(step, names)
-        case _:
+        case AskPerson() | RunCommand() | RunScript() | Wait() | StopRun() | FailStep():
             pass
+        case _:
+            assert_never(action)
 
 
 def unknown_input(name: str, known: Sequence[str]) -> LoopwrightError:
@@ -471,7 +486,9 @@ def _needs_message(plan: Plan) -> bool:
                 return bare(body)
             case Steps(steps=steps):
                 return any(bare(step.action) for step in steps)
-            case _:
+            case RunCommand() | RunScript() | AskPerson() | Wait() | StopRun() | FailStep():
                 return False
+            case _:
+                assert_never(action)
 
     return any(bare(step.action) for step in plan.steps)

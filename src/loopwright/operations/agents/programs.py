@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, assert_never
 
 import msgspec
 
@@ -38,6 +38,8 @@ from loopwright.model.actions import (
     Action,
     AskPerson,
     CallAgent,
+    FailStep,
+    ModelCycle,
     Origin,
     Repeat,
     Rework,
@@ -45,8 +47,29 @@ from loopwright.model.actions import (
     RunScript,
     Step,
     Steps,
+    StopRun,
+    Wait,
 )
-from loopwright.model.checks import CommandCheck, Goal, Judge, ScriptCheck, leaves
+from loopwright.model.checks import (
+    Approval,
+    Cap,
+    CommandCheck,
+    Contains,
+    Expr,
+    Goal,
+    Judge,
+    NoCalls,
+    OutputSchema,
+    PersonCheck,
+    Regex,
+    ResultField,
+    ResultPath,
+    ScriptCheck,
+    Signal,
+    SpendCheck,
+    ToolResultCheck,
+    leaves,
+)
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.sandbox import SandboxLevel
 from loopwright.operations.workspace_rules import user_sandbox
@@ -289,8 +312,10 @@ def _of_action(
         case Steps(steps=steps):
             for inner in steps:
                 yield from _of_step(inner, agents, later=later, maybe=maybe)
-        case _:
+        case RunCommand() | AskPerson() | ModelCycle() | Wait() | StopRun() | FailStep():
             return
+        case _:
+            assert_never(action)
 
 
 def _of_checks(loop: Repeat, agents: Mapping[str, Agent], *, maybe: bool) -> Iterator[NamedProgram]:
@@ -306,8 +331,14 @@ def _of_checks(loop: Repeat, agents: Mapping[str, Agent], *, maybe: bool) -> Ite
                 yield NamedProgram(program, "check script", later, maybe)
             case Judge(agent=name) | Goal(agent=name):
                 yield from programs_of_agent(name, agents, later=True, maybe=maybe)
-            case _:
+            case CommandCheck() | Cap() | Regex() | Contains() | Signal() | OutputSchema():
                 continue
+            case Expr() | ResultField() | ResultPath() | Approval() | PersonCheck():
+                continue
+            case ToolResultCheck() | NoCalls() | SpendCheck():
+                continue
+            case _:
+                assert_never(leaf)
 
 
 def programs_of_agent(

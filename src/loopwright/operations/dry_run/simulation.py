@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, assert_never
 
 import msgspec
 
@@ -42,7 +42,20 @@ from loopwright.kernel.events import (
 from loopwright.kernel.fold import apply
 from loopwright.kernel.frames import CycleBody, IterationOwner, LeafBody
 from loopwright.kernel.state import PendingEffect, State
-from loopwright.model.actions import Action, CallAgent, ModelCycle, Repeat, Step, Steps
+from loopwright.model.actions import (
+    Action,
+    AskPerson,
+    CallAgent,
+    FailStep,
+    ModelCycle,
+    Repeat,
+    RunCommand,
+    RunScript,
+    Step,
+    Steps,
+    StopRun,
+    Wait,
+)
 from loopwright.model.chat import encode_turn
 from loopwright.model.effect_ids import AGENT_CALL, CheckPurpose
 from loopwright.model.plan import Plan
@@ -96,8 +109,10 @@ def _action(action: Action, amount: Amount) -> float | None:
             once, passes = _action(body, amount), _passes(action)
             all_passes = None if once is None or passes is None else once * passes
             return _least(action.limits, amount, all_passes)
-        case _:
+        case RunCommand() | RunScript() | AskPerson() | Wait() | StopRun() | FailStep():
             return 0
+        case _:
+            assert_never(action)
 
 
 def _passes(loop: Repeat) -> int | None:

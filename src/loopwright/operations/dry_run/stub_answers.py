@@ -6,6 +6,7 @@ has answered. A dry run treats them like commands, and the story provides the re
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import assert_never
 
 import msgspec
 
@@ -13,13 +14,19 @@ from loopwright.kernel.bodies.conversation import SUBMIT
 from loopwright.model.actions import (
     Action,
     AskPerson,
+    CallAgent,
     Cel,
     Decision,
     Each,
+    FailStep,
     ModelCycle,
     Repeat,
+    RunCommand,
+    RunScript,
     Step,
     Steps,
+    StopRun,
+    Wait,
 )
 from loopwright.model.chat import AssistantMessage, CallPart, ModelTurn, RequestedCall, TextPart
 from loopwright.model.checks import (
@@ -87,8 +94,12 @@ class Stubs:
                     until=_check(action.until),
                     each=self._each(action.each),
                 )
-            case _:
+            case CallAgent() | ModelCycle() | RunCommand() | RunScript():
                 return action
+            case AskPerson() | Wait() | StopRun() | FailStep():
+                return action
+            case _:
+                assert_never(action)
 
     def _each(self, each: Each | None) -> Each | None:
         if each is None or isinstance(each.items, LiteralItems):
@@ -98,13 +109,11 @@ class Stubs:
 
 
 def _check(check: Check) -> Check:
-    match check:
-        case AnyOf(parts=parts) | AllOf(parts=parts):
-            return msgspec.structs.replace(check, parts=tuple(map(_check, parts)))
-        case _ if isinstance(check, _ASKED):
-            return check
-        case _:
-            return CommandCheck(argv=(STUB, str(type(check).__struct_config__.tag)))
+    if isinstance(check, AnyOf | AllOf):
+        return msgspec.structs.replace(check, parts=tuple(map(_check, check.parts)))
+    if isinstance(check, _ASKED):
+        return check
+    return CommandCheck(argv=(STUB, str(type(check).__struct_config__.tag)))
 
 
 def can_break(check: Check) -> bool:
