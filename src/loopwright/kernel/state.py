@@ -349,11 +349,20 @@ class PlanIndex:
     has_wall: bool = False  # whether any place limits time
 
 
+MOST_INDEXES = 64
+_INDEXES: dict[int, tuple[Plan, PlanIndex]] = {}  # by identity: a plan is never changed
+
+
 def index_plan(plan: Plan) -> PlanIndex:
-    """Look up what is limited anywhere in a plan."""
+    """What is limited anywhere in a plan; runs that are started with one plan look it up once."""
+    known = _INDEXES.get(id(plan))
+    if known is not None and known[0] is plan:
+        return known[1]
+    if len(_INDEXES) >= MOST_INDEXES:
+        _INDEXES.clear()
     limits, graphs = all_limits(plan), list(graphs_inside(plan))
     chats = any(one.max_usd is not None for one in plan.agents.values() if one.is_chat)
-    return PlanIndex(
+    index = PlanIndex(
         has_budget=chats or any(one.usd is not None or one.tokens is not None for one in limits),
         has_caps=any(graph.parallel is not None for graph in graphs),
         has_checks=bool(check_words(plan)),
@@ -361,20 +370,6 @@ def index_plan(plan: Plan) -> PlanIndex:
         has_idle=any(one.idle_ms is not None for one in limits),
         has_wall=any(one.wall_ms is not None or one.pass_wall_ms is not None for one in limits),
     )
-
-
-MOST_INDEXES = 64
-_INDEXES: dict[int, tuple[Plan, PlanIndex]] = {}  # by identity: a plan is never changed
-
-
-def known_index(plan: Plan) -> PlanIndex:
-    """The index of a plan; hundreds of runs that are started with one plan look it up once."""
-    found = _INDEXES.get(id(plan))
-    if found is not None and found[0] is plan:
-        return found[1]
-    if len(_INDEXES) >= MOST_INDEXES:
-        _INDEXES.clear()
-    index = index_plan(plan)
     _INDEXES[id(plan)] = plan, index
     return index
 
@@ -408,7 +403,7 @@ class State:
         self.mail.active = self.plan.coordinator is not None
         if self.plan.workspace.snapshots:
             self.snapshots.on, self.snapshots.watch = True, check_words(self.plan)
-        self.plan_index = known_index(self.plan)
+        self.plan_index = index_plan(self.plan)
 
     @property
     def elapsed_ms(self) -> int:
