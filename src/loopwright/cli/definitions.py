@@ -434,7 +434,7 @@ def _changed(name: str) -> Conflict:
 
 def _told_as(error: DefinitionError, name: str, file: str) -> DefinitionError:
     """The problems of a definition, with the name of its file."""
-    from loopwright.cli.remote_commands import rename_problem_file  # noqa: PLC0415 - errors only
+    from loopwright.cli.served_run import rename_problem_file  # noqa: PLC0415 - errors only
 
     words = error.message.removeprefix(f"{name} ")
     message = f"{file} {words}" if words != error.message else words

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import quote
 
 import msgspec
 
@@ -23,10 +22,9 @@ from loopwright.views.iterations import change_words, iteration_of
 from loopwright.views.status_text import place_words
 
 if TYPE_CHECKING:
-    from typing import Any
-
-    from loopwright.cli.remote_client import RemoteClient
+    from loopwright.client.client import Client
     from loopwright.operations.wiring import Local
+    from loopwright.views.run_responses import InboxGate
 
 OUTPUT_LINES = 15
 _KEYS: dict[str, Decision] = {"a": "approve", "r": "reject", "c": "continue"}
@@ -272,33 +270,35 @@ async def terminal_line() -> str | None:
             _prompt("\n")
 
 
-RUNS = "/api/v1/runs"
 POLL_S = 1.0
 
 
-def ask_remote(terminal: Terminal, run: str) -> bool:
+async def ask_served(terminal: Terminal, client: "Client", run: str) -> bool:
     """Show the oldest open gate of a run and send the answer; False if there is none, or the person
     decides later.
     """
-    remote = terminal.remote
-    assert remote is not None
-    item = next((one for one in remote.gates() if one["run"] == run), None)
-    gate = _opened(remote, run, str(item["id"])) if item is not None else None
+    from loopwright.operations.use_cases.gates import ANSWERS, AnswerGate  # noqa: PLC0415 - only at a gate
+
+    item = next((one for one in await _open_gates(client) if one.run == run), None)
+    gate = await _opened(client, run, item.id) if item is not None else None
     if item is None or gate is None:
         return False
-    reply = asyncio.run(_asked(terminal, remote, run, gate, _output(remote, run, gate, item)))
+    reply = await _asked(terminal, client, run, gate, await _output(client, run, gate, item))
     if reply is None:
         return False
     if isinstance(reply, str):
         terminal.tell(reply)
         return True
-    body: dict[str, JsonValue] = {"text": reply.text, "digest": gate.digest}
-    if reply.call.arguments is not None:
-        body["arguments"] = json.loads(reply.call.arguments)
-    if reply.call.remember:
-        body["remember"] = True
+    call = reply.call
+    request = AnswerGate(
+        gate=gate.gate,
+        text=reply.text,
+        digest=gate.digest,
+        arguments=None if call.arguments is None else json.loads(call.arguments),
+        remember=call.remember,
+    )
     try:
-        remote.post(f"/api/v1/gates/{quote(gate.gate)}/{reply.decision}", body)
+        await client.call(ANSWERS[reply.decision], request)
     except Conflict as conflict:
         terminal.tell(str(conflict), tone="warn")
     except NotAllowed as refusal:  # the gate stays open for another person
@@ -307,16 +307,28 @@ def ask_remote(terminal: Terminal, run: str) -> bool:
     return True
 
 
+async def _open_gates(client: "Client") -> "list[InboxGate]":
+    from loopwright.operations.use_cases.gates import list_open  # noqa: PLC0415 - only at a gate
+    from loopwright.operations.use_cases.operation import PageRequest  # noqa: PLC0415 - only at a gate
+
+    page = await client.call(list_open, PageRequest())
+    found = page.gates
+    while page.next is not None:
+        page = await client.call(list_open, PageRequest(cursor=page.next))
+        found += page.gates
+    return found
+
+
 async def _asked(
-    terminal: Terminal, remote: "RemoteClient", run: str, gate: GateOpened, output: str
+    terminal: Terminal, client: "Client", run: str, gate: GateOpened, output: str
 ) -> GateReply | str | None:
     """The answer of the person here; a text says that the gate was answered in another place."""
 
     async def show_diff() -> None:
-        _show_diff(terminal, remote, run, gate)
+        await _show_diff(terminal, client, run, gate)
 
     question = asyncio.ensure_future(ask(terminal, gate, output, show_diff=show_diff))
-    elsewhere = asyncio.ensure_future(_answered_elsewhere(remote, gate.gate))
+    elsewhere = asyncio.ensure_future(_answered_elsewhere(client, gate.gate))
     try:
         await asyncio.wait({question, elsewhere}, return_when=asyncio.FIRST_COMPLETED)
         return question.result() if question.done() else "answered in another place"
@@ -326,44 +338,50 @@ async def _asked(
         await asyncio.gather(question, elsewhere, return_exceptions=True)
 
 
-async def _answered_elsewhere(remote: "RemoteClient", gate: str) -> None:
+async def _answered_elsewhere(client: "Client", gate: str) -> None:
     while True:
         await asyncio.sleep(POLL_S)
         try:
-            gates = await asyncio.to_thread(remote.gates)
+            gates = await _open_gates(client)
         except LoopwrightError:  # the server may come back before the person has answered
             continue
-        if all(one["id"] != gate for one in gates):
+        if all(one.id != gate for one in gates):
             return
 
 
-def _opened(remote: "RemoteClient", run: str, gate: str) -> GateOpened | None:
+async def _opened(client: "Client", run: str, gate: str) -> GateOpened | None:
     """What a gate asks, from the event that opened it."""
-    for event in remote.events(run, 0):
-        if event["kind"] == "gate.opened" and event["gate"] == gate:
+    from loopwright.client.client import FollowOptions  # noqa: PLC0415 - only at a gate
+
+    async for event in client.follow(run, FollowOptions(until_end=False)):
+        if isinstance(event, dict) and event["kind"] == "gate.opened" and event["gate"] == gate:
             known = {name: event[name] for name in GateOpened.__struct_fields__ if name in event}
             return msgspec.convert({**known, "kind": "gate.opened", "at": 0}, GateOpened)
     return None
 
 
-def _output(remote: "RemoteClient", run: str, gate: GateOpened, item: "dict[str, Any]") -> str:
+async def _output(client: "Client", run: str, gate: GateOpened, item: "InboxGate") -> str:
     """The text that is decided about; for a tool call, its arguments."""
+    from loopwright.operations.use_cases.run_views import ReadOutput, output  # noqa: PLC0415 - only at a gate
+
     if gate.call is not None:
-        return json.dumps(item["call"]["arguments"])
+        return json.dumps(item.call.arguments if item.call is not None else None)
     if not isinstance(gate.output, Blob):
         return gate.output or ""
     try:
-        return str(remote.get(f"{RUNS}/{quote(run)}/output", path=gate.path)["output"])
+        return (await client.call(output, ReadOutput(run=run, path=gate.path))).output
     except NotFound:
         return gate.output.head
 
 
-def _show_diff(terminal: Terminal, remote: "RemoteClient", run: str, gate: GateOpened) -> None:
+async def _show_diff(terminal: Terminal, client: "Client", run: str, gate: GateOpened) -> None:
     """What was changed in the iteration that the gate asks about, else in the whole run."""
+    from loopwright.operations.use_cases.run_views import DiffRun, diff  # noqa: PLC0415 - only then
+
     number = iteration_of(gate.path, gate.iteration)
-    wanted = {"from": number} if number is not None else {}
     try:
-        text = str(remote.get(f"{RUNS}/{quote(run)}/diff", **wanted)["diff"])
+        request = DiffRun(run=run, start=None if number is None else str(number))
+        text = (await client.call(diff, request)).diff or ""
     except LoopwrightError as error:
         terminal.tell(str(error), tone="warn")
         return

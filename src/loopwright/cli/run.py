@@ -260,9 +260,9 @@ def launch(
     options["tools"] = tools_in(_texts(options["tools"]))
     request = start_request(cast("StartChoices", options))
     if terminal.remote is not None:
-        from loopwright.cli.remote_commands import start_remote_run  # noqa: PLC0415 - only when asked for
+        from loopwright.cli.served_run import start_served  # noqa: PLC0415 - only when asked for
 
-        return start_remote_run(terminal, request, source, manner)
+        return start_served(terminal, request, source, manner)
     start, definition = _prepare(terminal, request, source, manner)
     return _start_prepared(terminal, request, start, definition, manner, checks)
 

@@ -1,6 +1,7 @@
 """`pause`, `resume`, `stop` and `fork`: control one run or all, and branch off a new one."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
@@ -15,7 +16,6 @@ from loopwright.cli.verb import Verb, terminal_of
 
 if TYPE_CHECKING:
     from loopwright.cli.attach import RunCursor
-    from loopwright.model.record import JsonValue
     from loopwright.model.sandbox import SandboxLevel
     from loopwright.operations.run_control import ResumeChanges
     from loopwright.operations.wiring import Local
@@ -195,7 +195,9 @@ def resume(
         message = "options that change a run, such as --agent, --max or --env, are for one run"
         raise click.UsageError(message, ctx)
     if terminal.remote is not None and run != ALL:
-        return _resume_remote(terminal, run, given, jsonl=jsonl, detach=detach)
+        from loopwright.cli.served_run import resume_served  # noqa: PLC0415 - only when asked for
+
+        return resume_served(terminal, run, changes, jsonl=jsonl, detach=detach)
     if _control_remote(terminal, run, "resume", "resumed"):
         return 0
     if detach:
@@ -236,36 +238,6 @@ def _resume_detached(terminal: Terminal, run: str, changes: "ResumeChanges") -> 
         terminal, resume_in_background(terminal.settings, run, changes, alone=terminal.options.here)
     )
     return 0
-
-
-def _resume_remote(
-    terminal: Terminal, run: str, given: _ResumeFlags, *, jsonl: bool, detach: bool
-) -> int:
-    """On the named server, which drives the run; no question is asked here, so the command does not
-    wait for one.
-    """
-    from loopwright.cli.remote_commands import (  # noqa: PLC0415 - help stays quick
-        agents_for_request,
-        env_for_request,
-        resume_remote_run,
-    )
-
-    body: dict[str, JsonValue] = agents_for_request(given["agents"]) if given["agents"] else {}
-    body |= env_for_request(given["env"])
-    if given["budget"] is not None:
-        body["budget"] = given["budget"]
-    if given["passes"] is not None:
-        body["max"] = given["passes"]
-    if given["time"] is not None:
-        body["time"] = given["time"]
-    if given["restart"]:
-        body["restart"] = True
-    if given["sandbox"] is not None:
-        body["sandbox"] = given["sandbox"]
-    for name in ("allow_unknown_cost", "accept_changes"):
-        if given[name]:
-            body[name] = True
-    return resume_remote_run(terminal, run, body, jsonl=jsonl, detach=detach)
 
 
 async def _with_local(
@@ -424,24 +396,30 @@ def fork(
 
 def _fork_remote(terminal: "Terminal", run: str, given: _ForkFlags, *, jsonl: bool) -> int:
     """The same at the server that was named; a gate is answered by `approve` there."""
-    from loopwright.cli.remote_commands import agents_for_request, env_for_request, fork_remote_run  # noqa: PLC0415 - only when asked for
+    from loopwright.cli.served_run import fork_served  # noqa: PLC0415 - only when asked for
+    from loopwright.operations.run_start import agent_choices  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.run_variables import read_variables  # noqa: PLC0415 - quick help
+    from loopwright.operations.use_cases.run_changes import ForkRun  # noqa: PLC0415 - quick help
 
     if given["restore"]:
         raise click.UsageError("--restore puts files back on this machine; it excludes --server")
     if given["force"]:
         raise click.UsageError("--force is for --restore, which excludes --server")
+    default, named = agent_choices(given["agents"])
     folder = given["workspace"]
-    body: dict[str, JsonValue] = {
-        "at": given["at"],
-        "model": given["model"],
-        "edit": given["edit"],
-        "max": given["passes"],
-        "workspace": None if folder is None else str(folder),
-        **agents_for_request(given["agents"]),
-        **({"allow_unknown_cost": True} if given["allow_unknown_cost"] else {}),
-        **env_for_request(given["env"]),
-    }
-    return fork_remote_run(terminal, run, body, jsonl=jsonl)
+    request = ForkRun(
+        run=run,
+        at=given["at"],
+        model=given["model"],
+        edit=given["edit"],
+        max=given["passes"],
+        agent=default,
+        agents=named,
+        workspace=None if folder is None else str(folder),
+        allow_unknown_cost=given["allow_unknown_cost"],
+        env=read_variables(given["env"], os.environ),
+    )
+    return fork_served(terminal, run, request, jsonl=jsonl)
 
 
 VERBS = {

@@ -379,9 +379,9 @@ def watch(ctx: click.Context, /, *, run: str, no_wait: bool, jsonl: bool) -> int
     if jsonl and terminal.as_json:
         raise click.UsageError("--json and --jsonl exclude each other", ctx)
     if terminal.remote is not None:
-        from loopwright.cli.remote_commands import watch_remote_run  # noqa: PLC0415 - only when asked for
+        from loopwright.cli.served_run import watch_served  # noqa: PLC0415 - only when asked for
 
-        return watch_remote_run(terminal, run, jsonl=jsonl, no_wait=no_wait)
+        return watch_served(terminal, run, jsonl=jsonl, no_wait=no_wait)
     with open_service(terminal) as service:
         name = service.find(run)
         return asyncio.run(_watch(terminal, service, name, no_wait=no_wait, jsonl=jsonl))
