@@ -5,13 +5,13 @@ JSON and exit code, as long as both look at the same runs.
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from loopwright.cli.remote_client import RemoteClient
+from loopwright.client.http_transport import HttpTransport
 from loopwright.kernel.events import GateOpened, IterationStarted
 from loopwright.operations.dialects import exit_codes
 from tests.cli.aldo import DONE, says
@@ -201,13 +201,13 @@ def test_a_run_that_ended_twice_is_followed_to_its_end(both: Both) -> None:
 
 def test_whoever_leaves_changes_nothing(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C ends the watch and not the run, and says so."""
-    follow = RemoteClient.follow
+    follow = HttpTransport.follow
 
-    def interrupted(*args: Any, **more: Any) -> Iterator[Any]:
-        yield next(iter(follow(*args, **more)))
+    async def interrupted(*args: Any, **more: Any) -> AsyncIterator[Any]:
+        yield await anext(aiter(follow(*args, **more)))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(RemoteClient, "follow", interrupted)
+    monkeypatch.setattr(HttpTransport, "follow", interrupted)
     file = both.lw.loop(both.server.script("a", "DONE", name="left.yaml"), until={"contains": "D"})
     told = both("run", file)
     assert told.code == 130

@@ -26,6 +26,7 @@ from loopwright.cli.terminal import (
 )
 from loopwright.client.addresses import RemoteServer, open_client
 from loopwright.client.client import Client, FollowOptions
+from loopwright.client.servers import definition_path
 from loopwright.errors import DefinitionError, LoopwrightError, NotFound
 from loopwright.kernel.events import AnyEvent
 from loopwright.model.record import JsonValue
@@ -339,6 +340,7 @@ async def _sendable(
     """The request with its definition and the files that this names."""
     if source is None:
         file = str(request.stored)
+        definition_path(file)  # refuses what cannot be a name
         reference = definitions.DefinitionReference(name=file)
         stored = await client.call(definitions.show, reference)
         text = (stored.text or "").encode(errors="surrogatepass")
