@@ -38,18 +38,18 @@ class Stage:
     def __init__(
         self, base: Mapping[str, str] | None = None, sandbox: Sandbox | None = None
     ) -> None:
-        self.heard: list[Delta] = []
+        self.deltas: list[Delta] = []
         self.speaks = asyncio.Event()
         bus = LiveBus()
         bus.listen(self._hear)
         self.performer = LocalPerformer(bus, schema_problem, base, sandbox=sandbox)
 
     def _hear(self, delta: Delta) -> None:
-        self.heard.append(delta)
+        self.deltas.append(delta)
         self.speaks.set()
 
     def said(self, kind: str = "text") -> str:
-        return "".join(delta.text for delta in self.heard if delta.kind == kind)
+        return "".join(delta.text for delta in self.deltas if delta.kind == kind)
 
     def perform(self, what: EffectJob, *, hour_after: Callable[[], bool] | None = None) -> Answer:
         """Perform to the end, in an event loop of its own. If told so, an hour passes at once when

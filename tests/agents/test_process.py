@@ -73,10 +73,10 @@ def test_codes_and_signals(
 
 def test_output_is_whole_and_apart(tmp_path: Path) -> None:
     """Both outputs come whole and are kept apart; stdout is also told as it comes."""
-    heard: list[bytes] = []
+    transcript: list[bytes] = []
     code = "import os\nfor n in range(100):\n os.write(1, b'o'*1000)\n os.write(2, b'e'*1000)"
-    end = asyncio.run(run_program(python(tmp_path, code), on_stdout=heard.append))
-    assert end.stdout == b"o" * 100_000 == b"".join(heard)
+    end = asyncio.run(run_program(python(tmp_path, code), on_stdout=transcript.append))
+    assert end.stdout == b"o" * 100_000 == b"".join(transcript)
     assert end.stderr_tail == b"e" * 100_000
     assert not end.stdout_truncated
 
@@ -164,11 +164,11 @@ def test_a_program_that_reads_for_ever_ends_at_its_limit(tmp_path: Path) -> None
 def test_idle_limit(tmp_path: Path) -> None:
     """Silence for too long ends a program; what it said before is kept."""
     code = "import os, time\nos.write(1, b'last words')\ntime.sleep(60)"
-    heard: list[bytes] = []
+    transcript: list[bytes] = []
 
     async def whole() -> ProgramEnd:
-        passing = asyncio.create_task(leap_when(lambda: b"".join(heard) == b"last words", 600))
-        end = await run_program(python(tmp_path, code, idle_s=600), on_stdout=heard.append)
+        passing = asyncio.create_task(leap_when(lambda: b"".join(transcript) == b"last words", 600))
+        end = await run_program(python(tmp_path, code, idle_s=600), on_stdout=transcript.append)
         await passing
         return end
 
@@ -506,18 +506,18 @@ def test_output_that_is_no_progress_does_not_restart_the_idle_limit(
         f"os.write({descriptor}, b'2')\n"
         "while not pathlib.Path('end').exists(): time.sleep(0.005)\n"
     )
-    heard: list[bytes] = []
+    transcript: list[bytes] = []
     programs: list[RunningProgram] = []
 
     def take(data: bytes) -> None:
-        heard.append(data)
+        transcript.append(data)
         if not counts and descriptor == 1:
             programs[0].no_progress()
 
     async def passing() -> None:
-        await leap_when(lambda: heard == [b"1"], 400)
+        await leap_when(lambda: transcript == [b"1"], 400)
         (tmp_path / "again").touch()
-        await leap_when(lambda: heard == [b"1", b"2"], 400)
+        await leap_when(lambda: transcript == [b"1", b"2"], 400)
         await asyncio.sleep(0.01 if how == "exited" else 10)
         (tmp_path / "end").touch()
 

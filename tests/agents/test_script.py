@@ -12,17 +12,17 @@ from loopwright.ports import Answer, Delta, EffectFailure, EffectSuccess
 from tests.agents.calls import AgentCall, job
 
 
-class Desk:
+class Recorder:
     """A script on disk and the agent that answers from it."""
 
     def __init__(self, folder: Path, text: str) -> None:
         self.folder = folder
         self.file = folder / "replies.yaml"
         self.file.write_text(text, encoding="utf-8")
-        self.heard: list[Delta] = []
+        self.deltas: list[Delta] = []
         self.slept: list[float] = []
         bus = LiveBus()
-        bus.listen(self.heard.append)
+        bus.listen(self.deltas.append)
         self.agent = ScriptedAgent(bus, self._sleep)
 
     async def _sleep(self, seconds: float) -> None:
@@ -36,28 +36,37 @@ class Desk:
 
 def test_replies_are_used_in_order_and_once(tmp_path: Path) -> None:
     """Each call gets the first reply that is not used up; its number is the bookmark."""
-    desk = Desk(tmp_path, "replies: [{text: one}, {text: two}]")
-    first = desk.ask("a/agent#1")
-    second = desk.ask("b/agent#1", used=frozenset({0}))
+    recorder = Recorder(tmp_path, "replies: [{text: one}, {text: two}]")
+    first = recorder.ask("a/agent#1")
+    second = recorder.ask("b/agent#1", used=frozenset({0}))
     assert [(first.output, first.mark), (second.output, second.mark)] == [("one", 0), ("two", 1)]
 
 
 def test_calls_side_by_side_get_different_replies(tmp_path: Path) -> None:
     """A reply that was handed out is not given to another call before it is recorded."""
-    desk = Desk(tmp_path, "replies: [{text: one}, {text: two}]")
-    assert [desk.ask("a/agent#1").output, desk.ask("b/agent#1").output] == ["one", "two"]
+    recorder = Recorder(tmp_path, "replies: [{text: one}, {text: two}]")
+    assert [recorder.ask("a/agent#1").output, recorder.ask("b/agent#1").output] == [
+        "one",
+        "two",
+    ]
 
 
 def test_the_same_call_gets_the_same_reply(tmp_path: Path) -> None:
     """A call that is asked again, as after a conflict, does not use up a second reply."""
-    desk = Desk(tmp_path, "replies: [{text: one}, {text: two}]")
-    assert [desk.ask("a/agent#1").output, desk.ask("a/agent#1").output] == ["one", "one"]
+    recorder = Recorder(tmp_path, "replies: [{text: one}, {text: two}]")
+    assert [recorder.ask("a/agent#1").output, recorder.ask("a/agent#1").output] == [
+        "one",
+        "one",
+    ]
 
 
 def test_another_run_starts_at_the_beginning(tmp_path: Path) -> None:
     """Runs do not use up each other's replies."""
-    desk = Desk(tmp_path, "replies: [{text: one}]")
-    assert [desk.ask(run="run_1").output, desk.ask(run="run_2").output] == ["one", "one"]
+    recorder = Recorder(tmp_path, "replies: [{text: one}]")
+    assert [recorder.ask(run="run_1").output, recorder.ask(run="run_2").output] == [
+        "one",
+        "one",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -76,14 +85,14 @@ def test_another_run_starts_at_the_beginning(tmp_path: Path) -> None:
 )
 def test_when_chooses(tmp_path: Path, when: str, fits: bool) -> None:
     """A reply with conditions is used only where all of them hold."""
-    desk = Desk(tmp_path, f"replies: [{{when: {when}, text: mine}}, {{text: fallback}}]")
-    answer = desk.ask(call=AgentCall(agent="worker"))
+    recorder = Recorder(tmp_path, f"replies: [{{when: {when}, text: mine}}, {{text: fallback}}]")
+    answer = recorder.ask(call=AgentCall(agent="worker"))
     assert answer.output == ("mine" if fits else "fallback")
 
 
 def test_a_reply_says_everything(tmp_path: Path) -> None:
     """Text, data, usage and session of a reply are those of the answer; tools are heard."""
-    desk = Desk(
+    recorder = Recorder(
         tmp_path,
         """
 replies:
@@ -94,7 +103,7 @@ replies:
     tools: [{name: grep, args: {x: 1}, result: y}]
 """,
     )
-    assert desk.ask() == EffectSuccess(
+    assert recorder.ask() == EffectSuccess(
         output="done",
         result='{"n":1}',
         usage=Usage(input_tokens=7, output_tokens=3, usd=0.5),
@@ -102,7 +111,7 @@ replies:
         mark=0,
         tools=(ToolUse(name="grep", input='{"x":1}'),),
     )
-    assert [(delta.kind, delta.text) for delta in desk.heard] == [
+    assert [(delta.kind, delta.text) for delta in recorder.deltas] == [
         ("tool", "grep"),
         ("text", "done"),
     ]
@@ -118,8 +127,8 @@ replies:
 )
 def test_a_reply_may_fail(tmp_path: Path, fail: str, kind: str, detail: str) -> None:
     """A failing reply is used up like any other, with what it said before."""
-    desk = Desk(tmp_path, f"replies: [{{text: half, fail: {fail}, usage: {{usd: 1}}}}]")
-    answer = desk.ask()
+    recorder = Recorder(tmp_path, f"replies: [{{text: half, fail: {fail}, usage: {{usd: 1}}}}]")
+    answer = recorder.ask()
     assert isinstance(answer, EffectFailure)
     assert (answer.error.type, answer.error.detail) == (kind, detail)
     assert (answer.output, answer.mark, answer.usage) == ("half", 0, Usage(usd=1.0))
@@ -127,35 +136,35 @@ def test_a_reply_may_fail(tmp_path: Path, fail: str, kind: str, detail: str) -> 
 
 def test_a_delay_is_slept(tmp_path: Path) -> None:
     """A reply with a delay answers after it, and says nothing before."""
-    desk = Desk(tmp_path, "replies: [{text: late, delay: 2.5}]")
+    recorder = Recorder(tmp_path, "replies: [{text: late, delay: 2.5}]")
 
     async def whole() -> Answer:
-        waiting = desk.agent.perform(job(tmp_path), str(desk.file))
+        waiting = recorder.agent.perform(job(tmp_path), str(recorder.file))
         assert not isinstance(waiting, EffectSuccess | EffectFailure)
-        assert desk.heard == []
+        assert recorder.deltas == []
         return await waiting
 
     assert asyncio.run(whole()).output == "late"
-    assert desk.slept == [2.5]
+    assert recorder.slept == [2.5]
 
 
 def test_a_list_that_runs_out_says_so(tmp_path: Path) -> None:
     """When no reply is left the failure names the file, the place and what to do."""
-    desk = Desk(tmp_path, "replies: [{text: one}]")
-    desk.ask("a/agent#1")
-    answer = desk.ask("b/agent#1", used=frozenset({0}))
+    recorder = Recorder(tmp_path, "replies: [{text: one}]")
+    recorder.ask("a/agent#1")
+    answer = recorder.ask("b/agent#1", used=frozenset({0}))
     assert isinstance(answer, EffectFailure)
     assert answer.error.type == "script"
-    for part in (str(desk.file), "dev.1", "iteration 2", "1 of 1 replies", "add one"):
+    for part in (str(recorder.file), "dev.1", "iteration 2", "1 of 1 replies", "add one"):
         assert part in answer.error.detail
 
 
 def test_an_edited_script_is_read_again(tmp_path: Path) -> None:
     """A script that changes while a loop runs counts from the next call on."""
-    desk = Desk(tmp_path, "replies: [{text: old}]")
-    desk.ask("a/agent#1")
-    desk.file.write_text("replies: [{text: old}, {text: new and longer}]", encoding="utf-8")
-    answer = desk.ask("b/agent#1", used=frozenset({0}))
+    recorder = Recorder(tmp_path, "replies: [{text: old}]")
+    recorder.ask("a/agent#1")
+    recorder.file.write_text("replies: [{text: old}, {text: new and longer}]", encoding="utf-8")
+    answer = recorder.ask("b/agent#1", used=frozenset({0}))
     assert answer.output == "new and longer"
 
 
@@ -187,8 +196,8 @@ def test_a_bad_script_is_refused_with_its_place(
 @pytest.mark.parametrize("name", ["missing.yaml", "."], ids=["missing", "a directory"])
 def test_a_script_that_cannot_be_read_fails_the_call(tmp_path: Path, name: str) -> None:
     """A missing file is a failure of the call that names the file; nothing is raised."""
-    desk = Desk(tmp_path, "replies: []")
-    answer = desk.agent.perform(job(tmp_path), str(tmp_path / name))
+    recorder = Recorder(tmp_path, "replies: []")
+    answer = recorder.agent.perform(job(tmp_path), str(tmp_path / name))
     assert isinstance(answer, EffectFailure)
     assert answer.error.type == "script"
     assert str(tmp_path / name) in answer.error.detail

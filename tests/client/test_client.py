@@ -237,7 +237,7 @@ def test_caller_at_the_socket_is_the_person_who_owns_the_data_directory(server: 
     with CommandClient(open_client(address_of(server, "the local server"))) as one:
         run, gate = server.gated()
         one.call(gates.approve, gates.AnswerGate(gate=gate))
-    rows = server.call(lambda: server.context.cards.audited(subject=run, limit=50))
+    rows = server.call(lambda: server.context.records.audited(subject=run, limit=50))
     assert ("gate.answered", current_user()) in {(row.action, row.who) for row in rows}
 
 
@@ -253,5 +253,5 @@ def test_program_of_a_run_cannot_use_the_socket(
     ):
         one.call(gates.list_open, PageRequest())
     assert refused.value.code == "inside-run"
-    rows = server.call(lambda: server.context.cards.audited(limit=5))
+    rows = server.call(lambda: server.context.records.audited(limit=5))
     assert "GET /api/v1/gates" in str(rows[0])

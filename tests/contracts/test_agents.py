@@ -123,7 +123,7 @@ def test_an_answer_is_heard_while_it_comes(tmp_path: Path, kind: Kind) -> None:
     worker = agent(kind.spec(tmp_path, Words(text="hello")))
     stage.perform(job(tmp_path, agent=worker))
     assert stage.said() == "hello"
-    assert {(delta.run, delta.effect) for delta in stage.heard} == {("run_1", "dev.1/agent#1")}
+    assert {(delta.run, delta.effect) for delta in stage.deltas} == {("run_1", "dev.1/agent#1")}
 
 
 @every_kind

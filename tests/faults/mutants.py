@@ -146,7 +146,7 @@ IN_SIMULATION: dict[str, Mutant] = {
         "if append.token is not None and (owner is None or owner.token != append.token):",
         "if append.expected > 10**9:",
     ),
-    "facts and views in two transactions": Mutant(
+    "events and views in two transactions": Mutant(
         MemoryLog._commit_next, instead=_commit_next_in_two
     ),
     "exclusive key off": Mutant(
@@ -174,14 +174,14 @@ IN_SIMULATION: dict[str, Mutant] = {
         "pass",
     ),
     "late answers accepted": Mutant(
-        Actor._take_answers, "if fact.effect in self.state.pending:", "if fact is not None:"
+        Actor._take_answers, "if event.effect in self.state.pending:", "if event is not None:"
     ),
     "effect begun before its request is durable": Mutant(
         Actor.step,
         "    self.busy = True\n",
-        "    for fact in batch:\n"
-        "        if isinstance(fact, EffectRequested) and fact.effect in state.pending:\n"
-        "            self._begin(state.pending[fact.effect])\n"
+        "    for event in batch:\n"
+        "        if isinstance(event, EffectRequested) and event.effect in state.pending:\n"
+        "            self._begin(state.pending[event.effect])\n"
         "    self.busy = True\n",
     ),
     "answers lost when an append is refused": Mutant(
@@ -212,8 +212,8 @@ IN_SIMULATION: dict[str, Mutant] = {
     ),
     "failed calls cost nothing": Mutant(
         answers._agent_answered,
-        "if fact.usage is not None or pending.used is not None:",
-        "if fact.usage is not None and isinstance(fact, EffectDone):",
+        "if event.usage is not None or pending.used is not None:",
+        "if event.usage is not None and isinstance(event, EffectDone):",
     ),
     "what is pending stays open at a stop": Mutant(
         effects.withdraw,
@@ -260,10 +260,12 @@ IN_SIMULATION: dict[str, Mutant] = {
         'return ChecksDecision("pass", reason) if reason or not failed else ChecksDecision("fail")',
     ),
     "a person is not asked again": Mutant(
-        call.note_answer, "body.gate = None", "body.answer = fact"
+        call.note_answer, "body.gate = None", "body.answer = event"
     ),
     "an edit shows what it saw before": Mutant(Service.change_agent, '"unchanged"', '"waiting"'),
-    "inbox keeps answered gates": Mutant(headline.gate_changes, "closed.append(fact.gate)", "pass"),
+    "inbox keeps answered gates": Mutant(
+        headline.gate_changes, "closed.append(event.gate)", "pass"
+    ),
 }
 """Caught by the simulation."""
 
@@ -271,7 +273,7 @@ NEWS_LOST = Mutant(Actor.absorb, "self._look_again = True", "pass")
 """Caught by a definite order of events; by chance it takes thousands of seeds."""
 
 BEFORE_DEATH: dict[str, Mutant] = {
-    "facts and views in two transactions": Mutant(Writer._write, instead=_write_in_two),
+    "events and views in two transactions": Mutant(Writer._write, instead=_write_in_two),
     "told before it is durable": Mutant(Writer._write, instead=_write_after_telling),
     "effect begun before its request is durable": IN_SIMULATION[
         "effect begun before its request is durable"
@@ -292,7 +294,7 @@ IN_CONVERSATIONS: dict[str, Mutant] = {
         approvals.rule_for, "if is_rule_for(name, tool)", "if name == tool"
     ),
     "a rejected call is run": Mutant(
-        turns.decided, 'if fact.decision != "approve":', 'if fact.decision == "continue":'
+        turns.decided, 'if event.decision != "approve":', 'if event.decision == "continue":'
     ),
     "a held call does not wait": Mutant(
         cycles._take_turn,
@@ -301,10 +303,10 @@ IN_CONVERSATIONS: dict[str, Mutant] = {
     ),
     "a held call is asked about by nobody": Mutant(
         cycles._take_turn,
-        "facts.append(_ask(state, body, number, note, senses))",
+        "events.append(_ask(state, body, number, note, senses))",
         "pass",
     ),
-    "every approval is for good": Mutant(turns.decided, "if fact.remember:", "if fact.at:"),
+    "every approval is for good": Mutant(turns.decided, "if event.remember:", "if event.at:"),
     "too much is remembered": Mutant(
         turns.decided,
         "state.agents.remembered.add(note.tool)",
@@ -312,7 +314,7 @@ IN_CONVERSATIONS: dict[str, Mutant] = {
     ),
     "arguments of a person are ignored": Mutant(
         turns.decided,
-        "note.arguments if fact.arguments is None else fact.arguments",
+        "note.arguments if event.arguments is None else event.arguments",
         "note.arguments",
     ),
     "a call with a problem is run": Mutant(
@@ -327,8 +329,8 @@ IN_CONVERSATIONS: dict[str, Mutant] = {
     ),
     "a turn ends before its tools": Mutant(
         cycles.outcome,
-        "if len(body.said) < len(body.turn.calls):",
-        "if not body.said and body.turn.calls:",
+        "if len(body.answers) < len(body.turn.calls):",
+        "if not body.answers and body.turn.calls:",
     ),
     "a cut parts a call from its result": Mutant(
         history._middle, "turns[-KEPT_TURNS] if", "turns[-KEPT_TURNS] + 1 if"

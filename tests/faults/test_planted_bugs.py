@@ -43,7 +43,7 @@ SEEN_FIRST = {
 
 NEAR = 16
 SEEN_NEAR = {
-    "facts and views in two transactions": 65,
+    "events and views in two transactions": 65,
     "a tool that must not be repeated is": 67,
     "nothing is repeated": 59,
 }

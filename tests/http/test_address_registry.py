@@ -260,7 +260,7 @@ def test_an_address_that_is_refused_when_it_is_sent_to_is_reported(world: World)
         assert world.deliver() == 1
         (kept,) = world.hooks.all()
         assert "169.254.0.0/16 is Link Local" in kept.problem
-        assert bool(world.log.cards(DELIVERY)) is (number < REFUSED_TRIES - 1)
+        assert bool(world.log.records(DELIVERY)) is (number < REFUSED_TRIES - 1)
         world.clock.elapse(TRIES_S[number + 1] * 1_000)
     assert world.got == []
     assert world.deliver() == 0
@@ -268,7 +268,8 @@ def test_an_address_that_is_refused_when_it_is_sent_to_is_reported(world: World)
     assert ("webhook.refused", hook.id) in rows
     assert ("webhook.failed", hook.id) in rows
     notices = [
-        msgspec.json.decode(card.body, type=StoredNotification) for card in world.log.cards(NOTICE)
+        msgspec.json.decode(record.body, type=StoredNotification)
+        for record in world.log.records(NOTICE)
     ]
     assert {one.to for one in notices} == {"ann"}
     assert {one.kind for one in notices} == {"webhook.refused", "webhook.failed"}

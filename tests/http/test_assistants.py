@@ -242,7 +242,7 @@ def test_deleting(shared: Served) -> None:
     shared("POST", f"{BASE}/{agent}/loop/stop")
     assert shared("DELETE", f"{BASE}/{agent}").json == {"success": True, "data": {"id": agent}}
     assert refused(shared("GET", f"{BASE}/{agent}")) == (404, "no-assistant")
-    actions = [row.action for row in shared.context.cards.audited(subject=agent)]
+    actions = [row.action for row in shared.context.records.audited(subject=agent)]
     assert actions == ["assistant.deleted", "assistant.created"]
 
 

@@ -90,7 +90,7 @@ def test_no_job_ends_for_good(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """What nobody foresaw is logged once, and the work goes on."""
-    for name in ("BEAT_SECONDS", "RESCUE_SECONDS", "FORGET_SECONDS"):
+    for name in ("HEARTBEAT_SECONDS", "RESCUE_SECONDS", "FORGET_SECONDS"):
         monkeypatch.setattr(room, name, 0.001)
     monkeypatch.setattr(run_updates, "POLL_S", 0.001)
     monkeypatch.setattr(run_updates, "FOLLOW_SECONDS", 0.001)

@@ -9,7 +9,7 @@ from loopwright.http.operation_routes import app_of
 from loopwright.operations.run_request import Request
 from loopwright.operations.use_cases import agents, notifications, tokens, users, workspaces
 from loopwright.operations.use_cases.operation import App, Caller, Operation
-from loopwright.operations.use_cases.stored_notifications import StoredNotification, notice_card
+from loopwright.operations.use_cases.stored_notifications import StoredNotification, notice_record
 from tests.http.served import Served
 
 Call = tuple[Operation[Any, Any], Request]
@@ -65,7 +65,7 @@ def notification_calls(app: App) -> Iterator[Call]:
         at=app.service.clock.now_ms(),
         to="boss",
     )
-    app.cards.change([(notice_card(one), None)])
+    app.records.change([(notice_record(one), None)])
     yield notifications.list_notifications, notifications.ListNotifications()
     yield notifications.read_many, notifications.MarkNotificationsRead(ids=["n1"])
     yield notifications.read, notifications.NotificationReference(notification="n1")
@@ -81,7 +81,7 @@ NOUNS = {
 
 
 def newest(app: App) -> int:
-    return max((row.id for row in app.cards.audited(limit=1)), default=0)
+    return max((row.id for row in app.records.audited(limit=1)), default=0)
 
 
 @pytest.mark.parametrize("noun", NOUNS)
@@ -96,7 +96,7 @@ def test_operation_of_a_noun_when_called_writes_the_actions_that_it_declares(
     for called, request in calls(app):
         before = newest(app)
         own.as_admin(called(app, caller, request))
-        rows = [row for row in app.cards.audited(limit=50) if row.id > before]
+        rows = [row for row in app.records.audited(limit=50) if row.id > before]
         assert all((row.who, row.via) == ("boss", "http") for row in rows)
         written.setdefault(called.name, set()).update(row.action for row in rows)
     assert written == {one.name: set(one.audit) for one in operations}

@@ -32,13 +32,13 @@ class Case:
 
 def starting_named(code: str, flags: list[str], **asked: Any) -> Case:
     """A loop of roles that is not started, over the API of loops too."""
-    wish = {"definition": "harness", "goal": "Do it.", **asked}
-    parameters = wish.get("parameters")
-    mcp = {**wish, "parameters": json.dumps(parameters)} if parameters else wish
+    options = {"definition": "harness", "goal": "Do it.", **asked}
+    parameters = options.get("parameters")
+    mcp = {**options, "parameters": json.dumps(parameters)} if parameters else options
     return Case(
         code,
-        ["run", wish["definition"], wish["goal"], *flags],
-        ("POST", "/api/v1/loops", wish),
+        ["run", options["definition"], options["goal"], *flags],
+        ("POST", "/api/v1/loops", options),
         ("loop_start", mcp),
     )
 

@@ -14,7 +14,7 @@ import pytest
 
 from loopwright.http.context import RequestLimits
 from loopwright.http.requests import RouteRequest
-from loopwright.http.routes.events import BEAT, StreamOptions, stream
+from loopwright.http.routes.events import KEEP_ALIVE, StreamOptions, stream
 from loopwright.kernel.events import RunResumed
 from loopwright.operations.data_directory import open_reader
 from loopwright.ports import NumberedEvent
@@ -187,7 +187,7 @@ def test_a_quiet_stream_beats_in_time(beat: float, recheck: float, news: tuple[f
     async def listen() -> None:
         async for frame in stream(cast("RouteRequest", scene), "run", telling):
             told.append(scene.at)
-            assert (frame == BEAT) is (len(told) > 1)
+            assert (frame == KEEP_ALIVE) is (len(told) > 1)
             if len(told) == 6:
                 return
 

@@ -83,7 +83,7 @@ def test_of_a_hundred_answers_one_counts(own: Served) -> None:
         statuses = list(people.map(answer, range(100)))
     assert sorted(set(statuses)) == [200, 409]
     assert statuses.count(200) == 1
-    kinds = [row.action for row in own.context.cards.audited(subject=run)]
+    kinds = [row.action for row in own.context.records.audited(subject=run)]
     assert kinds.count("gate.answered") == 1
 
 

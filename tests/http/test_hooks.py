@@ -337,15 +337,15 @@ def test_old_messages_are_forgotten(own: Served) -> None:
     secret = hooked(own)
     run = post(own, headers(secret)).json["run"]
     own.until(run, "completed")
-    part, cards = own.context.part(app_of).part(MessageStarter), own.context.cards
-    wait_for(lambda: own.call(lambda: cards.cards(ARRIVAL, owner="done/issues")))
-    [card] = own.call(lambda: cards.cards(ARRIVAL))
-    assert card.due is not None
-    assert card.due > own.context.clock.now_ms() + 2 * 86_400_000
+    part, records = own.context.part(app_of).part(MessageStarter), own.context.records
+    wait_for(lambda: own.call(lambda: records.records(ARRIVAL, owner="done/issues")))
+    [record] = own.call(lambda: records.records(ARRIVAL))
+    assert record.due is not None
+    assert record.due > own.context.clock.now_ms() + 2 * 86_400_000
     own.call(part.hooks.forget_old)
-    assert len(own.call(lambda: cards.cards(ARRIVAL))) == 1
+    assert len(own.call(lambda: records.records(ARRIVAL))) == 1
     assert own("DELETE", f"{BASE}/issues").status == 204
-    assert own.call(lambda: [*cards.cards(ARRIVAL), *cards.cards(HOOK)]) == []
+    assert own.call(lambda: [*records.records(ARRIVAL), *records.records(HOOK)]) == []
     assert own("DELETE", f"{BASE}/issues").status == 404
     assert post(own, headers(secret)).status == 401
 

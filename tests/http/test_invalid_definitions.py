@@ -183,13 +183,13 @@ def test_a_named_loop_of_roles_is_refused_alike(both: Both, shared: Served, text
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text, encoding="utf-8")
     run = both.here("run", "zz", "Go.", "--agent", MODEL, "--json").json
-    wish: dict[str, JsonValue] = {"definition": "zz", "goal": "Go."}
-    over = shared("POST", "/api/v1/loops", {**wish, "agent": MODEL}).json
+    options: dict[str, JsonValue] = {"definition": "zz", "goal": "Go."}
+    over = shared("POST", "/api/v1/loops", {**options, "agent": MODEL}).json
     context = shared.context
     loops = RoleLoops(
         here=context.here, settings=context.settings, cwd=both.lw.folder, agents=(MODEL,)
     )
-    told = shared.as_admin(LoopTools(loops=loops).answer("loop_start", wish))
+    told = shared.as_admin(LoopTools(loops=loops).answer("loop_start", options))
     assert told.error
     code = run["type"].rpartition(":")[2]
     assert code_of(over) == code

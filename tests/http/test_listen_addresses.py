@@ -27,7 +27,7 @@ from loopwright.http.context import ServerOptions
 from loopwright.http.server import check_options, check_reach
 from loopwright.operations.accounts.access import PERSON, Access, PersonRecord, Role
 from loopwright.operations.accounts.people import LINK, LINK_MS, Hashed, Link, People
-from loopwright.ports import Card
+from loopwright.ports import StoredRecord
 from loopwright.stores.sqlite.log import open_sqlite_log
 from loopwright.testing import FakeClock
 from tests.http.served import Reply, Served, served
@@ -104,7 +104,7 @@ class Crowd:
     def _closed_admin(self) -> None:
         person = PersonRecord(name="cat", role="admin", password="hash", active=False)
         body = msgspec.json.encode(person)
-        self.people.cards.change([(Card(kind=PERSON, key="cat", body=body), 0)])
+        self.people.records.change([(StoredRecord(kind=PERSON, key="cat", body=body), 0)])
 
     def _viewer_link(self) -> None:
         self.people.link("viewer", by="x", person="eve")
@@ -120,7 +120,9 @@ class Crowd:
 
     def _spent_link(self) -> None:
         link = Link(role="admin", expires_at=self.clock.now_ms() + LINK_MS, used_at=1)
-        self.people.cards.change([(Card(kind=LINK, key="a", body=msgspec.json.encode(link)), 0)])
+        self.people.records.change(
+            [(StoredRecord(kind=LINK, key="a", body=msgspec.json.encode(link)), 0)]
+        )
 
     def _used(self) -> None:
         self.people.use_link(self.code, "ann", Hashed("hash"))

@@ -89,7 +89,7 @@ def test_a_run_is_driven_by_the_server(lw: Place, server: Served) -> None:
     assert told.json["output"] == "three"
     assert WORDS in told.err
     assert heard, "no agent of the server spoke"
-    [row] = server.context.cards.audited(subject=told.json["run"])
+    [row] = server.context.records.audited(subject=told.json["run"])
     assert (row.who, row.via, row.action) == (ME, "cli", "run.started")
 
 

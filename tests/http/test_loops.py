@@ -528,7 +528,7 @@ def test_definitions(shared: Served) -> None:
     refused(shared("DELETE", place, headers={"If-Match": '"x"'}), 409, "version_conflict")
     assert shared("DELETE", place).json == {"deleted": True, "id": "pair"}
     refused(shared("GET", place), 404, "not_found")
-    rows = shared.context.cards.audited(subject="pair")
+    rows = shared.context.records.audited(subject="pair")
     assert [row.action for row in rows] == [
         "loop-definition.deleted",
         "loop-definition.saved",

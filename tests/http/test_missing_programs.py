@@ -106,15 +106,15 @@ def test_missing_program_of_a_loop_of_roles_is_refused_by_each_interface(
     told = both.here("run", "zz", "Go.", "--agent", agent, "--json").json
     assert told["type"].rpartition(":")[2] == "no-program", told
     before = runs_of(shared)
-    wish = {"definition": "zz", "goal": "Go."}
-    over = shared("POST", "/api/v1/loops", {**wish, "agent": agent})
+    options = {"definition": "zz", "goal": "Go."}
+    over = shared("POST", "/api/v1/loops", {**options, "agent": agent})
     assert (over.status, code_of(over.json)) == (400, "no-program"), over.body
     assert over.json["error"].partition(" (")[0] == told["detail"]
     context = shared.context
     loops = RoleLoops(
         here=context.here, settings=context.settings, cwd=both.lw.folder, agents=(agent,)
     )
-    tool = shared.as_admin(LoopTools(loops=loops).answer("loop_start", {**wish}))
+    tool = shared.as_admin(LoopTools(loops=loops).answer("loop_start", {**options}))
     assert (tool.error, tool.text.partition(" (")[0]) == (True, f"no-program: {told['detail']}")
     assert runs_of(shared) == before
 

@@ -301,6 +301,6 @@ def test_they_go_with_their_run(shared: Served) -> None:
     )
     assert forgotten.runs == (pruned,)
     assert about(shared, pruned) == []
-    cards = shared.call(lambda: shared.context.cards.cards(SEEN))
-    assert {card.key for card in cards} & {kept, gone, pruned} == {kept}
+    records = shared.call(lambda: shared.context.records.records(SEEN))
+    assert {record.key for record in records} & {kept, gone, pruned} == {kept}
     assert "loop.completed" in [one["kind"] for one in about(shared, kept)]

@@ -14,7 +14,7 @@ from loopwright.errors import LoopwrightError
 from loopwright.operations.outgoing_requests import send
 from loopwright.operations.settings import Settings, SettingsSources, load_settings
 from loopwright.operations.settings_files import BadServers, Notifier, read_notifiers
-from loopwright.ports import Card
+from loopwright.ports import StoredRecord
 from loopwright.workers import notifiers
 from loopwright.workers.notifiers import (
     LINK,
@@ -55,7 +55,7 @@ def channels(world: World, home: Path, **more: Any) -> None:
     """Give a world notifiers."""
     settings = Settings(home=home, notify={"team": Notifier(**more)})
     found = SettingsChannels(
-        settings, log=world.log, cards=world.log, clock=world.clock, base="https://loops.example"
+        settings, log=world.log, records=world.log, clock=world.clock, base="https://loops.example"
     )
     world.hooks._channels = found
     world.hooks.begin()
@@ -275,7 +275,7 @@ def test_a_link_decides_once(told_server: Served, decision: str, status: str) ->
         reply = use(own, code, again)
         assert (reply.status, reply.code) == (409, "link-used")
     assert own.context.here.log.version(run) == before
-    rows = own.context.cards.audited(subject=run)
+    rows = own.context.records.audited(subject=run)
     assert [row.who for row in rows if row.action == "gate.answered"] == ["link:notify:team"]
 
 
@@ -286,15 +286,15 @@ def test_links_that_are_over(told_server: Served) -> None:
     """
     own = told_server
     run, code = link(own)
-    for card in own.call(lambda: own.context.cards.cards(LINK)):
-        assert code.encode() not in card.body
-        assert code != card.key
-        found = msgspec.json.decode(card.body, type=GateLink)
+    for record in own.call(lambda: own.context.records.records(LINK)):
+        assert code.encode() not in record.body
+        assert code != record.key
+        found = msgspec.json.decode(record.body, type=GateLink)
         if found.run == run:
             old = msgspec.structs.replace(found, expires_at=1)
             body = msgspec.json.encode(old)
-            late = Card(kind=LINK, key=card.key, body=body, due=card.due)
-            own.call(lambda late=late: own.context.cards.change([(late, None)]))
+            late = StoredRecord(kind=LINK, key=record.key, body=body, due=record.due)
+            own.call(lambda late=late: own.context.records.change([(late, None)]))
     reply = use(own, code, "approve")
     assert (reply.status, reply.code) == (410, "link-expired")
     other, second = link(own)
@@ -336,11 +336,11 @@ def test_no_links_under_four_eyes(world: World, tmp_path: Path) -> None:
         notify={"team": Notifier(slack="https://hooks.example/x", links=True)},
     )
     world.hooks._channels = SettingsChannels(
-        settings, log=world.log, cards=world.log, clock=world.clock, base="https://x.example"
+        settings, log=world.log, records=world.log, clock=world.clock, base="https://x.example"
     )
     world.hooks.begin()
     world.clock.elapse(1)
     world.finish()
     world.deliver()
-    assert world.log.cards(LINK) == []
+    assert world.log.records(LINK) == []
     assert all(b"Decide" not in body for _, _, body in world.got)

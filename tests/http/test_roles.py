@@ -16,7 +16,7 @@ from loopwright.http.route_table import FAMILIES
 from loopwright.http.sockets.endpoint import TABLE
 from loopwright.operations.accounts.access import DENIED, ROLES, TOKEN, TokenRecord, digest
 from loopwright.operations.accounts.people import SESSION, as_role, hashed
-from loopwright.ports import Card
+from loopwright.ports import StoredRecord
 from tests.http.served import Reply, Served, served
 from tests.http.talking import tab, talk
 from tests.http.test_sockets import refused
@@ -205,7 +205,7 @@ def tokens(shared: Served) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def cookies(shared: Served) -> dict[str, str]:
     """The session of each caller."""
-    cards, people = shared.context.cards, shared.context.people
+    records, people = shared.context.records, shared.context.people
     password = hashed("a good password")
 
     def sign_in(caller: str) -> str:
@@ -220,9 +220,9 @@ def cookies(shared: Served) -> dict[str, str]:
     }
 
     def end() -> None:
-        card = cards.card(SESSION, digest(made["expired"]))
-        assert card is not None
-        cards.change([(replace(card, due=1), None)])
+        record = records.record(SESSION, digest(made["expired"]))
+        assert record is not None
+        records.change([(replace(record, due=1), None)])
         people.sign_out(people.by_session(made["revoked"]))
         people.change("s-closed", by="t", active=False)
 
@@ -232,12 +232,14 @@ def cookies(shared: Served) -> dict[str, str]:
 
 def expire(server: Served, text: str) -> None:
     """Let the time of a token be over."""
-    cards = server.context.cards
-    card = cards.card(TOKEN, text.split("_")[1])
-    assert card is not None
-    token = msgspec.json.decode(card.body, type=TokenRecord)
+    records = server.context.records
+    record = records.record(TOKEN, text.split("_")[1])
+    assert record is not None
+    token = msgspec.json.decode(record.body, type=TokenRecord)
     old = msgspec.structs.replace(token, expires_at=1)
-    cards.change([(Card(kind=TOKEN, key=card.key, body=msgspec.json.encode(old)), None)])
+    records.change(
+        [(StoredRecord(kind=TOKEN, key=record.key, body=msgspec.json.encode(old)), None)]
+    )
 
 
 def test_every_route_has_a_row() -> None:
@@ -370,11 +372,11 @@ def test_a_viewer_changes_nothing(shared: Served, tokens: dict[str, str]) -> Non
     names = {"run": run, "gate": gate, "name": "work", "token": tokens["editor"].split("_")[1]}
 
     def everything() -> list[object]:
-        log, cards = shared.context.here.log, shared.context.cards
+        log, records = shared.context.here.log, shared.context.records
         kinds = ("token", "person", "session", "definition", "webhook", "incoming", "reply")
         return [
             *[(row.run, row.version) for row in log.rows()],
-            *[(card.key, card.version) for kind in kinds for card in cards.cards(kind)],
+            *[(record.key, record.version) for kind in kinds for record in records.records(kind)],
         ]
 
     before = shared.call(everything)

@@ -175,7 +175,7 @@ def test_pause_and_resume(own: Served) -> None:
     go.touch()
     assert own.until(run, "completed")["iterations"] == 3
     assert own("POST", f"{RUNS}/{run}/pause").code == "ended"
-    kinds = [row.action for row in own.context.cards.audited(subject=run)]
+    kinds = [row.action for row in own.context.records.audited(subject=run)]
     assert kinds == ["run.resumed", "run.paused", "run.started"]
 
 
@@ -186,7 +186,7 @@ def test_every_act_has_its_row(own: Served) -> None:
     own("POST", f"/api/v1/gates/{gate}/continue", {"text": "Shorter."})
     own.until(run, "waiting")
     own("POST", f"{RUNS}/{run}/stop")
-    rows = own.context.cards.audited(subject=run)
+    rows = own.context.records.audited(subject=run)
     told = [(row.who, row.via, row.action, row.detail) for row in reversed(rows)]
     assert told == [
         ("first-start", "http", "run.started", "work"),

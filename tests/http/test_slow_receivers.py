@@ -186,11 +186,11 @@ def test_a_slow_receiver_delays_itself(world: World, slow: Slow) -> None:
         assert slow.count("slow.example") == 1
         slow.free.set()
         await until(lambda: slow.count("slow.example") == 2 * many + 6)
-        await until(lambda: world.log.cards(webhooks.DELIVERY) == [])
+        await until(lambda: world.log.records(webhooks.DELIVERY) == [])
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
 
-    due = [one.key for one in world.log.cards(webhooks.DELIVERY, due_by=world.clock.now_ms())]
+    due = [one.key for one in world.log.records(webhooks.DELIVERY, due_by=world.clock.now_ms())]
     asyncio.run(go())
     assert slow.most["slow.example"] == 1
     told = [name for host, name in slow.told if host == "slow.example"]
@@ -210,7 +210,7 @@ def test_so_many_side_by_side(world: World, slow: Slow) -> None:
             world.hooks.begin_due(slow.send)
             await until(lambda: slow.now["all"] == webhooks.MOST)
         slow.free.set()
-        while world.log.cards(webhooks.DELIVERY):
+        while world.log.records(webhooks.DELIVERY):
             await world.hooks.deliver_due(slow.send)
 
     asyncio.run(go())
@@ -257,7 +257,7 @@ def test_a_receiver_that_is_removed_meanwhile(world: World) -> None:
 
         assert asyncio.run(world.hooks.deliver_due(removing)) == 1
         assert world.hooks.all() == []
-        assert world.log.cards(webhooks.DELIVERY) == []
+        assert world.log.records(webhooks.DELIVERY) == []
 
 
 @pytest.mark.item("J11")

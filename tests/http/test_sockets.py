@@ -248,7 +248,7 @@ def test_a_viewer_changes_nothing(shared: Served) -> None:
             await one.say("loop:stop", {"agentId": agent})
 
     talk(go())
-    rows = [row for row in shared.context.cards.audited() if row.action == "denied"]
+    rows = [row for row in shared.context.records.audited() if row.action == "denied"]
     assert sorted(row.subject for row in rows[:3]) == ["loop:approve", "loop:start", "loop:stop"]
 
 
@@ -633,7 +633,7 @@ def test_a_hundred_clients_answer_one_review(shared: Served) -> None:
 
     talk(go())
     run = status(shared, agent)["run"]
-    actions = [row.action for row in shared.context.cards.audited(subject=run)]
+    actions = [row.action for row in shared.context.records.audited(subject=run)]
     assert actions.count("gate.answered") == 1
 
 
@@ -671,7 +671,7 @@ def test_a_hundred_answers_by_two_doors(shared: Served) -> None:
 
     talk(go())
     run = status(shared, agent)["run"]
-    actions = [row.action for row in shared.context.cards.audited(subject=run)]
+    actions = [row.action for row in shared.context.records.audited(subject=run)]
     assert actions.count("gate.answered") == 1
 
 

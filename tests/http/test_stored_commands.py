@@ -28,11 +28,11 @@ def say(
     request: pytest.FixtureRequest, lw: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Said]:
     """The command line and a server: of the same home, or of another that is asked."""
-    afar = request.param == "afar"
-    home = "elsewhere" if afar else str(lw.folder.parent / "home")
+    remote = request.param == "afar"
+    home = "elsewhere" if remote else str(lw.folder.parent / "home")
     with served(tmp_path, home=home) as server:
         monkeypatch.setenv("LOOPWRIGHT_TOKEN", server.token)
-        where = ("--server", f"http://127.0.0.1:{server.port}") if afar else ()
+        where = ("--server", f"http://127.0.0.1:{server.port}") if remote else ()
         yield (lambda *words: lw(*words, *where)), server
 
 

@@ -233,12 +233,12 @@ def test_a_start_and_its_leash_are_one(by_choice: Served, monkeypatch: pytest.Mo
     monkeypatch.setattr(log, "append", seen)
     run = by_runs(by_choice, on_disconnect="teardown")
     first = next(one for one in written if one.run == run)
-    assert [(card.kind, card.key) for card in first.cards] == [(LEASH, run)]
+    assert [(record.kind, record.key) for record in first.records] == [(LEASH, run)]
     agent = made(by_choice, loopCriteria=MANUAL)
     assert start(by_choice, agent).status == 202
     run = status(by_choice, agent)["run"]
     first = next(one for one in written if one.run == run)
-    assert [(card.kind, card.key) for card in first.cards] == [(LEASH, run)]
+    assert [(record.kind, record.key) for record in first.records] == [(LEASH, run)]
 
 
 @pytest.mark.usefixtures("tidy")

@@ -51,7 +51,7 @@ def test_the_gallery_has_a_limit(own: Served) -> None:
     service: Service = own.context.service
 
     async def look() -> list[int]:
-        gallery = ViewCache(service, own.context.cards, most=1)
+        gallery = ViewCache(service, own.context.records, most=1)
         pictures = [await gallery.picture(run) for run in (*runs, runs[0])]
         assert pictures[0] is not pictures[3]
         return [picture.seen for picture in pictures]
@@ -74,7 +74,7 @@ def test_pictures_of_long_loops_make_room_for_each_other(
     runs = [ended(own, 4) for _ in range(4)]
 
     async def look() -> int:
-        gallery = ViewCache(own.context.service, own.context.cards)
+        gallery = ViewCache(own.context.service, own.context.records)
         first = [await gallery.picture(run) for run in runs]
         again = [await gallery.picture(run) for run in reversed(runs)]
         return sum(one is other for one, other in zip(first, reversed(again), strict=True))
@@ -110,7 +110,7 @@ def test_a_long_run_is_kept_as_it_ended(tmp_path: Path, monkeypatch: pytest.Monk
     with served(tmp_path) as own:
         run, token = ended(own, 9), own.token
         # nobody looks at it, and yet it is kept
-        wait_for(lambda: own.call(lambda: own.context.cards.card(PICTURE, run)))
+        wait_for(lambda: own.call(lambda: own.context.records.record(PICTURE, run)))
         shown = own("GET", f"/api/v1/runs/{run}/snapshot").json
         [line] = own("GET", "/api/v1/runs").json["runs"]
     with served(tmp_path) as own, monkeypatch.context() as blind:
@@ -124,7 +124,7 @@ def test_a_long_run_is_kept_as_it_ended(tmp_path: Path, monkeypatch: pytest.Monk
         own.token = token
         context = own.context
         own.call(lambda: prune(context.service, context.settings, [run]))
-        assert own.call(lambda: context.cards.card(PICTURE, run)) is None
+        assert own.call(lambda: context.records.record(PICTURE, run)) is None
         assert own("GET", f"/api/v1/runs/{run}/snapshot").status == 404
 
 
@@ -134,12 +134,12 @@ def test_long_runs_of_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with served(tmp_path) as own:
         run, token = ended(own, 9), own.token
         short = ended(own, 1)
-        assert own.call(lambda: own.context.cards.card(PICTURE, run)) is None
+        assert own.call(lambda: own.context.records.record(PICTURE, run)) is None
     monkeypatch.setattr(room, "LONG", 20)
     with served(tmp_path) as own, monkeypatch.context() as blind:
         own.token = token
-        wait_for(lambda: own.call(lambda: own.context.cards.card(PICTURE, run)))
-        assert own.call(lambda: own.context.cards.card(PICTURE, short)) is None
+        wait_for(lambda: own.call(lambda: own.context.records.record(PICTURE, run)))
+        assert own.call(lambda: own.context.records.record(PICTURE, short)) is None
         blind.setattr(room, "RunView", no_picture)
         assert own("GET", f"/api/v1/runs/{run}/snapshot").json["iterations"] == 9
 
@@ -165,7 +165,7 @@ def test_nobody_reads_what_was_read(own: Served, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(room, "RunView", Counting)
 
     async def look() -> None:
-        gallery = ViewCache(own.context.service, own.context.cards)
+        gallery = ViewCache(own.context.service, own.context.records)
         for _ in range(3):
             pictures = await asyncio.gather(*(gallery.picture(run) for _ in range(8)))
             assert {picture.seen for picture in pictures} == {log.version(run)}

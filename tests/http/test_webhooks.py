@@ -209,7 +209,7 @@ def test_who_does_not_listen_is_told_again(world: World) -> None:
     assert len({headers["webhook-id"] for _, headers, _ in world.got}) == 1
     (hook,) = world.hooks.all()
     assert (hook.active, hook.problem) == (True, "it failed 10 times")
-    assert world.log.cards(DELIVERY) == []
+    assert world.log.records(DELIVERY) == []
 
 
 @pytest.mark.item("H6")

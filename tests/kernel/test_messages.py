@@ -332,9 +332,9 @@ def test_a_call_under_way_reads_what_came() -> None:
     (read,) = run.use("a/agent#1", "read_inbox")
     assert isinstance(read, MessageDelivered)
     assert run.use("a/agent#1", "read_inbox") == []
-    assert [one.text for one in run.state.mail.heard["a"]] == ["hi"]
+    assert [one.text for one in run.state.mail.delivered["a"]] == ["hi"]
     finish(run)
-    assert run.state.mail.heard == {}
+    assert run.state.mail.delivered == {}
 
 
 def test_what_waits_for_others_stays_where_it_is() -> None:
@@ -599,7 +599,7 @@ def test_a_run_that_goes_on_is_listened_to_again() -> None:
     assert isinstance(read[0], MessageDelivered)
     run.answer("a~2/agent#1", "good")
     assert "/hold#2" in run.state.pending
-    assert run.state.mail.heard == {}
+    assert run.state.mail.delivered == {}
     run.heard(2, 3)
     assert run.ended == ("completed", "done", "good")
     run.lawful()

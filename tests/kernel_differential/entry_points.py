@@ -93,7 +93,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         "pass_in_scope",
         "request_text",
         "step_result",
-        "told_message",
+        "message_for",
     ),
     "reopened_runs": (
         "at_cap",

@@ -36,7 +36,7 @@ PLANTED = {
     "how often a vanished call is repeated": Planted(
         "effects", "MOST_REPEATS = 2", "MOST_REPEATS = 0"
     ),
-    "the timers of a fork": Planted("reopened_runs", "fact.call.until + gap", "fact.call.until"),
+    "the timers of a fork": Planted("reopened_runs", "event.call.until + gap", "fact.call.until"),
     "how often a place was resumed": Planted(
         "resumption", "owner.openings += 1", "owner.openings += 2"
     ),
@@ -58,7 +58,7 @@ PLANTED = {
     ),
     "the tries of a coordinator": Planted("coordination", "MOST_FAILURES = 3", "MOST_FAILURES = 2"),
     "an error inside a kernel": Planted(
-        "resumption", "if fact.metadata is not None:", "if fact.metadata.planted is not None:"
+        "resumption", "if event.metadata is not None:", "if event.metadata.planted is not None:"
     ),
     "a state that decides the same": Planted(
         "state", "call.agent] = state.version", "call.agent] = state.version + 1"

@@ -132,7 +132,7 @@ def _asked(kernel: Kernel, state: Any, pending: Any, senses: Any) -> dict[str, o
         "caller_of": plain(caller),
         "tools_of": None if role is None else call("tools_of")(role),
         "request_text": call("request_text")(state, owner, (), senses),
-        "told_message": call("told_message")(state, owner, senses),
+        "message_for": call("message_for")(state, owner, senses),
         "fill": [call("fill")(state, owner, one, senses) for one in _templates(owner)],
         "missing_value": [
             call("missing_value")(state, owner, one, senses) for one in _templates(owner)

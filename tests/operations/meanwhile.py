@@ -23,24 +23,24 @@ def connections(folder: Path) -> Iterator[Callable[[], People]]:
 class Interrupted:
     """Cards between which and their reader somebody else comes, once, at a moment."""
 
-    def __init__(self, cards: Any, moment: str, other: Callable[[], object]) -> None:
-        self._cards, self._moment, self._other = cards, moment, [other]
+    def __init__(self, records: Any, moment: str, other: Callable[[], object]) -> None:
+        self._records, self._moment, self._other = records, moment, [other]
 
     def _now(self, moment: str) -> None:
         if moment == self._moment and self._other:
             self._other.pop()()
 
-    def card(self, kind: str, key: str) -> Any:
+    def record(self, kind: str, key: str) -> Any:
         self._now(f"before {kind}")
-        found = self._cards.card(kind, key)
+        found = self._records.record(kind, key)
         self._now(f"after {kind}")
         return found
 
-    def cards(self, kind: str, **how: Any) -> Any:
-        found = self._cards.cards(kind, **how)
+    def records(self, kind: str, **how: Any) -> Any:
+        found = self._records.records(kind, **how)
         self._now(f"after all {kind}")
         return found
 
     def change(self, *what: Any, **how: Any) -> None:
         self._now("before change")
-        self._cards.change(*what, **how)
+        self._records.change(*what, **how)

@@ -16,7 +16,7 @@ from loopwright.operations.accounts.access import (
     same_somebody,
 )
 from loopwright.operations.accounts.people import People
-from loopwright.ports import Card
+from loopwright.ports import StoredRecord
 from loopwright.testing.fakes import FakeClock
 from tests.operations.meanwhile import Interrupted, connections
 
@@ -77,8 +77,8 @@ def test_a_token_of_an_earlier_version(access: Access) -> None:
     body = msgspec.json.decode(msgspec.json.encode(made.token))
     for later in ("parent", "root"):
         del body[later]
-    access.cards.change(
-        [(Card(kind=TOKEN, key=made.token.id, body=msgspec.json.encode(body)), None)]
+    access.records.change(
+        [(StoredRecord(kind=TOKEN, key=made.token.id, body=msgspec.json.encode(body)), None)]
     )
     found = who(access, made.text)
     assert (found.name, found.role, found.person) == ("token:ci", "editor", "")
@@ -122,7 +122,7 @@ def test_a_token_ends_with_all_that_it_made(access: Access) -> None:
         with pytest.raises(NotSignedIn):
             who(access, made.text)
     assert who(access, other.text).name == "token:other"
-    ended = [row.subject for row in access.cards.audited() if row.action == "token.revoked"]
+    ended = [row.subject for row in access.records.audited() if row.action == "token.revoked"]
     assert sorted(ended) == sorted(made.token.id for made in (one, two, three))
 
 
@@ -132,8 +132,8 @@ def test_made_while_the_parent_ends(opened: Callable[[], People], moment: str) -
     here, there = opened().access, opened().access
     parent = here.new_token("ci", "editor", by="t")
     asker = who(here, parent.text)
-    here.cards = Interrupted(  # type: ignore[assignment]
-        here.cards, moment, lambda: there.revoke(parent.token.id, by="t")
+    here.records = Interrupted(  # type: ignore[assignment]
+        here.records, moment, lambda: there.revoke(parent.token.id, by="t")
     )
     with pytest.raises(NotSignedIn):
         here.child_token("x", "editor", of=asker)
@@ -146,8 +146,8 @@ def test_ended_while_it_makes_another(opened: Callable[[], People], moment: str)
     here, there = opened().access, opened().access
     parent = here.new_token("ci", "editor", by="t")
     asker = who(here, parent.text)
-    here.cards = Interrupted(  # type: ignore[assignment]
-        here.cards, moment, lambda: there.child_token("x", "editor", of=asker)
+    here.records = Interrupted(  # type: ignore[assignment]
+        here.records, moment, lambda: there.child_token("x", "editor", of=asker)
     )
     here.revoke(parent.token.id, by="t")
     made = there.tokens()

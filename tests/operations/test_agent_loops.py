@@ -440,7 +440,9 @@ def test_the_token_of_a_call_is_useless_for_other_processes(tmp_path: Path) -> N
             agent = Agent(spec="claude", loops=BOTH)
             start = RunStart(plan=made(agent), workspace=tmp_path, drive=False)
             run = await here.service.start(start)
-            servers = StageServers(here.desks, open_workshop(os.environ, "t"), tmp_path / "results")
+            servers = StageServers(
+                here.tracker_scopes, open_workshop(os.environ, "t"), tmp_path / "results"
+            )
             servers.find_loops = partial(find_agent_loops, here, Settings(home=tmp_path / "data"))
             job = EffectJob(
                 run=run,

@@ -183,7 +183,9 @@ def test_how_a_loop_executes(play: Callable[[Play], None]) -> None:
             "Loop: harness",
             "Build caching layer",
         )
-        assert [one.text("status") for one in agent.here.desks.made(loop, "sprint", run=loop)] == [
+        assert [
+            one.text("status") for one in agent.here.tracker_scopes.made(loop, "sprint", run=loop)
+        ] == [
             "rejected",
             "complete",
         ]

@@ -114,8 +114,8 @@ def plan_of(where: str) -> tuple[Plan, SharedBudget]:
 @pytest.mark.parametrize("where", ["run", "step", "loop", "agent", "day", "none"])
 def test_usd_limit_anywhere_is_refused_for_an_unknown_cost(where: str) -> None:
     """Every place that can limit USD is looked at; the refusal names the limit and the agent."""
-    plan, purse = plan_of(where)
-    rules = CostRules(book=PriceBook({}, HERE), purse=purse)
+    plan, budget = plan_of(where)
+    rules = CostRules(book=PriceBook({}, HERE), budget=budget)
     if where == "none":
         assert rules.covered(plan) == plan
         return
@@ -124,14 +124,14 @@ def test_usd_limit_anywhere_is_refused_for_an_unknown_cost(where: str) -> None:
     assert refused.value.code == "unknown-cost"
     assert "agent 'a'" in refused.value.message
     assert rules.covered(plan, allow=True).uncovered == ("a",)
-    priced = CostRules(book=PriceBook({"command:./a": Price(call=0.1)}, HERE), purse=purse)
+    priced = CostRules(book=PriceBook({"command:./a": Price(call=0.1)}, HERE), budget=budget)
     assert priced.covered(plan).uncovered == ()
 
 
 @pytest.mark.item("rec-26")
 def test_enforcement_names_each_limit_and_how() -> None:
     """What is enforced live, after each call, or not at all."""
-    plan, purse = plan_of("run")
-    rules = CostRules(book=PriceBook({}, HERE), purse=purse)
+    plan, budget = plan_of("run")
+    rules = CostRules(book=PriceBook({}, HERE), budget=budget)
     [line] = rules.enforcement(plan)
     assert line.startswith("the budget usd=1: not enforced (the cost of a is unknown)")

@@ -19,7 +19,7 @@ from tests.operations.test_service import at_gate
 
 
 @pytest.fixture
-def cards(tmp_path: Path) -> Iterator[SqliteLog]:
+def records(tmp_path: Path) -> Iterator[SqliteLog]:
     """Where records are kept."""
     opened = open_sqlite_log(tmp_path / "log.db", alive=lambda _: True, durability="normal")
     yield opened
@@ -33,16 +33,16 @@ def nobody(_: str) -> bool:
 class Scene:
     """A process with loops of people who come and go."""
 
-    def __init__(self, cards: SqliteLog, **rules: Any) -> None:
-        self.cards = cards
+    def __init__(self, records: SqliteLog, **rules: Any) -> None:
+        self.records = records
         self.process: Process = World().process()
-        self.leaving = DisconnectTimers(self.process.service, cards, DisconnectSettings(**rules))
+        self.leaving = DisconnectTimers(self.process.service, records, DisconnectSettings(**rules))
 
     async def loop(self, owner: str, parting: Any = "teardown") -> str:
         """A loop at a review, which is its starter's."""
         name, _ = await at_gate(self.process)
         beside = self.leaving.beside(owner, name="fixer", parting=parting, agent_id=f"of-{owner}")
-        self.cards.change([(card, None) for card in beside(name)])
+        self.records.change([(record, None) for record in beside(name)])
         return name
 
     async def later(self, ms: int, present: Callable[[str], bool] = nobody) -> list[str]:
@@ -61,11 +61,11 @@ def play(body: Coroutine[Any, Any, None]) -> None:
 
 
 @pytest.mark.item("rondoflow-47")
-def test_after_the_grace_time_a_loop_is_ended(cards: SqliteLog) -> None:
+def test_after_the_grace_time_a_loop_is_ended(records: SqliteLog) -> None:
     """Its process is stopped, its review closed, and its starter told when they come back, once."""
 
     async def body() -> None:
-        scene = Scene(cards)
+        scene = Scene(records)
         name = await scene.loop("ann")
         assert scene.leaving.left("ann") is True
         assert await scene.later(GRACE_MS - 1) == []
@@ -76,18 +76,18 @@ def test_after_the_grace_time_a_loop_is_ended(cards: SqliteLog) -> None:
         (told,) = scene.leaving.came_back("ann")
         assert (told.run, told.agent_id, told.name) == (name, "of-ann", "fixer")
         assert scene.leaving.came_back("ann") == []
-        (row,) = cards.audited(subject=name)
+        (row,) = records.audited(subject=name)
         assert (row.action, row.detail) == ("run.torn-down", "ann")
 
     play(body())
 
 
 @pytest.mark.item("rondoflow-48")
-def test_another_tab_keeps_a_loop(cards: SqliteLog) -> None:
+def test_another_tab_keeps_a_loop(records: SqliteLog) -> None:
     """Whoever is still there when the time is over keeps everything."""
 
     async def body() -> None:
-        scene = Scene(cards)
+        scene = Scene(records)
         name = await scene.loop("ann")
         scene.leaving.left("ann")
         assert await scene.later(GRACE_MS * 2, lambda who: who == "ann") == []
@@ -97,11 +97,11 @@ def test_another_tab_keeps_a_loop(cards: SqliteLog) -> None:
 
 
 @pytest.mark.item("rondoflow-49")
-def test_coming_back_in_time_keeps_a_loop(cards: SqliteLog) -> None:
+def test_coming_back_in_time_keeps_a_loop(records: SqliteLog) -> None:
     """The time stops when they come back, and begins anew when they leave again."""
 
     async def body() -> None:
-        scene = Scene(cards)
+        scene = Scene(records)
         name = await scene.loop("ann")
         scene.leaving.left("ann")
         assert await scene.later(GRACE_MS - 1) == []
@@ -125,11 +125,11 @@ def test_coming_back_in_time_keeps_a_loop(cards: SqliteLog) -> None:
         (False, "teardown", False),
     ],
 )
-def test_who_decides(cards: SqliteLog, enabled: bool, parting: Any, ends: bool) -> None:
+def test_who_decides(records: SqliteLog, enabled: bool, parting: Any, ends: bool) -> None:
     """A run is ended only if it was started so; switched off, none is ended."""
 
     async def body() -> None:
-        scene = Scene(cards, enabled=enabled)
+        scene = Scene(records, enabled=enabled)
         name = await scene.loop("ann", parting)
         assert scene.leaving.left("ann") is ends
         assert await scene.later(GRACE_MS) == ([name] if ends else [])
@@ -138,11 +138,11 @@ def test_who_decides(cards: SqliteLog, enabled: bool, parting: Any, ends: bool) 
 
 
 @pytest.mark.item("rondoflow-52")
-def test_somebody_else_leaves(cards: SqliteLog) -> None:
+def test_somebody_else_leaves(records: SqliteLog) -> None:
     """Only the loops of whoever left are ended."""
 
     async def body() -> None:
-        scene = Scene(cards)
+        scene = Scene(records)
         name, other = await scene.loop("ann"), await scene.loop("bob")
         scene.leaving.left("bob")
         assert await scene.later(GRACE_MS) == [other]
@@ -154,11 +154,11 @@ def test_somebody_else_leaves(cards: SqliteLog) -> None:
 
 
 @pytest.mark.item("rondoflow-54")
-def test_one_that_cannot_be_stopped(cards: SqliteLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_cannot_be_stopped(records: SqliteLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """The others are ended all the same, and it is tried again."""
 
     async def body() -> None:
-        scene = Scene(cards)
+        scene = Scene(records)
         names = [await scene.loop("ann") for _ in range(3)]
         scene.leaving.left("ann")
         stop = scene.process.service.stop
@@ -176,27 +176,27 @@ def test_one_that_cannot_be_stopped(cards: SqliteLog, monkeypatch: pytest.Monkey
     play(body())
 
 
-def test_a_server_that_ended_meanwhile(cards: SqliteLog) -> None:
+def test_a_server_that_ended_meanwhile(records: SqliteLog) -> None:
     """What was due is due after a restart, too; a loop that ended by itself is nothing to tell."""
 
     async def body() -> None:
-        scene = Scene(cards)
+        scene = Scene(records)
         name, ended = await scene.loop("ann"), await scene.loop("ann")
         scene.leaving.left("ann")
         await scene.process.service.stop(ended)
         await quiet()
-        scene.leaving = DisconnectTimers(scene.process.service, cards, DisconnectSettings())
+        scene.leaving = DisconnectTimers(scene.process.service, records, DisconnectSettings())
         assert await scene.later(GRACE_MS) == [name]
         assert [one.run for one in scene.leaving.came_back("ann")] == [name]
 
     play(body())
 
 
-def test_more_time_when_the_server_leaves(cards: SqliteLog) -> None:
+def test_more_time_when_the_server_leaves(records: SqliteLog) -> None:
     """Whoever did not leave by themselves has some time to come back in any case."""
 
     async def body() -> None:
-        scene = Scene(cards, grace_ms=0)
+        scene = Scene(records, grace_ms=0)
         name = await scene.loop("ann")
         scene.leaving.left("ann", at_least_ms=GRACE_MS)
         assert await scene.later(GRACE_MS - 1) == []

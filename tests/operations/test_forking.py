@@ -167,7 +167,7 @@ def test_words_reach_the_next_pass_of_another_loop() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "code", "words"),
+    ("options", "code", "words"),
     [
         pytest.param(Fork(at="main.7"), "unknown-place", "no place 'main.7'", id="unknown"),
         pytest.param(Fork(at=None), "no-place", "say where", id="nowhere"),
@@ -195,7 +195,7 @@ def test_words_reach_the_next_pass_of_another_loop() -> None:
         ),
     ],
 )
-def test_what_is_refused(wish: Fork, code: str, words: str) -> None:
+def test_what_is_refused(options: Fork, code: str, words: str) -> None:
     """With the places that would do, and nothing is made."""
     items = Repeat(body=CallAgent(agent="worker"), each=Each(items=LiteralItems(values=("a", "b"))))
     plan = plan_of(
@@ -216,7 +216,7 @@ def test_what_is_refused(wish: Fork, code: str, words: str) -> None:
         name = await process.start(plan)
         await quiet()
         with pytest.raises(LoopwrightError, match=words) as error:
-            await fork(process.service, name, wish)
+            await fork(process.service, name, options)
         assert error.value.code == code
         if "place" in code or code == "not-finished":
             assert error.value.hint is not None

@@ -47,7 +47,7 @@ async def test_without_a_worker_nothing_is_started(played: Played) -> None:
     """The worker is closed or has not been heard for long, or the workspace is not there: the
     refusal says which, and neither a loop nor a project is left behind.
     """
-    wish = StartRoleLoop(definition="harness", goal="x")
+    options = StartRoleLoop(definition="harness", goal="x")
     played.says(round_of("APPROVED"))
     gone = RoleLoops(
         here=played.here,
@@ -62,12 +62,12 @@ async def test_without_a_worker_nothing_is_started(played: Played) -> None:
     ):
         driver.looked_at -= silent
         with pytest.raises(Conflict, match=words) as refused:
-            await loops.start(wish)
+            await loops.start(options)
         assert refused.value.code == "no-worker"
         driver.looked_at += silent
     await driver.close()
     with pytest.raises(Conflict, match="has been closed"):
-        await played.loops.start(wish)
+        await played.loops.start(options)
     assert played.loops.rows() == []
     assert played.here.trackers.all("*", "project") == []
 

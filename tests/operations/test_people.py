@@ -9,7 +9,7 @@ import pytest
 from loopwright.errors import Conflict, LoopwrightError, NotFound, NotSignedIn, VersionConflict
 from loopwright.operations.accounts.access import TOKEN, Principal, TokenRecord
 from loopwright.operations.accounts.people import LINK, LINK_MS, SESSION, Hashed, People
-from loopwright.ports import Card
+from loopwright.ports import StoredRecord
 from loopwright.testing.fakes import FakeClock
 from tests.operations.meanwhile import Interrupted, connections
 
@@ -40,8 +40,8 @@ def test_two_processes_leave_an_admin(opened: Callable[[], People], moment: str,
     here, there = opened(), opened()
     for name in ("ann", "bob"):
         here.add(name, "admin", by="t")
-    cards = Interrupted(here.cards, moment, lambda: ENDS[end](there, "bob"))
-    here.cards = here.access.cards = cards
+    records = Interrupted(here.records, moment, lambda: ENDS[end](there, "bob"))
+    here.records = here.access.records = records
     with pytest.raises(Conflict) as caught:
         ENDS[end](here, "ann")
     assert caught.value.code == "last-admin"
@@ -54,8 +54,8 @@ def test_two_changes_of_one_account_both_count(opened: Callable[[], People], mom
     here, there = opened(), opened()
     for name in ("ann", "bob"):
         here.add(name, "admin", by="t")
-    cards = Interrupted(here.cards, moment, lambda: there.change("bob", by="t", password=OTHER))
-    here.cards = here.access.cards = cards
+    records = Interrupted(here.records, moment, lambda: there.change("bob", by="t", password=OTHER))
+    here.records = here.access.records = records
     here.change("bob", by="t", role="viewer")
     (bob,) = [one for one in there.all() if one.name == "bob"]
     assert (bob.role, bob.password) == ("viewer", OTHER)
@@ -71,7 +71,7 @@ def test_a_change_that_never_gets_through(
     def late(*_: object, **__: object) -> None:
         raise VersionConflict("late")
 
-    monkeypatch.setattr(people.cards, "change", late)
+    monkeypatch.setattr(people.records, "change", late)
     with pytest.raises(Conflict) as caught:
         people.change("ann", by="t", role="editor")
     assert caught.value.code == "busy"
@@ -86,13 +86,13 @@ def test_a_link_and_the_end_of_its_account(
     here, there = opened(), opened()
     here.add("ann", "editor", by="t")
     code = here.link("viewer", by="t", person="ann")
-    cards = Interrupted(here.cards, moment, lambda: ENDS[end](there, "ann"))
-    here.cards = here.access.cards = cards
+    records = Interrupted(here.records, moment, lambda: ENDS[end](there, "ann"))
+    here.records = here.access.records = records
     with pytest.raises(LoopwrightError) as caught:
         here.use_link(code, "ann", OTHER)
     assert caught.value.code == "bad-link"
     assert [one for one in there.all() if one.active] == []
-    assert there.cards.cards(LINK) == []
+    assert there.records.records(LINK) == []
 
 
 def test_a_link_is_used_once_by_two_processes(opened: Callable[[], People]) -> None:
@@ -100,7 +100,7 @@ def test_a_link_is_used_once_by_two_processes(opened: Callable[[], People]) -> N
     here, there = opened(), opened()
     code = here.link("viewer", by="t")
     other = lambda: there.use_link(code, "bob", OTHER)  # noqa: E731 - said where it is used
-    here.cards = here.access.cards = Interrupted(here.cards, "before change", other)
+    here.records = here.access.records = Interrupted(here.records, "before change", other)
     with pytest.raises(LoopwrightError) as caught:
         here.use_link(code, "ann", OTHER)
     assert caught.value.code == "bad-link"
@@ -154,9 +154,9 @@ def test_a_link_that_is_left_over(opened: Callable[[], People], end: str) -> Non
     people = opened()
     people.add("ann", "editor", by="t")
     code = people.link("viewer", by="t", person="ann")
-    (kept,) = people.cards.cards(LINK)
+    (kept,) = people.records.records(LINK)
     ENDS[end](people, "ann")
-    people.cards.change([(kept, None)])
+    people.records.change([(kept, None)])
     with pytest.raises(LoopwrightError) as caught:
         people.use_link(code, "ann", OTHER)
     assert caught.value.code == "bad-link"
@@ -182,12 +182,12 @@ def test_nothing_of_an_account_outlives_it(
     here, there = opened(), opened()
     here.add("ann", "editor", by="t", password=OTHER)
     hers = TokenRecord(id="hers", hash="", label="hers", role="editor", person="ann")
-    card = Card(kind=TOKEN, key="hers", body=msgspec.json.encode(hers), owner="ann")
-    here.cards.change([(card, 0)])
-    cards = Interrupted(here.cards, moment, lambda: BEGUN[begun](there))
-    here.cards = here.access.cards = cards
+    record = StoredRecord(kind=TOKEN, key="hers", body=msgspec.json.encode(hers), owner="ann")
+    here.records.change([(record, 0)])
+    records = Interrupted(here.records, moment, lambda: BEGUN[begun](there))
+    here.records = here.access.records = records
     here.remove("ann", by="t")
-    left = [*there.cards.cards(SESSION), *there.cards.cards(TOKEN), *there.all()]
+    left = [*there.records.records(SESSION), *there.records.records(TOKEN), *there.all()]
     assert left == []
 
 
@@ -200,10 +200,10 @@ def test_nothing_begins_for_who_is_gone(
     here, there = opened(), opened()
     here.add("ann", "editor", by="t", password=OTHER)
     hers = TokenRecord(id="hers", hash="", label="hers", role="editor", person="ann")
-    card = Card(kind=TOKEN, key="hers", body=msgspec.json.encode(hers), owner="ann")
-    here.cards.change([(card, 0)])
-    cards = Interrupted(here.cards, moment, lambda: there.remove("ann", by="t"))
-    here.cards = here.access.cards = cards
+    record = StoredRecord(kind=TOKEN, key="hers", body=msgspec.json.encode(hers), owner="ann")
+    here.records.change([(record, 0)])
+    records = Interrupted(here.records, moment, lambda: there.remove("ann", by="t"))
+    here.records = here.access.records = records
     with pytest.raises((NotSignedIn, NotFound)):
         BEGUN[begun](here)
-    assert [*there.cards.cards(SESSION), *there.cards.cards(TOKEN)] == []
+    assert [*there.records.records(SESSION), *there.records.records(TOKEN)] == []

@@ -51,7 +51,7 @@ def test_four_eyes_is_only_made_stricter(
 
 @pytest.mark.item("bnd-p5")
 @pytest.mark.parametrize(
-    ("texts", "purse"),
+    ("texts", "budget"),
     [
         ({"data": "usd_per_day = 5", "project": "usd_per_day = 50"}, SharedBudget(usd_per_day=5)),
         ({"data": "usd_per_day = 5", "project": "usd_per_day = 2"}, SharedBudget(usd_per_day=2)),
@@ -69,11 +69,11 @@ def test_four_eyes_is_only_made_stricter(
     ids=["not-raised", "lowered", "both", "not-switched-off", "only-looked-at", "none"],
 )
 def test_the_smallest_limits_count(
-    tmp_path: Path, texts: dict[str, str], purse: SharedBudget
+    tmp_path: Path, texts: dict[str, str], budget: SharedBudget
 ) -> None:
     """A project neither raises the budget of a data directory nor switches it off."""
     written = {name: f"[budget]\n{text}\n" for name, text in texts.items()}
-    assert resolve(tmp_path, **written).settings.budget == purse
+    assert resolve(tmp_path, **written).settings.budget == budget
 
 
 @pytest.mark.parametrize(

@@ -70,14 +70,14 @@ class Stage:
         """Start the document with an agent, and do something while it runs."""
         looping = {"name": "fixer", "loopEnabled": True, **document}
         self._document.write_text(json.dumps(looping), encoding="utf-8")
-        wish = StartOptions(message="Go", agents=[agent], workspace=str(self.workspace))
+        options = StartOptions(message="Go", agents=[agent], workspace=str(self.workspace))
 
         async def played() -> None:
             loop = asyncio.get_running_loop()
             assert isinstance(loop, ShiftedLoop)
             async with local(self._home) as here:
                 self.here = here
-                self.run = await here.service.start(prepare_file(str(self._document), wish)[0])
+                self.run = await here.service.start(prepare_file(str(self._document), options)[0])
                 await body(self, loop)
 
         with asyncio.Runner(loop_factory=ShiftedLoop) as runner:

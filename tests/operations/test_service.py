@@ -567,7 +567,7 @@ def test_two_processes_that_resume_a_run_at_once_resume_it_once(
         world.kill(dying)
         first, second = world.process(never()), world.process(never())
         assert second.service.state(name).control.paused
-        tell, answers = second.service._tell, []
+        tell, answers = second.service._append_event, []
 
         async def tell_later(*what: Any, **how: Any) -> None:
             """The other process comes first, once."""
@@ -576,7 +576,7 @@ def test_two_processes_that_resume_a_run_at_once_resume_it_once(
                 how["expected"] = 1  # what was read before that
             await tell(*what, **how)
 
-        monkeypatch.setattr(second.service, "_tell", tell_later)
+        monkeypatch.setattr(second.service, "_append_event", tell_later)
         answers.append(await second.service.resume(name))
         assert answers == [True, False]
         events = [one.event for one in second.service.events(name)]

@@ -37,14 +37,14 @@ class Process:
     """A process that drives one run: its log, its guard, and its call under way."""
 
     def __init__(
-        self, folder: Path, name: str, clock: FakeClock, purse: SharedBudget = BUDGET
+        self, folder: Path, name: str, clock: FakeClock, budget: SharedBudget = BUDGET
     ) -> None:
         self.run = f"run_{name}"
         self.clock = clock
         self.log: EventLog = open_sqlite_log(
             folder / "log.db", alive=lambda owner: False, durability="normal"
         )
-        self.guard = BudgetedPerformer(self, purse, self.log, clock)
+        self.guard = BudgetedPerformer(self, budget, self.log, clock)
         self.jobs: list[EffectJob] = []
         self.answer: asyncio.Future[Answer] | None = None
         self.stored = Usage()

@@ -92,7 +92,7 @@ def test_spend_equals_the_sum_of_the_events(
                 if counts and isinstance(event, EffectDone | EffectFailed):
                     expected = expected + (event.usage or Usage())
         for by in BYS:
-            told = spend(log, by=by, since=NOW - since * DAY_MS, purse=SharedBudget(), now_ms=NOW)
+            told = spend(log, by=by, since=NOW - since * DAY_MS, budget=SharedBudget(), now_ms=NOW)
             total = told.total
             assert (total.usd or 0.0) == pytest.approx(expected.usd)
             assert total.unpriced_calls == expected.unpriced
@@ -122,7 +122,7 @@ def test_spend_is_grouped(tmp_path: Path, by: By, names: list[str]) -> None:
         second = events_of("run_1", [("judge", 0, True, Usage(usd=1.0))])
         asyncio.run(record(log, "run_0", first, ["nightly"]))
         asyncio.run(record(log, "run_1", second, []))
-        told = spend(log, by=by, purse=SharedBudget(usd_per_day=5.0), now_ms=NOW)
+        told = spend(log, by=by, budget=SharedBudget(usd_per_day=5.0), now_ms=NOW)
         assert [one.name for one in told.lines] == names
         assert told.limits == [LimitUsed("usd_per_day", of=5.0, used=1.0, unpriced_calls=0)]
     finally:

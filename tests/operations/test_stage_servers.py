@@ -53,7 +53,7 @@ async def played(top: Path, level: Access | None) -> tuple[dict[str, list[object
             await here.driver.rest(run)
             events = [one.event for one in here.service.events(run)]
             [done] = [one for one in events if isinstance(one, EffectDone)]
-            return json.loads(here.desks._read(done.output)), here
+            return json.loads(here.tracker_scopes._read(done.output)), here
 
 
 @pytest.mark.item("coqui-26", "coqui-27", "coqui-62")
@@ -124,7 +124,7 @@ def test_nobody_else_gets_in(tmp_path: Path) -> None:
             start = RunStart(plan=plan("full"), workspace=tmp_path, drive=False)
             run = await here.service.start(start)
             shop = open_workshop(os.environ, "t")
-            servers = StageServers(here.desks, shop, tmp_path / "results")
+            servers = StageServers(here.tracker_scopes, shop, tmp_path / "results")
             agent = Agent(spec="claude", access="full")
             async with servers.serve(job(tmp_path, run), agent) as server:
                 assert server is not None
@@ -153,7 +153,7 @@ def test_the_same_words_again_after_a_crash_change_nothing(tmp_path: Path) -> No
             start = RunStart(plan=plan("full"), workspace=tmp_path, drive=False)
             run = await here.service.start(start)
             shop = open_workshop(os.environ, "t")
-            servers = StageServers(here.desks, shop, tmp_path / "results")
+            servers = StageServers(here.tracker_scopes, shop, tmp_path / "results")
             for _ in range(2):  # two lives of one effect
                 served = await servers._served(job(tmp_path, run), ("todo.add",))
                 for _ in range(3):

@@ -92,7 +92,9 @@ def answers(here: Local, run: str) -> dict[str, list[str]]:
         if isinstance(event, EffectRequested) and isinstance(event.call, ToolCall):
             asked[event.effect] = event.call.tool
         if isinstance(event, EffectDone) and event.effect in asked:
-            found.setdefault(asked[event.effect], []).append(here.desks._read(event.output))
+            found.setdefault(asked[event.effect], []).append(
+                here.tracker_scopes._read(event.output)
+            )
     return found
 
 
@@ -129,7 +131,7 @@ def test_stages_and_the_session_share_what_they_make(tmp_path: Path) -> None:
         ]
         kept = here.trackers.all(SESSION, "artifact")
         assert [one.text("content") for one in kept] == ["1. Do."]
-        made = here.desks.made(SESSION, "artifact")
+        made = here.tracker_scopes.made(SESSION, "artifact")
         assert [one.text("content") for one in made] == ["Planned.", "APPROVED"]
         assert here.log.rows(session=SESSION)[0].run == run
 
@@ -175,7 +177,7 @@ def test_every_round_is_a_sprint(tmp_path: Path) -> None:
     )
 
     def look(here: Local, run: str) -> None:
-        first, second = here.desks.made(SESSION, "sprint")
+        first, second = here.tracker_scopes.made(SESSION, "sprint")
         assert first.text("title") == "harness — iteration 1"
         assert first.text("status") == "rejected"
         assert first.text("summary") == (
@@ -194,7 +196,9 @@ def test_the_last_round_at_the_limit_is_complete(tmp_path: Path) -> None:
     mind = Mind({"planner": [ScriptedTurn(text="P.")], "worker": [ScriptedTurn(text="no")]})
 
     def look(here: Local, run: str) -> None:
-        assert [one.text("status") for one in here.desks.made(SESSION, "sprint")] == ["complete"]
+        assert [one.text("status") for one in here.tracker_scopes.made(SESSION, "sprint")] == [
+            "complete"
+        ]
         assert here.log.row(run).headline.status == "exhausted"
 
     play(tmp_path, harness(1), mind, look)
@@ -206,7 +210,7 @@ def test_an_empty_output_is_no_artifact(tmp_path: Path) -> None:
     mind = Mind({"planner": [ScriptedTurn(text="")], "worker": [ScriptedTurn(text="APPROVED")]})
 
     def look(here: Local, run: str) -> None:
-        titles = [one.text("title") for one in here.desks.made(SESSION, "artifact")]
+        titles = [one.text("title") for one in here.tracker_scopes.made(SESSION, "artifact")]
         assert "Loop output: plan (iter 1, stage 0)" not in titles
 
     play(tmp_path, harness(), mind, look)
@@ -237,7 +241,7 @@ def test_a_sprint_of_ones_own_moves_by_the_rules(tmp_path: Path) -> None:
 
     def look(here: Local, run: str) -> None:
         ids.append(here.trackers.all(SESSION, "sprint")[0].id)
-        made = here.desks.made(SESSION, "sprint")
+        made = here.tracker_scopes.made(SESSION, "sprint")
         ids.append(made[0].id)
 
     play(tmp_path, harness(), mind, look)  # type: ignore[arg-type]

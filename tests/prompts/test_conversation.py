@@ -266,7 +266,7 @@ def test_what_a_summary_is_made_of() -> None:
     run = begun(CallAgent(agent="coder", prompt=ASK))
     said = turn("I look.", "c1").result
     assert said is not None
-    results = HistoryEntry(kind="tools", said=(ToolAnswer("c1", "fs.read", "print(1)"),))
+    results = HistoryEntry(kind="tools", answers=(ToolAnswer("c1", "fs.read", "print(1)"),))
     place(run).parent.talk.history += [
         HistoryEntry(kind="user", text="Careful."),
         HistoryEntry(kind="model", text=said),

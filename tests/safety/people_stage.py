@@ -78,7 +78,7 @@ def play(server: Served, order: dict[str, Any]) -> dict[str, Any]:
 
 
 def refusals(server: Served, own: str) -> int:
-    rows = server.call(lambda: server.context.cards.audited(limit=10_000))
+    rows = server.call(lambda: server.context.records.audited(limit=10_000))
     who = f"agent:coder of {own}"
     return sum(row.who == who and row.action == "denied" and row.via == "http" for row in rows)
 

@@ -79,7 +79,7 @@ TOOLKIT_CALLS: dict[str, tuple[dict[str, JsonValue], tuple[str, ...]]] = {
 """The same for the trackers. Whoever has no level has none of them."""
 
 
-def desk() -> TrackerScope:
+def tracker_scope() -> TrackerScope:
     """A desk with one thing of each kind on it."""
 
     def fill(book: TrackerChange) -> str:
@@ -128,7 +128,7 @@ class Model:
                 room = Room(self.folder, workshop)
                 grant = grant_of(Agent(spec="model:a/b", access=self.level), {})
                 shelf = FolderResultStore(self.folder / "shelf")
-                box = room.workshop.toolbox(str(room.work), grant, shelf, desk())
+                box = room.workshop.toolbox(str(room.work), grant, shelf, tracker_scope())
                 offered = tool in {one.name for one in (await box.specs()).tools}
                 end = await box.run(tool, arguments, approved=True, key="k")
                 if not offered:

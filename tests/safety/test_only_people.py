@@ -82,7 +82,7 @@ def attempt(server: Served, own: str, space: str, kind: str, what: Any, **env: s
 
 def count_refusals(server: Served, own: str, via: str) -> int:
     """How many attempts of the agent are in the audit log."""
-    rows = server.call(lambda: server.context.cards.audited(limit=10_000))
+    rows = server.call(lambda: server.context.records.audited(limit=10_000))
     who = ACTOR.format(run=own)
     return sum(row.who == who and row.action == "denied" and row.via == via for row in rows)
 
@@ -276,7 +276,7 @@ def test_requests_from_inside_a_run_are_refused(
     assert not wrong, "\n".join(map(str, wrong))
     assert [status for status, _ in free] == [200] * len(OPEN)
     assert count_refusals(server, own, "http") - before == len(asked)
-    rows = server.call(lambda: server.context.cards.audited(limit=len(asked)))
+    rows = server.call(lambda: server.context.records.audited(limit=len(asked)))
     assert all((row.detail == "inside-run, as first-start") == bool(headers) for row in rows)
 
 

@@ -93,10 +93,10 @@ class Stage:
             return Reply("what was before")
         self.look(request)
         number = (request.iteration or 1) - 1
-        text, calls, manner = self.story[number] if number < len(self.story) else ("end", [], "")
+        text, calls, options = self.story[number] if number < len(self.story) else ("end", [], "")
         first = request.effect.endswith("#1")
-        if first and manner != "answer" and manner:
-            return Fail("overflow" if "overflow" in manner else "overloaded", "no")
+        if first and options != "answer" and options:
+            return Fail("overflow" if "overflow" in options else "overloaded", "no")
         message = AssistantMessage(
             parts=(
                 *((TextPart(text=text),) if text else ()),

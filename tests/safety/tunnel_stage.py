@@ -94,7 +94,7 @@ def play(server: Served, order: dict[str, Any], folder: Path) -> dict[str, Any]:
                 people["curl"].append(ask_with_curl(port, server.token))
         agent.join()
     [end] = ended
-    rows = server.call(lambda: server.context.cards.audited(limit=10_000))
+    rows = server.call(lambda: server.context.records.audited(limit=10_000))
     refused = [one for one in rows if one.action == "denied" and one.via == "http"]
     gates = server("GET", f"/api/v1/runs/{run}").json["gates"]
     return {

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from loopwright.errors import StorageError, VersionConflict
-from loopwright.ports import Append, AuditRow, Card
+from loopwright.ports import Append, AuditRow, StoredRecord
 from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
 from tests.contracts.event_log_suite import event, headline
 
@@ -21,8 +21,8 @@ def log(tmp_path: Path) -> Iterator[SqliteLog]:
     opened.close()
 
 
-def card(key: str, body: bytes = b"{}", owner: str = "", due: int | None = None) -> Card:
-    return Card(kind="token", key=key, body=body, owner=owner, due=due)
+def record(key: str, body: bytes = b"{}", owner: str = "", due: int | None = None) -> StoredRecord:
+    return StoredRecord(kind="token", key=key, body=body, owner=owner, due=due)
 
 
 def row(action: str, subject: str = "s") -> AuditRow:
@@ -31,35 +31,39 @@ def row(action: str, subject: str = "s") -> AuditRow:
 
 def test_a_card_counts_its_changes(log: SqliteLog) -> None:
     """Each change makes a new version, and what was expected is compared with it."""
-    log.change([(card("a", b"1"), 0)])
-    log.change([(card("a", b"2"), 1)])
-    found = log.card("token", "a")
+    log.change([(record("a", b"1"), 0)])
+    log.change([(record("a", b"2"), 1)])
+    found = log.record("token", "a")
     assert found is not None
     assert (found.body, found.version) == (b"2", 2)
-    assert log.card("token", "b") is None
-    assert log.card("other", "a") is None
+    assert log.record("token", "b") is None
+    assert log.record("other", "a") is None
     log.change(drops=[("token", "a")])
-    assert log.card("token", "a") is None
+    assert log.record("token", "a") is None
 
 
 @pytest.mark.parametrize("expected", [0, 2])
 def test_a_change_is_whole_or_not_at_all(log: SqliteLog, expected: int) -> None:
     """When one card is at another version, no card is written and nothing is on record."""
-    log.change([(card("a"), 0)])
+    log.change([(record("a"), 0)])
     with pytest.raises(VersionConflict):
-        log.change([(card("b"), 0), (card("a"), expected)], audit=[row("x")])
-    assert log.card("token", "b") is None
+        log.change([(record("b"), 0), (record("a"), expected)], audit=[row("x")])
+    assert log.record("token", "b") is None
     assert log.audited() == []
 
 
 def test_cards_are_listed(log: SqliteLog) -> None:
     """Lists are by kind, by owner, by what is due, and go on after a key."""
-    made = [card("a", owner="ann", due=30), card("b", owner="bob", due=10), card("c", owner="ann")]
+    made = [
+        record("a", owner="ann", due=30),
+        record("b", owner="bob", due=10),
+        record("c", owner="ann"),
+    ]
     log.change([(one, None) for one in made])
-    log.change([(Card(kind="other", key="z", body=b""), None)])
+    log.change([(StoredRecord(kind="other", key="z", body=b""), None)])
 
     def keys(**wanted: object) -> str:
-        return "".join(one.key for one in log.cards("token", **wanted))  # type: ignore[arg-type]
+        return "".join(one.key for one in log.records("token", **wanted))  # type: ignore[arg-type]
 
     assert keys() == "abc"
     assert keys(owner="ann") == "ac"
@@ -71,10 +75,10 @@ def test_cards_are_listed(log: SqliteLog) -> None:
 
 def test_cards_outlive_the_process(log: SqliteLog, tmp_path: Path) -> None:
     """What was written is there for the next who opens the log."""
-    log.change([(card("a", b"kept"), 0)], audit=[row("x")])
+    log.change([(record("a", b"kept"), 0)], audit=[row("x")])
     other = open_sqlite_log(tmp_path / "log.db", alive=lambda _: True)
     try:
-        found = other.card("token", "a")
+        found = other.record("token", "a")
         assert found is not None
         assert found.body == b"kept"
         assert [one.action for one in other.audited()] == ["x"]
@@ -85,13 +89,13 @@ def test_cards_outlive_the_process(log: SqliteLog, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "bad",
     [
-        Card(kind="", key="a", body=b""),
-        Card(kind="k", key="a\0", body=b""),
-        Card(kind="k", key="a", body=b"", owner="\ud800"),
-        Card(kind="k", key="a", body=b"", due=2**70),
+        StoredRecord(kind="", key="a", body=b""),
+        StoredRecord(kind="k", key="a\0", body=b""),
+        StoredRecord(kind="k", key="a", body=b"", owner="\ud800"),
+        StoredRecord(kind="k", key="a", body=b"", due=2**70),
     ],
 )
-def test_cards_that_cannot_be_kept(log: SqliteLog, bad: Card) -> None:
+def test_cards_that_cannot_be_kept(log: SqliteLog, bad: StoredRecord) -> None:
     """What a database could not hold is refused before anything is begun."""
     with pytest.raises(StorageError):
         log.change([(bad, None)])
@@ -102,21 +106,27 @@ def test_an_append_and_its_records_are_one(log: SqliteLog) -> None:
 
     async def body() -> None:
         first = Append(
-            run="run_a", expected=0, events=[event()], headline=headline(), cards=[card("a", b"1")]
+            run="run_a",
+            expected=0,
+            events=[event()],
+            headline=headline(),
+            records=[record("a", b"1")],
         )
         await log.append(first)
         with pytest.raises(VersionConflict):
-            await log.append(replace_cards(first, card("a", b"2"), card("b")))
+            await log.append(replace_cards(first, record("a", b"2"), record("b")))
         with pytest.raises(StorageError):
-            await log.append(Append(run="run_a", expected=1, events=[event()], cards=[card("")]))
+            await log.append(
+                Append(run="run_a", expected=1, events=[event()], records=[record("")])
+            )
 
     asyncio.run(body())
-    assert [(one.key, one.body, one.version) for one in log.cards("token")] == [("a", b"1", 1)]
+    assert [(one.key, one.body, one.version) for one in log.records("token")] == [("a", b"1", 1)]
     assert log.version("run_a") == 1
 
 
-def replace_cards(append: Append, *cards: Card) -> Append:
-    return msgspec.structs.replace(append, cards=cards)
+def replace_cards(append: Append, *records: StoredRecord) -> Append:
+    return msgspec.structs.replace(append, records=records)
 
 
 @pytest.mark.item("inv-6", "inv-24")

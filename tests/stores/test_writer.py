@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from loopwright.ports import Append, Card
+from loopwright.ports import Append, StoredRecord
 from loopwright.stores.sqlite import writer as writer_module
 from loopwright.stores.sqlite.connection import DatabaseOptions, connect
 from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
@@ -206,7 +206,7 @@ def test_somebody_asks_from_another_thread(tmp_path: Path) -> None:
 
     def ask() -> None:
         while not over.is_set():
-            log.change([(Card(kind="k", key=str(len(asked)), body=b"x"), None)])
+            log.change([(StoredRecord(kind="k", key=str(len(asked)), body=b"x"), None)])
             asked.append(threading.current_thread().name)
             over.wait(0.0002)
 
@@ -224,5 +224,5 @@ def test_somebody_asks_from_another_thread(tmp_path: Path) -> None:
         over.set()
         thread.join()
     assert log.version("run_a") == 1_500
-    assert len(log.cards("k")) == len(asked) > 0
+    assert len(log.records("k")) == len(asked) > 0
     log.close()

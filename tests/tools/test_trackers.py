@@ -26,19 +26,19 @@ ENGINE = Item(
 class Table:
     """A box of all tools at a desk."""
 
-    def __init__(self, folder: Path, *, role: str = "coder", desk: bool = True) -> None:
+    def __init__(self, folder: Path, *, role: str = "coder", tracker_scope: bool = True) -> None:
         if not (folder / "work").exists():
             furnish(folder)
         self.folder = folder
         self.trackers = MemoryTrackers()
         self.role = role
-        self.has_desk = desk
+        self.has_desk = tracker_scope
         self._keys = 0
 
     def do(self, tool: str, key: str = "", **arguments: Any) -> ToolCallResult:
         self._keys += 1
         chosen = key or f"k{self._keys}"
-        desk = TrackerScope(
+        tracker_scope = TrackerScope(
             trackers=self.trackers,
             scope="s",
             memory="memory:work",
@@ -55,7 +55,7 @@ class Table:
                     str(self.folder / "work"),
                     Grant(native=tuple(NATIVE)),
                     FolderResultStore(self.folder / "shelf"),
-                    desk if self.has_desk else None,
+                    tracker_scope if self.has_desk else None,
                 )
                 return await box.run(tool, arguments, key=chosen)
 
@@ -122,7 +122,7 @@ def test_todos(table: Table) -> None:
 
 def test_without_a_desk_it_says_so(tmp_path: Path) -> None:
     """A tool that has nowhere to keep things refuses."""
-    assert problem(Table(tmp_path, desk=False).do("todo.list")) == "no-trackers"
+    assert problem(Table(tmp_path, tracker_scope=False).do("todo.list")) == "no-trackers"
 
 
 def test_skills(table: Table, tmp_path: Path) -> None:

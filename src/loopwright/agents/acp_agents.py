@@ -107,24 +107,26 @@ class AcpAgents:
         end: ProgramEnd,
         over: Failure | None,
     ) -> Answer:
-        heard = talk.heard
-        usage = heard.spent.usage or (Usage() if talk.cost is not None else None)
+        transcript = talk.transcript
+        usage = transcript.spent.usage or (Usage() if talk.cost is not None else None)
         if usage is not None and talk.cost is not None:
             before = 0.0 if talk.began_anew or job.session is None else job.session_used.usd
             usage = replace(usage, usd=max(0.0, round(talk.cost - before, 9)), unpriced=0)
-        if usage is None and (heard.counts.tools or heard.said.parts):
+        if usage is None and (transcript.counts.tools or transcript.said.parts):
             usage = UNKNOWN_COST
         failure = over or _failure(talk, end)
         if failure is not None:
             return EffectFailure(
                 error=failure,
-                output=heard.output,
+                output=transcript.output,
                 usage=usage,
-                session=heard.session,
+                session=transcript.session,
                 code=end.code,
-                model=heard.model,
+                model=transcript.model,
             )
-        notes = [f"permission was denied: {', '.join(heard.denied)}"] if heard.denied else []
+        notes = (
+            [f"permission was denied: {', '.join(transcript.denied)}"] if transcript.denied else []
+        )
         if talk.began_anew:
             notes.append(f"session {job.session} was gone and a new one was begun")
         if agent.model is not None:
@@ -132,11 +134,11 @@ class AcpAgents:
         notes += [note for note in end_notes(end) if "output" not in note]
         record_stderr(job, end.stderr_tail.decode(errors="replace"))
         done = EffectSuccess(
-            output=heard.output,
+            output=transcript.output,
             usage=usage,
-            session=heard.session,
+            session=transcript.session,
             note="; ".join(notes),
-            model=heard.model,
+            model=transcript.model,
         )
         return self._fitting(job, done)
 
@@ -172,13 +174,13 @@ class _Call:
     def take(self, chunk: bytes) -> None:
         self._report.keep_stream(chunk)
         lines = self._lines.feed(chunk)
-        self._talk.heard.progress = not lines  # a part of a long line is output, too
+        self._talk.transcript.progress = not lines  # a part of a long line is output, too
         for line in lines:
             self._make(self._talk.take(line, monotonic_ms()))
-        self._report.record(self._talk.heard)
+        self._report.record(self._talk.transcript)
         if self._running is None:
             return
-        if not self._talk.heard.progress:
+        if not self._talk.transcript.progress:
             self._running.no_progress()
         if self._talk.phase == "over":
             self._running.end_input()
@@ -197,15 +199,17 @@ class _Call:
     def take_stderr(self, chunk: bytes) -> None:
         """A line about a retry or a limit is a status; other output on stderr is not."""
         for line in self._errors.feed(chunk):
-            for said in self._talk.heard.tell_status(status_in(line.decode(errors="replace"))):
-                self._report.say(said)
-        self._report.record(self._talk.heard)
+            for entry in self._talk.transcript.tell_status(
+                status_in(line.decode(errors="replace"))
+            ):
+                self._report.say(entry)
+        self._report.record(self._talk.transcript)
 
     def close(self) -> None:
         for task in self._questions:
             task.cancel()
-        self._talk.heard.end_calls()
-        self._report.record(self._talk.heard)
+        self._talk.transcript.end_calls()
+        self._report.record(self._talk.transcript)
 
     def _make(self, moves: list[Move]) -> None:
         for move in moves:
@@ -243,7 +247,7 @@ class _Call:
         finally:
             self._running.hold_idle(held=len(self._questions) > 1)
         self._send(self._talk.decide(wanted, allowed=allowed, by_person=True))
-        self._report.record(self._talk.heard)
+        self._report.record(self._talk.transcript)
 
 
 _AGENT = Cli(
@@ -258,14 +262,14 @@ _AGENT = Cli(
 
 def _failure(talk: AcpConversation, end: ProgramEnd) -> Failure | None:
     if end.how == "not_started" or (
-        end.how in ("idle_timeout", "wall_timeout") and talk.heard.ending.ended != "well"
+        end.how in ("idle_timeout", "wall_timeout") and talk.transcript.ending.ended != "well"
     ):
-        return failure_of(end, talk.heard.status_line)
+        return failure_of(end, talk.transcript.status_line)
     # How the process ends counts only when the turn has not ended before.
-    said = end.stderr_tail.decode(errors="replace")
-    ours = talk.heard.ending.ended == "well"
-    how = ProcessExit(code=end.code, signal=end.signal, stderr=said, ours=ours)
-    refused = find_failure(_AGENT, talk.heard, how)
+    errors_text = end.stderr_tail.decode(errors="replace")
+    ours = talk.transcript.ending.ended == "well"
+    how = ProcessExit(code=end.code, signal=end.signal, stderr=errors_text, ours=ours)
+    refused = find_failure(_AGENT, talk.transcript, how)
     if refused is None:
         return None
     until = resets_at(refused.reset, time.time())

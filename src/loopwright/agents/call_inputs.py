@@ -294,8 +294,8 @@ def with_files(job: EffectJob) -> EffectJob:
     first = job.messages[0]
     if not isinstance(first, UserMessage):
         return job
-    told = UserMessage(text="\n\n".join([first.text, *sections]), files=tuple(attached))
-    return replace(job, messages=(told, *job.messages[1:]))
+    message = UserMessage(text="\n\n".join([first.text, *sections]), files=tuple(attached))
+    return replace(job, messages=(message, *job.messages[1:]))
 
 
 def _attached(job: EffectJob, name: str) -> FilePart | None:

@@ -100,10 +100,10 @@ class TurnMessages:
 
     async def _read(self) -> None:
         while not self._is_ending:
-            told = await use_run_tool(self._job, "read_inbox", {"wait": WAIT_S})
-            if not told.ok:
+            reply = await use_run_tool(self._job, "read_inbox", {"wait": WAIT_S})
+            if not reply.ok:
                 return
-            for one in told.messages:
+            for one in reply.messages:
                 name, text = (
                     str(uuid4()),
                     render_sender(one.sender, one.text, told=one.kind == "tell"),
@@ -205,8 +205,8 @@ class CodingAgents:
         again = await self._once(anew, agent, spec, messages)
         if isinstance(again, EffectFailure):
             return again
-        told = f"session {job.session} was gone and a new one was begun"
-        return replace(again, note="; ".join(part for part in (told, again.note) if part))
+        reply = f"session {job.session} was gone and a new one was begun"
+        return replace(again, note="; ".join(part for part in (reply, again.note) if part))
 
     async def _once(
         self, job: EffectJob, agent: Agent, spec: Spec, messages: TurnMessages | None
@@ -242,7 +242,7 @@ class CodingAgents:
             talk = _Talk(
                 EventStream(spec.kind),
                 report,
-                lambda heard: live_failure(job, agent, self._live(job, agent, heard)),
+                lambda transcript: live_failure(job, agent, self._live(job, agent, transcript)),
                 self._monotonic,
                 messages,
             )
@@ -294,42 +294,50 @@ class CodingAgents:
     def _judged(
         self, job: EffectJob, cli: Cli, talk: "_Talk", end: ProgramEnd, notes: tuple[str, ...]
     ) -> Answer:
-        heard = talk.heard
-        usage = _usage(heard, job)
-        if usage is None and (heard.spent.turns or heard.counts.tools or heard.said.parts):
-            usage = self._live(job, job.agent or Agent(), heard)
-        model = heard.model or self._named_model(cli, job, heard.session)
+        transcript = talk.transcript
+        usage = _usage(transcript, job)
+        if usage is None and (
+            transcript.spent.turns or transcript.counts.tools or transcript.said.parts
+        ):
+            usage = self._live(job, job.agent or Agent(), transcript)
+        model = transcript.model or self._named_model(cli, job, transcript.session)
         failure = self._failure(job, cli, talk, end)
         if failure is not None:
             return EffectFailure(
                 error=failure,
-                output=heard.output,
+                output=transcript.output,
                 usage=usage,
-                session=heard.session,
+                session=transcript.session,
                 code=end.code,
                 model=model,
             )
-        result = None if heard.data is None else msgspec.json.encode(heard.data).decode()
-        told = [*notes, *_notes(heard), *(note for note in end_notes(end) if "output" not in note)]
+        result = None if transcript.data is None else msgspec.json.encode(transcript.data).decode()
+        reply = [
+            *notes,
+            *_notes(transcript),
+            *(note for note in end_notes(end) if "output" not in note),
+        ]
         record_stderr(job, without_log(end.stderr_tail.decode(errors="replace")))
         done = EffectSuccess(
-            output=heard.output,
+            output=transcript.output,
             result=result,
             usage=usage,
-            session=heard.session,
+            session=transcript.session,
             code=None if end.finished else end.code,
-            note="; ".join(told),
+            note="; ".join(reply),
             model=model,
         )
         return self._fitting(job, done)
 
-    def _live(self, job: EffectJob, agent: Agent, heard: Transcript) -> Usage:
+    def _live(self, job: EffectJob, agent: Agent, transcript: Transcript) -> Usage:
         """The usage of a running call so far, from its events."""
-        if heard.spent.turns:
-            turns = (self._price(agent, model, used) for model, used in heard.spent.turns.values())
+        if transcript.spent.turns:
+            turns = (
+                self._price(agent, model, used) for model, used in transcript.spent.turns.values()
+            )
             return sum(turns, Usage())
-        used = _usage(heard, job) or Usage()
-        return self._price(agent, heard.model, used) if used != Usage() else UNKNOWN_COST
+        used = _usage(transcript, job) or Usage()
+        return self._price(agent, transcript.model, used) if used != Usage() else UNKNOWN_COST
 
     def _named_model(self, cli: Cli, job: EffectJob, session: str | None) -> str:
         """The model that the agent was started with, for programs that do not report it."""
@@ -351,12 +359,12 @@ class CodingAgents:
             missing = end.problem == "program-not-found"
             detail = f"{failure.detail}; {cli.install}" if missing else failure.detail
             return msgspec.structs.replace(failure, detail=detail)
-        if end.how in ("idle_timeout", "wall_timeout") and talk.heard.ending.ended != "well":
-            return failure_of(end, talk.heard.status_line)
-        said = without_log(end.stderr_tail.decode(errors="replace"))
+        if end.how in ("idle_timeout", "wall_timeout") and talk.transcript.ending.ended != "well":
+            return failure_of(end, talk.transcript.status_line)
+        errors_text = without_log(end.stderr_tail.decode(errors="replace"))
         ours = end.finished or end.how in ("idle_timeout", "wall_timeout")
-        how = ProcessExit(code=end.code, signal=end.signal, stderr=said, ours=ours)
-        refused = find_failure(cli, talk.heard, how)
+        how = ProcessExit(code=end.code, signal=end.signal, stderr=errors_text, ours=ours)
+        refused = find_failure(cli, talk.transcript, how)
         if refused is None:
             return None
         if refused.failure.type == "budget_limit":
@@ -473,7 +481,7 @@ class _Talk:
     ) -> None:
         self._messages = messages
         self._stream = stream
-        self._stream.heard.time_text = local_time
+        self._stream.transcript.time_text = local_time
         self._report = report
         self._over = over
         self._monotonic = monotonic
@@ -483,8 +491,8 @@ class _Talk:
         self.over_budget: Failure | None = None
 
     @property
-    def heard(self) -> Transcript:
-        return self._stream.heard
+    def transcript(self) -> Transcript:
+        return self._stream.transcript
 
     def begin(self, running: RunningProgram) -> None:
         self._running = running
@@ -492,41 +500,43 @@ class _Talk:
             self._messages.begin(running)
         else:
             running.end_input()
-        self._over(self.heard)
+        self._over(self.transcript)
 
     def take(self, chunk: bytes) -> None:
         self._report.keep_stream(chunk)
         self._show(self._stream.feed(chunk, self._monotonic()))
-        if not self.heard.progress and self._running is not None:
+        if not self.transcript.progress and self._running is not None:
             self._running.no_progress()
-        if self.heard.ending.ended:
+        if self.transcript.ending.ended:
             if self._messages is None:
                 self._finish(GOODBYE_S)
             else:
-                self._messages.end_turn(self.heard.read_messages, self._finish_turn)
+                self._messages.end_turn(self.transcript.read_messages, self._finish_turn)
             return
-        self.over_budget = self.over_budget or self._over(self.heard)
+        self.over_budget = self.over_budget or self._over(self.transcript)
         if self.over_budget is not None:
             self._finish(0.0)
 
     def take_stderr(self, chunk: bytes) -> None:
         """A line about a retry or a limit is a status; other output on stderr is not."""
         for line in self._errors.feed(chunk):
-            self._show(self.heard.tell_status(status_in(line.decode(errors="replace"))))
+            self._show(self.transcript.tell_status(status_in(line.decode(errors="replace"))))
 
     def close(self) -> None:
         self._show(self._stream.close(self._monotonic()))
 
-    def _show(self, said: list[LiveEntry]) -> None:
-        self._report.record(self.heard)  # first, as a newer status replaces a denial on the screen
-        for one in said:
+    def _show(self, entries: list[LiveEntry]) -> None:
+        self._report.record(
+            self.transcript
+        )  # first, as a newer status replaces a denial on the screen
+        for one in entries:
             self._report.say(one)
 
     def _finish_turn(self) -> None:
         """There are no more messages; unless one that was read in the meantime has started another
         turn, end.
         """
-        if self.heard.ending.ended:
+        if self.transcript.ending.ended:
             self._finish(GOODBYE_S)
 
     def _finish(self, within_s: float) -> None:
@@ -536,19 +546,19 @@ class _Talk:
             self._running.finish(within_s)
 
 
-def _usage(heard: Transcript, job: EffectJob) -> Usage | None:
+def _usage(transcript: Transcript, job: EffectJob) -> Usage | None:
     """The usage of this call; for a program that reports the sum of its session, the difference."""
-    if heard.spent.usage is not None or heard.spent.total is None:
-        return heard.spent.usage
-    goes_on = job.session is not None and heard.session == job.session
-    return minus(heard.spent.total, job.session_used) if goes_on else heard.spent.total
+    if transcript.spent.usage is not None or transcript.spent.total is None:
+        return transcript.spent.usage
+    goes_on = job.session is not None and transcript.session == job.session
+    return minus(transcript.spent.total, job.session_used) if goes_on else transcript.spent.total
 
 
-def _notes(heard: Transcript) -> list[str]:
+def _notes(transcript: Transcript) -> list[str]:
     notes: list[str] = []
-    if heard.denied:
-        names = ", ".join(dict.fromkeys(heard.denied))
+    if transcript.denied:
+        names = ", ".join(dict.fromkeys(transcript.denied))
         notes.append(f"permission was denied: {names}; `logs --tools` shows what allows it")
-    if heard.counts.cut:
-        notes.append(f"{heard.counts.cut} lines of events were too long and left out")
+    if transcript.counts.cut:
+        notes.append(f"{transcript.counts.cut} lines of events were too long and left out")
     return notes

@@ -375,9 +375,9 @@ class ToolUses:
         if line.type != "tool" or line.name not in self._tools or line.result is not None:
             return False
         if line.name == SUBMIT:
-            told = self._submission.take(line.args)
-            self._tell(line, told)
-            return told is ACCEPTED
+            reply = self._submission.take(line.args)
+            self._send_reply(line, reply)
+            return reply is ACCEPTED
         self._uses.put_nowait(line)
         if self._task is None:
             self._task = asyncio.ensure_future(self._answer())
@@ -388,7 +388,7 @@ class ToolUses:
             if line.name == "read_inbox":
                 await self._read(line)
             else:
-                self._tell(line, await use_run_tool(self._job, line.name or "", line.args))
+                self._send_reply(line, await use_run_tool(self._job, line.name or "", line.args))
 
     async def _read(self, line: JsonLine) -> None:
         """A reader that has disconnected receives nothing: its messages wait for another one."""
@@ -397,22 +397,22 @@ class ToolUses:
         self._reading = asyncio.ensure_future(use_run_tool(self._job, "read_inbox", line.args))
         await asyncio.wait([self._reading])
         if not self._reading.cancelled():
-            self._tell(line, self._reading.result())
+            self._send_reply(line, self._reading.result())
         self._reading = None
 
-    def _tell(self, line: JsonLine, told: ToolReply) -> None:
+    def _send_reply(self, line: JsonLine, reply: ToolReply) -> None:
         answer: dict[str, JsonValue] = {
             "type": "tool_result",
             "name": line.name,
-            "result": told.text,
+            "result": reply.text,
         }
         if line.id is not None:
             answer["id"] = line.id
-        if not told.ok:
+        if not reply.ok:
             answer["is_error"] = True
-        if told.messages:
+        if reply.messages:
             answer["messages"] = [
-                {"from": one.sender, "text": one.text, "kind": one.kind} for one in told.messages
+                {"from": one.sender, "text": one.text, "kind": one.kind} for one in reply.messages
             ]
         self._answers.write(msgspec.json.encode(answer) + b"\n")
 

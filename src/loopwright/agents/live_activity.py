@@ -46,12 +46,12 @@ def record_stderr(job: EffectJob, text: str) -> None:
     """Record the end of what a program wrote to standard error during a call that succeeded. When
     a call fails, its failure has it.
     """
-    said = job.activity.redact(text).strip()
-    if not said:
+    words = job.activity.redact(text).strip()
+    if not words:
         return
-    kept = said
-    if len(said) > STDERR_CHARS:  # not from the middle of a line, where half of a secret may be
-        kept = said[-STDERR_CHARS:].partition("\n")[2] or "(one long line; not stored)"
+    kept = words
+    if len(words) > STDERR_CHARS:  # not from the middle of a line, where half of a secret may be
+        kept = words[-STDERR_CHARS:].partition("\n")[2] or "(one long line; not stored)"
     last = kept.rpartition("\n")[2].strip()
     job.activity.record(ActivityEntry(kind="stderr", text=last, result=kept))
 
@@ -75,14 +75,14 @@ class ActivityReport:
         """Store the agent's own output."""
         self._job.activity.keep_stream(chunk)
 
-    def say(self, said: LiveEntry) -> None:
+    def say(self, words: LiveEntry) -> None:
         """Show something while the agent works."""
         job = self._job
-        self._bus.publish(Delta(run=job.run, effect=job.effect, kind=said.kind, text=said.text))
+        self._bus.publish(Delta(run=job.run, effect=job.effect, kind=words.kind, text=words.text))
 
-    def record(self, heard: Transcript) -> None:
+    def record(self, transcript: Transcript) -> None:
         """Record what has been read. A denied permission is shown at once."""
-        for act in heard.drain():
+        for act in transcript.drain():
             entry = self._entry(act)
             self._job.activity.record(entry)
             if act.kind == "denied":
@@ -162,7 +162,7 @@ class LiveOutput:
             return self._take_lines(self._split.feed(chunk))
         text = self._decoder.decode(chunk)
         if text:
-            self._tell("text", text)
+            self._publish("text", text)
         return False
 
     def end(self) -> None:
@@ -189,14 +189,14 @@ class LiveOutput:
                 self._usage.take(raw)
             if line is not None and line.type == "tool":
                 entry = entry_of(tool_of(line))
-                said = live_words(entry)
-                self._tell(said.kind, said.text)
+                words = live_words(entry)
+                self._publish(words.kind, words.text)
                 self._job.activity.record(entry)
             elif live.texts:
-                self._tell("text", "".join(live.texts))
+                self._publish("text", "".join(live.texts))
         return has_result
 
-    def _tell(self, kind: Literal["text", "tool", "note"], text: str) -> None:
+    def _publish(self, kind: Literal["text", "tool", "note"], text: str) -> None:
         job = self._job
         self._bus.publish(Delta(run=job.run, effect=job.effect, kind=kind, text=text))
 

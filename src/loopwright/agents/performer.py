@@ -241,7 +241,7 @@ class LocalPerformer:
             open_tool_uses(job, submission, lines=lines) as talk,
         ):
             live = LiveOutput(self._bus, job, lines=lines, talk=talk, usage=cost)
-            heard = talk.variables() if talk else {}
+            call_variables = talk.variables() if talk else {}
             end = await self._sandbox.run(
                 ProgramStart(
                     argv=argv,
@@ -249,7 +249,7 @@ class LocalPerformer:
                     env=agent_environment(
                         self._base,
                         {**passed_on_variables(self._base, agent), **agent.env},
-                        {**job_variables(job), **own, **heard},
+                        {**job_variables(job), **own, **call_variables},
                     ),
                     stdin=job.prompt.encode(),
                     wall_s=seconds(job.wall_ms),
@@ -260,7 +260,7 @@ class LocalPerformer:
                     job.sandbox,
                     default=self._sandbox.policy.default,
                     configuration=configuration_of(argv, self._base),
-                    shown=tuple({**own, **heard}.get(one, "") for one in MADE_FILES),
+                    shown=tuple({**own, **call_variables}.get(one, "") for one in MADE_FILES),
                 ),
                 on_stdout=live,
                 on_running=cost.begin,
@@ -396,10 +396,10 @@ def _complaints(end: ProgramEnd, output: str) -> list[str]:
     """The end of a step program's stderr; if it failed, also of its stdout. The errors come first:
     if there is space for one line only, it is about them.
     """
-    said = end.stderr_tail.decode(errors="replace").strip()
+    errors_text = end.stderr_tail.decode(errors="replace").strip()
     printed = output.strip() if end.code else ""
     return [
-        *([f"stderr: {said[-TAIL_CHARS:]}"] if said else []),
+        *([f"stderr: {errors_text[-TAIL_CHARS:]}"] if errors_text else []),
         *([f"stdout: {printed[-TAIL_CHARS:]}"] if printed else []),
     ]
 

@@ -189,8 +189,8 @@ class ScriptedAgent:
     def _note(self, job: EffectJob, tool: ToolLine) -> None:
         """Show and record a tool at the moment when it is used."""
         entry = entry_of(_reported(tool))
-        said = live_words(entry)
-        self._say(job, said.kind, said.text)
+        words = live_words(entry)
+        self._publish(job, words.kind, words.text)
         job.activity.record(entry)
 
     def _answered(
@@ -200,7 +200,7 @@ class ScriptedAgent:
         for tool in reply.tools:
             note_tool(noted, tool.name, tool.args)
         if reply.text:
-            self._say(job, "text", reply.text)
+            self._publish(job, "text", reply.text)
         usage = Usage(**reply.usage.model_dump()) if reply.usage else None
         tools = tuple(noted)
         if reply.fail is not None:
@@ -219,7 +219,7 @@ class ScriptedAgent:
             tools=tools,
         )
 
-    def _say(self, job: EffectJob, kind: Literal["text", "tool", "note"], text: str) -> None:
+    def _publish(self, job: EffectJob, kind: Literal["text", "tool", "note"], text: str) -> None:
         self._bus.publish(Delta(run=job.run, effect=job.effect, kind=kind, text=text))
 
 

@@ -127,9 +127,11 @@ def takes_loop_tools(spec: Spec) -> bool:
 def _unfit_tools(spec: Spec, agent: Agent) -> str | None:
     if agent.loops and not takes_loop_tools(spec):
         return "a plain program cannot use loop tools (`loops`): give them to another agent"
-    asked = sorted(tool for tool, rule in agent.approvals.items() if rule != "never")
-    if asked and spec.kind != "model":
-        return f"no person would be asked before {asked[0]}: only a chat model has approvals"
+    approved_tools = sorted(tool for tool, rule in agent.approvals.items() if rule != "never")
+    if approved_tools and spec.kind != "model":
+        return (
+            f"no person would be asked before {approved_tools[0]}: only a chat model has approvals"
+        )
     return None
 
 

@@ -87,8 +87,8 @@ def login(
     if instead := token_variable():
         terminal.say(f"warning: {instead} is set, and counts before what is kept here", tone="warn")
     until = made["expires_at"]
-    told = {"server": remote.url, "name": who, "role": made["role"], "until": until}
-    terminal.done(f"signed in at {remote.url} as {who} ({made['role']}) until {until}", told)
+    printed = {"server": remote.url, "name": who, "role": made["role"], "until": until}
+    terminal.done(f"signed in at {remote.url} as {who} ({made['role']}) until {until}", printed)
 
 
 def _checked(remote: RemoteClient, made: object) -> StoredToken:
@@ -225,9 +225,9 @@ def user_add(ctx: click.Context, /, *, name: str, role: str, password_stdin: boo
     password = sys.stdin.readline().rstrip("\n") if password_stdin else ""
     with open_accounts(terminal) as accounts:
         link = accounts.add(name, role, password)
-    told: dict[str, object] = {"name": name, "role": role, "link": _shown_link(terminal, link)}
+    printed: dict[str, object] = {"name": name, "role": role, "link": _shown_link(terminal, link)}
     words = f"; link that sets the password (once, within a day): {link}" if link else ""
-    terminal.done(f"created {name} with the role {role}{words}", told)
+    terminal.done(f"created {name} with the role {role}{words}", printed)
 
 
 @click.command(

@@ -122,14 +122,14 @@ class AttachedRun:
         here: Local,
         taken: RunCursor,
         view: ProgressView,
-        leaving: Interrupts,
+        interrupts: Interrupts,
         *,
         tick_s: float = TICK_S,
     ) -> None:
         self.run = run = taken.run
         self.view = view
-        self.leaving = leaving
-        self._told = taken.seen
+        self.interrupts = interrupts
+        self._shown_seq = taken.seen
         self._tick_s = tick_s
         self._here = here
         first = here.service.events(run, after=0)[0].event
@@ -141,22 +141,22 @@ class AttachedRun:
     def begin(self) -> None:
         """Fold earlier events without showing them, then start the view."""
         for numbered in self._here.service.events(self.run):
-            if numbered.seq > self._told:
+            if numbered.seq > self._shown_seq:
                 break
             self.progress.take(numbered)
         self.view.begin(self.progress)
         self._begun = True
         self.pull()
 
-    def pull(self, heard: Sequence[Delta] = ()) -> None:
+    def pull(self, deltas: Sequence[Delta] = ()) -> None:
         """Show the new events of the log, from any process; before `begin` nothing is shown.
 
-        `heard` is text that was read before: it is shown after the events before it, and before the
-        end of the call that wrote it.
+        `deltas` is text that was read before: it is shown after the events before it, and before
+        the end of the call that wrote it.
         """
         if not self._begun:
             return
-        waiting = list(heard)
+        waiting = list(deltas)
         for numbered in self._here.service.events(self.run, after=self.progress.seen):
             if isinstance(numbered.event, EffectDone | EffectFailed):
                 effect = numbered.event.effect
@@ -180,10 +180,10 @@ class AttachedRun:
             await asyncio.sleep(self._tick_s)
             if self._here.log.version(self.run) > self.progress.seen:
                 self.pull()
-            self._tell_trouble()
+            self._print_trouble()
             self.view.tick()
 
-    def _tell_trouble(self) -> None:
+    def _print_trouble(self) -> None:
         problems = self._here.driver.problems
         for run, problem in problems[self._troubles :]:
             if run == self.run and not isinstance(problem, Conflict):
@@ -194,14 +194,14 @@ class AttachedRun:
         """Wait until nothing but a person can move the run on; False when we leave before that."""
         while True:
             self._moved.clear()
-            if await self.leaving.unless(self._here.driver.rest(self.run)):
+            if await self.interrupts.unless(self._here.driver.rest(self.run)):
                 return False
             self.pull()
             self._raise_conflict()
             if status_of(self.progress.state) != "running":
                 return True
             # Only a timer is pending, or the run is just being taken up again.
-            if await self.leaving.unless(self._moved_or_tick()):
+            if await self.interrupts.unless(self._moved_or_tick()):
                 return False
 
     async def _moved_or_tick(self) -> None:
@@ -228,7 +228,7 @@ class AttachedRun:
         elsewhere = asyncio.ensure_future(self._answered_elsewhere(gate.gate))
         both = asyncio.wait({question, elsewhere}, return_when=asyncio.FIRST_COMPLETED)
         try:
-            if await self.leaving.unless(both):
+            if await self.interrupts.unless(both):
                 return False
             if elsewhere.done():
                 terminal.tell("answered in another place")
@@ -263,12 +263,12 @@ class AttachedRun:
         return shown
 
 
-def drive(terminal: Terminal, begin: Begin, manner: AttachOptions) -> int:
+def drive(terminal: Terminal, begin: Begin, options: AttachOptions) -> int:
     """Drive the run that `begin` returns until it rests; the exit code reports its result."""
-    return asyncio.run(_drive(terminal, begin, manner))
+    return asyncio.run(_drive(terminal, begin, options))
 
 
-async def _drive(terminal: Terminal, begin: Begin, manner: AttachOptions) -> int:
+async def _drive(terminal: Terminal, begin: Begin, options: AttachOptions) -> int:
     attended: list[AttachedRun] = []
 
     async def pause() -> None:
@@ -289,8 +289,8 @@ async def _drive(terminal: Terminal, begin: Begin, manner: AttachOptions) -> int
             terminal.say(text)
 
     async with near(terminal.settings, say=say, alone=terminal.options.here) as here:
-        leaving = Interrupts(pause)
-        with leaving.listening():
+        interrupts = Interrupts(pause)
+        with interrupts.listening():
             elsewhere: list[dict[str, JsonValue]] = []
             for taken in await begin(here):
                 pid = _driver_elsewhere(here, taken.run)
@@ -300,16 +300,18 @@ async def _drive(terminal: Terminal, begin: Begin, manner: AttachOptions) -> int
                     state = here.service.state(taken.run)
                     elsewhere.append(msgspec.to_builtins(summary(state, here.service.read_text)))
                     continue
-                view = choose_view(terminal, taken.run, jsonl=manner.jsonl, several=manner.several)
-                tick_s = SLOW_TICK_S if manner.several else TICK_S
-                attended.append(AttachedRun(here, taken, view, leaving, tick_s=tick_s))
-            if leaving.pausing:
+                view = choose_view(
+                    terminal, taken.run, jsonl=options.jsonl, several=options.several
+                )
+                tick_s = SLOW_TICK_S if options.several else TICK_S
+                attended.append(AttachedRun(here, taken, view, interrupts, tick_s=tick_s))
+            if interrupts.pausing:
                 await pause()
-            codes = await _attend_all(terminal, here, attended, manner)
+            codes = await _attend_all(terminal, here, attended, options)
         results = [one.result() for one in attended]
         is_served = here.driver.is_served
-    _tell_results(terminal, attended, [*results, *elsewhere], manner, is_served=is_served)
-    return leaving.code if leaving.code is not None else worst_exit_code(codes)
+    _print_results(terminal, attended, [*results, *elsewhere], options, is_served=is_served)
+    return interrupts.code if interrupts.code is not None else worst_exit_code(codes)
 
 
 async def _pause_here(here: Local, terminal: Terminal, run: str) -> None:
@@ -331,7 +333,7 @@ def _driver_elsewhere(here: Local, run: str) -> int | None:
 
 
 async def _attend_all(
-    terminal: Terminal, here: Local, attended: list[AttachedRun], manner: AttachOptions
+    terminal: Terminal, here: Local, attended: list[AttachedRun], options: AttachOptions
 ) -> list[int]:
     by_run = {one.run: one for one in attended}
 
@@ -342,14 +344,14 @@ async def _attend_all(
             with contextlib.suppress(StorageError):
                 one.pull()
 
-    def heard(delta: Delta) -> None:
+    def show_delta(delta: Delta) -> None:
         if delta.run in by_run:
             by_run[delta.run].hear(delta)
 
-    ends = [here.log.subscribe(written), here.bus.listen(heard)]
+    ends = [here.log.subscribe(written), here.bus.listen(show_delta)]
     ticks = [asyncio.ensure_future(one.ticking()) for one in attended]
     try:
-        return await asyncio.gather(*(_attend(terminal, one, manner) for one in attended))
+        return await asyncio.gather(*(_attend(terminal, one, options) for one in attended))
     finally:
         for end in ends:
             end()
@@ -358,60 +360,60 @@ async def _attend_all(
         await asyncio.gather(*ticks, return_exceptions=True)
 
 
-async def _attend(terminal: Terminal, one: AttachedRun, manner: AttachOptions) -> int:
+async def _attend(terminal: Terminal, one: AttachedRun, options: AttachOptions) -> int:
     try:
-        return await _attend_one(terminal, one, manner)
+        return await _attend_one(terminal, one, options)
     except (Conflict, StorageError) as error:  # what is wrong with one ends no other
-        if not manner.several:
+        if not options.several:
             raise
         one.view.note(f"{one.run}: {error}")
         return 8 if isinstance(error, Conflict) else 1
 
 
-async def _attend_one(terminal: Terminal, one: AttachedRun, manner: AttachOptions) -> int:
+async def _attend_one(terminal: Terminal, one: AttachedRun, options: AttachOptions) -> int:
     one.begin()
-    leaving = one.leaving
+    interrupts = one.interrupts
     try:
         while await one.rest():
             state = one.progress.state
             asking = status_of(state) == "waiting" and terminal.can_ask
-            if not asking or manner.no_wait or manner.several or leaving.pausing:
+            if not asking or options.no_wait or options.several or interrupts.pausing:
                 break
             one.view.end()
-            leaving.at_once = True
+            interrupts.at_once = True
             if not await one.ask(terminal):
                 break
-            leaving.at_once = False
+            interrupts.at_once = False
             one.view.begin(one.progress)
     finally:
         one.view.end()
-    if leaving.pausing and status_of(one.progress.state) in ("paused", "waiting"):
+    if interrupts.pausing and status_of(one.progress.state) in ("paused", "waiting"):
         return 128 + signal.SIGINT
-    return exit_code(one.result(), manner.codes)
+    return exit_code(one.result(), options.codes)
 
 
-def _tell_results(
+def _print_results(
     terminal: Terminal,
     attended: list[AttachedRun],
     results: list[dict[str, JsonValue]],
-    manner: AttachOptions,
+    options: AttachOptions,
     *,
     is_served: bool,
 ) -> None:
     for one in attended:
-        _tell_state(terminal, one, is_served=is_served, several=manner.several)
-    if manner.several:
+        _print_state(terminal, one, is_served=is_served, several=options.several)
+    if options.several:
         if terminal.as_json:
             terminal.put_json({"runs": list(results)})
         return
-    if not manner.jsonl:
+    if not options.jsonl:
         # nobody reads the output; the exit code still counts
         with contextlib.suppress(BrokenPipeError):
             for result in results:
                 put_result(terminal, result)
 
 
-def _say_worktree(terminal: Terminal, state: State) -> None:
+def _print_worktree(terminal: Terminal, state: State) -> None:
     """Where the result of a run with a worktree is, and how to apply it."""
     found = state.started.worktree if state.started is not None else None
     if found is not None:
@@ -419,7 +421,7 @@ def _say_worktree(terminal: Terminal, state: State) -> None:
         terminal.say(f"  loopwright apply {state.run}   merges it back", tone="dim")
 
 
-def _tell_state(terminal: Terminal, one: AttachedRun, *, is_served: bool, several: bool) -> None:
+def _print_state(terminal: Terminal, one: AttachedRun, *, is_served: bool, several: bool) -> None:
     state = one.progress.state
     status = status_of(state)
     is_kept = is_served or lock_holder(terminal.settings.home) is not None  # a server continues it
@@ -427,7 +429,7 @@ def _tell_state(terminal: Terminal, one: AttachedRun, *, is_served: bool, severa
     line = final_line(state, signs=terminal.has_signs(sys.stderr), left_behind=interrupted)
     say_final_line(terminal, one.run, line, status, several=several)
     if not several and state.finished is not None:
-        _say_worktree(terminal, state)
+        _print_worktree(terminal, state)
     if status == "waiting":
         for gate in state.gates.values():
             terminal.say(f"  {answering(gate)}")

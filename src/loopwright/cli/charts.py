@@ -295,8 +295,8 @@ def _round_rows(
             share = found.open / least if found else 0.0
         else:
             share = _weight(one, in_money=in_money) / most
-        said = ", ".join(one.verdicts.values()) or one.status
-        row.append(f"{bar(share, signs=signs):<{BAR_CELLS}}  {said}")
+        label = ", ".join(one.verdicts.values()) or one.status
+        row.append(f"{bar(share, signs=signs):<{BAR_CELLS}}  {label}")
         rows.append(row)
     return rows
 
@@ -337,46 +337,48 @@ def _bill(used: "MetricsUsage") -> str:
 DRAWN_CELLS = 100
 
 
-def put_dry_run(terminal: Terminal, told: "dict[str, JsonValue]") -> None:
+def put_dry_run(terminal: Terminal, snapshot: "dict[str, JsonValue]") -> None:
     """Print what a dry run found."""
     if terminal.as_json:
-        terminal.put_json(told)
+        terminal.put_json(snapshot)
         return
     cells, signs = min(terminal_width(), DRAWN_CELLS), terminal.has_signs(sys.stdout)
-    title = f"{one_line(str(told['name']))} ({told['dialect']}): a dry run, nothing is called"
+    title = (
+        f"{one_line(str(snapshot['name']))} ({snapshot['dialect']}): a dry run, nothing is called"
+    )
     terminal.put(terminal.painted(cut(title, cells), "bold", sys.stdout))
     terminal.put("")
-    for line in draw([node_of(one) for one in _list(told["graph"])], cells=cells, signs=signs):
+    for line in draw([node_of(one) for one in _list(snapshot["graph"])], cells=cells, signs=signs):
         terminal.put(terminal.painted(line.text, line.tone, sys.stdout))
     terminal.put("")
     terminal.put("How it can end")
-    endings = [_dict(one) for one in _list(told["endings"])]
+    endings = [_dict(one) for one in _list(snapshot["endings"])]
     rows = [_row(one, signs=signs) for one in endings]
     for one, text in zip(endings, table(rows, cells), strict=True):
         tone = STATUS_TONES.get(str(one["outcome"]), "plain")
         terminal.put(terminal.painted(text, tone, sys.stdout))
     terminal.put("")
-    limits = [str(one) for one in _list(told.get("limits") or [])]
-    for text in _worst(_dict(told["worst"]), limits):
+    limits = [str(one) for one in _list(snapshot.get("limits") or [])]
+    for text in _worst(_dict(snapshot["worst"]), limits):
         terminal.put(cut(text, cells))
-    terminal.put(cut(f"snapshots  {_snapshots(told.get('snapshots'))}", cells))
-    if told.get("worktree"):
+    terminal.put(cut(f"snapshots  {_snapshots(snapshot.get('snapshots'))}", cells))
+    if snapshot.get("worktree"):
         terminal.put("worktree   a Git worktree of the workspace, on the branch loopwright/RUN")
-    if told.get("sandbox"):
+    if snapshot.get("sandbox"):
         terminal.put(
-            f"sandbox    {told['sandbox']}, or stricter where a role or an agent asks for it"
+            f"sandbox    {snapshot['sandbox']}, or stricter where a role or an agent asks for it"
         )
     for limit in limits:
         terminal.put(f"limit      {one_line(limit)}")
-    for assumed in _list(told["assumed"]):
+    for assumed in _list(snapshot["assumed"]):
         terminal.put(cut(f"assumed    {one_line(str(assumed))}", cells))
 
 
-def _snapshots(told: "JsonValue") -> str:
+def _snapshots(snapshot: "JsonValue") -> str:
     """Whether the files of the workspace are recorded."""
-    if not isinstance(told, dict) or not told["taken"]:
+    if not isinstance(snapshot, dict) or not snapshot["taken"]:
         return "none are taken of the workspace"
-    protect = ", ".join(str(one) for one in _list(told["protect"]))
+    protect = ", ".join(str(one) for one in _list(snapshot["protect"]))
     words = "of the workspace, before the first iteration and after each one"
     return f"{words}; protected: {protect}" if protect else words
 
@@ -413,8 +415,8 @@ def _spending(worst: "dict[str, JsonValue]", limits: list[str]) -> str:
         f"{tokens(int(str(count)))} tokens{_bound(loose=no_tokens)}" if count is not None else "",
         f"{duration(int(str(wall)))} at most" if wall is not None else "",
     ]
-    said = ", ".join(part for part in parts if part)
-    return said or "not limited; --budget usd=5,tokens=2M,time=2h limits it"
+    label = ", ".join(part for part in parts if part)
+    return label or "not limited; --budget usd=5,tokens=2M,time=2h limits it"
 
 
 def _bound(*, loose: bool) -> str:

@@ -96,8 +96,8 @@ def _stored(ctx: click.Context, prefix: str, incomplete: str) -> list[Completion
         if not settings.database.exists():
             return []
         with closing(open_log(settings)) as log:
-            cards = log.cards("definition", limit=_MOST)
-        return _fitting([(f"{prefix}{card.key}", "") for card in cards], incomplete)
+            records = log.records("definition", limit=_MOST)
+        return _fitting([(f"{prefix}{record.key}", "") for record in records], incomplete)
     except Exception:
         return []
 

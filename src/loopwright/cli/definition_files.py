@@ -168,7 +168,7 @@ def validate(
         terminal.put_json(_report(bad, problems, found))
     else:
         for problem in problems:
-            _tell(terminal, problem, form)
+            _print_problem(terminal, problem, form)
         if not bad:
             count = f"{len(checked)} definitions" if len(checked) > 1 else checked[0].file
             terminal.say(f"{count}: valid", tone="good")
@@ -205,7 +205,7 @@ def _named(files: Sequence[str]) -> str:
     return ", ".join(files[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _tell(terminal: Terminal, problem: "Diagnostic", form: str) -> None:
+def _print_problem(terminal: Terminal, problem: "Diagnostic", form: str) -> None:
     if form == "github":
         terminal.put(_annotation(problem))
     else:

@@ -230,8 +230,10 @@ class _RemoteStored:
         self._remote.delete(definition_path(name))
 
     def approve(self, name: str, digest: str) -> JsonObject:
-        told: JsonObject = self._remote.post(f"{definition_path(name)}/approve", {"digest": digest})
-        return told
+        printed: JsonObject = self._remote.post(
+            f"{definition_path(name)}/approve", {"digest": digest}
+        )
+        return printed
 
 
 class _LocalStored:
@@ -394,7 +396,7 @@ def stored_put(
         except Conflict as conflict:
             raise (_changed(name) if seen else _taken(name)) from conflict
         except DefinitionError as error:
-            raise _told_as(error, name, shown) from error
+            raise _located_error(error, name, shown) from error
     _warn(terminal, text, shown, dialect)
     where = f" --server {terminal.remote.url}" if terminal.remote is not None else ""
     terminal.done(f"{name} is stored; `loopwright run stored:{name}{where}` runs it", made)
@@ -432,7 +434,7 @@ def _changed(name: str) -> Conflict:
     return Conflict(f"{name} was changed meanwhile", code="changed-meanwhile", hint=hint)
 
 
-def _told_as(error: DefinitionError, name: str, file: str) -> DefinitionError:
+def _located_error(error: DefinitionError, name: str, file: str) -> DefinitionError:
     """The problems of a definition, with the name of its file."""
     from loopwright.cli.served_run import rename_problem_file  # noqa: PLC0415 - errors only
 
@@ -473,8 +475,8 @@ def stored_approve(ctx: click.Context, /, *, name: str, digest: str) -> None:
     """Approve an imported definition with exactly this digest."""
     terminal = terminal_of(ctx)
     with _open_stored(terminal) as shelf:
-        told = shelf.approve(name, digest)
-    terminal.done(f"{name} may be run now", told)
+        printed = shelf.approve(name, digest)
+    terminal.done(f"{name} may be run now", printed)
 
 
 _GROUP = group(

@@ -107,8 +107,8 @@ def demo(ctx: click.Context, /, *, place: Path | None, agent: str | None) -> int
         _remove(folder, itself=place is None)
         return _REFUSED
     if terminal.as_json:
-        told = json.loads(done.stdout)
-        terminal.put_json({"folder": str(folder), "data_dir": str(this.data), "outcome": told})
+        result = json.loads(done.stdout)
+        terminal.put_json({"folder": str(folder), "data_dir": str(this.data), "outcome": result})
         return done.returncode
     this.heading("What changed: loopwright diff last")
     this.print_command("diff", "last")

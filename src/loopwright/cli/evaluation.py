@@ -119,7 +119,7 @@ def _evaluate_run(
     with open_service(terminal) as service:
         run = service.find(run)
         found = look_at(service, run)
-        asked = JudgeQuestion(
+        question = JudgeQuestion(
             input=input_of(service, run), expected=wanted.expected if wanted is not None else ""
         )
     if wanted is None:
@@ -130,10 +130,10 @@ def _evaluate_run(
 
     async def judging() -> "ScoredRun":
         if not asks:
-            return await Jury().about(found, wanted.evaluators, asked)
+            return await Jury().about(found, wanted.evaluators, question)
         async with near(terminal.settings, say=terminal.say, alone=terminal.options.here) as here:
             jury = Jury(here=here, judge=judge, allow_unknown_cost=allow)
-            return await jury.about(found, wanted.evaluators, asked)
+            return await jury.about(found, wanted.evaluators, question)
 
     return asyncio.run(judging())
 

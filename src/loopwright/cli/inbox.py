@@ -130,16 +130,16 @@ def _verb(
         remember: bool = False,
     ) -> int:
         if terminal_of(ctx).remote is not None:
-            said = _WrittenDecision(name, text or "", arguments, remember)
-            return _answer_remote(ctx, reference, said, go_on=not no_drive)
+            decision = _WrittenDecision(name, text or "", arguments, remember)
+            return _answer_remote(ctx, reference, decision, go_on=not no_drive)
         if needs_text and not (text or "").strip():
             if not no_drive and _has_ended(terminal_of(ctx), reference):
                 return _go_on(terminal_of(ctx), reference)
             raise click.UsageError(f"{name} needs TEXT: say what should be different", ctx)
-        said = _WrittenDecision(
+        decision = _WrittenDecision(
             decision=name, text=text or "", arguments=arguments, remember=remember
         )
-        return _answer(terminal_of(ctx), reference, said, go_on=not no_drive)
+        return _answer(terminal_of(ctx), reference, decision, go_on=not no_drive)
 
     decorate: list[Callable[[Any], Any]] = [
         click.pass_context,
@@ -173,17 +173,17 @@ class _WrittenDecision(NamedTuple):
     remember: bool
 
 
-def _answer(terminal: Terminal, reference: str, said: _WrittenDecision, *, go_on: bool) -> int:
+def _answer(terminal: Terminal, reference: str, decision: _WrittenDecision, *, go_on: bool) -> int:
     from loopwright.operations.gates import CallAnswer, read_arguments  # noqa: PLC0415 - quick help
     from loopwright.operations.use_cases.gates import NamedAnswer, answer_named  # noqa: PLC0415 - help stays quick
     from loopwright.operations.use_cases.operation import local_app, local_caller  # noqa: PLC0415 - quick help
 
-    arguments = None if said.arguments is None else read_arguments(said.arguments)
-    call = CallAnswer(arguments=arguments, remember=said.remember)
+    arguments = None if decision.arguments is None else read_arguments(decision.arguments)
+    call = CallAnswer(arguments=arguments, remember=decision.remember)
 
     async def decide(service: "Service") -> str:
         app, caller = local_app(service, terminal.settings), local_caller(service)
-        reply = NamedAnswer(decision=said.decision, text=said.text, call=call)
+        reply = NamedAnswer(decision=decision.decision, text=decision.text, call=call)
         return (await answer_named(app, caller, reference, reply)).run
 
     if not go_on:
@@ -198,20 +198,20 @@ def _answer(terminal: Terminal, reference: str, said: _WrittenDecision, *, go_on
 
 
 def _answer_remote(
-    ctx: click.Context, reference: str, said: _WrittenDecision, *, go_on: bool
+    ctx: click.Context, reference: str, decision: _WrittenDecision, *, go_on: bool
 ) -> int:
     """Answer at the server that was named, which drives the run on."""
     from loopwright.cli.remote_commands import answer_remote_gate  # noqa: PLC0415 - only when asked for
     from loopwright.operations.gates import read_arguments  # noqa: PLC0415 - help stays quick
 
-    body: dict[str, Any] = {"text": said.text}
-    if said.decision == "continue" and not said.text.strip():
+    body: dict[str, Any] = {"text": decision.text}
+    if decision.decision == "continue" and not decision.text.strip():
         raise click.UsageError("continue needs TEXT: say what should be different", ctx)
-    if said.arguments is not None:
-        body["arguments"] = json.loads(read_arguments(said.arguments))
-    if said.remember:
+    if decision.arguments is not None:
+        body["arguments"] = json.loads(read_arguments(decision.arguments))
+    if decision.remember:
         body["remember"] = True
-    return answer_remote_gate(terminal_of(ctx), reference, said.decision, body, go_on=go_on)
+    return answer_remote_gate(terminal_of(ctx), reference, decision.decision, body, go_on=go_on)
 
 
 def _has_ended(terminal: Terminal, reference: str) -> bool:

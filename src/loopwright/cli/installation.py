@@ -131,13 +131,13 @@ def _put(terminal: Terminal, resolved: "ResolvedSettings", *, origin: bool) -> N
         limit: getattr(settings.budget, limit)
         for limit in ("usd_per_day", "tokens_per_day", "usd_total", "tokens_total", "hard_stop")
     }
-    told = {name: list(one.kinds) for name, one in settings.notify.items()}
+    printed = {name: list(one.kinds) for name, one in settings.notify.items()}
     if terminal.as_json:
         shown: dict[str, object] = {
             "settings": values,
             "budget": limits,
             "prices": _prices(settings),
-            "notify": told,
+            "notify": printed,
         }
         if origin:
             shown["origins"] = dict(resolved.origins)
@@ -152,7 +152,7 @@ def _put(terminal: Terminal, resolved: "ResolvedSettings", *, origin: bool) -> N
     for subject, price in _prices(settings).items():
         amounts = ", ".join(f"{part} = {usd:g}" for part, usd in price.items())
         terminal.put(f"prices.{one_line(subject)}: {amounts}")
-    for notifier, kinds in told.items():
+    for notifier, kinds in printed.items():
         terminal.put(f"notify.{one_line(notifier)} receives {', '.join(kinds)}")
 
 
@@ -300,8 +300,8 @@ def backup(ctx: click.Context, /, *, file: Path) -> None:
     size = file.stat().st_size
     folder = None if copied.folder is None else str(copied.folder)
     if terminal.as_json:
-        told = {"file": str(file), "bytes": size, "runs": runs, "uploads": folder}
-        terminal.put_json({**told, "files": copied.files, "missing": copied.missing})
+        printed = {"file": str(file), "bytes": size, "runs": runs, "uploads": folder}
+        terminal.put_json({**printed, "files": copied.files, "missing": copied.missing})
         return
     terminal.say(f"{file}: {runs} runs, {size:,} bytes")
     if folder:
@@ -349,15 +349,15 @@ def prune(ctx: click.Context, /, *, older: str, keep: int, dry_run: bool) -> Non
     with open_service(terminal) as service:
         runs = [row.run for row in prunable(service, older_ms=age, keep=keep)]
         work = _would if dry_run else _forgotten
-        told = work(terminal, service, runs, age)
+        printed = work(terminal, service, runs, age)
     if terminal.as_json:
-        terminal.put_json(told)
+        terminal.put_json(printed)
         return
-    for run in told["would_forget"] if dry_run else told["forgotten"]:
+    for run in printed["would_forget"] if dry_run else printed["forgotten"]:
         terminal.put(run)
-    many = "" if told["uploads"] == 1 else "s"
-    files = f", and {told['uploads']} uploaded file{many}" if told["uploads"] else ""
-    runs_words = f"{told['count']} run{'' if told['count'] == 1 else 's'}"
+    many = "" if printed["uploads"] == 1 else "s"
+    files = f", and {printed['uploads']} uploaded file{many}" if printed["uploads"] else ""
+    runs_words = f"{printed['count']} run{'' if printed['count'] == 1 else 's'}"
     terminal.say(f"{runs_words} {'would be ' if dry_run else ''}deleted{files}")
 
 
@@ -388,8 +388,8 @@ def _forgotten(terminal: Terminal, service: "Service", runs: list[str], age: int
     uploads = uploads_in(terminal.settings, service)
     files = old_uploads(service, uploads, older_ms=age)
     count = prune_uploads(uploads, access_in(service), files, by=current_user())
-    told = {"forgotten": list(pruned.runs), "count": len(pruned.runs)}
-    return {**told, "contents": pruned.contents, "uploads": count}
+    printed = {"forgotten": list(pruned.runs), "count": len(pruned.runs)}
+    return {**printed, "contents": pruned.contents, "uploads": count}
 
 
 async def _forget_snapshots(workspaces: "Workspaces", runs: "Sequence[str]") -> None:

@@ -25,13 +25,13 @@ from loopwright.model.effect_ids import SnapshotPurpose
 from loopwright.ports import Delta, NumberedEvent
 from loopwright.ports.headline import status_of
 from loopwright.views.formats import cost_text, evidence_below, labelled, money
-from loopwright.views.iterations import iterations, most_passes, passes_text
+from loopwright.views.iterations import iterations, iterations_text, most_iterations
 from loopwright.views.progress import CheckSeen, IterationSeen, Progress, ProgressLine
 from loopwright.views.status_text import goal, place_words
 
 REDRAW_S = 0.1
 SMALL_ROWS, SMALL_COLUMNS = 8, 40
-MOST_SAID = 10
+MOST_TEXT_LINES = 10
 EVIDENCE_LINES = 3
 _STYLE = {"pass": "green", "fail": "yellow"}
 
@@ -159,7 +159,7 @@ class LiveView:
             for check in (progress.newest.checks if progress.newest else [])
             for line in self._check_lines(check, width)
         ]
-        room = min(MOST_SAID, max(1, height - len(head) - len(foot) - len(checks) - 2))
+        room = min(MOST_TEXT_LINES, max(1, height - len(head) - len(foot) - len(checks) - 2))
         said = last_lines(progress.said, room)
         bar = "│" if self._signs else "|"
         body = [Text(cut(f"  {bar} {one_line(line)}", width)) for line in said]
@@ -169,7 +169,7 @@ class LiveView:
     def _head(self, progress: Progress, width: int) -> list[Text]:
         state = progress.state
         lines = [Text(cut(one_line(goal(state)), width), "bold")]
-        made, most = iterations(state), most_passes(state)
+        made, most = iterations(state), most_iterations(state)
         label = f"iteration {made}/{most}" if most else f"iteration {made}"
         activity = f"  {one_line(progress.activity)}" if progress.activity else ""
         if most:
@@ -212,7 +212,7 @@ class LiveView:
 
     def _one_line(self, progress: Progress) -> str:
         status = status_of(progress.state)
-        passes = passes_text(progress.state)
+        passes = iterations_text(progress.state)
         return f"{passes} {status} {self._elapsed(progress)}".strip()
 
 

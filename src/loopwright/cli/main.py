@@ -232,7 +232,7 @@ def _guarded(words: list[str]) -> int:
     except BrokenPipeError:
         return _reader_gone()
     except Exception as error:
-        return _told(error, words)
+        return _print_error(error, words)
 
 
 def _invoke(words: list[str]) -> int:
@@ -246,7 +246,7 @@ def _invoke(words: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _told(error: Exception, words: list[str]) -> int:
+def _print_error(error: Exception, words: list[str]) -> int:
     if wants_traces():
         raise error
     from loopwright.cli.problems import problem_of  # noqa: PLC0415 - errors only
@@ -258,17 +258,17 @@ def _told(error: Exception, words: list[str]) -> int:
         if as_json:
             terminal.put_json(problem.as_dict())
         else:
-            _tell_lines(terminal, problem.as_lines())
+            _print_lines(terminal, problem.as_lines())
     except BrokenPipeError:
         _reader_gone()
     except OSError:  # stdout cannot be written, which may be the error: then report it on stderr
         with contextlib.suppress(OSError):
-            _tell_lines(terminal, problem.as_lines())
+            _print_lines(terminal, problem.as_lines())
         _reader_gone()
     return problem.exit
 
 
-def _tell_lines(terminal: Terminal, lines: list[str]) -> None:
+def _print_lines(terminal: Terminal, lines: list[str]) -> None:
     for line in lines:
         terminal.tell(line, tone="bad")
 

@@ -72,8 +72,8 @@ class RemoteClient:
 
     def get(self, path: str, /, **query: object) -> Any:  # noqa: ANN401 - JSON, as it comes
         given = {name: value for name, value in query.items() if value is not None}
-        asked = f"{path}?{urlencode(given, doseq=True)}" if given else path
-        return self._ask("GET", asked)
+        address = f"{path}?{urlencode(given, doseq=True)}" if given else path
+        return self._ask("GET", address)
 
     def post(self, path: str, body: "dict[str, JsonValue] | None" = None) -> Any:  # noqa: ANN401 - JSON, as it comes
         return self._ask("POST", path, {} if body is None else body)
@@ -114,20 +114,20 @@ class RemoteClient:
     def _answer(
         self, method: str, path: str, body: object = None, more: Mapping[str, str] = NO_HEADERS
     ) -> bytes:
-        self._greet()
+        self._check_server()
         status, data = self._send(method, path, body, more)
         if status >= 300:
             raise self._refused(status, data)
         return data
 
-    def _greet(self) -> None:
+    def _check_server(self) -> None:
         """See once that we speak the same language."""
         if self._greeted:
             return
         status, data = self._send("GET", "/api/version", None)
         try:
-            told = json.loads(data) if status == 200 else {}
-            spoken, version = int(told["api"]), str(told["version"])
+            answer = json.loads(data) if status == 200 else {}
+            spoken, version = int(answer["api"]), str(answer["version"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ServerFailed(
                 f"{self.url} is not a Loopwright server",
@@ -195,8 +195,8 @@ class RemoteClient:
 
     def _refused(self, status: int, data: bytes) -> LoopwrightError:
         try:
-            told = json.loads(data)
-            detail, code, hint, errors = _said(told)
+            answer = json.loads(data)
+            detail, code, hint, errors = _problem_parts(answer)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return ServerFailed(f"{self.url} answered with {status}")
         if status == 401:
@@ -292,8 +292,8 @@ class RemoteClient:
         """Events as they arrive, with `words` also as text for people, until the run has ended;
         after a lost connection it continues after the last number.
         """
-        asked = [name for name, wanted in (("words", words), ("text", text)) if wanted]
-        query = f"?{'&'.join(f'{name}=true' for name in asked)}" if asked else ""
+        address = [name for name, wanted in (("words", words), ("text", text)) if wanted]
+        query = f"?{'&'.join(f'{name}=true' for name in address)}" if address else ""
         path = f"/api/v1/runs/{quote(run)}/events{query}{TAIL if text else ''}"
         return self._followed(path, after, retry=retry, is_last=lambda one: one == "run.finished")
 
@@ -331,7 +331,7 @@ class RemoteClient:
     def _followed(
         self, path: str, after: int, *, is_last: Callable[[str], bool], retry: bool
     ) -> "Iterator[dict[str, JsonValue]]":
-        self._greet()
+        self._check_server()
         tries = 0
         while True:
             try:
@@ -389,17 +389,17 @@ def _as_bytes(body: object) -> bytes:
     return json.dumps(body, ensure_ascii=False).encode(errors="replace")
 
 
-def _said(told: "dict[str, Any]") -> tuple[str, str, str | None, object]:
+def _problem_parts(answer: "dict[str, Any]") -> tuple[str, str, str | None, object]:
     """A refusal: its message, code, hint and details. Routes of other systems have another format,
     with the hint in the message.
     """
-    if "error" in told:
-        found = told["error"] if isinstance(told["error"], dict) else told["details"]
+    if "error" in answer:
+        found = answer["error"] if isinstance(answer["error"], dict) else answer["details"]
         hint = found.get("hint")
-        detail = str(found.get("message") or told["error"]).removesuffix(f" ({hint})")
+        detail = str(found.get("message") or answer["error"]).removesuffix(f" ({hint})")
         return detail, str(found.get("code") or found["reason"]), hint, found.get("errors")
-    code = str(told["type"]).rpartition(":")[2]
-    return str(told["detail"]), code, told.get("hint"), told.get("errors")
+    code = str(answer["type"]).rpartition(":")[2]
+    return str(answer["detail"]), code, answer.get("hint"), answer.get("errors")
 
 
 def _bad_definition(detail: str, errors: object) -> DefinitionError:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from loopwright.operations.wiring import Local
 
 ALL = "all"
-MOST_PASSES = 1_000
+MOST_ITERATIONS = 1_000
 
 
 class _ResumeFlags(TypedDict):
@@ -131,7 +131,7 @@ def stop(ctx: click.Context, /, *, run: str) -> None:
     "--max",
     "passes",
     metavar="N",
-    type=click.IntRange(1, MOST_PASSES),
+    type=click.IntRange(1, MOST_ITERATIONS),
     help="For a run that has ended: iterations that its loop may make in total.",
 )
 @click.option(
@@ -318,7 +318,7 @@ class _ForkFlags(TypedDict):
     "--max",
     "passes",
     metavar="N",
-    type=click.IntRange(1, MOST_PASSES),
+    type=click.IntRange(1, MOST_ITERATIONS),
     help="Iterations that the loop may make in total, including those before.",
 )
 @click.option(
@@ -388,8 +388,8 @@ def fork(
 
     async def begin(here: "Local") -> "list[RunCursor]":
         service = here.service
-        wish = Fork(**given, workspaces=here.workspaces, say=terminal.say)
-        return [RunCursor(*await make(service, service.find(run), wish, by=current_user()))]
+        options = Fork(**given, workspaces=here.workspaces, say=terminal.say)
+        return [RunCursor(*await make(service, service.find(run), options, by=current_user()))]
 
     return drive(terminal, begin, AttachOptions(no_wait=no_wait, jsonl=jsonl))
 

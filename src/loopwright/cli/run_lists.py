@@ -98,10 +98,10 @@ def ls(ctx: click.Context, /, *, limit: int, everything: bool, **given: Unpack[_
         terminal.put_json({"runs": items, "total": total})
     else:
         _put_list(terminal, items, total, given, more=more)
-    return _tell_missing(terminal, total)
+    return _print_missing(terminal, total)
 
 
-def _tell_missing(terminal: Terminal, total: "dict[str, JsonValue] | None") -> int:
+def _print_missing(terminal: Terminal, total: "dict[str, JsonValue] | None") -> int:
     missing = total.get("missing") if total is not None else None
     if not isinstance(missing, list) or not missing:
         return 0
@@ -280,8 +280,8 @@ def spend(ctx: click.Context, /, *, since: str | None, by: "By") -> None:
         now = int(time.time() * 1_000)
         start = None if since is None else since_ms(since, now)
         with open_service(terminal) as service:
-            purse = terminal.settings.budget
-            report = spend_of(service.log, by=by, since=start, purse=purse, now_ms=now)
+            budget = terminal.settings.budget
+            report = spend_of(service.log, by=by, since=start, budget=budget, now_ms=now)
             told = msgspec.to_builtins(report)
     if terminal.as_json:
         terminal.put_json(told)
@@ -289,13 +289,13 @@ def spend(ctx: click.Context, /, *, since: str | None, by: "By") -> None:
         _put(terminal, told)
 
 
-def _put(terminal: Terminal, told: "dict[str, JsonValue]") -> None:
+def _put(terminal: Terminal, spend: "dict[str, JsonValue]") -> None:
     from loopwright.operations.response_types import LimitUsed  # noqa: PLC0415 - help stays quick
     from loopwright.operations.shared_budget import limit_text  # noqa: PLC0415 - help stays quick
 
-    rows = [["COST", "TOKENS", "CALLS", "RUNS", str(told["by"]).upper()]]
-    lines = [one for one in _list(told["lines"]) if isinstance(one, dict)]
-    total = told["total"]
+    rows = [["COST", "TOKENS", "CALLS", "RUNS", str(spend["by"]).upper()]]
+    lines = [one for one in _list(spend["lines"]) if isinstance(one, dict)]
+    total = spend["total"]
     assert isinstance(total, dict)
     rows += [_spend_row(one, one_line(str(one["name"]))) for one in lines]
     rows.append(_spend_row(total, "total"))
@@ -304,14 +304,14 @@ def _put(terminal: Terminal, told: "dict[str, JsonValue]") -> None:
     for text in others[:-1]:
         terminal.put(text)
     terminal.put(terminal.painted(others[-1], "bold", sys.stdout))
-    unused = int(str(told.get("runs_without_usage", 0)))  # an older server does not say
+    unused = int(str(spend.get("runs_without_usage", 0)))  # an older server does not say
     if unused:
         were = "1 run without usage is" if unused == 1 else f"{unused:,} runs without usage are"
         terminal.say(f"{were} not listed", tone="dim")
-    for limit in _list(told["limits"]):
+    for limit in _list(spend["limits"]):
         terminal.put(limit_text(msgspec.convert(limit, LimitUsed)))
-    if told["left_out"]:
-        terminal.say(f"{len(_list(told['left_out']))} damaged runs are not counted", tone="warn")
+    if spend["left_out"]:
+        terminal.say(f"{len(_list(spend['left_out']))} damaged runs are not counted", tone="warn")
 
 
 def _spend_row(one: "dict[str, JsonValue]", name: str) -> list[str]:

@@ -113,11 +113,13 @@ def _check_dialect(found: str, wanted: str | None) -> None:
         )
 
 
-def _print_events(terminal: Terminal, run: str, told: "Iterable[dict[str, JsonValue]]") -> None:
+def _print_events(
+    terminal: Terminal, run: str, stored_options: "Iterable[dict[str, JsonValue]]"
+) -> None:
     if terminal.as_json:
-        terminal.put_json({"run": run, "events": list(told)})
+        terminal.put_json({"run": run, "events": list(stored_options)})
         return
-    for one in told:
+    for one in stored_options:
         terminal.put(as_json(one))
 
 
@@ -398,24 +400,24 @@ async def _watch(
     from loopwright.cli.run_output import choose_view  # noqa: PLC0415 - help stays quick
     from loopwright.operations.run_tail import LiveReader  # noqa: PLC0415 - help stays quick
 
-    leaving = Interrupts(_pause_nothing)
-    leaving.at_once = True  # the first Ctrl-C stops watching
+    interrupts = Interrupts(_pause_nothing)
+    interrupts.at_once = True  # the first Ctrl-C stops watching
     view = choose_view(terminal, run, jsonl=jsonl, text=True)
     # Only its service and its log are used: nothing is driven here.
     here = cast("Local", _Reading(service))
     seen = 0 if jsonl else service.log.version(run)
-    one = AttachedRun(here, RunCursor(run, seen), view, leaving)
+    one = AttachedRun(here, RunCursor(run, seen), view, interrupts)
     reader = LiveReader(terminal.settings.home, run)
-    with leaving.listening():
+    with interrupts.listening():
         one.begin()
         try:
-            while await _until_rest(service, one, reader, leaving):
+            while await _until_rest(service, one, reader, interrupts):
                 if no_wait or not terminal.can_ask or not await _ask(terminal, service, one):
                     break
         finally:
             one.view.end()
             reader.close()
-    return _finish(terminal, one, leaving, jsonl=jsonl)
+    return _finish(terminal, one, interrupts, jsonl=jsonl)
 
 
 class _Reading:
@@ -430,7 +432,7 @@ async def _pause_nothing() -> None:
 
 
 async def _until_rest(
-    service: "Service", one: "AttachedRun", reader: "LiveReader", leaving: "Interrupts"
+    service: "Service", one: "AttachedRun", reader: "LiveReader", interrupts: "Interrupts"
 ) -> bool:
     """Show events. True if a gate opens; False if there is no more to show."""
     from loopwright.operations.run_tail import DriverWatch  # noqa: PLC0415 - help stays quick
@@ -449,7 +451,7 @@ async def _until_rest(
             return False
         if driver.is_gone():
             return False
-        if await leaving.unless(asyncio.sleep(TICK_S)):
+        if await interrupts.unless(asyncio.sleep(TICK_S)):
             return False
 
 
@@ -469,7 +471,9 @@ async def _ask(terminal: "Terminal", service: "Service", one: "AttachedRun") -> 
     return True
 
 
-def _finish(terminal: "Terminal", one: "AttachedRun", leaving: "Interrupts", *, jsonl: bool) -> int:
+def _finish(
+    terminal: "Terminal", one: "AttachedRun", interrupts: "Interrupts", *, jsonl: bool
+) -> int:
     from loopwright.cli.terminal import (  # noqa: PLC0415 - help stays quick
         EXIT_CODES,
         exit_code,
@@ -480,9 +484,9 @@ def _finish(terminal: "Terminal", one: "AttachedRun", leaving: "Interrupts", *, 
     from loopwright.views.status_text import answering  # noqa: PLC0415 - help stays quick
     from loopwright.views.summary import final_line  # noqa: PLC0415 - help stays quick
 
-    if leaving.code is not None:
+    if interrupts.code is not None:
         terminal.tell(f"{one.run} keeps running")
-        return leaving.code
+        return interrupts.code
     result = one.result()
     state, status = one.progress.state, status_of(one.progress.state)
     signs = terminal.has_signs(sys.stderr)

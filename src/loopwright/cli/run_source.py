@@ -118,12 +118,12 @@ class _LocalRun:
         from loopwright.views.transcript import RunTranscript  # noqa: PLC0415 - help stays quick
 
         service, run = self._service, self.run
-        book = RunTranscript(service.plan(service.events(run)[0].event), service.read_text)
+        transcript = RunTranscript(service.plan(service.events(run)[0].event), service.read_text)
         if follow and text is not None:
             events = self._listening(text)
         else:
             events = self._following() if follow else iter(service.events(run))
-        return (entry.as_dict() for entry in map(book.take, events) if entry is not None)
+        return (entry.as_dict() for entry in map(transcript.take, events) if entry is not None)
 
     def _following(
         self, sleep: "Callable[[float], None]" = time.sleep

@@ -109,7 +109,7 @@ def serve(
     if settings.webhooks_to_loopback == "on":
         terminal.tell("webhooks may go to this machine itself (webhooks_to_loopback)", tone="warn")
     serving_room = import_module("loopwright.http.server")
-    ended = serving_room.serve(settings, serving, lambda started: _greet(terminal, started))
+    ended = serving_room.serve(settings, serving, lambda started: _print_start(terminal, started))
     terminal.say("ended; open runs are resumed at the next start")
     return int(ended)
 
@@ -133,11 +133,11 @@ class _Started(Protocol):
     def troubles(self) -> tuple[str, ...]: ...
 
 
-def _greet(terminal: Terminal, started: _Started) -> None:
+def _print_start(terminal: Terminal, started: _Started) -> None:
     if terminal.as_json:
-        told = {"url": started.url, "pid": started.pid, "token": started.token}
-        told["link"] = started.link
-        terminal.put_json({**told, "troubles": list(started.troubles)})
+        printed = {"url": started.url, "pid": started.pid, "token": started.token}
+        printed["link"] = started.link
+        terminal.put_json({**printed, "troubles": list(started.troubles)})
         return
     if started.token is not None:
         terminal.tell(f"token: {started.token}")

@@ -110,11 +110,11 @@ def _put_certificate(terminal: Terminal, made: "dict[str, JsonValue]") -> None:
         terminal.put(one_line(line))
 
 
-def _put_output(terminal: Terminal, said: "dict[str, JsonValue]") -> None:
+def _put_output(terminal: Terminal, text: "dict[str, JsonValue]") -> None:
     if terminal.as_json:
-        terminal.put_json(said)
+        terminal.put_json(text)
     else:
-        terminal.put(cleaned(str(said["output"])))
+        terminal.put(cleaned(str(text["output"])))
 
 
 def _put_figures(terminal: Terminal, seen: RunSource, svg: Path | None) -> None:
@@ -128,8 +128,8 @@ def _put_figures(terminal: Terminal, seen: RunSource, svg: Path | None) -> None:
         svg.write_text(drawn, encoding="utf-8")
         terminal.tell(f"drew {svg}")
     elif not terminal.as_json:
-        signs, told = terminal.has_signs(sys.stdout), metrics_from(seen.figures())
-        for line, tone in figure_lines(told, cells=terminal_width(), signs=signs):
+        signs, columns = terminal.has_signs(sys.stdout), metrics_from(seen.figures())
+        for line, tone in figure_lines(columns, cells=terminal_width(), signs=signs):
             terminal.put(terminal.painted(line, tone, sys.stdout))
     if terminal.as_json:
         terminal.put_json(seen.figures())
@@ -169,12 +169,12 @@ class _Sheet:
         self._waiting(detail)
         self._line("")
         for command in _list(detail["next"]):
-            self._line(f"  {self._as_asked(str(command))}", "dim")
+            self._line(f"  {self._with_flags(str(command))}", "dim")
 
     def _headline(self, line: str) -> str:
         return one_line(line if self._signs else without_signs(line))
 
-    def _as_asked(self, command: str) -> str:
+    def _with_flags(self, command: str) -> str:
         """A command for the server that is being used, if there is one."""
         remote = self._terminal.remote
         return command if remote is None else f"{command} --server {remote.url}"
@@ -243,10 +243,10 @@ class _Sheet:
             name = place_words(path) if many else str(one["iteration"])
             if has_tries:
                 name += f" (try {attempt})" if many else f"~{attempt}"
-            told = ("error", "learning") if one["status"] == "failed" else ("learning", "error")
-            said = one_line(str(one[told[0]] or one[told[1]] or ""))
+            columns = ("error", "learning") if one["status"] == "failed" else ("learning", "error")
+            text = one_line(str(one[columns[0]] or one[columns[1]] or ""))
             counted = _counts(one.get("changed"))
-            self._line(f"{sign} {name}  {_cost(one.get('usage'))}{counted}{said}".rstrip(), mark)
+            self._line(f"{sign} {name}  {_cost(one.get('usage'))}{counted}{text}".rstrip(), mark)
             self._activity(one.get("activity"))
             for check in _list(one["checks"]):
                 assert isinstance(check, dict)
@@ -299,11 +299,11 @@ class _Sheet:
         """Who decided what; a server of an older version does not tell."""
         for one in _list(detail.get("decisions", [])):
             assert isinstance(one, dict)
-            said = _DECIDED.get(str(one["decision"]), str(one["decision"]))
+            text = _DECIDED.get(str(one["decision"]), str(one["decision"]))
             who = f" by {one['by']}" if one["by"] else ""
             words = f": {one['text']}" if one["text"] else ""
             place = f" in {where}" if (where := place_words(str(one["path"]))) else ""
-            self._line(one_line(f"{said}{who}{place}, {one['at']}{words}"), "dim")
+            self._line(one_line(f"{text}{who}{place}, {one['at']}{words}"), "dim")
 
     def _messages(self, detail: "dict[str, JsonValue]") -> None:
         """Messages of people to the agents; a server of an older version does not report them."""

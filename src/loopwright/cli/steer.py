@@ -240,9 +240,9 @@ def tell(ctx: click.Context, /, *, run: str, text: str, to: str) -> None:
     terminal = terminal_of(ctx)
     words = sys.stdin.read() if text == STDIN else text
     if terminal.remote is not None:
-        sent = _tell_remote(terminal.remote, run, words, to)
+        sent = _send_remote(terminal.remote, run, words, to)
     else:
-        sent = _tell_here(terminal, run, words, to)
+        sent = _send_here(terminal, run, words, to)
     from loopwright.operations.messages import WHEN_WORDS  # noqa: PLC0415 - help stays quick
 
     where = "" if sent["to"] == "*" else f" for {sent['to']}"
@@ -251,7 +251,7 @@ def tell(ctx: click.Context, /, *, run: str, text: str, to: str) -> None:
     terminal.done(f"{sent['run']}: message {sent['message']}{where}: {when}", sent)
 
 
-def _tell_here(terminal: "Terminal", run: str, text: str, to: str) -> "dict[str, JsonValue]":
+def _send_here(terminal: "Terminal", run: str, text: str, to: str) -> "dict[str, JsonValue]":
     from loopwright.operations.use_cases.operation import local_app, local_caller  # noqa: PLC0415 - quick help
     from loopwright.operations.use_cases.run_changes import MessageRun, message  # noqa: PLC0415 - quick help
 
@@ -262,7 +262,7 @@ def _tell_here(terminal: "Terminal", run: str, text: str, to: str) -> "dict[str,
     return {"run": sent.run, "message": sent.message, "to": sent.to, "when": sent.when}
 
 
-def _tell_remote(remote: "RemoteClient", run: str, text: str, to: str) -> "dict[str, JsonValue]":
+def _send_remote(remote: "RemoteClient", run: str, text: str, to: str) -> "dict[str, JsonValue]":
     path = f"/api/v1/runs/{quote(remote.run(run))}/messages"
     body: dict[str, JsonValue] = {"text": text, **({"to": to} if to else {})}
     sent: dict[str, JsonValue] = remote.post(path, body)

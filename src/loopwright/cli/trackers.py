@@ -212,8 +212,8 @@ def _put_one(terminal: Terminal, one: JsonObject) -> None:
 @click.pass_context
 def project_ls(ctx: click.Context, /, *, status: str) -> None:
     """Projects, the oldest first. A loop that is started without one creates one."""
-    terminal, told = _ask(ctx, "GET", "projects", status=status)
-    _put_list(terminal, "projects", told)
+    terminal, answer = _ask(ctx, "GET", "projects", status=status)
+    _put_list(terminal, "projects", answer)
 
 
 @click.command("show", cls=Verb, remote=True)
@@ -221,14 +221,14 @@ def project_ls(ctx: click.Context, /, *, status: str) -> None:
 @click.pass_context
 def project_show(ctx: click.Context, /, *, project: str) -> None:
     """A project by its slug or id, with its sprints."""
-    terminal, told = _ask(ctx, "GET", f"projects/{_part(project)}")
+    terminal, answer = _ask(ctx, "GET", f"projects/{_part(project)}")
     if terminal.as_json:
-        terminal.put_json(told)
+        terminal.put_json(answer)
         return
-    terminal.put(f"{told['title']} ({told['slug']}, {told['status']})")
-    if told.get("description"):
-        terminal.put(str(told["description"]))
-    put_list(terminal, "sprints", told["sprints"])
+    terminal.put(f"{answer['title']} ({answer['slug']}, {answer['status']})")
+    if answer.get("description"):
+        terminal.put(str(answer["description"]))
+    put_list(terminal, "sprints", answer["sprints"])
 
 
 @click.command(
@@ -276,8 +276,8 @@ def project_change(
 @click.pass_context
 def sprint_ls(ctx: click.Context, /, *, project: str, status: str) -> None:
     """Sprints of a project or of all active ones; each iteration of a loop is one."""
-    terminal, told = _ask(ctx, "GET", "sprints", project=project, status=status)
-    _put_list(terminal, "sprints", told)
+    terminal, answer = _ask(ctx, "GET", "sprints", project=project, status=status)
+    _put_list(terminal, "sprints", answer)
 
 
 @click.command(
@@ -329,8 +329,8 @@ def todo_ls(ctx: click.Context, /, *, where: str, status: str) -> None:
     """Todos of a run or a session, the oldest first."""
     terminal = terminal_of(ctx)
     with trackers_of(terminal) as trackers:
-        told = trackers.ask("GET", trackers.todos_of(where), status=status)
-    _put_list(terminal, "todos", told)
+        answer = trackers.ask("GET", trackers.todos_of(where), status=status)
+    _put_list(terminal, "todos", answer)
 
 
 @click.command(
@@ -346,8 +346,8 @@ def todo_add(ctx: click.Context, /, *, where: str, title: str, priority: str, pa
     terminal = terminal_of(ctx)
     body: Changes = {"title": title, "priority": priority, "parent": parent}
     with trackers_of(terminal) as trackers:
-        told = trackers.ask("POST", trackers.todos_of(where), body)
-    _put_one(terminal, told)
+        answer = trackers.ask("POST", trackers.todos_of(where), body)
+    _put_one(terminal, answer)
 
 
 @click.command("change", cls=Verb, remote=True)
@@ -371,8 +371,8 @@ def todo_change(
     terminal = terminal_of(ctx)
     body = _given(title=title, status=status, priority=priority)
     with trackers_of(terminal) as trackers:
-        told = trackers.ask("PATCH", f"{trackers.todos_of(where)}/{_part(todo)}", body)
-    _put_one(terminal, told)
+        answer = trackers.ask("PATCH", f"{trackers.todos_of(where)}/{_part(todo)}", body)
+    _put_one(terminal, answer)
 
 
 @click.command("rm", cls=Verb, remote=True)
@@ -383,11 +383,11 @@ def todo_rm(ctx: click.Context, /, *, where: str, todo: str) -> None:
     """Delete a todo."""
     terminal = terminal_of(ctx)
     with trackers_of(terminal) as trackers:
-        told = trackers.ask("DELETE", f"{trackers.todos_of(where)}/{_part(todo)}")
+        answer = trackers.ask("DELETE", f"{trackers.todos_of(where)}/{_part(todo)}")
     if terminal.as_json:
-        terminal.put_json(told)
+        terminal.put_json(answer)
     else:
-        terminal.put(f"{told['id']}: deleted")
+        terminal.put(f"{answer['id']}: deleted")
 
 
 VERBS = {

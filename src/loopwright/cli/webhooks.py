@@ -105,13 +105,13 @@ class _RemoteHooks:
 def hook_ls(ctx: click.Context, /) -> None:
     """Hooks, never their secrets."""
     terminal = terminal_of(ctx)
-    with _open_hooks(terminal) as desk:
-        found = desk.listed()
+    with _open_hooks(terminal) as tracker_scope:
+        found = tracker_scope.listed()
     if terminal.as_json:
         terminal.put_json({"hooks": found})
         return
-    told = ("name", "stored", "at_once", "waiting")
-    rows = [[*(one[name] for name in told), one["problem"] or ""] for one in found]
+    printed = ("name", "stored", "at_once", "waiting")
+    rows = [[*(one[name] for name in printed), one["problem"] or ""] for one in found]
     empty = "there are no hooks; `loopwright hook add NAME --run STORED` makes one"
     put_rows(terminal, ("NAME", "RUNS", "AT ONCE", "WAITING", "PROBLEM"), rows, empty)
 
@@ -155,8 +155,8 @@ def hook_add(
     Senders sign by the rules of Standard Webhooks, with the secret that is printed now.
     """
     terminal = terminal_of(ctx)
-    with _open_hooks(terminal) as desk:
-        secret = desk.add(name, stored, message=message, at_once=at_once, allow=allow)
+    with _open_hooks(terminal) as tracker_scope:
+        secret = tracker_scope.add(name, stored, message=message, at_once=at_once, allow=allow)
     if terminal.as_json:
         path = f"{HOOKS}/{name}"
         terminal.put_json({"name": name, "stored": stored, "secret": secret, "path": path})
@@ -170,8 +170,8 @@ def hook_add(
 def hook_rm(ctx: click.Context, /, *, name: str) -> None:
     """Remove an incoming webhook; its messages that wait are dropped."""
     terminal = terminal_of(ctx)
-    with _open_hooks(terminal) as desk:
-        desk.remove(name)
+    with _open_hooks(terminal) as tracker_scope:
+        tracker_scope.remove(name)
     terminal.done(f"{name} is deleted", {"name": name, "removed": True})
 
 
@@ -218,8 +218,8 @@ class _RemoteWebhooks:
         self._remote.delete(f"{WEBHOOKS_PATH}/{quote(name, safe='')}")
 
     def test(self, name: str) -> JsonObject:
-        told: JsonObject = self._remote.post(f"{WEBHOOKS_PATH}/{quote(name, safe='')}/test")
-        return told
+        printed: JsonObject = self._remote.post(f"{WEBHOOKS_PATH}/{quote(name, safe='')}/test")
+        return printed
 
 
 class _LocalWebhooks:
@@ -346,14 +346,14 @@ def webhook_test(ctx: click.Context, /, *, name: str) -> int:
     """Send one message of the kind webhook.test and show the answer."""
     terminal = terminal_of(ctx)
     with _webhooks(terminal) as webhooks:
-        told = webhooks.test(name)
+        printed = webhooks.test(name)
     if terminal.as_json:
-        terminal.put_json(told)
-    elif told["delivered"]:
-        terminal.say(f"delivered to {name} ({told['status']})", tone="good")
+        terminal.put_json(printed)
+    elif printed["delivered"]:
+        terminal.say(f"delivered to {name} ({printed['status']})", tone="good")
     else:
-        terminal.tell(f"not delivered to {name}: {told['problem']}", tone="bad")
-    return 0 if told["delivered"] else NOT_DELIVERED
+        terminal.tell(f"not delivered to {name}: {printed['problem']}", tone="bad")
+    return 0 if printed["delivered"] else NOT_DELIVERED
 
 
 _WEBHOOK_GROUP = group(

@@ -74,7 +74,7 @@ def diff(ctx: click.Context, /, *, run: str, words: tuple[str, ...], stat: bool)
         unrecorded = snapshots.history.unrecorded(start, end)
         if unrecorded:
             terminal.tell(unrecorded, tone="warn")
-        _tell_omitted(terminal, list(snapshots.history.omitted), snapshots.history.omitted_count)
+        _print_omitted(terminal, list(snapshots.history.omitted), snapshots.history.omitted_count)
         if stat or terminal.as_json:
             made = asyncio.run(snapshots.changes(start, end)).as_dict()
             if terminal.as_json and not stat:
@@ -122,14 +122,14 @@ def _diff_at_server(
         terminal.tell(str(unrecorded), tone="warn")
     omitted = found.get("omitted")  # an older server does not name any
     if isinstance(omitted, list):
-        _tell_omitted(terminal, [str(one) for one in omitted], int(str(found["omitted_count"])))
+        _print_omitted(terminal, [str(one) for one in omitted], int(str(found["omitted_count"])))
     if stat or terminal.as_json:
         _put_comparison(terminal, found)
     elif str(found["diff"]).strip() or not unrecorded:
         _put_diff(terminal, str(found["diff"]))
 
 
-def _tell_omitted(terminal: "Terminal", names: "list[str]", count: int) -> None:
+def _print_omitted(terminal: "Terminal", names: "list[str]", count: int) -> None:
     """Name the files that cannot be compared: no snapshot has them."""
     from loopwright.kernel.snapshots import name_files  # noqa: PLC0415 - help stays quick
 

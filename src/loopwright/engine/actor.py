@@ -446,12 +446,12 @@ class Actor:
 
     async def _wait_for(self, pending: PendingEffect, answer: Awaitable[Answer]) -> None:
         try:
-            said = await answer
+            outcome = await answer
         except asyncio.CancelledError:
             raise
         except Exception as error:  # as above
-            said = effects.defect(error)
-        self.answer(pending, said)
+            outcome = effects.defect(error)
+        self.answer(pending, outcome)
 
     def _ended(self, task: "asyncio.Future[None]") -> None:
         self.ending.discard(task)

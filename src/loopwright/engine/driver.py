@@ -210,7 +210,7 @@ class LocalDriver:
             self._save_worktree(actor.state.started)
         elif actor.state.queues.timers:
             self._park(actor)
-        self._tell(actor.run)
+        self._notify(actor.run)
         actor.release()
 
     def end_through(
@@ -234,7 +234,7 @@ class LocalDriver:
 
     def asks(self, actor: Actor) -> None:
         """A run whose agent waits for a person is idle, but stays loaded."""
-        self._tell(actor.run)
+        self._notify(actor.run)
 
     async def ask(self, job: EffectJob, question: Question) -> bool:
         """Open a gate about an action of one of our effects."""
@@ -251,7 +251,7 @@ class LocalDriver:
         if isinstance(problem, Conflict):
             self._actors.pop(run, None)
             self._mine.discard(run)
-            self._tell(run)
+            self._notify(run)
 
     def _note_problem(self, run: str, problem: Exception) -> None:
         """Keep the newest problems, without their tracebacks: those refer to everything that the
@@ -286,7 +286,7 @@ class LocalDriver:
         self._waiters.setdefault(run, []).append(waiter)
         await waiter
 
-    def _tell(self, run: str) -> None:
+    def _notify(self, run: str) -> None:
         for waiter in self._waiters.pop(run, ()):
             if not waiter.done():
                 waiter.set_result(None)
@@ -340,7 +340,7 @@ class LocalDriver:
         if ending:
             await asyncio.wait(ending)
         for actor in actors:
-            self._tell(actor.run)
+            self._notify(actor.run)
         mine, self._mine = self._mine, set()
         self.log.release(mine, self.owner)
 

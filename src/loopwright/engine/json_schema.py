@@ -49,8 +49,8 @@ def schema_problem(schema: dict[str, JsonValue], value: JsonValue) -> str | None
         validator = _validator(msgspec.json.encode(_without_hidden_patterns(schema, value)))
         errors = sorted(validator.iter_errors(value), key=lambda e: list(map(str, e.absolute_path)))
     except Exception as error:  # of the schema: unknown type, bad pattern, unresolved reference
-        said = str(error).partition("\n")[0][:DETAIL_CHARS]
-        return f"the schema itself cannot be used: {type(error).__name__.lstrip('_')}: {said}"
+        detail = str(error).partition("\n")[0][:DETAIL_CHARS]
+        return f"the schema itself cannot be used: {type(error).__name__.lstrip('_')}: {detail}"
     if not errors:
         return None
     first = errors[0]

@@ -71,9 +71,9 @@ class RunTools:
 
     def open(self, pending: PendingEffect) -> "CallTools":
         """The talk of a starting call."""
-        said = self._run.state.mail.said.get(pending.effect)
-        if said:
-            self._before[pending.effect] = Counter(said)
+        message = self._run.state.mail.sent_by.get(pending.effect)
+        if message:
+            self._before[pending.effect] = Counter(message)
         return CallTools(self, pending.effect)
 
     def ask(self, effect: str, tool: str, arguments: JsonValue) -> Awaitable[ToolReply]:
@@ -138,10 +138,10 @@ class RunTools:
             one.events.append(event)
 
     def _is_repeated(self, effect: str, event: AnyEvent) -> bool:
-        before, said = self._before.get(effect), _said(event)
-        if not before or said is None or not before[said]:
+        before, message = self._before.get(effect), _sent_message(event)
+        if not before or message is None or not before[message]:
             return False
-        before[said] -= 1
+        before[message] -= 1
         return True
 
     def saved(self, batch: list[AnyEvent]) -> None:
@@ -151,11 +151,11 @@ class RunTools:
         answered, self._unsaved = self._unsaved, []
         drops = {event.message: event for event in batch if isinstance(event, MessageDropped)}
         for one in answered:
-            told = one.told or _outcome(one, drops)
-            if one.tool == "read_inbox" and told.ok and not told.messages and one.wait_s:
+            reply = one.told or _outcome(one, drops)
+            if one.tool == "read_inbox" and reply.ok and not reply.messages and one.wait_s:
                 self._wait_for_mail(one)
             else:
-                self._answer(one, told)
+                self._answer(one, reply)
         self._look_at_waiting()
 
     def lost(self) -> None:
@@ -198,12 +198,12 @@ class RunTools:
                 self._waiting.remove(one)
                 self.asked.append(one)
 
-    def _answer(self, one: _Use, told: ToolReply) -> None:
+    def _answer(self, one: _Use, reply: ToolReply) -> None:
         if one.end_wait is not None:
             one.end_wait()
             one.end_wait = None
         if not one.answer.done():
-            one.answer.set_result(told)
+            one.answer.set_result(reply)
 
 
 class CallTools:
@@ -230,7 +230,7 @@ def _wait(tool: str, arguments: JsonValue) -> float:
     return min(max(given, 0.0), LONGEST_WAIT_S)
 
 
-def _said(event: AnyEvent) -> AgentMessage | None:
+def _sent_message(event: AnyEvent) -> AgentMessage | None:
     """An event as the state remembers it for its call."""
     match event:
         case MessageSent():

@@ -237,7 +237,7 @@ class TimedAttempt:
     def _arm(self, ms: int, why: ModelFailureKind) -> Callable[[], None]:
         return self._clock.call_after(ms, lambda: self.stop(why))
 
-    def _said(self, delta: Delta) -> None:
+    def _on_delta(self, delta: Delta) -> None:
         self._timer()
         self._timer = self._arm(self._limits.idle_ms, "idle_timeout")
         self._queue.put_nowait(delta)
@@ -247,7 +247,7 @@ class TimedAttempt:
 
     async def _run(self) -> None:
         try:
-            self._outcome = await self._speak(self._said)
+            self._outcome = await self._speak(self._on_delta)
         except asyncio.CancelledError:
             if self._stopped is None:
                 raise

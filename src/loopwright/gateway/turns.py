@@ -140,15 +140,15 @@ def pricing_of(options: Mapping[str, JsonValue], *, budgeted: bool) -> Pricing:
     """The policy for an unknown price. If money is limited and no policy is set, such a model is
     not called: a limit that cannot count is not a limit.
     """
-    said = options.get("unknown_price")
+    text = options.get("unknown_price")
     default: PricePolicy = "deny" if budgeted else "allow"
-    if isinstance(said, dict):
+    if isinstance(text, dict):
         return Pricing(
             unknown="assume",
-            input_usd=_number(said.get("input_usd")),
-            output_usd=_number(said.get("output_usd")),
+            input_usd=_number(text.get("input_usd")),
+            output_usd=_number(text.get("output_usd")),
         )
-    return Pricing(unknown=_POLICIES.get(said, default) if isinstance(said, str) else default)
+    return Pricing(unknown=_POLICIES.get(text, default) if isinstance(text, str) else default)
 
 
 def _number(value: JsonValue) -> float:
@@ -306,24 +306,24 @@ class ModelTurns:
         job.messages = (UserMessage(text=job.prompt),)
         spent: list[Usage] = []
         tools = (submit_tool(job.schema),) if job.schema is not None else ()
-        said = ""
+        text = ""
         for attempt in range(2):
             end = await self._ask(job, request_of(job, tools))
             if isinstance(end, UnansweredRequest):
                 return _unanswered(end, spent)
             spent.append(usage_of(end.attempts))
-            said, result = end.message.text, _handed_in(end)
+            text, result = end.message.text, _handed_in(end)
             if job.schema is None:
-                return EffectSuccess(output=said, usage=_sum(spent))
+                return EffectSuccess(output=text, usage=_sum(spent))
             problem = self._unfit(job.schema, result)
             if problem is None:
-                return EffectSuccess(output=said, result=result, usage=_sum(spent))
+                return EffectSuccess(output=text, result=result, usage=_sum(spent))
             if attempt == 0:
-                told = f"{problem}\n\n{HAND_IN}"
-                job.messages = (*job.messages, UserMessage(text=told))
+                reply = f"{problem}\n\n{HAND_IN}"
+                job.messages = (*job.messages, UserMessage(text=reply))
         return EffectFailure(
             error=Failure(type="bad_result", detail=problem or NOT_HANDED_IN),
-            output=said,
+            output=text,
             usage=_sum(spent),
         )
 
@@ -343,13 +343,13 @@ class ModelTurns:
                 watch.take(event)
                 match event:
                     case TextDelta(text=text):
-                        self._tell(job, "text", _clean(text))
+                        self._publish(job, "text", _clean(text))
                     case CallDelta(tool=tool) if tool:
-                        self._tell(job, "tool", tool)
+                        self._publish(job, "tool", tool)
                     case AttemptFailed(attempt=attempt, wait_ms=wait) if wait is not None:
                         failure = attempt.failure
                         words = failure.detail if failure is not None else ""
-                        self._tell(job, "note", f"{attempt.model}: {words}; trying again")
+                        self._publish(job, "note", f"{attempt.model}: {words}; trying again")
                     case ModelAnswer():
                         return msgspec.structs.replace(event, message=_storable(event.message))
                     case UnansweredRequest():
@@ -360,7 +360,7 @@ class ModelTurns:
                         assert_never(event)
         raise AssertionError("an exchange ends with an answer or a failure")
 
-    def _tell(self, job: EffectJob, kind: Literal["text", "tool", "note"], text: str) -> None:
+    def _publish(self, job: EffectJob, kind: Literal["text", "tool", "note"], text: str) -> None:
         self._bus.publish(Delta(run=job.run, effect=job.effect, kind=kind, text=text))
 
     # -- its tools -----------------------------------------------------------------------------
@@ -382,21 +382,21 @@ class ModelTurns:
     async def _tool(self, job: EffectJob, call: ToolCall) -> Answer:
         arguments: JsonValue = msgspec.json.decode(job.arguments)
         if call.tool == SEND.name:
-            told = await _sent(job, arguments)
+            reply = await _sent(job, arguments)
             job.activity.record(
                 ActivityEntry(
                     kind="tool",
                     tool=call.tool,
-                    ok=isinstance(told, EffectSuccess),
+                    ok=isinstance(reply, EffectSuccess),
                     arguments=job.arguments,
-                    result=told.output,
+                    result=reply.output,
                 )
             )
-            return told
+            return reply
         tools = self._tools_of(job)
         if job.again and not tools.repeatable(call.tool):
             return EffectFailure(error=Failure(type="interrupted", detail=INTERRUPTED))
-        self._tell(job, "tool", call.tool)
+        self._publish(job, "tool", call.tool)
         key = f"{job.run}/{job.effect}"
         began = time.monotonic()
         end = await tools.run(call.tool, arguments, approved=job.approved, key=key)
@@ -464,15 +464,15 @@ class _Watch:
                 self._look(self._before)
             case TextDelta(text=text):
                 self._text.append(text)
-                self._say(len(text))
+                self._publish_text(len(text))
             case ThoughtDelta(text=text) | CallDelta(args=text):
-                self._say(len(text))
+                self._publish_text(len(text))
             case ModelAnswer() | UnansweredRequest():
                 pass
             case _:
                 assert_never(event)
 
-    def _say(self, chars: int) -> None:
+    def _publish_text(self, chars: int) -> None:
         self._chars += chars
         if self._chars >= self._next_look:
             self._next_look = self._chars + LOOK_EVERY_CHARS
@@ -509,10 +509,10 @@ async def _sent(job: EffectJob, arguments: JsonValue) -> Answer:
         return EffectFailure(
             error=Failure(type="tool", detail="there is no recipient for messages")
         )
-    told = await job.talk.use(SEND.name, arguments)
-    if told.ok:
-        return EffectSuccess(output=told.text)
-    return EffectFailure(error=Failure(type="tool", detail=told.text), output=told.text)
+    reply = await job.talk.use(SEND.name, arguments)
+    if reply.ok:
+        return EffectSuccess(output=reply.text)
+    return EffectFailure(error=Failure(type="tool", detail=reply.text), output=reply.text)
 
 
 def _storable(message: AssistantMessage) -> AssistantMessage:

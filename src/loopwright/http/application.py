@@ -59,7 +59,7 @@ from loopwright.operations.accounts.access import ROLES, Principal
 from loopwright.operations.accounts.request_rates import Rates
 from loopwright.operations.problems import ProblemReport
 from loopwright.operations.run_admission import acting_as
-from loopwright.ports import AuditRow, Card, Cards, Clock
+from loopwright.ports import AuditRow, Clock, RecordStore, StoredRecord
 from loopwright.views.event_records import under
 from loopwright.workers.background_tasks import NAME
 
@@ -93,8 +93,8 @@ def bounded(app: ASGIApp, limits: RequestLimits, request_id: str) -> ASGIApp:
             if isinstance(app, LimitsBodies):
                 await app.refuse_body(scope)
             problem = problem_of(refusal)
-            asked = scope["path"], request_id
-            response = as_problem(problem, headers_of(refusal, problem.status), asked)
+            request_id_path = scope["path"], request_id
+            response = as_problem(problem, headers_of(refusal, problem.status), request_id_path)
             await secured(response, request_id)(scope, receive, send)
             return
         await app(scope, _read_already(body, receive), _securing(send, request_id))
@@ -257,18 +257,18 @@ class StoredReply(msgspec.Struct, frozen=True):
 class IdempotencyKeys:
     """Keeps answers by who asked and under which key."""
 
-    def __init__(self, cards: Cards, clock: Clock) -> None:
-        self._cards = cards
+    def __init__(self, records: RecordStore, clock: Clock) -> None:
+        self._records = records
         self._clock = clock
         self._at_work: set[str] = set()
 
     async def once(
-        self, who: Principal, key: str, asked: bytes, *, work: Work, again: Again
+        self, who: Principal, key: str, request_id_path: bytes, *, work: Work, again: Again
     ) -> Response:
         """Do the work, unless it was done before under this key."""
         check_key(key)
         name = hashlib.sha256(f"{who.name}\0{key}".encode()).hexdigest()
-        digest = hashlib.sha256(asked).hexdigest()
+        digest = hashlib.sha256(request_id_path).hexdigest()
         kept = self._kept(name)
         if kept is not None and kept.status != BEGUN:
             return _again(kept, digest)
@@ -297,20 +297,20 @@ class IdempotencyKeys:
 
     def forget_old(self) -> int:
         """Let go of what was kept for long enough."""
-        old = self._cards.cards(REPLY, due_by=self._clock.now_ms(), limit=1_000)
+        old = self._records.records(REPLY, due_by=self._clock.now_ms(), limit=1_000)
         if old:
-            self._cards.change(drops=[(card.kind, card.key) for card in old])
+            self._records.change(drops=[(record.kind, record.key) for record in old])
         return len(old)
 
     def _kept(self, name: str) -> StoredReply | None:
-        card = self._cards.card(REPLY, name)
-        if card is None or (card.due or 0) <= self._clock.now_ms():
+        record = self._records.record(REPLY, name)
+        if record is None or (record.due or 0) <= self._clock.now_ms():
             return None
-        return msgspec.json.decode(card.body, type=StoredReply)
+        return msgspec.json.decode(record.body, type=StoredReply)
 
     def _done(self, name: str) -> AuditRow | None:
         """What a request that was begun and never answered has done first; None: nothing."""
-        rows = self._cards.audited(request=name, limit=MOST_ROWS)
+        rows = self._records.audited(request=name, limit=MOST_ROWS)
         return rows[-1] if rows else None
 
     def _keep(self, name: str, digest: str, response: Response) -> None:
@@ -325,8 +325,8 @@ class IdempotencyKeys:
 
     def _put(self, name: str, reply: StoredReply) -> None:
         due = self._clock.now_ms() + KEPT_MS
-        self._cards.change(
-            [(Card(kind=REPLY, key=name, body=msgspec.json.encode(reply), due=due), None)]
+        self._records.change(
+            [(StoredRecord(kind=REPLY, key=name, body=msgspec.json.encode(reply), due=due), None)]
         )
 
 
@@ -383,7 +383,7 @@ class Application:
         ]
         self._guard = Guard(context.serving)
         self._rates = Rates(context.clock, context.serving.limits.requests_per_second)
-        self.repeating = IdempotencyKeys(context.cards, context.clock)
+        self.repeating = IdempotencyKeys(context.records, context.clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
@@ -402,8 +402,8 @@ class Application:
         except LoopwrightError as error:
             path, problem = scope["path"], problem_of(error)
             headers = headers_of(error, problem.status)
-            asked = path, request_id
-            response = self._told(self._family_of(path), asked, problem, headers)
+            request_id_path = path, request_id
+            response = self._told(self._family_of(path), request_id_path, problem, headers)
             self._note(request_id, scope, response.status_code, GUARD, 0.0)
             await _refused(secured(response, request_id), scope, receive, send)
             return
@@ -464,14 +464,14 @@ class Application:
     def _told(
         self,
         family: RouteFamily | None,
-        asked: tuple[str, str],
+        request_id_path: tuple[str, str],
         problem: ProblemReport,
         headers: dict[str, str],
     ) -> Response:
         """A refusal in the shape of a family."""
         problem = without_paths(problem, self._context.private_paths)
         if family is None or family.refuse is None:
-            return as_problem(problem, headers, asked)
+            return as_problem(problem, headers, request_id_path)
         return family.refuse(problem, headers)
 
     def _find(self, request: Request) -> tuple[RouteFamily, Route, dict[str, str]]:
@@ -510,7 +510,7 @@ class Application:
             limits = replace(limits, body_seconds=route.body_seconds or limits.body_seconds)
             raw = await read_body(request, limits, route.body_bytes or limits.body_bytes)
         body = NoBody() if route.takes else parse_body(raw, request.headers, route.body)
-        asked = RouteRequest(
+        request_id_path = RouteRequest(
             context=context,
             request=request,
             route=route,
@@ -525,7 +525,7 @@ class Application:
             if route.draining == "refuse":
                 context.part(app_of).refuse_while_draining()
             with acting_as(VIEWER if who is None else who.role):
-                return as_response(await route.handle(asked), route.status)
+                return as_response(await route.handle(request_id_path), route.status)
 
         keys = request.headers.getlist(HEADER)
         if route.method not in WRITING or not route.repeatable or not keys or who is None:
@@ -534,7 +534,7 @@ class Application:
         async def again(done: AuditRow) -> Response:
             if route.again is None:
                 raise answer_lost(done.action, done.subject)
-            return as_response(await route.again(asked, done.subject), route.status)
+            return as_response(await route.again(request_id_path, done.subject), route.status)
 
         query_string = bytes(request.scope.get("query_string") or b"")
         exactly = f"{route.method} {request.url.path}".encode() + b"?" + query_string + b"\n" + raw

@@ -298,7 +298,7 @@ async def refuse_agents(context: Context, scope: Scope, accept: Accept | None = 
         return
     what = f"{scope.get('method', 'GET')} {scope['path']}"
     at, who = context.clock.now_ms(), _named(context, scope)
-    record_refusal(context.cards, inside, what, at=at, via="http", who=who)
+    record_refusal(context.records, inside, what, at=at, via="http", who=who)
     raise inside_run_error(inside, "use the server: it is for people", hint=HINT)
 
 
@@ -316,7 +316,7 @@ def admit(context: Context, who: Principal, role: Role, what: str) -> None:
     except NotAllowed:
         with contextlib.suppress(StorageError):  # the answer is no, with or without a record of it
             row = context.access.row(who.name, "denied", what, f"needs {role}, has {who.role}")
-            context.cards.change(audit=[row])
+            context.records.change(audit=[row])
         raise
 
 

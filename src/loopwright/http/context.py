@@ -22,7 +22,7 @@ from loopwright.operations.settings import Settings
 from loopwright.operations.shared_budget import UsageLedger
 from loopwright.operations.use_cases.pages import Cursors
 from loopwright.operations.wiring import Local
-from loopwright.ports import Cards, Clock, RunRow
+from loopwright.ports import Clock, RecordStore, RunRow
 from loopwright.workers.run_updates import EventFeed, ViewCache
 from loopwright.workers.webhooks import WebhookDeliveries
 
@@ -200,7 +200,7 @@ class Context:
         return self.here.service
 
     @property
-    def cards(self) -> Cards:
+    def records(self) -> RecordStore:
         return self.here.log
 
     @property

@@ -59,10 +59,10 @@ from loopwright.workers.background_tasks import NAME
 _LOG = logging.getLogger(NAME)
 BEHIND_BYTES = 1_000_000  # of a command that does not read
 LOOK_SECONDS = 1.0
-BEAT_LOOKS = 5
+POLLS_PER_HEARTBEAT = 5
 BACKLOG = 128
 MOST = 200  # commands at once
-ASKED_BYTES = 4_096  # of what a command says
+REQUEST_BYTES = 4_096  # of what a command says
 
 
 @asynccontextmanager
@@ -90,7 +90,9 @@ async def serve_local_socket(context: Context) -> AsyncIterator[bool]:
         _LOG.warning("commands of %s work without this server: %s", home, error)
         yield False
         return
-    server = await asyncio.start_unix_server(visited, sock=sock, backlog=BACKLOG, limit=ASKED_BYTES)
+    server = await asyncio.start_unix_server(
+        visited, sock=sock, backlog=BACKLOG, limit=REQUEST_BYTES
+    )
     try:
         yield True
     finally:
@@ -166,14 +168,14 @@ class Visit:
     async def serve(self) -> None:
         """Answer until one of both leaves."""
         here = self._context.here
-        ends = [self._context.feed.hear(self._moved), here.bus.listen(self._said)]
+        ends = [self._context.feed.hear(self._moved), here.bus.listen(self._on_delta)]
         looking = asyncio.ensure_future(self._look())
         try:
             if not _is_ours(self._writer) or self._is_agent():
                 return
             path, keys = path_of(os.environ), keys_of(os.environ)
             limits = limits_of(self._context.settings)
-            self._tell(Hello(PROTOCOL, __version__, os.getpid(), path, keys, limits))
+            self._send(Hello(PROTOCOL, __version__, os.getpid(), path, keys, limits))
             while line := await self._reader.readline():
                 self._drive(msgspec.json.decode(line, type=DriveRequest).run)
                 await self._writer.drain()  # whoever does not read is not heard either
@@ -191,9 +193,9 @@ class Visit:
         if inside is None:
             return False
         at = self._context.clock.now_ms()
-        record_refusal(self._context.cards, inside, SOCKET, at=at, via="socket")
+        record_refusal(self._context.records, inside, SOCKET, at=at, via="socket")
         error = inside_run_error(inside, "use the socket of the data directory")
-        self._tell(DriveRefused("", NotAllowed.__name__, error.code, error.message, error.hint))
+        self._send(DriveRefused("", NotAllowed.__name__, error.code, error.message, error.hint))
         return True
 
     def end(self) -> None:
@@ -212,14 +214,14 @@ class Visit:
                 self._check_wall(run)
                 self._context.here.driver.wake(run)
         except LoopwrightError as error:
-            told = DriveRefused(run, type(error).__name__, error.code, error.message, error.hint)
-            self._tell(told)
+            refusal = DriveRefused(run, type(error).__name__, error.code, error.message, error.hint)
+            self._send(refusal)
         except Exception:
             _LOG.exception("%s cannot be driven for a command", run[:80])
             words = "the server failed; its log tells more"
-            self._tell(DriveRefused(run, ServerFailed.__name__, ServerFailed.code, words))
+            self._send(DriveRefused(run, ServerFailed.__name__, ServerFailed.code, words))
         else:
-            self._tell(DriveAccepted(run))
+            self._send(DriveAccepted(run))
             self._moved(run)
 
     def _check_wall(self, run: str) -> None:
@@ -233,29 +235,29 @@ class Visit:
     def _moved(self, run: str) -> None:
         if run in self._runs and not self._is_behind():
             with contextlib.suppress(StorageError, NotFound):
-                self._tell(RunMoved(run, self._context.here.log.version(run)))
+                self._send(RunMoved(run, self._context.here.log.version(run)))
 
-    def _said(self, delta: Delta) -> None:
+    def _on_delta(self, delta: Delta) -> None:
         if delta.run in self._runs and not self._is_behind():
             text = delta.text[:TEXT_CHARS]
-            self._tell(LiveTextSent(delta.run, delta.effect, delta.kind, text))
+            self._send(LiveTextSent(delta.run, delta.effect, delta.kind, text))
 
     async def _look(self) -> None:
         """Tell what keeps runs from going on."""
         driver = self._context.here.driver
         for looks in count(1):
-            if not looks % BEAT_LOOKS and not self._is_behind():
-                self._tell(Heartbeat())
+            if not looks % POLLS_PER_HEARTBEAT and not self._is_behind():
+                self._send(Heartbeat())
             new, self._troubles = driver.problem_count - self._troubles, driver.problem_count
             for run, problem in driver.problems[-new:] if new else ():
                 if run in self._runs:
-                    self._tell(DriveTrouble(run, str(problem)))
+                    self._send(DriveTrouble(run, str(problem)))
             await asyncio.sleep(LOOK_SECONDS)
 
     def _is_behind(self) -> bool:
         return self._writer.transport.get_write_buffer_size() > BEHIND_BYTES
 
-    def _tell(self, message: FromServer) -> None:
+    def _send(self, message: FromServer) -> None:
         if not self._writer.is_closing():
             self._writer.write(as_line(message))
 

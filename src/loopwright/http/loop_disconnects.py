@@ -25,7 +25,7 @@ from loopwright.operations.settings import PREFIX
 from loopwright.operations.use_cases import gates, runs
 from loopwright.operations.use_cases.gates import NamedAnswer
 from loopwright.operations.use_cases.operation import App, Caller, RunReference
-from loopwright.ports import AuditRow, Card, Cards
+from loopwright.ports import AuditRow, RecordStore, StoredRecord
 from loopwright.views.run_responses import RunSummary, StoppedRun
 
 LEASH = "leash"
@@ -87,9 +87,9 @@ class DisconnectedLoop(msgspec.Struct, frozen=True, kw_only=True):
 class DisconnectTimers:
     """Who has left, and what that means for their loops."""
 
-    def __init__(self, service: Service, cards: Cards, rules: DisconnectSettings) -> None:
+    def __init__(self, service: Service, records: RecordStore, rules: DisconnectSettings) -> None:
         self._service = service
-        self._cards = cards
+        self._records = records
         self.rules = rules
 
     def beside(
@@ -99,16 +99,16 @@ class DisconnectTimers:
         loops of assistants are remembered where nothing could end them.
         """
 
-        def cards(run: str) -> list[Card]:
+        def records(run: str) -> list[StoredRecord]:
             leash = DisconnectRule(run=run, agent_id=agent_id, name=name, parting=parting)
-            return [_card(leash, owner)] if agent_id or self._ends(leash) else []
+            return [_record(leash, owner)] if agent_id or self._ends(leash) else []
 
-        return cards
+        return records
 
     def held(self, owner: str) -> list[str]:
         """The loops of their assistants, as far as they are known to be under way."""
-        cards = self._cards.cards(LEASH, owner=owner)
-        leashes = [msgspec.json.decode(card.body, type=DisconnectRule) for card in cards]
+        records = self._records.records(LEASH, owner=owner)
+        leashes = [msgspec.json.decode(record.body, type=DisconnectRule) for record in records]
         return [one.run for one in leashes if one.agent_id and not self._has_ended(one.run)]
 
     def left(self, owner: str, *, at_least_ms: int = 0) -> bool:
@@ -119,22 +119,22 @@ class DisconnectTimers:
     def came_back(self, owner: str) -> list[DisconnectedLoop]:
         """They are here again: nothing is due, and what was ended meanwhile is told once."""
         self._set_due(owner, None)
-        cards = self._cards.cards(TOLD, owner=owner)
-        if cards:
-            self._cards.change(drops=[(TOLD, card.key) for card in cards])
-        return [msgspec.json.decode(card.body, type=DisconnectedLoop) for card in cards]
+        records = self._records.records(TOLD, owner=owner)
+        if records:
+            self._records.change(drops=[(TOLD, record.key) for record in records])
+        return [msgspec.json.decode(record.body, type=DisconnectedLoop) for record in records]
 
     async def tear_down(self, present: Callable[[str], bool]) -> list[str]:
         """End what is due and whose starter is away. One that cannot be ended keeps no other from
         it, and is tried again next time.
         """
         torn: list[str] = []
-        for card in self._cards.cards(LEASH, due_by=self._service.clock.now_ms()):
-            leash = msgspec.json.decode(card.body, type=DisconnectRule)
-            if present(card.owner):
+        for record in self._records.records(LEASH, due_by=self._service.clock.now_ms()):
+            leash = msgspec.json.decode(record.body, type=DisconnectRule)
+            if present(record.owner):
                 continue
             try:
-                if await self._end(leash, card.owner):
+                if await self._end(leash, record.owner):
                     torn.append(leash.run)
             except LoopwrightError:
                 continue
@@ -146,29 +146,31 @@ class DisconnectTimers:
         except NotFound:  # forgotten meanwhile
             ended = False
         now = self._service.clock.now_ms()
-        puts: list[tuple[Card, int | None]] = []
+        puts: list[tuple[StoredRecord, int | None]] = []
         audit: list[AuditRow] = []
         if ended:
             told = DisconnectedLoop(run=leash.run, agent_id=leash.agent_id, name=leash.name, at=now)
             body = msgspec.json.encode(told)
-            puts = [(Card(kind=TOLD, key=leash.run, body=body, owner=owner), None)]
+            puts = [(StoredRecord(kind=TOLD, key=leash.run, body=body, owner=owner), None)]
             what = "run.torn-down"
             audit = [AuditRow(at=now, who=ENDED_BY, action=what, subject=leash.run, detail=owner)]
-        self._cards.change(puts, drops=[(LEASH, leash.run)], audit=audit)
+        self._records.change(puts, drops=[(LEASH, leash.run)], audit=audit)
         return ended
 
     def _set_due(self, owner: str, due: int | None) -> bool:
         """Start or stop the time of everything they have under way; what has ended is let go."""
-        puts: list[tuple[Card, int | None]] = []
+        puts: list[tuple[StoredRecord, int | None]] = []
         drops: list[tuple[str, str]] = []
-        for card in self._cards.cards(LEASH, owner=owner):
-            leash = msgspec.json.decode(card.body, type=DisconnectRule)
+        for record in self._records.records(LEASH, owner=owner):
+            leash = msgspec.json.decode(record.body, type=DisconnectRule)
             if self._has_ended(leash.run):
-                drops.append((LEASH, card.key))
-            elif (due is None and card.due is not None) or (due is not None and self._ends(leash)):
-                puts.append((_card(leash, owner, due), None))
+                drops.append((LEASH, record.key))
+            elif (due is None and record.due is not None) or (
+                due is not None and self._ends(leash)
+            ):
+                puts.append((_record(leash, owner, due), None))
         if puts or drops:
-            self._cards.change(puts, drops)
+            self._records.change(puts, drops)
         return bool(puts) and due is not None
 
     def _ends(self, leash: DisconnectRule) -> bool:
@@ -182,8 +184,10 @@ class DisconnectTimers:
             return True
 
 
-def _card(leash: DisconnectRule, owner: str, due: int | None = None) -> Card:
-    return Card(kind=LEASH, key=leash.run, body=msgspec.json.encode(leash), owner=owner, due=due)
+def _record(leash: DisconnectRule, owner: str, due: int | None = None) -> StoredRecord:
+    return StoredRecord(
+        kind=LEASH, key=leash.run, body=msgspec.json.encode(leash), owner=owner, due=due
+    )
 
 
 MOST_KEPT = 256
@@ -195,8 +199,10 @@ class Looping:
     def __init__(self, context: Context) -> None:
         self._context = context
         settings, serving = context.settings, context.serving
-        self.assistants = Assistants(context.service, context.cards, settings, serving.workspace)
-        self.leaving = DisconnectTimers(context.service, context.cards, departures(os.environ))
+        self.assistants = Assistants(context.service, context.records, settings, serving.workspace)
+        self.disconnect_timers = DisconnectTimers(
+            context.service, context.records, departures(os.environ)
+        )
         self._kept: OrderedDict[str, LoopStory] = OrderedDict()
 
     async def start(
@@ -213,7 +219,7 @@ class Looping:
         leaves, if neither the request nor the assistant does.
         """
         assistant = self.assistants.get(agent_id)
-        beside = self.leaving.beside(
+        beside = self.disconnect_timers.beside(
             by,
             name=str(assistant.document.get("name", "")),
             parting=parting or assistant.parting or otherwise,
@@ -241,7 +247,7 @@ class Looping:
         if start is not None and is_loop(start.plan.dialect, start.key):
             agent_id = agent_of(start.key)
         called = start.plan.name if start is not None else name
-        return self.leaving.beside(by, name=called, parting=parting, agent_id=agent_id)
+        return self.disconnect_timers.beside(by, name=called, parting=parting, agent_id=agent_id)
 
     def known(self, agent_id: str) -> None:
         """NotFound unless there is such an assistant, or a loop that says it is of one."""

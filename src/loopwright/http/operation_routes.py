@@ -68,7 +68,7 @@ def app_of(context: Context) -> App:
     return App(
         service=context.service,
         settings=context.settings,
-        cards=context.cards,
+        records=context.records,
         workspace=context.serving.workspace,
         definitions=lambda: context.definitions,
         registry=lambda: context.registry,
@@ -91,11 +91,11 @@ def caller_of(who: Principal, interface: str = "http") -> Caller:
     return Caller(name=who.name, role=who.role, interface=interface, principal=signed_in)
 
 
-def caller_from(asked: RouteRequest) -> Caller:
+def caller_from(request: RouteRequest) -> Caller:
     """The caller of a route, which may be open to everybody."""
-    if asked.route.need not in ("open", "signed"):
-        return caller_of(asked.who)
-    peer = asked.request.client.host if asked.request.client else ""
+    if request.route.need not in ("open", "signed"):
+        return caller_of(request.who)
+    peer = request.request.client.host if request.request.client else ""
     return Caller(name="", role="viewer", interface="http", address=peer)
 
 
@@ -180,11 +180,15 @@ def routes_of(operation: Operation[Any, Any]) -> Iterator[Route]:
     body = body_of(operation)
     is_file = operation.response is FileContent
 
-    async def handle(asked: RouteRequest) -> Answer:
-        values = asked.query(query) if http.has_query else asked.body(body)
-        request = request_of(operation, values, {**asked.params, **_sent_aside(http, asked)})
-        answer = await operation(asked.context.part(app_of), caller_from(asked), request)
-        return _respond(http, asked, answer)
+    async def handle(route_request: RouteRequest) -> Answer:
+        values = route_request.query(query) if http.has_query else route_request.body(body)
+        request = request_of(
+            operation, values, {**route_request.params, **_sent_aside(http, route_request)}
+        )
+        answer = await operation(
+            route_request.context.part(app_of), caller_from(route_request), request
+        )
+        return _respond(http, route_request, answer)
 
     for path in http.paths:
         yield Route(
@@ -208,15 +212,15 @@ def routes_of(operation: Operation[Any, Any]) -> Iterator[Route]:
         )
 
 
-def _sent_aside(http: HttpRoute, asked: RouteRequest) -> dict[str, Any]:
+def _sent_aside(http: HttpRoute, request: RouteRequest) -> dict[str, Any]:
     """The fields of a request that headers and a raw body have."""
-    headers = asked.request.headers
+    headers = request.request.headers
     found: dict[str, Any] = {
         name: ",".join(headers.getlist(header))
         for name, header in http.headers.items()
         if header in headers
     }
-    return found if http.raw is None else {**found, http.raw.field: asked.raw}
+    return found if http.raw is None else {**found, http.raw.field: request.raw}
 
 
 def _described(response: object) -> object:
@@ -229,16 +233,16 @@ def _again(operation: Operation[Any, Any], http: HttpRoute) -> Any:  # noqa: ANN
     if again is None:
         return None
 
-    async def repeat(asked: RouteRequest, name: str) -> Answer:
-        answer = await again(asked.context.part(app_of), caller_of(asked.who), name)
-        return _respond(http, asked, answer)
+    async def repeat(request: RouteRequest, name: str) -> Answer:
+        answer = await again(request.context.part(app_of), caller_of(request.who), name)
+        return _respond(http, request, answer)
 
     return repeat
 
 
-def _respond(http: HttpRoute, asked: RouteRequest, answer: Answer) -> Answer:
+def _respond(http: HttpRoute, request: RouteRequest, answer: Answer) -> Answer:
     if isinstance(answer, FileContent):
-        return file_response(answer, asked.request.headers)
+        return file_response(answer, request.request.headers)
     if not (http.location or http.etag or http.status_of):
         return answer
     response = as_response(answer, http.status_of(answer) if http.status_of else http.status)

@@ -20,7 +20,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from loopwright.operations.accounts.request_rates import Rates
-from loopwright.ports import Card, Cards, Clock
+from loopwright.ports import Clock, RecordStore, StoredRecord
 
 FORWARDED = "x-forwarded-for"
 MAX_HOPS = 20
@@ -92,8 +92,8 @@ class SignInAttempt:
 class SignInLimits:
     """Counts attempts. Everything that is kept is bounded."""
 
-    def __init__(self, cards: Cards, clock: Clock, most: int) -> None:
-        self._cards = cards
+    def __init__(self, records: RecordStore, clock: Clock, most: int) -> None:
+        self._records = records
         self._devices = Rates(clock, most, WINDOW_MS)
         self._pairs = Rates(clock, most, WINDOW_MS)
         self._addresses = Rates(clock, most * FOR_ADDRESS, WINDOW_MS)
@@ -143,8 +143,8 @@ class SignInLimits:
 
     def _key(self) -> bytes:
         """The key of cookies: of this data directory, made when it is first needed."""
-        card = self._cards.card(KEY, KEY)
-        if card is None:
-            card = Card(kind=KEY, key=KEY, body=secrets.token_bytes(32))
-            self._cards.change([(card, None)])
-        return card.body
+        record = self._records.record(KEY, KEY)
+        if record is None:
+            record = StoredRecord(kind=KEY, key=KEY, body=secrets.token_bytes(32))
+            self._records.change([(record, None)])
+        return record.body

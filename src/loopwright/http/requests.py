@@ -168,10 +168,10 @@ class PageQuery(Query):
 
 
 def paged(
-    asked: RouteRequest, kind: str, found: Iterable[_Entry], place: Callable[[_Entry], str]
+    request: RouteRequest, kind: str, found: Iterable[_Entry], place: Callable[[_Entry], str]
 ) -> ListPage[_Entry]:
     """The page of a list that is asked for, in the order of its places."""
-    query, cursors = asked.query(PageQuery), asked.context.cursors
+    query, cursors = request.query(PageQuery), request.context.cursors
     return page_of(lambda: cursors, kind, found, place, limit=query.limit, cursor=query.cursor)
 
 

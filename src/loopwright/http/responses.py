@@ -51,10 +51,10 @@ def as_response(value: object, status: int) -> Response:
 
 
 def as_problem(
-    problem: ProblemReport, headers: Mapping[str, str], asked: tuple[str, str]
+    problem: ProblemReport, headers: Mapping[str, str], request_id_path: tuple[str, str]
 ) -> Response:
-    """A refusal in our own shape; `asked` is the path and the id of the request."""
-    about = {"instance": asked[0][:LONGEST], "trace_id": asked[1]}
+    """A refusal in our own shape; `request_id_path` is the path and the id of the request."""
+    about = {"instance": request_id_path[0][:LONGEST], "trace_id": request_id_path[1]}
     body = msgspec.json.encode({**problem.as_dict(), **about})
     return Response(body, problem.status, headers=dict(headers), media_type=PROBLEM)
 
@@ -260,10 +260,10 @@ def part_of(data: bytes, tag: str, wanted: Conditions) -> Response:
         return Response(status_code=304, headers=headers)
     if wanted.range is None or wanted.if_range not in (None, etag):
         return Response(data, 200, headers)
-    asked = _RANGE.fullmatch(wanted.range.strip())
-    if asked is None or asked[0] == "bytes=-":
+    request_id_path = _RANGE.fullmatch(wanted.range.strip())
+    if request_id_path is None or request_id_path[0] == "bytes=-":
         return Response(data, 200, headers)
-    first, last = _places(asked[1], asked[2], len(data))
+    first, last = _places(request_id_path[1], request_id_path[2], len(data))
     if first > last or first >= len(data):
         raise RequestRefusal(
             416,

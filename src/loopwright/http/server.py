@@ -162,7 +162,7 @@ def check_reach(serving: ServerOptions, people: People) -> None:
 def _has_admin(people: People) -> bool:
     """Whether an admin could come in: by a password, or by a link that is still good."""
     now = people.clock.now_ms()
-    links = [msgspec.json.decode(card.body, type=Link) for card in people.cards.cards(LINK)]
+    links = [msgspec.json.decode(record.body, type=Link) for record in people.records.records(LINK)]
     good = [one for one in links if one.used_at is None and one.expires_at > now]
     if any(one.role == "admin" and not one.person for one in good):
         return True
@@ -246,7 +246,7 @@ DRAIN_SECONDS = 3
 CLOSE_SECONDS = 6.0
 LAST_SECONDS = 8.0  # after a signal
 RESCUE_SECONDS = 5.0
-BEAT_SECONDS = 1.0
+HEARTBEAT_SECONDS = 1.0
 FORGET_SECONDS = 600.0
 CLOCK_SECONDS = 30.0
 PARENT_GONE = "parent_gone"  # why a run was stopped
@@ -335,7 +335,7 @@ async def living(
         )
         check_reach(serving, people)
         channels = SettingsChannels(
-            settings, log=here.log, cards=here.log, clock=clock, base=serving.base
+            settings, log=here.log, records=here.log, clock=clock, base=serving.base
         )
         context = Context(
             here=here,
@@ -408,7 +408,7 @@ async def _beating(context: Context) -> None:
     while True:
         with work.round():
             context.pulse.beat(TASKS, context.clock.now_ms())
-        await asyncio.sleep(BEAT_SECONDS)
+        await asyncio.sleep(HEARTBEAT_SECONDS)
 
 
 async def _rescuing(context: Context) -> None:

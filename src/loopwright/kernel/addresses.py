@@ -105,9 +105,9 @@ def directory(state: State) -> StepDirectory:
 
 def resolve_address(state: State, written: str) -> str | UnreachableAddress:
     """The step that an address names, whatever its pass, or why there is none."""
-    book = directory(state)
+    addresses = directory(state)
     key = logical_path(written.strip())
-    kind = book.kinds.get(_ITEM.sub("[]", key))
+    kind = addresses.kinds.get(_ITEM.sub("[]", key))
     if kind is None:
         return _by_bare_name(state, key, written)
     return key if kind == "agent" else _deaf(state, key, kind)
@@ -141,10 +141,10 @@ def _by_bare_name(state: State, key: str, written: str) -> str | UnreachableAddr
 
 def reachable(state: State) -> list[str]:
     """Ids that a message can be sent to now, those under way by the name they have in facts."""
-    book = directory(state)
+    addresses = directory(state)
     found = [
         one
-        for pattern, kind in book.kinds.items()
+        for pattern, kind in addresses.kinds.items()
         if kind == "agent"
         for one in _instances(state, pattern)
     ]

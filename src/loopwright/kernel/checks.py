@@ -59,11 +59,11 @@ def read_goal_verdict(text: str) -> GoalVerdict | None:
     lines = text.strip().splitlines()
     if not lines:
         return None
-    said = _WORDS.get(_MARKS.sub("", lines[0]).lower().replace("-", ""))
-    if said is None:
+    finding = _WORDS.get(_MARKS.sub("", lines[0]).lower().replace("-", ""))
+    if finding is None:
         return None
     why = "\n".join(lines[1:]).strip()
-    return GoalVerdict(yes=said, why=why or lines[0].strip())
+    return GoalVerdict(yes=finding, why=why or lines[0].strip())
 
 
 EVIDENCE_CHARS = 300
@@ -143,9 +143,9 @@ def _weigh_any(
 ) -> DueCheck | ChecksDecision:
     index = first
     for part in parts:
-        said = combine_verdicts(part, verdicts, index, order=order)
-        if isinstance(said, DueCheck) or said.verdict != "fail":
-            return said
+        finding = combine_verdicts(part, verdicts, index, order=order)
+        if isinstance(finding, DueCheck) or finding.verdict != "fail":
+            return finding
         index += len(leaves(part))
     return ChecksDecision("fail")
 
@@ -158,17 +158,17 @@ def _weigh_all(
     """
     index, failed, reason = first, False, ""
     for part in parts:
-        said = combine_verdicts(part, verdicts, index, order=order)
-        if isinstance(said, DueCheck):
-            if not (failed and isinstance(said.leaf, Judge | Goal | PersonCheck)):
-                return said
-        elif said.verdict in ("rejected", "broken"):
-            return said
+        finding = combine_verdicts(part, verdicts, index, order=order)
+        if isinstance(finding, DueCheck):
+            if not (failed and isinstance(finding.leaf, Judge | Goal | PersonCheck)):
+                return finding
+        elif finding.verdict in ("rejected", "broken"):
+            return finding
         else:
-            failed = failed or said.verdict == "fail"
+            failed = failed or finding.verdict == "fail"
             if failed and order == "until_decided":
                 return ChecksDecision("fail")
-            reason = said.reason or reason
+            reason = finding.reason or reason
         index += len(leaves(part))
     return ChecksDecision("fail") if failed else ChecksDecision("pass", reason)
 
@@ -194,10 +194,10 @@ def inspect(
         case ResultField():
             return _field_is_true(leaf, senses, result)
         case Approval():
-            said = read_review(
+            finding = read_review(
                 senses.read(output), _value(senses, result), instructions, words=leaf.words
             )
-            return CheckResult("pass" if said.approved else "fail", _review_words(said))
+            return CheckResult("pass" if finding.approved else "fail", _review_words(finding))
         case ResultPath(path=path):
             value = _at(_answer(senses, output, result), path)
             said_yes = value not in (None, False, 0, "")
@@ -241,8 +241,8 @@ def _value(senses: KernelServices, result: Text | None) -> JsonValue:
     return value
 
 
-def _review_words(said: ReviewResult) -> str:
-    return "\n".join([said.why, *(f"- {one}" for one in said.findings)])
+def _review_words(finding: ReviewResult) -> str:
+    return "\n".join([finding.why, *(f"- {one}" for one in finding.findings)])
 
 
 def _answer(senses: KernelServices, output: Text | None, result: Text | None) -> JsonValue:
@@ -359,10 +359,10 @@ def goal_result(answer: EffectDone | EffectFailed, senses: KernelServices) -> Ch
     """What an evaluator says: by its structured answer, else by its first line, which must be
     exactly one of two words. Whatever else it says is an error, and no yes.
     """
-    said = read_goal_verdict(senses.read(answer.output)) if is_unfit(answer) else None
-    if said is None:
+    finding = read_goal_verdict(senses.read(answer.output)) if is_unfit(answer) else None
+    if finding is None:
         return judge_result(answer, senses)
-    return CheckResult("pass" if said.yes else "fail", said.why)
+    return CheckResult("pass" if finding.yes else "fail", finding.why)
 
 
 def is_unfit(answer: EffectDone | EffectFailed) -> bool:

@@ -49,21 +49,21 @@ def _combined(
     decided_by: bool,
 ) -> ConditionValue | UndecidedCondition:
     for part in parts:
-        said = evaluate_condition(state, owner, part, senses)
-        if isinstance(said, UndecidedCondition) or said.yes is decided_by:
-            return said
+        result = evaluate_condition(state, owner, part, senses)
+        if isinstance(result, UndecidedCondition) or result.yes is decided_by:
+            return result
     return ConditionValue(not decided_by)
 
 
 def _cel(
     state: State, owner: Owner, condition: Cel, senses: KernelServices
 ) -> ConditionValue | UndecidedCondition:
-    said = senses.evaluate(condition.text, scope_at(state, owner, senses), wants="bool")
-    if said.missing and condition.missing == "false":
+    result = senses.evaluate(condition.text, scope_at(state, owner, senses), wants="bool")
+    if result.missing and condition.missing == "false":
         return ConditionValue(yes=False)
-    if said.problem:
-        return UndecidedCondition(said.problem)
-    return ConditionValue(said.value is True)
+    if result.problem:
+        return UndecidedCondition(result.problem)
+    return ConditionValue(result.value is True)
 
 
 def _compare(

@@ -278,7 +278,7 @@ def answered(
             if isinstance(event, EffectDone):
                 mail.replies.answers[event.effect] = event
             else:
-                mail.heard.pop(event.effect, None)
+                mail.delivered.pop(event.effect, None)
                 words = f"could not answer ({event.error.type}): {event.error.detail}"
                 tell(state, CoordinatorNotice("reply.failed", step, words), wakes=True)
         case HoldPurpose():
@@ -289,7 +289,7 @@ def answered(
 
 def _coordinator_answered(state: State, event: EffectDone | EffectFailed) -> None:
     mail = state.mail
-    mail.coordinator.spoke = bool(mail.said.get(event.effect))
+    mail.coordinator.spoke = bool(mail.sent_by.get(event.effect))
     mail.coordinator.session = event.session or mail.coordinator.session
     if isinstance(event, EffectDone):
         mail.coordinator.answer, mail.coordinator.failures = event, 0
@@ -323,8 +323,8 @@ def _heard_coordinator(state: State, senses: KernelServices) -> list[AnyEvent]:
     if answer is None:
         return []
     read = [one.message for one in mail.coordinator.shown if one.message is not None]
-    heard = delivered(state, state.root, COORDINATOR, read, answer.effect)
-    return [*_wishes(state, answer, senses), heard]
+    delivered_messages = delivered(state, state.root, COORDINATOR, read, answer.effect)
+    return [*_wishes(state, answer, senses), delivered_messages]
 
 
 def _wishes(state: State, answer: EffectDone, senses: KernelServices) -> list[AnyEvent]:
@@ -388,7 +388,7 @@ def _replied(state: State) -> list[AnyEvent]:
 
 
 def _by_sender(state: State, effect: str) -> dict[str, QueuedMessage]:
-    return {message.sender: message for message in state.mail.heard.get(effect, ())}
+    return {message.sender: message for message in state.mail.delivered.get(effect, ())}
 
 
 # -- calling ---------------------------------------------------------------------------------------

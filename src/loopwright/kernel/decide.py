@@ -184,9 +184,9 @@ def _decide_step(state: State, owner: StepOwner, senses: KernelServices) -> list
         return [*request_deadline(state, owner), *new]
     if state.snapshots.on:
         cut_off = _cut_off(state, owner, ended)
-        asked = after_step(state, owner, cut_off) if late is None or cut_off else None
-        if asked is not None:
-            return asked
+        next_events = after_step(state, owner, cut_off) if late is None or cut_off else None
+        if next_events is not None:
+            return next_events
         if late is None:
             ended = protected_result(state, owner, ended)
     following = check_blocked_step(state, owner, ended, senses)

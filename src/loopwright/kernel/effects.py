@@ -243,9 +243,9 @@ def withdraw(state: State, owner: Owner, effect: str | None, why: str) -> list[A
     """Answer an effect that nobody waits for any more, and close what it has asked people."""
     if effect is None or effect not in state.pending:
         return []
-    asked = (state.pending[effect].gates or {}).values()
+    gates = (state.pending[effect].gates or {}).values()
     return [
-        *(event for gate in asked for event in close_gate(state, gate, why)),
+        *(event for gate in gates for event in close_gate(state, gate, why)),
         EffectFailed(
             at=state.now,
             path=owner.inside,

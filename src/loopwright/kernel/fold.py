@@ -396,7 +396,7 @@ def _check_verdict(state: State, event: CheckVerdict) -> None:
         owner.checks.numbers[event.index] = owner.checks.tries
     owner.checks.tries = owner.checks.earlier = 0
     if owner.gate is not None:  # its decision is this verdict; another check asks anew
-        owner.heard, owner.gate = owner.gate, None
+        owner.answered_gate, owner.gate = owner.gate, None
     state.touch(owner)
 
 

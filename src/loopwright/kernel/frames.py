@@ -149,7 +149,7 @@ class HistoryEntry(msgspec.Struct, frozen=True, gc=False):
 
     kind: Literal["user", "model", "tools", "summary"]
     text: Text = ""
-    said: tuple[ToolAnswer, ...] = ()
+    answers: tuple[ToolAnswer, ...] = ()
     by: str = ""
     told: bool = False
 
@@ -181,7 +181,7 @@ class CycleBody:
     turn: TurnTaken | None = None
     asked: dict[int, str] = field(default_factory=dict)
     approved: dict[int, Text] = field(default_factory=dict)
-    said: dict[int, ToolAnswer] = field(default_factory=dict)
+    answers: dict[int, ToolAnswer] = field(default_factory=dict)
     gates: dict[int, GateState] = field(default_factory=dict)
     submitted: Text | None = None
     earlier: int = 0  # as above
@@ -459,7 +459,7 @@ class IterationOwner(msgspec.Struct, eq=False):
     ended_at: int = 0
     idle_ms: int = 0  # the time between its ends and its next beginnings
     gate: GateState | None = None
-    heard: GateState | None = None  # the gate whose decision a check has taken up
+    answered_gate: GateState | None = None  # the gate whose decision a check has taken up
     deadline: str | None = None
     deadline_hit: bool = False
     closed: bool = False
@@ -479,7 +479,7 @@ def release_frames(owner: Owner) -> None:
     body = owner.body
     owner.body = None  # type: ignore[assignment]  # nothing looks into a place that has ended
     if type(owner) is IterationOwner:
-        owner.gate = owner.heard = None
+        owner.gate = owner.answered_gate = None
     elif type(owner) is StepOwner:
         owner.gate = None
     if type(body) is not LeafBody:

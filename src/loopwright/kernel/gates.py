@@ -50,7 +50,7 @@ def open_gate(
         text = f"{text}\n{words[0].upper()}{words[1:]}. Approving accepts them as they are now."
     if about == "pass" and gate.grants and isinstance(owner, IterationOwner):
         text += _limit_words(owner)
-    number = _asked_before(owner, about)
+    number = _gates_before(owner, about)
     identity = f"{state.run}\n{owner.inside}\n{about}\n{number}{_opening_suffix(owner)}"
     return GateOpened(
         at=state.now,
@@ -113,7 +113,7 @@ def _opening_suffix(owner: Owner) -> str:
     return f"\n{openings}" if openings > 1 else ""
 
 
-def _asked_before(owner: Owner, about: About) -> int:
+def _gates_before(owner: Owner, about: About) -> int:
     """How many gates of this kind the place has had, so that each has an id of its own."""
     if about == "cap" and isinstance(owner.body, RepeatBody):
         return owner.body.progress.extra

@@ -110,9 +110,9 @@ def decide_iteration(state: State, owner: IterationOwner, senses: KernelServices
         return [*request_deadline(state, owner), *following]
     if state.snapshots.on:
         cut_off = close_inside(state, owner, ended.reason) if owner.deadline_hit else []
-        asked = after_body(state, owner, cut_off) if late is None or cut_off else None
-        if asked is not None:
-            return asked
+        next_events = after_body(state, owner, cut_off) if late is None or cut_off else None
+        if next_events is not None:
+            return next_events
     if ended.status != "completed" or owner.parent.action.each is not None:
         return _finish_pass(state, owner, ended, ChecksDecision("fail", ended.reason))
     return _judge_pass(state, owner, ended, senses)
@@ -168,20 +168,20 @@ def _judge_pass(
     loop = owner.parent.action
     weighed = combine_verdicts(loop.until, owner.checks.verdicts, order=loop.checks)
     if type(weighed) is ChecksDecision:
-        if weighed.verdict == "pass" and (asked := after_checks(state, owner)):
-            return asked
+        if weighed.verdict == "pass" and (next_events := after_checks(state, owner)):
+            return next_events
         return _settled(state, owner, ended, weighed, senses)
     assert type(weighed) is DueCheck
     about = _reviewed(owner, weighed.leaf) or ended
-    said = inspect_cycle(owner, weighed.leaf, senses) or inspect(
+    result = inspect_cycle(owner, weighed.leaf, senses) or inspect(
         weighed.leaf,
         senses,
         output=about.output,
         result=about.result,
         instructions=_instructions(state, owner, weighed.leaf, senses),
     )
-    if said is not None:
-        return [_verdict(state, owner, weighed, said, senses.keep(said.evidence))]
+    if result is not None:
+        return [_verdict(state, owner, weighed, result, senses.keep(result.evidence))]
     return _ask(state, owner, ended, weighed, senses)
 
 
@@ -218,9 +218,9 @@ def _without_signal(owner: IterationOwner, ended: Result, senses: KernelServices
     word = hidden_word(owner)
     if word is None or ended.output is None:
         return ended
-    said = senses.read(ended.output)
-    seen = without_signal(said, word)
-    return ended if seen == said else msgspec.structs.replace(ended, output=senses.keep(seen))
+    result = senses.read(ended.output)
+    seen = without_signal(result, word)
+    return ended if seen == result else msgspec.structs.replace(ended, output=senses.keep(seen))
 
 
 # -- checks that need more than the texts of the pass ----------------------------------------------
@@ -232,8 +232,8 @@ def _ask(
     """A check that needs the state of the run, a program, an agent or a person."""
     match ask.leaf:
         case Expr() as leaf:
-            said = _evaluated(state, owner, ended, leaf, senses)
-            return [_verdict(state, owner, ask, said, senses.keep(said.evidence))]
+            result = _evaluated(state, owner, ended, leaf, senses)
+            return [_verdict(state, owner, ask, result, senses.keep(result.evidence))]
         case CommandCheck() as leaf:
             call = CommandCall(argv=leaf.argv, timeout_ms=leaf.timeout_ms)
             return _ask_program(state, owner, ask, call)
@@ -267,10 +267,10 @@ def _ask(
 def _evaluated(
     state: State, owner: IterationOwner, ended: Result, leaf: Expr, senses: KernelServices
 ) -> CheckResult:
-    said = senses.evaluate(leaf.text, scope_at(state, owner, senses, ended), wants="bool")
-    if said.problem:
-        return CheckResult("error", said.problem)
-    return CheckResult("pass" if said.value is True else "fail")
+    result = senses.evaluate(leaf.text, scope_at(state, owner, senses, ended), wants="bool")
+    if result.problem:
+        return CheckResult("error", result.problem)
+    return CheckResult("pass" if result.value is True else "fail")
 
 
 def _ask_program(
@@ -290,9 +290,9 @@ def _ask_program(
                 )
             ]
     assert isinstance(ask.leaf, CommandCheck | ScriptCheck)
-    said = command_result(ask.leaf, answer)
-    tail: Text = answer.output if isinstance(answer, EffectDone) else said.evidence
-    return [_verdict(state, owner, ask, said, tail)]
+    result = command_result(ask.leaf, answer)
+    tail: Text = answer.output if isinstance(answer, EffectDone) else result.evidence
+    return [_verdict(state, owner, ask, result, tail)]
 
 
 def _ask_match(
@@ -311,8 +311,8 @@ def _ask_match(
             pattern=leaf.pattern, text=text, ignore_case=leaf.ignore_case, timeout_ms=MATCH_MS
         )
         return [request_effect(state, owner, CheckPurpose(ask.index), _next_try(owner, ask), call)]
-    said = match_result(owner.checks.answer, senses)
-    return [_verdict(state, owner, ask, said, senses.keep(said.evidence))]
+    result = match_result(owner.checks.answer, senses)
+    return [_verdict(state, owner, ask, result, senses.keep(result.evidence))]
 
 
 def _ask_judge(
@@ -332,8 +332,10 @@ def _ask_judge(
         role: Literal["judge", "goal"] = "judge" if isinstance(leaf, Judge) else "goal"
         call = AgentCall(agent=leaf.agent, role=role, step=judge_path(owner.parent.owner.path))
         return [request_effect(state, owner, CheckPurpose(ask.index), _next_try(owner, ask), call)]
-    said = judge_result(answer, senses) if isinstance(leaf, Judge) else goal_result(answer, senses)
-    return [_verdict(state, owner, ask, said, senses.keep(said.evidence))]
+    result = (
+        judge_result(answer, senses) if isinstance(leaf, Judge) else goal_result(answer, senses)
+    )
+    return [_verdict(state, owner, ask, result, senses.keep(result.evidence))]
 
 
 def _next_try(owner: IterationOwner, ask: DueCheck) -> int:
@@ -371,8 +373,8 @@ def _ask_person(
         return [open_gate(state, owner, "pass", gate, senses, output=ended.output)]
     if owner.gate.decision is None:
         return []
-    said = person_result(leaf, owner.gate)
-    return [_verdict(state, owner, ask, said, senses.keep(said.evidence))]
+    result = person_result(leaf, owner.gate)
+    return [_verdict(state, owner, ask, result, senses.keep(result.evidence))]
 
 
 # -- a person after the pass -----------------------------------------------------------------------
@@ -383,7 +385,7 @@ def _is_gated(owner: IterationOwner, settled: ChecksDecision) -> bool:
     when one of the checks has just asked.
     """
     gate = owner.parent.action.gate
-    if gate is None or owner.number < 0 or owner.heard is not None:
+    if gate is None or owner.number < 0 or owner.answered_gate is not None:
         return False
     if gate.after:
         return settled.verdict == "fail" and _is_stuck(owner.parent, gate)
@@ -452,7 +454,7 @@ def _approved(owner: IterationOwner, gate: LoopGate, settled: ChecksDecision) ->
 
 
 def _verdict(
-    state: State, owner: IterationOwner, ask: DueCheck, said: CheckResult, evidence: Text
+    state: State, owner: IterationOwner, ask: DueCheck, result: CheckResult, evidence: Text
 ) -> AnyEvent:
     return CheckVerdict(
         at=state.now,
@@ -460,7 +462,7 @@ def _verdict(
         iteration=owner.iteration,
         index=ask.index,
         check=check_name(ask.leaf),
-        verdict=said.verdict,
+        verdict=result.verdict,
         evidence=evidence,
         by=judge_path(owner.parent.owner.path) if isinstance(ask.leaf, Judge | Goal) else "",
         tree=state.snapshots.last,

@@ -70,7 +70,7 @@ def message_sent(state: State, event: MessageSent) -> None:
     mail.sent += 1
     if event.intent == "reply":
         mail.replies.answers.pop(event.effect, None)
-        mail.heard.pop(event.effect, None)
+        mail.delivered.pop(event.effect, None)
     _note_said(state, event.effect, ("message", f"{event.intent} {event.to}", event.text))
     message = QueuedMessage(
         id=event.message, sender=event.sender, to=event.to, text=event.text, intent=event.intent
@@ -86,7 +86,7 @@ def message_sent(state: State, event: MessageSent) -> None:
 
 def _note_said(state: State, effect: str, said: AgentMessage) -> None:
     if effect in state.pending:
-        state.mail.said.setdefault(effect, []).append(said)
+        state.mail.sent_by.setdefault(effect, []).append(said)
 
 
 def _to_coordinator(state: State, message: QueuedMessage) -> None:
@@ -218,7 +218,7 @@ def message_delivered(state: State, event: MessageDelivered) -> None:
     if reader is not None and isinstance(reader.body, CycleBody):
         note_letters(reader, heard)
     elif heard:
-        mail.heard.setdefault(event.path or event.effect, []).extend(heard)
+        mail.delivered.setdefault(event.path or event.effect, []).extend(heard)
     if not event.path:
         mail.replies.asleep[event.to] = None  # until it is called
 
@@ -357,8 +357,10 @@ def _place_ended(state: State, path: str, status: str = "skipped") -> None:
     """
     mail = state.mail
     if status not in REOPENED:
-        for place in [one for one in mail.heard if one.partition("~")[0] == path or one == path]:
-            del mail.heard[place]  # a step that began anew has another name inside
+        for place in [
+            one for one in mail.delivered if one.partition("~")[0] == path or one == path
+        ]:
+            del mail.delivered[place]  # a step that began anew has another name inside
     too_late = mail.stopped.pop(path, None)
     if too_late is not None:
         refuse(
@@ -395,7 +397,7 @@ def _sort_unread(state: State, name: str, waiting: list[QueuedMessage], where: E
 
 def _call_ended(state: State, event: EffectDone | EffectFailed) -> None:
     mail = state.mail
-    mail.said.pop(event.effect, None)
+    mail.sent_by.pop(event.effect, None)
     if event.session and event.purpose == AGENT_CALL:
         key = logical_path(event.path)
         if "." not in key and "[" not in key:  # only steps of the plan itself are called again

@@ -28,12 +28,12 @@ def close_inside(state: State, owner: Owner, why: str) -> list[AnyEvent]:
     """End what is open inside a place, but not the place itself."""
     if type(owner.body) is LeafBody and not state.pending and not state.gates:
         return []
-    asked = owner.gate if isinstance(owner, StepOwner) else None
+    gate = owner.gate if isinstance(owner, StepOwner) else None
     events = [] if _has_no_body(owner) else _close_body(state, owner.body, why)
     events += withdraw(state, owner, owner.deadline, why)
     if state.snapshots.asked:
         events += withdraw(state, owner, state.snapshots.asked.get(owner.inside), why)
-    events += close_gate(state, asked, why)
+    events += close_gate(state, gate, why)
     events += withdraw(state, owner, owner.look if isinstance(owner, StepOwner) else None, why)
     if isinstance(owner, IterationOwner):
         events += withdraw(state, owner, owner.checks.pending, why)

@@ -145,14 +145,14 @@ def request_text(state: State, owner: Owner, template: Template, senses: KernelS
     if template:
         return fill(state, owner, template, senses)
     if state.plan_index.has_given:
-        told_so = told_message(state, owner, senses)
+        told_so = message_for(state, owner, senses)
         if told_so is not None:
             return told_so
     message = senses.read(state.started.message) if state.started else ""
     return message or fill(state, owner, state.plan.message, senses)
 
 
-def told_message(state: State, owner: Owner, senses: KernelServices) -> str | None:
+def message_for(state: State, owner: Owner, senses: KernelServices) -> str | None:
     """What the workflow around a place is asked, unless that is the run itself."""
     given = (
         find_workflow_input(owner, Ref(of="message"))
@@ -175,7 +175,7 @@ def resolve(
     started = state.started
     match ref.of:
         case "message" | "input":
-            return _asked(state, owner, ref, senses, outside=outside)
+            return _resolve(state, owner, ref, senses, outside=outside)
         case "run":
             return state.run
         case "setting":
@@ -201,7 +201,7 @@ def resolve(
     return _of_pass(state, inside, ref, senses) if inside is not None else None
 
 
-def _asked(
+def _resolve(
     state: State, owner: Owner, ref: Ref, senses: KernelServices, *, outside: bool
 ) -> JsonValue | Blob:
     """The message or an input: of the workflow around a place, else of the run."""
@@ -215,9 +215,9 @@ def _asked(
         return fill(state, *given, senses, outside=True)
     if ref.of == "message":
         message = _message(state, owner, senses)
-        said = _read_json(message, senses) if ref.field else None
+        value = _read_json(message, senses) if ref.field else None
         # A message that is not an object has no fields: it is handed over as it is.
-        return _field(said, ref.field) if isinstance(said, dict) else message
+        return _field(value, ref.field) if isinstance(value, dict) else message
     return _field(started.inputs.get(ref.name or "") if started else None, ref.field)
 
 
@@ -344,11 +344,11 @@ def _missing_in_step(
         found = place.parent.progress.last_steps.get(ref.name or "") if place is not None else None
     if found is None or found.status == "skipped" or found.result is not None:
         return None  # what has not run has said nothing; a declared form says what may be absent
-    said = _read_json(found.output, senses)
-    if not isinstance(said, dict):
+    value = _read_json(found.output, senses)
+    if not isinstance(value, dict):
         return f"{ref.name} has no field {ref.field}: what it said is not a JSON object"
-    if ref.field not in said:
-        return f"{ref.name} has no field {ref.field}; it has {', '.join(list(said)[:12])}"
+    if ref.field not in value:
+        return f"{ref.name} has no field {ref.field}; it has {', '.join(list(value)[:12])}"
     return None
 
 
@@ -393,10 +393,10 @@ def _find_items(
                 ended = step_result(owner, ref.name or "")  # what it said is not JSON at all
                 found = senses.read(ended.output) or None if ended is not None else None
         case ItemsExpr(expr=expr):
-            said = senses.evaluate(expr, scope_at(state, owner, senses), wants="list")
-            if said.problem:
-                return Failure("not-a-list", said.problem)
-            found = said.value
+            value = senses.evaluate(expr, scope_at(state, owner, senses), wants="list")
+            if value.problem:
+                return Failure("not-a-list", value.problem)
+            found = value.value
         case _:
             assert_never(each.items)
     if isinstance(found, Blob) or not isinstance(found, list):
@@ -411,8 +411,8 @@ def _find_items(
 
 def _list_in(found: JsonValue | Blob, senses: KernelServices) -> JsonValue | Blob:
     """A text that is a list in JSON is taken for that list."""
-    said = _read_json(found, senses) if isinstance(found, Blob | str) else None
-    return said if isinstance(said, list) else found
+    value = _read_json(found, senses) if isinstance(found, Blob | str) else None
+    return value if isinstance(value, list) else found
 
 
 def enclosing_repeat(owner: Owner) -> RepeatBody | None:
@@ -483,12 +483,12 @@ class ExpressionScope:
 
 
 def scope_at(
-    state: State, owner: Owner, senses: KernelServices, said: Result | None = None
+    state: State, owner: Owner, senses: KernelServices, value: Result | None = None
 ) -> ExpressionScope:
-    """What can be seen from a place; `said` is what the pass under judgement came to."""
+    """What can be seen from a place; `value` is what the pass under judgement came to."""
     inside = pass_in_scope(owner)
     last = inside.parent.progress.last if inside is not None else None
-    about = said or last
+    about = value or last
     return ExpressionScope(
         owner=owner,
         senses=senses,

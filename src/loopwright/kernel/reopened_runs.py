@@ -317,7 +317,7 @@ def copied(events: Sequence[AnyEvent], first: RunStarted, now: int) -> list[AnyE
         if isinstance(event, EffectRequested) and event.effect not in over:
             kept.append(_under_way(event, gap))
         elif isinstance(event, GateOpened) and event.gate not in decided:
-            kept += _asked(event, first.run)
+            kept += _open_gates(event, first.run)
         else:
             kept.append(event)
     return kept
@@ -331,7 +331,7 @@ def _under_way(event: EffectRequested, gap: int) -> EffectRequested:
     return msgspec.structs.replace(event, call=later)
 
 
-def _asked(event: GateOpened, run: str) -> Iterator[GateOpened]:
+def _open_gates(event: GateOpened, run: str) -> Iterator[GateOpened]:
     """A question that nobody has answered. One about a tool call belongs to the turn that is kept;
     all others are asked again by whoever asked.
     """
@@ -356,7 +356,7 @@ def run_forked(state: State, event: RunForked) -> None:
     if around is None or not isinstance(around.body, RepeatBody):
         return
     if event.text:
-        _tell(around.body, event.text)
+        _add_user_text(around.body, event.text)
     if event.passes is None or around.body.action.max is None:
         return
     steps = [step.id for step in state.plan.steps]
@@ -365,7 +365,7 @@ def run_forked(state: State, event: RunForked) -> None:
     around.body.progress.extra = event.passes - around.body.action.max
 
 
-def _tell(repeat: RepeatBody, text: str) -> None:
+def _add_user_text(repeat: RepeatBody, text: str) -> None:
     """Somebody says something to a loop, which is therefore not done."""
     repeat.progress.last_done = False
     if isinstance(repeat.action.body, ModelCycle):

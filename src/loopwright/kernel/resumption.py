@@ -160,7 +160,7 @@ def resume_iteration(state: State, owner: IterationOwner, at: int) -> None:
     }
     owner.checks.notes = [note for note in owner.checks.notes if note.index not in asked_again]
     owner.gate = kept_gate(owner.gate)
-    owner.heard = kept_gate(owner.heard)
+    owner.answered_gate = kept_gate(owner.answered_gate)
     if owner.number >= 0:
         dispatch.resume(state, owner.body)
 

@@ -254,14 +254,14 @@ def read_review(text: str, result: JsonValue, instructions: str, *, words: bool)
     """What a review says: by its structured verdict, and where it has none and words may speak,
     by its words.
     """
-    said = _verdict(result)
-    if said is not None:
-        return said
+    verdict = _verdict(result)
+    if verdict is not None:
+        return verdict
     found = _last_verdict(text)
     if found is not None:
-        said, rest = found
-        refusal = _refusal(rest) if said.approved else None
-        return _refused(f"{refusal!r} beside a verdict that approves") if refusal else said
+        verdict, rest = found
+        refusal = _refusal(rest) if verdict.approved else None
+        return _refused(f"{refusal!r} beside a verdict that approves") if refusal else verdict
     if not words:
         return _refused("there is no verdict: an object with `approved` was asked for")
     return by_words(text, instructions)
@@ -276,11 +276,11 @@ def _verdict(value: JsonValue) -> ReviewResult | None:
         return None
     listed = value.get("findings")
     findings = listed if isinstance(listed, list) else []
-    told = tuple(_told(one) for one in findings)
+    told = tuple(_finding_text(one) for one in findings)
     if value["approved"] is not True:
         words = "the verdict is approved: false"
         return _refused(words if value["approved"] is False else _off(value), told)
-    grave = [_told(one) for one in findings if not _is_mild(one)]
+    grave = [_finding_text(one) for one in findings if not _is_mild(one)]
     if grave:
         return _refused(f"approved, but with a finding: {grave[0]}", told)
     return _approved("the verdict is approved: true", told)
@@ -299,7 +299,7 @@ def _is_mild(finding: JsonValue) -> bool:
     return severity is None or str(severity).strip().lower() in MILD
 
 
-def _told(finding: JsonValue) -> str:
+def _finding_text(finding: JsonValue) -> str:
     if not isinstance(finding, dict):
         return finding if isinstance(finding, str) else msgspec.json.encode(finding).decode()
     words = finding.get("summary") or finding.get("message") or finding.get("title")
@@ -322,10 +322,10 @@ def _last_verdict(text: str) -> tuple[ReviewResult, str] | None:
         except (JSONDecodeError, RecursionError):
             at = opening.start() + 1
             continue
-        said = _verdict(value)
-        if said is not None:
+        verdict = _verdict(value)
+        if verdict is not None:
             is_last = _CLOSERS.fullmatch(text, end) is not None
-            last = said, "" if is_last else text[: opening.start()] + text[end:]
+            last = verdict, "" if is_last else text[: opening.start()] + text[end:]
         at = end
     return last
 
@@ -340,10 +340,10 @@ def by_words(text: str, instructions: str = "") -> ReviewResult:
         return _refused(f"it says {refusal!r}")
     found = ""
     for sentence in _sentences(_own_words(text, instructions)):
-        said = False if TAKEN_BACK.fullmatch(sentence) else _reads(sentence)
-        if said is False:
+        verdict = False if TAKEN_BACK.fullmatch(sentence) else _reads(sentence)
+        if verdict is False:
             return _refused(f"it says {_shown(sentence)!r}")
-        if said:
+        if verdict:
             found = found or _shown(sentence)
         elif BUT.match(sentence):
             found = ""  # from here on another word of approval is needed
@@ -374,14 +374,14 @@ def _own_words(text: str, instructions: str) -> str:
     """The text without code, quotes and what copies the instructions."""
     lines = text.splitlines()
     inside = fenced_lines(lines)
-    asked = {line.strip() for line in instructions.splitlines() if line.strip()}
+    instruction_lines = {line.strip() for line in instructions.splitlines() if line.strip()}
     kept: list[str] = []
     copied = False
     for number, line in enumerate(lines):
         spoken = line.strip()
         is_code = number in inside or line.startswith(("    ", "\t")) or spoken.startswith(">")
-        is_copy = spoken in asked and (copied or not _is_bare(spoken))
-        copied = spoken in asked if spoken else copied
+        is_copy = spoken in instruction_lines and (copied or not _is_bare(spoken))
+        copied = spoken in instruction_lines if spoken else copied
         if not is_code and not is_copy:
             kept.append(_QUOTED.sub(" … ", _INLINE_CODE.sub(" … ", line)))
     return "\n".join(kept)

@@ -212,7 +212,7 @@ def _candidates(text: str, lines: list[str], word: str) -> Iterator[tuple[int, s
         if _is_alone(line, word):
             yield number, in_code if number in fenced else None
     ends = list(accumulate(len(line) for line in text.splitlines(keepends=True)))
-    for start, end in _said_at(text, word):
+    for start, end in _positions(text, word):
         number = bisect_left(ends, end)
         if number in fenced:
             yield number, in_code
@@ -230,7 +230,7 @@ def _tags(text: str, word: str) -> "Iterator[re.Match[str]]":
             yield found
 
 
-def _said_at(text: str, word: str) -> Iterator[tuple[int, int]]:
+def _positions(text: str, word: str) -> Iterator[tuple[int, int]]:
     """Where the signal is in a tag, or the last word."""
     for found in _tags(text, word):
         if text[found.start() - 1 : found.start()] != "`":
@@ -270,15 +270,15 @@ def _is_echo(lines: list[str], last: int, instructions: str) -> bool:
     A signal that the instructions show alone on a line is meant to be copied; it is an echo
     when the line before it was copied too.
     """
-    asked = [line.strip() for line in instructions.splitlines() if line.strip()]
+    instruction_lines = [line.strip() for line in instructions.splitlines() if line.strip()]
     spoken = [line.strip() for line in lines[: last + 1] if line.strip()]
-    for number, line in enumerate(asked):
+    for number, line in enumerate(instruction_lines):
         if line != spoken[-1]:
             continue
         if number == 0:
-            if len(spoken) == len(asked) == 1:
+            if len(spoken) == len(instruction_lines) == 1:
                 return True
-        elif len(spoken) > 1 and spoken[-2] == asked[number - 1]:
+        elif len(spoken) > 1 and spoken[-2] == instruction_lines[number - 1]:
             return True
     return False
 

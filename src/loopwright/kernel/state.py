@@ -151,10 +151,10 @@ class Mail:
     sent: int = 0
     inboxes: dict[str, list[QueuedMessage]] = field(default_factory=dict)
     boxes: dict[str, str] = field(default_factory=dict)  # the inbox of a message that waits
-    heard: dict[str, list[QueuedMessage]] = field(
+    delivered: dict[str, list[QueuedMessage]] = field(
         default_factory=dict
     )  # by place, while it is open
-    said: dict[str, list[AgentMessage]] = field(
+    sent_by: dict[str, list[AgentMessage]] = field(
         default_factory=dict
     )  # by effect, while it is pending
     stopped: dict[str, QueuedMessage] = field(default_factory=dict)  # places that a message ends

@@ -39,8 +39,6 @@ from loopwright.operations.dialects import OF_LOOPS
 from loopwright.ports import (
     Answer,
     AuditRow,
-    Card,
-    Cards,
     Clock,
     EffectFailure,
     EffectJob,
@@ -48,7 +46,9 @@ from loopwright.ports import (
     EventLog,
     Meter,
     Performer,
+    RecordStore,
     RunRow,
+    StoredRecord,
 )
 
 MOST_DEPTH = 5
@@ -292,7 +292,7 @@ def inside_run_error(inside: InsideRun, what: str, *, hint: str = HINT) -> NotAl
 
 
 def record_refusal(
-    cards: Cards, inside: InsideRun, what: str, *, at: int, via: str, who: str = ""
+    records: RecordStore, inside: InsideRun, what: str, *, at: int, via: str, who: str = ""
 ) -> None:
     """Write an attempt to the audit log. It is refused also where that cannot be written."""
     name = f", as {who}" if who else ""
@@ -305,23 +305,23 @@ def record_refusal(
         detail=f"inside-run{name}",
     )
     with suppress(LoopwrightError):
-        cards.change(audit=[row])
+        records.change(audit=[row])
 
 
-def mark_origin(cards: Cards, inside: InsideRun) -> None:
+def mark_origin(records: RecordStore, inside: InsideRun) -> None:
     """Record that a new data directory was created inside a run."""
     kind, key = _ORIGIN
     body = msgspec.json.encode(inside.runs)
     with suppress(LoopwrightError):
-        cards.change([(Card(kind=kind, key=key, body=body), 0)])
+        records.change([(StoredRecord(kind=kind, key=key, body=body), 0)])
 
 
-def is_private(cards: Cards, inside: InsideRun) -> bool:
+def is_private(records: RecordStore, inside: InsideRun) -> bool:
     """Whether a data directory was created by a program of the same run."""
-    card = cards.card(*_ORIGIN)
-    if card is None:
+    record = records.record(*_ORIGIN)
+    if record is None:
         return False
-    return not {*msgspec.json.decode(card.body, type=list[str])}.isdisjoint(inside.runs)
+    return not {*msgspec.json.decode(record.body, type=list[str])}.isdisjoint(inside.runs)
 
 
 def has_run(log: EventLog, run: str) -> bool:
@@ -335,14 +335,14 @@ class AgentRights:
 
     inside: InsideRun
     log: EventLog
-    cards: Cards
+    records: RecordStore
     clock: Clock
     via: str
 
     def refuse(self, what: str, subject: str = "") -> NoReturn:
         """Refuse, and record it; `what` completes "cannot …"."""
         at = self.clock.now_ms()
-        record_refusal(self.cards, self.inside, f"{what} {subject}".strip(), at=at, via=self.via)
+        record_refusal(self.records, self.inside, f"{what} {subject}".strip(), at=at, via=self.via)
         raise inside_run_error(self.inside, what)
 
     def check_start(self) -> None:

@@ -185,7 +185,7 @@ class CostRules:
     """What is known about prices, and what all runs together may spend."""
 
     book: PriceBook = field(default_factory=PriceBook)
-    purse: SharedBudget = field(default_factory=SharedBudget)
+    budget: SharedBudget = field(default_factory=SharedBudget)
 
     def covered(self, plan: Plan, *, allow: bool = False, remedy: str = "") -> Plan:
         """The plan, if its limits in USD can be enforced. With `allow` it names the agents that
@@ -196,7 +196,7 @@ class CostRules:
         allow = allow or plan.allow_unknown_cost
         found: dict[str, str] = {}
         silent: set[str] = set()  # may turn out to report no cost, which was allowed
-        for one in usd_limits(plan, self.purse):
+        for one in usd_limits(plan, self.budget):
             source = self.source(plan, one.agent)
             if one.agent not in found and source == "unknown":
                 found[one.agent] = one.limit
@@ -235,7 +235,7 @@ class CostRules:
     def free_agents(self, plan: Plan) -> Iterator[str]:
         """Limits in USD that never stop an agent, since its model costs nothing here."""
         told: set[str] = set()
-        for one in usd_limits(plan, self.purse):
+        for one in usd_limits(plan, self.budget):
             if one.agent in told or self.source(plan, one.agent) != "local":
                 continue
             told.add(one.agent)
@@ -296,7 +296,7 @@ def with_specs(plan: Plan, default: str | None, named: Mapping[str, str], *, for
 
 
 def _usd_lines(rules: CostRules, plan: Plan) -> Iterator[str]:
-    for one in usd_limits(plan, rules.purse):
+    for one in usd_limits(plan, rules.budget):
         source = rules.source(plan, one.agent)
         kind = _kind(plan, one.agent)
         if not kind:
@@ -336,12 +336,12 @@ def _own_remedy(spec: str) -> str:
     return ""
 
 
-def usd_limits(plan: Plan, purse: SharedBudget) -> Iterator[UsdLimit]:
+def usd_limits(plan: Plan, budget: SharedBudget) -> Iterator[UsdLimit]:
     """Every limit in USD with each agent that it applies to, the outermost limits first."""
     everybody = sorted(agents_of(plan))
-    if purse.hard_stop and (purse.usd_per_day is not None or purse.usd_total is not None):
-        name = "usd_per_day" if purse.usd_per_day is not None else "usd_total"
-        amount = purse.usd_per_day if purse.usd_per_day is not None else purse.usd_total
+    if budget.hard_stop and (budget.usd_per_day is not None or budget.usd_total is not None):
+        name = "usd_per_day" if budget.usd_per_day is not None else "usd_total"
+        amount = budget.usd_per_day if budget.usd_per_day is not None else budget.usd_total
         yield from (UsdLimit(one, f"the setting {name}={amount:g}") for one in everybody)
     if plan.limits.usd is not None:
         words = f"the budget usd={plan.limits.usd:g}"

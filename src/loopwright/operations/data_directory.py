@@ -80,7 +80,7 @@ def restrict(service: Service, log: SqliteLog) -> Service:
     service.inside = inside
     if inside is not None and not is_private(log, inside):
         service.rights = AgentRights(
-            inside=inside, log=log, cards=log, clock=service.clock, via=service.via
+            inside=inside, log=log, records=log, clock=service.clock, via=service.via
         )
     return service
 
@@ -105,7 +105,7 @@ def open_service(
         four_eyes=settings.four_eyes == "on",
     )
     service.artifacts = settings.artifacts
-    service.costs = CostRules(book=book or PriceBook(settings.prices), purse=settings.budget)
+    service.costs = CostRules(book=book or PriceBook(settings.prices), budget=settings.budget)
     service.takes_snapshots = settings.snapshots == "on"
     service.trackers = SqliteTrackers(log)
     service.worktrees = GitWorktrees(settings.worktrees, confine_git(settings))
@@ -257,7 +257,7 @@ def address_of(home: Path) -> str | None:
 
 
 HELLO_S = 5.0
-KNOCK_S = 0.05
+CONNECT_RETRY_S = 0.05
 Say = Callable[[str], None]
 _DECODER = msgspec.json.Decoder(FromServer)
 
@@ -298,13 +298,13 @@ async def reach(settings: Settings, say: Say, seconds: float = HELLO_S) -> Local
             _without(say, held.pid, "it takes nothing from commands; its log says why")
             return None
         try:
-            async with asyncio.timeout(max(KNOCK_S, end - time.monotonic())):
+            async with asyncio.timeout(max(CONNECT_RETRY_S, end - time.monotonic())):
                 line = await _connected(home, say)
         except (FileNotFoundError, ConnectionError) as error:
             if time.monotonic() > end or (held.pid and isinstance(error, FileNotFoundError)):
                 _without(say, held.pid, str(error.strerror or error).lower())
                 return None
-            await asyncio.sleep(KNOCK_S)  # it is just starting, or about to leave
+            await asyncio.sleep(CONNECT_RETRY_S)  # it is just starting, or about to leave
         except TimeoutError:
             _without(say, held.pid, "it does not answer")
             return None

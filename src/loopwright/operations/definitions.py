@@ -41,7 +41,7 @@ from loopwright.operations.run_request import Admission, StartRun
 from loopwright.operations.run_start import DefinitionSource, StartPlace
 from loopwright.operations.runs import current_user
 from loopwright.operations.wiring import Local
-from loopwright.ports import AuditRow, Card, Cards
+from loopwright.ports import AuditRow, RecordStore, StoredRecord
 from loopwright.syntax.document import Diagnostic
 from loopwright.views.event_records import timestamp
 
@@ -79,22 +79,24 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
 class Definitions:
     """The stored definitions of a home."""
 
-    def __init__(self, cards: Cards, access: Access, admission: Admission | None = None) -> None:
-        self._cards = cards
+    def __init__(
+        self, records: RecordStore, access: Access, admission: Admission | None = None
+    ) -> None:
+        self._records = records
         self._access = access
         self._admission = admission  # None: by the owner of the data directory, on this machine
 
     def all(self) -> list[Stored]:
-        return [_stored(card) for card in self._cards.cards(KIND)]
+        return [_stored(record) for record in self._records.records(KIND)]
 
     def get(self, name: str) -> Stored:
-        card = self._cards.card(KIND, name)
-        if card is None:
+        record = self._records.record(KIND, name)
+        if record is None:
             raise NotFound(
                 f"no stored definition {name[:80]!a}",
                 hint="`loopwright stored ls` lists all, `loopwright stored put NAME FILE` adds one",
             )
-        return _stored(card)
+        return _stored(record)
 
     def runnable(self, name: str) -> Stored:
         """One that may be started."""
@@ -111,7 +113,7 @@ class Definitions:
 
     def check_promoted(self, definition: ParsedDefinition, *, is_stored: bool) -> None:
         """Refuse a definition that was not promoted as it is now."""
-        check_promoted(self._cards, definition, is_stored=is_stored)
+        check_promoted(self._records, definition, is_stored=is_stored)
 
     def save(
         self, name: str, text: str, *, by: str, dialect: str | None, expected: int | None
@@ -145,7 +147,7 @@ class Definitions:
     def remove(self, name: str, *, by: str) -> None:
         self.get(name)
         row = self._access.row(by, "definition.removed", name)
-        self._cards.change(drops=[(KIND, name)], audit=[row])
+        self._records.change(drops=[(KIND, name)], audit=[row])
 
     def _parsed(self, name: str, text: str, dialect: str | None) -> ParsedDefinition:
         if _NAME.fullmatch(name) is None:
@@ -185,10 +187,10 @@ class Definitions:
 
     def _write(self, stored: Stored, expected: int | None, *, by: str, action: str) -> None:
         body = msgspec.json.encode(msgspec.structs.replace(stored, version=0))
-        card = Card(kind=KIND, key=stored.name, body=body)
+        record = StoredRecord(kind=KIND, key=stored.name, body=body)
         row = self._access.row(by, action, stored.name, stored.digest)
         try:
-            self._cards.change([(card, expected)], audit=[row])
+            self._records.change([(record, expected)], audit=[row])
         except VersionConflict as conflict:
             code, what = "changed-meanwhile", "was changed meanwhile"
             if expected == 0:
@@ -196,9 +198,9 @@ class Definitions:
             raise Conflict(f"{stored.name} {what}", code=code) from conflict
 
 
-def _stored(card: Card) -> Stored:
-    kept = msgspec.json.decode(card.body, type=Stored)
-    return msgspec.structs.replace(kept, version=card.version)
+def _stored(record: StoredRecord) -> Stored:
+    kept = msgspec.json.decode(record.body, type=Stored)
+    return msgspec.structs.replace(kept, version=record.version)
 
 
 def stored_item(stored: Stored, *, text: bool = True) -> DefinitionItem:
@@ -342,14 +344,14 @@ async def try_out(here: Local, trial: PromotionTrial) -> AsyncIterator[ScoredRun
 
 
 def promote(
-    cards: Cards, trial: PromotionTrial, results: Sequence[SuiteResult], *, now_ms: int
+    records: RecordStore, trial: PromotionTrial, results: Sequence[SuiteResult], *, now_ms: int
 ) -> Promotion:
     """Record that a definition is promoted; NotAllowed when a suite did not reach its score."""
     below = [one for one in results if not one.passed]
     if len(results) < len(trial.suites) or (below and trial.gate.must_pass_before_promote):
-        told = ", ".join(f"{one.told} {one.score:.2f} of {one.least:.2f}" for one in below)
+        labels = ", ".join(f"{one.told} {one.score:.2f} of {one.least:.2f}" for one in below)
         raise NotAllowed(
-            f"not promoted: {told or 'not every suite was run'}",
+            f"not promoted: {labels or 'not every suite was run'}",
             code="below-threshold",
             hint="`loopwright eval` and `loopwright show` tell what failed",
         )
@@ -360,7 +362,7 @@ def promote(
         by=current_user(),
         results=tuple(results),
     )
-    card = Card(kind=PROMOTION, key=made.digest, body=msgspec.json.encode(made))
+    record = StoredRecord(kind=PROMOTION, key=made.digest, body=msgspec.json.encode(made))
     scores = ", ".join(f"{one.suite} {one.score:.2f}" for one in results)
     row = AuditRow(
         at=now_ms,
@@ -370,21 +372,21 @@ def promote(
         subject=made.digest,
         detail=scores[:200],
     )
-    cards.change(puts=[(card, None)], audit=[row])
+    records.change(puts=[(record, None)], audit=[row])
     return made
 
 
-def promotions(cards: Cards) -> list[Promotion]:
+def promotions(records: RecordStore) -> list[Promotion]:
     """Everything that was promoted, newest first."""
-    found = [msgspec.json.decode(one.body, type=Promotion) for one in cards.cards(PROMOTION)]
+    found = [msgspec.json.decode(one.body, type=Promotion) for one in records.records(PROMOTION)]
     return sorted(found, key=lambda one: -one.at)
 
 
-def check_promoted(cards: Cards, definition: ParsedDefinition, *, is_stored: bool) -> None:
+def check_promoted(records: RecordStore, definition: ParsedDefinition, *, is_stored: bool) -> None:
     """Refuse a definition whose very text was not promoted here. Only files can be tried, so for
     one that is stored the file has to be found that it came from.
     """
-    if cards.card(PROMOTION, digest_of(definition)) is None:
+    if records.record(PROMOTION, digest_of(definition)) is None:
         file = "FILE" if is_stored else definition.file
         raise NotAllowed(
             f"{definition.file} was not promoted as it is now",
@@ -412,9 +414,9 @@ def _plain(value: object) -> object:
 
 
 def promotion_as_dict(one: Promotion) -> dict[str, JsonValue]:
-    told = msgspec.to_builtins(one)
-    assert isinstance(told, dict)
-    return told
+    labels = msgspec.to_builtins(one)
+    assert isinstance(labels, dict)
+    return labels
 
 
 def _suite_file(file: Path, folder: Path | None, name: str) -> Path:

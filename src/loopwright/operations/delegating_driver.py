@@ -19,8 +19,8 @@ from loopwright.kernel.events import RunStarted
 from loopwright.kernel.fold import fold
 from loopwright.model.plan import Plan
 from loopwright.operations.data_directory import (
+    CONNECT_RETRY_S,
     HELLO_S,
-    KNOCK_S,
     DriveAccepted,
     DriveRefused,
     DriveTrouble,
@@ -93,7 +93,7 @@ class DelegatingDriver(LocalDriver):
         self._line: LocalServerLink | None = server.line
         self._server = server
         self._handed: dict[str, _Handed] = {}
-        self._heard_at = time.monotonic()
+        self._received_at = time.monotonic()
         self._listening: asyncio.Future[None] | None = None
 
     def server_words(self) -> str:
@@ -197,7 +197,7 @@ class DelegatingDriver(LocalDriver):
             if self._rests(run):
                 await self._hear_out(handed, version)
                 return
-            self._tell_silence()
+            self._report_silence()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(handed.moved.wait(), TICK_S)
         await super().rest(run)
@@ -229,10 +229,10 @@ class DelegatingDriver(LocalDriver):
             return False
         return True
 
-    def _tell_silence(self) -> None:
+    def _report_silence(self) -> None:
         now = time.monotonic()
-        if self._line is not None and now - self._heard_at > SILENT_S:
-            self._heard_at = now
+        if self._line is not None and now - self._received_at > SILENT_S:
+            self._received_at = now
             self._server.say("the local server does not answer; still waiting for it")
 
     def is_driving(self, run: str) -> bool:
@@ -264,7 +264,7 @@ class DelegatingDriver(LocalDriver):
         self.server_pid = line.pid
         for run in self._handed:
             with contextlib.suppress(LoopwrightError):  # the disk may come back
-                self._told_moved(run, self.log.version(run))
+                self._on_moved(run, self.log.version(run))
                 if self._is_open(run):
                     self._hand(run)
 
@@ -281,7 +281,7 @@ class DelegatingDriver(LocalDriver):
             if time.monotonic() - silent_at > SILENT_S:
                 silent_at = time.monotonic()
                 self._server.say("the local server does not answer; still waiting for it")
-            await asyncio.sleep(KNOCK_S)
+            await asyncio.sleep(CONNECT_RETRY_S)
         return None
 
     def _go_on_here(self) -> None:
@@ -304,26 +304,33 @@ class DelegatingDriver(LocalDriver):
             return False
         return True
 
-    def _told_moved(self, run: str, seq: int) -> None:
+    def _on_moved(self, run: str, seq: int) -> None:
         with contextlib.suppress(Exception):  # a view that fails must not end the listening
             self._server.heard(run, seq)
 
-    def _take(self, told: FromServer) -> None:
-        self._heard_at = time.monotonic()
-        if isinstance(told, LiveTextSent):
-            delta = Delta(run=told.run, effect=told.effect, kind=told.kind, text=told.text)
+    def _take(self, message: FromServer) -> None:
+        self._received_at = time.monotonic()
+        if isinstance(message, LiveTextSent):
+            delta = Delta(
+                run=message.run, effect=message.effect, kind=message.kind, text=message.text
+            )
             self._server.bus.publish(delta)
-        elif isinstance(told, DriveTrouble):
-            self._note_problem(told.run, LoopwrightError(told.message))
-        elif isinstance(told, DriveAccepted | DriveRefused | RunMoved) and told.run in self._handed:
-            self._took(told, self._handed[told.run])
+        elif isinstance(message, DriveTrouble):
+            self._note_problem(message.run, LoopwrightError(message.message))
+        elif (
+            isinstance(message, DriveAccepted | DriveRefused | RunMoved)
+            and message.run in self._handed
+        ):
+            self._took(message, self._handed[message.run])
 
-    def _took(self, told: DriveAccepted | DriveRefused | RunMoved, handed: _Handed) -> None:
-        if isinstance(told, RunMoved):
-            handed.seq = max(handed.seq, told.seq)
-            self._told_moved(told.run, told.seq)
-        elif isinstance(told, DriveAccepted) or told.code != DRAINING:  # then it is asked again
-            handed.refusal = None if isinstance(told, DriveAccepted) else _refusal(told)
+    def _took(self, message: DriveAccepted | DriveRefused | RunMoved, handed: _Handed) -> None:
+        if isinstance(message, RunMoved):
+            handed.seq = max(handed.seq, message.seq)
+            self._on_moved(message.run, message.seq)
+        elif (
+            isinstance(message, DriveAccepted) or message.code != DRAINING
+        ):  # then it is asked again
+            handed.refusal = None if isinstance(message, DriveAccepted) else _refusal(message)
             handed.answered.set()
         handed.moved.set()
 
@@ -337,11 +344,11 @@ class DelegatingDriver(LocalDriver):
         await super().close()
 
 
-def _refusal(told: DriveRefused) -> LoopwrightError:
+def _refusal(message: DriveRefused) -> LoopwrightError:
     """The error of the server, as it would be here."""
-    kind = getattr(errors, told.kind, LoopwrightError)
+    kind = getattr(errors, message.kind, LoopwrightError)
     if not (isinstance(kind, type) and issubclass(kind, LoopwrightError | Conflict)):
         kind = LoopwrightError
     if kind is errors.DefinitionError:
-        return LoopwrightError(told.message, code=told.code, hint=told.hint)
-    return kind(told.message, code=told.code, hint=told.hint)
+        return LoopwrightError(message.message, code=message.code, hint=message.hint)
+    return kind(message.message, code=message.code, hint=message.hint)

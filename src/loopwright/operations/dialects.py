@@ -378,7 +378,7 @@ def named_files(data: bytes, *, file: str, force: str | None, folder: Path) -> F
     language = dialect(force or _recognised(document))
     if not hasattr(language, "wanted"):
         return {}
-    optional = {path for path, needed in _asked_first(language, document) if not needed}
+    optional = {path for path, needed in _ask_languages(language, document) if not needed}
     gathered = _gathered(language, document, folder)
     return {
         path: data
@@ -395,10 +395,10 @@ def names_files(data: bytes, *, file: str, force: str | None) -> bool:
     language = dialect(force or _recognised(document))
     if not hasattr(language, "wanted"):
         return False
-    return any(needed for _, needed in _asked_first(language, document))
+    return any(needed for _, needed in _ask_languages(language, document))
 
 
-def _asked_first(language: Dialect, document: Document) -> list[tuple[str, bool]]:
+def _ask_languages(language: Dialect, document: Document) -> list[tuple[str, bool]]:
     """What a definition asks for as long as nothing was read, and whether it needs to be there."""
     wanted = cast(ReadsFiles, language).wanted(document, {})
     return [(one.path, not getattr(one, "is_optional", False)) for one in wanted]

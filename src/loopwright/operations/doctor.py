@@ -421,11 +421,11 @@ def _removal(folder: Path) -> str:
 
 
 def _spending(patient: DoctorSubject) -> Iterator[DoctorFinding]:
-    purse = patient.resolved.settings.budget
-    if patient.log is None or not purse.has_limits:
+    budget = patient.resolved.settings.budget
+    if patient.log is None or not budget.has_limits:
         return
-    used = limits_used(patient.log, purse, wall_ms())
-    reached = purse.hard_stop and any(
+    used = limits_used(patient.log, budget, wall_ms())
+    reached = budget.hard_stop and any(
         isinstance(one, dict) and float(str(one["used"])) >= float(str(one["of"])) for one in used
     )
     why = "; ".join(limit_text(one) for one in used)

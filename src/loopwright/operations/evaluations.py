@@ -250,14 +250,14 @@ class EvaluatorVerdict:
     judged_in: str | None = None  # the run in which a judge was asked
 
     def as_dict(self) -> dict[str, JsonValue]:
-        told: dict[str, JsonValue] = {
+        result: dict[str, JsonValue] = {
             "evaluator": self.kind,
             "on": self.subject,
             "passed": self.passed,
             "score": self.score,
             "detail": self.detail,
         }
-        return told | ({"run": self.judged_in} if self.judged_in else {})
+        return result | ({"run": self.judged_in} if self.judged_in else {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,13 +341,13 @@ def _terminated_by(service: Service, run: str) -> str:
     def read(text: JsonValue) -> str:
         return str(text or "") if not isinstance(text, dict) else ""
 
-    told = rendering(plan.dialect, plan, read)
-    if told is None:
+    result = rendering(plan.dialect, plan, read)
+    if result is None:
         return ""
     ends = [
         event.payload.get("terminatedBy")
         for one in events
-        for event in told.events(msgspec.to_builtins(one.event))
+        for event in result.events(msgspec.to_builtins(one.event))
         if event.type == "run.completed"
     ]
     return str(ends[-1] or "") if ends else ""
@@ -367,19 +367,19 @@ class Jury:
     allow_unknown_cost: bool = False
 
     async def about(
-        self, found: ScoredRun, wanted: Sequence[Evaluator], asked: JudgeQuestion
+        self, found: ScoredRun, wanted: Sequence[Evaluator], question: JudgeQuestion
     ) -> ScoredRun:
         """The same with what every evaluator says of it."""
-        said = tuple([await self._said(found.came, one, asked) for one in wanted])
-        return replace(found, said=said)
+        verdicts = tuple([await self._evaluate(found.came, one, question) for one in wanted])
+        return replace(found, said=verdicts)
 
-    async def _said(
-        self, came: EvaluatedRun, one: Evaluator, asked: JudgeQuestion
+    async def _evaluate(
+        self, came: EvaluatedRun, one: Evaluator, question: JudgeQuestion
     ) -> EvaluatorVerdict:
         subject = _subject(came, one)
         judged_in = None
         if one.kind in JUDGED:
-            score, judged_in = await self._judged(one, subject, asked)
+            score, judged_in = await self._judged(one, subject, question)
         else:
             score = _scored(one, subject)
         return EvaluatorVerdict(
@@ -392,11 +392,11 @@ class Jury:
         )
 
     async def _judged(
-        self, one: Evaluator, output: str, asked: JudgeQuestion
+        self, one: Evaluator, output: str, question: JudgeQuestion
     ) -> tuple[Score, str | None]:
         template = one.llm_judge or RUBRIC.format(rubric=one.rubric)
         prompt = evaluators.judge_prompt(
-            template, output=output, expected=asked.expected, input=asked.input
+            template, output=output, expected=question.expected, input=question.input
         )
         assert self.here is not None, "somebody has seen to it that there is a judge"
         start = RunStart(
@@ -535,5 +535,5 @@ async def run_case(here: Local, cases: Cases, name: str, case: Case) -> ScoredRu
         workspace=start.workspace,
         allow_unknown_cost=request.allow_unknown_cost,
     )
-    asked = JudgeQuestion(input=case.input, expected=case.expected)
-    return await jury.about(look_at(here.service, run, name), case.evaluators, asked)
+    question = JudgeQuestion(input=case.input, expected=case.expected)
+    return await jury.about(look_at(here.service, run, name), case.evaluators, question)

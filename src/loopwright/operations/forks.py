@@ -58,52 +58,52 @@ class Fork:
     say: Callable[[str], None] = lambda words: None  # who is shown what was restored
 
 
-async def fork(service: Service, run: str, wish: Fork, *, by: str = "") -> tuple[str, int]:
+async def fork(service: Service, run: str, options: Fork, *, by: str = "") -> tuple[str, int]:
     """Create the new run; returns its id, and the number of events copied from the other one."""
     events = [numbered.event for numbered in service.events(run)]
     first, plan = events[0], service.plan(events[0])
     assert isinstance(first, RunStarted)
-    place = _place(run, events, wish.at)
+    place = _place(run, events, options.at)
     prefix = events[: end_of(events, place)]
-    tree = _tree(service, wish, run, place) if wish.restore else ""
+    tree = _tree(service, options, run, place) if options.restore else ""
     now = service.clock.now_ms()
-    if service.admission is not None and wish.workspace is not None:
-        service.admission.check_workspace(wish.workspace, by=by)  # before it is looked at
-    begins = _begins(first, wish, run=f"run_{sortable_id(now)}", plan=plan, by=by)
+    if service.admission is not None and options.workspace is not None:
+        service.admission.check_workspace(options.workspace, by=by)  # before it is looked at
+    begins = _begins(first, options, run=f"run_{sortable_id(now)}", plan=plan, by=by)
     known = copied(prefix, begins, now)
     before = fold(plan, known)
-    edit = _edit(before, place, wish.edit)
-    _check_passes(before, place, wish.passes)
-    agents = _agents(service, fold(plan, known), wish, at=now, by=by)
+    edit = _edit(before, place, options.edit)
+    _check_iterations(before, place, options.passes)
+    agents = _agents(service, fold(plan, known), options, at=now, by=by)
     _check_admission(
-        service, before.plan, agents, begins, first.worktree if wish.workspace is None else None
+        service, before.plan, agents, begins, first.worktree if options.workspace is None else None
     )
     # The permission may have been given after the place, when the other run was resumed.
-    allow = wish.allow_unknown_cost or fold(plan, events).plan.allow_unknown_cost
+    allow = options.allow_unknown_cost or fold(plan, events).plan.allow_unknown_cost
     forked = RunForked(
         at=now,
         parent=run,
         place=place,
         text=edit,
         by=by,
-        passes=wish.passes,
+        passes=options.passes,
         uncovered=uncovered_agents(service.costs, before.plan, None, agents, allow=allow),
         allow_unknown_cost=allow,
     )
     new: list[AnyEvent] = [forked, *agents]
-    variables = _variables(service, wish, run, plan)
+    variables = _variables(service, options, run, plan)
     _check_goes_on(service, plan, [*known, *new], place)
     bound = _with_artifacts(service, plan, begins.run, Path(begins.workspace))
     text = encode_plan(bound)
     begins = msgspec.structs.replace(begins, plan=content_hash(text))
-    if wish.workspaces is not None:
-        await wish.workspaces.adopt(begins.run, run)
-    begins = await _with_folder(service, wish, first, begins, tree)
+    if options.workspaces is not None:
+        await options.workspaces.adopt(begins.run, run)
+    begins = await _with_folder(service, options, first, begins, tree)
     known[0] = begins
     if variables and service.variables is not None:
         service.variables.write(begins.run, variables)
     try:
-        await _create(service, bound, [*known, *new], {begins.plan: text}, wish.beside)
+        await _create(service, bound, [*known, *new], {begins.plan: text}, options.beside)
     except BaseException:
         if begins.worktree is not None and service.worktrees is not None:
             await service.worktrees.discard(begins.worktree)
@@ -111,49 +111,49 @@ async def fork(service: Service, run: str, wish: Fork, *, by: str = "") -> tuple
     return begins.run, len(known)
 
 
-def _variables(service: Service, wish: Fork, run: str, plan: Plan) -> dict[str, str]:
+def _variables(service: Service, options: Fork, run: str, plan: Plan) -> dict[str, str]:
     """The variables that the other run was given with `--env`, with the values given now."""
     stored = service.variables.read(run) if service.variables is not None else {}
-    values = {**stored, **given_again(plan, run, wish.env)}
+    values = {**stored, **given_again(plan, run, options.env)}
     missing = missing_variables(plan, values)
     if missing:
         flags = " ".join(f"--env {name}=VALUE" for name in missing)
-        wish.say(
+        options.say(
             f"warning: given to {run} with --env, and not stored any more: {', '.join(missing)}; "
             f"fork it with {flags}"
         )
     return values
 
 
-def _tree(service: Service, wish: Fork, run: str, place: str) -> str:
-    assert wish.workspaces is not None, "restoring files needs the snapshots"
-    return tree_at(RunSnapshots(service, wish.workspaces, run).history, run, place)
+def _tree(service: Service, options: Fork, run: str, place: str) -> str:
+    assert options.workspaces is not None, "restoring files needs the snapshots"
+    return tree_at(RunSnapshots(service, options.workspaces, run).history, run, place)
 
 
 async def _with_folder(
-    service: Service, wish: Fork, first: RunStarted, begins: RunStarted, tree: str
+    service: Service, options: Fork, first: RunStarted, begins: RunStarted, tree: str
 ) -> RunStarted:
     """The folder of the new run with its files. A fork of a run with a worktree has a worktree of
     its own: what `discard` removes for one run is never the result of another.
     """
-    if first.worktree is not None and wish.workspace is None:
-        return await _own_worktree(service, wish, first, begins, tree)
+    if first.worktree is not None and options.workspace is None:
+        return await _own_worktree(service, options, first, begins, tree)
     if tree:
-        assert wish.workspaces is not None
-        snapshots = RunSnapshots(service, wish.workspaces, first.run)
-        if wish.workspace is not None:
+        assert options.workspaces is not None
+        snapshots = RunSnapshots(service, options.workspaces, first.run)
+        if options.workspace is not None:
             await snapshots.export(tree, Path(begins.workspace))  # without links, as admitted
-            wish.say(f"wrote the files as they were at that point into {wish.workspace}")
+            options.say(f"wrote the files as they were at that point into {options.workspace}")
         else:
-            done = await snapshots.restore(tree, force=wish.force)
+            done = await snapshots.restore(tree, force=options.force)
             plural = "" if done.files == 1 else "s"
-            wish.say(f"restored {done.folder}: {done.files} file{plural} changed")
-            wish.say(f"undo it with: loopwright restore {first.run} {done.before}")
+            options.say(f"restored {done.folder}: {done.files} file{plural} changed")
+            options.say(f"undo it with: loopwright restore {first.run} {done.before}")
     return begins
 
 
 async def _own_worktree(
-    service: Service, wish: Fork, first: RunStarted, begins: RunStarted, tree: str
+    service: Service, options: Fork, first: RunStarted, begins: RunStarted, tree: str
 ) -> RunStarted:
     assert first.worktree is not None
     if service.worktrees is None:
@@ -161,12 +161,14 @@ async def _own_worktree(
     folder, made = await service.worktrees.copy(
         begins.run, first.worktree, Path(first.workspace), fresh=bool(tree)
     )
-    wish.say(f"worktree {made.folder} on the branch {made.branch}")
+    options.say(f"worktree {made.folder} on the branch {made.branch}")
     if tree:
-        assert wish.workspaces is not None
+        assert options.workspaces is not None
         try:
-            now = await wish.workspaces.snapshot(begins.run, str(folder))
-            await wish.workspaces.restore(begins.run, tree, folder, expected=now.tree, force=True)
+            now = await options.workspaces.snapshot(begins.run, str(folder))
+            await options.workspaces.restore(
+                begins.run, tree, folder, expected=now.tree, force=True
+            )
         except BaseException:
             await service.worktrees.discard(made)
             raise
@@ -255,12 +257,12 @@ def _named(good: Sequence[str]) -> str:
 # -- what ------------------------------------------------------------------------------------------
 
 
-def _begins(first: RunStarted, wish: Fork, *, run: str, plan: Plan, by: str) -> RunStarted:
+def _begins(first: RunStarted, options: Fork, *, run: str, plan: Plan, by: str) -> RunStarted:
     """How the new run begins. It keeps the time of the other's start, since what it has done
     before the fork was done then.
     """
-    folder = wish.workspace or Path(first.workspace)
-    is_made = wish.restore if wish.workspace is not None else first.worktree is not None
+    folder = options.workspace or Path(first.workspace)
+    is_made = options.restore if options.workspace is not None else first.worktree is not None
     if not is_made and not folder.is_dir():
         raise LoopwrightError(
             f"the workspace {folder} is not a folder",
@@ -303,7 +305,7 @@ def _loop_of(state: State, place: str, flag: str) -> RepeatBody:
     return body
 
 
-def _check_passes(state: State, place: str, wanted: int | None) -> None:
+def _check_iterations(state: State, place: str, wanted: int | None) -> None:
     if wanted is None:
         return
     made = _loop_of(state, place, "--max").finished
@@ -337,15 +339,15 @@ def _check_admission(
     )
 
 
-def _agents(service: Service, state: State, wish: Fork, *, at: int, by: str) -> list[AnyEvent]:
+def _agents(service: Service, state: State, options: Fork, *, at: int, by: str) -> list[AnyEvent]:
     """Other agents and another model, held to all that a run is held to when it starts."""
-    plan, given = state.plan, list(wish.agents)
-    if wish.model is not None:
-        given += _asked_instead(plan, wish.agents, wish.model.removeprefix(CHAT).strip())
+    plan, given = state.plan, list(options.agents)
+    if options.model is not None:
+        given += _replaced_agents(plan, options.agents, options.model.removeprefix(CHAT).strip())
     return changed_agents(state, given, at=at, by=by, admission=service.admission)
 
 
-def _asked_instead(plan: Plan, agents: Sequence[str], model: str) -> list[str]:
+def _replaced_agents(plan: Plan, agents: Sequence[str], model: str) -> list[str]:
     """The choice of another model for every agent that is one and has no choice of its own."""
     if not model:
         raise LoopwrightError("--model names none", code="bad-model", hint="write PROVIDER/NAME")
@@ -404,7 +406,7 @@ async def _create(
         audit=audit_rows(
             state.run, [f for f in events if isinstance(f, RunForked)][-1:], service.via
         ),
-        cards=beside(state.run),
+        records=beside(state.run),
     )
     try:
         await service.log.append(append)

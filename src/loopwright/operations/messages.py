@@ -202,10 +202,10 @@ class StartChat:
     file: Plan | None = None
 
 
-def chat_start(wish: StartChat) -> RunStart:
+def chat_start(options: StartChat) -> RunStart:
     """The run that a chat is."""
-    agent = _agent_of(wish.file) if wish.file is not None else Agent(system=_SYSTEM)
-    _check_model(wish.agent or agent.spec)
+    agent = _agent_of(options.file) if options.file is not None else Agent(system=_SYSTEM)
+    _check_model(options.agent or agent.spec)
     turns = Repeat(
         body=ModelCycle(agent="chat"),
         max=MAX_ITERATIONS,
@@ -216,17 +216,17 @@ def chat_start(wish: StartChat) -> RunStart:
         name="chat",
         steps=(Step(id="main", action=turns),),
         agents={"chat": agent},
-        limits=tightened(NO_LIMITS, wish.budget) if wish.budget is not None else NO_LIMITS,
+        limits=tightened(NO_LIMITS, options.budget) if options.budget is not None else NO_LIMITS,
         settings={SURFACE: "chat"},
     )
     here = Path.cwd()
-    bound = bind_agents(plan, default=wish.agent, named={}, base=here, cwd=here)
+    bound = bind_agents(plan, default=options.agent, named={}, base=here, cwd=here)
     return RunStart(
         plan=bound,
-        workspace=wish.workspace,
-        message=wish.message,
+        workspace=options.workspace,
+        message=options.message,
         by=current_user(),
-        allow_unknown_cost=wish.allow_unknown_cost,
+        allow_unknown_cost=options.allow_unknown_cost,
     )
 
 
@@ -412,7 +412,7 @@ def model_of(environment: Mapping[str, str], default: str | None) -> str:
 
 
 def assistant_start(
-    said: Sequence[ConversationMessage], *, model: str, workspace: Path, by: str
+    messages: Sequence[ConversationMessage], *, model: str, workspace: Path, by: str
 ) -> RunStart:
     """The run that answers the last message."""
     agent = Agent(system=_ASSISTANT_SYSTEM, tools=TOOLS, options={"unknown_price": "allow"})
@@ -429,12 +429,12 @@ def assistant_start(
         limits=Limits(usd=USD),
     )
     bound = bind_agents(plan, default=model, named={}, base=workspace, cwd=workspace)
-    return RunStart(plan=bound, workspace=workspace, message=_told(said), by=by)
+    return RunStart(plan=bound, workspace=workspace, message=_as_text(messages), by=by)
 
 
-def _told(said: Sequence[ConversationMessage]) -> str:
+def _as_text(messages: Sequence[ConversationMessage]) -> str:
     """The conversation as one message: what was said before, and what is asked now."""
-    *before, last = said
+    *before, last = messages
     if not before:
         return last.text
     lines = [f"[{one.role}]\n{one.text}" for one in before]

@@ -262,11 +262,11 @@ def check_worker(driver: LocalDriver, workspace: Path, now: int) -> None:
         raise _refusal(f"the workspace {workspace} is not there")
 
 
-def check_health(told: object, url: str) -> None:
+def check_health(answer: object, url: str) -> None:
     """Refuse a start at a server whose health says that loops would not move. A server that does
     not tell is believed.
     """
-    health = told if isinstance(told, Mapping) else {}
+    health = answer if isinstance(answer, Mapping) else {}
     if health.get("status", "ok") != "ok":
         raise _refusal(f"{url} says that it is {health['status']}")
     managers = health.get("managers")

@@ -145,7 +145,7 @@ _KINDS: list[tuple[type[LoopwrightError], int, int, str]] = [
     (StorageError, 1, 503, "The data directory cannot be used"),
     (LoopwrightError, 2, 400, "This cannot be done as asked"),
 ]
-_ASKED_WRONGLY = ("ambiguous", "bad-decision")  # the state allows something else that was meant
+_WRONG_REQUESTS = ("ambiguous", "bad-decision")  # the state allows something else that was meant
 
 
 def known_problem(error: LoopwrightError) -> ProblemReport:
@@ -153,7 +153,7 @@ def known_problem(error: LoopwrightError) -> ProblemReport:
     exit_code, status, title = next(
         (code, status, title) for kind, code, status, title in _KINDS if isinstance(error, kind)
     )
-    if error.code in _ASKED_WRONGLY:
+    if error.code in _WRONG_REQUESTS:
         exit_code = 2
     found = [p for p in getattr(error, "problems", ()) if hasattr(p, "render")]
     return ProblemReport(

@@ -55,9 +55,9 @@ from loopwright.operations.agents.allowlist import (
 from loopwright.operations.agents.programs import PREFIX, plugin_spec
 from loopwright.operations.run_request import RunStart
 from loopwright.operations.run_start import agent_choices
-from loopwright.ports import Card
+from loopwright.ports import StoredRecord
 
-CARD = "workspace"
+RECORD_KIND = "workspace"
 MOST_ROOTS = 1_000
 MOST_PATH_CHARS = 4_096
 NO_DEFAULT = "{folder} cannot be the folder for workspaces of editors: {why}"
@@ -83,7 +83,7 @@ class WorkspaceRoots:
         self, access: Access, home: Path, *, named: Sequence[Path] = (), served: Path | None = None
     ) -> None:
         self._access = access
-        self._cards = access.cards
+        self._records = access.records
         self.problem = ""  # why the folder of the server is not one of them
         self._fixed = [WorkspaceRoot(path=_real(one), source="settings") for one in named]
         if served is not None and not named:
@@ -122,10 +122,10 @@ class WorkspaceRoots:
         if len(known) >= MOST_ROOTS:
             raise Conflict(f"there are {MOST_ROOTS:,} folders already", code="too-many")
         made = WorkspaceRoot(path=real, by=by, approved_at=self._access.clock.now_ms())
-        card = Card(kind=CARD, key=digest(real), body=msgspec.json.encode(made))
+        record = StoredRecord(kind=RECORD_KIND, key=digest(real), body=msgspec.json.encode(made))
         row = self._access.row(by, "workspace.added", real, "")
         try:
-            self._cards.change([(card, 0)], audit=[row])
+            self._records.change([(record, 0)], audit=[row])
         except VersionConflict as conflict:
             raise Conflict(f"{real} is approved already", code="name-taken") from conflict
         return made
@@ -147,12 +147,12 @@ class WorkspaceRoots:
                 hint="set `workspaces` in the settings of the server to other folders",
             )
         row = self._access.row(by, "workspace.removed", found.path, "")
-        self._cards.change(drops=[(CARD, digest(found.path))], audit=[row])
+        self._records.change(drops=[(RECORD_KIND, digest(found.path))], audit=[row])
         return found.path
 
     def _added(self) -> Iterator[WorkspaceRoot]:
-        for card in self._cards.cards(CARD):
-            yield msgspec.json.decode(card.body, type=WorkspaceRoot)
+        for record in self._records.records(RECORD_KIND):
+            yield msgspec.json.decode(record.body, type=WorkspaceRoot)
 
 
 def _real(path: Path) -> str:
@@ -417,7 +417,7 @@ class RunAdmission:
             detail = f"{refusal.code}: {refusal.message}"[:SHOWN_CHARS]
             row = self._access.row(by, "denied", subject[:SHOWN_CHARS], detail)
             with contextlib.suppress(StorageError):
-                self._access.cards.change(audit=[row])
+                self._access.records.change(audit=[row])
             raise
 
 

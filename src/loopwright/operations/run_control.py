@@ -265,11 +265,11 @@ def _check_work(state: State, changes: ResumeChanges) -> None:
             hint=f"`loopwright resume {state.run} --restart` begins with the first step",
         )
     if not changes.restart:
-        _check_passes(state, changes.passes)
+        _check_iterations(state, changes.passes)
     _check_budget(state, changes)
 
 
-def _check_passes(state: State, wanted: int | None) -> None:
+def _check_iterations(state: State, wanted: int | None) -> None:
     """A loop that has made all its iterations continues only where it may make more of them."""
     capped = capped_loops(state)
     if wanted is None:

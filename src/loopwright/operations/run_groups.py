@@ -18,7 +18,7 @@ from loopwright.model.plan import Plan
 from loopwright.model.record import JsonValue
 from loopwright.model.trackers import EVERYBODY, Item, TrackerChange, Trackers, Values, slug_of
 from loopwright.operations.accounts.access import Access
-from loopwright.ports import OPEN_STATUSES, Card, Cards, EventLog, RunRow
+from loopwright.ports import OPEN_STATUSES, EventLog, RecordStore, RunRow, StoredRecord
 from loopwright.views.event_records import sortable_id
 
 ACTIVE = "project"
@@ -36,20 +36,22 @@ class ProjectChoice:
     slug: str = ""
 
 
-def project_for(trackers: Trackers, wish: ProjectChoice, *, now_ms: int, key: str = "") -> Item:
+def project_for(trackers: Trackers, options: ProjectChoice, *, now_ms: int, key: str = "") -> Item:
     """The project that is named, else the active one of the session, else a new one."""
-    if wish.id and wish.slug:
+    if options.id and options.slug:
         raise LoopwrightError(
             "name a project by its id or by its slug, not by both", code="two-projects"
         )
     known = trackers.all(EVERYBODY, "project")
-    if wish.id or wish.slug:
+    if options.id or options.slug:
         for one in known:
-            if (wish.id and one.id == wish.id) or (wish.slug and one.text("slug") == wish.slug):
+            if (options.id and one.id == options.id) or (
+                options.slug and one.text("slug") == options.slug
+            ):
                 return one
-        raise NotFound(f"there is no project {wish.id or wish.slug!r}", hint=_hint(known))
-    active = active_project(trackers, wish.session)
-    return active or _made_for(trackers, wish, now_ms=now_ms, key=key or token_hex(16))
+        raise NotFound(f"there is no project {options.id or options.slug!r}", hint=_hint(known))
+    active = active_project(trackers, options.session)
+    return active or _made_for(trackers, options, now_ms=now_ms, key=key or token_hex(16))
 
 
 def _hint(known: list[Item]) -> str:
@@ -57,12 +59,12 @@ def _hint(known: list[Item]) -> str:
     return f"leave it out to have one made; there are: {there}"
 
 
-def _made_for(trackers: Trackers, wish: ProjectChoice, *, now_ms: int, key: str) -> Item:
+def _made_for(trackers: Trackers, options: ProjectChoice, *, now_ms: int, key: str) -> Item:
     name = blake2b(f"{key}/project".encode(), digest_size=16).hexdigest()
     values: Values = {
-        "title": f"Loop: {wish.definition}",
-        "slug": f"loop-{slug_of(wish.definition)}-{name[:8]}",
-        "description": wish.goal,
+        "title": f"Loop: {options.definition}",
+        "slug": f"loop-{slug_of(options.definition)}-{name[:8]}",
+        "description": options.goal,
         "status": "active",
     }
     return _created(trackers, key, name, values, now_ms=now_ms)
@@ -127,21 +129,21 @@ class TrackerSession(msgspec.Struct, frozen=True, kw_only=True):
 class TrackerSessions:
     """The sessions of a data directory."""
 
-    def __init__(self, log: EventLog, cards: Cards, access: Access) -> None:
+    def __init__(self, log: EventLog, records: RecordStore, access: Access) -> None:
         self._log = log
-        self._cards = cards
+        self._records = records
         self._access = access
 
     def all(self) -> list[TrackerSession]:
         """Those that were made, newest first."""
-        found = [_decoded(card) for card in self._cards.cards(KIND, limit=MOST)]
+        found = [_decoded(record) for record in self._records.records(KIND, limit=MOST)]
         return sorted(found, key=lambda one: -(one.created_at or 0))
 
     def get(self, name: str) -> TrackerSession:
         """A session; NotFound if nobody has made it and no loop was started with it."""
-        card = self._cards.card(KIND, name) if name else None
-        if card is not None:
-            return _decoded(card)
+        record = self._records.record(KIND, name) if name else None
+        if record is not None:
+            return _decoded(record)
         if name and self._log.rows(session=name, limit=1):
             return TrackerSession(id=name)
         raise NotFound(f"there is no session {name[:80]!a}", code="session-not-found")
@@ -150,7 +152,7 @@ class TrackerSessions:
         now = self._access.clock.now_ms()
         made = TrackerSession(id=f"ses_{sortable_id(now)}", title=title, by=by, created_at=now)
         audit = [self._access.row(by, "session.made", made.id)]
-        self._cards.change([(_card(made), 0)], audit=audit)
+        self._records.change([(_record(made), 0)], audit=audit)
         return made
 
     def close(self, name: str, *, by: str) -> TrackerSession:
@@ -160,7 +162,7 @@ class TrackerSessions:
             raise Conflict(f"{name} is closed", code="session-closed")
         closed = msgspec.structs.replace(known, closed_at=self._access.clock.now_ms())
         audit = [self._access.row(by, "session.closed", name)]
-        self._cards.change([(_card(closed), None)], audit=audit)
+        self._records.change([(_record(closed), None)], audit=audit)
         return closed
 
     def check(self, name: str) -> None:
@@ -171,12 +173,12 @@ class TrackerSessions:
             )
 
 
-def _decoded(card: Card) -> TrackerSession:
-    return msgspec.json.decode(card.body, type=TrackerSession)
+def _decoded(record: StoredRecord) -> TrackerSession:
+    return msgspec.json.decode(record.body, type=TrackerSession)
 
 
-def _card(session: TrackerSession) -> Card:
-    return Card(kind=KIND, key=session.id, body=msgspec.json.encode(session))
+def _record(session: TrackerSession) -> StoredRecord:
+    return StoredRecord(kind=KIND, key=session.id, body=msgspec.json.encode(session))
 
 
 OnDisconnect: TypeAlias = Literal["keep", "teardown"]
@@ -188,11 +190,11 @@ TORN_DOWN = "torn_down"
 """Why a run was ended whose starter was away."""
 
 CANDIDATES = 5  # runs that are named where a reference fits several
-Beside: TypeAlias = Callable[[str], Sequence[Card]]
+Beside: TypeAlias = Callable[[str], Sequence[StoredRecord]]
 """The records that are written together with the first fact of a run, by its id."""
 
 
-def alone(_run: str) -> Sequence[Card]:
+def alone(_run: str) -> Sequence[StoredRecord]:
     """Nothing is kept beside it."""
     return ()
 

@@ -18,7 +18,12 @@ from loopwright.operations.workspace_rules import enforced_levels
 from loopwright.ports import APPLIED, CHAT_SURFACE, EventLog, OpenGate, RunRow
 from loopwright.views.event_records import timestamp
 from loopwright.views.formats import UsageAmounts, run_amounts, usage_amounts
-from loopwright.views.iterations import change_counts, iterations, most_passes, workspace_changes
+from loopwright.views.iterations import (
+    change_counts,
+    iterations,
+    most_iterations,
+    workspace_changes,
+)
 from loopwright.views.progress import IterationSeen
 from loopwright.views.run_responses import (
     ChangedDependency,
@@ -70,7 +75,7 @@ def run_figures(state: State) -> RunListFigures:
     """The figures of a run, from its state."""
     return RunListFigures(
         iterations=iterations(state),
-        max=most_passes(state),
+        max=most_iterations(state),
         usage=run_amounts(state),
         gates=len(state.gates),
         changed=_changed(state),
@@ -210,7 +215,7 @@ def detail(service: Service, picture: RunView) -> RunSnapshot:
             state, left_behind=left_behind, now_ms=None if left_behind else service.clock.now_ms()
         ),
         goal=goal(state),
-        max=most_passes(state),
+        max=most_iterations(state),
         passes=[_iteration_item(seen) for seen in picture.passes],
         passes_before=picture.passes_before,
         activity=picture.progress.total_activity.summary(),

@@ -211,7 +211,7 @@ def _prepare(
     inputs = bind_inputs(plan, request.inputs)
     message = filled(definition.dialect, check_message(plan, request.message), inputs)
     if request.max is not None:
-        plan = with_most_passes(plan, request.max)
+        plan = with_most_iterations(plan, request.max)
     from_text = _specs_of_text(plan, request)
     if place.needs_agents:
         plan = _with_agents(plan, place, request, base)
@@ -328,7 +328,7 @@ def _side_by_side(plan: Plan, most: int) -> Plan:
     return msgspec.structs.replace(plan, parallel=most)
 
 
-def with_most_passes(plan: Plan, most: int) -> Plan:
+def with_most_iterations(plan: Plan, most: int) -> Plan:
     """A plan whose loop makes other passes at most than its definition says."""
     if not 1 <= most <= MAX_ITERATIONS:
         raise LoopwrightError(

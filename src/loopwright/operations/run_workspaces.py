@@ -572,4 +572,4 @@ def _first(service: Service, run: str) -> RunStarted:
 
 def _audit(service: Service, run: str, action: str, detail: str, by: str) -> None:
     access = access_in(service)
-    access.cards.change(audit=[replace(access.row(by, action, run, detail), via=service.via)])
+    access.records.change(audit=[replace(access.row(by, action, run, detail), via=service.via)])

@@ -142,8 +142,10 @@ class Service:
         """The project of a loop of roles that was started without one: a new project."""
         if self.trackers is None or start.plan.dialect != OF_LOOPS:
             return ""
-        wish = ProjectChoice(definition=start.plan.name, goal=start.message, session=start.session)
-        return project_for(self.trackers, wish, now_ms=self.clock.now_ms(), key=run).id
+        options = ProjectChoice(
+            definition=start.plan.name, goal=start.message, session=start.session
+        )
+        return project_for(self.trackers, options, now_ms=self.clock.now_ms(), key=run).id
 
     def _sandboxed(self, plan: Plan, start: RunStart) -> Plan:
         """The plan with its sandbox level; refused if that cannot be enforced."""
@@ -212,7 +214,7 @@ class Service:
             headline=headline,
             owner=driver.first_owner if driver else start.owner,
             audit=audit_rows(run, [first], self.via),
-            cards=start.beside(run),
+            records=start.beside(run),
         )
         try:
             await self.log.append(append)
@@ -366,7 +368,7 @@ class Service:
                 remember=call.remember,
             )
             try:
-                await self._tell(
+                await self._append_event(
                     gate.run, event, expected=version, closes=gate.gate, status=None, blobs=blobs
                 )
             except VersionConflict:
@@ -481,7 +483,7 @@ class Service:
             self.events(run)  # what was changed by hand stays as it is
         for _ in range(CAS_TRIES):
             try:
-                await self._tell(run, event, expected=self.log.version(run), status=status)
+                await self._append_event(run, event, expected=self.log.version(run), status=status)
             except VersionConflict:
                 if not is_wanted():
                     return False
@@ -489,7 +491,7 @@ class Service:
             return True
         raise Conflict("the run changes too fast; try again", code="busy")
 
-    async def _tell(
+    async def _append_event(
         self,
         run: str,
         event: AnyEvent,

@@ -47,7 +47,7 @@ PREFIX = "LOOPWRIGHT_"
 PROJECT_FILE = "loopwright.toml"
 BUDGET = "budget"
 POLICY_FILE = "settings.toml"  # of the data directory
-PURSE_KEYS = ("usd_per_day", "tokens_per_day", "usd_total", "tokens_total", "hard_stop")
+BUDGET_KEYS = ("usd_per_day", "tokens_per_day", "usd_total", "tokens_total", "hard_stop")
 
 Durability: TypeAlias = Literal["full", "normal"]
 Color: TypeAlias = Literal["auto", "always", "never"]
@@ -205,7 +205,7 @@ def load_settings(
     files: list[Path] = []
     servers: dict[str, Mapping[str, JsonValue]] = {}
     notifiers: dict[str, Notifier] = {}
-    purses: list[SharedBudget | None] = []
+    budgets: list[SharedBudget | None] = []
     prices: dict[str, Price] = {}
     models: dict[str, str] = {}
     levels: list[FoundSetting] = []
@@ -230,14 +230,14 @@ def load_settings(
         ignored += [_ignored_notifier(file, name) for name in personal]
         kept = {name: one for name, one in values.notifiers.items() if name not in personal}
         notifiers = {**kept, **notifiers}
-        purses.append(values.purse)
+        budgets.append(values.budget)
         prices = {**values.prices, **prices}
         models = {**values.models, **models}
     ignored += _tighten(found, levels)
     policies = _policies(_settings(found).home)
     if policies is not None:
         files.append(policies[0])
-        purses.append(policies[1].purse)
+        budgets.append(policies[1].budget)
         for name, value in policies[1].settings.items():
             _take(found, name, value)
     origins = {name: found[name].origin if name in found else "default" for name in NAMES}
@@ -247,7 +247,7 @@ def load_settings(
         settings=replace(
             _settings(found),
             mcp=servers,
-            budget=strictest_purse(purses),
+            budget=strictest_budget(budgets),
             notify=notifiers,
             prices=prices,
             models=models,
@@ -317,14 +317,14 @@ def _policies(home: Path) -> tuple[Path, "_Values"] | None:
     return file, values
 
 
-def strictest_purse(purses: Iterable[SharedBudget | None]) -> SharedBudget:
+def strictest_budget(budgets: Iterable[SharedBudget | None]) -> SharedBudget:
     """The smallest of all limits. Those that stop nothing count where no others are."""
-    given = [one for one in purses if one is not None]
+    given = [one for one in budgets if one is not None]
     counted = [one for one in given if one.hard_stop] or given[:1]
     if not counted:
         return SharedBudget()
     least: dict[str, float | int | None] = {}
-    for key in PURSE_KEYS[:-1]:
+    for key in BUDGET_KEYS[:-1]:
         amounts = [amount for one in counted if (amount := getattr(one, key)) is not None]
         least[key] = min(amounts, default=None)
     return SharedBudget(**least, hard_stop=counted[0].hard_stop)  # type: ignore[arg-type]  # by its keys
@@ -413,7 +413,7 @@ class _Values:
 
     settings: Mapping[Name, FoundSetting]
     servers: Mapping[str, Mapping[str, JsonValue]]
-    purse: SharedBudget | None = None
+    budget: SharedBudget | None = None
     notifiers: Mapping[str, Notifier] = field(default_factory=dict)
     prices: Mapping[str, Price] = field(default_factory=dict)
     models: Mapping[str, str] = field(default_factory=dict)
@@ -476,7 +476,7 @@ def _toml(file: Path) -> dict[str, object]:
 def _values(table: Mapping[str, object], file: Path, origin: str) -> _Values:
     values: dict[Name, FoundSetting] = {}
     servers: dict[str, Mapping[str, JsonValue]] = {}
-    purse: SharedBudget | None = None
+    budget: SharedBudget | None = None
     notifiers: dict[str, Notifier] = {}
     prices: dict[str, Price] = {}
     models: dict[str, str] = {}
@@ -489,7 +489,7 @@ def _values(table: Mapping[str, object], file: Path, origin: str) -> _Values:
             servers = _servers(value, origin)
             continue
         if key == BUDGET:
-            purse = _purse(value, origin)
+            budget = _budget(value, origin)
             continue
         if key == NOTIFY:
             notifiers = _notifiers(value, origin)
@@ -505,7 +505,7 @@ def _values(table: Mapping[str, object], file: Path, origin: str) -> _Values:
         if not isinstance(value, str):
             raise refused(f"{origin}: {key} must be text, not {value!r}", f'write {key} = "…"')
         values[key] = FoundSetting(_checked(key, value, f"{origin}: {key}"), origin, file.parent)
-    return _Values(values, servers, purse, notifiers, prices, models)
+    return _Values(values, servers, budget, notifiers, prices, models)
 
 
 def _servers(value: object, origin: str) -> dict[str, Mapping[str, JsonValue]]:
@@ -522,13 +522,13 @@ def _notifiers(value: object, origin: str) -> dict[str, Notifier]:
         raise refused(f"{origin}: {problem}", problem.hint) from None
 
 
-def _purse(value: object, origin: str) -> SharedBudget:
+def _budget(value: object, origin: str) -> SharedBudget:
     """What all runs of the home may use together."""
-    keys = ", ".join(PURSE_KEYS)
+    keys = ", ".join(BUDGET_KEYS)
     if not isinstance(value, dict):
         raise refused(f"{origin}: {BUDGET} is not a table", f"write [{BUDGET}] with {keys}")
     for key, amount in value.items():
-        if key not in PURSE_KEYS:
+        if key not in BUDGET_KEYS:
             raise refused(f"{origin}: unknown {key!r} in {BUDGET}", f"it may have {keys}")
         if key == "hard_stop":
             fits, wanted = isinstance(amount, bool), "true or false"

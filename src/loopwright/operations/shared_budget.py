@@ -216,10 +216,10 @@ class BudgetedPerformer:
     """
 
     def __init__(
-        self, performer: Performer, purse: SharedBudget, log: EventLog, clock: Clock
+        self, performer: Performer, budget: SharedBudget, log: EventLog, clock: Clock
     ) -> None:
         self._performer = performer
-        self._purse = purse
+        self._budget = budget
         self._ledger = UsageLedger(log)
         self._clock = clock
         self.calls = OwnCalls(log, clock)
@@ -232,7 +232,7 @@ class BudgetedPerformer:
         spent = next((words for one in left if (words := one.used_up(live))), None)
         if spent is not None:
             return EffectFailure(error=Failure(type=HOME_BUDGET, detail=spent))
-        if self._purse.limits_usd:
+        if self._budget.limits_usd:
             job.budgeted = True
         call = _GuardedCall(self, job, left, self._clock)
         call.limit(job)
@@ -263,8 +263,8 @@ class BudgetedPerformer:
     def _limits(self) -> Iterator["_Left"]:
         today = self._clock.now_ms() // DAY_MS
         caps: Mapping[Window, tuple[float | None, int | None]] = {
-            "day": (self._purse.usd_per_day, self._purse.tokens_per_day),
-            "total": (self._purse.usd_total, self._purse.tokens_total),
+            "day": (self._budget.usd_per_day, self._budget.tokens_per_day),
+            "total": (self._budget.usd_total, self._budget.tokens_total),
         }
         for window, (usd, tokens) in caps.items():
             if usd is not None or tokens is not None:
@@ -461,7 +461,7 @@ class _Line:
 
 
 def spend(
-    log: EventLog, *, by: By = "agent", since: int | None = None, purse: SharedBudget, now_ms: int
+    log: EventLog, *, by: By = "agent", since: int | None = None, budget: SharedBudget, now_ms: int
 ) -> SpendReport:
     """What all runs have used since a day (of UTC), and how much of the limits of all runs. A run
     with several labels counts for each of them, and once in the total.
@@ -489,7 +489,7 @@ def spend(
         ],
         total=total.amount(),
         runs_without_usage=len({*started} - total.runs),
-        limits=limits_used(log, purse, now_ms),
+        limits=limits_used(log, budget, now_ms),
         left_out=left_out,
     )
 
@@ -545,16 +545,16 @@ def _date(day: int) -> str:
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=day)).date().isoformat()
 
 
-def limits_used(log: EventLog, purse: SharedBudget, now_ms: int) -> list[LimitUsed]:
+def limits_used(log: EventLog, budget: SharedBudget, now_ms: int) -> list[LimitUsed]:
     """How much of each limit of all runs together is used."""
     today = now_ms // DAY_MS
     found: list[LimitUsed] = []
     ledger = UsageLedger(log)
     for name, most, since_day in (
-        ("usd_per_day", purse.usd_per_day, today),
-        ("tokens_per_day", purse.tokens_per_day, today),
-        ("usd_total", purse.usd_total, 0),
-        ("tokens_total", purse.tokens_total, 0),
+        ("usd_per_day", budget.usd_per_day, today),
+        ("tokens_per_day", budget.tokens_per_day, today),
+        ("usd_total", budget.usd_total, 0),
+        ("tokens_total", budget.tokens_total, 0),
     ):
         if most is not None:
             used = ledger.used(since_day)

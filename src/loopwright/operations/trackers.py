@@ -36,7 +36,7 @@ from loopwright.model.trackers import (
     sprint_problem,
 )
 from loopwright.operations.accounts.access import Access
-from loopwright.operations.agents.tool_grants import MOST_RUNS, Desks
+from loopwright.operations.agents.tool_grants import MOST_RUNS, TrackerScopes
 from loopwright.operations.response_types import ArtifactItem
 from loopwright.operations.run_groups import STATUSES as PROJECT_STATUSES
 from loopwright.operations.run_groups import TrackerSessions, make_project
@@ -133,7 +133,7 @@ class ArtifactAccess:
     """Everything that an interface needs for artifacts."""
 
     log: SqliteLog
-    desks: Desks
+    tracker_scopes: TrackerScopes
     uploads: Uploads
     access: Access
 
@@ -146,7 +146,7 @@ class ArtifactAccess:
 
     def all(self, where: ArtifactScope) -> list[Item]:
         """Each in its newest version: what runs made, what was given, what agents printed."""
-        made = self.desks.made(where.scope, "artifact", run=where.run)
+        made = self.tracker_scopes.made(where.scope, "artifact", run=where.run)
         given = self.uploads.trackers.all(where.scope, "artifact")
         return [*made, *given, *self._outputs(where)]
 
@@ -232,9 +232,11 @@ def artifacts_in(
 ) -> ArtifactAccess:
     """The artifacts of a data directory that this process has opened."""
     log, uploads = _log(service), uploads_in(settings, service)
-    desks = Desks(log=log, trackers=uploads.trackers, clock=service.clock, home=settings.home)
+    tracker_scopes = TrackerScopes(
+        log=log, trackers=uploads.trackers, clock=service.clock, home=settings.home
+    )
     access = access or access_in(service)
-    return ArtifactAccess(log=log, desks=desks, uploads=uploads, access=access)
+    return ArtifactAccess(log=log, tracker_scopes=tracker_scopes, uploads=uploads, access=access)
 
 
 def uploads_in(settings: Settings, service: Service) -> Uploads:
@@ -290,7 +292,7 @@ class TrackerOperations:
             )
         if slug and any(one.text("slug") == slug for one in trackers.all(EVERYBODY, "project")):
             raise Conflict(f"there is a project {slug!r}", code="exists")
-        now = self.given.desks.clock.now_ms()
+        now = self.given.tracker_scopes.clock.now_ms()
         made = make_project(trackers, title, description=description, slug=slug, now_ms=now)
         row = self.given.access.row(self.by, "project.created", made.id, made.text("slug"))
         self.given.log.change(audit=[row])
@@ -345,7 +347,7 @@ class TrackerOperations:
         return found
 
     def _iterations(self, run: str) -> list[Item]:
-        made = self.given.desks.made(run, "sprint", run=run)
+        made = self.given.tracker_scopes.made(run, "sprint", run=run)
         return [one for one in made if one.text("run") == run]
 
     def create_sprint(
@@ -475,7 +477,7 @@ class TrackerOperations:
         return shown(found)
 
     def _now(self) -> int:
-        return self.given.desks.clock.now_ms()
+        return self.given.tracker_scopes.clock.now_ms()
 
 
 def shown(item: Item) -> Told:

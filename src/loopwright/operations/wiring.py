@@ -24,7 +24,7 @@ from loopwright.kernel.fold import fold
 from loopwright.kernel.state import State
 from loopwright.model.plan import Agent, stored_plan
 from loopwright.operations.agents.programs import check_worktree
-from loopwright.operations.agents.tool_grants import Desks, servers_of
+from loopwright.operations.agents.tool_grants import TrackerScopes, servers_of
 from loopwright.operations.agents.tools import ChatLoops, Chats, StageServers
 from loopwright.operations.child_runs import TreeBudget, find_caller
 from loopwright.operations.cost_limits import PriceBook
@@ -78,7 +78,7 @@ class Local:
     bus: LiveBus
     live: LiveText
     trackers: SqliteTrackers
-    desks: Desks
+    tracker_scopes: TrackerScopes
     workspaces: Workspaces
     sandbox: Sandbox
     jumped: Callable[[], int] = lambda: 0  # by how many ms the clock was set since the start
@@ -112,7 +112,7 @@ async def local(
     with closing(open_log(settings)) as log, presence_of(settings).held(owner.token):
         sweep_leftovers(log)
         trackers = SqliteTrackers(log)
-        desks = Desks(log=log, trackers=trackers, clock=clock, home=settings.home)
+        tracker_scopes = TrackerScopes(log=log, trackers=trackers, clock=clock, home=settings.home)
         book = PriceBook(settings.prices)
         sandbox = Sandbox(policy_of(settings, served=via == SERVED))
         chats = Chats(
@@ -121,7 +121,7 @@ async def local(
             token=owner.token,
             results=settings.results,
             servers=servers_of(settings.mcp),
-            desks=desks,
+            tracker_scopes=tracker_scopes,
             catalogue=book.catalogue,
             sandbox=sandbox,
         )
@@ -144,9 +144,9 @@ async def local(
                 ),
             )
         performer.ask_through(driver.ask)
-        stages = StageServers(desks, chats.workshop, settings.results)
+        stages = StageServers(tracker_scopes, chats.workshop, settings.results)
         performer.serve_stages(stages.serve)
-        performer.look_through(desks.look)
+        performer.look_through(tracker_scopes.look)
         variables, worktrees = RunVariables(settings.home), _worktrees_of(settings)
         variables.remove_expired(lambda run: _is_open(log, run))
         performer.read_variables_through(variables.read)
@@ -165,7 +165,7 @@ async def local(
                         bus=bus,
                         live=live,
                         trackers=trackers,
-                        desks=desks,
+                        tracker_scopes=tracker_scopes,
                         workspaces=workspaces,
                         sandbox=sandbox,
                         jumped=clock.jump_ms,

@@ -90,8 +90,8 @@ class SandboxRules:
 
     def change(self, plan: Plan, chosen: SandboxLevel) -> SandboxLevel:
         """The level of a run from now on, where somebody chooses another one."""
-        asked = stricter_level(self.default, chosen) if self.served else chosen
-        level = strictest(asked, plan.sandbox_least)
+        requested = stricter_level(self.default, chosen) if self.served else chosen
+        level = strictest(requested, plan.sandbox_least)
         self.check(msgspec.structs.replace(plan, sandbox=level))
         return level
 
@@ -168,15 +168,15 @@ def keep_files_private(settings: Settings) -> None:
     keep_private(*policy_of(settings).hidden, records=records_folder())
 
 
-def stricter_level(own: SandboxLevel, asked: SandboxLevel | None) -> SandboxLevel:
+def stricter_level(own: SandboxLevel, requested: SandboxLevel | None) -> SandboxLevel:
     """The level that somebody elsewhere asks for; refused if it is weaker than our own."""
-    if asked is not None and strictest(own, asked) != asked:
+    if requested is not None and strictest(own, requested) != requested:
         raise NotAllowed(
-            f"sandbox level `{asked}` is weaker than `{own}`, which this server has set",
+            f"sandbox level `{requested}` is weaker than `{own}`, which this server has set",
             code="widens",
             hint="leave it out, or start the run on that machine",
         )
-    return asked or own
+    return requested or own
 
 
 def user_sandbox() -> Sandbox:
@@ -385,8 +385,8 @@ def _git(workspace: Path, *args: str) -> str | None:
         )
     except (LoopwrightError, OSError, subprocess.TimeoutExpired):
         return None
-    said = done.stdout.decode(errors="replace").strip()
-    return said if done.returncode == 0 and said else None
+    output = done.stdout.decode(errors="replace").strip()
+    return output if done.returncode == 0 and output else None
 
 
 # -- files of the context --------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 The two most important ones: `EventLog` stores events (numbers without gaps, appends with an
 expected version, blobs, a tail), and `Performer` executes effects. `ModelClient` is for
-performers of model calls, `Cards` stores small records besides the runs. One contract suite
+performers of model calls, `RecordStore` stores small records besides the runs. One contract suite
 tests every implementation of each.
 
 May import: kernel, model, errors. Start reading at `runs.py`; import from this package only.
@@ -60,12 +60,12 @@ from loopwright.ports.storage import (
     PICTURE,
     AppliedChanges,
     AuditRow,
-    Card,
-    Cards,
     ChangeStatus,
     FileChange,
     FilesOfInterest,
     Progress,
+    RecordStore,
+    StoredRecord,
     Workspaces,
     Worktrees,
 )
@@ -94,8 +94,6 @@ __all__ = [
     "Ask",
     "AuditRow",
     "Bus",
-    "Card",
-    "Cards",
     "ChangeStatus",
     "Clock",
     "Delta",
@@ -119,9 +117,11 @@ __all__ = [
     "Performer",
     "Progress",
     "Question",
+    "RecordStore",
     "RunReader",
     "RunRow",
     "RunStatus",
+    "StoredRecord",
     "ToolEnd",
     "ToolReply",
     "UnlimitedMeter",

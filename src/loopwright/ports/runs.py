@@ -30,7 +30,7 @@ from loopwright.model.chat import (
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.record import JsonValue, Text
 from loopwright.model.sandbox import SandboxLevel
-from loopwright.ports.storage import AuditRow, Card
+from loopwright.ports.storage import AuditRow, StoredRecord
 
 ActivityKind: TypeAlias = Literal[
     "tool",  # any tool that is none of the others
@@ -206,7 +206,9 @@ class Append(msgspec.Struct, kw_only=True, gc=False):
     token: str | None = None  # the driver's fence; None: a caller who does not drive
     owner: Owner | None = None  # with the first append of a run: who drives it from the start
     audit: Sequence[AuditRow] = ()
-    cards: Sequence[Card] = ()  # records that are written with it, whatever version they have
+    records: Sequence[
+        StoredRecord
+    ] = ()  # records that are written with it, whatever version they have
 
 
 @dataclass(frozen=True, slots=True)

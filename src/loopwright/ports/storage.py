@@ -43,7 +43,7 @@ class AuditRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Card:
+class StoredRecord:
     """A small record beside the runs: a person, a token, a stored definition. `version` counts its
     changes from 1; `owner` is the record that it belongs to, `due` a time for ordered lists.
     """
@@ -56,13 +56,13 @@ class Card:
     due: int | None = None
 
 
-class Cards(Protocol):
+class RecordStore(Protocol):
     """Small records with optimistic versions. A change is one transaction, with its audit rows."""
 
-    def card(self, kind: str, key: str) -> Card | None:
+    def record(self, kind: str, key: str) -> StoredRecord | None:
         """A record, or None."""
 
-    def cards(
+    def records(
         self,
         kind: str,
         *,
@@ -70,14 +70,14 @@ class Cards(Protocol):
         due_by: int | None = None,
         after: str = "",
         limit: int | None = None,
-    ) -> list[Card]:
+    ) -> list[StoredRecord]:
         """Records of a kind in the order of their keys; with `due_by` those that are due, oldest
         first.
         """
 
     def change(
         self,
-        puts: Sequence[tuple[Card, int | None]] = (),
+        puts: Sequence[tuple[StoredRecord, int | None]] = (),
         drops: Sequence[tuple[str, str]] = (),
         audit: Sequence[AuditRow] = (),
     ) -> None:

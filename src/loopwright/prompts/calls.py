@@ -34,10 +34,10 @@ from loopwright.kernel.frames import (
 from loopwright.kernel.limits import cap
 from loopwright.kernel.references import (
     fill,
+    message_for,
     pass_in_scope,
     request_text,
     step_result,
-    told_message,
 )
 from loopwright.kernel.state import CoordinatorNotice, KernelServices, State, chain
 from loopwright.model.actions import (
@@ -242,26 +242,26 @@ def _composed(
     state: State, owner: Owner, action: CallAgent, form: list[str], senses: KernelServices
 ) -> CallPrompt:
     inside = pass_in_scope(owner)
-    messages = state.mail.heard.get(owner.inside, ())
-    heard = render_messages(messages, senses) if messages else []
+    messages = state.mail.delivered.get(owner.inside, ())
+    message_sections = render_messages(messages, senses) if messages else []
     if inside is not None and type(inside.parent.action.memory) is StageOutputs:
-        told = [*stage_sections(state, owner, inside, action, senses), *form]
-        told += [*_criteria(state, inside, senses), *heard]
+        notes = [*stage_sections(state, owner, inside, action, senses), *form]
+        notes += [*_criteria(state, inside, senses), *message_sections]
         session = _session(state, owner, action)
-        return _shown(_joined(told), action, session)
-    asked = [request_text(state, owner, action.prompt, senses)]
-    if not heard and _is_plain(action, inside):
-        return CallPrompt(text=asked[0], schema=None, session=None)
-    asked += [*_occasion(state, owner, action, senses), *form]
+        return _shown(_joined(notes), action, session)
+    request = [request_text(state, owner, action.prompt, senses)]
+    if not message_sections and _is_plain(action, inside):
+        return CallPrompt(text=request[0], schema=None, session=None)
+    request += [*_occasion(state, owner, action, senses), *form]
     after = _item(inside, action.prompt) if inside else []
     if inside is not None:
-        told = _criteria(state, inside, senses)
-        after += [*_memory(inside, senses), *told, *_feedback(inside.parent, action)]
-    after += heard
-    text = _joined([*asked, *after])
+        notes = _criteria(state, inside, senses)
+        after += [*_memory(inside, senses), *notes, *_feedback(inside.parent, action)]
+    after += message_sections
+    text = _joined([*request, *after])
     if action.show_needs:
         before = _as_fits(needed_results(owner, senses), beside=text)
-        text = clip_end(_joined([*asked, *before, *after]), PROMPT_BYTES - MARGIN_BYTES)
+        text = clip_end(_joined([*request, *before, *after]), PROMPT_BYTES - MARGIN_BYTES)
     return _shown(text, action, _session(state, owner, action))
 
 
@@ -294,7 +294,7 @@ def _occasion(state: State, owner: Owner, action: CallAgent, senses: KernelServi
     """The message of the run, for a step of a graph that has its own prompt."""
     if not (action.show_needs and action.prompt):
         return []
-    message = told_message(state, owner, senses)
+    message = message_for(state, owner, senses)
     if message is None:
         message = senses.read(state.started.message) if state.started else ""
     return [f"## Flow Context\n\n{message}"] if message else []
@@ -317,10 +317,10 @@ def _as_fits(needs: list[str], *, beside: str) -> list[str]:
 def _form(body: LeafBody, schema: dict[str, JsonValue]) -> list[str]:
     """The format of a structured answer, and the error of the previous one."""
     shown = msgspec.json.encode(schema).decode()
-    told = [f"## Result\n\nEnd with one JSON object that fits this schema:\n\n{shown}"]
+    notes = [f"## Result\n\nEnd with one JSON object that fits this schema:\n\n{shown}"]
     if body.failure is not None and body.failure.error.type == "bad_result":
-        told.append(f"The answer before did not fit: {body.failure.error.detail}")
-    return told
+        notes.append(f"The answer before did not fit: {body.failure.error.detail}")
+    return notes
 
 
 def _session(state: State, owner: Owner, action: CallAgent) -> AgentSession | None:
@@ -369,18 +369,18 @@ def _memory(inside: IterationOwner, senses: KernelServices) -> list[str]:
         case _:
             assert_never(repeat.action.memory)
     if not repeat.action.criteria:
-        told = [note for note in repeat.progress.last_checks if _is_told(note)]
+        notes = [note for note in repeat.progress.last_checks if _is_reported(note)]
         if repeat.action.memory == PreviousOutput(by_step=True):
-            told = [note for note in told if note.check not in JUDGES]  # shown as judge feedback
-        sections += [_check_note(note, senses) for note in told]
+            notes = [note for note in notes if note.check not in JUDGES]  # shown as judge feedback
+        sections += [_check_note(note, senses) for note in notes]
     return sections
 
 
 def _number(inside: IterationOwner) -> list[str]:
     """The number of the iteration, for steps that work together on it."""
     by_step = inside.parent.action.memory == PreviousOutput(by_step=True)
-    told = by_step and (inside.parent.finished or isinstance(inside.body, StepsBody))
-    return [f"## Iteration {inside.iteration}"] if told else []
+    notes = by_step and (inside.parent.finished or isinstance(inside.body, StepsBody))
+    return [f"## Iteration {inside.iteration}"] if notes else []
 
 
 def _retry_note(inside: IterationOwner) -> str:
@@ -397,15 +397,15 @@ def _previous_output(repeat: RepeatBody, senses: KernelServices) -> str:
     return f"## Output of iteration {repeat.finished}\n\n{clip(text, OUTPUT_CHARS)}"
 
 
-def _is_told(note: CheckNote) -> bool:
+def _is_reported(note: CheckNote) -> bool:
     return note.verdict != "pass" and note.check != "person" and bool(note.evidence)
 
 
 def _check_note(note: CheckNote, senses: KernelServices) -> str:
-    said = {"fail": "not passed", "timed_out": "timed out", "error": "could not run"}
+    shown_text = {"fail": "not passed", "timed_out": "timed out", "error": "could not run"}
     text = clip(senses.read(note.evidence), EVIDENCE_CHARS).strip()
     quoted = "\n".join(f"    {line}" for line in text.splitlines())
-    return f"## Check: {note.check} ({said.get(note.verdict, note.verdict)})\n\n{quoted}"
+    return f"## Check: {note.check} ({shown_text.get(note.verdict, note.verdict)})\n\n{quoted}"
 
 
 def _feedback(repeat: RepeatBody, action: CallAgent) -> list[str]:
@@ -473,8 +473,8 @@ def _event(notice: CoordinatorNotice, senses: KernelServices) -> str:
         return f"- {what} from={notice.message.sender}: {text}"
     step = f" step={notice.step}" if notice.step else ""
     words = f" {notice.words}" if notice.words else ""
-    said = clip_end(senses.read(notice.text), OUTPUT_BYTES).strip() if notice.text else ""
-    return f"- {notice.kind}{step}{words}{f': {said}' if said else ''}"
+    shown_text = clip_end(senses.read(notice.text), OUTPUT_BYTES).strip() if notice.text else ""
+    return f"- {notice.kind}{step}{words}{f': {shown_text}' if shown_text else ''}"
 
 
 def compose_reply(state: State, key: str, effect: str, senses: KernelServices) -> CallPrompt:
@@ -486,7 +486,7 @@ def compose_reply(state: State, key: str, effect: str, senses: KernelServices) -
     sections = [
         request_text(state, state.root, _call(where.step.action).prompt, senses),
         f"## Your answer\n\n{clip_end(senses.read(where.result.output), MESSAGE_BYTES)}",
-        *render_messages(state.mail.heard.get(effect, ()), senses),
+        *render_messages(state.mail.delivered.get(effect, ()), senses),
         "## Now\n\nYour answer above is recorded. Answer these messages; your reply goes to "
         "their senders.",
     ]

@@ -140,7 +140,7 @@ def converse(
     body, repeat = owner.body, owner.parent
     assert isinstance(body, CycleBody)
     seed, files = _beginning(state, owner, agent, senses)
-    before, since = _told_so_far(repeat, senses)
+    before, since = _rendered_so_far(repeat, senses)
     messages = [*before, *seed.messages, *since]
     forced = body.failure is not None and body.failure.error.type == "bad_result"
     system = seed.system
@@ -179,7 +179,7 @@ def _beginning(
     return ConversationSeed(agent.system, (UserMessage(text=shown.text),)), shown.files
 
 
-class _Told(msgspec.Struct):
+class _Rendered(msgspec.Struct):
     """The rendered entries of a conversation; with each entry, the length of the text before it."""
 
     entries: list[HistoryEntry]
@@ -187,34 +187,40 @@ class _Told(msgspec.Struct):
     starts: list[int]
 
 
-_TOLD: WeakKeyDictionary[RepeatBody, _Told] = WeakKeyDictionary()
+_RENDERED: WeakKeyDictionary[RepeatBody, _Rendered] = WeakKeyDictionary()
 """Rendering depends on an entry alone. Every turn sends the conversation again, so rendering all of
 it each time would make the cost of a long conversation quadratic.
 """
 
 
-def _told_so_far(
+def _rendered_so_far(
     repeat: RepeatBody, senses: KernelServices
 ) -> tuple[Sequence[AnyMessage], Sequence[AnyMessage]]:
     """The conversation before the task was given, and since."""
-    history, told = repeat.talk.history, _TOLD.get(repeat)
-    if told is None or len(told.entries) > len(history) or not all(map(is_, told.entries, history)):
-        told = _TOLD[repeat] = _Told([], [], [])
-    for entry in history[len(told.entries) :]:
-        told.starts.append(len(told.messages))
-        told.messages += _messages(entry, senses, earlier=len(told.entries) < repeat.talk.carried)
-        told.entries.append(entry)
+    history, rendered = repeat.talk.history, _RENDERED.get(repeat)
+    if (
+        rendered is None
+        or len(rendered.entries) > len(history)
+        or not all(map(is_, rendered.entries, history))
+    ):
+        rendered = _RENDERED[repeat] = _Rendered([], [], [])
+    for entry in history[len(rendered.entries) :]:
+        rendered.starts.append(len(rendered.messages))
+        rendered.messages += _messages(
+            entry, senses, earlier=len(rendered.entries) < repeat.talk.carried
+        )
+        rendered.entries.append(entry)
     if not repeat.talk.carried:
-        return (), told.messages
+        return (), rendered.messages
     given = (
-        told.starts[repeat.talk.carried]
+        rendered.starts[repeat.talk.carried]
         if repeat.talk.carried < len(history)
-        else len(told.messages)
+        else len(rendered.messages)
     )
-    before = told.messages[:given]
+    before = rendered.messages[:given]
     if not isinstance(before[0], UserMessage):  # services want a user to speak first
         before = [UserMessage(text=LEFT_OUT), *before]
-    return before, told.messages[given:]
+    return before, rendered.messages[given:]
 
 
 def _messages(
@@ -237,12 +243,12 @@ def _messages(
             yield ToolMessage(
                 results=tuple(
                     ToolResult(
-                        id=said.id,
-                        tool=said.tool,
-                        text=senses.read(said.text),
-                        error=said.error,
+                        id=content.id,
+                        tool=content.tool,
+                        text=senses.read(content.text),
+                        error=content.error,
                     )
-                    for said in entry.said
+                    for content in entry.answers
                 )
             )
 
@@ -250,15 +256,15 @@ def _messages(
 def summarise(owner: IterationOwner, senses: KernelServices) -> Conversation:
     """The request for a summary of the part that is about to be removed."""
     repeat = owner.parent
-    told = "\n\n".join(
-        _told(message)
+    rendered = "\n\n".join(
+        _render(message)
         for number, entry in enumerate(middle_of(repeat.talk.history))
         for message in _messages(entry, senses, earlier=number < repeat.talk.carried)
     )
-    return Conversation(system=SUMMARY_SYSTEM, messages=(UserMessage(text=told),))
+    return Conversation(system=SUMMARY_SYSTEM, messages=(UserMessage(text=rendered),))
 
 
-def _told(message: AnyMessage) -> str:
+def _render(message: AnyMessage) -> str:
     """A message as a text that no wire format takes for a turn."""
     match message:
         case AssistantMessage():

@@ -113,12 +113,12 @@ class _Wording:
         """
         if not isinstance(leaf, Regex | Contains | OutputSchema):
             return False
-        asked = requests_of(self._state, self._inside, self._senses)
-        return self._meets(leaf, words) and not self._meets(leaf, asked)
+        requests = requests_of(self._state, self._inside, self._senses)
+        return self._meets(leaf, words) and not self._meets(leaf, requests)
 
     def _meets(self, leaf: Leaf, words: str) -> bool:
-        said = inspect(leaf, self._senses, output=words, result=None, instructions="")
-        return said is not None and said.verdict == "pass"
+        finding = inspect(leaf, self._senses, output=words, result=None, instructions="")
+        return finding is not None and finding.verdict == "pass"
 
     def text(self, template: Template) -> str:
         """The literal text of a template, shortened."""
@@ -128,10 +128,12 @@ class _Wording:
 def _lines(check: Check, wording: _Wording) -> Iterator[str]:
     """A check as text; further lines belong to the first."""
     if isinstance(check, AllOf | AnyOf):
-        told = [lines for part in check.parts if (lines := list(_lines(part, wording)))]
-        if told:
+        parts_of_criteria = [
+            lines for part in check.parts if (lines := list(_lines(part, wording)))
+        ]
+        if parts_of_criteria:
             yield "all of these hold:" if isinstance(check, AllOf) else "one of these holds:"
-        for lines in told:
+        for lines in parts_of_criteria:
             yield from _bullets(lines)
         return
     yield from _leaf_words(check, wording).splitlines()
@@ -201,8 +203,8 @@ def _opinion_words(
             what, how = "a person approves the iteration", ", who is asked:"
         case _:
             assert_never(leaf)
-    asked = "" if brief else wording.text(words)
-    return f"{what}{how}\n\n{_quoted(asked)}" if asked else what
+    requests = "" if brief else wording.text(words)
+    return f"{what}{how}\n\n{_quoted(requests)}" if requests else what
 
 
 def _result_words(
@@ -222,9 +224,9 @@ def _result_words(
             place = ".".join(str(part) for part in path) or "the answer"
             return f"`{place}` of the answer is not missing, false, 0, null or empty"
         case ToolResultCheck(tool=tool):
-            asked = [f"with exit code {leaf.exit_code}"] if leaf.exit_code is not None else []
-            asked += [f"with a text that contains `{leaf.contains}`"] if leaf.contains else []
-            return " ".join([f"the tool `{tool}` answers", " and ".join(asked)]).strip()
+            requests = [f"with exit code {leaf.exit_code}"] if leaf.exit_code is not None else []
+            requests += [f"with a text that contains `{leaf.contains}`"] if leaf.contains else []
+            return " ".join([f"the tool `{tool}` answers", " and ".join(requests)]).strip()
         case NoCalls():
             return "you reply without calling a tool"
         case _:
@@ -283,11 +285,11 @@ def _failure(
     note: CheckNote, leaf: Leaf | None, wording: _Wording, senses: KernelServices, room: int
 ) -> str:
     text = _tail(senses.read(note.evidence).strip(), room)
-    said = _what_happened(note, leaf, wording)
+    finding = _what_happened(note, leaf, wording)
     if text:
-        return f"- {said}:\n\n{_quoted(text)}\n"
+        return f"- {finding}:\n\n{_quoted(text)}\n"
     silent = isinstance(leaf, CommandCheck | ScriptCheck) and note.verdict == "fail"
-    return f"- {said} and printed nothing" if silent else f"- {said}"
+    return f"- {finding} and printed nothing" if silent else f"- {finding}"
 
 
 def _what_happened(note: CheckNote, leaf: Leaf | None, wording: _Wording) -> str:

@@ -70,15 +70,15 @@ def _work(owner: IterationOwner, senses: KernelServices) -> list[str]:
     body = owner.body
     if isinstance(body, StepsBody):
         order = [step.id for step in body.index.action.steps if step.id in body.results]
-        said: list[tuple[str, Text | None, Text | None]] = [
+        texts: list[tuple[str, Text | None, Text | None]] = [
             (name, body.results[name].output, body.results[name].result) for name in order
         ]
     elif isinstance(body, LeafBody) and body.answer is not None:
-        said = [("Output", body.answer.output, body.answer.result)]
+        texts = [("Output", body.answer.output, body.answer.result)]
     else:
-        said = []
+        texts = []
     parts: list[str] = []
-    for name, output, result in said:
+    for name, output, result in texts:
         parts.append(f"### {name}\n\n{clip(senses.read(output), OUTPUT_CHARS)}")
         if result is not None:
             parts.append(f"#### Result of {name}\n\n{clip(senses.read(result), OUTPUT_CHARS)}")

@@ -127,11 +127,11 @@ def _last_words(
         path = f"{repeat.owner.inside}.{repeat.finished - 1}"
         text = clip_with(senses.read(found.output), memory.chars, _handle(state, path))
         return [f"### Review of iteration {repeat.finished}\n\n{text}"] if text else []
-    said = [note for note in repeat.progress.last_checks if note.check == "goal" and note.evidence]
+    texts = [note for note in repeat.progress.last_checks if note.check == "goal" and note.evidence]
     return [
         f"### What the evaluator said after iteration {repeat.finished}\n\n"
         + clip_with(senses.read(note.evidence), memory.chars, "")
-        for note in said
+        for note in texts
     ]
 
 
@@ -170,12 +170,12 @@ def _note(owner: Owner, repeat: RepeatBody) -> list[str]:
 def _task(
     state: State, owner: Owner, inside: IterationOwner, action: CallAgent, senses: KernelServices
 ) -> str:
-    asked = fill(state, owner, action.prompt, senses)
+    prompt = fill(state, owner, action.prompt, senses)
     if isinstance(owner, StepOwner) and owner.step.needs_artifact:
-        asked = f"{asked}\n\n{ARTIFACT}" if asked else ARTIFACT
+        prompt = f"{prompt}\n\n{ARTIFACT}" if prompt else ARTIFACT
     if not _reviews(owner, inside):
-        return asked
-    return f"{asked}\n\n{VERDICT}" if asked else VERDICT
+        return prompt
+    return f"{prompt}\n\n{VERDICT}" if prompt else VERDICT
 
 
 def _reviews(owner: Owner, inside: IterationOwner) -> bool:

@@ -14,7 +14,7 @@ import msgspec
 
 from loopwright.errors import Conflict, NotFound, StorageError, VersionConflict
 from loopwright.kernel.events import decode_events, encode_events
-from loopwright.ports import Append, AuditRow, Card, Headline, OpenGate
+from loopwright.ports import Append, AuditRow, Headline, OpenGate, StoredRecord
 
 Done = Callable[[Exception | None], None]
 
@@ -51,8 +51,8 @@ def validate_append(append: Append, done: Done) -> PendingAppend:
         _check_id(closed, "the id of a gate")
     for row in append.audit:
         check_audit(row)
-    for card in append.cards:
-        check_card(card)
+    for record in append.records:
+        check_record(record)
     return PendingAppend(append, done)
 
 
@@ -117,13 +117,13 @@ def check_audit(row: AuditRow) -> None:
     _check_number(row.at, "the time of an audit row")
 
 
-def check_card(card: Card) -> None:
+def check_record(record: StoredRecord) -> None:
     """Refuse a record that a store cannot store."""
-    _check_id(card.kind, "the kind of a record")
-    _check_id(card.key, "the key of a record")
-    _check_text(card.owner, f"owner of {card.key}")
-    _check_number(card.due, f"due of {card.key}")
-    _check_size(card.body, f"the record {card.key}")
+    _check_id(record.kind, "the kind of a record")
+    _check_id(record.key, "the key of a record")
+    _check_text(record.owner, f"owner of {record.key}")
+    _check_number(record.due, f"due of {record.key}")
+    _check_size(record.body, f"the record {record.key}")
 
 
 def _check_number(number: int | None, what: str) -> None:

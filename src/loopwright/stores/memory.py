@@ -16,7 +16,6 @@ from loopwright.ports import (
     OPEN_STATUSES,
     Append,
     AuditRow,
-    Card,
     Headline,
     Liveness,
     NumberedEvent,
@@ -24,6 +23,7 @@ from loopwright.ports import (
     Owner,
     RunRow,
     RunStatus,
+    StoredRecord,
     UsageRow,
 )
 from loopwright.stores import append_validation
@@ -58,7 +58,7 @@ class MemoryStore:
     writes: int = 0
     order: list[str] = field(default_factory=list)  # the run of every append, oldest first
     audit: list[AuditRow] = field(default_factory=list)
-    cards: list[Card] = field(default_factory=list)
+    records: list[StoredRecord] = field(default_factory=list)
 
 
 def _to_running_loop(call: Callable[[], None]) -> None:
@@ -334,7 +334,7 @@ class MemoryLog:
                 known, calls=known.calls + row.calls, usage=known.usage + row.usage
             )
         disk.audit += append.audit
-        disk.cards += append.cards
+        disk.records += append.records
         for gate in append.gates_opened:
             disk.gates[gate.gate] = gate
         for closed in append.gates_closed:

@@ -98,7 +98,7 @@ class ScriptedSpeaker:
         self.released = asyncio.Event()
         self.given_up = 0
         self._choose = choose or in_order(script)
-        self._asked = 0
+        self._requests = 0
         self._calls = 0
 
     async def load(self, to: Endpoint) -> None:
@@ -108,12 +108,12 @@ class ScriptedSpeaker:
         """Nothing to close."""
 
     async def speak(
-        self, to: Endpoint, request: ModelRequest, said: OnDelta
+        self, to: Endpoint, request: ModelRequest, on_delta: OnDelta
     ) -> CompletedTurn | FailedTurn:
         """Answer with the next turn that matches."""
-        self._asked += 1
+        self._requests += 1
         names = wire_names(tool.name for tool in request.tools)
-        asked = seen(to.model, request, names, self._asked)
+        asked = seen(to.model, request, names, self._requests)
         turn = self._choose(asked)
         if turn is None:
             return fallen(
@@ -129,15 +129,15 @@ class ScriptedSpeaker:
         self._calls = max(self._calls, last_call(asked.calls))
         first = self._calls + 1
         self._calls += len(turn.calls)
-        answer = Answer(turn=turn, request=asked, number=self._asked, first_call=first)
+        answer = Answer(turn=turn, request=asked, number=self._requests, first_call=first)
         try:
-            return await self._say(answer, names, said)
+            return await self._stream(answer, names, on_delta)
         except asyncio.CancelledError:
             self.given_up += 1
             raise
 
-    async def _say(
-        self, answer: Answer, names: WireNames, said: OnDelta
+    async def _stream(
+        self, answer: Answer, names: WireNames, on_delta: OnDelta
     ) -> CompletedTurn | FailedTurn:
         turn = answer.turn
         for number, delta in enumerate(_deltas(answer, names)):
@@ -149,7 +149,7 @@ class ScriptedSpeaker:
                 return FailedTurn(
                     failure=fallen(turn.fault).failure, usage=ModelUsage(measured=False)
                 )
-            said(delta)
+            on_delta(delta)
             await asyncio.sleep(0)
         usage = answer.usage
         return CompletedTurn(

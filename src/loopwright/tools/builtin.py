@@ -221,7 +221,7 @@ class Bench:
     programs: ToolPrograms
     shelf: ResultStore
     commands: ShellRules
-    desk: TrackerScope | None = None
+    tracker_scope: TrackerScope | None = None
     web: Web | None = None
     record_work: RecordWork = nullcontext
 

@@ -90,8 +90,8 @@ def _has_letter(word: str, letters: str) -> bool:
 
 def _is_long(word: str, name: str) -> bool:
     """Long options can be abbreviated."""
-    said = word.partition("=")[0]
-    return len(said) > 2 and said.startswith("--") and name.startswith(said)
+    option = word.partition("=")[0]
+    return len(option) > 2 and option.startswith("--") and name.startswith(option)
 
 
 def _is_recursive(words: Sequence[str]) -> bool:
@@ -360,7 +360,7 @@ async def _exec(bench: Bench, call: BuiltinCall) -> ToolCallResult:
     )
     if end.how == "not_started":
         raise ToolRefusal("cannot-start", end.error or "the program cannot be started")
-    return _told(argv, end, out, seconds, offline=bench.commands.offline)
+    return _report(argv, end, out, seconds, offline=bench.commands.offline)
 
 
 def adapt(arguments: Arguments) -> Arguments:
@@ -409,7 +409,7 @@ def _entered(bench: Bench, where: Parts) -> str:
         return str(PurePath(bench.tree.root, *where))
 
 
-def _told(
+def _report(
     argv: tuple[str, ...], end: ToolCommandEnd, out: Tail, seconds: float, *, offline: bool
 ) -> ToolCallResult:
     timed_out = end.how == "wall_timeout"

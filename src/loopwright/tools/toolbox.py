@@ -212,13 +212,13 @@ class Toolbox:
         return Offer(tools=(*native, *foreign), problems=problems)
 
     async def _mcp_tools(self) -> tuple[dict[str, McpTool], tuple[str, ...]]:
-        asked = [
+        offers = [
             offered(one.name, self._servers[one.name], one.allow, one.deny)
             for one in self._grant.servers
         ]
         tools: dict[str, McpTool] = {}
         problems: list[str] = []
-        for answer in await asyncio.gather(*asked):
+        for answer in await asyncio.gather(*offers):
             listed = answer if isinstance(answer, dict) else {}
             tools |= {name: t for name, t in listed.items() if self._blotter.blot(name) == name}
             problems += [answer.message] if isinstance(answer, ToolRefusal) else []
@@ -285,8 +285,8 @@ class Toolbox:
             limit = self._limit(tool)
             slack = self._native[tool].slack_s if tool in self._native else 0.0
             async with self._gate.turn(tool, limit), in_time(limit.seconds + slack):
-                told = BuiltinCall({}, approved=approved, seconds=limit.seconds, key=key)
-                outcome = await self._do(tool, arguments, told)
+                call_limits = BuiltinCall({}, approved=approved, seconds=limit.seconds, key=key)
+                outcome = await self._do(tool, arguments, call_limits)
         except ToolRefusal as refusal:
             outcome = failed_outcome(refusal.problem, refusal.message)
         except Exception as error:  # a tool may fail in any way; the loop continues and reports it
@@ -302,11 +302,13 @@ class Toolbox:
             raise ToolRefusal("unknown-tool", f"there is no tool {tool[:200]!r}")
         return self._grant.limits.get(tool, default)
 
-    async def _do(self, tool: str, arguments: JsonValue, told: BuiltinCall) -> ToolCallResult:
+    async def _do(
+        self, tool: str, arguments: JsonValue, call_limits: BuiltinCall
+    ) -> ToolCallResult:
         native = self._native.get(tool)
         if native is None:
             return await self._do_mcp(tool, arguments)
-        call = replace(told, arguments=self._fitting(tool, arguments, {}))
+        call = replace(call_limits, arguments=self._fitting(tool, arguments, {}))
         if native.async_work is not None:
             return await native.async_work(self._bench, call)
         assert native.work is not None, "a tool has one of the two"
@@ -343,8 +345,8 @@ def _own_name(name: str, known: list[str]) -> str | ToolRefusal:
         may = ", ".join(sorted(found))
         return ToolRefusal("unknown-tool", f"{name!r} may mean {may}; use the whole name")
     near = get_close_matches(name[:200], known, n=3) or sorted(known)[:20]
-    say = f"; there are: {', '.join(near)}" if near else ""
-    return ToolRefusal("unknown-tool", f"there is no tool {name[:200]!r}{say}")
+    hint = f"; there are: {', '.join(near)}" if near else ""
+    return ToolRefusal("unknown-tool", f"there is no tool {name[:200]!r}{hint}")
 
 
 def _written(text: str) -> JsonValue:
@@ -393,7 +395,7 @@ class Workshop:
         workspace: str,
         grant: Grant,
         shelf: ResultStore,
-        desk: TrackerScope | None = None,
+        tracker_scope: TrackerScope | None = None,
         identity: Identity | None = None,
     ) -> Toolbox:
         """The tools of an agent; ValueError if the grant itself is invalid. `identity` is the
@@ -407,7 +409,7 @@ class Workshop:
             programs=self._programs,
             shelf=shelf,
             commands=grant.commands,
-            desk=desk,
+            tracker_scope=tracker_scope,
             web=self._web,
             record_work=self._record_work,
         )

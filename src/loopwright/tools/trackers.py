@@ -28,9 +28,9 @@ def _tool(
     work: Callable[[TrackerScope, BuiltinCall], ToolCallResult],
 ) -> BuiltinTool:
     async def done(bench: Bench, call: BuiltinCall) -> ToolCallResult:
-        if bench.desk is None:
+        if bench.tracker_scope is None:
             raise ToolRefusal("no-trackers", "there are no trackers here")
-        return work(bench.desk, call)
+        return work(bench.tracker_scope, call)
 
     # Every change has the key of its call, so repeating it changes nothing.
     return BuiltinTool(
@@ -56,16 +56,16 @@ def _shown(item: Item) -> dict[str, JsonValue]:
 # -- artifacts -------------------------------------------------------------------------------------
 
 
-def _artifacts(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
+def _artifacts(tracker_scope: TrackerScope, call: BuiltinCall) -> ToolCallResult:
     wanted = call.text("type")
-    found = [one for one in desk.all("artifact") if wanted in ("", one.text("type"))]
+    found = [one for one in tracker_scope.all("artifact") if wanted in ("", one.text("type"))]
     return json_outcome({"artifacts": [_shown(one) for one in found]})
 
 
-def _artifact(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
-    found = desk.get("artifact", call.text("id"))
+def _artifact(tracker_scope: TrackerScope, call: BuiltinCall) -> ToolCallResult:
+    found = tracker_scope.get("artifact", call.text("id"))
     number = call.number("version", 0)
-    versions = desk.versions("artifact", found)
+    versions = tracker_scope.versions("artifact", found)
     if number:
         older = [one for one in versions if one.version == number]
         if not older:
@@ -75,94 +75,96 @@ def _artifact(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
     return json_outcome({"id": found.id, "version": found.version, **found.values})
 
 
-def _make_artifact(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
+def _make_artifact(tracker_scope: TrackerScope, call: BuiltinCall) -> ToolCallResult:
     values = _given(call, "type", "title", "content")
     return ToolCallResult(
-        text=desk.add("artifact", call.key, [{**values, "project": desk.project}])
+        text=tracker_scope.add("artifact", call.key, [{**values, "project": tracker_scope.project}])
     )
 
 
-def _write_artifact(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
+def _write_artifact(tracker_scope: TrackerScope, call: BuiltinCall) -> ToolCallResult:
     values = _given(call, "title", "content")
-    return ToolCallResult(text=desk.update("artifact", call.key, call.text("id"), values))
+    return ToolCallResult(text=tracker_scope.update("artifact", call.key, call.text("id"), values))
 
 
-def _drop_artifact(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
-    return ToolCallResult(text=desk.drop("artifact", call.key, call.text("id")))
+def _drop_artifact(tracker_scope: TrackerScope, call: BuiltinCall) -> ToolCallResult:
+    return ToolCallResult(text=tracker_scope.drop("artifact", call.key, call.text("id")))
 
 
 # -- todos -----------------------------------------------------------------------------------------
 
 
-def _todos(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
+def _todos(tracker_scope: TrackerScope, call: BuiltinCall) -> ToolCallResult:
     wanted = call.text("status")
-    found = [one for one in desk.all("todo") if wanted in ("", one.text("status"))]
+    found = [one for one in tracker_scope.all("todo") if wanted in ("", one.text("status"))]
     return json_outcome({"todos": [_shown(one) for one in found]})
 
 
-def _add_todos(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
+def _add_todos(tracker_scope: TrackerScope, call: BuiltinCall) -> ToolCallResult:
     given = call.arguments.get("todos")
     todos = [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
-    return ToolCallResult(text=desk.add_todos(call.key, todos))
+    return ToolCallResult(text=tracker_scope.add_todos(call.key, todos))
 
 
-def _write_todo(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
+def _write_todo(tracker_scope: TrackerScope, call: BuiltinCall) -> ToolCallResult:
     values = _given(call, "title", "status", "priority")
-    return ToolCallResult(text=desk.update("todo", call.key, call.text("id"), values))
+    return ToolCallResult(text=tracker_scope.update("todo", call.key, call.text("id"), values))
 
 
-def _end_todo(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
-    return ToolCallResult(text=desk.end_todo(call.key, call.text("id")))
+def _end_todo(tracker_scope: TrackerScope, call: BuiltinCall) -> ToolCallResult:
+    return ToolCallResult(text=tracker_scope.end_todo(call.key, call.text("id")))
 
 
-def _drop_todo(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
-    return ToolCallResult(text=desk.drop("todo", call.key, call.text("id")))
+def _drop_todo(tracker_scope: TrackerScope, call: BuiltinCall) -> ToolCallResult:
+    return ToolCallResult(text=tracker_scope.drop("todo", call.key, call.text("id")))
 
 
 # -- sprints, projects, skills ---------------------------------------------------------------------
 
 
-def _sprints(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
-    return json_outcome({"sprints": [_shown(one) for one in desk.all("sprint")]})
+def _sprints(tracker_scope: TrackerScope, call: BuiltinCall) -> ToolCallResult:
+    return json_outcome({"sprints": [_shown(one) for one in tracker_scope.all("sprint")]})
 
 
-def _add_sprint(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
+def _add_sprint(tracker_scope: TrackerScope, call: BuiltinCall) -> ToolCallResult:
     values = _given(call, "title", "criteria", "max_review_rounds")
-    return ToolCallResult(text=desk.add_sprint(call.key, values))
+    return ToolCallResult(text=tracker_scope.add_sprint(call.key, values))
 
 
-def _move_sprint(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
-    told = desk.move_sprint(call.key, call.text("id"), call.text("status"), call.text("summary"))
-    return ToolCallResult(text=told)
+def _move_sprint(tracker_scope: TrackerScope, call: BuiltinCall) -> ToolCallResult:
+    moved = tracker_scope.move_sprint(
+        call.key, call.text("id"), call.text("status"), call.text("summary")
+    )
+    return ToolCallResult(text=moved)
 
 
-def _projects(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
-    return json_outcome({"projects": desk.projects()})
+def _projects(tracker_scope: TrackerScope, call: BuiltinCall) -> ToolCallResult:
+    return json_outcome({"projects": tracker_scope.projects()})
 
 
-def _skills(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
-    known = desk.skills().values()
+def _skills(tracker_scope: TrackerScope, call: BuiltinCall) -> ToolCallResult:
+    known = tracker_scope.skills().values()
     return json_outcome({"skills": [{"name": o.name, "description": o.description} for o in known]})
 
 
-def _skill(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
-    return ToolCallResult(text=desk.skill(call.text("name")).text)
+def _skill(tracker_scope: TrackerScope, call: BuiltinCall) -> ToolCallResult:
+    return ToolCallResult(text=tracker_scope.skill(call.text("name")).text)
 
 
 # -- memory ----------------------------------------------------------------------------------------
 
 
-def _memories(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
-    found = desk.memories(call.text("query"))[-MOST_MEMORIES:]
+def _memories(tracker_scope: TrackerScope, call: BuiltinCall) -> ToolCallResult:
+    found = tracker_scope.memories(call.text("query"))[-MOST_MEMORIES:]
     return json_outcome({"memories": [{"id": one.id, **one.values} for one in found]})
 
 
-def _remember(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
-    return ToolCallResult(text=desk.remember(call.key, call.text("text")))
+def _remember(tracker_scope: TrackerScope, call: BuiltinCall) -> ToolCallResult:
+    return ToolCallResult(text=tracker_scope.remember(call.key, call.text("text")))
 
 
-def _forget(desk: TrackerScope, call: BuiltinCall) -> ToolCallResult:
-    return ToolCallResult(text=desk.forget(call.key, call.text("id")))
+def _forget(tracker_scope: TrackerScope, call: BuiltinCall) -> ToolCallResult:
+    return ToolCallResult(text=tracker_scope.forget(call.key, call.text("id")))
 
 
 _OPEN_STATUSES = tuple(one for one in TODO_STATUSES if one != "completed")

@@ -190,14 +190,14 @@ class WorkspaceTree:
     @contextmanager
     def folder(self, parts: Parts) -> Iterator[int]:
         """A handle of a folder; Refusal if it is not a folder or cannot be opened."""
-        with self._opened_root() as root, _told(parts), self._held(root, parts) as handle:
+        with self._opened_root() as root, _close(parts), self._held(root, parts) as handle:
             yield handle
 
     def read(self, parts: Parts, limit: int) -> bytes:
         """The content of a regular file; Refusal for anything else, or if it is too large."""
         with (
             self._opened_root() as root,
-            _told(parts),
+            _close(parts),
             self._held(root, parts, _FILE) as handle,
         ):
             found = os.fstat(handle)
@@ -223,14 +223,14 @@ class WorkspaceTree:
         """
         if not parts:
             raise ToolRefusal("not-a-file", "the workspace itself is a folder")
-        with self._opened_root() as root, _told(parts):
+        with self._opened_root() as root, _close(parts):
             self._make_folders(root, parts[:-1])
             with self._held(root, parts[:-1]) as folder:
                 return _replace(folder, parts, data, root.hidden)
 
     def make(self, parts: Parts) -> bool:
         """Create a folder and its parents; returns whether there was none before."""
-        with self._opened_root() as root, _told(parts):
+        with self._opened_root() as root, _close(parts):
             if self._exists(root, parts):
                 with self._held(root, parts):  # Refusal if something else has its name
                     return False
@@ -323,7 +323,7 @@ def _open_visible(folder: int, name: str, flags: int, hidden: frozenset[Identity
 
 
 @contextmanager
-def _told(parts: Parts) -> Iterator[None]:
+def _close(parts: Parts) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -131,8 +131,8 @@ def forgotten(runs: Iterable[str], *, at: int, by: str, via: str) -> list[AuditR
 def _row(run: str, event: AnyEvent, via: str) -> AuditRow | None:
     match event:
         case GateAnswered():
-            said = f": {event.text[:SHOWN]}" if event.text else ""
-            who, detail = event.by, f"{event.decision} {event.gate}{said}"
+            text = f": {event.text[:SHOWN]}" if event.text else ""
+            who, detail = event.by, f"{event.decision} {event.gate}{text}"
         case CancelRequested():
             who, detail = event.by, event.reason
         case RunForked():

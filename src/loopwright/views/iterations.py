@@ -56,7 +56,7 @@ def current_loop(state: State) -> RepeatBody | None:
     return None
 
 
-def most_passes(state: State) -> int | None:
+def most_iterations(state: State) -> int | None:
     """The maximum number of iterations of a run's loop, including those that a person allowed."""
     running = current_loop(state)
     if running is not None:
@@ -72,11 +72,11 @@ def most_passes(state: State) -> int | None:
     return None if most is None else max(most, state.reopenings.raised or 0, iterations(state))
 
 
-def passes_text(state: State) -> str:
+def iterations_text(state: State) -> str:
     """`3/10`, or nothing for a run without a single loop."""
     if only_repeat(state.plan) is None:
         return ""
-    most = most_passes(state)
+    most = most_iterations(state)
     return f"{iterations(state)}/{most}" if most else str(iterations(state))
 
 

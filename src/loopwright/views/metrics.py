@@ -64,22 +64,22 @@ def finding_key(finding: JsonValue) -> str:
         return _plain(str(finding))
     if named := finding.get("id"):
         return f"id {named}"
-    said = next((finding[name] for name in _SAYS if finding.get(name)), "")
+    value = next((finding[name] for name in _SAYS if finding.get(name)), "")
     where = next((finding[name] for name in _WHERE if finding.get(name)), "")
-    return f"{_plain(str(where))} {_plain(str(said))}".strip()
+    return f"{_plain(str(where))} {_plain(str(value))}".strip()
 
 
 def compared(rounds: Iterable[Sequence[JsonValue] | None]) -> list[RoundOfFindings | None]:
     """Every round against those before it. None stays None: nothing was reviewed in that one."""
     ever: set[str] = set()
     before: set[str] = set()
-    told: list[RoundOfFindings | None] = []
+    counted: list[RoundOfFindings | None] = []
     for findings in rounds:
         if findings is None:
-            told.append(None)
+            counted.append(None)
             continue
         now = {finding_key(one) for one in findings}
-        told.append(
+        counted.append(
             RoundOfFindings(
                 open=len(now),
                 new=len(now - ever),
@@ -90,7 +90,7 @@ def compared(rounds: Iterable[Sequence[JsonValue] | None]) -> list[RoundOfFindin
         )
         ever |= now
         before = now
-    return told
+    return counted
 
 
 def trend(rounds: Iterable[RoundOfFindings | None]) -> Trend:
@@ -221,14 +221,14 @@ def run_metrics(service: RunReader, run: str) -> RunMetrics:
     return metrics_of((one.event for one in service.events(run)), service.read_text)
 
 
-def metrics_from(told: Mapping[str, JsonValue]) -> RunMetrics:
+def metrics_from(counted: Mapping[str, JsonValue]) -> RunMetrics:
     """Metrics from JSON, of this process or a server; fields of later versions are ignored."""
     return RunMetrics(
-        rounds=[_round_from(one) for one in _dicts(told["rounds"])],
-        stages=[_part_from(one) for one in _dicts(told["stages"])],
-        roles=[_part_from(one) for one in _dicts(told["roles"])],
-        total=_spent_from(msgspec.convert(told["total"], dict[str, JsonValue])),
-        trends=msgspec.convert(told["trends"], dict[str, Trend]),
+        rounds=[_round_from(one) for one in _dicts(counted["rounds"])],
+        stages=[_part_from(one) for one in _dicts(counted["stages"])],
+        roles=[_part_from(one) for one in _dicts(counted["roles"])],
+        total=_spent_from(msgspec.convert(counted["total"], dict[str, JsonValue])),
+        trends=msgspec.convert(counted["trends"], dict[str, Trend]),
     )
 
 
@@ -238,7 +238,7 @@ class Counting:
     def __init__(self, read: ReadText) -> None:
         self._read = read
         self._rounds: dict[str, IterationMetrics] = {}
-        self._asked: dict[str, EffectRequested] = {}
+        self._requests: dict[str, EffectRequested] = {}
         self._stages: dict[str, MetricsPart] = {}
         self._roles: dict[str, MetricsPart] = {}
         self._total = MetricsUsage()
@@ -258,7 +258,7 @@ class Counting:
             case CheckVerdict(path=path) if path in self._rounds:
                 self._rounds[path].verdicts[f"{event.index}:{event.check}"] = event.verdict
             case EffectRequested():
-                self._asked[event.effect] = event
+                self._requests[event.effect] = event
             case EffectDone() | EffectFailed():
                 self._answered(event)
             case _:
@@ -278,18 +278,18 @@ class Counting:
         return RunMetrics(rounds, stages, roles, self._total, trends)
 
     def _answered(self, event: EffectDone | EffectFailed) -> None:
-        asked = self._asked.pop(event.effect, None)
-        if asked is None or not isinstance(asked.call, _COUNTED):
+        request = self._requests.pop(event.effect, None)
+        if request is None or not isinstance(request.call, _COUNTED):
             return  # also a snapshot, which neither an agent nor a program makes
-        ms = max(0, event.at - asked.at)
-        self._total.add(asked.call, event, ms)
-        for part in (self._stage(asked), self._role(asked.call)):
-            part.spent.add(asked.call, event, ms)
+        ms = max(0, event.at - request.at)
+        self._total.add(request.call, event, ms)
+        for part in (self._stage(request), self._role(request.call)):
+            part.spent.add(request.call, event, ms)
             part.each_ms.append(ms)
         place = event.path
         while place:
             if (around := self._rounds.get(place)) is not None:
-                around.spent.add(asked.call, event, ms)
+                around.spent.add(request.call, event, ms)
                 if isinstance(event, EffectDone):
                     self._found(around, event.result)
             place = parent_path(place)
@@ -303,10 +303,10 @@ class Counting:
         if isinstance(findings, list):
             around.findings = findings
 
-    def _stage(self, asked: EffectRequested) -> MetricsPart:
-        name = logical_path(asked.path) or last_id(asked.path) or _WHOLE_RUN
-        if isinstance(asked.call, AgentCall) and asked.call.role != "worker":
-            name = f"{name} ({asked.call.role})"
+    def _stage(self, request: EffectRequested) -> MetricsPart:
+        name = logical_path(request.path) or last_id(request.path) or _WHOLE_RUN
+        if isinstance(request.call, AgentCall) and request.call.role != "worker":
+            name = f"{name} ({request.call.role})"
         return self._stages.setdefault(name, MetricsPart(name))
 
     def _role(self, call: AnyCall) -> MetricsPart:
@@ -315,28 +315,30 @@ class Counting:
 
 
 def _round(one: IterationMetrics) -> dict[str, JsonValue]:
-    told = asdict(one)
-    told["verdicts"] = [
-        {"check": name.partition(":")[2], "verdict": said} for name, said in one.verdicts.items()
+    counted = asdict(one)
+    counted["verdicts"] = [
+        {"check": name.partition(":")[2], "verdict": value} for name, value in one.verdicts.items()
     ]
-    told["findings"] = one.findings
-    told["spent"] = spent_item(one.spent)
-    return told
+    counted["findings"] = one.findings
+    counted["spent"] = spent_item(one.spent)
+    return counted
 
 
-def _round_from(told: Mapping[str, JsonValue]) -> IterationMetrics:
-    said = _dicts(told["verdicts"])
-    verdicts = {f"{n}:{one['check']}": one["verdict"] for n, one in enumerate(said)}
-    spent = _spent_from(msgspec.convert(told["spent"], dict[str, JsonValue]))
-    return msgspec.convert({**told, "verdicts": verdicts, "spent": asdict(spent)}, IterationMetrics)
+def _round_from(counted: Mapping[str, JsonValue]) -> IterationMetrics:
+    value = _dicts(counted["verdicts"])
+    verdicts = {f"{n}:{one['check']}": one["verdict"] for n, one in enumerate(value)}
+    spent = _spent_from(msgspec.convert(counted["spent"], dict[str, JsonValue]))
+    return msgspec.convert(
+        {**counted, "verdicts": verdicts, "spent": asdict(spent)}, IterationMetrics
+    )
 
 
-def _part_from(told: Mapping[str, JsonValue]) -> MetricsPart:
-    return MetricsPart(str(told["name"]), _spent_from(told))
+def _part_from(counted: Mapping[str, JsonValue]) -> MetricsPart:
+    return MetricsPart(str(counted["name"]), _spent_from(counted))
 
 
-def _spent_from(told: Mapping[str, JsonValue]) -> MetricsUsage:
-    return msgspec.convert({**told, "usd": told["usd"] or 0.0}, MetricsUsage)
+def _spent_from(counted: Mapping[str, JsonValue]) -> MetricsUsage:
+    return msgspec.convert({**counted, "usd": counted["usd"] or 0.0}, MetricsUsage)
 
 
 def _dicts(value: JsonValue) -> list[dict[str, JsonValue]]:

@@ -62,7 +62,7 @@ from loopwright.model.plan import Plan
 from loopwright.ports import Delta, NumberedEvent
 from loopwright.views.event_records import edited
 from loopwright.views.formats import PERSON, PROTECT, shown_evidence
-from loopwright.views.iterations import current_loop, passes_text, stat_words
+from loopwright.views.iterations import current_loop, iterations_text, stat_words
 from loopwright.views.status_text import (
     check_label,
     check_result,
@@ -102,7 +102,7 @@ def change_words(state: State, event: RunEdited | RunReopened | StepKept) -> tup
             return resumed_words(state, event), ""
 
 
-SAID_CHARS = 8_000
+TEXT_CHARS = 8_000
 EVIDENCE_CHARS = 2_000
 LEARNING_CHARS = 300
 STOPPED_CALL = "the call was stopped"
@@ -199,7 +199,7 @@ class Progress:
             return
         self._status.pop(delta.effect, None)
         text = f"\n[{delta.text}]\n" if delta.kind == "tool" else delta.text
-        self.said = (self.said + text)[-SAID_CHARS:]
+        self.said = (self.said + text)[-TEXT_CHARS:]
         if delta.kind == "tool":
             self._doing[delta.effect] = delta.text
 
@@ -279,8 +279,8 @@ class Progress:
             named = name_files(snapshot.protected, snapshot.protected_count)
             self._protect_shown.add(event.path)
             return ProgressLine(f"{place}: protected files changed: {named}", good=False)
-        told, self._watch_shown = self._watch_shown, (event.path, snapshot.watched)
-        if snapshot.watched and self._watch_shown != told:  # again after the checks
+        texts, self._watch_shown = self._watch_shown, (event.path, snapshot.watched)
+        if snapshot.watched and self._watch_shown != texts:  # again after the checks
             named = name_files(snapshot.watched, len(snapshot.watched))
             return ProgressLine(
                 f"{place}: warning: {named} changed; the check depends on it", good=False
@@ -312,10 +312,10 @@ class Progress:
         seen.error = event.error.detail if event.error is not None else ""
         if event.output is not None:
             seen.learning = learning_of(event.output, event.iteration or 1, LEARNING_CHARS)
-        place, told = self._pass_label(event.path, event.iteration), event.path in self._turns_told
+        place, texts = self._pass_label(event.path, event.iteration), event.path in self._turns_told
         self._turns_told.discard(event.path)
         if event.status == "completed":
-            if told:  # the turn was the iteration, and has been shown with its calls
+            if texts:  # the turn was the iteration, and has been shown with its calls
                 return None
             changed = (
                 f" · {stat_words(event.changed)}" if event.changed and event.changed.files else ""
@@ -482,10 +482,10 @@ class Progress:
         return ProgressLine(f"{place}: {event.status}{reason}", good)
 
     def _message(self, event: AnyEvent) -> ProgressLine | None:
-        told = written(event, self._read)
-        if told is None:
+        texts = written(event, self._read)
+        if texts is None:
             return None
-        title, text = told
+        title, text = texts
         dropped = isinstance(event, MessageDropped)
         return ProgressLine(f"{title}: {text}" if text else title, good=False if dropped else None)
 
@@ -532,15 +532,15 @@ class Progress:
     @property
     def status(self) -> str:
         """The latest status reports of the running agents."""
-        told = (words for effect, words in self._status.items() if effect in self.state.pending)
-        return ", ".join(dict.fromkeys(told))
+        texts = (words for effect, words in self._status.items() if effect in self.state.pending)
+        return ", ".join(dict.fromkeys(texts))
 
     def _pass_label(self, path: str, iteration: int | None) -> str:
         if not self._words:
             return path
         loop = current_loop(self.state)
         if not self._has_steps and loop is not None and path.startswith(f"{loop.owner.inside}."):
-            most = passes_text(self.state).partition("/")[2]
+            most = iterations_text(self.state).partition("/")[2]
             first, *below = path.removeprefix(f"{loop.owner.inside}.").split(".")
             if not any(part.partition("~")[0].isdecimal() for part in below):
                 return f"iteration {iteration}{f'/{most}' if most else ''}"

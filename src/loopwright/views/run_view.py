@@ -284,7 +284,7 @@ def _leaf(leaf: Leaf) -> str:
     return name
 
 
-PASSES_SHOWN = 200
+ITERATIONS_SHOWN = 200
 """The maximum number of iterations that are shown, the newest ones."""
 DECISIONS_SHOWN = 50
 RESUMED_SHOWN = 20
@@ -381,19 +381,19 @@ class RunView:
     def _forget_old_passes(self) -> None:
         """Memory depends on what is shown, not on the past; doing this occasionally is enough."""
         passes = self.progress.passes
-        if len(passes) > 2 * PASSES_SHOWN:
-            self._left_out += len(passes) - PASSES_SHOWN
-            del passes[:-PASSES_SHOWN]
+        if len(passes) > 2 * ITERATIONS_SHOWN:
+            self._left_out += len(passes) - ITERATIONS_SHOWN
+            del passes[:-ITERATIONS_SHOWN]
 
     @property
     def passes(self) -> list[IterationSeen]:
         """The newest iterations."""
-        return self.progress.passes[-PASSES_SHOWN:]
+        return self.progress.passes[-ITERATIONS_SHOWN:]
 
     @property
     def passes_before(self) -> int:
         """The number of earlier iterations."""
-        return self._left_out + max(0, len(self.progress.passes) - PASSES_SHOWN)
+        return self._left_out + max(0, len(self.progress.passes) - ITERATIONS_SHOWN)
 
     def graph(self) -> list[GraphNode]:
         """The steps, and how far each has come."""

@@ -65,7 +65,7 @@ from loopwright.views.formats import (
     run_usage,
     without_signs,
 )
-from loopwright.views.iterations import iterations, most_passes, workspace_changes
+from loopwright.views.iterations import iterations, most_iterations, workspace_changes
 from loopwright.views.run_responses import (
     CheckView,
     ErrorItem,
@@ -253,11 +253,11 @@ def _failed(state: State, finished: RunFinished, *, details: bool) -> str:
     if finished.reason == "rejected":
         by = next((one.by for one in state.latest.notes if one.verdict == "rejected"), "")
         why = f"rejected by {_person(by) or 'a person'}"
-        said = error.detail if error is not None and details else ""
-        why += "" if not said or said.startswith("rejected by a person") else f": {_short(said)}"
+        text = error.detail if error is not None and details else ""
+        why += "" if not text or text.startswith("rejected by a person") else f": {_short(text)}"
     elif error is not None and details and error.detail:
-        said = _short(error.detail, 2 * REASON_CHARS if why else REASON_CHARS)
-        why = f"{why}: {said}" if why and not said.startswith(why) else said
+        text = _short(error.detail, 2 * REASON_CHARS if why else REASON_CHARS)
+        why = f"{why}: {text}" if why and not text.startswith(why) else text
     elif error is not None and not why:
         why = error.type.replace("_", " ")
     return f"Failed{_place(state)}{f': {why}' if why else ''}"
@@ -269,7 +269,7 @@ def _person(name: str) -> str:
 
 
 def _limit(state: State) -> str:
-    return f"the limit of {_count(most_passes(state) or iterations(state), 'iteration')}"
+    return f"the limit of {_count(most_iterations(state) or iterations(state), 'iteration')}"
 
 
 def _loop(state: State) -> Repeat | None:
@@ -287,7 +287,7 @@ def _place(state: State) -> str:
         return steps and f" after{steps}"
     if loop.each is not None:
         return f" after {_count(made, 'item')}" if made else ""
-    most = most_passes(state)
+    most = most_iterations(state)
     return f" in iteration {made}{f' of {most}' if most else ''}" if made else ""
 
 

@@ -294,7 +294,7 @@ def counts_words(counts: ActivitySummary) -> str:
     return ", ".join(part for part in parts if part)
 
 
-SAID_CHARS = 200
+TEXT_CHARS = 200
 CALL_ARGUMENT_CHARS = 60
 
 
@@ -311,9 +311,9 @@ def turn_words(state: State, event: TurnTaken, read: ReadText) -> str:
     owner = state.owners.get(event.path)
     body = owner.body if owner is not None else None
     answer = body.answer if isinstance(body, CycleBody) else None
-    said = " ".join(read(answer.output).split()) if answer is not None else ""
+    text = " ".join(read(answer.output).split()) if answer is not None else ""
     calls = ", ".join(call_words(note, read) for note in event.calls if note.id)
-    parts = [_cut(said, SAID_CHARS), f"[{calls}]" if calls else ""]
+    parts = [_cut(text, TEXT_CHARS), f"[{calls}]" if calls else ""]
     return " ".join(part for part in parts if part)
 
 
@@ -417,14 +417,14 @@ class RunTranscript:
     def take(self, numbered: NumberedEvent) -> TranscriptEntry | None:
         """Fold the next event; returns its entry, if it has one."""
         event = numbered.event
-        said = self._said(event)
+        shown_text = self._entry_text(event)
         apply(self._state, event)
         self._state.queues.agenda.clear()
         if isinstance(event, RunFinished):
-            said = ("end", final_line(self._state), event.error.detail if event.error else "")
-        if said is None:
+            shown_text = ("end", final_line(self._state), event.error.detail if event.error else "")
+        if shown_text is None:
             return None
-        kind, title, text = said
+        kind, title, text = shown_text
         return TranscriptEntry(
             kind=kind,
             seq=numbered.seq,
@@ -434,7 +434,7 @@ class RunTranscript:
             text=text,
         )
 
-    def _said(self, event: AnyEvent) -> tuple[Kind, str, str] | None:
+    def _entry_text(self, event: AnyEvent) -> tuple[Kind, str, str] | None:
         match event:
             case EffectRequested():
                 self._calls[event.effect] = event
@@ -459,8 +459,8 @@ class RunTranscript:
             case GateAnswered():
                 return "person", f"{decided(event)} by {event.by or 'somebody'}", event.text
             case _:
-                told = written(event, self._read)
-                return None if told is None else ("message", *told)
+                texts = written(event, self._read)
+                return None if texts is None else ("message", *texts)
 
     def _repeated(self, event: EffectRepeated) -> tuple[Kind, str, str] | None:
         """Before the event is applied: it is one more attempt."""
@@ -486,8 +486,8 @@ class RunTranscript:
         titles = [title for title, found in texts.items() if found]
         if not titles:
             return None
-        asked = self._calls.get(event.effect)
-        agent = getattr(asked.call, "agent", "") if asked is not None else ""
+        request = self._calls.get(event.effect)
+        agent = getattr(request.call, "agent", "") if request is not None else ""
         text = "\n".join(line for title in titles for line in texts[title])
         return "agent", f"agent {agent}: {', '.join(titles)}", text
 
@@ -500,16 +500,16 @@ class RunTranscript:
     def _answered(
         self, event: EffectDone | EffectFailed
     ) -> tuple[Literal["agent", "command", "tool"], str, str] | None:
-        asked = self._calls.pop(event.effect, None)
+        request = self._calls.pop(event.effect, None)
         did = self._activity.pop(event.effect, ActivityCounts())
         output = seen_output(self._state, event, self._read)
         problem = event.error if isinstance(event, EffectFailed) else None
         if problem is not None:
             output = "\n".join(text for text in (output, problem.detail) if text)
         failed = f" failed ({problem.type})" if problem else ""
-        if asked is None:
+        if request is None:
             return None
-        match asked.call:
+        match request.call:
             case AgentCall(agent=agent) | ModelCall(agent=agent):
                 words = counts_words(did.summary())
                 return "agent", f"agent {agent}{failed}{f', {words}' if words else ''}", output
@@ -520,4 +520,4 @@ class RunTranscript:
             case CommandCall() | SleepCall() | LookupCall() | MatchCall() | SnapshotCall():
                 return None
             case _:
-                assert_never(asked.call)
+                assert_never(request.call)

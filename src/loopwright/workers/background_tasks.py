@@ -29,7 +29,7 @@ class JsonLogFormatter(logging.Formatter):
     """A record as one line; text that looks like a secret is masked here, at the last moment."""
 
     def format(self, record: logging.LogRecord) -> str:
-        told: dict[str, object] = {
+        entry: dict[str, object] = {
             "at": timestamp(int(record.created * 1_000)),
             "level": record.levelname.lower(),
             "message": redacted(record.getMessage()),
@@ -37,10 +37,10 @@ class JsonLogFormatter(logging.Formatter):
         for name in _FIELDS:
             value = record.__dict__.get(name)
             if value is not None:
-                told[name] = redacted(value) if isinstance(value, str) else value
+                entry[name] = redacted(value) if isinstance(value, str) else value
         if record.exc_info:
-            told["trace"] = redacted(self.formatException(record.exc_info))
-        return json.dumps(told)
+            entry["trace"] = redacted(self.formatException(record.exc_info))
+        return json.dumps(entry)
 
 
 class Seldom(logging.Filter):
@@ -50,15 +50,15 @@ class Seldom(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._said: tuple[str, float] = ("", 0.0)
+        self._last_message: tuple[str, float] = ("", 0.0)
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.name == NAME:
             return True
-        last, at = self._said
+        last, at = self._last_message
         if last == record.getMessage() and 0 <= record.created - at < SELDOM_S:
             return False
-        self._said = (record.getMessage(), record.created)
+        self._last_message = (record.getMessage(), record.created)
         return True
 
 

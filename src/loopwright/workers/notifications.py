@@ -376,7 +376,7 @@ class NotificationWatcher:
 
     def __init__(self, app: App) -> None:
         service = app.service
-        self.notices = Notices(service.log, app.cards, service.clock)
+        self.notices = Notices(service.log, app.records, service.clock)
         self.present_since: Callable[[str], int | None] = lambda _: None
         self.send: Send | None = None
         self._teller = NotificationFeed(service, lambda who: self.present_since(who))

@@ -29,7 +29,7 @@ from loopwright.operations.settings_files import Notifier
 from loopwright.operations.use_cases.gates import ANSWERS, AnswerGate
 from loopwright.operations.use_cases.operation import App, Caller
 from loopwright.operations.webhooks.outgoing_hooks import Delivery, Hook, Send
-from loopwright.ports import Card, Cards, Clock, EventLog
+from loopwright.ports import Clock, EventLog, RecordStore, StoredRecord
 
 COMMAND_SECONDS = 15.0
 PASSED = ("PATH", "HOME", "LANG", "TZ")
@@ -48,8 +48,8 @@ def slack_text(message: Message, name: str, link: str | None) -> bytes:
     else:
         ended = data.get("summary") or f"has ended: {data['outcome']} ({data['reason']})"
         text = f"{where} {ended}"
-    told = _plain(text) + (f"\nDecide: {link}" if link else "")
-    return msgspec.json.encode({"text": told})
+    body = _plain(text) + (f"\nDecide: {link}" if link else "")
+    return msgspec.json.encode({"text": body})
 
 
 def _plain(text: str) -> str:
@@ -149,8 +149,8 @@ class LinkOver(LoopwrightError):
 class GateLinks:
     """The links of a data directory."""
 
-    def __init__(self, cards: Cards, clock: Clock) -> None:
-        self._cards = cards
+    def __init__(self, records: RecordStore, clock: Clock) -> None:
+        self._records = records
         self._clock = clock
 
     def code_for(self, delivery: str) -> str:
@@ -160,21 +160,21 @@ class GateLinks:
         digest = hmac.new(self._secret(), delivery.encode(), hashlib.sha256).digest()
         return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
-    def card_for(self, delivery: str, run: str, opened: GateOpened, sent_to: str) -> Card:
+    def record_for(self, delivery: str, run: str, opened: GateOpened, sent_to: str) -> StoredRecord:
         """A new link, to be stored together with its message."""
         until = self._clock.now_ms() + LIFE_MS
         link = GateLink(
             gate=opened.gate, run=run, digest=opened.digest, sent_to=sent_to, expires_at=until
         )
         key = _hashed(self.code_for(delivery))
-        return Card(kind=LINK, key=key, body=msgspec.json.encode(link), due=until + KEEP_MS)
+        return StoredRecord(kind=LINK, key=key, body=msgspec.json.encode(link), due=until + KEEP_MS)
 
     def look(self, code: str) -> GateLink:
         """A valid link; Conflict if it was used, LinkOver if it has expired."""
-        card = self._cards.card(LINK, _hashed(code))
-        if card is None:
+        record = self._records.record(LINK, _hashed(code))
+        if record is None:
             raise NotFound("there is no such link", hint="`loopwright inbox` lists what waits")
-        link = msgspec.json.decode(card.body, type=GateLink)
+        link = msgspec.json.decode(record.body, type=GateLink)
         if link.used_at is not None:
             raise Conflict("this link was used already", code="link-used")
         if link.expires_at <= self._clock.now_ms():
@@ -197,24 +197,24 @@ class GateLinks:
         run = (await ANSWERS[decision](app, caller, request)).run
         used = msgspec.structs.replace(link, used_at=self._clock.now_ms())
         due = link.expires_at + KEEP_MS
-        card = Card(kind=LINK, key=_hashed(code), body=msgspec.json.encode(used), due=due)
-        self._cards.change([(card, None)])
+        record = StoredRecord(kind=LINK, key=_hashed(code), body=msgspec.json.encode(used), due=due)
+        self._records.change([(record, None)])
         return run
 
     def forget_old(self) -> None:
-        due = self._cards.cards(LINK, due_by=self._clock.now_ms(), limit=1_000)
+        due = self._records.records(LINK, due_by=self._clock.now_ms(), limit=1_000)
         if due:
-            self._cards.change(drops=[(LINK, card.key) for card in due])
+            self._records.change(drops=[(LINK, record.key) for record in due])
 
     def _secret(self) -> bytes:
         kind, key = SECRET
-        if self._cards.card(kind, key) is None:
-            made = Card(kind=kind, key=key, body=secrets.token_bytes(32))
+        if self._records.record(kind, key) is None:
+            made = StoredRecord(kind=kind, key=key, body=secrets.token_bytes(32))
             with contextlib.suppress(VersionConflict):  # another process may be faster
-                self._cards.change([(made, 0)])
-        card = self._cards.card(kind, key)
-        assert card is not None, "it was just made"
-        return card.body
+                self._records.change([(made, 0)])
+        record = self._records.record(kind, key)
+        assert record is not None, "it was just made"
+        return record.body
 
 
 def _hashed(code: str) -> str:
@@ -229,8 +229,8 @@ def idle_channels(settings: Settings) -> list[str]:
     """Notifiers that would not work, as messages; addresses that need a name server are not
     checked.
     """
-    told = ((name, _trouble(one, settings.home)) for name, one in settings.notify.items())
-    return [f"[notify.{name}] notifies no one: {why}" for name, why in told if why]
+    body = ((name, _trouble(one, settings.home)) for name, one in settings.notify.items())
+    return [f"[notify.{name}] notifies no one: {why}" for name, why in body if why]
 
 
 def _trouble(notifier: Notifier, home: Path) -> str:
@@ -252,14 +252,14 @@ class SettingsChannels:
     """The notifiers of a data directory."""
 
     def __init__(
-        self, settings: Settings, *, log: EventLog, cards: Cards, clock: Clock, base: str
+        self, settings: Settings, *, log: EventLog, records: RecordStore, clock: Clock, base: str
     ) -> None:
         self._notifiers = {f"{PREFIX}{name}": one for name, one in settings.notify.items()}
         self._log, self._home, self._base = log, settings.home, base.rstrip("/")
-        self.links = GateLinks(cards, clock)
+        self.links = GateLinks(records, clock)
         self._running = RunningCommands()
         self._with_links = settings.four_eyes == "off"  # the person who follows a link is unknown
-        self._hooks = [_hook(name, one, cards, clock) for name, one in self._notifiers.items()]
+        self._hooks = [_hook(name, one, records, clock) for name, one in self._notifiers.items()]
 
     @property
     def hooks(self) -> list[Hook]:
@@ -267,10 +267,10 @@ class SettingsChannels:
 
     def links_of(
         self, hook: str, delivery: str, run: str, opened: GateOpened
-    ) -> list[tuple[Card, int | None]]:
+    ) -> list[tuple[StoredRecord, int | None]]:
         if not self._has_link(hook):
             return []
-        return [(self.links.card_for(delivery, run, opened, hook), None)]
+        return [(self.links.record_for(delivery, run, opened, hook), None)]
 
     def send(self, hook: str, delivery: Delivery, send: Send, resolved: Resolve) -> int:
         notifier = self._notifiers[hook]
@@ -300,10 +300,10 @@ class SettingsChannels:
             return run
 
 
-def _hook(name: str, notifier: Notifier, cards: Cards, clock: Clock) -> Hook:
+def _hook(name: str, notifier: Notifier, records: RecordStore, clock: Clock) -> Hook:
     """A notifier receives events from its first start in the settings on."""
-    card = cards.card(SINCE, name)
-    since = int(card.body) if card is not None else clock.now_ms()
-    if card is None:
-        cards.change([(Card(kind=SINCE, key=name, body=str(since).encode()), None)])
+    record = records.record(SINCE, name)
+    since = int(record.body) if record is not None else clock.now_ms()
+    if record is None:
+        records.change([(StoredRecord(kind=SINCE, key=name, body=str(since).encode()), None)])
     return Hook(id=name, url="", secret="", kinds=list(notifier.kinds), created_at=since)

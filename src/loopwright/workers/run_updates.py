@@ -20,7 +20,7 @@ from loopwright import __version__
 from loopwright.errors import LoopwrightError
 from loopwright.operations.run_lists import RunListFigures, detail, item, run_figures
 from loopwright.operations.runs import Service, row_ended
-from loopwright.ports import PICTURE, Card, Cards, EventLog, RunRow
+from loopwright.ports import PICTURE, EventLog, RecordStore, RunRow, StoredRecord
 from loopwright.views.run_responses import RunItem, RunSnapshot
 from loopwright.views.run_view import RunView
 from loopwright.workers.background_tasks import BackgroundTask
@@ -90,7 +90,7 @@ class EventFeed:
             with work.round():
                 runs, self._cursor = self._log.nudges(self._cursor)
                 for run in runs:
-                    self._wake(run, self._asked_anew(run))
+                    self._wake(run, self._request_again(run))
 
     def close(self) -> None:
         """Wake all readers."""
@@ -108,7 +108,7 @@ class EventFeed:
             self._versions[run] = max(version, self._versions[run])
         self._wake(run, version)
 
-    def _asked_anew(self, run: str) -> int | None:
+    def _request_again(self, run: str) -> int | None:
         """The newest number of a run that was changed; None if it is not known."""
         self._versions.pop(run, None)
         if run in self._waiting:
@@ -154,8 +154,8 @@ class Kept(msgspec.Struct):
 class ViewCache:
     """The newest views, by run."""
 
-    def __init__(self, service: Service, cards: Cards, most: int = MOST) -> None:
-        self._service, self._cards = service, cards
+    def __init__(self, service: Service, records: RecordStore, most: int = MOST) -> None:
+        self._service, self._records = service, records
         self._most = most
         self._kept: OrderedDict[str, RunView] = OrderedDict()
         self._ended: OrderedDict[str, None] = OrderedDict()  # those of them that have ended
@@ -270,11 +270,11 @@ class ViewCache:
         """The stored view of a run that has ended, if it is of that end."""
         if row.version < LONG or row.run in self._kept or not row_ended(row):
             return None
-        card = self._cards.card(PICTURE, row.run)
-        if card is None:
+        record = self._records.record(PICTURE, row.run)
+        if record is None:
             return None
         with contextlib.suppress(msgspec.MsgspecError):
-            kept = msgspec.json.decode(card.body, type=Kept)
+            kept = msgspec.json.decode(record.body, type=Kept)
             if (kept.made_by, kept.seq) == (MADE_BY, row.version):
                 return kept.shown
         return None
@@ -282,4 +282,4 @@ class ViewCache:
     def _keep(self, run: str, shown: RunSnapshot) -> None:
         body = msgspec.json.encode(Kept(made_by=MADE_BY, seq=shown.seq, shown=shown))
         if len(body) <= MOST_BYTES:
-            self._cards.change([(Card(kind=PICTURE, key=run, body=body), None)])
+            self._records.change([(StoredRecord(kind=PICTURE, key=run, body=body), None)])

@@ -23,8 +23,8 @@ from loopwright.operations.accounts.access import Access
 from loopwright.operations.outgoing_requests import PRIVATE, Resolve, run_in_daemon_thread
 from loopwright.operations.use_cases.stored_notifications import (
     StoredNotification,
-    notice_card,
     notice_id,
+    notice_record,
 )
 from loopwright.operations.webhooks.outgoing_hooks import (
     CURSOR,
@@ -37,7 +37,7 @@ from loopwright.operations.webhooks.outgoing_hooks import (
     Send,
     stored_card,
 )
-from loopwright.ports import Card, Cards, Clock, EventLog, NumberedEvent
+from loopwright.ports import Clock, EventLog, NumberedEvent, RecordStore, StoredRecord
 from loopwright.views.certificate import certify
 from loopwright.views.event_records import event_on_wire
 from loopwright.views.iterations import change_counts
@@ -111,7 +111,7 @@ class Channels(Protocol):
 
     def links_of(
         self, hook: str, delivery: str, run: str, opened: GateOpened
-    ) -> list[tuple[Card, int | None]]:
+    ) -> list[tuple[StoredRecord, int | None]]:
         """The record to store for the link in a message."""
 
     def send(self, hook: str, delivery: Delivery, send: Send, resolved: Resolve) -> int:
@@ -133,14 +133,14 @@ class WebhookDeliveries(OutgoingWebhooks):
     def __init__(
         self,
         log: EventLog,
-        cards: Cards,
+        records: RecordStore,
         access: Access,
         clock: Clock,
         channels: Channels | None = None,
         *,
         loopback: bool = False,
     ) -> None:
-        super().__init__(log, cards, access, clock, loopback=loopback)
+        super().__init__(log, records, access, clock, loopback=loopback)
         self._channels = channels
         self._lanes = Lanes()
         self._telling = BackgroundTask("telling a receiver")
@@ -150,14 +150,14 @@ class WebhookDeliveries(OutgoingWebhooks):
 
     def notice(self) -> int:
         """Create deliveries for new events; returns their number."""
-        card = self._cards.card(SEEN, CURSOR)
-        if card is None:
+        record = self._records.record(SEEN, CURSOR)
+        if record is None:
             return 0
-        runs, cursor = self._log.nudges(int(card.body))
+        runs, cursor = self._log.nudges(int(record.body))
         if not runs:
             return 0
         hooks = [hook for hook in [*self.all(), *self._channel_hooks()] if hook.active]
-        puts: list[tuple[Card, int | None]] = []
+        puts: list[tuple[StoredRecord, int | None]] = []
         drops: list[tuple[str, str]] = []
         made = 0
         for run in runs:
@@ -165,13 +165,17 @@ class WebhookDeliveries(OutgoingWebhooks):
             if found is None:
                 drops.append((SEEN, run))
             made += found or 0
-        puts.append((Card(kind=SEEN, key=CURSOR, body=str(cursor).encode()), card.version))
-        self._cards.change(puts, drops=drops)
+        puts.append(
+            (StoredRecord(kind=SEEN, key=CURSOR, body=str(cursor).encode()), record.version)
+        )
+        self._records.change(puts, drops=drops)
         return made
 
-    def _new(self, run: str, hooks: list[Hook], puts: list[tuple[Card, int | None]]) -> int | None:
+    def _new(
+        self, run: str, hooks: list[Hook], puts: list[tuple[StoredRecord, int | None]]
+    ) -> int | None:
         """Deliveries for the new events of a run; None if the run does not exist any more."""
-        seen = self._cards.card(SEEN, run)
+        seen = self._records.record(SEEN, run)
         after = int(seen.body) if seen is not None else 0
         try:
             events = self._log.read(run, after=after)
@@ -181,21 +185,21 @@ class WebhookDeliveries(OutgoingWebhooks):
         for one in events:
             if not isinstance(one.event, GateOpened | RunFinished):
                 continue
-            told = {
+            body = {
                 **event_on_wire(run, one),
                 "summary": self._summary(run, one),
                 **self._proof(run, one.event),
             }
-            kinds = {told["kind"], *_also(one.event)}
+            kinds = {body["kind"], *_also(one.event)}
             for hook in hooks:
                 if kinds.intersection(hook.kinds) and one.event.at >= hook.created_at:
-                    card = self._delivery(hook, run, one.seq, told)
-                    puts.append((card, None))
+                    record = self._delivery(hook, run, one.seq, body)
+                    puts.append((record, None))
                     if self._channels is not None and isinstance(one.event, GateOpened):
-                        puts += self._channels.links_of(hook.id, card.key, run, one.event)
+                        puts += self._channels.links_of(hook.id, record.key, run, one.event)
                     made += 1
         if events:
-            puts.append((Card(kind=SEEN, key=run, body=str(events[-1].seq).encode()), None))
+            puts.append((StoredRecord(kind=SEEN, key=run, body=str(events[-1].seq).encode()), None))
         return made
 
     def _summary(self, run: str, one: NumberedEvent) -> str | None:
@@ -228,14 +232,14 @@ class WebhookDeliveries(OutgoingWebhooks):
             return {}
         return {"certificate": made.as_dict()}
 
-    def _delivery(self, hook: Hook, run: str, seq: int, told: Mapping[str, object]) -> Card:
+    def _delivery(self, hook: Hook, run: str, seq: int, told: Mapping[str, object]) -> StoredRecord:
         """Thin: what happened and where to read it, never the output of an agent."""
         name = hashlib.sha256(f"{hook.id}/{run}/{seq}".encode()).hexdigest()[:32]
         data = {key: told.get(key) for key in _THIN}
         data |= {key: told[key] for key in ("certificate", "changed") if key in told}
         body = {"type": told["kind"], "timestamp": told["at"], "data": data}
         delivery = Delivery(id=f"msg_{name}", hook=hook.id, body=msgspec.json.encode(body).decode())
-        return Card(
+        return StoredRecord(
             kind=DELIVERY,
             key=delivery.id,
             body=msgspec.json.encode(delivery),
@@ -261,27 +265,27 @@ class WebhookDeliveries(OutgoingWebhooks):
         query, so then each is queried.
         """
         now = self._clock.now_ms()
-        due = self._cards.cards(DELIVERY, due_by=now, limit=AT_ONCE)
-        found = {card.owner for card in due}
+        due = self._records.records(DELIVERY, due_by=now, limit=AT_ONCE)
+        found = {record.owner for record in due}
         if len(due) == AT_ONCE:
             known = {hook.id for hook in [*self.all(), *self._channel_hooks()]}
             found |= {one for one in known - found if self._due(one, now, 1)}
         return found
 
-    def _due(self, owner: str, now: int, limit: int) -> list[Card]:
-        return self._cards.cards(DELIVERY, owner=owner, due_by=now, limit=limit)
+    def _due(self, owner: str, now: int, limit: int) -> list[StoredRecord]:
+        return self._records.records(DELIVERY, owner=owner, due_by=now, limit=limit)
 
     async def _lane(self, name: str, send: Send) -> None:
         """Make the due deliveries of one receiver, in order, until one fails: then others get their
         turn.
         """
         with self._telling.round():
-            for card in self._due(name, self._clock.now_ms(), AT_ONCE):
+            for record in self._due(name, self._clock.now_ms(), AT_ONCE):
                 hook = self._hook(name)
                 if hook is None or not hook.active:
-                    self._cards.change(drops=[(DELIVERY, card.key)])
+                    self._records.change(drops=[(DELIVERY, record.key)])
                     continue
-                delivery = msgspec.json.decode(card.body, type=Delivery)
+                delivery = msgspec.json.decode(record.body, type=Delivery)
                 self._tried += 1
                 outcome = await run_in_daemon_thread(lambda: self._try(hook, delivery, send))  # noqa: B023 - awaited
                 if not self._settle(name, delivery, outcome):
@@ -294,7 +298,7 @@ class WebhookDeliveries(OutgoingWebhooks):
         for hook in self._channel_hooks():
             if hook.id == name:
                 return hook
-        found = self._cards.card(HOOK, name)
+        found = self._records.record(HOOK, name)
         return None if found is None else msgspec.json.decode(found.body, type=Hook)
 
     def _try(self, hook: Hook, delivery: Delivery, send: Send) -> DeliveryOutcome:
@@ -315,24 +319,24 @@ class WebhookDeliveries(OutgoingWebhooks):
         hook, status = self._hook(name), outcome.status
         if hook is None or 200 <= status < 300:
             drops = [(DELIVERY, delivery.id)]
-            self._cards.change(self._recovered(hook), drops=drops)
+            self._records.change(self._recovered(hook), drops=drops)
             return hook is not None
         tries = delivery.tries + 1
         most = REFUSED_TRIES if outcome.refused else len(TRIES_S)
         if status == GONE or tries >= most:
             why = _why_given_up(outcome, tries)
             self._report(hook, why, "webhook.failed", delivery, active=status != GONE)
-            self._cards.change(drops=[(DELIVERY, delivery.id)])
+            self._records.change(drops=[(DELIVERY, delivery.id)])
             return False
         if outcome.refused and tries == 1:
             self._report(hook, f"not sent: {outcome.refused}", "webhook.refused", delivery)
         again = msgspec.structs.replace(delivery, tries=tries)
         due = self._clock.now_ms() + TRIES_S[tries] * 1_000
-        card = stored_card(DELIVERY, delivery.id, again, owner=hook.id, due=due)
-        self._cards.change([(card, None)])
+        record = stored_card(DELIVERY, delivery.id, again, owner=hook.id, due=due)
+        self._records.change([(record, None)])
         return False
 
-    def _recovered(self, hook: Hook | None) -> list[tuple[Card, int | None]]:
+    def _recovered(self, hook: Hook | None) -> list[tuple[StoredRecord, int | None]]:
         """A receiver whose address was refused before and that now received a delivery."""
         if hook is None or not hook.problem or hook in self._channel_hooks():
             return []
@@ -343,15 +347,15 @@ class WebhookDeliveries(OutgoingWebhooks):
     ) -> None:
         """Record why a delivery failed, for admins and for the person who added the receiver."""
         audit = [self._access.row("webhooks", action, hook.id, why)]
-        kept: list[tuple[Card, int | None]] = []
+        kept: list[tuple[StoredRecord, int | None]] = []
         if hook not in self._channel_hooks():  # those are in the settings, not in this table
             changed = msgspec.structs.replace(hook, active=active, problem=why)
             kept.append((stored_card(HOOK, hook.id, changed), None))
         if hook.by:
             kept.append((self._notice(hook, why, action, delivery), None))
-        self._cards.change(kept, audit=audit)
+        self._records.change(kept, audit=audit)
 
-    def _notice(self, hook: Hook, why: str, action: str, delivery: Delivery) -> Card:
+    def _notice(self, hook: Hook, why: str, action: str, delivery: Delivery) -> StoredRecord:
         data = msgspec.json.decode(delivery.body)["data"]
         now, run, seq = self._clock.now_ms(), str(data["run"]), int(data["seq"] or 0)
         notice = StoredNotification(
@@ -365,14 +369,14 @@ class WebhookDeliveries(OutgoingWebhooks):
             to=hook.by,
             data={"webhook": hook.id, "url": hook.url, "reason": why},
         )
-        return notice_card(notice)
+        return notice_record(notice)
 
     def begin(self) -> None:
         """Channels of the settings receive events from their first start on."""
-        if self._channel_hooks() and self._cards.card(SEEN, CURSOR) is None:
+        if self._channel_hooks() and self._records.record(SEEN, CURSOR) is None:
             _, cursor = self._log.nudges(0)
-            card = Card(kind=SEEN, key=CURSOR, body=str(cursor).encode())
-            self._cards.change([(card, None)])
+            record = StoredRecord(kind=SEEN, key=CURSOR, body=str(cursor).encode())
+            self._records.change([(record, None)])
 
     async def working(self, send: Send) -> None:
         """Notice and deliver, as long as the server runs."""

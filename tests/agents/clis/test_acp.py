@@ -99,16 +99,20 @@ def test_a_whole_conversation() -> None:
     ]
     usage: JsonValue = {"inputTokens": 10, "outputTokens": 2}
     assert hears(conversation, result(3, stopReason="end_turn", usage=usage)) == []
-    heard = conversation.heard
-    assert (heard.ending.ended, heard.output, heard.session) == ("well", "I do\n\nDone.", "s-1")
-    assert (heard.spent.usage, conversation.cost, heard.counts.tools) == (
+    transcript = conversation.transcript
+    assert (transcript.ending.ended, transcript.output, transcript.session) == (
+        "well",
+        "I do\n\nDone.",
+        "s-1",
+    )
+    assert (transcript.spent.usage, conversation.cost, transcript.counts.tools) == (
         Usage(10, 2, unpriced=1),
         0.5,
         2,
     )
     assert conversation.phase == "over"
     assert hears(conversation, result(3, stopReason="refusal")) == []
-    assert heard.ending.ended == "well"
+    assert transcript.ending.ended == "well"
 
 
 def test_a_session_is_loaded_and_its_replay_is_not_heard() -> None:
@@ -121,7 +125,7 @@ def test_a_session_is_loaded_and_its_replay_is_not_heard() -> None:
     assert hears(conversation, update("agent_message_chunk", content={"text": "old"})) == []
     (prompt,) = sent(hears(conversation, {"jsonrpc": "2.0", "id": 2, "result": None}))
     assert prompt["params"]["sessionId"] == "s-0"  # type: ignore[index,call-overload]
-    assert (conversation.began_anew, conversation.heard.output) == (False, "")
+    assert (conversation.began_anew, conversation.transcript.output) == (False, "")
 
 
 @pytest.mark.parametrize("can_load", [True, False])
@@ -135,7 +139,7 @@ def test_a_session_that_is_gone_is_begun_anew(can_load: bool) -> None:
         moves = hears(conversation, {"jsonrpc": "2.0", "id": 2, "error": error})
     (new,) = sent(moves)
     assert new["method"] == "session/new"
-    assert (conversation.began_anew, conversation.heard.session) == (True, None)
+    assert (conversation.began_anew, conversation.transcript.session) == (True, None)
 
 
 @pytest.mark.parametrize(
@@ -151,11 +155,11 @@ def test_other_ends(stop: str, trouble: str) -> None:
     """A turn that did not come to its end ended badly."""
     conversation = prompted()
     hears(conversation, result(3, stopReason=stop))
-    assert (conversation.heard.ending.ended, conversation.heard.ending.trouble) == (
+    assert (conversation.transcript.ending.ended, conversation.transcript.ending.trouble) == (
         "badly",
         trouble,
     )
-    assert conversation.heard.spent.usage is None
+    assert conversation.transcript.spent.usage is None
 
 
 def test_an_error_is_told_with_its_details() -> None:
@@ -163,8 +167,11 @@ def test_an_error_is_told_with_its_details() -> None:
     conversation = prompted()
     error: JsonValue = {"code": -32603, "message": "Internal error", "data": {"details": "401 no"}}
     hears(conversation, {"jsonrpc": "2.0", "id": 3, "error": error})
-    assert conversation.heard.ending.problem == "Internal error: 401 no"
-    assert (conversation.heard.ending.ended, conversation.heard.ending.status) == ("badly", None)
+    assert conversation.transcript.ending.problem == "Internal error: 401 no"
+    assert (conversation.transcript.ending.ended, conversation.transcript.ending.status) == (
+        "badly",
+        None,
+    )
     assert conversation.phase == "over"
 
 
@@ -184,10 +191,10 @@ def test_a_permission_is_a_question() -> None:
     assert isinstance(asked, Permission)
     yes = conversation.decide(asked, allowed=True).message
     assert yes["result"] == {"outcome": {"outcome": "selected", "optionId": "once"}}
-    assert conversation.heard.denied == []
+    assert conversation.transcript.denied == []
     no = conversation.decide(asked, allowed=False).message
     assert no["result"] == {"outcome": {"outcome": "selected", "optionId": "no"}}
-    assert conversation.heard.denied == ["Write a.txt"]
+    assert conversation.transcript.denied == ["Write a.txt"]
 
 
 def test_without_an_option_nothing_is_allowed() -> None:
@@ -234,7 +241,10 @@ def test_rubbish_and_strange_answers_say_nothing() -> None:
     assert conversation.take(b"  ") == []
     assert hears(conversation, result(99, stopReason="end_turn")) == []
     assert hears(conversation, [1]) == []
-    assert (conversation.heard.ending.ended, conversation.heard.counts.garbage) == (None, 2)
+    assert (conversation.transcript.ending.ended, conversation.transcript.counts.garbage) == (
+        None,
+        2,
+    )
 
 
 def test_a_turn_can_be_cancelled_while_it_lasts() -> None:

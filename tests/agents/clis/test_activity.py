@@ -29,7 +29,7 @@ def acts(cli: str, *moments: tuple[int, list[Event]]) -> list[Act]:
     for now_ms, events in moments:
         reader.feed(e.lines(events), now_ms)
     reader.close()
-    return reader.heard.drain()
+    return reader.transcript.drain()
 
 
 def claude_call(call: str, name: str, **given: JsonValue) -> Event:
@@ -402,9 +402,9 @@ def test_a_status_is_shown_and_recorded_but_is_no_progress(
     """A retry loop says what it waits for; it does not look like work."""
     reader = EventStream(cli)
     assert reader.feed(e.lines([event, event])) == [LiveEntry("note", line)]
-    assert reader.heard.drain() == [Act(kind="status", text=line)]
-    assert not reader.heard.progress
-    assert reader.heard.status_line == line
+    assert reader.transcript.drain() == [Act(kind="status", text=line)]
+    assert not reader.transcript.progress
+    assert reader.transcript.status_line == line
 
 
 @pytest.mark.item("rec-32")
@@ -424,20 +424,20 @@ def test_output_is_progress(cli: str, event: Event) -> None:
     """Whatever the agent says or does restarts the idle limit, also next to a status."""
     reader = EventStream(cli)
     reader.feed(e.lines([RETRY if cli == "claude" else RECONNECTING, event]))
-    assert reader.heard.progress
+    assert reader.transcript.progress
     reader.feed(b"half a li")
-    assert reader.heard.progress
+    assert reader.transcript.progress
 
 
 def test_statuses_and_open_calls_are_bounded() -> None:
     """An agent that never stops retrying or never ends its calls fills no memory."""
-    heard = Transcript()
+    transcript = Transcript()
     for number in range(STATUS_LINES + 50):
-        heard.tell_status(f"attempt {number}")
-    assert len(heard.drain()) == STATUS_LINES
+        transcript.tell_status(f"attempt {number}")
+    assert len(transcript.drain()) == STATUS_LINES
     for number in range(OPEN_CALLS + 5):
-        heard.begin_call(str(number), "Read", {})
-    assert len(heard.drain()) == 5
+        transcript.begin_call(str(number), "Read", {})
+    assert len(transcript.drain()) == 5
 
 
 @pytest.mark.parametrize(
@@ -520,7 +520,7 @@ def test_acp_calls_are_recorded_when_they_end() -> None:
         acp_call("tool_call_update", status="completed", rawOutput={"output": "Wrote it."}),
         acp_call("tool_call_update", status="completed", rawOutput={"output": "Wrote it."}),
     )
-    (act,) = talk.heard.drain()
+    (act,) = talk.transcript.drain()
     assert (act.kind, act.tool, act.target, act.ok) == ("edit", "edit", "/ws/a", True)
     assert (act.ms, act.result, act.arguments) == (20, "Wrote it.", '{"filePath":"/ws/a"}')
 
@@ -531,7 +531,7 @@ def test_acp_commands_have_their_exit_code() -> None:
         acp_call(title="ls", kind="execute", rawInput={"command": ["bash", "-lc", "ls x"]}),
         acp_call("tool_call_update", status="completed", rawOutput={"exit_code": 2}),
     )
-    (act,) = talk.heard.drain()
+    (act,) = talk.transcript.drain()
     assert (act.kind, act.target, act.ok, act.code) == ("command", "ls x", False, 2)
 
 
@@ -555,7 +555,7 @@ def test_an_acp_permission_that_is_rejected_is_a_denial(by_person: bool, words: 
     talk.decide(asked, allowed=False, by_person=by_person)
     update = acp_call("tool_call_update", status="failed", rawOutput="refused")
     talk.take(e.lines([{"method": "session/update", "params": {"update": update}}]))
-    (act,) = talk.heard.drain()
+    (act,) = talk.transcript.drain()
     assert (act.kind, act.target, act.ok, act.text) == ("denied", "a", False, words)
 
 
@@ -566,7 +566,7 @@ def test_an_acp_permission_that_is_rejected_is_a_denial(by_person: bool, words: 
 )
 def test_what_an_acp_agent_says_about_itself_is_no_progress(update: str, progress: bool) -> None:
     """Thoughts and calls restart the idle limit, figures and lists do not."""
-    assert acp({"sessionUpdate": update}).heard.progress is progress
+    assert acp({"sessionUpdate": update}).transcript.progress is progress
 
 
 @pytest.mark.item("rec-6")
@@ -610,12 +610,12 @@ def test_text_that_is_not_unicode_does_not_hide_a_call(
     """A program prints what it has read from any file; broken characters are replaced."""
     reader = EventStream(cli)
     reader.feed(e.lines([begin, end]).replace(b"BROKEN", broken))
-    (act,) = reader.heard.drain()
+    (act,) = reader.transcript.drain()
     assert (act.kind, act.ok) == ("command", True)
     assert act.target.startswith("cat ")
     assert act.result.startswith("printed ")
     f"{act.target}{act.result}".encode()
-    assert reader.heard.counts.garbage == 0
+    assert reader.transcript.counts.garbage == 0
 
 
 def test_lines_of_a_log_are_not_shown_as_the_reason_of_a_failure() -> None:

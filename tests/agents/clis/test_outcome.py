@@ -17,7 +17,7 @@ OK = ProcessExit(code=0)
 def judged(cli: str, stream: list[Event], end: ProcessExit) -> CallFailure | None:
     reader = EventStream(cli)
     reader.feed(e.lines(stream))
-    return find_failure(CLIS[cli], reader.heard, end)
+    return find_failure(CLIS[cli], reader.transcript, end)
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,10 @@ from tests.agents.clis import events as e
 from tests.agents.clis.events import Event
 
 
-def heard(cli: str, stream: list[Event]) -> tuple[Transcript, list[LiveEntry]]:
+def transcript(cli: str, stream: list[Event]) -> tuple[Transcript, list[LiveEntry]]:
     reader = EventStream(cli)
     said = reader.feed(e.lines(stream))
-    return reader.heard, [*said, *reader.close()]
+    return reader.transcript, [*said, *reader.close()]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_turn_that_went_well(
     shown: list[LiveEntry],
 ) -> None:
     """Text, tools, usage, session and the good end are found; the live view gets them in order."""
-    found, said = heard(cli, stream)
+    found, said = transcript(cli, stream)
     assert (found.output, found.spent.usage, found.session) == (output, usage, session)
     assert (found.ending.ended, found.counts.tools, found.counts.garbage) == ("well", 1, 0)
     assert said == shown
@@ -104,7 +104,7 @@ def test_pieces_are_shown_once() -> None:
         e.claude_text("More."),
         e.claude_result(result="More."),
     ]
-    found, said = heard("claude", stream)
+    found, said = transcript("claude", stream)
     assert [one.text for one in said] == ["Hello ", "there.", "More."]
     assert found.output == "More."
     assert found.said.parts == ["Hello there.", "More."]
@@ -117,7 +117,7 @@ def test_helpers_of_the_agent_are_not_the_agent() -> None:
         {"type": "tool_use", "name": "Grep", "input": {"pattern": "x"}},
         parent_tool_use_id="toolu_9",
     )
-    found, said = heard("claude", [inner, e.claude_piece("in", parent_tool_use_id="toolu_9")])
+    found, said = transcript("claude", [inner, e.claude_piece("in", parent_tool_use_id="toolu_9")])
     assert (found.output, found.counts.tools) == ("", 1)
     assert said == [LiveEntry("tool", "Grep x")]
 
@@ -148,7 +148,7 @@ def test_helpers_of_the_agent_are_not_the_agent() -> None:
 )
 def test_usage_of_claude(more: Event, usage: Usage | None) -> None:
     """The totals of a session are not counted again where it is told what came on top."""
-    assert heard("claude", [e.claude_result(**more)])[0].spent.usage == usage
+    assert transcript("claude", [e.claude_result(**more)])[0].spent.usage == usage
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_usage_of_claude(more: Event, usage: Usage | None) -> None:
 )
 def test_a_turn_of_claude_that_ended_badly(event: Event, trouble: str, problem: str) -> None:
     """The flag decides, and the subtype says which trouble it was."""
-    found, _ = heard("claude", [e.CLAUDE_INIT, event])
+    found, _ = transcript("claude", [e.CLAUDE_INIT, event])
     assert (found.ending.ended, found.ending.trouble, found.ending.problem) == (
         "badly",
         trouble,
@@ -197,7 +197,7 @@ def test_a_turn_of_claude_that_ended_badly(event: Event, trouble: str, problem: 
 
 def test_an_api_error_is_an_error_though_it_says_success() -> None:
     """Subtype `success` with the error flag is a failure, and its text is no answer."""
-    found, said = heard("claude", e.claude_api_error(500, "API Error: 500"))
+    found, said = transcript("claude", e.claude_api_error(500, "API Error: 500"))
     assert (found.ending.ended, found.ending.trouble, found.ending.status) == ("badly", "api", 500)
     assert (found.output, found.spent.usage, found.ending.problem) == ("", None, "API Error: 500")
     assert said == [note("refused (500): retrying (attempt 1)")]
@@ -214,7 +214,7 @@ def test_denials_are_named_once() -> None:
             ]
         ),
     ]
-    found, _ = heard("claude", stream)
+    found, _ = transcript("claude", stream)
     assert (found.denied, found.ending.ended) == (["Write", "Bash"], "well")
 
 
@@ -222,7 +222,7 @@ def test_denials_are_named_once() -> None:
 def test_the_allowance_of_an_account(status: str, blocked: bool) -> None:
     """A used-up allowance is known with the time when it is renewed."""
     info: Event = {"status": status, "resetsAt": 1_800_000_000, "rateLimitType": "five_hour"}
-    found, said = heard("claude", [e.claude("rate_limit_event", rate_limit_info=info)])
+    found, said = transcript("claude", [e.claude("rate_limit_event", rate_limit_info=info)])
     assert (found.limit.blocked, found.limit.resets_at, bool(said)) == (
         blocked,
         1_800_000_000,
@@ -232,7 +232,7 @@ def test_the_allowance_of_an_account(status: str, blocked: bool) -> None:
 
 def test_structured_output_is_the_result() -> None:
     """What Claude Code validated against the schema is the data."""
-    found, _ = heard("claude", [e.claude_result(structured_output={"answer": 42})])
+    found, _ = transcript("claude", [e.claude_result(structured_output={"answer": 42})])
     assert found.data == {"answer": 42}
 
 
@@ -254,15 +254,15 @@ def test_structured_output_is_the_result() -> None:
 )
 def test_tools_of_codex(item: Event, line: str | None) -> None:
     """Each kind of tool is shown when it starts, and nothing else is."""
-    found, said = heard("codex", [{"type": "item.started", "item": item}])
+    found, said = transcript("codex", [{"type": "item.started", "item": item}])
     assert [one.text for one in said] == ([] if line is None else [line])
     assert found.counts.tools == len(said)
-    assert heard("codex", [{"type": "item.completed", "item": item}])[1] == []
+    assert transcript("codex", [{"type": "item.completed", "item": item}])[1] == []
 
 
 def test_the_usage_of_codex_is_that_of_its_thread() -> None:
     """Codex tells the sum of a thread, which is not what the call used."""
-    found, _ = heard("codex", e.CODEX_WRITES)
+    found, _ = transcript("codex", e.CODEX_WRITES)
     assert (found.spent.usage, found.spent.total) == (None, Usage(2000, 40, unpriced=1))
 
 
@@ -274,7 +274,7 @@ def test_what_a_session_used_before_is_taken_off() -> None:
 
 def test_a_turn_of_codex_that_failed() -> None:
     """Tries that failed are notes, the last event says that the turn did."""
-    found, said = heard("codex", e.codex_fails("unexpected status 401 Unauthorized"))
+    found, said = transcript("codex", e.codex_fails("unexpected status 401 Unauthorized"))
     assert (found.ending.ended, found.ending.problem) == (
         "badly",
         "unexpected status 401 Unauthorized",
@@ -284,13 +284,13 @@ def test_a_turn_of_codex_that_failed() -> None:
 
 def test_opencode_ends_with_a_step_that_wants_no_tool() -> None:
     """A step that waits for a tool is not the end, even after one that was."""
-    found, _ = heard("opencode", [e.opencode_step("stop"), e.opencode_step("tool-calls")])
+    found, _ = transcript("opencode", [e.opencode_step("stop"), e.opencode_step("tool-calls")])
     assert found.ending.ended is None
 
 
 def test_a_refused_tool_ends_the_turn_of_opencode() -> None:
     """Without a last step and with a refused tool, the turn ended badly, though the code is 0."""
-    found, _ = heard("opencode", e.OPENCODE_REFUSED)
+    found, _ = transcript("opencode", e.OPENCODE_REFUSED)
     assert (found.ending.ended, found.denied) == ("badly", ["write"])
     assert found.ending.problem == "permission denied: write"
 
@@ -320,7 +320,7 @@ def test_an_error_of_opencode(
     stream: list[Event], status: int | None, after: float | None, problem: str, trouble: str
 ) -> None:
     """The provider's number, its wait and its words are found."""
-    found, _ = heard("opencode", stream)
+    found, _ = transcript("opencode", stream)
     assert (found.ending.ended, found.ending.status, found.limit.retry_after) == (
         "badly",
         status,
@@ -335,14 +335,14 @@ def test_an_error_of_gemini() -> None:
         {"type": "error", "message": "retrying"},
         {"type": "result", "status": "error", "error": {"message": "quota exceeded"}},
     ]
-    found, said = heard("gemini", stream)
+    found, said = transcript("gemini", stream)
     assert (found.ending.ended, found.ending.problem, found.spent.usage) == (
         "badly",
         "quota exceeded",
         None,
     )
     assert said == [note("retrying")]
-    found, _ = heard("gemini", [{"type": "result", "stats": {"output_tokens": 3}}])
+    found, _ = transcript("gemini", [{"type": "result", "stats": {"output_tokens": 3}}])
     assert (found.ending.problem, found.spent.usage) == (
         "it ended with an error",
         Usage(0, 3, unpriced=1),
@@ -367,10 +367,10 @@ def test_unknown_events_and_garbage_are_tolerated(cli: str) -> None:
     reader = EventStream(cli)
     reader.feed(rubbish + e.lines(WHOLE[cli]) + b'{"type":"text","part":{"te')
     reader.close()
-    plain, _ = heard(cli, WHOLE[cli])
-    assert reader.heard.output == plain.output
-    assert reader.heard.ending.ended == "well"
-    assert reader.heard.counts.garbage == 5
+    plain, _ = transcript(cli, WHOLE[cli])
+    assert reader.transcript.output == plain.output
+    assert reader.transcript.ending.ended == "well"
+    assert reader.transcript.counts.garbage == 5
 
 
 @every_cli
@@ -383,8 +383,8 @@ def test_chunks_may_end_anywhere(cli: str, cuts: list[int]) -> None:
         said += reader.feed(data[start:cut])
         start = max(start, cut)
     said += reader.close()
-    plain, shown = heard(cli, WHOLE[cli])
-    assert reader.heard == plain
+    plain, shown = transcript(cli, WHOLE[cli])
+    assert reader.transcript == plain
     assert said == shown
 
 
@@ -412,7 +412,7 @@ KINDS += ["turn.failed", "step_finish", "tool_use", "text", "error", "message", 
 )
 def test_no_event_breaks_a_reader(cli: str, event: Event) -> None:
     """Fields of any kind in any place are taken without an exception."""
-    found, _ = heard(cli, [event])
+    found, _ = transcript(cli, [event])
     assert found.counts.garbage == 0
 
 
@@ -420,7 +420,7 @@ def test_no_event_breaks_a_reader(cli: str, event: Event) -> None:
 def test_a_line_of_ten_megabytes_is_read(cli: str) -> None:
     """A tool result of that size is one line, and what follows it counts."""
     big: Event = {"type": "user", "message": {"content": "x" * 10_000_000}}
-    found, _ = heard(cli, [big, *WHOLE[cli]])
+    found, _ = transcript(cli, [big, *WHOLE[cli]])
     assert (found.ending.ended, found.counts.cut) == ("well", 0)
 
 
@@ -430,7 +430,7 @@ def test_a_line_that_is_too_long_is_left_out_and_counted() -> None:
     reader.feed(b'{"type":"x","a":"' + b"y" * 1_500)
     reader.feed(b"y" * 1_500)
     reader.feed(b'"}\n' + e.lines([e.claude_text("after")]))
-    assert (reader.heard.counts.cut, reader.heard.said.parts) == (1, ["after"])
+    assert (reader.transcript.counts.cut, reader.transcript.said.parts) == (1, ["after"])
 
 
 def test_lines() -> None:

@@ -55,7 +55,7 @@ _LINKS = {
     "index",
     "action",
     "gate",
-    "heard",
+    "answered_gate",
     "thread",
 }
 _FOUND_WHEN_ASKED = {"retry", "limits", "step", "cap_gate"}
@@ -79,7 +79,7 @@ _ORDER: dict[type, tuple[str, ...]] = {
     ),
     CycleBody: (
         *("attempt", "parks", "pending", "backoff", "answer", "failure", "summary"),
-        *("shortened", "overflowed", "turn", "asked", "approved", "said", "gates", "submitted"),
+        *("shortened", "overflowed", "turn", "asked", "approved", "answers", "gates", "submitted"),
         *("earlier", "withdrawn", "runs", "summaries"),
     ),
     IterationOwner: ("path", "iteration", "number", "started_at", "inside", "spent"),

@@ -75,7 +75,7 @@ class AcpConversation:
     cwd: str
     session: str | None = None  # to continue
     servers: tuple[tuple[str, tuple[str, ...]], ...] = ()  # MCP servers by name: how they start
-    heard: Transcript = field(default_factory=Transcript)
+    transcript: Transcript = field(default_factory=Transcript)
     phase: Phase = "initialize"
     cost: float | None = None  # of the whole session, in USD
     began_anew: bool = False
@@ -103,40 +103,40 @@ class AcpConversation:
         """The result of a line of the agent, which arrived at `now_ms`. A line that is not a
         message has none.
         """
-        self.heard.now_ms = now_ms
+        self.transcript.now_ms = now_ms
         message = decode_object(line)
         if message is None:
-            self.heard.counts.garbage += bool(line.strip())
+            self.transcript.counts.garbage += bool(line.strip())
             return []
-        self.heard.progress = self.heard.progress or _is_progress(message)
+        self.transcript.progress = self.transcript.progress or _is_progress(message)
         if text(message, "method"):
-            return list(self._asked(message))
+            return list(self._on_permission(message))
         if at(message, "id") == self._number and self.phase != "over":
             return list(self._answered(message))
         return []
 
-    def decide(self, asked: Permission, *, allowed: bool, by_person: bool = False) -> Send:
+    def decide(self, permission: Permission, *, allowed: bool, by_person: bool = False) -> Send:
         """The answer to a question about a permission; without a fitting option it is a no."""
-        option = asked.allow if allowed else asked.reject
+        option = permission.allow if allowed else permission.reject
         outcome: Message = {"outcome": "cancelled"}
         if option is not None:
             outcome = {"outcome": "selected", "optionId": option}
         if not allowed:
-            words = f"{asked.title} was denied by a person" if by_person else ""
-            self._ended.add(asked.call)
-            self.heard.deny(asked.call, asked.title, words=words)
-        return Send({"jsonrpc": "2.0", "id": asked.id, "result": {"outcome": outcome}})
+            words = f"{permission.title} was denied by a person" if by_person else ""
+            self._ended.add(permission.call)
+            self.transcript.deny(permission.call, permission.title, words=words)
+        return Send({"jsonrpc": "2.0", "id": permission.id, "result": {"outcome": outcome}})
 
     def cancel(self) -> list[Move]:
         """Ask the agent to end its turn."""
         if self.phase != "session/prompt":
             return []
-        params: Message = {"sessionId": self.heard.session}
+        params: Message = {"sessionId": self.transcript.session}
         return [Send({"jsonrpc": "2.0", "method": "session/cancel", "params": params})]
 
     # -- what the agent asks or tells --------------------------------------------------------------
 
-    def _asked(self, message: JsonValue) -> Iterator[Move]:
+    def _on_permission(self, message: JsonValue) -> Iterator[Move]:
         number = at(message, "id")
         match text(message, "method"):
             case "session/update":
@@ -154,12 +154,12 @@ class AcpConversation:
         match text(update, "sessionUpdate"):
             case "agent_message_chunk":
                 piece = text(update, "content", "text")
-                self.heard.say(piece, new_part=not self.heard.said.streaming)
-                self.heard.said.streaming = True
+                self.transcript.say(piece, new_part=not self.transcript.said.streaming)
+                self.transcript.said.streaming = True
                 yield LiveEntry("text", piece)
             case "tool_call":
-                self.heard.said.streaming = False
-                self.heard.counts.tools += 1
+                self.transcript.said.streaming = False
+                self.transcript.counts.tools += 1
                 yield tool_line(text(update, "kind") or "tool", text(update, "title"))
                 self._tool(update)
             case "tool_call_update":
@@ -176,7 +176,7 @@ class AcpConversation:
         known = self._calls.setdefault(call, {})
         known.update({name: value for name, value in update.items() if value})
         kind = _KINDS.get(text(known, "kind"))
-        self.heard.begin_call(
+        self.transcript.begin_call(
             call, _tool_name(known), at(known, "rawInput"), kind=kind, target=_target(kind, known)
         )
         status = text(update, "status")
@@ -185,7 +185,7 @@ class AcpConversation:
             ok = status == "completed" and code in (None, 0)
             self._ended.add(call)
             del self._calls[call]
-            self.heard.end_call(call, ok=ok, code=code, result=_result(known))
+            self.transcript.end_call(call, ok=ok, code=code, result=_result(known))
 
     # -- what the agent answers --------------------------------------------------------------------
 
@@ -200,8 +200,8 @@ class AcpConversation:
         elif self.phase == "session/prompt":
             self._end(result)
         else:
-            self.heard.session = text(result, "sessionId") or self.heard.session
-            self.heard.model = _model(result) or self.heard.model
+            self.transcript.session = text(result, "sessionId") or self.transcript.session
+            self.transcript.model = _model(result) or self.transcript.model
             yield self._ask()
 
     def _open(self, session: str | None) -> Send:
@@ -213,35 +213,37 @@ class AcpConversation:
         params: Message = {"cwd": self.cwd, "mcpServers": servers}
         if session is None:
             return self._request("session/new", params)
-        self.heard.session = session
+        self.transcript.session = session
         return self._request("session/load", {**params, "sessionId": session})
 
     def _ask(self) -> Send:
         prompt: JsonValue = [{"type": "text", "text": self.prompt}]
-        return self._request("session/prompt", {"sessionId": self.heard.session, "prompt": prompt})
+        return self._request(
+            "session/prompt", {"sessionId": self.transcript.session, "prompt": prompt}
+        )
 
     def _refused(self, failed: JsonValue) -> Iterator[Move]:
         if self.phase == "session/load":
-            self.heard.session = None
+            self.transcript.session = None
             yield self._open(None)
             return
         details = [text(failed, "message"), *(text(failed, "data", n) for n in _DETAILS)]
-        self.heard.ending.status = whole(failed, "code") or None
-        self.heard.end("badly", ": ".join(one for one in details if one), "api")
+        self.transcript.ending.status = whole(failed, "code") or None
+        self.transcript.end("badly", ": ".join(one for one in details if one), "api")
         self.phase = "over"
 
     def _end(self, result: JsonValue) -> None:
         read, written = (whole(result, "usage", n) for n in ("inputTokens", "outputTokens"))
         if read is not None or written is not None or self.cost is not None:
-            self.heard.spent.usage = Usage(
+            self.transcript.spent.usage = Usage(
                 input_tokens=read or 0, output_tokens=written or 0, unpriced=1
             )
         self.phase = "over"
         stop = text(result, "stopReason")
         if stop in _STOPS:
-            self.heard.end("badly", *_STOPS[stop])
+            self.transcript.end("badly", *_STOPS[stop])
         else:
-            self.heard.end("well")
+            self.transcript.end("well")
 
     def _request(self, method: Phase, params: Message) -> Send:
         self.phase = method

@@ -19,24 +19,24 @@ _TROUBLES: dict[str, Trouble] = {
 }
 
 
-def take(heard: Transcript, event: JsonValue) -> list[LiveEntry]:
+def take(transcript: Transcript, event: JsonValue) -> list[LiveEntry]:
     """Process one event; returns its part for the live view."""
-    heard.session = text(event, "session_id") or heard.session
+    transcript.session = text(event, "session_id") or transcript.session
     match text(event, "type"):
         case "system":
-            return _system(heard, event)
+            return _system(transcript, event)
         case "stream_event":
-            return _partial(heard, event)
+            return _partial(transcript, event)
         case "assistant":
-            return _assistant(heard, event)
+            return _assistant(transcript, event)
         case "user" if at(event, "isReplay") is True:
-            _message_read(heard, event)
+            _message_read(transcript, event)
         case "user":
-            _tool_results(heard, event)
+            _tool_results(transcript, event)
         case "rate_limit_event":
-            return _allowance(heard, at(event, "rate_limit_info"))
+            return _allowance(transcript, at(event, "rate_limit_info"))
         case "result":
-            _result(heard, event)
+            _result(transcript, event)
     return []
 
 
@@ -52,25 +52,25 @@ def input_line(words: str, name: str = "") -> str:
     return msgspec.json.encode({**line, "uuid": name} if name else line).decode()
 
 
-def _message_read(heard: Transcript, event: JsonValue) -> None:
+def _message_read(transcript: Transcript, event: JsonValue) -> None:
     """A message that was sent while the agent worked has been read. One that arrived after the last
     request of a turn starts another turn, whose result counts.
     """
-    heard.read_messages.add(text(event, "uuid"))
-    heard.ending.ended, heard.said.final = None, None
-    heard.ending.problem, heard.ending.trouble = "", "other"
+    transcript.read_messages.add(text(event, "uuid"))
+    transcript.ending.ended, transcript.said.final = None, None
+    transcript.ending.problem, transcript.ending.trouble = "", "other"
 
 
-def _system(heard: Transcript, event: JsonValue) -> list[LiveEntry]:
+def _system(transcript: Transcript, event: JsonValue) -> list[LiveEntry]:
     match text(event, "subtype"):
         case "init":
-            heard.model = text(event, "model") or heard.model
+            transcript.model = text(event, "model") or transcript.model
         case "api_retry":
-            heard.ending.status = whole(event, "error_status") or heard.ending.status
-            return heard.tell_status(_retry_words(event))
+            transcript.ending.status = whole(event, "error_status") or transcript.ending.status
+            return transcript.tell_status(_retry_words(event))
         case "permission_denied":
             reason = text(event, "message")
-            heard.deny(text(event, "tool_use_id"), text(event, "tool_name"), reason=reason)
+            transcript.deny(text(event, "tool_use_id"), text(event, "tool_name"), reason=reason)
     return []
 
 
@@ -104,18 +104,18 @@ def _retry_words(event: JsonValue) -> str:
     )
 
 
-def _tool_results(heard: Transcript, event: JsonValue) -> None:
+def _tool_results(transcript: Transcript, event: JsonValue) -> None:
     for block in items(event, "message", "content"):
         if text(block, "type") != "tool_result":
             continue
-        said = _result_text(at(block, "content"))
+        message = _result_text(at(block, "content"))
         failed = at(block, "is_error") is True
-        exited = _EXIT_CODE.match(said) if failed else None
-        heard.end_call(
+        exited = _EXIT_CODE.match(message) if failed else None
+        transcript.end_call(
             text(block, "tool_use_id"),
             ok=not failed,
             code=int(exited.group(1)) if exited is not None else None,
-            result=said,
+            result=message,
         )
 
 
@@ -126,46 +126,49 @@ def _result_text(content: JsonValue) -> str:
     return as_text(content)
 
 
-def _partial(heard: Transcript, event: JsonValue) -> list[LiveEntry]:
+def _partial(transcript: Transcript, event: JsonValue) -> list[LiveEntry]:
     """A piece of a text that comes whole a moment later."""
     piece = text(event, "event", "delta", "text")
     if not piece or at(event, "parent_tool_use_id") is not None:
         return []
-    heard.said.streaming = True
+    transcript.said.streaming = True
     return [LiveEntry("text", piece)]
 
 
-def _assistant(heard: Transcript, event: JsonValue) -> list[LiveEntry]:
+def _assistant(transcript: Transcript, event: JsonValue) -> list[LiveEntry]:
     if at(event, "is_api_error_message") is True:
-        heard.ending.status = whole(event, "api_error_status") or heard.ending.status
+        transcript.ending.status = whole(event, "api_error_status") or transcript.ending.status
         return []
-    said: list[LiveEntry] = []
+    message: list[LiveEntry] = []
     inner = at(event, "parent_tool_use_id") is not None  # of a helper that the agent started
     if not inner and (model := text(event, "message", "model")) != SYNTHETIC:
-        heard.model = model or heard.model
-    _count_turn(heard, at(event, "message"))
+        transcript.model = model or transcript.model
+    _count_turn(transcript, at(event, "message"))
     for block in items(event, "message", "content"):
         kind = text(block, "type")
         if kind == "tool_use":
-            heard.counts.tools += 1
-            call = heard.begin_call(text(block, "id"), text(block, "name"), at(block, "input"))
-            said.append(tool_line(call.tool, call.target))
+            transcript.counts.tools += 1
+            call = transcript.begin_call(text(block, "id"), text(block, "name"), at(block, "input"))
+            message.append(tool_line(call.tool, call.target))
         elif kind == "text" and not inner:
-            heard.say(text(block, "text"))
-            if not heard.said.streaming:
-                said.append(LiveEntry("text", text(block, "text")))
+            transcript.say(text(block, "text"))
+            if not transcript.said.streaming:
+                message.append(LiveEntry("text", text(block, "text")))
     if not inner:
-        heard.said.streaming = False
-    return said
+        transcript.said.streaming = False
+    return message
 
 
-def _count_turn(heard: Transcript, message: JsonValue) -> None:
+def _count_turn(transcript: Transcript, message: JsonValue) -> None:
     """The usage of one request, while the call runs. A message comes once for each of its blocks,
     with the same usage.
     """
     used = _of_usage(at(message, "usage"))
     if used != Usage():
-        heard.spent.turns[text(message, "id")] = text(message, "model"), replace(used, unpriced=1)
+        transcript.spent.turns[text(message, "id")] = (
+            text(message, "model"),
+            replace(used, unpriced=1),
+        )
 
 
 def _of_usage(usage: JsonValue) -> Usage:
@@ -177,33 +180,35 @@ def _of_usage(usage: JsonValue) -> Usage:
     )
 
 
-def _allowance(heard: Transcript, info: JsonValue) -> list[LiveEntry]:
-    heard.limit.resets_at = whole(info, "resetsAt") or heard.limit.resets_at
+def _allowance(transcript: Transcript, info: JsonValue) -> list[LiveEntry]:
+    transcript.limit.resets_at = whole(info, "resetsAt") or transcript.limit.resets_at
     if text(info, "status") != "rejected":
         return []
-    heard.limit.blocked = True
+    transcript.limit.blocked = True
     until = (
-        f" until {heard.time_text(heard.limit.resets_at)}"
-        if heard.limit.resets_at is not None
+        f" until {transcript.time_text(transcript.limit.resets_at)}"
+        if transcript.limit.resets_at is not None
         else ""
     )
-    return heard.tell_status(f"rate limit reached{until}")
+    return transcript.tell_status(f"rate limit reached{until}")
 
 
-def _result(heard: Transcript, event: JsonValue) -> None:
-    heard.spent.usage = _usage(event, heard.spent.usage)
-    heard.ending.status = whole(event, "api_error_status") or heard.ending.status
-    heard.data = at(event, "structured_output")
+def _result(transcript: Transcript, event: JsonValue) -> None:
+    transcript.spent.usage = _usage(event, transcript.spent.usage)
+    transcript.ending.status = whole(event, "api_error_status") or transcript.ending.status
+    transcript.data = at(event, "structured_output")
     for denial in items(event, "permission_denials"):
         given = at(denial, "tool_input")
-        heard.deny(text(denial, "tool_use_id"), text(denial, "tool_name"), given)
-    said = text(event, "result")
+        transcript.deny(text(denial, "tool_use_id"), text(denial, "tool_name"), given)
+    message = text(event, "result")
     if at(event, "is_error") is not True and text(event, "subtype") == "success":
-        heard.said.final = said
-        heard.end("well")
+        transcript.said.final = message
+        transcript.end("well")
         return
     problems = "; ".join(one for one in items(event, "errors") if isinstance(one, str))
-    heard.end("badly", said or problems or text(event, "subtype"), _trouble(event, problems))
+    transcript.end(
+        "badly", message or problems or text(event, "subtype"), _trouble(event, problems)
+    )
 
 
 def _trouble(event: JsonValue, problems: str) -> Trouble:

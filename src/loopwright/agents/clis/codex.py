@@ -18,27 +18,27 @@ from loopwright.model.record import JsonValue
 _HELD = re.compile(r"Read-only file system|rejected by user approval settings|sandbox denied", re.I)
 
 
-def take(heard: Transcript, event: JsonValue) -> list[LiveEntry]:
+def take(transcript: Transcript, event: JsonValue) -> list[LiveEntry]:
     """Process one event; returns its part for the live view."""
     match text(event, "type"):
         case "thread.started":
-            heard.session = text(event, "thread_id") or heard.session
+            transcript.session = text(event, "thread_id") or transcript.session
         case "item.started":
-            return _started(heard, at(event, "item"))
+            return _started(transcript, at(event, "item"))
         case "item.completed":
-            return _completed(heard, at(event, "item"))
+            return _completed(transcript, at(event, "item"))
         case "turn.completed":
-            heard.spent.total = Usage(
+            transcript.spent.total = Usage(
                 input_tokens=whole(event, "usage", "input_tokens") or 0,
                 output_tokens=whole(event, "usage", "output_tokens") or 0,
                 unpriced=1,
                 cache_read_tokens=whole(event, "usage", "cached_input_tokens") or 0,
             )
-            heard.end("well")
+            transcript.end("well")
         case "turn.failed":
-            heard.end("badly", text(event, "error", "message"), "api")
+            transcript.end("badly", text(event, "error", "message"), "api")
         case "error":  # a failed attempt; the last event says whether the turn failed
-            return heard.tell_status(text(event, "message"))
+            return transcript.tell_status(text(event, "message"))
     return []
 
 
@@ -47,55 +47,55 @@ def is_progress(event: JsonValue) -> bool:
     return text(event, "type") != "error" and text(event, "item", "type") != "error"
 
 
-def _started(heard: Transcript, item: JsonValue) -> list[LiveEntry]:
-    call = _begin(heard, item)
+def _started(transcript: Transcript, item: JsonValue) -> list[LiveEntry]:
+    call = _begin(transcript, item)
     if call is None:
         return []
-    heard.counts.tools += 1
+    transcript.counts.tools += 1
     return [tool_line(_VERBS.get(text(item, "type"), call.tool), call.target)]
 
 
-def _completed(heard: Transcript, item: JsonValue) -> list[LiveEntry]:
+def _completed(transcript: Transcript, item: JsonValue) -> list[LiveEntry]:
     match text(item, "type"):
         case "agent_message":
-            heard.say(text(item, "text"))
+            transcript.say(text(item, "text"))
             return [LiveEntry("text", text(item, "text"))]
         case "error":  # about its own settings: not fatal
-            return heard.tell_status(text(item, "message"))
+            return transcript.tell_status(text(item, "message"))
         case "command_execution" | "file_change" | "mcp_tool_call" | "web_search":
-            _begin(heard, item)
-            _end(heard, item)
+            _begin(transcript, item)
+            _end(transcript, item)
     return []
 
 
 _VERBS = {"command_execution": "command", "file_change": "edit", "web_search": "search"}
 
 
-def _begin(heard: Transcript, item: JsonValue) -> OpenCall | None:
+def _begin(transcript: Transcript, item: JsonValue) -> OpenCall | None:
     call, kind = text(item, "id"), text(item, "type")
     match kind:
         case "command_execution":
             command = text(item, "command")
-            return heard.begin_call(call, kind, command, target=without_shell(command))
+            return transcript.begin_call(call, kind, command, target=without_shell(command))
         case "file_change":
-            return heard.begin_call(call, kind, {"changes": at(item, "changes")})
+            return transcript.begin_call(call, kind, {"changes": at(item, "changes")})
         case "mcp_tool_call":
             name = f"{text(item, 'server')}.{text(item, 'tool')}"
-            return heard.begin_call(call, name, at(item, "arguments"), kind="tool")
+            return transcript.begin_call(call, name, at(item, "arguments"), kind="tool")
         case "web_search":
-            return heard.begin_call(call, kind, {"query": at(item, "query")})
+            return transcript.begin_call(call, kind, {"query": at(item, "query")})
     return None
 
 
-def _end(heard: Transcript, item: JsonValue) -> None:
+def _end(transcript: Transcript, item: JsonValue) -> None:
     call, status = text(item, "id"), text(item, "status")
     code = whole(item, "exit_code")
     result = text(item, "aggregated_output") or as_text(at(item, "error")) or _mcp_text(item)
     held = status != "completed" and _HELD.search(result) is not None
     if status == "declined" or held:
-        heard.deny(call, text(item, "type"), reason=result, code=code)
+        transcript.deny(call, text(item, "type"), reason=result, code=code)
         return
-    heard.end_call(
+    transcript.end_call(
         call, ok=status in ("completed", "") and code in (None, 0), code=code, result=result
     )
 

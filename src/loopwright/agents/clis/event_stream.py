@@ -83,7 +83,7 @@ class EventStream:
     """The events of one call, as they are parsed."""
 
     def __init__(self, cli: str, *, line_bytes: int = LINE_BYTES) -> None:
-        self.heard = Transcript()
+        self.transcript = Transcript()
         self._take = READERS[cli]
         self._is_progress = _IS_PROGRESS[cli]
         self._lines = LineSplitter(line_bytes)
@@ -92,29 +92,29 @@ class EventStream:
         """What the next bytes have for the live view. `now_ms` is when they arrived, by any clock
         that never goes back.
         """
-        self.heard.now_ms = now_ms
+        self.transcript.now_ms = now_ms
         lines = self._lines.feed(chunk)
-        self.heard.progress = not lines  # a part of a long line is output, too
+        self.transcript.progress = not lines  # a part of a long line is output, too
         return self._taken(lines)
 
     def close(self, now_ms: int = 0) -> list[LiveEntry]:
         """The same for an unfinished last line at the end of the stream."""
-        self.heard.now_ms = now_ms or self.heard.now_ms
-        said = self._taken(self._lines.last())
-        self.heard.end_calls()
-        return said
+        self.transcript.now_ms = now_ms or self.transcript.now_ms
+        message = self._taken(self._lines.last())
+        self.transcript.end_calls()
+        return message
 
     def _taken(self, lines: list[bytes]) -> list[LiveEntry]:
-        said: list[LiveEntry] = []
+        message: list[LiveEntry] = []
         for line in lines:
             event = decode_object(line)
             if event is not None:
-                said += self._take(self.heard, event)
-                self.heard.progress = self.heard.progress or self._is_progress(event)
+                message += self._take(self.transcript, event)
+                self.transcript.progress = self.transcript.progress or self._is_progress(event)
             elif line.strip():
-                self.heard.counts.garbage += 1
-        self.heard.counts.cut = self._lines.cut
-        return said
+                self.transcript.counts.garbage += 1
+        self.transcript.counts.cut = self._lines.cut
+        return message
 
 
 TAIL_CHARS = 2_000
@@ -159,7 +159,7 @@ _BUSY = re.compile(
     r"|\b(?:ENOTFOUND|EAI_AGAIN|ENETUNREACH|ENETDOWN|EHOSTUNREACH|ECONNREFUSED)\b",
     re.I,
 )
-_SPEAKS_OF: tuple[tuple[re.Pattern[str], FailureKind], ...] = (
+_FAILURE_PATTERNS: tuple[tuple[re.Pattern[str], FailureKind], ...] = (
     (_LIMITED, "rate_limited"),
     (_SIGNED_OUT, "not_signed_in"),
     (_BUSY, "overloaded"),
@@ -173,65 +173,67 @@ _ROOT = re.compile(r"cannot be used with root|root/sudo privileges", re.I)
 _ROOT_FIX = "run as another user, or set IS_SANDBOX=1 if this machine is a sandbox"
 
 
-def find_failure(cli: Cli, heard: Transcript, end: ProcessExit) -> CallFailure | None:
+def find_failure(cli: Cli, transcript: Transcript, end: ProcessExit) -> CallFailure | None:
     """Why a call failed, or None when it went well."""
-    if heard.ending.ended == "well":
+    if transcript.ending.ended == "well":
         if end.ours or end.code == 0:
             return None
         detail = f"{cli.title} gave an answer and then {_ended(end)}"
         return CallFailure(Failure(type="exit", detail=_with_tail(detail, end.stderr)))
-    if heard.ending.ended == "badly":
-        return _said_so(cli, heard)
-    return _without_last_event(cli, heard, end)
+    if transcript.ending.ended == "badly":
+        return _stated_failure(cli, transcript)
+    return _without_last_event(cli, transcript, end)
 
 
-def _said_so(cli: Cli, heard: Transcript) -> CallFailure:
-    said = heard.ending.problem.strip()[-TAIL_CHARS:] or "it said so"
-    match heard.ending.trouble:
+def _stated_failure(cli: Cli, transcript: Transcript) -> CallFailure:
+    message = transcript.ending.problem.strip()[-TAIL_CHARS:] or "it said so"
+    match transcript.ending.trouble:
         case "turns":
-            return CallFailure(Failure(type="turn_limit", detail=said))
+            return CallFailure(Failure(type="turn_limit", detail=message))
         case "budget":
-            return CallFailure(Failure(type="budget_limit", detail=said))
+            return CallFailure(Failure(type="budget_limit", detail=message))
         case "session":
-            return CallFailure(Failure(type="session_gone", detail=said))
+            return CallFailure(Failure(type="session_gone", detail=message))
         case "aborted":
-            detail = f"{cli.title} was interrupted ({said})"
+            detail = f"{cli.title} was interrupted ({message})"
             return CallFailure(Failure(type="crashed", detail=detail))
-    if heard.denied and said.startswith("permission denied"):
-        detail = f"{said}; allow it with --permission or --tools"
+    if transcript.denied and message.startswith("permission denied"):
+        detail = f"{message}; allow it with --permission or --tools"
         return CallFailure(Failure(type="permission_denied", detail=detail))
-    return _by_words(cli, heard, said, otherwise="agent")
+    return _by_words(cli, transcript, message, otherwise="agent")
 
 
-def _without_last_event(cli: Cli, heard: Transcript, end: ProcessExit) -> CallFailure:
+def _without_last_event(cli: Cli, transcript: Transcript, end: ProcessExit) -> CallFailure:
     """Ended before its turn did. Its stderr may explain why."""
-    said = end.stderr.strip()[-TAIL_CHARS:]
-    if _NO_SESSION.search(said):
-        return CallFailure(Failure(type="session_gone", detail=said))
-    if _ROOT.search(said):
-        return CallFailure(Failure(type="permission_denied", detail=f"{said}; {_ROOT_FIX}"))
+    message = end.stderr.strip()[-TAIL_CHARS:]
+    if _NO_SESSION.search(message):
+        return CallFailure(Failure(type="session_gone", detail=message))
+    if _ROOT.search(message):
+        return CallFailure(Failure(type="permission_denied", detail=f"{message}; {_ROOT_FIX}"))
     if end.code == 0:
-        detail = _with_tail(f"{cli.title} exited with code 0 but never finished its turn", said)
+        detail = _with_tail(f"{cli.title} exited with code 0 but never finished its turn", message)
         return CallFailure(Failure(type="crashed", detail=detail))
-    detail = _with_tail(f"{cli.title} {_ended(end)} before its turn was finished", said)
-    found = _by_words(cli, heard, said, otherwise="crashed")
+    detail = _with_tail(f"{cli.title} {_ended(end)} before its turn was finished", message)
+    found = _by_words(cli, transcript, message, otherwise="crashed")
     if found.failure.type == "crashed":
         return CallFailure(Failure(type="crashed", detail=detail))
     return found
 
 
-def _by_words(cli: Cli, heard: Transcript, said: str, *, otherwise: FailureKind) -> CallFailure:
+def _by_words(
+    cli: Cli, transcript: Transcript, message: str, *, otherwise: FailureKind
+) -> CallFailure:
     """The kind of a failure by the provider's own number, else by the text."""
     by_status: FailureKind | None = (
-        "rate_limited" if heard.limit.blocked else _by_status(heard.ending.status)
+        "rate_limited" if transcript.limit.blocked else _by_status(transcript.ending.status)
     )
-    said_of = (kind for pattern, kind in _SPEAKS_OF if pattern.search(said))
-    kind = by_status if by_status is not None else next(said_of, otherwise)
+    kinds_named = (kind for pattern, kind in _FAILURE_PATTERNS if pattern.search(message))
+    kind = by_status if by_status is not None else next(kinds_named, otherwise)
     if kind == "not_signed_in":
-        return CallFailure(Failure(type=kind, detail=f"{said or 'no access'}; {cli.sign_in}"))
+        return CallFailure(Failure(type=kind, detail=f"{message or 'no access'}; {cli.sign_in}"))
     if kind == "rate_limited":
-        return CallFailure(Failure(type=kind, detail=said), _reset(heard, said))
-    return CallFailure(Failure(type=kind, detail=said))
+        return CallFailure(Failure(type=kind, detail=message), _reset(transcript, message))
+    return CallFailure(Failure(type=kind, detail=message))
 
 
 def _by_status(status: int | None) -> FailureKind | None:
@@ -245,12 +247,12 @@ def _by_status(status: int | None) -> FailureKind | None:
     return None
 
 
-def _reset(heard: Transcript, said: str) -> LimitReset | None:
-    if heard.limit.resets_at is not None and heard.limit.blocked:
-        return LimitReset(at=heard.limit.resets_at)
-    if heard.limit.retry_after is not None:
-        return LimitReset(after=heard.limit.retry_after)
-    return reset_in(said)
+def _reset(transcript: Transcript, message: str) -> LimitReset | None:
+    if transcript.limit.resets_at is not None and transcript.limit.blocked:
+        return LimitReset(at=transcript.limit.resets_at)
+    if transcript.limit.retry_after is not None:
+        return LimitReset(after=transcript.limit.retry_after)
+    return reset_in(message)
 
 
 def _ended(end: ProcessExit) -> str:
@@ -259,6 +261,6 @@ def _ended(end: ProcessExit) -> str:
     return f"exited with code {end.code}"
 
 
-def _with_tail(detail: str, said: str) -> str:
-    said = said.strip()[-TAIL_CHARS:]
-    return f"{detail}: {said}" if said else detail
+def _with_tail(detail: str, message: str) -> str:
+    message = message.strip()[-TAIL_CHARS:]
+    return f"{detail}: {message}" if message else detail

@@ -10,20 +10,20 @@ from loopwright.model.record import JsonValue
 _REFUSED = ("rejected permission", "prevents you from using", "permission denied by rule")
 
 
-def take(heard: Transcript, event: JsonValue) -> list[LiveEntry]:
+def take(transcript: Transcript, event: JsonValue) -> list[LiveEntry]:
     """Process one event; returns its part for the live view."""
-    heard.session = text(event, "sessionID") or heard.session
+    transcript.session = text(event, "sessionID") or transcript.session
     part = at(event, "part")
     match text(event, "type"):
         case "text":
-            heard.say(text(part, "text"))
+            transcript.say(text(part, "text"))
             return [LiveEntry("text", text(part, "text"))]
         case "tool_use":
-            return _tool(heard, part)
+            return _tool(transcript, part)
         case "step_finish":
-            _finished(heard, part)
+            _finished(transcript, part)
         case "error":
-            _error(heard, at(event, "error"))
+            _error(transcript, at(event, "error"))
     return []
 
 
@@ -32,19 +32,19 @@ def is_progress(event: JsonValue) -> bool:
     return text(event, "type") != "error"
 
 
-def _tool(heard: Transcript, part: JsonValue) -> list[LiveEntry]:
+def _tool(transcript: Transcript, part: JsonValue) -> list[LiveEntry]:
     """A call that has ended; this program reports none before."""
-    heard.counts.tools += 1
+    transcript.counts.tools += 1
     state = at(part, "state")
     name, call = text(part, "tool"), text(part, "callID") or text(part, "id")
-    opened = heard.begin_call(call, name, at(state, "input"))
+    opened = transcript.begin_call(call, name, at(state, "input"))
     problem = text(state, "error")
     if any(words in problem for words in _REFUSED):
-        heard.deny(call, name, reason=problem)
+        transcript.deny(call, name, reason=problem)
     else:
         code = whole(state, "metadata", "exit")
         status = text(state, "status")
-        heard.end_call(
+        transcript.end_call(
             call,
             ok=None
             if status in ("pending", "running")
@@ -61,7 +61,7 @@ def _duration(state: JsonValue) -> int | None:
     return None if start is None or end is None else max(0, end - start)
 
 
-def _finished(heard: Transcript, part: JsonValue) -> None:
+def _finished(transcript: Transcript, part: JsonValue) -> None:
     """A step; its reason distinguishes the last one from those that wait for a tool. A call whose
     steps end with a refused tool has no last one.
     """
@@ -76,14 +76,14 @@ def _finished(heard: Transcript, part: JsonValue) -> None:
     # It reports 0 for a model whose price it does not know.
     if not usd and used.tokens:
         used = replace(used, unpriced=1)
-    total = (heard.spent.usage or Usage()) + used
-    heard.spent.usage = replace(total, unpriced=min(total.unpriced, 1))
+    total = (transcript.spent.usage or Usage()) + used
+    transcript.spent.usage = replace(total, unpriced=min(total.unpriced, 1))
     if text(part, "reason") != "tool-calls":
-        heard.end("well")
-    elif heard.denied:
-        heard.end("badly", f"permission denied: {heard.denied[-1]}")
+        transcript.end("well")
+    elif transcript.denied:
+        transcript.end("badly", f"permission denied: {transcript.denied[-1]}")
     else:
-        heard.ending.ended = None
+        transcript.ending.ended = None
 
 
 _READ = (("input",), ("cache", "read"), ("cache", "write"))
@@ -94,8 +94,10 @@ def _tokens(part: JsonValue, *path: str) -> int:
     return whole(part, "tokens", *path) or 0
 
 
-def _error(heard: Transcript, error: JsonValue) -> None:
-    heard.ending.status = whole(error, "data", "statusCode") or heard.ending.status
-    heard.limit.retry_after = reset_seconds(text(error, "data", "responseHeaders", "retry-after"))
-    said = text(error, "data", "message") or text(error, "name")
-    heard.end("badly", said, "api" if text(error, "name").startswith("API") else "other")
+def _error(transcript: Transcript, error: JsonValue) -> None:
+    transcript.ending.status = whole(error, "data", "statusCode") or transcript.ending.status
+    transcript.limit.retry_after = reset_seconds(
+        text(error, "data", "responseHeaders", "retry-after")
+    )
+    message = text(error, "data", "message") or text(error, "name")
+    transcript.end("badly", message, "api" if text(error, "name").startswith("API") else "other")

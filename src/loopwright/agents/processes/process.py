@@ -490,8 +490,8 @@ class _Run:
             by_signal, code = code - 128, None  # bubblewrap reports it as a shell does
         how: How = "exited" if by_signal is None else "signalled"
         if code and self._program.in_sandbox and _WITHOUT_SANDBOX.match(self._stderr.last()):
-            said = self._stderr.last().decode(errors="replace").strip()
-            return self._end("not_started", error=f"resource: waiting for processes: {said}")
+            errors_text = self._stderr.last().decode(errors="replace").strip()
+            return self._end("not_started", error=f"resource: waiting for processes: {errors_text}")
         if self._limit is not None and report["stopped"] == "1":
             how = self._limit
         error = (

@@ -58,7 +58,7 @@ class Speech:
         self._turned = turned
         self._told = told
         self._effect = ""
-        self._heard: dict[str, str] = {}
+        self._received: dict[str, str] = {}
         self._in_line = False
 
     def hear(self, delta: Delta) -> None:
@@ -72,10 +72,10 @@ class Speech:
         if delta.effect in self._told:
             return
         if delta.kind == "text":
-            self._say(delta)
+            self._show_delta(delta)
         elif delta.kind == "note":  # an attempt has failed, and its words do not count
             self.pause()
-            self._heard.pop(delta.effect, None)
+            self._received.pop(delta.effect, None)
             self._terminal.say(one_line(delta.text), tone="warn")
 
     def pause(self) -> None:
@@ -87,14 +87,14 @@ class Speech:
 
     def has_said(self, effect: str, text: str) -> bool:
         """Whether this text is on the screen already."""
-        heard = self._heard.get(effect, "")
-        return bool(heard) and heard.strip() == cleaned(text).strip()
+        received = self._received.get(effect, "")
+        return bool(received) and received.strip() == cleaned(text).strip()
 
-    def _say(self, delta: Delta) -> None:
+    def _show_delta(self, delta: Delta) -> None:
         text = cleaned(delta.text)
-        if not text.strip() and not self._heard.get(delta.effect):
+        if not text.strip() and not self._received.get(delta.effect):
             return  # an answer begins with its first word
-        self._heard[delta.effect] = self._heard.get(delta.effect, "") + text
+        self._received[delta.effect] = self._received.get(delta.effect, "") + text
         sys.stdout.write(text)
         sys.stdout.flush()
         self._in_line = not text.endswith("\n")
@@ -177,7 +177,7 @@ class ChatSession:
         for why in expanded.skipped:
             self._terminal.say(one_line(why), tone="warn")
         try:
-            await self._say(expanded.text)
+            await self._show_delta(expanded.text)
         except LoopwrightError as error:
             if self._run is None:
                 raise
@@ -257,7 +257,7 @@ class ChatSession:
 
     # -- turns -------------------------------------------------------------------------------------
 
-    async def _say(self, text: str) -> None:
+    async def _show_delta(self, text: str) -> None:
         service = self._here.service
         if self._run is None:
             self._run = await launch_run(service, self._start_of(text))
@@ -272,7 +272,7 @@ class ChatSession:
     def _start_of(self, text: str) -> RunStart:
         options = self._options
         plan = read_definition(Path(options.file)).plan if options.file else None
-        wish = StartChat(
+        start_options = StartChat(
             message=text,
             agent=options.agent,
             workspace=options.workspace,
@@ -280,7 +280,7 @@ class ChatSession:
             allow_unknown_cost=options.allow_unknown_cost,
             file=plan,
         )
-        return replace(chat_start(wish), sandbox=options.sandbox)
+        return replace(chat_start(start_options), sandbox=options.sandbox)
 
     async def _settle(self) -> None:
         """Let the model work until it is the person's turn, and show its output."""
@@ -294,18 +294,18 @@ class ChatSession:
                 stop_listening()
             speech.pause()
             self._show()
-            asked = self._call_gate()
-            if asked is None or not await self._decide(asked):
+            gate = self._call_gate()
+            if gate is None or not await self._decide(gate):
                 return
 
     def _show(self) -> None:
         assert self._run is not None
         service = self._here.service
         events = [numbered.event for numbered in service.events(self._run)]
-        said = list(said_in(events, service.read_text))
-        for one in said[self._told :]:
+        entries = list(said_in(events, service.read_text))
+        for one in entries[self._told :]:
             self._put(one)
-        self._told = len(said)
+        self._told = len(entries)
 
     def _put(self, one: ChatEntry) -> None:
         if one.who == "assistant":

@@ -99,7 +99,7 @@ async def obey(session: ReplSession, line: str) -> bool:
         session.terminal.tell(f"write {command.usage}", tone="warn")
     except LoopwrightError as error:
         session.failures.append(known_problem(error).exit)
-        _tell(session, error)
+        _print_problem(session, error)
     return True
 
 
@@ -113,7 +113,7 @@ def _unknown(line: str, command: ReplCommand | None) -> str:
     return f"unknown command {written} ({f'did you mean {near}?' if near else there})"
 
 
-def _tell(session: ReplSession, error: LoopwrightError) -> None:
+def _print_problem(session: ReplSession, error: LoopwrightError) -> None:
     """A command that failed, as a message."""
     problems = error.problems if isinstance(error, DefinitionError) else ()
     found = [one.render() for one in problems if isinstance(one, Diagnostic)]

@@ -60,7 +60,7 @@ class ShownRun:
             if numbered.seq <= seen:
                 self.progress.take(numbered)
         self._view: ProgressView = FailSafeView(PlainView(terminal, short_run_id(run)))
-        self._said = ""
+        self._partial_line = ""
         self._status = ""
 
     def pull(self) -> None:
@@ -71,29 +71,29 @@ class ShownRun:
         status = status_of(self.progress.state)
         if status != self._status:
             self._status = status
-            self._tell(status)
+            self._print_status(status)
 
     def hear(self, delta: Delta) -> None:
         """The output of an agent is printed line by line, as its lines become complete."""
         if delta.kind != "text":
             return
-        *whole, self._said = (self._said + delta.text).split("\n")
+        *whole, self._partial_line = (self._partial_line + delta.text).split("\n")
         for line in whole:
-            self._say(line)
+            self._print_line(line)
 
     def _flush(self) -> None:
-        if self._said:
-            self._say(self._said)
-            self._said = ""
+        if self._partial_line:
+            self._print_line(self._partial_line)
+            self._partial_line = ""
 
-    def _say(self, line: str) -> None:
+    def _print_line(self, line: str) -> None:
         if line.strip():
             self._terminal.say(f"{short_run_id(self.run)}  | {one_line(line)}", tone="dim")
 
     def _line(self) -> str:
         return final_line(self.progress.state, signs=self._terminal.has_signs(sys.stderr))
 
-    def _tell(self, status: str) -> None:
+    def _print_status(self, status: str) -> None:
         state = self.progress.state
         if status == "waiting":
             self._terminal.say(f"{short_run_id(self.run)}  {self._line()}", tone="warn")
@@ -121,7 +121,7 @@ class ReplSession:
     def __enter__(self) -> Self:
         self._ends = [
             self.here.log.subscribe(lambda run, _: self._written(run)),
-            self.here.bus.listen(self._heard),
+            self.here.bus.listen(self._show_delta),
         ]
         return self
 
@@ -174,6 +174,6 @@ class ReplSession:
         if run in self._shown:
             self._shown[run].pull()
 
-    def _heard(self, delta: Delta) -> None:
+    def _show_delta(self, delta: Delta) -> None:
         if delta.run in self._shown:
             self._shown[delta.run].hear(delta)

@@ -33,7 +33,9 @@ def _given(session: ReplSession) -> ArtifactAccess:
     here, settings = session.here, session.terminal.settings
     access = Access(here.log, here.service.clock)
     uploads = Uploads(home=settings.home, trackers=here.trackers, clock=here.service.clock)
-    return ArtifactAccess(log=here.log, desks=here.desks, uploads=uploads, access=access)
+    return ArtifactAccess(
+        log=here.log, tracker_scopes=here.tracker_scopes, uploads=uploads, access=access
+    )
 
 
 def _trackers(session: ReplSession) -> TrackerOperations:
@@ -115,8 +117,8 @@ async def create_sprint(session: ReplSession, rest: str) -> None:
 
 async def move_sprint(session: ReplSession, rest: str) -> None:
     sprint, status, *notes = rest.split(maxsplit=2) if rest.count(" ") else _words(rest, 2)
-    told = _trackers(session).move_sprint(sprint, status, notes=notes[0] if notes else "")
-    _put_one(session, told)
+    line = _trackers(session).move_sprint(sprint, status, notes=notes[0] if notes else "")
+    _put_one(session, line)
 
 
 async def show_todos(session: ReplSession, rest: str) -> None:

@@ -363,8 +363,8 @@ class Rendering:
             if note.get("problem"):
                 yield from self._result(loop, call, {"error": note["problem"]}, cycle, error=True)
             elif call.tool == SUBMIT:
-                told = TAKEN_BEFORE if handed_in else ACCEPTED
-                yield from self._result(loop, call, told, cycle, error=handed_in)
+                payload = TAKEN_BEFORE if handed_in else ACCEPTED
+                yield from self._result(loop, call, payload, cycle, error=handed_in)
                 handed_in = True
 
     def _tool_answered(self, event: LogEvent, loop: _Loop, number: int) -> "_Events":
@@ -381,8 +381,8 @@ class Rendering:
     ) -> "_Events":
         """A result, and the summary of all when it is the last of its turn."""
         call.is_error = error
-        told: Payload = {"callId": call.id, "tool": call.tool, "result": value, "isError": error}
-        yield "tool_result", told
+        payload: Payload = {"callId": call.id, "tool": call.tool, "result": value, "isError": error}
+        yield "tool_result", payload
         if any(one.is_error is None for one in loop.calls):
             return
         loop.entries += 1
@@ -393,7 +393,7 @@ class Rendering:
 
     # -- people ------------------------------------------------------------------------------------
 
-    def _asked(self, event: LogEvent, path: str) -> "_Events":
+    def _question_events(self, event: LogEvent, path: str) -> "_Events":
         found, number = self._loop(path), event.get("call")
         if found is None or number is None:
             return
@@ -426,8 +426,12 @@ class Rendering:
         }
         yield "tool.approval_resolved", resolved | ({"reason": reason} if reason else {})
         if not approved:
-            told: JsonValue = {"rejected": True, "reason": reason, "approver": event.get("by", "")}
-            yield from self._result(found[1], call, told, int(event["iteration"]), error=True)
+            payload: JsonValue = {
+                "rejected": True,
+                "reason": reason,
+                "approver": event.get("by", ""),
+            }
+            yield from self._result(found[1], call, payload, int(event["iteration"]), error=True)
 
     # -- between cycles ----------------------------------------------------------------------------
 
@@ -484,7 +488,7 @@ _RENDER: dict[str, Callable[[Rendering, LogEvent, str], _Events]] = {
     "effect.done": Rendering._answered,
     "effect.failed": Rendering._answered,
     "turn.taken": Rendering._turn,
-    "gate.opened": Rendering._asked,
+    "gate.opened": Rendering._question_events,
     "gate.answered": Rendering._decided,
     "history.compressed": Rendering._compressed,
 }

@@ -222,29 +222,29 @@ class AldoLowering:
         return name
 
     def _action(
-        self, unit: AldoUnit, name: str, asked: Template, tier: Tier, *, at_cap: AtCap
+        self, unit: AldoUnit, name: str, prompt: Template, tier: Tier, *, at_cap: AtCap
     ) -> Action:
         composite = unit.spec.composite
         if composite is None:
-            return self._cycles(unit, name, asked, tier, at_cap=at_cap)
+            return self._cycles(unit, name, prompt, tier, at_cap=at_cap)
         match composite.strategy:
             case "sequential":
-                return self._sequential(unit, composite, asked, tier)
+                return self._sequential(unit, composite, prompt, tier)
             case "parallel":
-                steps = self._side_by_side(unit, composite, asked, tier)
+                steps = self._side_by_side(unit, composite, prompt, tier)
                 return Steps(steps=tuple(steps), output="list")
             case "debate":
-                return self._debate(unit, composite, asked, tier)
+                return self._debate(unit, composite, prompt, tier)
             case "iterative":
                 assert composite.iteration is not None, "a rule says so"
-                return self._rounds(unit, composite.iteration, asked, tier, at_cap=at_cap)
+                return self._rounds(unit, composite.iteration, prompt, tier, at_cap=at_cap)
             case never:
                 assert_never(never)
 
     # -- one agent ---------------------------------------------------------------------------------
 
     def _cycles(
-        self, unit: AldoUnit, name: str, asked: Template, tier: Tier, *, at_cap: AtCap
+        self, unit: AldoUnit, name: str, prompt: Template, tier: Tier, *, at_cap: AtCap
     ) -> Repeat:
         """A loop as it is declared; without one, as many turns as the model asks for tools."""
         spec, loop = unit.spec, unit.spec.iteration
@@ -256,7 +256,7 @@ class AldoLowering:
         return Repeat(
             body=ModelCycle(
                 agent=name,
-                prompt=_inside(asked),
+                prompt=_inside(prompt),
                 nudge=NUDGE if loop else None,
                 schema=unit.schema,
                 one_call=loop is None,
@@ -278,7 +278,7 @@ class AldoLowering:
         self,
         unit: AldoUnit,
         alias: str,
-        asked: Template,
+        prompt: Template,
         tier: Tier,
         *,
         needs: tuple[str, ...] = (),
@@ -286,18 +286,18 @@ class AldoLowering:
         name = self._free(alias)
         own = stricter(tier, unit.spec.model_policy.privacy_tier)
         # At its ceiling a loop counts as done for its caller.
-        action = self._action(unit, name, asked, own, at_cap="complete")
+        action = self._action(unit, name, prompt, own, at_cap="complete")
         return Step(id=name, action=action, needs=needs, limits=lower_limits(unit.spec))
 
     def _sequential(
-        self, unit: AldoUnit, composite: Composite, asked: Template, tier: Tier
+        self, unit: AldoUnit, composite: Composite, prompt: Template, tier: Tier
     ) -> Steps:
         steps: list[Step] = []
         aliases: dict[str, str] = {}
         for sub, child in zip(composite.subagents, unit.children, strict=True):
             needs = (steps[-1].id,) if steps else ()
-            asks: Template = (Ref(of="output", name=steps[-1].id),) if steps else asked
-            asks = _mapped(sub, asked, aliases) or asks
+            asks: Template = (Ref(of="output", name=steps[-1].id),) if steps else prompt
+            asks = _mapped(sub, prompt, aliases) or asks
             step = self._step(child, sub.alias or sub.agent, asks, tier, needs=needs)
             steps.append(step)
             aliases |= {sub.agent: step.id, sub.alias or sub.agent: step.id}
@@ -306,16 +306,16 @@ class AldoLowering:
         return Steps(steps=tuple(steps))
 
     def _side_by_side(
-        self, unit: AldoUnit, composite: Composite, asked: Template, tier: Tier
+        self, unit: AldoUnit, composite: Composite, prompt: Template, tier: Tier
     ) -> list[Step]:
         pairs = zip(composite.subagents, unit.children, strict=False)  # an aggregator comes last
         return [
-            self._step(child, sub.alias or sub.agent, _mapped(sub, asked, {}) or asked, tier)
+            self._step(child, sub.alias or sub.agent, _mapped(sub, prompt, {}) or prompt, tier)
             for sub, child in pairs
         ]
 
-    def _debate(self, unit: AldoUnit, composite: Composite, asked: Template, tier: Tier) -> Steps:
-        parties = self._side_by_side(unit, composite, asked, tier)
+    def _debate(self, unit: AldoUnit, composite: Composite, prompt: Template, tier: Tier) -> Steps:
+        parties = self._side_by_side(unit, composite, prompt, tier)
         parts: list[Lit | Ref] = []
         for sub, party in zip(composite.subagents, parties, strict=True):
             head = {"alias": sub.alias or sub.agent, "agent": sub.agent}
@@ -329,11 +329,11 @@ class AldoLowering:
         return Steps(steps=(*parties, judge))
 
     def _rounds(
-        self, unit: AldoUnit, rounds: Rounds, asked: Template, tier: Tier, *, at_cap: AtCap
+        self, unit: AldoUnit, rounds: Rounds, prompt: Template, tier: Tier, *, at_cap: AtCap
     ) -> Repeat:
         asks: Template = (
             Lit(text='{"input":'),
-            *_embedded(_inside(asked) or _MESSAGE),
+            *_embedded(_inside(prompt) or _MESSAGE),
             Lit(text=',"round":'),
             Ref(of="iteration", json=True),
             Lit(text=',"previous":'),
@@ -364,7 +364,7 @@ def _is_last(ends: Ceilings | None, sub: Subagent, number: int) -> bool:
     return number == ends.max_turns or bool({sub.agent, sub.alias} & {*ends.success_roles})
 
 
-def _mapped(sub: Subagent, asked: Template, aliases: Mapping[str, str]) -> Template | None:
+def _mapped(sub: Subagent, prompt: Template, aliases: Mapping[str, str]) -> Template | None:
     """The input of a subagent according to its `input_map`; None if it has none."""
     if not sub.input_map:
         return None
@@ -372,11 +372,11 @@ def _mapped(sub: Subagent, asked: Template, aliases: Mapping[str, str]) -> Templ
     for name, path in sub.input_map.items():
         begin = "{" if not parts else ","
         parts.append(Lit(text=f"{begin}{msgspec.json.encode(name).decode()}:"))
-        parts.append(_value_at(path, asked, aliases))
+        parts.append(_value_at(path, prompt, aliases))
     return (*parts, Lit(text="}"))
 
 
-def _value_at(path: str, asked: Template, aliases: Mapping[str, str]) -> Lit | Ref:
+def _value_at(path: str, prompt: Template, aliases: Mapping[str, str]) -> Lit | Ref:
     source = parse_source(path)
     if source is None:
         return Lit(text=msgspec.json.encode(path).decode())
@@ -384,28 +384,28 @@ def _value_at(path: str, asked: Template, aliases: Mapping[str, str]) -> Lit | R
     if kind == "outputs":
         of: Literal["result", "output"] = "result" if field_name else "output"
         return Ref(of=of, name=aliases[alias], field=field_name or None, json=True)
-    first = asked[0] if len(asked) == 1 else None
+    first = prompt[0] if len(prompt) == 1 else None
     if isinstance(first, Ref) and first.of == "output":
         of = "result" if field_name else "output"
         return msgspec.structs.replace(first, of=of, field=field_name or None, json=True)
     return Ref(of="message", field=field_name or None, json=True)
 
 
-def _inside(asked: Template) -> Template:
+def _inside(prompt: Template) -> Template:
     """The same as seen from inside of one more loop."""
     return tuple(
         msgspec.structs.replace(part, up=part.up + 1)
         if isinstance(part, Ref) and part.of in _OF_A_PASS
         else part
-        for part in asked
+        for part in prompt
     )
 
 
-def _embedded(asked: Template) -> Template:
+def _embedded(prompt: Template) -> Template:
     """As a value of a JSON object: a text becomes a JSON text, an object already is one."""
-    if len(asked) == 1 and isinstance(asked[0], Ref):
-        return (msgspec.structs.replace(asked[0], json=True),)
-    return asked
+    if len(prompt) == 1 and isinstance(prompt[0], Ref):
+        return (msgspec.structs.replace(prompt[0], json=True),)
+    return prompt
 
 
 def _terminates(text: str) -> Check:

@@ -160,16 +160,16 @@ def configured(document: Document, made: ArchonOutline, files: Files) -> Iterato
 
 def _aliases(document: Document, made: ArchonOutline, config: Config) -> Iterator[Diagnostic]:
     """Each alias that is not defined, once."""
-    said = set(config.presets)
+    configured = set(config.presets)
     # The model of a loop has no effect, so there is nothing to say about it.
     nodes = [(node.path, node.value) for node in made.nodes if node.kind != "loop"]
     for path, holder in [((), made.top), *nodes]:
         model = holder.get("model")
-        if not isinstance(model, str) or not model.startswith("@") or model in said:
+        if not isinstance(model, str) or not model.startswith("@") or model in configured:
             continue
         if holder.get("provider") not in (None, *PROVIDERS):
             continue  # The warning about the provider says what to do.
-        said.add(model)
+        configured.add(model)
         message = f"the alias {model[:60]} must be in the settings or in .archon/config.yaml"
         hint = f'[models] "{model[:60]}" = "model:PROVIDER/NAME", or give a run --agent SPEC'
         yield document.warning("unknown-model", message, at=(*path, "model"), hint=hint)

@@ -242,10 +242,10 @@ def _hidden(document: Document, node: NodeAt, item: str | None) -> Iterator[Diag
     own = item_name(node)
     if item is None or own is None or own == item:
         return
-    told: Mapping = {key: node.value[key] for key in ("arguments", "input") if key in node.value}
+    sources: Mapping = {key: node.value[key] for key in ("arguments", "input") if key in node.value}
     key = "with" if "with" in node.value else "inputs"
-    for name, text in (told | node.part(key)).items():
-        at = (*node.path, name) if name in told else (*node.path, key, name)
+    for name, text in (sources | node.part(key)).items():
+        at = (*node.path, name) if name in sources else (*node.path, key, name)
         found = marks(text, item) if isinstance(text, str) else []
         if any(mark.ref.of == "item" and not mark.escaped for mark in found):
             message = f"${item} cannot be read beside ${own}"

@@ -106,8 +106,8 @@ def with_evidence(
     text, env = _EVIDENCE_SCRIPT, {ARTIFACTS: _ARTIFACTS_DIR}
     if returns == EVIDENCE:  # the first node that no other needs and that printed something
         names = [f"{OWN}SINK_{number}" for number, _ in enumerate(sinks)]
-        said = zip(names, sinks, strict=True)
-        env |= {name: (Ref(of="output", name=sink, if_skipped=""),) for name, sink in said}
+        guarded = zip(names, sinks, strict=True)
+        env |= {name: (Ref(of="output", name=sink, if_skipped=""),) for name, sink in guarded}
         values = " ".join(f'"${name}"' for name in names)
         text += f"for text in {values}; do\n"
         text += """  if [ -n "$text" ]; then printf '%s' "$text"; break; fi\ndone\n"""

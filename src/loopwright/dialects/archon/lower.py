@@ -21,7 +21,7 @@ from loopwright.syntax.document import MAX_PROBLEMS, Diagnostic, Document
 _NO_FILES: Files = MappingProxyType({})
 WORKTREE = WorkspacePolicy(worktree=True)
 _SETTINGS = {"artifacts": "", "base_branch": "", "docs_dir": "docs/", "state": ".archon/state"}
-_SAID_BY = {"base_branch": ("worktree", "baseBranch"), "docs_dir": ("docs", "path")}
+_CONFIG_KEYS = {"base_branch": ("worktree", "baseBranch"), "docs_dir": ("docs", "path")}
 _CONTEXT = Input(description="Text of the issue or pull request", required=False, default="")
 
 
@@ -127,10 +127,10 @@ def _limits(flow: ArchonWorkflow) -> Limits:
 
 def _setting(name: str, files: Files) -> str:
     """The default value of a variable of the project."""
-    said = ""
-    if name in _SAID_BY:
-        said = named.config_text(files, *_SAID_BY[name])
-    return said or _SETTINGS[name]
+    configured = ""
+    if name in _CONFIG_KEYS:
+        configured = named.config_text(files, *_CONFIG_KEYS[name])
+    return configured or _SETTINGS[name]
 
 
 def _isolates(unit: ArchonUnit) -> bool:

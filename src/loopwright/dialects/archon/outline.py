@@ -154,23 +154,23 @@ def sites(made: ArchonOutline, given: files.Files) -> Iterator[Site]:
                 rejects = "on_reject" in path
                 where = (*node.path, *path)
                 yield Site(where, text, node, kind, in_pass, rejects, item=made.item)
-        yield from _told_sites(node, made)
+        yield from _source_sites(node, made)
         yield from _file_sites(node, given, made)
 
 
-def _told_sites(node: NodeAt, made: ArchonOutline) -> Iterator[Site]:
+def _source_sites(node: NodeAt, made: ArchonOutline) -> Iterator[Site]:
     """The message to another workflow; if it runs for each item, it contains the item."""
     item = item_name(node) or made.item
-    told: list[tuple[tuple[str, ...], object]] = [
+    sources: list[tuple[tuple[str, ...], object]] = [
         ((key,), node.value.get(key)) for key in ("arguments", "input")
     ]
     for key in ("inputs", "with"):
-        told += [((key, name), one) for name, one in node.part(key).items()]
-    told = [
+        sources += [((key, name), one) for name, one in node.part(key).items()]
+    sources = [
         ((*path, "from"), one["from"]) if isinstance(one, dict) and "from" in one else (path, one)
-        for path, one in told
+        for path, one in sources
     ]
-    for path, text in told:
+    for path, text in sources:
         if isinstance(text, str):
             yield Site((*node.path, *path), text, node, "prose", item=item)
 

@@ -202,12 +202,12 @@ def references(document: Document, made: ArchonOutline, files: Files) -> Iterato
     """All that is wrong with the variables of a workflow."""
     names = env_names(made)
     for site in sites(made, files):
-        told: set[str] = set()
+        sources: set[str] = set()
         for at, written, found in _of_site(site, made, names):
             once = f"{found.code} {written}"
-            if found.code in _WARNINGS and once in told:
+            if found.code in _WARNINGS and once in sources:
                 continue
-            told.add(once)
+            sources.add(once)
             yield _diagnostic(document, site, found, _place(document, site, at, written))
 
 

@@ -179,8 +179,10 @@ def unused(document: Document, made: ArchonOutline) -> Iterator[Diagnostic]:
             yield _warned(document, (key,), found)
     deprecated = made.top.get("deprecated")
     if deprecated:
-        said = deprecated.get("message") if isinstance(deprecated, dict) else None
-        message = f"this workflow is deprecated{f': {said}' if isinstance(said, str) else ''}"
+        configured = deprecated.get("message") if isinstance(deprecated, dict) else None
+        message = (
+            f"this workflow is deprecated{f': {configured}' if isinstance(configured, str) else ''}"
+        )
         yield _warned(document, ("deprecated",), _Finding("deprecated", message[:200], None))
     for node in made.nodes:
         if node.kind is not None:
@@ -347,10 +349,10 @@ def structure(document: Document, made: ArchonOutline) -> Iterator[Diagnostic]:
     yield from _inputs(document, made)
     yield from _returns(document, made)
     # The provider and model of a loop have no effect, so there is nothing to say about them.
-    said: set[str] = set()
+    configured: set[str] = set()
     holders = [(node.path, node.value) for node in made.nodes if node.kind != "loop"]
     for path, holder in [((), made.top), *holders]:
-        yield from _model(document, path, holder, said)
+        yield from _model(document, path, holder, configured)
     for node in made.nodes:
         yield from _kinds(document, node)
         yield from _wait(document, node)
@@ -408,14 +410,16 @@ def _schema(document: Document, node: NodeAt) -> Iterator[Diagnostic]:
             todo += [((*path, number), one) for number, one in enumerate(value)]
 
 
-def _model(document: Document, path: Path, holder: Mapping, said: set[str]) -> Iterator[Diagnostic]:
+def _model(
+    document: Document, path: Path, holder: Mapping, configured: set[str]
+) -> Iterator[Diagnostic]:
     """Agents and models that may not be available: a run reports what is missing, or is given
     another agent. Each is reported once.
     """
     provider, model = holder.get("provider"), holder.get("model")
     if isinstance(provider, str) and provider.strip() and provider not in PROVIDERS:
-        if provider not in said:
-            said.add(provider)
+        if provider not in configured:
+            configured.add(provider)
             message = f"Loopwright has no agent for the provider {provider[:60]}"
             hint = did_you_mean(provider, PROVIDERS) or (
                 f'give a run --agent SPEC, or add "{provider[:60]}" = "SPEC" to [models] in the '

@@ -225,7 +225,7 @@ class EnvNames:
         own = sorted(word for word in words if word.startswith(OWN))
         for node, upper in self._nodes.items() if own else ():
             for word in own:
-                ref = _asked(word, node, upper)
+                ref = _question_ref(word, node, upper)
                 if ref and ref.field == "file" and ".output.file" not in text:
                     stem = word.removesuffix("_FILE")  # the name of a file that holds the value
                     found[stem] = Ref(of=_WHOLE[ref.of], name=node)
@@ -243,7 +243,7 @@ class EnvNames:
         return found
 
 
-def _asked(word: str, node: str, upper: str) -> Ref | None:
+def _question_ref(word: str, node: str, upper: str) -> Ref | None:
     """What a word asks of a node, if it does."""
     for prefix, whole, part in _KINDS:
         stem = f"{prefix}{upper}_OUTPUT"

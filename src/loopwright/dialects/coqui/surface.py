@@ -121,7 +121,7 @@ def _parameter(text: str) -> str:
     return text
 
 
-def _said(text: str, info: ValidationInfo) -> str:
+def _check_text(text: str, info: ValidationInfo) -> str:
     if not text.strip():
         raise fault("missing-field", f"{info.field_name} is empty")
     return text
@@ -138,7 +138,7 @@ ParameterName: TypeAlias = Annotated[
     AfterValidator(_parameter),
     WithJsonSchema({"type": "string", "pattern": f"^{_PARAMETER.pattern}$"}),
 ]
-Prose: TypeAlias = Annotated[str, Field(max_length=100_000), AfterValidator(_said)]
+Prose: TypeAlias = Annotated[str, Field(max_length=100_000), AfterValidator(_check_text)]
 
 
 # -- numbers, which may be a place for a parameter -------------------------------------------------

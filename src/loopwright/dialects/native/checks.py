@@ -16,8 +16,8 @@ from pydantic import (
 )
 
 from loopwright.dialects.native.fields import (
-    ASKED_HINT,
     CHECK_HINT,
+    CHECKED_HINT,
     LOOSE,
     Commands,
     Duration,
@@ -228,10 +228,10 @@ class ResultCheckSpec(NativeModel):
         description="With expr, when it cannot be evaluated: the loop fails (default), or the "
         "check counts as broken.",
     )
-    judge: Maybe[Annotated[JudgeSpec, ASKED_HINT]] = Field(
+    judge: Maybe[Annotated[JudgeSpec, CHECKED_HINT]] = Field(
         default=None, description="An agent decides that the task is done."
     )
-    goal: Maybe[Annotated[GoalSpec, ASKED_HINT]] = Field(
+    goal: Maybe[Annotated[GoalSpec, CHECKED_HINT]] = Field(
         default=None, description="An agent decides that the goal is reached."
     )
     result_field: Maybe[Line] = Field(

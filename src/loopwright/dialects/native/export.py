@@ -555,8 +555,8 @@ def _repeat(action: Repeat, step: str) -> Made:
     put(made, "broken_after", action.broken_after, unless=3)
     put(made, "check_first", action.check_first, unless=False)
     put(made, "on_deadline", action.on_deadline, unless="stop")
-    told = states_criteria(action.until, gated=action.gate is not None)
-    put(made, "criteria", action.criteria, unless=told)
+    criteria = states_criteria(action.until, gated=action.gate is not None)
+    put(made, "criteria", action.criteria, unless=criteria)
     put(made, "checks", action.checks, unless="all")
     return made | _body(action.body, step)
 

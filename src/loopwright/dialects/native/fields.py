@@ -122,7 +122,7 @@ def _agent(value: object) -> object:
     return value
 
 
-def _asked(value: object, info: ValidationInfo) -> object:
+def _hint_problem(value: object, info: ValidationInfo) -> object:
     if isinstance(value, str) and value.strip() and len(value) <= 200:
         name = info.field_name or "judge"
         raise _refuse(name, value, f"write {name}: {{prompt: {json.dumps(value.strip())}}}")
@@ -156,7 +156,7 @@ COUNT_HINT = BeforeValidator(_count)
 LOOP_HINT = BeforeValidator(_loop)
 AGENTS_HINT = BeforeValidator(_agents)
 AGENT_HINT = BeforeValidator(_agent)
-ASKED_HINT = BeforeValidator(_asked)
+CHECKED_HINT = BeforeValidator(_hint_problem)
 MEMORY_HINT = BeforeValidator(_memory)
 
 

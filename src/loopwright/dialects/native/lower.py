@@ -175,8 +175,8 @@ def lower_memory(spec: MemorySpec | None, usual: MemoryKind) -> Memory:
 
 
 def _history(spec: MemorySpec | None) -> ConversationHistory:
-    said = spec.model_dump(include=set(ConversationHistory.__struct_fields__)) if spec else {}
-    given = {name: value for name, value in said.items() if value is not None}
+    memory = spec.model_dump(include=set(ConversationHistory.__struct_fields__)) if spec else {}
+    given = {name: value for name, value in memory.items() if value is not None}
     return msgspec.structs.replace(HISTORY, **given)
 
 

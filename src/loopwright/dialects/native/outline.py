@@ -217,9 +217,9 @@ def _step(made: NativeOutline, step: StepOutline, scope: ReferenceScope) -> None
     _condition(made, step.value.get("when"), (*step.path, "when"), scope)
     if "repeat" not in step.value:
         gate, place = _mapping(step.value.get("gate")), (*step.path, "gate")
-        asked = replace(inside, is_rejected="on_reject" in gate)
-        _text(made, gate, "message", place, asked)
-        _call(made, gate, "on_reject", place, asked)
+        gated = replace(inside, is_rejected="on_reject" in gate)
+        _text(made, gate, "message", place, gated)
+        _call(made, gate, "on_reject", place, gated)
     _text(made, step.value, "stop", step.path, inside)
 
 

@@ -285,22 +285,22 @@ def _conversation(document: Document, loop: LoopOutline, body: BodyOutline) -> I
 
 def _people(document: Document, loop: LoopOutline) -> Iterator[Diagnostic]:
     """Only one gate about an iteration."""
-    asked = list(_asked(loop.value.get("until"), (*loop.path, "until")))
+    questions = list(_question_paths(loop.value.get("until"), (*loop.path, "until")))
     if "gate" in loop.value and "for_each" not in loop.value:
-        asked.append((*loop.path, "gate"))
-    for place in asked[1:]:
+        questions.append((*loop.path, "gate"))
+    for place in questions[1:]:
         message = "a person is asked about a pass once"
         yield _on_key(document, place, "mutually-exclusive", message, hint="keep one of them")
 
 
-def _asked(check: object, path: Path) -> Iterator[Path]:
+def _question_paths(check: object, path: Path) -> Iterator[Path]:
     if not isinstance(check, dict):
         return
     yield from ((*path, key) for key in ("person", "manual") if key in check)
     for key in ("any", "all"):
         parts = check.get(key)
         for number, part in enumerate(parts if isinstance(parts, list) else ()):
-            yield from _asked(part, (*path, key, number))
+            yield from _question_paths(part, (*path, key, number))
 
 
 def _each(document: Document, loop: LoopOutline) -> Iterator[Diagnostic]:
@@ -366,8 +366,8 @@ def _judge(document: Document, path: Path, schema: Mapping) -> Iterator[Diagnost
     """A judge that cannot say done would never end its loop."""
     properties, required = schema.get("properties"), schema.get("required")
     done = properties.get("done") if isinstance(properties, dict) else None
-    said = isinstance(done, dict) and done.get("type") == "boolean"
-    if not said or not isinstance(required, list) or "done" not in required:
+    is_flag = isinstance(done, dict) and done.get("type") == "boolean"
+    if not is_flag or not isinstance(required, list) or "done" not in required:
         message = "the answer of a judge must have a boolean done"
         hint = "add properties: {done: {type: boolean}} and required: [done]"
         yield document.error("judge-schema", message, at=path, hint=hint)

@@ -126,20 +126,20 @@ class ZenflowLoader:
             return None
         return text
 
-    def _file(self, unit: ZenflowUnit, place: Path, asked: ZenflowFileRequest) -> bytes | None:
-        data = self.files.get(asked.path)
+    def _file(self, unit: ZenflowUnit, place: Path, request: ZenflowFileRequest) -> bytes | None:
+        data = self.files.get(request.path)
         if isinstance(data, bytes):
             if len(data) <= MAX_FILE_BYTES:
                 return data
-            message = f"{asked.path} has {len(data):,} bytes; at most {MAX_FILE_BYTES:,} are read"
+            message = f"{request.path} has {len(data):,} bytes; at most {MAX_FILE_BYTES:,} are read"
             unit.problems.append(unit.document.error("too-large", message, at=place))
         elif data is not None:
             unit.problems.append(
-                unit.document.error(data.code, f"{asked.path}: {data.message}", at=place)
+                unit.document.error(data.code, f"{request.path}: {data.message}", at=place)
             )
         else:
-            self.wanted.setdefault(asked.path, asked)
-            message = f"there is no file {asked.path}"
+            self.wanted.setdefault(request.path, request)
+            message = f"there is no file {request.path}"
             unit.problems.append(unit.document.error("missing-file", message, at=place))
         return None
 

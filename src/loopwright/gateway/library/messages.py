@@ -124,14 +124,14 @@ def _error_text(text: str, *, marks: bool) -> tuple[str, bool]:
     error would be wrapped twice, and with a mark our own wrapping adds nothing.
     """
     try:
-        told = json.loads(text) if text.startswith("{") else None
+        parsed = json.loads(text) if text.startswith("{") else None
     except (ValueError, RecursionError):
-        told = None
-    if not isinstance(told, dict):
+        parsed = None
+    if not isinstance(parsed, dict):
         return text, True
     if not marks:
         return text, False
-    alone = told.get("error") if len(told) == 1 else None
+    alone = parsed.get("error") if len(parsed) == 1 else None
     return (alone if isinstance(alone, str) else text), True
 
 
@@ -233,22 +233,22 @@ def our_finish(reason: str | None, message: AssistantMessage) -> Finish:
 
 def our_usage(response: ModelResponse) -> ModelUsage:
     """The reported counts, and whether there were any. Impossible numbers are ignored."""
-    told = response.usage
+    parsed = response.usage
     counts = (
-        told.input_tokens,
-        told.output_tokens,
-        told.cache_read_tokens,
-        told.cache_write_tokens,
+        parsed.input_tokens,
+        parsed.output_tokens,
+        parsed.cache_read_tokens,
+        parsed.cache_write_tokens,
     )
     sensible = all(isinstance(count, int) and 0 <= count <= _MOST_TOKENS for count in counts)
-    sensible = sensible and not getattr(told, "unmeasured_requests", 0)
-    if not sensible or told.input_tokens + told.output_tokens == 0:
+    sensible = sensible and not getattr(parsed, "unmeasured_requests", 0)
+    if not sensible or parsed.input_tokens + parsed.output_tokens == 0:
         return ModelUsage(measured=False)
     return ModelUsage(
-        input_tokens=told.input_tokens,
-        output_tokens=told.output_tokens,
-        cache_read_tokens=told.cache_read_tokens,
-        cache_write_tokens=told.cache_write_tokens,
+        input_tokens=parsed.input_tokens,
+        output_tokens=parsed.output_tokens,
+        cache_read_tokens=parsed.cache_read_tokens,
+        cache_write_tokens=parsed.cache_write_tokens,
     )
 
 

@@ -25,13 +25,13 @@ def cost(provider: str, model: str, usage: ModelUsage) -> float | None:
     """
     read = min(usage.cache_read_tokens, usage.input_tokens)
     written = min(usage.cache_write_tokens, usage.input_tokens - read)
-    told = Usage(
+    parsed = Usage(
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
         cache_read_tokens=read,
         cache_write_tokens=written,
     )
-    found = _price(provider, model, told)
+    found = _price(provider, model, parsed)
     return None if found is None else float(found)
 
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from importlib import import_module
 
 import httpx2
-from pydantic_ai import exceptions as told
+from pydantic_ai import exceptions as parsed
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import (
     ModelResponseStreamEvent,
@@ -109,18 +109,18 @@ class _PacedStream(httpx2.AsyncByteStream):
 
 # In this order: later entries are more general than earlier ones.
 _KINDS: tuple[tuple[type[BaseException], ModelFailureKind], ...] = (
-    (told.ModelContextWindowExceededError, "overflow"),
-    (told.ModelAuthenticationError, "auth"),
-    (told.ModelNotFoundError, "no_model"),
-    (told.ModelQuotaExceededError, "quota"),
-    (told.ModelRateLimitError, "rate_limited"),
-    (told.ModelUnavailableError, "overloaded"),
-    (told.ModelServerError, "server"),
-    (told.ModelConnectionError, "network"),
-    (told.ModelRequestTimeout, "network"),
-    (told.ModelRequestRejectedError, "bad_request"),
-    (told.ContentFilterError, "refused"),
-    (told.UserError, "bad_request"),
+    (parsed.ModelContextWindowExceededError, "overflow"),
+    (parsed.ModelAuthenticationError, "auth"),
+    (parsed.ModelNotFoundError, "no_model"),
+    (parsed.ModelQuotaExceededError, "quota"),
+    (parsed.ModelRateLimitError, "rate_limited"),
+    (parsed.ModelUnavailableError, "overloaded"),
+    (parsed.ModelServerError, "server"),
+    (parsed.ModelConnectionError, "network"),
+    (parsed.ModelRequestTimeout, "network"),
+    (parsed.ModelRequestRejectedError, "bad_request"),
+    (parsed.ContentFilterError, "refused"),
+    (parsed.UserError, "bad_request"),
     (httpx2.TransportError, "network"),
     (httpx2.StreamError, "network"),
 )
@@ -143,32 +143,32 @@ LONGEST_PAUSE_S = 7 * 86_400
 
 def failure_of(error: Exception, at: Endpoint, now_ms: int) -> ModelFailure:
     """The failure for an exception of the library; an unexpected one is a bad answer."""
-    status = error.status_code if isinstance(error, told.ModelHTTPError) else None
+    status = error.status_code if isinstance(error, parsed.ModelHTTPError) else None
     pause = getattr(error, "retry_after", None)
     timed = isinstance(pause, int | float) and 0 < pause <= LONGEST_PAUSE_S
     return ModelFailure(
         kind=_kind(error, status),
         model=at.spec,
         status=status,
-        detail=without_keys(_told_where(error, at), [at.key]),
+        detail=without_keys(_located(error, at), [at.key]),
         retry_at_ms=now_ms + round(pause * 1000) if timed and pause is not None else None,
     )
 
 
-def _told_where(error: Exception, at: Endpoint) -> str:
+def _located(error: Exception, at: Endpoint) -> str:
     """The error message; if a service does not answer, with its address."""
-    if isinstance(error, told.ModelConnectionError) and error.phase in ("pool", "connect"):
+    if isinstance(error, parsed.ModelConnectionError) and error.phase in ("pool", "connect"):
         return f"nothing answers at {at.url}: is it running, and is that its address?"
     return _detail(error)
 
 
 def reached_nothing(error: Exception) -> bool:
     """Whether the service was not reached, or rejected the request before doing any work."""
-    if isinstance(error, told.ModelConnectionError):
+    if isinstance(error, parsed.ModelConnectionError):
         return error.phase in ("pool", "connect")
-    if isinstance(error, told.UserError):
+    if isinstance(error, parsed.UserError):
         return True
-    return isinstance(error, told.ModelHTTPError) and not error.in_stream
+    return isinstance(error, parsed.ModelHTTPError) and not error.in_stream
 
 
 def _kind(error: Exception, status: int | None) -> ModelFailureKind:

@@ -356,12 +356,12 @@ def refuse(problem: ProblemReport, headers: Mapping[str, str]) -> Response:
     status = unfit_is_bad(problem)
     if problem.code == "deactivated":
         status = 403
-    told = AssistantFailure(
+    failure = AssistantFailure(
         success=False,
         error=assistant_refusal(problem),
         code=POLICY if problem.detail == DENIED else problem.code,
     )
-    body = msgspec.json.encode(told)
+    body = msgspec.json.encode(failure)
     return Response(body, status, headers=dict(headers), media_type="application/json")
 
 

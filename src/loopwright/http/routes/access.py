@@ -30,37 +30,37 @@ SIGN_IN_BODY = body_type(accounts.SignIn, "SignInBody")
 SETUP_BODY = body_type(accounts.SetUpAccount, "SetupBody")
 
 
-async def sign_in(asked: RouteRequest) -> Answer:
-    body, context = asked.body(SIGN_IN_BODY), asked.context
+async def sign_in(route_request: RouteRequest) -> Answer:
+    body, context = route_request.body(SIGN_IN_BODY), route_request.context
     request = request_of(accounts.sign_in, body, {})
-    attempt = _attempt(asked, request.name)
+    attempt = _attempt(route_request, request.name)
     context.sign_ins.count(attempt)
-    signed = await accounts.sign_in(context.part(app_of), caller_from(asked), request)
+    signed = await accounts.sign_in(context.part(app_of), caller_from(route_request), request)
     response = as_response(Me(name=signed.name, role=signed.role), 200)
     device_cookie(context.serving, response, context.sign_ins.remember(attempt))
     session_cookie(context.serving, response, signed.secret)
     return response
 
 
-def _attempt(asked: RouteRequest, name: str) -> SignInAttempt:
-    request, proxies = asked.request, asked.context.serving.trusted_proxies
+def _attempt(route_request: RouteRequest, name: str) -> SignInAttempt:
+    request, proxies = route_request.request, route_request.context.serving.trusted_proxies
     address = client_address(request.scope, proxies)
     return SignInAttempt(address, name, request.cookies.get(DEVICE_COOKIE, ""))
 
 
-async def sign_out(asked: RouteRequest) -> Answer:
-    caller = caller_from(asked)
-    await accounts.sign_out(asked.context.part(app_of), caller, accounts.ShowCaller())
+async def sign_out(request: RouteRequest) -> Answer:
+    caller = caller_from(request)
+    await accounts.sign_out(request.context.part(app_of), caller, accounts.ShowCaller())
     response = Response(status_code=204)
-    expired_cookie(asked.context.serving, response)
+    expired_cookie(request.context.serving, response)
     return response
 
 
-async def setup(asked: RouteRequest) -> Answer:
-    body, context = asked.body(SETUP_BODY), asked.context
-    context.sign_ins.count(_attempt(asked, SETUP))
+async def setup(route_request: RouteRequest) -> Answer:
+    body, context = route_request.body(SETUP_BODY), route_request.context
+    context.sign_ins.count(_attempt(route_request, SETUP))
     request = request_of(accounts.set_up, body, {})
-    return await accounts.set_up(context.part(app_of), caller_from(asked), request)
+    return await accounts.set_up(context.part(app_of), caller_from(route_request), request)
 
 
 FAMILY = RouteFamily(
@@ -138,11 +138,11 @@ document.getElementById("form").addEventListener("submit", async (event) => {
 """
 
 
-async def page(_asked: RouteRequest) -> Answer:
+async def page(_request: RouteRequest) -> Answer:
     return Response(PAGE, media_type="text/html")
 
 
-async def script(_asked: RouteRequest) -> Answer:
+async def script(_request: RouteRequest) -> Answer:
     return Response(SCRIPT, media_type="text/javascript")
 
 

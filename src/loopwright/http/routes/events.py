@@ -31,7 +31,7 @@ RELAY_S = 0.5  # between looks at which process drives a run
 MOST_TEXTS = 200  # pieces of text that wait for a client
 TEXT_CHARS = 10_000  # of one of them
 STREAM = "text/event-stream"
-BEAT = b": still here\n\n"
+KEEP_ALIVE = b": still here\n\n"
 EARLY = 0.95  # of the time that is promised, so that it holds where there is much to do as well
 HEADERS = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
 
@@ -111,19 +111,19 @@ class StreamPause:
         return round(self._since + self._most - self._now(), 3)
 
 
-async def stream(asked: RouteRequest, run: str, telling: StreamOptions) -> AsyncIterator[bytes]:
+async def stream(request: RouteRequest, run: str, telling: StreamOptions) -> AsyncIterator[bytes]:
     """Everything after a number, then what comes, until the run has ended or somebody leaves."""
     yield f"retry: {RETRY_MS}\n\n".encode()
-    version = asked.context.here.log.version(run)
+    version = request.context.here.log.version(run)
     if telling.after > version:
         yield _event("resync", {"run": run, "seq": version})
         return
     written = LiveTextBuffer(run, held=telling.tail)
-    end = asked.context.here.bus.listen(written.take) if telling.text else None
-    relays = [_relay(asked.context, written, tail=telling.tail)] if telling.text else []
+    end = request.context.here.bus.listen(written.take) if telling.text else None
+    relays = [_relay(request.context, written, tail=telling.tail)] if telling.text else []
     tasks = [asyncio.ensure_future(one) for one in relays]
     try:
-        async for frame in _stream(asked, run, telling, written):
+        async for frame in _stream(request, run, telling, written):
             yield frame
     finally:
         if end is not None:
@@ -166,12 +166,12 @@ async def _moved(
 
 
 async def _stream(
-    asked: RouteRequest, run: str, telling: StreamOptions, written: LiveTextBuffer
+    request: RouteRequest, run: str, telling: StreamOptions, written: LiveTextBuffer
 ) -> AsyncIterator[bytes]:
-    context, log = asked.context, asked.context.here.log
+    context, log = request.context, request.context.here.log
     quiet = StreamPause(context.serving.limits, telling.now)
     seen = 0 if telling.whole else telling.after
-    while not context.closing.is_set() and context.people.still(asked.who):
+    while not context.closing.is_set() and context.people.still(request.who):
         if frames := written.frames():
             yield frames
             quiet.over()
@@ -193,7 +193,7 @@ async def _stream(
                 continue
         await _moved(context, seen, quiet.patience, written, text=telling.text)
         if quiet.too_long:
-            yield BEAT
+            yield KEEP_ALIVE
             quiet.over()
 
 
@@ -272,23 +272,23 @@ class EventTextQuery(EventsQuery):
     tail: bool = False
 
 
-async def events(asked: RouteRequest) -> Answer:
-    run, query = asked.params["run"], asked.query(EventTextQuery)
-    asked.context.here.log.row(run)  # refused before anything is sent, if there is none
-    told = _in_words(asked.context, run) if query.words else partial(event_on_wire, run)
-    if wants_stream(asked.request):
-        after = cursor(asked.request, query.after)
+async def events(request: RouteRequest) -> Answer:
+    run, query = request.params["run"], request.query(EventTextQuery)
+    request.context.here.log.row(run)  # refused before anything is sent, if there is none
+    told = _in_words(request.context, run) if query.words else partial(event_on_wire, run)
+    if wants_stream(request.request):
+        after = cursor(request.request, query.after)
         tail = query.text and query.tail
         telling = StreamOptions(
             after=after, told=told, whole=query.words, text=query.text, tail=tail
         )
-        return streamed(asked, run, telling)
+        return streamed(request, run, telling)
     if query.words and query.after:
-        async for one in events_of(asked.context, run):
+        async for one in events_of(request.context, run):
             if one.seq > query.after:
                 break
             told(one)
-    return _page(asked.context, run, query, told)
+    return _page(request.context, run, query, told)
 
 
 def _in_words(context: Context, run: str) -> Told:
@@ -305,12 +305,12 @@ def _in_words(context: Context, run: str) -> Told:
     return told
 
 
-def streamed(asked: RouteRequest, run: str, telling: StreamOptions) -> Response:
+def streamed(request: RouteRequest, run: str, telling: StreamOptions) -> Response:
     """Server-sent events; none for a run that has ended and of which everything is known."""
-    row = asked.context.here.log.row(run)
+    row = request.context.here.log.row(run)
     if telling.after >= row.version and row.headline.status not in OPEN_STATUSES:
         return Response(status_code=204)  # a browser does not come back after this
-    return StreamingResponse(stream(asked, run, telling), media_type=STREAM, headers=HEADERS)
+    return StreamingResponse(stream(request, run, telling), media_type=STREAM, headers=HEADERS)
 
 
 def wants_stream(request: Request) -> bool:

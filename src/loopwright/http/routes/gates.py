@@ -78,16 +78,16 @@ class LinkBody(Body):
 
 
 def links_of(context: Context) -> GateLinks:
-    return GateLinks(context.cards, context.clock)
+    return GateLinks(context.records, context.clock)
 
 
 def _rates(context: Context) -> Rates:
     return Rates(context.clock, PER_SECOND)
 
 
-async def answered(asked: RouteRequest) -> Answer:
-    context, body = asked.context, asked.body(LinkBody)
-    peer = asked.request.client.host if asked.request.client else ""
+async def answered(request: RouteRequest) -> Answer:
+    context, body = request.context, request.body(LinkBody)
+    peer = request.request.client.host if request.request.client else ""
     context.part(_rates).count(peer)
     links = links_of(context)
     link = links.look(body.code)
@@ -102,11 +102,11 @@ async def answered(asked: RouteRequest) -> Answer:
     raise Conflict("this was decided already, or is not asked any more", code="no-longer-waiting")
 
 
-async def page(_asked: RouteRequest) -> Answer:
+async def page(_request: RouteRequest) -> Answer:
     return Response(PAGE, media_type="text/html")
 
 
-async def script(_asked: RouteRequest) -> Answer:
+async def script(_request: RouteRequest) -> Answer:
     return Response(SCRIPT, media_type="text/javascript")
 
 

@@ -52,27 +52,27 @@ class LogsQuery(Query):
     tail: bool = False
 
 
-async def picture(asked: RouteRequest) -> Answer:
-    run = asked.params["run"]
-    title = asked.context.here.log.row(run).headline.name
-    figures = await metrics_of(asked.context.part(app_of), run)
+async def picture(request: RouteRequest) -> Answer:
+    run = request.params["run"]
+    title = request.context.here.log.row(run).headline.name
+    figures = await metrics_of(request.context.part(app_of), run)
     drawn = metrics_chart(figures, title=title)
     alone = {"Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'"}
     return Response(drawn, media_type=SVG, headers=alone)
 
 
-async def logs(asked: RouteRequest) -> Answer:
-    run, query, service = asked.params["run"], asked.query(LogsQuery), asked.context.service
-    version = asked.context.here.log.row(run).version
+async def logs(request: RouteRequest) -> Answer:
+    run, query, service = request.params["run"], request.query(LogsQuery), request.context.service
+    version = request.context.here.log.row(run).version
     first = service.log.read(run, limit=1) or service.events(run)  # which tells what is wrong
-    book = RunTranscript(service.plan(first[0].event), service.read_text)
+    transcript = RunTranscript(service.plan(first[0].event), service.read_text)
 
     def told(numbered: NumberedEvent) -> dict[str, JsonValue] | None:
-        entry = book.take(numbered)
+        entry = transcript.take(numbered)
         return None if entry is None else entry.as_dict()
 
-    if wants_stream(asked.request):
-        after = cursor(asked.request, query.after)
+    if wants_stream(request.request):
+        after = cursor(request.request, query.after)
         telling = StreamOptions(
             after=after,
             told=told,
@@ -81,11 +81,11 @@ async def logs(asked: RouteRequest) -> Answer:
             text=query.text,
             tail=query.text and query.tail,
         )
-        return streamed(asked, run, telling)
+        return streamed(request, run, telling)
     after = query.after or 0
     entries: list[dict[str, JsonValue]] = []
     more: int | None = None
-    async for one in events_of(asked.context, run):
+    async for one in events_of(request.context, run):
         entry = told(one)
         if entry is None or one.seq <= after:
             continue

@@ -78,9 +78,9 @@ def tried(home: Path) -> str:
 API = 1
 
 
-def _parts(asked: RouteRequest) -> dict[str, str]:
+def _parts(request: RouteRequest) -> dict[str, str]:
     """How each part is, in a word; the reasons are for the log, not for strangers."""
-    context = asked.context
+    context = request.context
     try:
         context.service.rows(limit=1)
         database = "ok"
@@ -89,24 +89,24 @@ def _parts(asked: RouteRequest) -> dict[str, str]:
     return {"database": database, "server": "draining" if context.closing.is_set() else "ok"}
 
 
-async def healthz(asked: RouteRequest) -> Answer:
-    parts = _parts(asked)
+async def healthz(request: RouteRequest) -> Answer:
+    parts = _parts(request)
     well = parts["database"] == "ok"
     return _told("ok" if well else "ill", parts, well=well)
 
 
-async def readyz(asked: RouteRequest) -> Answer:
-    parts, now = _parts(asked), asked.context.clock.now_ms()
-    if not all(asked.context.pulse.is_ready(name, now) for name in (TASKS, LOOPS)):
+async def readyz(request: RouteRequest) -> Answer:
+    parts, now = _parts(request), request.context.clock.now_ms()
+    if not all(request.context.pulse.is_ready(name, now) for name in (TASKS, LOOPS)):
         parts["managers"] = "stale"
-    await _add_disk(asked, parts)
+    await _add_disk(request, parts)
     ready = all(one == "ok" for one in parts.values())
     return _told("ready" if ready else "not ready", parts, well=ready)
 
 
-async def _add_disk(asked: RouteRequest, parts: dict[str, str]) -> None:
+async def _add_disk(request: RouteRequest, parts: dict[str, str]) -> None:
     """A disk that takes no writes, where it does not."""
-    state = await asked.context.part(Disk).state()
+    state = await request.context.part(Disk).state()
     if state != WELL:
         parts["disk"] = state
 
@@ -118,13 +118,13 @@ def _told(status: str, parts: dict[str, str], *, well: bool) -> Answer:
     return response
 
 
-async def loop_health(asked: RouteRequest) -> Answer:
+async def loop_health(request: RouteRequest) -> Answer:
     """For a client that is about to start a loop: whether the loop would run, and whether this is
     its data directory.
     """
-    context, now = asked.context, asked.context.clock.now_ms()
-    parts, pulse = _parts(asked), context.pulse
-    await _add_disk(asked, parts)
+    context, now = request.context, request.context.clock.now_ms()
+    parts, pulse = _parts(request), context.pulse
+    await _add_disk(request, parts)
     managers: dict[str, dict[str, JsonValue]] = {}
     for name in (TASKS, LOOPS):
         last = pulse.beats.get(name)
@@ -144,19 +144,19 @@ async def loop_health(asked: RouteRequest) -> Answer:
     }
 
 
-async def version(_asked: RouteRequest) -> Answer:
+async def version(_request: RouteRequest) -> Answer:
     return Version(version=__version__, api=API)
 
 
-async def metrics(asked: RouteRequest) -> Answer:
-    context = asked.context
+async def metrics(request: RouteRequest) -> Answer:
+    context = request.context
     rows = context.here.log.rows(statuses=OPEN_STATUSES)
     text = context.metrics.text(context.service, open_rows=rows, listeners=context.feed.listeners)
     return Response(text, media_type=MEDIA)
 
 
-async def openapi(asked: RouteRequest) -> Answer:
-    return asked.context.described
+async def openapi(request: RouteRequest) -> Answer:
+    return request.context.described
 
 
 FAMILY = RouteFamily(
@@ -268,13 +268,13 @@ class Front(msgspec.Struct):
     sign_in: str
 
 
-async def front(asked: RouteRequest) -> Answer:
+async def front(request: RouteRequest) -> Answer:
     """Browsers name HTML among what they take; programs do not."""
-    if HTML in asked.request.headers.get("accept", "").lower():
+    if HTML in request.request.headers.get("accept", "").lower():
         response = Response(PAGE, media_type=HTML)
         response.headers["Content-Security-Policy"] = POLICY
     else:
-        told = Front(
+        answer = Front(
             name="loopwright",
             version=__version__,
             api=API,
@@ -282,7 +282,7 @@ async def front(asked: RouteRequest) -> Answer:
             health="/healthz",
             sign_in="POST /api/v1/session, or Authorization: Bearer TOKEN",
         )
-        response = as_response(told, 200)
+        response = as_response(answer, 200)
     response.headers["Vary"] = "Accept"
     return response
 

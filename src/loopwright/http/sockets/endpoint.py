@@ -146,7 +146,7 @@ class SocketCommands:
     ) -> Answer:
         admit(self._context, client.who, command.need, event)
         try:
-            said = msgspec.convert(given, command.said)
+            payload = msgspec.convert(given, command.said)
         except msgspec.ValidationError as error:
             if not isinstance(given, dict):
                 raise _bad("this event takes an object") from error
@@ -155,7 +155,7 @@ class SocketCommands:
         if command.draining == "refuse":
             self._app.refuse_while_draining()
         with acting_as(client.who.role):
-            return await command.do(self, client, said)
+            return await command.do(self, client, payload)
 
     async def _refused(
         self,
@@ -175,61 +175,63 @@ class SocketCommands:
 
     # -- loops ---------------------------------------------------------------------------------
 
-    async def start(self, client: ConnectedClient, said: StartLoop) -> Answer:
+    async def start(self, client: ConnectedClient, payload: StartLoop) -> Answer:
         run = await self._looping.start(
-            said.agentId,
-            said.message,
+            payload.agentId,
+            payload.message,
             by=client.who.name,
-            parting=said.onDisconnect,
+            parting=payload.onDisconnect,
             otherwise="teardown",  # the default of this protocol
-            allow_unknown_cost=said.allowUnknownCost,
+            allow_unknown_cost=payload.allowUnknownCost,
         )
         warnings: list[JsonValue] = [
-            *self._looping.warnings(said.agentId),
+            *self._looping.warnings(payload.agentId),
             *start_warnings(self._context.service, run),
         ]
-        return {"agentId": said.agentId, "status": "started", "run": run, "warnings": warnings}
+        return {"agentId": payload.agentId, "status": "started", "run": run, "warnings": warnings}
 
-    async def stop(self, client: ConnectedClient, said: StopLoop) -> Answer:
-        stopped = await self._looping.stop(self._app, _caller(client), said.agentId)
+    async def stop(self, client: ConnectedClient, payload: StopLoop) -> Answer:
+        stopped = await self._looping.stop(self._app, _caller(client), payload.agentId)
         run = stopped.run
         if self._looping.story_of(run).owner != client.who.name:
             for one in self._clients.of(client.who.name):
-                await tell(self._line, one, *notifications.status(said.agentId, "idle"))
-        return {"agentId": said.agentId, "status": stopped.stop, "run": run}
+                await tell(self._line, one, *notifications.status(payload.agentId, "idle"))
+        return {"agentId": payload.agentId, "status": stopped.stop, "run": run}
 
-    async def approve(self, client: ConnectedClient, said: ApproveLoop) -> Answer:
-        review = NamedAnswer(decision="approve" if said.approved else "reject", text=said.text)
+    async def approve(self, client: ConnectedClient, payload: ApproveLoop) -> Answer:
+        review = NamedAnswer(
+            decision="approve" if payload.approved else "reject", text=payload.text
+        )
         shown = await self._looping.review(
-            self._app, _caller(client), said.agentId, said.loopId, review
+            self._app, _caller(client), payload.agentId, payload.loopId, review
         )
         return {"resolved": True, "run": shown.run}
 
-    async def read(self, client: ConnectedClient, said: ReadNotifications) -> Answer:
+    async def read(self, client: ConnectedClient, payload: ReadNotifications) -> Answer:
         notices = self._context.part(app_of).part(NotificationWatcher).notices
-        return {"read": notices.read(said.ids, client.who.name)}
+        return {"read": notices.read(payload.ids, client.who.name)}
 
     # -- runs ----------------------------------------------------------------------------------
 
-    async def resume(self, client: ConnectedClient, said: runs.ResumeRun) -> Answer:
-        run = self._context.service.find(said.run)  # may be the beginning of an id here
-        request = msgspec.structs.replace(said, run=run)
+    async def resume(self, client: ConnectedClient, payload: runs.ResumeRun) -> Answer:
+        run = self._context.service.find(payload.run)  # may be the beginning of an id here
+        request = msgspec.structs.replace(payload, run=run)
         resumed = await runs.resume(self._app, _caller(client), request)
         return {"run": resumed.run, "status": "resumed", "message": resumed.message}
 
-    async def subscribe(self, client: ConnectedClient, said: Subscribe) -> Answer:
-        if len(client.tails) >= MOST_TAILS and said.run not in client.tails:
+    async def subscribe(self, client: ConnectedClient, payload: Subscribe) -> Answer:
+        if len(client.tails) >= MOST_TAILS and payload.run not in client.tails:
             raise RequestRefusal(
                 429, "too-many-runs", f"one connection follows {MOST_TAILS} runs at most"
             )
-        return await self._tails.subscribe(client, said.run, said.after)
+        return await self._tails.subscribe(client, payload.run, payload.after)
 
-    async def message(self, client: ConnectedClient, said: run_changes.MessageRun) -> Answer:
-        sent = await run_changes.message(self._app, _caller(client), said)
+    async def message(self, client: ConnectedClient, payload: run_changes.MessageRun) -> Answer:
+        sent = await run_changes.message(self._app, _caller(client), payload)
         return {"run": sent.run, "message": sent.message, "to": sent.to, "when": sent.when}
 
-    async def unsubscribe(self, client: ConnectedClient, said: Unsubscribe) -> Answer:
-        return {"run": said.run, "was": self._tails.unsubscribe(client, said.run)}
+    async def unsubscribe(self, client: ConnectedClient, payload: Unsubscribe) -> Answer:
+        return {"run": payload.run, "was": self._tails.unsubscribe(client, payload.run)}
 
 
 def _caller(client: ConnectedClient) -> Caller:
@@ -310,7 +312,7 @@ class Sockets:
         self.clients.add(client)
         if self._deaf is None:
             self._deaf = self._context.feed.hear(self._herald.moved)
-        asyncio.get_running_loop().call_soon(self._soon, self._greet(client))
+        asyncio.get_running_loop().call_soon(self._soon, self._send_welcome(client))
 
     def _identified(self, request: HTTPConnection, auth: object) -> Principal:
         """By the token of the handshake; else by what the request itself carries."""
@@ -324,22 +326,22 @@ class Sockets:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _greet(self, client: ConnectedClient) -> None:
+    async def _send_welcome(self, client: ConnectedClient) -> None:
         """Tell somebody what became of their loops while they were away."""
         with contextlib.suppress(LoopwrightError):
-            leaving, name = self._looping.leaving, client.who.name
-            for one in leaving.came_back(name):
+            disconnect_timers, name = self._looping.disconnect_timers, client.who.name
+            for one in disconnect_timers.came_back(name):
                 with contextlib.suppress(LoopwrightError):  # deleted meanwhile
                     ended = self._noticing.end_of(one.run)
                     if ended is not None:
                         await self._notify_one(client, ended)
-            await self._herald.greet(client, leaving.held(name))
+            await self._herald.greet(client, disconnect_timers.held(name))
             await self._noticing.at_return(name, lambda one: self._notify_one(client, one))
 
     async def _notify(self, notice: StoredNotification) -> bool:
         """Send a notice to every connection of its person."""
-        told = [await self._notify_one(one, notice) for one in self.clients.of(notice.to)]
-        return any(told)
+        sent = [await self._notify_one(one, notice) for one in self.clients.of(notice.to)]
+        return any(sent)
 
     async def _notify_one(self, client: ConnectedClient, notice: StoredNotification) -> bool:
         return await tell(self.line, client, notifications.NOTIFICATION, notice.data)
@@ -358,9 +360,9 @@ class Sockets:
             self._deaf = None
         closing = self._context.closing.is_set()  # they did not leave, we did: give them time
         with contextlib.suppress(LoopwrightError):
-            due = self._looping.leaving.left(name, at_least_ms=GRACE_MS if closing else 0)
-            if due and self._looping.leaving.rules.grace_ms == 0 and not closing:
-                await self._looping.leaving.tear_down(self.clients.present)
+            due = self._looping.disconnect_timers.left(name, at_least_ms=GRACE_MS if closing else 0)
+            if due and self._looping.disconnect_timers.rules.grace_ms == 0 and not closing:
+                await self._looping.disconnect_timers.tear_down(self.clients.present)
 
     async def _hear(
         self, sid: str, event: object, args: tuple[object, ...]
@@ -401,7 +403,7 @@ class Sockets:
                 _again(self._tear_down, TEAR_DOWN_S),
                 _again(self._shut_out, limits.recheck_seconds),
                 _again(self.line.sweep, SWEEP_S),
-                self._say_goodbye(),
+                self._send_goodbye(),
             )
         ]
         try:
@@ -413,7 +415,7 @@ class Sockets:
             await self.line.close()
 
     async def _tear_down(self) -> None:
-        await self._looping.leaving.tear_down(self.clients.present)
+        await self._looping.disconnect_timers.tear_down(self.clients.present)
 
     async def _shut_out(self) -> None:
         """Close the connections of people who may not come in any more."""
@@ -423,7 +425,7 @@ class Sockets:
             if not self._context.people.still(client.who):
                 await self.line.end(client.sid)
 
-    async def _say_goodbye(self) -> None:
+    async def _send_goodbye(self) -> None:
         """When the server is about to stop nobody keeps it waiting."""
         await self._context.closing.wait()
         for client in self.clients.all():

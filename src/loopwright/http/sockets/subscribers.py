@@ -278,7 +278,7 @@ class Herald:
                 run = next(iter(self._moved))
                 del self._moved[run]
                 with contextlib.suppress(LoopwrightError):  # it is damaged, gone, or the disk full
-                    await self._tell(run)
+                    await self._notify(run)
 
     def forget(self, owner: str) -> None:
         """The last connection of a person to their loops was closed."""
@@ -296,7 +296,7 @@ class Herald:
                     for event, data in notifications.now(story):
                         await tell(self._line, client, event, data)
 
-    async def _tell(self, run: str) -> None:
+    async def _notify(self, run: str) -> None:
         story = self._stories.get(run) or self._new(run)
         if story is None:
             return

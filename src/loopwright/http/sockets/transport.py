@@ -322,7 +322,7 @@ class SocketServer:
         self._come, self._go, self._hear = come, go, hear
         self._server.on("connect", self._connected)
         self._server.on("disconnect", self._disconnected)
-        self._server.on("*", self._heard)
+        self._server.on("*", self._on_event)
         self._in: set[str] = set()
         self._strangers: dict[str, int] = {}
         self._sockets: dict[str, CloseSocket] = {}
@@ -378,7 +378,7 @@ class SocketServer:
         self._in.discard(sid)
         await self._go(sid)
 
-    async def _heard(self, event: object, sid: str, *args: object) -> Mapping[str, JsonValue]:
+    async def _on_event(self, event: object, sid: str, *args: object) -> Mapping[str, JsonValue]:
         return await self._hear(sid, event, args)
 
     # -- what goes out -------------------------------------------------------------------------
@@ -389,8 +389,10 @@ class SocketServer:
 
     def packed(self, event: str, data: msgspec.Raw) -> Packed:
         """What is JSON already as it goes over the line, once for all who are sent it."""
-        said = self._server.packet_class(socketio.packet.EVENT, data=[event, data], namespace=_ROOM)
-        return Packed(said.encode())
+        packet = self._server.packet_class(
+            socketio.packet.EVENT, data=[event, data], namespace=_ROOM
+        )
+        return Packed(packet.encode())
 
     async def send_packed(self, sid: str, packed: Packed) -> None:
         """Send what was made ready before; who has left is sent nothing."""

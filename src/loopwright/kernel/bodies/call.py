@@ -92,10 +92,10 @@ def _answered(action: Action, answer: EffectDone, senses: KernelServices) -> Res
         return Result("failed", "error", error=NO_ANSWER)
     if type(action) is RunScript and action.schema is not None:
         return _checked(action.schema, answer.output, senses)
-    said = answer.output
+    output = answer.output
     if type(action) is Wait and action.output is not None:
-        said = action.output
-    return Result("completed", "done", output=said, result=answer.result)
+        output = action.output
+    return Result("completed", "done", output=output, result=answer.result)
 
 
 def _checked(schema: dict[str, JsonValue], output: Text | None, senses: KernelServices) -> Result:
@@ -184,8 +184,8 @@ def _gate_outcome(body: LeafBody) -> Result | None:
         return None
     if action.choices and (gate.decision != "reject" or "reject" in action.choices):
         made = chosen(action.choices, gate.decision, gate.text)
-        said = msgspec.json.encode(made).decode()
-        return Result("completed", made["decision"], output=said, result=said)
+        output = msgspec.json.encode(made).decode()
+        return Result("completed", made["decision"], output=output, result=output)
     if gate.decision == "reject":
         if is_worked_on(body, action):
             return None

@@ -127,7 +127,7 @@ ONCE = '{"error":"a result was already handed in; the first one counts"}'
 def outcome(state: State, body: CycleBody) -> Result | None:
     """How a cycle has ended, or None while something of it is under way."""
     if body.turn is not None:
-        if len(body.said) < len(body.turn.calls):
+        if len(body.answers) < len(body.turn.calls):
             return None
         assert body.answer is not None
         # Who has only handed in a result has said that.
@@ -271,7 +271,7 @@ def _calls_left(state: State, body: CycleBody, senses: KernelServices) -> list[A
     assert body.turn is not None
     events: list[AnyEvent] = []
     for number, note in enumerate(body.turn.calls, start=1):
-        if number in body.asked or number in body.said:
+        if number in body.asked or number in body.answers:
             continue
         if not note.held or number in body.approved:
             arguments = body.approved.get(number, note.arguments)
@@ -392,15 +392,15 @@ def _is_silent(body: CycleBody) -> bool:
 
 
 def _matching(body: CycleBody, rule: ToolResultCheck, senses: KernelServices) -> str:
-    for number in sorted(body.said):
-        said = body.said[number]
-        if not is_rule_for(rule.tool, said.tool):
+    for number in sorted(body.answers):
+        answer = body.answers[number]
+        if not is_rule_for(rule.tool, answer.tool):
             continue
-        if rule.exit_code is not None and said.code != rule.exit_code:
+        if rule.exit_code is not None and answer.code != rule.exit_code:
             continue
-        if rule.contains is not None and rule.contains not in senses.read(said.text):
+        if rule.contains is not None and rule.contains not in senses.read(answer.text):
             continue
-        return f"{said.tool} ({said.id})"
+        return f"{answer.tool} ({answer.id})"
     return ""
 
 
@@ -437,7 +437,7 @@ def note_answer(body: CycleBody, pending: PendingEffect, event: EffectDone | Eff
     """Note what came of it."""
     purpose = pending.purpose
     if isinstance(purpose, ToolPurpose):
-        body.said[purpose.call] = _said(pending, event)
+        body.answers[purpose.call] = _tool_answer(pending, event)
         if isinstance(event, EffectFailed) and event.error.type == "cancelled":
             body.withdrawn.add(purpose.call)
         return
@@ -453,7 +453,7 @@ def note_answer(body: CycleBody, pending: PendingEffect, event: EffectDone | Eff
         _count(body, event)
 
 
-def _said(pending: PendingEffect, event: EffectDone | EffectFailed) -> ToolAnswer:
+def _tool_answer(pending: PendingEffect, event: EffectDone | EffectFailed) -> ToolAnswer:
     assert isinstance(pending.call, ToolCall)
     error = isinstance(event, EffectFailed)
     text: Text = event.output
@@ -476,7 +476,7 @@ def decided(state: State, body: CycleBody, number: int, event: GateAnswered) -> 
     assert body.turn is not None
     note = body.turn.calls[number - 1]
     if event.decision != "approve":
-        body.said[number] = rejected(note, event.text or NOT_APPROVED, event.by)
+        body.answers[number] = rejected(note, event.text or NOT_APPROVED, event.by)
         return
     body.approved[number] = note.arguments if event.arguments is None else event.arguments
     if event.remember:
@@ -496,12 +496,12 @@ def turn_taken(state: State, event: TurnTaken) -> None:
     body.turn = event
     for number, note in enumerate(event.calls, start=1):
         if note.problem:
-            body.said[number] = turned_away(note)
+            body.answers[number] = turned_away(note)
         elif note.tool == SUBMIT and body.submitted is None:
             body.submitted = note.arguments
-            body.said[number] = ToolAnswer(id=note.id, tool=note.tool, text=ACCEPTED)
+            body.answers[number] = ToolAnswer(id=note.id, tool=note.tool, text=ACCEPTED)
         elif note.tool == SUBMIT:
-            body.said[number] = ToolAnswer(id=note.id, tool=note.tool, text=ONCE, error=True)
+            body.answers[number] = ToolAnswer(id=note.id, tool=note.tool, text=ONCE, error=True)
     state.touch(owner)
 
 
@@ -534,9 +534,11 @@ def note_turn(repeat: RepeatBody, body: CycleBody, *, done: bool) -> None:
     if body.answer.result is not None and (body.answer.output or body.turn.calls):
         repeat.talk.history.append(HistoryEntry(kind="model", text=body.answer.result))
     # A result without an id was the text of the turn: the model waits for no result of a call.
-    said = tuple(body.said[number] for number in sorted(body.said) if body.said[number].id)
-    if said:
-        repeat.talk.history.append(HistoryEntry(kind="tools", said=said))
+    answers = tuple(
+        body.answers[number] for number in sorted(body.answers) if body.answers[number].id
+    )
+    if answers:
+        repeat.talk.history.append(HistoryEntry(kind="tools", answers=answers))
     elif not done and body.action.nudge:
         repeat.talk.history.append(HistoryEntry(kind="user", text=body.action.nudge))
     if repeat.progress.feedback:
@@ -552,7 +554,7 @@ def resume(body: CycleBody) -> None:
     if isinstance(body.shortening.summary, EffectFailed):
         body.shortening.summary = None
     for number in body.withdrawn:
-        body.said.pop(number, None)
+        body.answers.pop(number, None)
         body.asked.pop(number, None)
     body.withdrawn.clear()
     body.gates = {number: gate for number, gate in body.gates.items() if gate.decision is not None}

@@ -51,8 +51,8 @@ def _each_result(
     body: RepeatBody, items: list[JsonValue], senses: KernelServices, ended: Result
 ) -> Result:
     if body.action.output == "list":
-        said = [_element(body, index, senses) for index in range(len(items))]
-        output = senses.keep(msgspec.json.encode(said).decode())
+        elements = [_element(body, index, senses) for index in range(len(items))]
+        output = senses.keep(msgspec.json.encode(elements).decode())
         made = body.finished + len(body.active)
         return msgspec.structs.replace(ended, output=output, result=None, iterations=made)
     rows = []

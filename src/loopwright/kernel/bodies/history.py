@@ -134,27 +134,27 @@ def _trimmable(history: list[HistoryEntry]) -> list[int]:
     return [
         number
         for number, entry in enumerate(history)
-        if any(size_of(said.text) > TRIM_ABOVE for said in entry.said)
+        if any(size_of(one.text) > TRIM_ABOVE for one in entry.answers)
     ]
 
 
 def _trim(entry: HistoryEntry) -> HistoryEntry:
-    said = tuple(_trim_one(one) for one in entry.said)
-    return msgspec.structs.replace(entry, said=said)
+    answers = tuple(_trim_one(one) for one in entry.answers)
+    return msgspec.structs.replace(entry, answers=answers)
 
 
-def _trim_one(said: ToolAnswer) -> ToolAnswer:
-    size = size_of(said.text)
+def _trim_one(one: ToolAnswer) -> ToolAnswer:
+    size = size_of(one.text)
     if size <= TRIM_ABOVE:
-        return said
-    head = said.text.head if isinstance(said.text, Blob) else said.text
-    handle = f", kept as {said.text.blob}" if isinstance(said.text, Blob) else ""
+        return one
+    head = one.text.head if isinstance(one.text, Blob) else one.text
+    handle = f", kept as {one.text.blob}" if isinstance(one.text, Blob) else ""
     note = f"[{size} characters, of which these are the first{handle}]"
-    return msgspec.structs.replace(said, text=f"{head[:TRIMMED_CHARS]}\n{note}")
+    return msgspec.structs.replace(one, text=f"{head[:TRIMMED_CHARS]}\n{note}")
 
 
 def _chars(entry: HistoryEntry) -> int:
-    return ENTRY_CHARS + size_of(entry.text) + sum(size_of(said.text) + 16 for said in entry.said)
+    return ENTRY_CHARS + size_of(entry.text) + sum(size_of(one.text) + 16 for one in entry.answers)
 
 
 def _tokens(chars: int) -> int:

@@ -139,8 +139,8 @@ def _broken(body: RepeatBody, senses: KernelServices, spent: str | None) -> Resu
 
 def _broken_words(body: RepeatBody, senses: KernelServices) -> str:
     times = "once" if body.progress.broken == 1 else f"{body.progress.broken} times in a row"
-    said = [note.evidence for note in body.progress.last_checks if note.verdict == "error"]
-    return f"the check could not run {times}: {senses.read(said[-1] if said else None)}"
+    texts = [note.evidence for note in body.progress.last_checks if note.verdict == "error"]
+    return f"the check could not run {times}: {senses.read(texts[-1] if texts else None)}"
 
 
 def _at_cap(body: RepeatBody, senses: KernelServices) -> Result | None:
@@ -155,7 +155,7 @@ def _at_cap(body: RepeatBody, senses: KernelServices) -> Result | None:
         case "exhaust":
             return _ended(body, senses, "exhausted", "max_iterations")
         case "ask":
-            return _asked_at_cap(body, senses)
+            return _result_at_cap(body, senses)
         case never:
             assert_never(never)
 
@@ -182,7 +182,7 @@ def _unmet(body: RepeatBody) -> str:
     return ", ".join(dict.fromkeys(words))
 
 
-def _asked_at_cap(body: RepeatBody, senses: KernelServices) -> Result | None:
+def _result_at_cap(body: RepeatBody, senses: KernelServices) -> Result | None:
     gate = body.cap_gate
     if gate is None or gate.decision is None:
         return None
@@ -222,9 +222,9 @@ def _repeat_output(body: RepeatBody, senses: KernelServices, *, met: bool) -> Te
 
 def _everything(body: RepeatBody, senses: KernelServices) -> Iterator[str]:
     """All that was said, pass by pass, each part under the name of who said it."""
-    for number, said in enumerate(body.memory.outputs, start=1):
+    for number, texts in enumerate(body.memory.outputs, start=1):
         yield f"## Iteration {number}"
-        for name, text in said:
+        for name, text in texts:
             heading = f"Judge Feedback (Iteration {number})" if name == "judge" else name
             yield f"### {heading}\n\n{senses.read(text)}" if name else senses.read(text)
 
@@ -303,7 +303,7 @@ def note_iteration(repeat: RepeatBody, owner: IterationOwner, ended: Result, *, 
     repeat.progress.last = ended
     repeat.progress.last_done = done
     repeat.progress.last_checks = owner.checks.notes
-    gate = owner.gate or owner.heard
+    gate = owner.gate or owner.answered_gate
     repeat.progress.unmet = 0 if gate is not None else repeat.progress.unmet + 1
     repeat.progress.feedback = gate.text if gate is not None and gate.decision else ""
     if owner.gate is not None:
@@ -322,7 +322,7 @@ def note_iteration(repeat: RepeatBody, owner: IterationOwner, ended: Result, *, 
         conversation.note_turn(repeat, body, done=done)
     repeat.progress.last_steps = dict(body.results) if type(body) is StepsBody else {}
     if repeat.action.output == "all":
-        repeat.memory.outputs.append(_said_in(owner, ended))
+        repeat.memory.outputs.append(_texts_in(owner, ended))
 
 
 def _note_gate(repeat: RepeatBody, asked: GateState, *, done: bool) -> None:
@@ -366,16 +366,16 @@ def _decided(owner: IterationOwner, *, done: bool) -> str:
     return ("goal reached" if done else "goal not reached") if "goal" in names else ""
 
 
-def _said_in(owner: IterationOwner, ended: Result) -> list[tuple[str, Text]]:
+def _texts_in(owner: IterationOwner, ended: Result) -> list[tuple[str, Text]]:
     """Everything that was said in a pass, with the step or the judge that said it."""
     if isinstance(owner.body, StepsBody):
         results = owner.body.results
         order = [step.id for step in owner.body.index.action.steps]
-        said = [(name, results[name].output) for name in order if name in results]
+        texts = [(name, results[name].output) for name in order if name in results]
     else:
-        said = [("", ended.output)]
+        texts = [("", ended.output)]
     judged = [("judge", note.evidence) for note in owner.checks.notes if note.check == "judge"]
-    return [(name, text) for name, text in [*said, *judged] if text]
+    return [(name, text) for name, text in [*texts, *judged] if text]
 
 
 def renew(state: State, body: RepeatBody) -> None:

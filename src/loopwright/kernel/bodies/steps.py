@@ -173,12 +173,12 @@ def _under_condition(
     """A condition is looked at once, when everything before the step has ended."""
     assert step.when is not None
     at, iteration = state.now, body.owner.iteration
-    said = evaluate_condition(state, body.owner, step.when, senses)
-    if isinstance(said, ConditionValue):
-        if said.yes:
+    condition = evaluate_condition(state, body.owner, step.when, senses)
+    if isinstance(condition, ConditionValue):
+        if condition.yes:
             return StepStarted(at=at, path=path, iteration=iteration)
         return StepSkipped(at=at, path=path, iteration=iteration, reason="condition")
-    error = Failure(type="condition", detail=said.why)
+    error = Failure(type="condition", detail=condition.why)
     return StepSkipped(
         at=at,
         path=path,

@@ -25,7 +25,7 @@ from loopwright.errors import (
     NotSignedIn,
     VersionConflict,
 )
-from loopwright.ports import AuditRow, Card, Cards, Clock
+from loopwright.ports import AuditRow, Clock, RecordStore, StoredRecord
 from loopwright.views.event_records import request_key
 
 Role: TypeAlias = Literal["viewer", "editor", "admin"]
@@ -113,8 +113,8 @@ class NewToken:
 class Access:
     """Tokens and the people behind them."""
 
-    def __init__(self, cards: Cards, clock: Clock, via: str = "cli") -> None:
-        self.cards = cards
+    def __init__(self, records: RecordStore, clock: Clock, via: str = "cli") -> None:
+        self.records = records
         self.clock = clock
         self.via = via
 
@@ -158,27 +158,27 @@ class Access:
         return person
 
     def person(self, name: str) -> PersonRecord | None:
-        card = self.cards.card(PERSON, name)
-        return None if card is None else msgspec.json.decode(card.body, type=PersonRecord)
+        record = self.records.record(PERSON, name)
+        return None if record is None else msgspec.json.decode(record.body, type=PersonRecord)
 
-    def guard(self) -> tuple[Card, int]:
+    def guard(self) -> tuple[StoredRecord, int]:
         """To be written with what changes accounts, or begins something for one, and to be asked
         for before anything is read that it depends on. So these come one after the other: two
         admins do not each take the other's role, and what ends an account misses nothing of it.
         """
         kind, key = GUARD
-        card = self.cards.card(kind, key)
-        return Card(kind=kind, key=key, body=b""), 0 if card is None else card.version
+        record = self.records.record(kind, key)
+        return StoredRecord(kind=kind, key=key, body=b""), 0 if record is None else record.version
 
     # -- tokens --------------------------------------------------------------------------------
 
     def first_token(self) -> NewToken | None:
         """The token of the very first start; None when any token was ever made here."""
-        if self.cards.cards(TOKEN, limit=1):
+        if self.records.records(TOKEN, limit=1):
             return None
         token, text = self._made(FIRST, "admin", days=None)
         row = self.row(FIRST, "token.created", token.id, f"{token.role}: {token.label}")
-        self.cards.change([(_token_card(token), 0)], audit=[row])
+        self.records.change([(_token_record(token), 0)], audit=[row])
         return NewToken(text=text, token=token)
 
     def new_token(
@@ -189,7 +189,7 @@ class Access:
         by: str,
         person: str = "",
         days: int | None = None,
-        guard: tuple[Card, int] | None = None,
+        guard: tuple[StoredRecord, int] | None = None,
     ) -> NewToken:
         """Make a token; `days` until it expires, None for never."""
         if label.strip() == FIRST and not person:
@@ -198,7 +198,7 @@ class Access:
         token = msgspec.structs.replace(token, person=person)
         row = self.row(by, "token.created", token.id, f"{role}: {token.label}")
         guards = [] if guard is None else [guard]
-        self.cards.change([(_token_card(token), 0), *guards], audit=[row])
+        self.records.change([(_token_record(token), 0), *guards], audit=[row])
         return NewToken(text=text, token=token)
 
     def child_token(
@@ -209,9 +209,9 @@ class Access:
 
         def work() -> NewToken:
             guard = self.guard()
-            card = self.cards.card(TOKEN, of.id)
-            parent = None if card is None else msgspec.json.decode(card.body, type=TokenRecord)
-            if card is None or parent is None or parent.revoked_at is not None:
+            record = self.records.record(TOKEN, of.id)
+            parent = None if record is None else msgspec.json.decode(record.body, type=TokenRecord)
+            if record is None or parent is None or parent.revoked_at is not None:
                 raise unknown()
             ends = [one for one in (token.expires_at, parent.expires_at) if one is not None]
             child = msgspec.structs.replace(
@@ -223,8 +223,8 @@ class Access:
                 root="" if parent.person else root_of(parent.name),
             )
             detail = f"{child.role}: {child.label}, by token {parent.id}"
-            self.cards.change(  # with the parent, which must not be revoked meanwhile
-                [(_token_card(child), 0), (_token_card(parent), card.version), guard],
+            self.records.change(  # with the parent, which must not be revoked meanwhile
+                [(_token_record(child), 0), (_token_record(parent), record.version), guard],
                 audit=[self.row(of.name, "token.created", child.id, detail)],
             )
             return NewToken(text=text, token=child)
@@ -254,8 +254,8 @@ class Access:
 
     def tokens(self, person: str | None = None) -> list[TokenRecord]:
         return [
-            msgspec.json.decode(card.body, type=TokenRecord)
-            for card in self.cards.cards(TOKEN, owner=person)
+            msgspec.json.decode(record.body, type=TokenRecord)
+            for record in self.records.records(TOKEN, owner=person)
         ]
 
     def tokens_of(self, who: Principal) -> list[TokenRecord]:
@@ -272,13 +272,13 @@ class Access:
             if not family:
                 raise NotFound(f"no token {token_id!r}", hint="`loopwright token ls` lists them")
             ended = {
-                token.id: (card, msgspec.structs.replace(token, revoked_at=now))
-                for card, token in family
+                token.id: (record, msgspec.structs.replace(token, revoked_at=now))
+                for record, token in family
                 if token.revoked_at is None
             }
             if ended:
-                self.cards.change(
-                    [(_token_card(token), card.version) for card, token in ended.values()],
+                self.records.change(
+                    [(_token_record(token), record.version) for record, token in ended.values()],
                     audit=[
                         self.row(by, "token.revoked", token.id, token.label)
                         for _, token in ended.values()
@@ -288,18 +288,18 @@ class Access:
 
         return settled(work)
 
-    def _family(self, token_id: str) -> list[tuple[Card, TokenRecord]]:
+    def _family(self, token_id: str) -> list[tuple[StoredRecord, TokenRecord]]:
         """A token and all that it has made, parents before children."""
-        cards = self.cards.cards(TOKEN)
-        known = [(card, msgspec.json.decode(card.body, type=TokenRecord)) for card in cards]
+        records = self.records.records(TOKEN)
+        known = [(record, msgspec.json.decode(record.body, type=TokenRecord)) for record in records]
         found = [one for one in known if one[1].id == token_id]
         for _, parent in found:  # it grows under way
             found += [one for one in known if one[1].parent == parent.id]
         return found
 
     def _token(self, token_id: str) -> TokenRecord | None:
-        card = self.cards.card(TOKEN, token_id)
-        return None if card is None else msgspec.json.decode(card.body, type=TokenRecord)
+        record = self.records.record(TOKEN, token_id)
+        return None if record is None else msgspec.json.decode(record.body, type=TokenRecord)
 
     def row(self, who: str, action: str, subject: str, detail: str = "") -> AuditRow:
         """An audit row of something that happens now."""
@@ -361,5 +361,7 @@ def unknown() -> NotSignedIn:
     return NotSignedIn("this token is not known here", hint="`loopwright token create` makes one")
 
 
-def _token_card(token: TokenRecord) -> Card:
-    return Card(kind=TOKEN, key=token.id, body=msgspec.json.encode(token), owner=token.person)
+def _token_record(token: TokenRecord) -> StoredRecord:
+    return StoredRecord(
+        kind=TOKEN, key=token.id, body=msgspec.json.encode(token), owner=token.person
+    )

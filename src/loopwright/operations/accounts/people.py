@@ -32,7 +32,7 @@ from loopwright.operations.accounts.access import (
     unknown,
 )
 from loopwright.operations.problems import wrong_choice
-from loopwright.ports import AuditRow, Card
+from loopwright.ports import AuditRow, StoredRecord
 
 Hashed = NewType("Hashed", str)
 SHORTEST, LONGEST = 8, 128
@@ -106,14 +106,15 @@ class People:
 
     def __init__(self, access: Access) -> None:
         self.access = access
-        self.cards = access.cards
+        self.records = access.records
         self.clock = access.clock
 
     # -- accounts ------------------------------------------------------------------------------
 
     def all(self) -> list[PersonRecord]:
         return [
-            msgspec.json.decode(card.body, type=PersonRecord) for card in self.cards.cards(PERSON)
+            msgspec.json.decode(record.body, type=PersonRecord)
+            for record in self.records.records(PERSON)
         ]
 
     def add(
@@ -129,7 +130,7 @@ class People:
             if self.access.person(name) is not None:
                 raise _taken(name)
             row = self.access.row(by, "user.added", name, role)
-            self.cards.change([(_card(person), 0), guard], audit=[row])
+            self.records.change([(_record(person), 0), guard], audit=[row])
             return person
 
         return settled(work)
@@ -161,7 +162,7 @@ class People:
             rows = self._rows(person, changed, by)
             if rows:
                 drops = self._ended(person, changed)
-                self.cards.change([(_card(changed), None), guard], drops=drops, audit=rows)
+                self.records.change([(_record(changed), None), guard], drops=drops, audit=rows)
             return changed
 
         return settled(work)
@@ -197,10 +198,12 @@ class People:
             guard = self.access.guard()
             person = self._known(name)
             self._keep_an_admin(person)
-            tokens = [(card.kind, card.key) for card in self.cards.cards(TOKEN, owner=name)]
+            tokens = [
+                (record.kind, record.key) for record in self.records.records(TOKEN, owner=name)
+            ]
             drops = [(PERSON, name), *self._sessions(name), *self._links(name), *tokens]
             row = self.access.row(by, "user.removed", name, person.role)
-            self.cards.change([guard], drops=drops, audit=[row])
+            self.records.change([guard], drops=drops, audit=[row])
 
         settled(work)
 
@@ -218,14 +221,14 @@ class People:
             )
 
     def _sessions(self, name: str) -> list[tuple[str, str]]:
-        return [(card.kind, card.key) for card in self.cards.cards(SESSION, owner=name)]
+        return [(record.kind, record.key) for record in self.records.records(SESSION, owner=name)]
 
     def _links(self, name: str) -> list[tuple[str, str]]:
         """Links that would set the password of somebody."""
         return [
-            (card.kind, card.key)
-            for card in self.cards.cards(LINK)
-            if msgspec.json.decode(card.body, type=Link).person == name
+            (record.kind, record.key)
+            for record in self.records.records(LINK)
+            if msgspec.json.decode(record.body, type=Link).person == name
         ]
 
     def new_token(
@@ -272,10 +275,10 @@ class People:
                 person=name, role=person.role, created_at=now, expires_at=now + SESSION_MS
             )
             body, due = msgspec.json.encode(session), session.expires_at
-            card = Card(kind=SESSION, key=digest(secret), body=body, owner=name, due=due)
+            record = StoredRecord(kind=SESSION, key=digest(secret), body=body, owner=name, due=due)
             row = self.access.row(name, "user.signed_in", name)
-            self.cards.change([(card, 0), guard], audit=[row])
-            who = Principal(name=name, role=person.role, by="session", id=card.key, person=name)
+            self.records.change([(record, 0), guard], audit=[row])
+            who = Principal(name=name, role=person.role, by="session", id=record.key, person=name)
             return SignedIn(secret=secret, who=who, expires_at=due)
 
         return settled(work)
@@ -300,10 +303,10 @@ class People:
         return now is not None and now.role == who.role
 
     def _session(self, key: str) -> Principal | None:
-        card = self.cards.card(SESSION, key)
-        if card is None or (card.due or 0) <= self.clock.now_ms():
+        record = self.records.record(SESSION, key)
+        if record is None or (record.due or 0) <= self.clock.now_ms():
             return None
-        session = msgspec.json.decode(card.body, type=SignInSession)
+        session = msgspec.json.decode(record.body, type=SignInSession)
         person = self.access.person(session.person)
         if person is None or person.role != session.role:
             return None
@@ -316,16 +319,16 @@ class People:
         """End a session."""
         if who.by == "session":
             row = self.access.row(who.name, "user.signed_out", who.name)
-            self.cards.change(drops=[(SESSION, who.id)], audit=[row])
+            self.records.change(drops=[(SESSION, who.id)], audit=[row])
 
     # -- links ---------------------------------------------------------------------------------
 
     def first_link(self) -> str | None:
         """The code that makes the first admin; None when there are people already."""
-        if self.cards.cards(PERSON, limit=1):
+        if self.records.records(PERSON, limit=1):
             return None
-        old = [(card.kind, card.key) for card in self.cards.cards(LINK)]
-        self.cards.change(drops=old)
+        old = [(record.kind, record.key) for record in self.records.records(LINK)]
+        self.records.change(drops=old)
         return self.link("admin", by=FIRST)
 
     def link(self, role: Role, *, by: str, person: str = "") -> str:
@@ -337,17 +340,17 @@ class People:
             role = known.role
         code = secrets.token_urlsafe(24)
         link = Link(role=role, person=person, expires_at=self.clock.now_ms() + LINK_MS)
-        card = Card(
+        record = StoredRecord(
             kind=LINK, key=digest(code), body=msgspec.json.encode(link), due=link.expires_at
         )
         row = self.access.row(by, "user.link", person or role)
-        self.cards.change([(card, 0)], audit=[row])
+        self.records.change([(record, 0)], audit=[row])
         return code
 
     def check_link(self, code: str, name: str) -> Link:
         """The link of a code, for this name; refused alike, whatever is wrong with it."""
-        card = self.cards.card(LINK, digest(code))
-        link = None if card is None else msgspec.json.decode(card.body, type=Link)
+        record = self.records.record(LINK, digest(code))
+        link = None if record is None else msgspec.json.decode(record.body, type=Link)
         if link is None or link.used_at is not None or link.expires_at <= self.clock.now_ms():
             raise _no_link()
         if link.person:
@@ -371,10 +374,10 @@ class People:
             person = msgspec.structs.replace(person, password=password)
             used = msgspec.structs.replace(link, used_at=now)
             body, key = msgspec.json.encode(used), digest(code)
-            spent = Card(kind=LINK, key=key, body=body, due=link.expires_at)
+            spent = StoredRecord(kind=LINK, key=key, body=body, due=link.expires_at)
             others = [one for one in self._links(name) if one != (LINK, key)]
-            self.cards.change(
-                [(spent, None), (_card(person), None), guard],
+            self.records.change(
+                [(spent, None), (_record(person), None), guard],
                 drops=[*self._sessions(name), *others],
                 audit=[self.access.row(name, "user.link_used", name, person.role)],
             )
@@ -383,8 +386,8 @@ class People:
         return settled(work)
 
 
-def _card(person: PersonRecord) -> Card:
-    return Card(kind=PERSON, key=person.name, body=msgspec.json.encode(person))
+def _record(person: PersonRecord) -> StoredRecord:
+    return StoredRecord(kind=PERSON, key=person.name, body=msgspec.json.encode(person))
 
 
 def _is_admin(person: PersonRecord) -> bool:

@@ -32,10 +32,10 @@ from loopwright.operations.agents.approved_programs import (
 )
 from loopwright.operations.agents.programs import PREFIX, plugins
 from loopwright.operations.settings import Settings
-from loopwright.ports import Card
+from loopwright.ports import StoredRecord
 from loopwright.views.event_records import timestamp
 
-CARD = "agent"
+RECORD_KIND = "agent"
 ANY_MODEL, ANY_SCRIPT = "model:*", "script:*"
 MODELS, SCRIPTS, DEFAULT = "models", "scripts", "default"
 MOST_ENTRIES = 1_000
@@ -89,7 +89,7 @@ class AgentRegistry:
 
     def __init__(self, access: Access, default: str | None = None) -> None:
         self._access = access
-        self._cards = access.cards
+        self._records = access.records
         self._default = default
         self._default_files = _files_of_default(default)
 
@@ -98,7 +98,7 @@ class AgentRegistry:
         return self._merged(self._provided())
 
     def _merged(self, provided: Iterable[AgentEntry]) -> list[AgentEntry]:
-        stored = {card.key: _decode(card) for card in self._cards.cards(CARD)}
+        stored = {record.key: _decode(record) for record in self._records.records(RECORD_KIND)}
         found = {entry.name: entry for entry in provided}
         for name, entry in stored.items():
             known = found.get(name)
@@ -215,16 +215,16 @@ class AgentRegistry:
                 hint=f"`loopwright agent change {name} --disable` takes it off the list",
             )
         row = self._access.row(by, "agent.removed", name, entry.spec)
-        self._cards.change(drops=[(CARD, name)], audit=[row])
+        self._records.change(drops=[(RECORD_KIND, name)], audit=[row])
 
     def _write(self, entry: AgentEntry, version: int, *, by: str, action: str) -> AgentEntry:
         approved = msgspec.structs.replace(
             entry, by=by, approved_at=self._access.clock.now_ms(), version=0
         )
-        card = Card(kind=CARD, key=entry.name, body=msgspec.json.encode(approved))
+        record = StoredRecord(kind=RECORD_KIND, key=entry.name, body=msgspec.json.encode(approved))
         row = self._access.row(by, action, entry.name, _audit_detail(approved))
         try:
-            self._cards.change([(card, version)], audit=[row])
+            self._records.change([(record, version)], audit=[row])
         except VersionConflict as conflict:
             if version == 0 and action == "agent.added":
                 raise _name_taken(entry.name) from conflict
@@ -268,7 +268,7 @@ class ListedPrograms:
             who = f"agent:{entry.name}"
             row = self._access.row(who, "denied", run, f"{CHANGED}: {found}"[:_DETAIL_CHARS])
             with contextlib.suppress(StorageError):
-                self._access.cards.change(audit=[row])
+                self._access.records.change(audit=[row])
         return found
 
 
@@ -390,9 +390,9 @@ def _or(wanted: bool | None, known: bool) -> bool:  # noqa: FBT001 - two values 
     return known if wanted is None else wanted
 
 
-def _decode(card: Card) -> AgentEntry:
-    entry = msgspec.json.decode(card.body, type=AgentEntry)
-    return msgspec.structs.replace(entry, version=card.version)
+def _decode(record: StoredRecord) -> AgentEntry:
+    entry = msgspec.json.decode(record.body, type=AgentEntry)
+    return msgspec.structs.replace(entry, version=record.version)
 
 
 PATTERNS = {ANY_MODEL: "model:PROVIDER/NAME", ANY_SCRIPT: "script:FILE"}

@@ -87,22 +87,26 @@ def check_options(name: str, agent: Agent) -> None:
         raise LoopwrightError(f"agent {name!r}: options.{problem}", code="bad-option")
 
 
-def _price_problem(said: JsonValue) -> str | None:
-    if said is None or said in ("allow", "deny"):
+def _price_problem(configured: JsonValue) -> str | None:
+    if configured is None or configured in ("allow", "deny"):
         return None
-    if not isinstance(said, dict) or set(said) != {"input_usd", "output_usd"}:
+    if not isinstance(configured, dict) or set(configured) != {"input_usd", "output_usd"}:
         return "unknown_price must be allow, deny, or {input_usd, output_usd} for a million tokens"
-    wrong = [one for one in said.values() if not _is_amount(one)]
+    wrong = [one for one in configured.values() if not _is_amount(one)]
     return f"unknown_price: {wrong[0]!r} is not a price" if wrong else None
 
 
 def _limits_problem(limits: JsonValue) -> str | None:
     if not isinstance(limits, dict):
         return "tool_limits must be limits by the name of a tool"
-    for tool, said in limits.items():
-        if not isinstance(said, dict) or not set(said) <= {"seconds", "at_once", "exclusive"}:
+    for tool, configured in limits.items():
+        if not isinstance(configured, dict) or not set(configured) <= {
+            "seconds",
+            "at_once",
+            "exclusive",
+        }:
             return f"tool_limits: {tool} may have seconds, at_once and exclusive"
-        seconds, at_once = said.get("seconds", 1), said.get("at_once", 1)
+        seconds, at_once = configured.get("seconds", 1), configured.get("at_once", 1)
         if not _is_amount(seconds) or not seconds or not isinstance(at_once, int) or at_once < 1:
             return f"tool_limits: {tool} needs seconds above 0 and at_once of at least 1"
     return None
@@ -164,8 +168,8 @@ def _window(agent: Agent, known: ModelCatalogue) -> int | None:
 
 
 def _with_window(agent: Agent, window: int) -> Agent:
-    said = agent.options.get(WINDOW)
-    least = min(said, window) if isinstance(said, int) and said > 0 else window
+    configured = agent.options.get(WINDOW)
+    least = min(configured, window) if isinstance(configured, int) and configured > 0 else window
     return msgspec.structs.replace(agent, options={**agent.options, WINDOW: least})
 
 

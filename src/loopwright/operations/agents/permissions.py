@@ -305,8 +305,8 @@ def _starts_programs(agent: Agent) -> bool:
 
 
 def _allowing(agent: Agent, programs: list[str]) -> Agent:
-    said = agent.options.get("commands")
-    commands = dict(said) if isinstance(said, dict) else {}
+    configured = agent.options.get("commands")
+    commands = dict(configured) if isinstance(configured, dict) else {}
     listed = commands.get("allow")
     commands["allow"] = [*(listed if isinstance(listed, list) else ()), *programs]
     return msgspec.structs.replace(agent, options={**agent.options, "commands": commands})

@@ -230,12 +230,12 @@ def _check_committed(plan: Plan, workspace: Path, is_there: Callable[[str], bool
             continue
         place = Path(os.path.normpath(workspace.absolute() / one.program))
         if not place.is_relative_to(workspace.absolute()):
-            said, hint = f"{one.program} leads out of the worktree", "write its whole path"
+            answer, hint = f"{one.program} leads out of the worktree", "write its whole path"
         elif one.later and not (one.in_first_step and _is_program(workspace, one.program)):
             continue  # the run may create it
         else:
-            said, hint = _not_committed(one), "commit it, or write its whole path"
-        raise LoopwrightError(f"{one.title}: {said}", code="no-program", hint=f"{hint}: {place}")
+            answer, hint = _not_committed(one), "commit it, or write its whole path"
+        raise LoopwrightError(f"{one.title}: {answer}", code="no-program", hint=f"{hint}: {place}")
 
 
 def _not_committed(one: NamedProgram) -> str:
@@ -408,8 +408,10 @@ def _found(cli: Cli, env: Mapping[str, str]) -> FoundCli:
     path = _find(cli, env, os.getcwd())
     if path is None:
         return FoundCli(cli=cli)
-    said = _asked(cli, env, path, "--version")
-    version = re.search(r"\d+\.\d+\S*", said[1]) if said is not None and said[0] == 0 else None
+    answer = _run_cli(cli, env, path, "--version")
+    version = (
+        re.search(r"\d+\.\d+\S*", answer[1]) if answer is not None and answer[0] == 0 else None
+    )
     if version is None:
         return FoundCli(cli=cli, path=path)
     signed_in, by = _signed_in(cli, path, env)
@@ -450,7 +452,7 @@ def _is_own_script(path: str) -> bool:
     return first.startswith(b"#!") and not any(name in first for name in (b"node", b"bun", b"deno"))
 
 
-def _asked(cli: Cli, env: Mapping[str, str], *argv: str) -> tuple[int, str] | None:
+def _run_cli(cli: Cli, env: Mapping[str, str], *argv: str) -> tuple[int, str] | None:
     """Exit code and standard output of a program, or None when it does not answer. It is started in
     an empty folder: the settings of a project are not meant. An agent may have changed its own
     settings, or the program itself, so it is in a sandbox where there can be one.
@@ -467,19 +469,19 @@ def _asked(cli: Cli, env: Mapping[str, str], *argv: str) -> tuple[int, str] | No
 
 
 def _claude(path: str, env: Mapping[str, str]) -> SignedIn:
-    said = _asked(CLIS["claude"], env, path, "auth", "status")
+    answer = _run_cli(CLIS["claude"], env, path, "auth", "status")
     try:
-        known = at(msgspec.json.decode(said[1] if said else ""), "loggedIn")
+        known = at(msgspec.json.decode(answer[1] if answer else ""), "loggedIn")
     except msgspec.DecodeError:
         return "unknown"
     return "yes" if known is True else "no" if known is False else "unknown"
 
 
 def _codex(path: str, env: Mapping[str, str]) -> SignedIn:
-    said = _asked(CLIS["codex"], env, path, "login", "status")
-    if said is None:
+    answer = _run_cli(CLIS["codex"], env, path, "login", "status")
+    if answer is None:
         return "unknown"
-    if said[0] == 0:
+    if answer[0] == 0:
         return "yes"
     return "unknown" if _codex_has_provider(env) else "no"
 
@@ -496,8 +498,8 @@ def _codex_has_provider(env: Mapping[str, str]) -> bool:
 
 def _opencode(path: str, env: Mapping[str, str]) -> SignedIn:
     """It counts its credentials; without any it still has models of its own."""
-    said = _asked(CLIS["opencode"], env, path, "auth", "list")
-    counted = re.search(r"(\d+) credentials?\b", said[1]) if said is not None else None
+    answer = _run_cli(CLIS["opencode"], env, path, "auth", "list")
+    counted = re.search(r"(\d+) credentials?\b", answer[1]) if answer is not None else None
     if counted is None:
         return "unknown"
     return "yes" if int(counted.group(1)) else "unknown"

@@ -101,7 +101,7 @@ def read_role(data: bytes, *, file: str, name: str, place: Place) -> RoleFile:
     document, found = read(parts[0], file=file)
     head, more = validate(RoleHead, document) if document is not None else (None, [])
     if head is None or document is None:
-        return replace(bad, problem=_told([*found, *more]))
+        return replace(bad, problem=_problem_text([*found, *more]))
     unknown = _unknown_fields(document)
     denied = denied_by(head.toolkits or "")
     problem = _problem(head, name, parts[1]) or _misspelled(document, unknown)
@@ -156,7 +156,7 @@ def _problem(head: RoleHead, name: str, text: str) -> str | None:
     return None if text else "it has no instructions below the front matter"
 
 
-def _told(found: Sequence[Diagnostic]) -> str:
+def _problem_text(found: Sequence[Diagnostic]) -> str:
     first = next(one for one in found if one.severity == "error")
     hint = f" ({first.hint})" if first.hint else ""
     return f"line {first.line}: {first.message}{hint}"

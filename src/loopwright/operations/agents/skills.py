@@ -59,5 +59,5 @@ def _skill(data: bytes, name: str, file: str) -> SkillFile:
         return SkillFile(name, "", data.decode(errors="replace").strip())
     document, _ = read(parts[0], file=file)
     head = document.value if document is not None else None
-    said = head.get("description") if isinstance(head, dict) else None
-    return SkillFile(name, said if isinstance(said, str) else "", parts[1])
+    configured = head.get("description") if isinstance(head, dict) else None
+    return SkillFile(name, configured if isinstance(configured, str) else "", parts[1])

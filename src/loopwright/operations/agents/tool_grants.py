@@ -135,15 +135,15 @@ def _commands(agent: Agent) -> ShellRules:
     be written; otherwise those that the author has listed. Programs that are `confined` are started
     only where a sandbox holds them to the workspace.
     """
-    said = _mapping(agent.options.get("commands"))
-    allow, deny = _words(said.get("allow")), _words(said.get("deny"))
+    configured = _mapping(agent.options.get("commands"))
+    allow, deny = _words(configured.get("allow")), _words(configured.get("deny"))
     wall: SandboxAccess = "none"
     sandbox, offline = agent.sandbox, is_offline(agent)
-    if "confined" in said and works() is None:
-        allow = (*allow, *_words(said.get("confined")))
-        level = said.get("sandbox")
+    if "confined" in configured and works() is None:
+        allow = (*allow, *_words(configured.get("confined")))
+        level = configured.get("sandbox")
         sandbox = strictest(sandbox or "guard", "readonly" if level == "readonly" else "workspace")
-        offline = offline or said.get("offline") is True
+        offline = offline or configured.get("offline") is True
     if agent.access == "full" and works() is None:
         allow, wall = allow or (ANY_PROGRAM,), "writing"
     elif ANY_PROGRAM in allow:  # any program at all only where it can write nothing else
@@ -307,14 +307,14 @@ def server_of(value: Mapping[str, JsonValue]) -> Server | None:
 
 def _limits(options: Mapping[str, JsonValue]) -> Iterator[tuple[str, ToolLimit]]:
     for tool, value in _mapping(options.get("tool_limits")).items():
-        said = _mapping(value)
-        seconds, at_once = said.get("seconds"), said.get("at_once")
+        configured = _mapping(value)
+        seconds, at_once = configured.get("seconds"), configured.get("at_once")
         yield (
             tool,
             ToolLimit(
                 seconds=float(seconds) if isinstance(seconds, int | float) else ToolLimit().seconds,
                 at_once=at_once if isinstance(at_once, int) else None,
-                exclusive=said.get("exclusive") is True,
+                exclusive=configured.get("exclusive") is True,
             ),
         )
 
@@ -420,12 +420,12 @@ class _Reading:
 
     def _move(self, path: str, becomes: str) -> None:
         sprint = self.sprints[path]
-        values = {**sprint.values, "status": becomes, "summary": "\n".join(self._told(path))}
+        values = {**sprint.values, "status": becomes, "summary": "\n".join(self._list_files(path))}
         self.sprints[path] = msgspec.structs.replace(
             sprint, values=values, version=sprint.version + 1
         )
 
-    def _told(self, path: str) -> list[str]:
+    def _list_files(self, path: str) -> list[str]:
         return self._lines.get(path, [])
 
     # -- artifacts
@@ -479,7 +479,7 @@ MOST_RUNS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desks:
+class TrackerScopes:
     """Makes desks; everything about trackers that the wiring has to know."""
 
     log: EventLog

@@ -51,7 +51,7 @@ from loopwright.model.plan import Agent, encode_agent
 from loopwright.model.record import JsonValue
 from loopwright.model.sandbox import effective_level, strictest
 from loopwright.operations.agents.permissions import DENIED
-from loopwright.operations.agents.tool_grants import Desks, Server, grant_of, tracker_names
+from loopwright.operations.agents.tool_grants import Server, TrackerScopes, grant_of, tracker_names
 from loopwright.ports import AgentTools, Bus, Clock, EffectJob, OfferedTools, ToolEnd
 from loopwright.tools.builtin import OnRunning, OnStdout, ToolCommand, WebPage
 from loopwright.tools.results import FolderResultStore, ToolCallResult
@@ -221,8 +221,8 @@ class Served:
         if self.loops is not None and name not in self.own:
             return await self.loops.answer(name, arguments)
         tool = self.own[name]
-        said = blake2b(msgspec.json.encode(arguments, order="sorted"), digest_size=12).hexdigest()
-        call = f"{tool}/{said}"
+        digest = blake2b(msgspec.json.encode(arguments, order="sorted"), digest_size=12).hexdigest()
+        call = f"{tool}/{digest}"
         self.asked[call] += 1
         key = f"{self.job.run}/{self.job.effect}/{call}/{self.asked[call]}"
         return await self.box.run(tool, arguments, key=key)
@@ -231,8 +231,8 @@ class Served:
 class StageServers:
     """Makes a server for each call of a coding agent that has a level."""
 
-    def __init__(self, desks: Desks, workshop: Workshop, results: Path) -> None:
-        self._desks = desks
+    def __init__(self, tracker_scopes: TrackerScopes, workshop: Workshop, results: Path) -> None:
+        self._tracker_scopes = tracker_scopes
         self._workshop = workshop
         self._results = results
         self.find_loops: FindLoops = lambda job, agent: None
@@ -267,7 +267,7 @@ class StageServers:
             connected, folder / "socket", limit=16 * 1024 * 1024
         )
         try:
-            yield _told(folder, token)
+            yield _write_server(folder, token)
         finally:
             server.close()
             for task in [*tasks]:
@@ -279,7 +279,9 @@ class StageServers:
 
     async def _served(self, job: EffectJob, names: tuple[str, ...]) -> Served:
         shelf = FolderResultStore(self._results / job.run)
-        box = self._workshop.toolbox(job.workspace, Grant(native=names), shelf, self._desks.of(job))
+        box = self._workshop.toolbox(
+            job.workspace, Grant(native=names), shelf, self._tracker_scopes.of(job)
+        )
         tools = (await box.specs()).tools
         own = {one.name.replace(".", "_"): one.name for one in tools}
         specs = tuple(
@@ -295,8 +297,8 @@ async def _is_let_in(
     if host.peer_user(writer.get_extra_info("socket")) != os.getuid():
         return False
     with suppress(TimeoutError, ValueError):
-        said = await asyncio.wait_for(reader.readline(), TOKEN_SECONDS)
-        return hmac.compare_digest(said.strip(), token.encode())
+        digest = await asyncio.wait_for(reader.readline(), TOKEN_SECONDS)
+        return hmac.compare_digest(digest.strip(), token.encode())
     return False
 
 
@@ -320,7 +322,7 @@ async def _speak(
     )
 
 
-def _told(folder: Path, token: str) -> StageServer:
+def _write_server(folder: Path, token: str) -> StageServer:
     """The files that a program is told of, and its words for the server."""
     secret = folder / "token"
     secret.touch(mode=0o600)
@@ -436,7 +438,7 @@ class Chats:
     token: str
     results: Path  # where long results of tools are kept
     servers: Mapping[str, Server] = field(default_factory=dict)
-    desks: Desks | None = None
+    tracker_scopes: TrackerScopes | None = None
     catalogue: Catalogue | None = None
     sandbox: Sandbox = field(default_factory=Sandbox)
     find_loops: FindChatLoops = lambda job, agent: None
@@ -459,9 +461,11 @@ class Chats:
         if key not in self._boxes:
             grant = grant_of(agent, self.servers)
             shelf = FolderResultStore(self.results / job.run)
-            desk = self.desks.of(job) if self.desks is not None else None
+            tracker_scope = self.tracker_scopes.of(job) if self.tracker_scopes is not None else None
             identity = self.sandbox.workspace_identity(job.run, job.workspace)
-            box: AgentTools = self.workshop.toolbox(job.workspace, grant, shelf, desk, identity)
+            box: AgentTools = self.workshop.toolbox(
+                job.workspace, grant, shelf, tracker_scope, identity
+            )
             denied = agent.options.get(DENIED)
             if isinstance(denied, list):
                 box = Denying(box, frozenset(one for one in denied if isinstance(one, str)))

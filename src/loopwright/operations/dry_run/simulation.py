@@ -325,7 +325,7 @@ class _Stage:
         agent = self.state.plan.agents.get(call.agent)
         text = f"stub {self.ending.passes}"
         turn = stub_turn(agent, text, body.action.schema, ends=self._passes(pending))
-        return self._said(pending, text, result=encode_turn(turn))
+        return self._answer_event(pending, text, result=encode_turn(turn))
 
     def _tried_again(self, pending: PendingEffect) -> bool:
         """Whether a failure now would be followed by another try."""
@@ -362,9 +362,9 @@ class _Stage:
         value = sample(schema) if schema is not None and result is None else result
         text = None if value is None else msgspec.json.encode(value).decode()
         output = f"stub {len(self.ending.calls)}.{self.ending.passes}"
-        return self._said(pending, output, result=text, code=code)
+        return self._answer_event(pending, output, result=text, code=code)
 
-    def _said(
+    def _answer_event(
         self, pending: PendingEffect, output: str, *, result: str | None, code: int | None = None
     ) -> AnyEvent:
         usage = Usage(input_tokens=10**9, usd=1e6) if self.story.dear else None

@@ -49,7 +49,7 @@ from loopwright.model.record import JsonValue, LiteralItems
 
 STUB_ITEMS = 2
 STUB = "stub-check"
-_ASKED = (Cap, CommandCheck, ScriptCheck, Judge, Goal, PersonCheck, SpendCheck)
+_QUESTIONS = (Cap, CommandCheck, ScriptCheck, Judge, Goal, PersonCheck, SpendCheck)
 _BREAKABLE = (CommandCheck, ScriptCheck, Judge, Goal, Expr)
 _BY_TYPE: dict[str, JsonValue] = {
     "string": "text",
@@ -111,7 +111,7 @@ class Stubs:
 def _check(check: Check) -> Check:
     if isinstance(check, AnyOf | AllOf):
         return msgspec.structs.replace(check, parts=tuple(map(_check, check.parts)))
-    if isinstance(check, _ASKED):
+    if isinstance(check, _QUESTIONS):
         return check
     return CommandCheck(argv=(STUB, str(type(check).__struct_config__.tag)))
 
@@ -139,7 +139,7 @@ def stub_turn(agent: Agent | None, text: str, schema: JsonValue, *, ends: bool) 
     return ModelTurn(message=message, calls=tuple(wanted), model=STUB)
 
 
-def asked_tools(agent: Agent) -> list[str]:
+def approved_tools(agent: Agent) -> list[str]:
     """The tools of an agent that a person must see before they are used."""
     return [tool for tool, rule in agent.approvals.items() if rule != "never"]
 
@@ -147,7 +147,7 @@ def asked_tools(agent: Agent) -> list[str]:
 def _tool(agent: Agent | None) -> str | None:
     if agent is None:
         return STUB
-    return next(iter([*asked_tools(agent), *(agent.tools or ()), STUB]))
+    return next(iter([*approved_tools(agent), *(agent.tools or ()), STUB]))
 
 
 def sample(schema: JsonValue) -> JsonValue:
@@ -261,7 +261,7 @@ def _asks_after_checks(loop: Repeat) -> bool:
 def _has_approvals(plan: Plan, actions: list[Action]) -> bool:
     """Whether a person may be asked about a tool of a chat model."""
     agents = [plan.agents.get(one.agent) for one in actions if isinstance(one, ModelCycle)]
-    return any(asked_tools(agent) for agent in agents if agent is not None)
+    return any(approved_tools(agent) for agent in agents if agent is not None)
 
 
 def assumed(plan: Plan) -> Iterator[str]:

@@ -208,7 +208,7 @@ class AgentLoops:
                 hint="wait for one of them with loop_status",
             )
         most = given.get("max_iterations")
-        wish = StartRoleLoop(
+        options = StartRoleLoop(
             definition=read_text(given, "definition"),
             goal=read_text(given, "goal"),
             parameters=read_parameters(given.get("parameters")),
@@ -218,13 +218,13 @@ class AgentLoops:
         loops = replace(self._loops(), agents=(spec,), confine=self._confined)
         # The agent can only choose from agents that the owner of its run could start.
         with acting_as(ADMIN):
-            task = asyncio.ensure_future(self._record(loops, wish))
+            task = asyncio.ensure_future(self._record(loops, options))
         self.pending.add(task)
         task.add_done_callback(self.pending.discard)
         return await asyncio.shield(task)  # a call that ends meanwhile still knows its child run
 
-    async def _record(self, loops: RoleLoops, wish: StartRoleLoop) -> dict[str, JsonValue]:
-        begun = await loops.start(wish)
+    async def _record(self, loops: RoleLoops, options: StartRoleLoop) -> dict[str, JsonValue]:
+        begun = await loops.start(options)
         self.started.append(str(begun["loop_id"]))
         return begun
 
@@ -312,7 +312,7 @@ class AgentLoops:
 
     def _rights(self) -> AgentRights:
         log, clock = self.here.log, self.here.service.clock
-        return AgentRights(inside=self._inside(), log=log, cards=log, clock=clock, via=VIA)
+        return AgentRights(inside=self._inside(), log=log, records=log, clock=clock, via=VIA)
 
     def _loops(self) -> RoleLoops:
         """The loops as the agent may use them."""

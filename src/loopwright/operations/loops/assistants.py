@@ -30,7 +30,7 @@ from loopwright.operations.run_start import (
 )
 from loopwright.operations.runs import Service, row_ended
 from loopwright.operations.settings import Settings
-from loopwright.ports import OPEN_STATUSES, AuditRow, Card, Cards, RunRow
+from loopwright.ports import OPEN_STATUSES, AuditRow, RecordStore, RunRow, StoredRecord
 from loopwright.syntax.document import Diagnostic
 from loopwright.views.event_records import sortable_id
 
@@ -73,23 +73,25 @@ class AssistantEdit:
 class Assistants:
     """The assistants of a home, and their loops."""
 
-    def __init__(self, service: Service, cards: Cards, settings: Settings, workspace: Path) -> None:
+    def __init__(
+        self, service: Service, records: RecordStore, settings: Settings, workspace: Path
+    ) -> None:
         self._service = service
-        self._cards = cards
+        self._records = records
         self._workspace = workspace
         self._settings = settings
 
     # -- keeping -------------------------------------------------------------------------------
 
     def all(self) -> list[StoredAssistant]:
-        return [_decoded(card) for card in self._cards.cards(KIND)]
+        return [_decoded(record) for record in self._records.records(KIND)]
 
     def get(self, agent_id: str) -> StoredAssistant:
         return self._found(agent_id)[0]
 
     def create(self, edit: AssistantEdit, *, by: str) -> StoredAssistant:
         now = self._service.clock.now_ms()
-        if len(self._cards.cards(KIND, limit=MOST)) >= MOST:
+        if len(self._records.records(KIND, limit=MOST)) >= MOST:
             raise Conflict(f"there are {MOST:,} assistants already", code="too-many")
         begun = StoredAssistant(
             id=f"agent_{sortable_id(now)}",
@@ -116,7 +118,7 @@ class Assistants:
                 self._write(changed, version, by=by, action="assistant.changed")
             except VersionConflict:
                 continue
-            await self._tell_loop(changed, definition, by=by)
+            await self._send_to_loop(changed, definition, by=by)
             return changed
         raise Conflict("the assistant changes too fast; try again", code="busy")
 
@@ -128,18 +130,18 @@ class Assistants:
                 code="already-running",
                 hint="stop it first",
             )
-        self._cards.change(drops=[(KIND, agent_id)], audit=[self._row(by, "deleted", agent_id)])
+        self._records.change(drops=[(KIND, agent_id)], audit=[self._row(by, "deleted", agent_id)])
 
     def _found(self, agent_id: str) -> tuple[StoredAssistant, int]:
-        card = self._cards.card(KIND, agent_id)
-        if card is None:
+        record = self._records.record(KIND, agent_id)
+        if record is None:
             raise NotFound(f"no assistant {agent_id[:80]!a}", code="no-assistant")
-        return _decoded(card), card.version
+        return _decoded(record), record.version
 
     def _write(self, assistant: StoredAssistant, version: int, *, by: str, action: str) -> None:
-        card = Card(kind=KIND, key=assistant.id, body=msgspec.json.encode(assistant))
+        record = StoredRecord(kind=KIND, key=assistant.id, body=msgspec.json.encode(assistant))
         row = self._row(by, action.partition(".")[2], assistant.id)
-        self._cards.change([(card, version)], audit=[row])
+        self._records.change([(record, version)], audit=[row])
 
     def _row(self, by: str, what: str, agent_id: str) -> AuditRow:
         return AuditRow(
@@ -180,7 +182,7 @@ class Assistants:
             folder = Path(assistant.workspace or self._workspace)
             admission.check_workspace(folder, by=by, role=assistant.role)
 
-    async def _tell_loop(
+    async def _send_to_loop(
         self, assistant: StoredAssistant, definition: ParsedDefinition, *, by: str
     ) -> None:
         row = self.active(assistant.id)
@@ -291,8 +293,8 @@ def no_loop() -> LoopwrightError:
     return LoopwrightError("No active loop for this agent", code="no-loop")
 
 
-def _decoded(card: Card) -> StoredAssistant:
-    return msgspec.json.decode(card.body, type=StoredAssistant)
+def _decoded(record: StoredRecord) -> StoredAssistant:
+    return msgspec.json.decode(record.body, type=StoredAssistant)
 
 
 def _edited(known: StoredAssistant, edit: AssistantEdit, now: int) -> StoredAssistant:
@@ -333,5 +335,5 @@ def _unfit(error: DefinitionError) -> LoopwrightError:
     found = [one for one in known if one.severity == "error"]
     if not found:
         return LoopwrightError(error.message, code=error.code, hint=error.hint)
-    said = "; ".join(one.message for one in found)
-    return LoopwrightError(said, code=found[0].code, hint=found[0].hint)
+    problems = "; ".join(one.message for one in found)
+    return LoopwrightError(problems, code=found[0].code, hint=found[0].hint)

@@ -98,25 +98,25 @@ class LoopStory:
 
     def carry_on(self) -> list[LoopStoryEvent]:
         """Take in what is new, and tell it."""
-        told: list[LoopStoryEvent] = []
+        story_events: list[LoopStoryEvent] = []
         while events := self._log.read(self.run, after=self.seen, limit=AT_ONCE):
             for numbered in events:
-                told += self.take(numbered)
-        return told
+                story_events += self.take(numbered)
+        return story_events
 
     def take(self, numbered: NumberedEvent) -> list[LoopStoryEvent]:
         """Take in the next fact."""
         self.seen = numbered.seq
         seq, event = numbered.seq, numbered.event
-        told: list[LoopStoryEvent] = []
+        story_events: list[LoopStoryEvent] = []
         part = 0
-        for name, body in self._told(event):
+        for name, body in self._payloads(event):
             one = LoopStoryEvent(seq, event.at, name, body, part)
-            told.append(one)
+            story_events.append(one)
             part += name in ENGINE_EVENTS and name != "iteration"
             if name == "manual_approval_required":
                 self.asked[str(body["loopId"])] = one
-        return told
+        return story_events
 
     @property
     def active(self) -> bool:
@@ -133,7 +133,7 @@ class LoopStory:
         )
         return dict(found)
 
-    def _told(self, event: AnyEvent) -> Iterator[tuple[str, dict[str, JsonValue]]]:
+    def _payloads(self, event: AnyEvent) -> Iterator[tuple[str, dict[str, JsonValue]]]:
         match event:
             case RunStarted() | RunReopened():
                 self.status, self.final_output, self.error = "running", None, None
@@ -267,8 +267,8 @@ class DialectEventFeed:
     def take(self, numbered: NumberedEvent) -> list[dict[str, JsonValue]]:
         """What the next fact is in the words of the dialect; `seq` is its number."""
         if self._story is not None:
-            told = ((one, one.engine_payload()) for one in self._story.take(numbered))
-            return [_of_loop(self.run, one, body) for one, body in told if body is not None]
+            story_events = ((one, one.engine_payload()) for one in self._story.take(numbered))
+            return [_of_loop(self.run, one, body) for one, body in story_events if body is not None]
         if self._rendered is None:
             return [_as_it_is(self.run, numbered)]
         events = self._rendered.events(msgspec.to_builtins(numbered.event))

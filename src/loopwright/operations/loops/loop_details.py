@@ -122,11 +122,11 @@ def _in_stage(parts: Sequence[str], known: frozenset[str]) -> bool:
 
 def spending(plan: Plan, events: Iterable[AnyEvent]) -> StageSpend:
     """What the calls of a loop have used, each where it was made; tries count together."""
-    told = StageSpend(frozenset(one.id for one in stages_of(plan)))
+    seen_loop = StageSpend(frozenset(one.id for one in stages_of(plan)))
     for event in events:
         if isinstance(event, EffectDone | EffectFailed) and event.usage is not None:
-            told.take(event.path, event.usage)
-    return told
+            seen_loop.take(event.path, event.usage)
+    return seen_loop
 
 
 def live(service: Service, reference: str) -> dict[str, JsonValue]:
@@ -135,7 +135,7 @@ def live(service: Service, reference: str) -> dict[str, JsonValue]:
     numbered = service.events(row.run)
     events = [one.event for one in numbered]
     state = service.state(row.run)
-    told = seen(state.plan, events, service.read_text)
+    seen_loop = seen(state.plan, events, service.read_text)
     spent = spending(state.plan, events)
     until = row.headline.finished_at or service.clock.now_ms()
     stages = _stages(state, cycles_of(state.plan, events, service.read_text), spent)
@@ -147,19 +147,22 @@ def live(service: Service, reference: str) -> dict[str, JsonValue]:
             "status": loop_status(row),
             "goal": goal_of(state),
             "labels": [*state.control.labels],
-            "metadata": {**state.control.metadata, "dispatch": told.dispatch(loop_status(row))},
+            "metadata": {
+                **state.control.metadata,
+                "dispatch": seen_loop.dispatch(loop_status(row)),
+            },
         },
         "position": {
-            "iteration": told.iteration,
-            "max_iterations": told.most,
-            "stage": told.stage,
-            "stage_count": len(told.stages),
+            "iteration": seen_loop.iteration,
+            "max_iterations": seen_loop.most,
+            "stage": seen_loop.stage,
+            "stage_count": len(seen_loop.stages),
         },
-        "current_stage": _current(state, told, events),
+        "current_stage": _current(state, seen_loop, events),
         "budget": {
             **_figures([*spent.stages.values(), spent.other]),
             "judging_tokens": _tokens(spent.judging),
-            "iterations": {"used": told.iteration, "max": told.most},
+            "iterations": {"used": seen_loop.iteration, "max": seen_loop.most},
             "elapsed_seconds": round((until - row.headline.started_at) / 1_000, 3),
         },
         "stages": stages,
@@ -182,18 +185,22 @@ def _stages(state: State, cycles: Sequence[LoopIteration], spent: StageSpend) ->
     return rows
 
 
-def _current(state: State, told: Seen, events: Sequence[AnyEvent]) -> dict[str, JsonValue] | None:
+def _current(
+    state: State, seen_loop: Seen, events: Sequence[AnyEvent]
+) -> dict[str, JsonValue] | None:
     """The stage that is under way, who works on it, and when something was heard of it last."""
-    if not told.stages or told.stages[told.stage].status != "running":
+    if not seen_loop.stages or seen_loop.stages[seen_loop.stage].status != "running":
         return None
-    stage = told.stages[told.stage]
+    stage = seen_loop.stages[seen_loop.stage]
     agent = state.plan.agents.get(_agent(state, stage.id))
-    last = max((event.at for event in events if _is_inside(event, told.asked)), default=told.at)
+    last = max(
+        (event.at for event in events if _is_inside(event, seen_loop.asked)), default=seen_loop.at
+    )
     return {
         **stage.as_dict(),
         "model": (agent.model or agent.spec) if agent is not None else None,
-        "task_id": told.task,
-        "stage_id": told.asked,
+        "task_id": seen_loop.task,
+        "stage_id": seen_loop.asked,
         "last_event_at": timestamp(last),
     }
 

@@ -258,7 +258,7 @@ class LoopTools:
                         to=text("Only the agent of this step reads it"),
                     ),
                 ),
-                self._tell,
+                self._send_text,
             ),
             (
                 ChatTool(
@@ -300,7 +300,7 @@ class LoopTools:
 
     async def _start(self, given: Arguments) -> str:
         most = given.get("max_iterations")
-        wish = StartRoleLoop(
+        options = StartRoleLoop(
             definition=read_text(given, "definition"),
             goal=read_text(given, "goal"),
             parameters=read_parameters(given.get("parameters")),
@@ -311,7 +311,7 @@ class LoopTools:
             project_slug=read_text(given, "project_slug"),
             session=self.session,
         )
-        return _json(await self.loops.start(wish))
+        return _json(await self.loops.start(options))
 
     def _is_person(self) -> bool:
         """Whether a person has started this server, and not an agent inside a run."""
@@ -323,8 +323,8 @@ class LoopTools:
     async def _status(self, given: Arguments) -> str:
         run = self.loops.here.service.find(read_text(given, "id"))
         service = self.loops.here.service
-        told = summary(service.state(run), service.read_text)
-        more = {"iterations": told.iterations, "output": told.output}
+        result = summary(service.state(run), service.read_text)
+        more = {"iterations": result.iterations, "output": result.output}
         return _json({**self.loops.status(run), **more})
 
     async def _events(self, given: Arguments) -> str:
@@ -338,12 +338,12 @@ class LoopTools:
         run = here.service.find(read_text(given, "id"))
         snapshots = RunSnapshots(here.service, here.workspaces, run)
         start, end = (_iteration(given.get(name)) for name in ("from", "to"))
-        told = (await snapshots.changes(start, end)).as_dict()
+        result = (await snapshots.changes(start, end)).as_dict()
         if given.get("stat") is True:
-            return _json(told)
+            return _json(result)
         whole = await snapshots.diff(start, end)
         cut = {"truncated": True} if len(whole) > DIFF_CHARS else {}
-        return _json({**told, "diff": whole[:DIFF_CHARS], **cut})
+        return _json({**result, "diff": whole[:DIFF_CHARS], **cut})
 
     async def _control(self, given: Arguments) -> str:
         action, loop, note = (read_text(given, name) for name in ("action", "id", "note"))
@@ -371,7 +371,7 @@ class LoopTools:
             )
         return await self.loops.control(action, loop, note=note, changes=allowed)
 
-    async def _tell(self, given: Arguments) -> str:
+    async def _send_text(self, given: Arguments) -> str:
         loop, words, to = (read_text(given, name) for name in ("id", "text", "to"))
         request = MessageRun(run=self.loops.here.service.find(loop), text=words, to=to)
         sent = await message(self.loops.app_here, self.loops.caller(), request)

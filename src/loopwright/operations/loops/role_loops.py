@@ -104,22 +104,22 @@ class RoleLoops:
         name = by or self.by or current_user()
         return Caller(name=name, role=acting_role(), interface=service.via)
 
-    async def start(self, wish: StartRoleLoop) -> dict[str, JsonValue]:
+    async def start(self, options: StartRoleLoop) -> dict[str, JsonValue]:
         """Start a loop. Nothing is created unless all of it can be, and somebody would move it."""
         check_worker(self.here.driver, self.cwd, self.here.service.clock.now_ms())
-        _check(wish)
-        listed = self.definitions.get(wish.definition)
-        given = {name: _text(name, value) for name, value in wish.parameters.items()}
+        _check(options)
+        listed = self.definitions.get(options.definition)
+        given = {name: _text(name, value) for name, value in options.parameters.items()}
         if listed.is_valid:  # otherwise `prepare_start` says what is wrong with the file
             _check_known(listed, given)
         request = start_request(
             {
-                "message": wish.goal,
+                "message": options.goal,
                 "values": given,
                 "agents": self.agents,
-                "max": wish.max_iterations,
-                "worktree": wish.worktree or None,
-                "allow_unknown_cost": wish.allow_unknown_cost,
+                "max": options.max_iterations,
+                "worktree": options.worktree or None,
+                "allow_unknown_cost": options.allow_unknown_cost,
             }
         )
         place = StartPlace(
@@ -128,7 +128,7 @@ class RoleLoops:
             agent_names=self.here.service.agent_names(),
         )
         # Anybody who can write files here, an agent too, may have written the definition.
-        source = DefinitionSource(file=wish.definition, author="editor", library=self.cwd)
+        source = DefinitionSource(file=options.definition, author="editor", library=self.cwd)
         start, definition = prepare_start(place, request, source)
         if self.confine is not None:
             start = self.confine(start)
@@ -137,28 +137,28 @@ class RoleLoops:
         project = project_for(
             self.here.trackers,
             ProjectChoice(
-                definition=wish.definition,
-                goal=wish.goal,
-                session=wish.session,
-                id=wish.project_id,
-                slug=wish.project_slug,
+                definition=options.definition,
+                goal=options.goal,
+                session=options.session,
+                id=options.project_id,
+                slug=options.project_slug,
             ),
             now_ms=self.here.service.clock.now_ms(),
         )
-        start = replace(start, session=wish.session, project=project.id, beside=wish.beside)
+        start = replace(start, session=options.session, project=project.id, beside=options.beside)
         run = await launch_run(self.here.service, start, is_checked=True)
         rounds = seen(definition.plan, (), lambda _: "")
         return {
             "loop_id": run,
-            "definition": wish.definition,
-            "goal": wish.goal,
-            "max_iterations": wish.max_iterations or rounds.most,
+            "definition": options.definition,
+            "goal": options.goal,
+            "max_iterations": options.max_iterations or rounds.most,
             "parameters": dict(start.inputs),
             "roles": [one.role for one in rounds.stages],
             "termination": listed.termination,
             "project_id": project.id,
             "warnings": [
-                *rendered(replace(one, file=wish.definition) for one in definition.warnings),
+                *rendered(replace(one, file=options.definition) for one in definition.warnings),
                 *start_warnings(self.here.service, run),
             ],
             "message": f"The loop has started. loop_status with id {run} tells how it goes.",
@@ -183,18 +183,18 @@ class RoleLoops:
         return [self._line(row) for row in self.rows(status)]
 
     def _line(self, row: RunRow) -> str:
-        told, state = self._seen(row.run)
+        seen_loop, state = self._seen(row.run)
         goal = goal_of(state)
         begun = shown_time(row.headline.started_at)
-        of = f"/{told.most}" if told.most else ""
-        where = f"iteration {told.iteration}{of}, stage {told.stage}"
+        of = f"/{seen_loop.most}" if seen_loop.most else ""
+        where = f"iteration {seen_loop.iteration}{of}, stage {seen_loop.stage}"
         return f"{row.run}  {loop_status(row)}  {where}  {goal[:GOAL_CHARS]}  {begun}"
 
     def status(self, reference: str) -> dict[str, JsonValue]:
         """One loop in detail."""
         run = self.here.service.find(reference)
         row = self.here.log.row(run)
-        told, state = self._seen(run)
+        seen_loop, state = self._seen(run)
         head = row.headline
         session = head.session or run
         until = head.finished_at or self.here.service.clock.now_ms()
@@ -205,18 +205,21 @@ class RoleLoops:
             "outcome": head.status if head.finished_at is not None else None,
             "reason": head.reason,
             "goal": goal_of(state),
-            "current_iteration": told.iteration,
-            "current_stage": told.stage,
-            "max_iterations": told.most,
+            "current_iteration": seen_loop.iteration,
+            "current_stage": seen_loop.stage,
+            "max_iterations": seen_loop.most,
             "started_at": shown_time(head.started_at),
             "completed_at": shown_time(head.finished_at),
             "elapsed_seconds": round((until - head.started_at) / 1_000, 3),
-            "metadata": {**state.control.metadata, "dispatch": told.dispatch(loop_status(row))},
+            "metadata": {
+                **state.control.metadata,
+                "dispatch": seen_loop.dispatch(loop_status(row)),
+            },
             "labels": [*state.control.labels],
             "usage": msgspec.structs.asdict(run_amounts(state)),
-            "current_iteration_status": told.round_status,
+            "current_iteration_status": seen_loop.round_status,
             "session_id": session,
-            "stages": [{**one.as_dict(), "parent_session_id": session} for one in told.stages],
+            "stages": [{**one.as_dict(), "parent_session_id": session} for one in seen_loop.stages],
         }
 
     def live(self, reference: str) -> dict[str, JsonValue]:
@@ -325,16 +328,16 @@ def _one(action: str, reference: str) -> str:
     return reference
 
 
-def _check(wish: StartRoleLoop) -> None:
-    if not wish.definition.strip():
+def _check(options: StartRoleLoop) -> None:
+    if not options.definition.strip():
         raise LoopwrightError("missing: definition", code="missing-field")
-    check_not_empty(wish.goal)
-    most = wish.max_iterations
+    check_not_empty(options.goal)
+    most = options.max_iterations
     if most is not None and not 1 <= most <= MAX_ITERATIONS:
         raise LoopwrightError(
             f"max_iterations must be at least 1 and at most {MAX_ITERATIONS}", code="out-of-range"
         )
-    if wish.project_id and wish.project_slug:
+    if options.project_id and options.project_slug:
         raise LoopwrightError(
             "name a project by its id or by its slug, not by both", code="two-projects"
         )

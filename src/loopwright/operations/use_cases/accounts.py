@@ -88,7 +88,7 @@ async def audit(app: App, _caller: Caller, request: ReadAuditLog) -> AuditPage:
     if request.cursor is not None:
         before = int(app.cursors().place(kind, request.cursor))
     limit = request.limit
-    found = app.cards.audited(before=before, subject=request.subject, limit=limit + 1)
+    found = app.records.audited(before=before, subject=request.subject, limit=limit + 1)
     rows = [
         AuditItem(
             id=row.id,

@@ -102,7 +102,7 @@ async def show(app: App, _caller: Caller, request: DefinitionReference) -> Defin
 )
 async def save(app: App, caller: Caller, request: SaveDefinition) -> DefinitionItem:
     """Store a new definition, or replace the version that the caller has seen."""
-    known = app.cards.card("definition", request.name)
+    known = app.records.record("definition", request.name)
     expected = _expected(request.if_match, known.version if known is not None else 0)
     try:
         stored = definitions_of(app).save(

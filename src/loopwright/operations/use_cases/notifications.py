@@ -113,7 +113,7 @@ async def read(app: App, caller: Caller, request: NotificationReference) -> Read
 
 
 def _notices(app: App) -> Notices:
-    return Notices(app.service.log, app.cards, app.service.clock)
+    return Notices(app.service.log, app.records, app.service.clock)
 
 
 def _item(notices: Notices, one: StoredNotification, who: str) -> Notification:

@@ -33,7 +33,7 @@ from loopwright.operations.run_groups import Beside, OnDisconnect, alone
 from loopwright.operations.run_request import Request, RunStart
 from loopwright.operations.runs import Service, current_user
 from loopwright.operations.use_cases.pages import MOST, Cursors
-from loopwright.ports import Cards, RunRow, Workspaces
+from loopwright.ports import RecordStore, RunRow, Workspaces
 from loopwright.views.run_responses import RunItem, RunSnapshot
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class App:
 
     service: Service
     settings: "Settings"
-    cards: Cards
+    records: RecordStore
     workspace: Path = field(default_factory=Path.cwd)  # of runs that name none
     definitions: "Callable[[], Definitions] | None" = None  # the stored ones
     registry: "Callable[[], AgentRegistry] | None" = None  # agents that editors may use
@@ -158,7 +158,7 @@ class App:
 
     def access(self) -> Access:
         """Accounts, tokens and the audit log, for the interface of this process."""
-        return Access(self.cards, self.service.clock, self.service.via)
+        return Access(self.records, self.service.clock, self.service.via)
 
     def refuse_while_draining(self) -> None:
         """The one place where a server that is about to stop refuses new work."""
@@ -167,7 +167,7 @@ class App:
 
     def cursors(self) -> Cursors:
         """The cursors of pages, which only this data directory can create."""
-        return Cursors(self.cards)
+        return Cursors(self.records)
 
     async def state(self, run: str) -> State:
         """The state of a run now."""
@@ -196,12 +196,14 @@ class Caller:
 
 def local_app(service: Service, settings: "Settings", workspace: Path | None = None) -> App:
     """What operations work with in a process that has opened the data directory itself."""
-    cards = cast("Cards", service.log)  # the log of a data directory also stores its records
+    records = cast(
+        "RecordStore", service.log
+    )  # the log of a data directory also stores its records
 
     def stored() -> "Definitions":
         from loopwright.operations.definitions import Definitions  # noqa: PLC0415 - rarely needed
 
-        return Definitions(cards, Access(cards, service.clock))
+        return Definitions(records, Access(records, service.clock))
 
     def webhooks() -> "OutgoingWebhooks":
         from loopwright.operations.webhooks.outgoing_hooks import (  # noqa: PLC0415 - rarely needed
@@ -210,8 +212,8 @@ def local_app(service: Service, settings: "Settings", workspace: Path | None = N
 
         return OutgoingWebhooks(
             service.log,
-            cards,
-            Access(cards, service.clock),
+            records,
+            Access(records, service.clock),
             service.clock,
             loopback=settings.webhooks_to_loopback == "on",
         )
@@ -219,7 +221,7 @@ def local_app(service: Service, settings: "Settings", workspace: Path | None = N
     return App(
         service=service,
         settings=settings,
-        cards=cards,
+        records=records,
         workspace=workspace or Path.cwd(),
         definitions=stored,
         webhooks=webhooks,

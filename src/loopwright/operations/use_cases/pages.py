@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Generic, NamedTuple, TypeVar
 
 from loopwright.errors import LoopwrightError, VersionConflict
-from loopwright.ports import Card, Cards
+from loopwright.ports import RecordStore, StoredRecord
 
 SECRET = ("secret", "cursors")
 MOST = 1_000
@@ -22,15 +22,15 @@ _Entry = TypeVar("_Entry")
 class Cursors:
     """Signs and reads cursors with a secret of the home, so that they outlive a restart."""
 
-    def __init__(self, cards: Cards) -> None:
+    def __init__(self, records: RecordStore) -> None:
         kind, key = SECRET
-        if cards.card(kind, key) is None:
-            made = Card(kind=kind, key=key, body=secrets.token_bytes(32))
+        if records.record(kind, key) is None:
+            made = StoredRecord(kind=kind, key=key, body=secrets.token_bytes(32))
             with contextlib.suppress(VersionConflict):  # another process may be first
-                cards.change([(made, 0)])
-        card = cards.card(kind, key)
-        assert card is not None, "it was just made"
-        self._secret = card.body
+                records.change([(made, 0)])
+        record = records.record(kind, key)
+        assert record is not None, "it was just made"
+        self._secret = record.body
 
     def after(self, kind: str, place: str) -> str:
         """The cursor of the page that follows this place."""

@@ -169,7 +169,7 @@ async def _forked(app: App, _caller: Caller, run: str) -> Forked:
 async def fork(app: App, caller: Caller, request: ForkRun) -> Forked:
     """Create a run that continues from a finished place of another."""
     row = app.service.log.row(request.run)
-    wish = Fork(
+    options = Fork(
         at=request.at,
         model=request.model,
         edit=request.edit,
@@ -181,7 +181,7 @@ async def fork(app: App, caller: Caller, request: ForkRun) -> Forked:
         allow_unknown_cost=request.allow_unknown_cost,
         env=env_choices(request.env),
     )
-    made, _ = await fork_run(app.service, row.run, wish, by=caller.name)
+    made, _ = await fork_run(app.service, row.run, options, by=caller.name)
     return await _forked(app, caller, made)
 
 

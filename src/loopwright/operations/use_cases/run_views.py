@@ -315,7 +315,7 @@ async def show_spend(app: App, _caller: Caller, request: ReadSpend) -> SpendRepo
     now = app.service.clock.now_ms()
     since = None if request.since is None else since_ms(request.since, now)
     budget = app.settings.budget
-    return spend(app.service.log, by=request.by, since=since, purse=budget, now_ms=now)
+    return spend(app.service.log, by=request.by, since=since, budget=budget, now_ms=now)
 
 
 OPERATIONS = (metrics, output, activity, diff, certificate, show_spend)

@@ -13,7 +13,7 @@ import msgspec
 
 from loopwright.errors import LoopwrightError, NotFound
 from loopwright.model.record import JsonValue
-from loopwright.ports import NOTICE, Card, Cards, Clock, EventLog
+from loopwright.ports import NOTICE, Clock, EventLog, RecordStore, StoredRecord
 
 SEEN = "notice-seen"
 CURSOR = "(cursor)"
@@ -73,9 +73,9 @@ more.
 class Notices:
     """The notifications of a data directory."""
 
-    def __init__(self, log: EventLog, cards: Cards, clock: Clock) -> None:
+    def __init__(self, log: EventLog, records: RecordStore, clock: Clock) -> None:
         self._log = log
-        self._cards = cards
+        self._records = records
         self._clock = clock
         self._cursor: Cursor | None = None
         self._saved_at = 0
@@ -90,18 +90,18 @@ class Notices:
         return runs
 
     def _stored(self) -> Cursor:
-        card = self._cards.card(SEEN, CURSOR)
-        if card is not None:
-            return msgspec.json.decode(card.body, type=Cursor)
+        record = self._records.record(SEEN, CURSOR)
+        if record is not None:
+            return msgspec.json.decode(record.body, type=Cursor)
         _, place = self._log.nudges(0)
         first = Cursor(place, self._clock.now_ms())
-        self._cards.change([(_cursor_card(first), 0)])
+        self._records.change([(_cursor_record(first), 0)])
         return first
 
     def notice(self, runs: Iterable[str], tell: Tell) -> list[StoredNotification]:
         """Store the new notifications of these runs, each once."""
         made: list[StoredNotification] = []
-        puts: list[tuple[Card, int | None]] = []
+        puts: list[tuple[StoredRecord, int | None]] = []
         drops: list[tuple[str, str]] = []
         assert self._cursor is not None, "first is looked at what has moved"
         for run in runs:
@@ -115,17 +115,17 @@ class Notices:
             if found:
                 made += found
                 last = str(found[-1].seq).encode()
-                puts.append((Card(kind=SEEN, key=run, body=last), None))
-        puts += [(notice_card(one), None) for one in made]
+                puts.append((StoredRecord(kind=SEEN, key=run, body=last), None))
+        puts += [(notice_record(one), None) for one in made]
         if made or drops or self._clock.now_ms() - self._saved_at > SAVE_MS:
-            puts.append((_cursor_card(self._cursor), None))
-            self._cards.change(puts, drops)
+            puts.append((_cursor_record(self._cursor), None))
+            self._records.change(puts, drops)
             self._saved_at = self._clock.now_ms()
         return made
 
     def _seen(self, run: str) -> int:
-        card = self._cards.card(SEEN, run)
-        return 0 if card is None else int(card.body)
+        record = self._records.record(SEEN, run)
+        return 0 if record is None else int(record.body)
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -142,11 +142,11 @@ class Notices:
         """
         found: list[StoredNotification] = []
         while len(found) <= limit:
-            cards = self._cards.cards(NOTICE, owner=owner, after=after, limit=AT_ONCE)
-            found += [one for card in cards if fits(one := _decoded(card))]
-            if len(cards) < AT_ONCE:
+            records = self._records.records(NOTICE, owner=owner, after=after, limit=AT_ONCE)
+            found += [one for record in records if fits(one := _decoded(record))]
+            if len(records) < AT_ONCE:
                 break
-            after = cards[-1].key
+            after = records[-1].key
         return found[: limit + 1]
 
     def waits(self, one: StoredNotification) -> bool:
@@ -158,10 +158,10 @@ class Notices:
         """A person has read these; returns how many were unread. NotFound for unknown ids."""
         changed: list[StoredNotification] = []
         for name in dict.fromkeys(names):
-            card = self._cards.card(NOTICE, name)
-            if card is None:
+            record = self._records.record(NOTICE, name)
+            if record is None:
                 raise NotFound(f"there is no notification {name[:80]!a}")
-            one = _decoded(card)
+            one = _decoded(record)
             if who not in one.read_by:
                 changed.append(msgspec.structs.replace(one, read_by=[*one.read_by, who]))
         self._keep(changed)
@@ -185,21 +185,21 @@ class Notices:
 
     def _keep(self, notices: list[StoredNotification]) -> None:
         if notices:
-            self._cards.change([(notice_card(one), None) for one in notices])
+            self._records.change([(notice_record(one), None) for one in notices])
 
     def forget_old(self) -> int:
         """Delete what was kept for long enough."""
-        old = self._cards.cards(NOTICE, due_by=self._clock.now_ms(), limit=1_000)
+        old = self._records.records(NOTICE, due_by=self._clock.now_ms(), limit=1_000)
         if old:
-            self._cards.change(drops=[(card.kind, card.key) for card in old])
+            self._records.change(drops=[(record.kind, record.key) for record in old])
         return len(old)
 
 
-def notice_card(notice: StoredNotification) -> Card:
+def notice_record(notice: StoredNotification) -> StoredRecord:
     """A notification as it is stored."""
     body = msgspec.json.encode(notice)
     due = notice.at + KEPT_MS
-    return Card(kind=NOTICE, key=notice.id, body=body, owner=notice.to, due=due)
+    return StoredRecord(kind=NOTICE, key=notice.id, body=body, owner=notice.to, due=due)
 
 
 def gate_of(one: StoredNotification) -> JsonValue:
@@ -207,9 +207,9 @@ def gate_of(one: StoredNotification) -> JsonValue:
     return one.data.get("gate", one.data.get("loopId"))
 
 
-def _decoded(card: Card) -> StoredNotification:
-    return msgspec.json.decode(card.body, type=StoredNotification)
+def _decoded(record: StoredRecord) -> StoredNotification:
+    return msgspec.json.decode(record.body, type=StoredNotification)
 
 
-def _cursor_card(cursor: Cursor) -> Card:
-    return Card(kind=SEEN, key=CURSOR, body=msgspec.json.encode(cursor))
+def _cursor_record(cursor: Cursor) -> StoredRecord:
+    return StoredRecord(kind=SEEN, key=CURSOR, body=msgspec.json.encode(cursor))

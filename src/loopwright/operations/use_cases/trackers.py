@@ -437,7 +437,7 @@ async def close_session(app: App, caller: Caller, request: SessionReference) -> 
 
 def sessions_of(app: App) -> TrackerSessions:
     """The sessions of a data directory."""
-    return TrackerSessions(app.service.log, app.cards, app.access())
+    return TrackerSessions(app.service.log, app.records, app.access())
 
 
 def _session(session: TrackerSession) -> SessionItem:

@@ -19,7 +19,7 @@ from loopwright.errors import Conflict, LoopwrightError, NotFound, NotSignedIn, 
 from loopwright.operations.accounts.access import Access
 from loopwright.operations.definitions import Definitions
 from loopwright.operations.response_types import HookItem
-from loopwright.ports import Card
+from loopwright.ports import StoredRecord
 from loopwright.views.event_records import sortable_id, timestamp
 
 TOLERANCE_MS = 300_000  # how far a signature may be from now, before and after
@@ -90,18 +90,21 @@ class Hooks:
 
     def __init__(self, access: Access, definitions: Definitions) -> None:
         self._access = access
-        self._cards = access.cards
+        self._records = access.records
         self._clock = access.clock
         self._definitions = definitions
 
     # -- hooks ---------------------------------------------------------------------------------
 
     def all(self) -> list[Incoming]:
-        return [msgspec.json.decode(card.body, type=Incoming) for card in self._cards.cards(HOOK)]
+        return [
+            msgspec.json.decode(record.body, type=Incoming)
+            for record in self._records.records(HOOK)
+        ]
 
     def get(self, name: str) -> Incoming | None:
-        card = self._cards.card(HOOK, name)
-        return None if card is None else msgspec.json.decode(card.body, type=Incoming)
+        record = self._records.record(HOOK, name)
+        return None if record is None else msgspec.json.decode(record.body, type=Incoming)
 
     def add(
         self,
@@ -137,7 +140,7 @@ class Hooks:
         )
         try:
             audit = [self._access.row(by, "hook.added", name, definition)]
-            self._cards.change([(_hook_card(hook), 0)], audit=audit)
+            self._records.change([(_hook_record(hook), 0)], audit=audit)
         except VersionConflict as conflict:
             raise Conflict(f"there is a hook {name!r} already", code="name-taken") from conflict
         return hook
@@ -147,13 +150,13 @@ class Hooks:
         if self.get(name) is None:
             raise NotFound(f"no hook {name[:80]!a}")
         kept = [
-            (kind, card.key)
+            (kind, record.key)
             for stage in ("waiting", "going", "done")
-            for card in self._cards.cards(ARRIVAL, owner=f"{stage}/{name}")
+            for record in self._records.records(ARRIVAL, owner=f"{stage}/{name}")
             for kind in (ARRIVAL, WORDS)
         ]
         audit = [self._access.row(by, "hook.removed", name)]
-        self._cards.change(drops=[(HOOK, name), *kept], audit=audit)
+        self._records.change(drops=[(HOOK, name), *kept], audit=audit)
 
     # -- messages ------------------------------------------------------------------------------
 
@@ -172,29 +175,29 @@ class Hooks:
 
     def known(self, hook: str, message: str) -> Arrival | None:
         """The same message, taken before."""
-        card = self._cards.card(ARRIVAL, _key(hook, message))
-        return None if card is None else _arrival(card)
+        record = self._records.record(ARRIVAL, _key(hook, message))
+        return None if record is None else _arrival(record)
 
     def take(self, hook: Incoming, message: str, text: str) -> Arrival:
         """Keep a message; from here on it will be started. VersionConflict: it is known."""
         now = self._clock.now_ms()
         run = f"run_{sortable_id(now)}"
         arrival = Arrival(id=message, hook=hook.name, run=run, at=now)
-        words = Card(kind=WORDS, key=_key(hook.name, message), body=text.encode())
+        words = StoredRecord(kind=WORDS, key=_key(hook.name, message), body=text.encode())
         audit = [self._access.row(f"hook:{hook.name}", "hook.taken", run, message)]
-        self._cards.change(
-            [(_arrival_card(arrival, "waiting", now), 0), (words, None)], audit=audit
+        self._records.change(
+            [(_arrival_record(arrival, "waiting", now), 0), (words, None)], audit=audit
         )
         return arrival
 
     def words(self, arrival: Arrival) -> str:
         """What was said with a message that waits."""
-        card = self._cards.card(WORDS, _key(arrival.hook, arrival.id))
-        return "" if card is None else card.body.decode()
+        record = self._records.record(WORDS, _key(arrival.hook, arrival.id))
+        return "" if record is None else record.body.decode()
 
     def at(self, stage: Stage, hook: str, limit: int | None = None) -> list[Arrival]:
         """Messages of a hook in a stage, the oldest first."""
-        found = self._cards.cards(ARRIVAL, owner=f"{stage}/{hook}", limit=limit)
+        found = self._records.records(ARRIVAL, owner=f"{stage}/{hook}", limit=limit)
         return sorted(map(_arrival, found), key=lambda one: one.run)
 
     def move(self, arrival: Arrival, stage: Stage, problem: str = "") -> None:
@@ -203,35 +206,35 @@ class Hooks:
         """
         now = self._clock.now_ms()
         moved = msgspec.structs.replace(arrival, problem=problem)
-        puts: list[tuple[Card, int | None]] = [(_arrival_card(moved, stage, now), None)]
+        puts: list[tuple[StoredRecord, int | None]] = [(_arrival_record(moved, stage, now), None)]
         audit = []
         hook = self.get(arrival.hook)
         if problem and hook is not None:
-            puts.append((_hook_card(msgspec.structs.replace(hook, problem=problem)), None))
+            puts.append((_hook_record(msgspec.structs.replace(hook, problem=problem)), None))
             who = f"hook:{hook.name}"
             audit.append(self._access.row(who, "hook.failed", hook.name, problem))
         elif stage == "going" and hook is not None and hook.problem:
-            puts.append((_hook_card(msgspec.structs.replace(hook, problem="")), None))
+            puts.append((_hook_record(msgspec.structs.replace(hook, problem="")), None))
         drops = [] if stage == "waiting" else [(WORDS, _key(arrival.hook, arrival.id))]
-        self._cards.change(puts, drops=drops, audit=audit)
+        self._records.change(puts, drops=drops, audit=audit)
 
     def forget_old(self) -> None:
-        due = self._cards.cards(ARRIVAL, due_by=self._clock.now_ms(), limit=1_000)
+        due = self._records.records(ARRIVAL, due_by=self._clock.now_ms(), limit=1_000)
         if due:
-            self._cards.change(drops=[(ARRIVAL, card.key) for card in due])
+            self._records.change(drops=[(ARRIVAL, record.key) for record in due])
 
 
 def _key(hook: str, message: str) -> str:
     return f"{hook}/{message}"
 
 
-def _hook_card(hook: Incoming) -> Card:
-    return Card(kind=HOOK, key=hook.name, body=msgspec.json.encode(hook))
+def _hook_record(hook: Incoming) -> StoredRecord:
+    return StoredRecord(kind=HOOK, key=hook.name, body=msgspec.json.encode(hook))
 
 
-def _arrival_card(arrival: Arrival, stage: Stage, now: int) -> Card:
+def _arrival_record(arrival: Arrival, stage: Stage, now: int) -> StoredRecord:
     """Only what is done is forgotten in its time."""
-    return Card(
+    return StoredRecord(
         kind=ARRIVAL,
         key=_key(arrival.hook, arrival.id),
         body=msgspec.json.encode(arrival),
@@ -240,8 +243,8 @@ def _arrival_card(arrival: Arrival, stage: Stage, now: int) -> Card:
     )
 
 
-def _arrival(card: Card) -> Arrival:
-    return msgspec.json.decode(card.body, type=Arrival)
+def _arrival(record: StoredRecord) -> Arrival:
+    return msgspec.json.decode(record.body, type=Arrival)
 
 
 def hook_item(hooks: Hooks, hook: Incoming) -> HookItem:

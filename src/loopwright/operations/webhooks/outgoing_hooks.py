@@ -14,7 +14,7 @@ from loopwright.operations.accounts.access import Access
 from loopwright.operations.outgoing_requests import Resolve, Target, check_url, resolve
 from loopwright.operations.response_types import WebhookItem
 from loopwright.operations.webhooks.incoming_hooks import new_secret, sign
-from loopwright.ports import Card, Cards, Clock, EventLog
+from loopwright.ports import Clock, EventLog, RecordStore, StoredRecord
 from loopwright.views.event_records import timestamp
 
 HOOK, DELIVERY, SEEN = "webhook", "delivery", "webhook-seen"
@@ -62,7 +62,7 @@ class OutgoingWebhooks:
     def __init__(
         self,
         log: EventLog,
-        cards: Cards,
+        records: RecordStore,
         access: Access,
         clock: Clock,
         *,
@@ -70,13 +70,15 @@ class OutgoingWebhooks:
     ) -> None:
         self._loopback = loopback  # whether deliveries to this machine are allowed
         self._log = log
-        self._cards = cards
+        self._records = records
         self._access = access
         self._clock = clock
         self.resolve: Resolve = resolve
 
     def all(self) -> list[Hook]:
-        return [msgspec.json.decode(card.body, type=Hook) for card in self._cards.cards(HOOK)]
+        return [
+            msgspec.json.decode(record.body, type=Hook) for record in self._records.records(HOOK)
+        ]
 
     def check(self, url: str) -> None:
         """Refuse an address that may not be sent to. It queries name servers, so it may be slow."""
@@ -95,19 +97,21 @@ class OutgoingWebhooks:
             created_at=self._clock.now_ms(),
         )
         _, cursor = self._log.nudges(0)
-        puts: list[tuple[Card, int | None]] = [(stored_card(HOOK, hook.id, hook), 0)]
-        if self._cards.card(SEEN, CURSOR) is None:
-            puts.append((Card(kind=SEEN, key=CURSOR, body=str(cursor).encode()), None))
+        puts: list[tuple[StoredRecord, int | None]] = [(stored_card(HOOK, hook.id, hook), 0)]
+        if self._records.record(SEEN, CURSOR) is None:
+            puts.append((StoredRecord(kind=SEEN, key=CURSOR, body=str(cursor).encode()), None))
         audit = [self._access.row(by, "webhook.added", hook.id, url)]
-        self._cards.change(puts, audit=audit)
+        self._records.change(puts, audit=audit)
         return hook
 
     def remove(self, name: str, *, by: str) -> None:
-        if self._cards.card(HOOK, name) is None:
+        if self._records.record(HOOK, name) is None:
             raise NotFound(f"no webhook {name[:80]!a}")
-        waiting = [(card.kind, card.key) for card in self._cards.cards(DELIVERY, owner=name)]
+        waiting = [
+            (record.kind, record.key) for record in self._records.records(DELIVERY, owner=name)
+        ]
         audit = [self._access.row(by, "webhook.removed", name)]
-        self._cards.change(drops=[(HOOK, name), *waiting], audit=audit)
+        self._records.change(drops=[(HOOK, name), *waiting], audit=audit)
 
     def post(self, hook: Hook, delivery: Delivery, send: Send) -> int:
         """Send a delivery once; the status of the response. The address is checked again."""
@@ -126,14 +130,14 @@ class OutgoingWebhooks:
         """A message of kind `webhook.test` for an address, once; the returned function sends it and
         may be called in any thread.
         """
-        found = self._cards.card(HOOK, name)
+        found = self._records.record(HOOK, name)
         if found is None:
             raise NotFound(f"no webhook {name[:80]!a}")
         hook = msgspec.json.decode(found.body, type=Hook)
         told = {"type": TEST, "timestamp": timestamp(self._clock.now_ms()), "data": {}}
         body = msgspec.json.encode(told).decode()
         delivery = Delivery(id=f"msg_{secrets.token_hex(16)}", hook=hook.id, body=body)
-        self._cards.change(audit=[self._access.row(by, "webhook.tested", hook.id)])
+        self._records.change(audit=[self._access.row(by, "webhook.tested", hook.id)])
 
         def sent() -> DeliveryTrial:
             try:
@@ -164,6 +168,6 @@ def webhook_item(hook: Hook) -> WebhookItem:
 
 def stored_card(
     kind: str, key: str, value: msgspec.Struct, owner: str = "", due: int | None = None
-) -> Card:
+) -> StoredRecord:
     """A record that is stored for webhooks."""
-    return Card(kind=kind, key=key, body=msgspec.json.encode(value), owner=owner, due=due)
+    return StoredRecord(kind=kind, key=key, body=msgspec.json.encode(value), owner=owner, due=due)

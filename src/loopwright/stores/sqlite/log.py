@@ -24,7 +24,6 @@ from loopwright.kernel.event_parts import Usage
 from loopwright.ports import (
     Append,
     AuditRow,
-    Card,
     Headline,
     Liveness,
     NumberedEvent,
@@ -32,6 +31,7 @@ from loopwright.ports import (
     Owner,
     RunRow,
     RunStatus,
+    StoredRecord,
     UsageRow,
 )
 from loopwright.stores import append_validation
@@ -252,11 +252,11 @@ class SqliteLog:
         self._put(ChangeCheck())
         return False
 
-    def card(self, kind: str, key: str) -> Card | None:
+    def record(self, kind: str, key: str) -> StoredRecord | None:
         """A small record, or None."""
         return records.find_record(self._reader(), kind, key)
 
-    def cards(
+    def records(
         self,
         kind: str,
         *,
@@ -264,14 +264,14 @@ class SqliteLog:
         due_by: int | None = None,
         after: str = "",
         limit: int | None = None,
-    ) -> list[Card]:
+    ) -> list[StoredRecord]:
         """Small records of a kind."""
         wanted = records.RecordQuery(kind, owner=owner, due_by=due_by, after=after, limit=limit)
         return records.select_records(self._reader(), wanted)
 
     def change(
         self,
-        puts: Sequence[tuple[Card, int | None]] = (),
+        puts: Sequence[tuple[StoredRecord, int | None]] = (),
         drops: Sequence[tuple[str, str]] = (),
         audit: Sequence[AuditRow] = (),
     ) -> None:

@@ -12,16 +12,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from loopwright.errors import Conflict, VersionConflict
-from loopwright.ports import NOTICE, NOTICE_HEAD, OF_A_RUN, AuditRow, Card
+from loopwright.ports import NOTICE, NOTICE_HEAD, OF_A_RUN, AuditRow, StoredRecord
 from loopwright.stores import append_validation
-from loopwright.stores.append_validation import check_audit, check_card, ids, is_id
+from loopwright.stores.append_validation import check_audit, check_record, ids, is_id
 from loopwright.stores.hash_chain import link
 from loopwright.stores.sqlite.connection import STATUS_IS_OPEN
 from loopwright.stores.sqlite.head_checks import audit_body, chain_before_audit
 from loopwright.stores.sqlite.reader import Reader
 from loopwright.stores.sqlite.write_connection import WriteConnection
 
-_CARD = "SELECT kind, key, version, owner, due, CAST(body AS BLOB) FROM card"
+_SELECT_RECORD = "SELECT kind, key, version, owner, due, CAST(body AS BLOB) FROM card"
 _VERSION = "SELECT version FROM card WHERE kind = ? AND key = ?"
 _PUT = (
     "INSERT OR REPLACE INTO card (kind, key, version, owner, due, body) VALUES (?, ?, ?, ?, ?, ?)"
@@ -45,13 +45,15 @@ class RecordQuery:
     limit: int | None = None
 
 
-def find_record(reader: Reader, kind: str, key: str) -> Card | None:
+def find_record(reader: Reader, kind: str, key: str) -> StoredRecord | None:
     """A record by its name."""
-    rows = reader.ask(f"{_CARD} WHERE kind = ? AND key = ?", kind, key) if is_id(key) else []
-    return _card(rows[0]) if rows else None
+    rows = (
+        reader.ask(f"{_SELECT_RECORD} WHERE kind = ? AND key = ?", kind, key) if is_id(key) else []
+    )
+    return _record(rows[0]) if rows else None
 
 
-def select_records(reader: Reader, wanted: RecordQuery) -> list[Card]:
+def select_records(reader: Reader, wanted: RecordQuery) -> list[StoredRecord]:
     """Records of a kind, in order."""
     terms, values = ["kind = ?", "key > ?"], [wanted.kind, wanted.after]
     bound: list[str | int | bytes | None] = [*values]
@@ -64,21 +66,21 @@ def select_records(reader: Reader, wanted: RecordQuery) -> list[Card]:
     order = "due, key" if wanted.due_by is not None else "key"
     bound.append(-1 if wanted.limit is None else max(wanted.limit, 0))
     where = " AND ".join(terms)
-    found = reader.ask(f"{_CARD} WHERE {where} ORDER BY {order} LIMIT ?", *bound)
-    return [_card(row) for row in found]
+    found = reader.ask(f"{_SELECT_RECORD} WHERE {where} ORDER BY {order} LIMIT ?", *bound)
+    return [_record(row) for row in found]
 
 
-def check_write(puts: Sequence[tuple[Card, int | None]], audit: Sequence[AuditRow]) -> None:
+def check_write(puts: Sequence[tuple[StoredRecord, int | None]], audit: Sequence[AuditRow]) -> None:
     """Refuse records that cannot be stored before anything is written."""
-    for card, _ in puts:
-        check_card(card)
+    for record, _ in puts:
+        check_record(record)
     for row in audit:
         check_audit(row)
 
 
 def write_record(
     db: sqlite3.Connection,
-    puts: Sequence[tuple[Card, int | None]],
+    puts: Sequence[tuple[StoredRecord, int | None]],
     drops: Sequence[tuple[str, str]],
     audit: Sequence[AuditRow],
 ) -> None:
@@ -89,17 +91,20 @@ def write_record(
     insert_audit(db, audit)
 
 
-def put_record(db: sqlite3.Connection, puts: Sequence[tuple[Card, int | None]]) -> None:
+def put_record(db: sqlite3.Connection, puts: Sequence[tuple[StoredRecord, int | None]]) -> None:
     """Inside a transaction: write records; VersionConflict if one was changed in the meantime."""
-    for card, expected in puts:
-        rows = db.execute(_VERSION, (card.kind, card.key)).fetchall()
+    for record, expected in puts:
+        rows = db.execute(_VERSION, (record.kind, record.key)).fetchall()
         version = int(rows[0][0]) if rows else 0
         if expected is not None and expected != version:
             raise VersionConflict(
-                f"{card.kind} {card.key} is at version {version}, not {expected}",
+                f"{record.kind} {record.key} is at version {version}, not {expected}",
                 hint="read it again and decide again",
             )
-        db.execute(_PUT, (card.kind, card.key, version + 1, card.owner, card.due, bytes(card.body)))
+        db.execute(
+            _PUT,
+            (record.kind, record.key, version + 1, record.owner, record.due, bytes(record.body)),
+        )
 
 
 def insert_audit(db: sqlite3.Connection, rows: Sequence[AuditRow]) -> None:
@@ -134,11 +139,11 @@ def select_audit(
     return [AuditRow(**dict(zip(names, row, strict=True))) for row in found]
 
 
-def _card(row: Sequence[object]) -> Card:
+def _record(row: Sequence[object]) -> StoredRecord:
     kind, key, version, owner, due, body = row
     assert isinstance(version, int)
     assert isinstance(body, bytes)
-    return Card(
+    return StoredRecord(
         kind=str(kind),
         key=str(key),
         body=body,

@@ -159,8 +159,8 @@ class GroupCommit:
         if append.audit:
             records.insert_audit(self._db, append.audit)
             self._audited = True
-        if append.cards:
-            records.put_record(self._db, [(card, None) for card in append.cards])
+        if append.records:
+            records.put_record(self._db, [(record, None) for record in append.records])
         if entry.count:
             last = known.version + entry.count
             chain = link(known.chain, entry.body)
@@ -433,7 +433,7 @@ class Writer:
             answers = self._commit([entry for _, entry in appends], wait=True)
             self.ledger.settle()
         self._finished += len(appends)  # before reporting: the next append may be the caller's
-        self._tell(appends, answers)
+        self._resolve(appends, answers)
 
     def _commit(
         self, entries: Sequence[PendingAppend], *, wait: bool
@@ -456,13 +456,15 @@ class Writer:
         known = as_storage_error(error, self._path)
         return StorageError(known.message, code=known.code, hint=known.hint)
 
-    def _tell(self, appends: Sequence[Waiting], answers: Sequence[LoopwrightError | None]) -> None:
+    def _resolve(
+        self, appends: Sequence[Waiting], answers: Sequence[LoopwrightError | None]
+    ) -> None:
         by_loop: dict[asyncio.AbstractEventLoop, list[Answer]] = {}
         for (loop, entry), answer in zip(appends, answers, strict=True):
             by_loop.setdefault(loop, []).append((entry, answer))
-        for loop, told in by_loop.items():
+        for loop, appended in by_loop.items():
             try:
-                loop.call_soon_threadsafe(self._telling.tell, told)
+                loop.call_soon_threadsafe(self._telling.tell, appended)
             except RuntimeError:
                 # That loop is closed: nobody waits for the result. The committed data remains.
                 continue

@@ -108,9 +108,9 @@ def _head(answer: Answer, kind: str) -> dict[str, JsonValue]:
 
 
 def _chunk(
-    answer: Answer, said: dict[str, JsonValue], *, delta: bool = False, finish: str | None = None
+    answer: Answer, sent: dict[str, JsonValue], *, delta: bool = False, finish: str | None = None
 ) -> Piece:
-    choice: dict[str, JsonValue] = {"index": 0, "delta": said, "finish_reason": finish}
+    choice: dict[str, JsonValue] = {"index": 0, "delta": sent, "finish_reason": finish}
     head = _head(answer, "chat.completion.chunk")
     return Piece(data={**head, "choices": [choice]}, delta=delta)
 

@@ -395,10 +395,10 @@ class Answer:
     @property
     def usage(self) -> ScriptedUsage:
         """The usage in the script, else an estimate: four bytes per token."""
-        said = len(self.turn.text) + len(self.turn.thinking)
-        said += sum(len(call.name) + len(call.text or call.arguments) for call in self.turn.calls)
+        sent = len(self.turn.text) + len(self.turn.thinking)
+        sent += sum(len(call.name) + len(call.text or call.arguments) for call in self.turn.calls)
         return self.turn.usage or ScriptedUsage(
-            input=prompt_tokens(self.request), output=said // 4 + 1
+            input=prompt_tokens(self.request), output=sent // 4 + 1
         )
 
 

@@ -245,7 +245,7 @@ class WireServer:
     def close(self) -> None:
         """Close every connection and end the thread."""
         if self._thread.is_alive():
-            self._tell(self._stop.set)
+            self._call_in_loop(self._stop.set)
         self._thread.join()
 
     def choose_by(self, choose: Chooser) -> None:
@@ -254,18 +254,18 @@ class WireServer:
 
     def release(self) -> None:
         """Continue everything that stalls, now and from now on."""
-        self._tell(self._released.set)
+        self._call_in_loop(self._released.set)
 
     def hold(self) -> None:
         """From now on, stall again."""
-        self._tell(self._released.clear)
+        self._call_in_loop(self._released.clear)
 
     def wait_asked(self, count: int, timeout: float = 10) -> bool:
         """Wait until this many answers of a model were requested."""
         with self._came:
             return self._came.wait_for(lambda: len(self.asked) >= count, timeout)
 
-    def _tell(self, action: Callable[[], None]) -> None:
+    def _call_in_loop(self, action: Callable[[], None]) -> None:
         self._loop.call_soon_threadsafe(action)
 
     def _run(self) -> None:
@@ -328,9 +328,9 @@ class WireServer:
             await self._pause(turn.header_ms if turn else 0)
             connection.whole(fault.status, _headers(fault), wire.error(fault))
         elif turn is not None:
-            await self._say(turn, request, connection)
+            await self._stream_turn(turn, request, connection)
 
-    async def _say(
+    async def _stream_turn(
         self, turn: ScriptedTurn, request: WireRequest, connection: WireConnection
     ) -> None:
         assert request.wire is not None  # decided by the caller
@@ -348,25 +348,25 @@ class WireServer:
             connection.whole(200, {}, wire.whole(answer))
             return
         connection.begin()
-        said = 0
+        sent = 0
         for piece in wire.stream(answer):
             if piece.delta:
-                await self._pause(turn.first_token_ms if said == 0 else turn.delta_ms)
-                if not await self._meet(turn, said, connection):
+                await self._pause(turn.first_token_ms if sent == 0 else turn.delta_ms)
+                if not await self._meet(turn, sent, connection):
                     return
-                if turn.fault is not None and turn.fault.after == said:
+                if turn.fault is not None and turn.fault.after == sent:
                     connection.send(wire.broken(turn.fault).encoded())
                     connection.finish()
                     return
-                said += 1
+                sent += 1
             connection.send(piece.encoded())
         connection.finish()
 
-    async def _meet(self, turn: ScriptedTurn, said: int, connection: WireConnection) -> bool:
+    async def _meet(self, turn: ScriptedTurn, sent: int, connection: WireConnection) -> bool:
         """Stall or cut if the turn says so; False if the connection is closed."""
-        if turn.stall_after == said:
+        if turn.stall_after == sent:
             await self._released.wait()
-        if turn.cut_after == said:
+        if turn.cut_after == sent:
             connection.cut()
             return False
         return True

@@ -63,11 +63,11 @@ _ANSWERS = frozenset(
 
 async def connect(spec: ServerSpec, place: ServerPlace, hold: Hold) -> str:
     """See `servers.Library`."""
-    said = _Said()
+    message = _ServerErrors()
     try:
         async with AsyncExitStack() as stack:
             if isinstance(spec, StdioServer):
-                streams = await stack.enter_async_context(_program(spec, place, said))
+                streams = await stack.enter_async_context(_program(spec, place, message))
             else:
                 client = await stack.enter_async_context(_http(spec, place))
                 streams = await stack.enter_async_context(
@@ -76,19 +76,19 @@ async def connect(spec: ServerSpec, place: ServerPlace, hold: Hold) -> str:
             session = await stack.enter_async_context(ClientSession(*streams))
             await session.initialize()
             holding = asyncio.ensure_future(hold(_Connected(session)))
-            ended = asyncio.ensure_future(said.ended.wait())
+            ended = asyncio.ensure_future(message.ended.wait())
             try:
                 await asyncio.wait([holding, ended], return_when=asyncio.FIRST_COMPLETED)
             finally:
                 holding.cancel()
                 ended.cancel()
     except Exception as error:  # any failure of a server, a network or the library is data here
-        raise ServerGone(said.why or _said_by(error)) from None
-    return said.why
+        raise ServerGone(message.why or _reason(error)) from None
+    return message.why
 
 
 @dataclass
-class _Said:
+class _ServerErrors:
     """The details of a server's program after its end."""
 
     why: str = ""
@@ -111,7 +111,7 @@ class _Connected:
                 params = mcp_types.PaginatedRequestParams(cursor=cursor)
                 page = await self._session.list_tools(params=params)
             except Exception as error:  # an invalid listing is treated as none
-                raise ServerGone(_said_by(error)) from None
+                raise ServerGone(_reason(error)) from None
             found += [one for tool in page.tools if (one := _listed(tool)) is not None]
             cursor = page.next_cursor
             if not cursor:
@@ -125,12 +125,12 @@ class _Connected:
             if error.code == mcp_types.PARSE_ERROR:
                 return ServerAnswer(text=UNREADABLE, error=True)
             if error.code in _ANSWERS:
-                return ServerAnswer(text=_said_by(error), error=True)
-            raise ServerGone(_said_by(error)) from None
+                return ServerAnswer(text=_reason(error), error=True)
+            raise ServerGone(_reason(error)) from None
         except (anyio.ClosedResourceError, anyio.BrokenResourceError, httpx2.HTTPError) as error:
-            raise ServerGone(_said_by(error)) from None
+            raise ServerGone(_reason(error)) from None
         except Exception as error:  # the library's own rules about results, and servers' bugs
-            return ServerAnswer(text=_said_by(error), error=True)
+            return ServerAnswer(text=_reason(error), error=True)
         return _called(result)
 
 
@@ -177,7 +177,7 @@ def _block(block: mcp_types.ContentBlock) -> str:
             return "[content that is not text]"
 
 
-def _said_by(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return str(error).strip()[:STDERR_CHARS] or type(error).__name__
@@ -206,15 +206,15 @@ def _secret(place: ServerPlace, name: str) -> str:
 
 @asynccontextmanager
 async def _program(
-    spec: StdioServer, place: ServerPlace, said: _Said
+    spec: StdioServer, place: ServerPlace, message: _ServerErrors
 ) -> AsyncIterator[TransportStreams]:
     """A server under a supervisor; its two pipes as the library needs them."""
     for name in spec.pass_env:
         _secret(place, name)  # a server without it would fail with a less helpful message
-    heard, for_session = anyio.create_memory_object_stream[SessionMessage | Exception](math.inf)
+    inbox, for_session = anyio.create_memory_object_stream[SessionMessage | Exception](math.inf)
     from_session, to_send = anyio.create_memory_object_stream[SessionMessage](0)
     running: asyncio.Future[RunningToolCommand] = asyncio.get_running_loop().create_future()
-    serving = asyncio.create_task(_serve(spec, place, said, _Lines(heard), running))
+    serving = asyncio.create_task(_serve(spec, place, message, _Lines(inbox), running))
     sending = asyncio.create_task(_send(to_send, running))
     try:
         yield for_session, from_session
@@ -232,14 +232,14 @@ async def _program(
             await asyncio.wait([serving, sending])
             raise
         finally:
-            for stream in (heard, for_session, from_session, to_send):
+            for stream in (inbox, for_session, from_session, to_send):
                 stream.close()
 
 
 async def _serve(
     spec: StdioServer,
     place: ServerPlace,
-    said: _Said,
+    message: _ServerErrors,
     lines: "_Lines",
     running: "asyncio.Future[RunningToolCommand]",
 ) -> None:
@@ -253,11 +253,11 @@ async def _serve(
         end = await place.programs.run(command, lines.take, running.set_result)
         tail = end.stderr_tail.decode(errors="replace").strip()[-STDERR_CHARS:]
         how = end.error or (f"signal {end.signal}" if end.signal else f"exit code {end.code}")
-        said.why = f"it ended ({how})" + (f": {tail}" if tail else "")
+        message.why = f"it ended ({how})" + (f": {tail}" if tail else "")
     except _TooMuch as error:
-        said.why = str(error)
+        message.why = str(error)
     finally:
-        said.ended.set()
+        message.ended.set()
         lines.close()
 
 
@@ -274,11 +274,11 @@ async def _send(
 def _unreadable(line: bytes) -> mcp_types.JSONRPCMessage | None:
     """An answer that is not text, as an error of the call that waits for it; else None."""
     try:
-        said = json.loads(line.decode(errors="replace"))
+        message = json.loads(line.decode(errors="replace"))
     except (ValueError, RecursionError):
         return None
-    number = said.get("id") if isinstance(said, dict) else None
-    if not isinstance(number, int | str) or not ({"result", "error"} & set(said)):
+    number = message.get("id") if isinstance(message, dict) else None
+    if not isinstance(number, int | str) or not ({"result", "error"} & set(message)):
         return None
     error = mcp_types.ErrorData(code=mcp_types.PARSE_ERROR, message=UNREADABLE)
     return mcp_types.JSONRPCError(jsonrpc="2.0", id=number, error=error)
@@ -292,9 +292,9 @@ class _Lines:
     """Parses messages from a pipe."""
 
     def __init__(
-        self, heard: "anyio.streams.memory.MemoryObjectSendStream[SessionMessage | Exception]"
+        self, inbox: "anyio.streams.memory.MemoryObjectSendStream[SessionMessage | Exception]"
     ) -> None:
-        self._heard = heard
+        self._inbox = inbox
         self._rest = bytearray()
 
     def take(self, data: bytes) -> None:
@@ -305,7 +305,7 @@ class _Lines:
             self._rest += rest
         if len(self._rest) > LINE_BYTES:
             raise _TooMuch(f"it was ended: a line of more than {LINE_BYTES} bytes")
-        if self._heard.statistics().current_buffer_used > WAITING_MESSAGES:
+        if self._inbox.statistics().current_buffer_used > WAITING_MESSAGES:
             raise _TooMuch("it was ended: it sends faster than anybody reads")
         for line in whole:
             self._message(line.strip())
@@ -321,9 +321,9 @@ class _Lines:
                 return
             message = unread
         try:
-            self._heard.send_nowait(SessionMessage(message))
+            self._inbox.send_nowait(SessionMessage(message))
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             return  # the reader has gone: the server is being ended
 
     def close(self) -> None:
-        self._heard.close()
+        self._inbox.close()

@@ -320,9 +320,9 @@ class NumberChecks:
     def _wrap(self, start: int, end: int, kind: Kind, before: str = "", after: str = "") -> None:
         """Pass the result of an expansion, if it is harmless."""
         allowed, wanted = _ALLOWED[kind]
-        say = f'echo "line {self._line(start)}: the value here {wanted}" >&2; echo @'
+        messages_for = f'echo "line {self._line(start)}: the value here {wanted}" >&2; echo @'
         test = f'[ "${{__lw_v#*[!{allowed}]}}" = "$__lw_v" ]'
-        test = f'if {test}; then echo "$__lw_v"; else {say}; fi'
+        test = f'if {test}; then echo "$__lw_v"; else {messages_for}; fi'
         self.edits.append((start, start, f"$(__lw_v={before}"))
         self.edits.append((end, end, f"{after}; {test})"))
 

@@ -157,25 +157,25 @@ class ApprovalFailure(msgspec.Struct):
     error: ErrorText
 
 
-async def listed(asked: RouteRequest) -> Answer:
-    pending = await _pending(asked)
+async def listed(request: RouteRequest) -> Answer:
+    pending = await _pending(request)
     return ApprovalList(approvals=[one for _, one in pending])
 
 
-async def approved(asked: RouteRequest) -> Answer:
-    body = asked.body(ApproveCallBody)
-    return await _decide(asked, body.callId, "approve", body.reason)
+async def approved(request: RouteRequest) -> Answer:
+    body = request.body(ApproveCallBody)
+    return await _decide(request, body.callId, "approve", body.reason)
 
 
-async def rejected(asked: RouteRequest) -> Answer:
-    body = asked.body(RejectBody)
-    return await _decide(asked, body.callId, "reject", body.reason)
+async def rejected(request: RouteRequest) -> Answer:
+    body = request.body(RejectBody)
+    return await _decide(request, body.callId, "reject", body.reason)
 
 
-async def _pending(asked: RouteRequest) -> list[tuple[str, PendingApproval]]:
+async def _pending(request: RouteRequest) -> list[tuple[str, PendingApproval]]:
     """The open gates of a run, with the calls that they are about."""
-    run, service = asked.params["run"], asked.context.service
-    picture = await asked.context.gallery.picture(run)
+    run, service = request.params["run"], request.context.service
+    picture = await request.context.gallery.picture(run)
     found: list[tuple[str, PendingApproval]] = []
     for name, gate in picture.state.gates.items():
         call = requested_call(gate, service.read_text) or _no_call(gate)
@@ -197,17 +197,17 @@ def _no_call(gate: GateState) -> GateCall:
     return GateCall(id=gate.gate, tool="", arguments={}, held="", reason=gate.message)
 
 
-async def _decide(asked: RouteRequest, call_id: str, decision: Decision, reason: str) -> Answer:
-    gates = [name for name, one in await _pending(asked) if call_id in (one.callId, name)]
+async def _decide(request: RouteRequest, call_id: str, decision: Decision, reason: str) -> Answer:
+    gates = [name for name, one in await _pending(request) if call_id in (one.callId, name)]
     if not gates:
         raise NotFound(
             f"nothing with the id {call_id[:80]!a} waits for an approval", code="approval_not_found"
         )
-    context, who = asked.context, asked.who.name
+    context, who = request.context, request.who.name
     reply = NamedAnswer(decision=decision, text=reason)
-    await answer_named(context.part(app_of), caller_of(asked.who), gates[0], reply)
+    await answer_named(context.part(app_of), caller_of(request.who), gates[0], reply)
     return ApprovalResolved(
-        runId=asked.params["run"],
+        runId=request.params["run"],
         callId=call_id,
         kind="approved" if decision == "approve" else "rejected",
         approver=who,
@@ -219,39 +219,39 @@ async def _decide(asked: RouteRequest, call_id: str, decision: Decision, reason:
 # -- going on elsewhere ----------------------------------------------------------------------------
 
 
-async def edited(asked: RouteRequest) -> Answer:
-    body = asked.body(EditMessageBody)
-    wish = Fork(
+async def edited(request: RouteRequest) -> Answer:
+    body = request.body(EditMessageBody)
+    options = Fork(
         at=None,
         edit=body.newText,
-        beside=_beside(asked, body.onDisconnect),
+        beside=_beside(request, body.onDisconnect),
         allow_unknown_cost=body.allowUnknownCost,
     )
-    return await _taken_up(asked, body.checkpointId, wish)
+    return await _taken_up(request, body.checkpointId, options)
 
 
-async def swapped(asked: RouteRequest) -> Answer:
-    body = asked.body(SwapBody)
-    wish = Fork(
+async def swapped(request: RouteRequest) -> Answer:
+    body = request.body(SwapBody)
+    options = Fork(
         at=None,
         model=body.model,
-        beside=_beside(asked, body.onDisconnect),
+        beside=_beside(request, body.onDisconnect),
         allow_unknown_cost=body.allowUnknownCost,
     )
-    return await _taken_up(asked, body.checkpointId, wish)
+    return await _taken_up(request, body.checkpointId, options)
 
 
-def _beside(asked: RouteRequest, on_disconnect: OnDisconnect | None) -> Beside:
-    context = asked.context
-    name = context.here.log.row(asked.params["run"]).headline.name
-    return context.part(app_of).beside(caller_of(asked.who), on_disconnect, name=name)
+def _beside(request: RouteRequest, on_disconnect: OnDisconnect | None) -> Beside:
+    context = request.context
+    name = context.here.log.row(request.params["run"]).headline.name
+    return context.part(app_of).beside(caller_of(request.who), on_disconnect, name=name)
 
 
-async def _taken_up(asked: RouteRequest, checkpoint: str | None, wish: Fork) -> Answer:
-    context, run = asked.context, asked.params["run"]
+async def _taken_up(request: RouteRequest, checkpoint: str | None, options: Fork) -> Answer:
+    context, run = request.context, request.params["run"]
     place = place_before(context.service, run, checkpoint)
-    wish = replace(wish, at=place, workspaces=context.here.workspaces)
-    new, _ = await fork(context.service, run, wish, by=asked.who.name)
+    options = replace(options, at=place, workspaces=context.here.workspaces)
+    new, _ = await fork(context.service, run, options, by=request.who.name)
     return ContinuedRun(runId=run, newRunId=new, place=place)
 
 
@@ -259,8 +259,10 @@ def refuse(problem: ProblemReport, headers: Mapping[str, str]) -> Response:
     """A refusal in the shape of this family; what does not fit is 400 here."""
     status = unfit_is_bad(problem)
     hint = f" ({problem.hint})" if problem.hint else ""
-    told = ApprovalFailure(error=ErrorText(problem.code, f"{problem.detail}{hint}", problem.hint))
-    body = msgspec.json.encode(told)
+    payload = ApprovalFailure(
+        error=ErrorText(problem.code, f"{problem.detail}{hint}", problem.hint)
+    )
+    body = msgspec.json.encode(payload)
     return Response(body, status, headers=dict(headers), media_type="application/json")
 
 
@@ -388,7 +390,7 @@ def _note(cycle: dict[str, Any], kind: str, payload: dict[str, Any]) -> None:
 MOST = 1_000
 
 
-class ToldQuery(EventsQuery):
+class NarrationQuery(EventsQuery):
     """From which number on, and how many at most; `cursor` is where a page ended. With `own` a
     run whose system has no words of its own is refused.
     """
@@ -416,18 +418,18 @@ class CycleTree(msgspec.Struct):
     loops: list[dict[str, JsonValue]]
 
 
-async def events(asked: RouteRequest) -> Answer:
-    run, query = asked.params["run"], asked.query(ToldQuery)
-    asked.context.here.log.row(run)  # refused before anything is sent, if there is none
-    teller = DialectEventFeed(asked.context.service, run, own=query.own)
-    if not wants_stream(asked.request):
-        return await _page(asked, teller, query)
+async def events(request: RouteRequest) -> Answer:
+    run, query = request.params["run"], request.query(NarrationQuery)
+    request.context.here.log.row(run)  # refused before anything is sent, if there is none
+    teller = DialectEventFeed(request.context.service, run, own=query.own)
+    if not wants_stream(request.request):
+        return await _page(request, teller, query)
 
     def take(numbered: NumberedEvent) -> list[dict[str, JsonValue]] | None:
         return teller.take(numbered) or None
 
-    after = cursor(asked.request, query.after)
-    return streamed(asked, run, StreamOptions(after=after, told=take, whole=True, frame=_frames))
+    after = cursor(request.request, query.after)
+    return streamed(request, run, StreamOptions(after=after, told=take, whole=True, frame=_frames))
 
 
 def _frames(seq: int, events: Sequence[dict[str, Any]]) -> bytes:
@@ -438,9 +440,9 @@ def _frames(seq: int, events: Sequence[dict[str, Any]]) -> bytes:
     )
 
 
-async def _page(asked: RouteRequest, teller: DialectEventFeed, query: ToldQuery) -> Answer:
+async def _page(request: RouteRequest, teller: DialectEventFeed, query: NarrationQuery) -> Answer:
     """So many events. A fact may be told by several, so a page can end in the midst of one."""
-    context, run = asked.context, teller.run
+    context, run = request.context, teller.run
     after, passed = query.after or 0, 0
     if query.cursor is not None:
         after, passed = _place(context.cursors.place(_kind(run), query.cursor))
@@ -472,8 +474,8 @@ def _place(text: str) -> tuple[int, int]:
     return int(after), int(passed)
 
 
-async def tree(asked: RouteRequest) -> Answer:
-    run, context = asked.params["run"], asked.context
+async def tree(request: RouteRequest) -> Answer:
+    run, context = request.params["run"], request.context
     row, events = context.here.log.row(run), context.here.log.read(run)
     picture = await context.gallery.picture(run)
     try:
@@ -503,7 +505,7 @@ DIALECT_EVENTS_FAMILY = RouteFamily(
             handle=events,
             need="viewer",
             say="What happened, in the words of the definition's own system where it has some",
-            query=ToldQuery,
+            query=NarrationQuery,
             answer=Events,
             streams=True,
             also=(204,),

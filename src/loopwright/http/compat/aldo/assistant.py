@@ -58,9 +58,9 @@ async def streamed(request: RouteRequest) -> Answer:
     if body.messages[-1].role != "user":
         raise RequestRefusal(400, "bad-value", "the last message must be the user's")
     model = model_of(os.environ, context.settings.agent)
-    said = [ConversationMessage(one.role, one.content) for one in body.messages]
+    messages = [ConversationMessage(one.role, one.content) for one in body.messages]
     workspace = context.serving.workspace
-    start = assistant_start(said, model=model, workspace=workspace, by=request.who.name)
+    start = assistant_start(messages, model=model, workspace=workspace, by=request.who.name)
     run = await _started(context, start)
     answer = _Answer(context, run, body.threadId, context.clock.now_ms())
     headers = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
@@ -95,11 +95,11 @@ class _Answer:
 
     async def frames(self) -> AsyncIterator[bytes]:
         """Everything until the end. A page that leaves ends the run: nobody reads on."""
-        heard: asyncio.Queue[str] = asyncio.Queue(MOST_WAITING)
+        deltas: asyncio.Queue[str] = asyncio.Queue(MOST_WAITING)
 
         def hear(delta: Delta) -> None:
-            if delta.run == self.run and delta.kind == "text" and not heard.full():
-                heard.put_nowait(delta.text)
+            if delta.run == self.run and delta.kind == "text" and not deltas.full():
+                deltas.put_nowait(delta.text)
 
         end, ended = self.context.here.bus.listen(hear), False
         try:
@@ -107,18 +107,18 @@ class _Answer:
                 moved = asyncio.ensure_future(
                     self.context.feed.moved(self.run, self.seen, WAIT_SECONDS)
                 )
-                piece = asyncio.ensure_future(heard.get())
+                piece = asyncio.ensure_future(deltas.get())
                 await asyncio.wait({moved, piece}, return_when=asyncio.FIRST_COMPLETED)
                 if piece.done():
                     yield _frame("delta", {"text": piece.result()})
                 moved.cancel()
                 piece.cancel()
                 await asyncio.gather(moved, piece, return_exceptions=True)
-                while not heard.empty():
-                    yield _frame("delta", {"text": heard.get_nowait()})
+                while not deltas.empty():
+                    yield _frame("delta", {"text": deltas.get_nowait()})
                 for numbered in self.context.here.log.read(self.run, after=self.seen):
                     self.seen = numbered.seq
-                    frame = self._told(numbered.event)
+                    frame = self._frame(numbered.event)
                     if frame is not None:
                         yield frame
                     ended = ended or isinstance(numbered.event, RunFinished)
@@ -136,7 +136,7 @@ class _Answer:
         _STOPPING.add(task)
         task.add_done_callback(_STOPPING.discard)
 
-    def _told(self, event: AnyEvent) -> bytes | None:
+    def _frame(self, event: AnyEvent) -> bytes | None:
         match event:
             case EffectRequested(call=ToolCall() as call):
                 self.request[event.effect] = call
@@ -159,20 +159,20 @@ class _Answer:
         result = read(event.output) or (
             event.error.detail if isinstance(event, EffectFailed) else ""
         )
-        told: dict[str, JsonValue] = {
+        payload: dict[str, JsonValue] = {
             "name": call.tool,
             "callId": call.call,
             "args": msgspec.json.decode(read(call.arguments)),
             "result": result[:RESULT_CHARS],
             "isError": failed,
         }
-        return _frame("tool", told)
+        return _frame("tool", payload)
 
     def _done(self, event: RunFinished) -> bytes:
         if event.outcome in ("failed", "cancelled"):
             detail = event.error.detail if event.error is not None else event.reason
             return _frame("error", {"message": detail, "reason": event.reason, "runId": self.run})
-        told: dict[str, JsonValue] = {
+        payload: dict[str, JsonValue] = {
             "tokensIn": sum(one.input_tokens for one in self.used),
             "tokensOut": sum(one.output_tokens for one in self.used),
             "usd": known_usd(
@@ -182,7 +182,7 @@ class _Answer:
             "model": self.model,
             "runId": self.run,
         }
-        return _frame("done", told | ({"threadId": self.thread} if self.thread else {}))
+        return _frame("done", payload | ({"threadId": self.thread} if self.thread else {}))
 
 
 def _frame(kind: str, value: dict[str, JsonValue]) -> bytes:

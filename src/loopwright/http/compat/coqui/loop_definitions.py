@@ -21,12 +21,12 @@ from loopwright.operations.response_types import Deleted
 BASE = "/api/v1/loops/definitions"
 
 
-def _library(asked: RouteRequest) -> DefinitionLibrary:
-    return DefinitionLibrary(asked.context.settings.home, asked.context.serving.workspace)
+def _library(request: RouteRequest) -> DefinitionLibrary:
+    return DefinitionLibrary(request.context.settings.home, request.context.serving.workspace)
 
 
-async def listed(asked: RouteRequest) -> Answer:
-    page = paged(asked, "loop definitions", _library(asked).all(), _place)
+async def listed(request: RouteRequest) -> Answer:
+    page = paged(request, "loop definitions", _library(request).all(), _place)
     found = [_item(one) for one in page.entries]
     return {"definitions": found, "count": len(found), "next": page.next}
 
@@ -36,27 +36,27 @@ def _place(one: LibraryEntry) -> str:
     return f"{one.name}\0{one.source}\0{one.version}"
 
 
-async def shown(asked: RouteRequest) -> Answer:
-    return _told(_library(asked).get(asked.params["name"]), 200)
+async def shown(request: RouteRequest) -> Answer:
+    return _answer(_library(request).get(request.params["name"]), 200)
 
 
-async def saved(asked: RouteRequest) -> Answer:
+async def saved(request: RouteRequest) -> Answer:
     """New with `If-None-Match: *`, changed with `If-Match: VERSION`, and nothing without either."""
-    name = asked.params["name"]
-    expected = _expected(asked.request)
-    body = asked.body(LoopDefinitionBody)
+    name = request.params["name"]
+    expected = _expected(request.request)
+    body = request.body(LoopDefinitionBody)
     written = msgspec.to_builtins(body)
     data = msgspec.json.format(msgspec.json.encode({"name": name, **written}), indent=2)
-    noted = _noting(asked, "loop-definition.saved")
-    stored, is_new = _library(asked).save(name, data, expected=expected, noted=noted)
-    return _told(stored, 201 if is_new else 200)
+    noted = _noting(request, "loop-definition.saved")
+    stored, is_new = _library(request).save(name, data, expected=expected, noted=noted)
+    return _answer(stored, 201 if is_new else 200)
 
 
-def _noting(asked: RouteRequest, action: str) -> Callable[[], None]:
+def _noting(request: RouteRequest, action: str) -> Callable[[], None]:
     """Says in the record who does it."""
-    context = asked.context
-    row = context.access.row(asked.who.name, action, asked.params["name"])
-    return lambda: context.cards.change(audit=[row])
+    context = request.context
+    row = context.access.row(request.who.name, action, request.params["name"])
+    return lambda: context.records.change(audit=[row])
 
 
 def _expected(request: Request) -> str:
@@ -78,16 +78,16 @@ def _tag(given: str) -> str:
     return given.strip().removeprefix("W/").strip('"')
 
 
-async def deleted(asked: RouteRequest) -> Answer:
-    name = asked.params["name"]
-    seen = asked.request.headers.get("if-match")
+async def deleted(request: RouteRequest) -> Answer:
+    name = request.params["name"]
+    seen = request.request.headers.get("if-match")
     expected = None if seen is None else _tag(seen)
-    noted = _noting(asked, "loop-definition.deleted")
-    _library(asked).delete(name, expected=expected, noted=noted)
+    noted = _noting(request, "loop-definition.deleted")
+    _library(request).delete(name, expected=expected, noted=noted)
     return {"deleted": True, "id": name}
 
 
-def _told(found: LibraryEntry, status: int) -> Answer:
+def _answer(found: LibraryEntry, status: int) -> Answer:
     response = as_response(_item(found), status)
     response.headers["ETag"] = f'"{found.version}"'
     return response
@@ -95,16 +95,22 @@ def _told(found: LibraryEntry, status: int) -> Answer:
 
 def _item(found: LibraryEntry) -> dict[str, JsonValue]:
     """As everybody lists it, but for where on the disk it lies."""
-    told = {"description": "", "roles": [], "termination": {}, "parameters": [], **found.as_dict()}
-    del told["file"]
-    problems = told["problems"]
+    answer = {
+        "description": "",
+        "roles": [],
+        "termination": {},
+        "parameters": [],
+        **found.as_dict(),
+    }
+    del answer["file"]
+    problems = answer["problems"]
     assert isinstance(problems, list)
-    told["problems"] = [
+    answer["problems"] = [
         {name: value for name, value in one.items() if name != "file"}
         for one in problems
         if isinstance(one, dict)
     ]
-    return told
+    return answer
 
 
 FAMILY = RouteFamily(

@@ -56,32 +56,32 @@ AT_ONCE = 500
 RESUME_BODY = body_of(runs.resume)
 
 
-def loops_for(asked: RouteRequest) -> RoleLoops:
+def loops_for(request: RouteRequest) -> RoleLoops:
     """The loops of this home, for whoever asks."""
-    context = asked.context
+    context = request.context
     return RoleLoops(
         here=context.here,
         settings=context.settings,
         cwd=context.serving.workspace,
-        by=asked.who.name,
+        by=request.who.name,
         app=context.part(app_of),
     )
 
 
-def row_of(asked: RouteRequest) -> RunRow:
+def row_of(request: RouteRequest) -> RunRow:
     """The loop that is asked about, by its whole id, whoever started it."""
-    return loop_row(asked.context.service, asked.params["loop"])
+    return loop_row(request.context.service, request.params["loop"])
 
 
-def sheet_of(asked: RouteRequest) -> Sheet:
-    return sheet(asked.context.service, row_of(asked))
+def sheet_of(request: RouteRequest) -> Sheet:
+    return sheet(request.context.service, row_of(request))
 
 
 # -- lists -----------------------------------------------------------------------------------------
 
 
-async def listed(asked: RouteRequest) -> Answer:
-    context, query = asked.context, asked.query(LoopsQuery)
+async def listed(request: RouteRequest) -> Answer:
+    context, query = request.context, request.query(LoopsQuery)
     if query.status:
         check_status(query.status)
     if query.headless is not None and query.headless.lower() not in HEADLESS:
@@ -126,19 +126,19 @@ def _active(context: Context) -> int:
     return sum(is_loop(context.service, row) for row in rows)
 
 
-async def active(asked: RouteRequest) -> Answer:
-    return {"active": _active(asked.context)}
+async def active(request: RouteRequest) -> Answer:
+    return {"active": _active(request.context)}
 
 
 # -- one loop --------------------------------------------------------------------------------------
 
 
-async def started(asked: RouteRequest) -> Answer:
-    context, body = asked.context, asked.body(StartLoopBody)
+async def started(request: RouteRequest) -> Answer:
+    context, body = request.context, request.body(StartLoopBody)
     if body.session_id is not None:
         sessions_of(context.part(app_of)).check(body.session_id)
-    loops = replace(loops_for(asked), agents=choices(body.agent, body.agents))
-    wish = StartRoleLoop(
+    loops = replace(loops_for(request), agents=choices(body.agent, body.agents))
+    options = StartRoleLoop(
         definition=body.definition,
         goal=body.goal,
         parameters={name: _text(value) for name, value in body.parameters.items()},
@@ -148,23 +148,23 @@ async def started(asked: RouteRequest) -> Answer:
         project_slug=body.project_slug or "",
         session=body.session_id or "",
         beside=context.part(Looping).beside(
-            asked.who.name, parting=body.on_disconnect, name=body.definition
+            request.who.name, parting=body.on_disconnect, name=body.definition
         ),
     )
-    made = await loops.start(wish)
-    return _answer_started(asked, str(made["loop_id"]), made["warnings"])
+    made = await loops.start(options)
+    return _answer_started(request, str(made["loop_id"]), made["warnings"])
 
 
-async def told_made(asked: RouteRequest, run: str) -> Answer:
+async def created_answer(request: RouteRequest, run: str) -> Answer:
     """The answer to a repeated request whose first answer is lost, without its warnings."""
-    return _answer_started(asked, run, [])
+    return _answer_started(request, run, [])
 
 
-def _answer_started(asked: RouteRequest, run: str, warnings: JsonValue) -> Answer:
+def _answer_started(request: RouteRequest, run: str, warnings: JsonValue) -> Answer:
     """A loop that was just started, where it is, and the warnings about its definition."""
-    context = asked.context
-    told = {**whole(sheet(context.service, context.here.log.row(run))), "warnings": warnings}
-    response = as_response(told, 201)
+    context = request.context
+    answer = {**whole(sheet(context.service, context.here.log.row(run))), "warnings": warnings}
+    response = as_response(answer, 201)
     response.headers["Location"] = f"{BASE}/{run}"
     return response
 
@@ -174,8 +174,8 @@ def _text(value: str | float) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-async def shown(asked: RouteRequest) -> Answer:
-    return whole(sheet_of(asked))
+async def shown(request: RouteRequest) -> Answer:
+    return whole(sheet_of(request))
 
 
 def whole(found: Sheet) -> dict[str, JsonValue]:
@@ -187,66 +187,66 @@ def whole(found: Sheet) -> dict[str, JsonValue]:
     }
 
 
-async def history(asked: RouteRequest) -> Answer:
-    found = sheet_of(asked)
-    told = [found.in_full(cycle) for cycle in found.cycles]
-    return {"loop": found.loop(), "history": told, "count": len(told)}
+async def history(request: RouteRequest) -> Answer:
+    found = sheet_of(request)
+    answer = [found.in_full(cycle) for cycle in found.cycles]
+    return {"loop": found.loop(), "history": answer, "count": len(answer)}
 
 
-async def iterations(asked: RouteRequest) -> Answer:
-    found = sheet_of(asked)
-    told = [found.iteration(cycle) for cycle in found.cycles]
-    return {"iterations": told, "count": len(told)}
+async def iterations(request: RouteRequest) -> Answer:
+    found = sheet_of(request)
+    answer = [found.iteration(cycle) for cycle in found.cycles]
+    return {"iterations": answer, "count": len(answer)}
 
 
-async def iteration(asked: RouteRequest) -> Answer:
-    found, wanted = sheet_of(asked), asked.params["iteration"]
+async def iteration(request: RouteRequest) -> Answer:
+    found, wanted = sheet_of(request), request.params["iteration"]
     for cycle in found.cycles:
         if cycle.name(found.row.run) == wanted:
             return {"iteration": found.iteration(cycle), "stages": found.stages(cycle)}
     raise NotFound(f"{found.row.run} has no iteration {wanted[:80]!a}")
 
 
-async def metrics(asked: RouteRequest) -> Answer:
-    row = row_of(asked)
-    until = row.headline.finished_at or asked.context.clock.now_ms()
+async def metrics(request: RouteRequest) -> Answer:
+    row = row_of(request)
+    until = row.headline.finished_at or request.context.clock.now_ms()
     took = (until - row.headline.started_at) / 1_000
-    return {**figures(asked.context.service, row.run), "duration_seconds": took}
+    return {**figures(request.context.service, row.run), "duration_seconds": took}
 
 
-async def deleted(asked: RouteRequest) -> Answer:
-    row = row_of(asked)
-    return forget(asked.context.service, row.run, by=asked.who.name)
+async def deleted(request: RouteRequest) -> Answer:
+    row = row_of(request)
+    return forget(request.context.service, row.run, by=request.who.name)
 
 
 # -- steering --------------------------------------------------------------------------------------
 
 
-async def paused(asked: RouteRequest) -> Answer:
-    return await _steered(asked, "pause")
+async def paused(request: RouteRequest) -> Answer:
+    return await _steered(request, "pause")
 
 
-async def resumed(asked: RouteRequest) -> Answer:
-    row = row_of(asked)
-    request = request_of(runs.resume, asked.body(RESUME_BODY), {"run": row.run})
+async def resumed(route_request: RouteRequest) -> Answer:
+    row = row_of(route_request)
+    request = request_of(runs.resume, route_request.body(RESUME_BODY), {"run": row.run})
     if row.headline.status == "cancelled":  # as the system of these routes has it
         raise Conflict(
             f"{row.run} was stopped, so it cannot be resumed as a loop",
             code="wrong-state",
             hint=f"POST /api/v1/runs/{row.run}/resume resumes it as a run",
         )
-    await loops_for(asked).resume(row.run, request.changes(), by=asked.who.name)
-    return {"id": row.run, "status": loop_status(asked.context.here.log.row(row.run))}
+    await loops_for(route_request).resume(row.run, request.changes(), by=route_request.who.name)
+    return {"id": row.run, "status": loop_status(route_request.context.here.log.row(row.run))}
 
 
-async def stopped(asked: RouteRequest) -> Answer:
-    return await _steered(asked, "stop")
+async def stopped(request: RouteRequest) -> Answer:
+    return await _steered(request, "stop")
 
 
-async def _steered(asked: RouteRequest, action: str) -> Answer:
-    row = row_of(asked)
-    await loops_for(asked).control(action, row.run)
-    return {"id": row.run, "status": loop_status(asked.context.here.log.row(row.run))}
+async def _steered(request: RouteRequest, action: str) -> Answer:
+    row = row_of(request)
+    await loops_for(request).control(action, row.run)
+    return {"id": row.run, "status": loop_status(request.context.here.log.row(row.run))}
 
 
 FAMILY = RouteFamily(
@@ -273,7 +273,7 @@ FAMILY = RouteFamily(
             body=StartLoopBody,
             answer=StartedLoop,
             status=201,
-            again=told_made,
+            again=created_answer,
             draining="refuse",
         ),
         Route(
@@ -362,44 +362,44 @@ FAMILY = RouteFamily(
 )
 
 
-async def live(asked: RouteRequest) -> Answer:
-    return loops_for(asked).live(row_of(asked).run)
+async def live(request: RouteRequest) -> Answer:
+    return loops_for(request).live(row_of(request).run)
 
 
-async def edited(asked: RouteRequest) -> Answer:
-    run, body = row_of(asked).run, msgspec.to_builtins(asked.body(EditLoopBody))
-    await loops_for(asked).edit(run, edit_of(body), by=asked.who.name)
-    return whole(sheet_of(asked))
+async def edited(request: RouteRequest) -> Answer:
+    run, body = row_of(request).run, msgspec.to_builtins(request.body(EditLoopBody))
+    await loops_for(request).edit(run, edit_of(body), by=request.who.name)
+    return whole(sheet_of(request))
 
 
-async def skipped(asked: RouteRequest) -> Answer:
-    run, body = row_of(asked).run, asked.body(NoteBody)
+async def skipped(request: RouteRequest) -> Answer:
+    run, body = row_of(request).run, request.body(NoteBody)
     changes = ResumeChanges(allow_unknown_cost=body.allow_unknown_cost)
-    await loops_for(asked).skip(run, body.note, by=asked.who.name, changes=changes)
-    return _now(asked)
+    await loops_for(request).skip(run, body.note, by=request.who.name, changes=changes)
+    return _now(request)
 
 
-async def retried(asked: RouteRequest) -> Answer:
+async def retried(request: RouteRequest) -> Answer:
     """Only the newest iteration can be tried again."""
-    found, wanted = sheet_of(asked), asked.params["iteration"]
+    found, wanted = sheet_of(request), request.params["iteration"]
     run = found.row.run
     names = [cycle.name(run) for cycle in found.cycles or [found.newest()]]
     if wanted not in names:
         raise NotFound(f"{run} has no iteration {wanted[:80]!a}")
     if wanted != names[-1]:
         raise Conflict(f"{names[-1]} is the newest iteration of {run}", code="wrong-state")
-    body = asked.body(RetryBody)
+    body = request.body(RetryBody)
     changes = ResumeChanges(
         agents=choices(body.agent, body.agents),
         budget=body.budget,
         allow_unknown_cost=body.allow_unknown_cost,
     )
-    await loops_for(asked).retry(run, body.note, by=asked.who.name, changes=changes)
-    return _now(asked)
+    await loops_for(request).retry(run, body.note, by=request.who.name, changes=changes)
+    return _now(request)
 
 
-def _now(asked: RouteRequest) -> Answer:
-    row = row_of(asked)
+def _now(request: RouteRequest) -> Answer:
+    row = row_of(request)
     return {"id": row.run, "status": loop_status(row)}
 
 
@@ -455,21 +455,21 @@ EVENTS_PER_READ = 500
 GONE = "cancelled"
 
 
-async def events(asked: RouteRequest) -> Answer:
+async def events(request: RouteRequest) -> Answer:
     """Refused before anything is sent, if there is no such loop."""
-    run = row_of(asked).run
-    after = cursor(asked.request, asked.query(EventsQuery).after)
+    run = row_of(request).run
+    after = cursor(request.request, request.query(EventsQuery).after)
     headers = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
-    return StreamingResponse(_stream(asked, run, after), media_type=STREAM, headers=headers)
+    return StreamingResponse(_stream(request, run, after), media_type=STREAM, headers=headers)
 
 
-async def _stream(asked: RouteRequest, run: str, after: int) -> AsyncIterator[bytes]:
-    context, seen = asked.context, 0
+async def _stream(request: RouteRequest, run: str, after: int) -> AsyncIterator[bytes]:
+    context, seen = request.context, 0
     log, wait = context.here.log, context.serving.limits.recheck_seconds
     moves = StageMoves(context.service.plan(log.read(run, limit=1)[0].event))
     yield b"retry: 1000\n\n" + _event("connected", {"loop_id": run})
     try:
-        while not context.closing.is_set() and context.people.still(asked.who):
+        while not context.closing.is_set() and context.people.still(request.who):
             events = log.read(run, after=seen, limit=EVENTS_PER_READ)
             found = [move for one in events if (move := moves.take(one)) is not None]
             frames = [_moved(move) for move in found if move.seq > after]
@@ -489,13 +489,13 @@ async def _stream(asked: RouteRequest, run: str, after: int) -> AsyncIterator[by
 
 
 def _moved(move: Move) -> bytes:
-    told: dict[str, JsonValue] = {
+    answer: dict[str, JsonValue] = {
         "iteration": move.iteration,
         "stage_index": move.index,
         "role": move.role,
         "status": move.status,
     }
-    return _event("stage_changed", told, seq=move.seq)
+    return _event("stage_changed", answer, seq=move.seq)
 
 
 def _event(name: str, value: object, *, seq: int | None = None) -> bytes:

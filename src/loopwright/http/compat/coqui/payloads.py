@@ -318,26 +318,26 @@ _MISSING = "missing required field"
 
 def refuse(problem: ProblemReport, headers: Mapping[str, str]) -> Response:
     """Of a loop: what does not fit is 400 here."""
-    return _told(problem, headers, unfit_is_bad(problem))
+    return _answer(problem, headers, unfit_is_bad(problem))
 
 
 def refuse_definition(problem: ProblemReport, headers: Mapping[str, str]) -> Response:
     """Of a definition: what does not fit is 422, and so is a name that is none."""
     unfit = problem.code in (ODD_PATH, "bad-name")
-    return _told(problem, headers, UNFIT if unfit else problem.status)
+    return _answer(problem, headers, UNFIT if unfit else problem.status)
 
 
-def _told(problem: ProblemReport, headers: Mapping[str, str], status: int) -> Response:
+def _answer(problem: ProblemReport, headers: Mapping[str, str], status: int) -> Response:
     hint = f" ({problem.hint})" if problem.hint else ""
     details: dict[str, JsonValue] = {"reason": problem.code}
     if problem.hint:
         details["hint"] = problem.hint
     if problem.errors:
         details["errors"] = [dict(one) for one in problem.errors]
-    told = LoopFailure(
+    answer = LoopFailure(
         error=f"{problem.detail}{hint}", code=_code(problem, status), details=details
     )
-    body = msgspec.json.encode(told)
+    body = msgspec.json.encode(answer)
     return Response(body, status, headers=dict(headers), media_type="application/json")
 
 
