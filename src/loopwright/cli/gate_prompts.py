@@ -283,7 +283,9 @@ async def ask_served(terminal: Terminal, client: "Client", run: str) -> bool:
     gate = await _opened(client, run, item.id) if item is not None else None
     if item is None or gate is None:
         return False
-    reply = await _asked(terminal, client, run, gate, await _output(client, run, gate, item))
+    reply = await _prompt_for_gate(
+        terminal, client, run, gate, await _output(client, run, gate, item)
+    )
     if reply is None:
         return False
     if isinstance(reply, str):
@@ -319,7 +321,7 @@ async def _open_gates(client: "Client") -> "list[InboxGate]":
     return found
 
 
-async def _asked(
+async def _prompt_for_gate(
     terminal: Terminal, client: "Client", run: str, gate: GateOpened, output: str
 ) -> GateReply | str | None:
     """The answer of the person here; a text says that the gate was answered in another place."""

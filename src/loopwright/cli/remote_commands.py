@@ -38,8 +38,8 @@ def answer_remote_gate(
     remote = terminal.remote
     assert remote is not None
     gate = remote.gate(reference)
-    asked = remote.gates() if go_on else ()
-    run = next((str(one["run"]) for one in asked if one["id"] == gate), "")
+    open_gates = remote.gates() if go_on else ()
+    run = next((str(one["run"]) for one in open_gates if one["id"] == gate), "")
     seen = int(remote.get(f"{RUNS}/{quote(run)}/snapshot")["seq"]) if run else 0
     summary = remote.post(f"/api/v1/gates/{quote(gate)}/{decision}", body)
     if run:

@@ -251,10 +251,10 @@ def launch(
 
     terminal = terminal_of(ctx)
     shown = {name: options.pop(name) for name in StartManner.__annotations__}
-    manner = cast("StartManner", shown)  # click has checked the kinds of all options
-    if manner["jsonl"] and terminal.as_json:
+    start_options = cast("StartManner", shown)  # click has checked the kinds of all options
+    if start_options["jsonl"] and terminal.as_json:
         raise click.UsageError("--json and --jsonl exclude each other", ctx)
-    if manner["dry_run"]:
+    if start_options["dry_run"]:
         options["message"] = options["message"] or NO_MESSAGE
     options |= {name: names_in(_texts(options[name])) for name in ("allow", "deny", "ask")}
     options["tools"] = tools_in(_texts(options["tools"]))
@@ -262,9 +262,9 @@ def launch(
     if terminal.remote is not None:
         from loopwright.cli.served_run import start_served  # noqa: PLC0415 - only when asked for
 
-        return start_served(terminal, request, source, manner)
-    start, definition = _prepare(terminal, request, source, manner)
-    return _start_prepared(terminal, request, start, definition, manner, checks)
+        return start_served(terminal, request, source, start_options)
+    start, definition = _prepare(terminal, request, source, start_options)
+    return _start_prepared(terminal, request, start, definition, start_options, checks)
 
 
 def _texts(value: object) -> tuple[str, ...]:
@@ -276,7 +276,7 @@ def _prepare(
     terminal: Terminal,
     request: "LocalStart",
     source: "DefinitionSource | LoopOptions | None",
-    manner: StartManner,
+    options: StartManner,
 ) -> "tuple[RunStart, ParsedDefinition]":
     """The definition and its start. It may name files: those of Loopwright itself are not read."""
     from loopwright.operations.run_start import StartPlace, prepare_start  # noqa: PLC0415 - quick help
@@ -285,8 +285,8 @@ def _prepare(
     keep_files_private(terminal.settings)
     place = StartPlace(
         settings=terminal.settings,
-        can_ask=terminal.can_ask and not (manner["no_wait"] or manner["detach"]),
-        needs_agents=not manner["dry_run"],
+        can_ask=terminal.can_ask and not (options["no_wait"] or options["detach"]),
+        needs_agents=not options["dry_run"],
     )
     if source is None:
         from loopwright.cli.definitions import definitions_here  # noqa: PLC0415 - only when asked for
@@ -312,7 +312,7 @@ def _start_prepared(
     request: "LocalStart",
     start: "RunStart",
     definition: "ParsedDefinition",
-    manner: StartManner,
+    options: StartManner,
     checks: str,
 ) -> int:
     """Show what is doubtful about a start, and start it."""
@@ -327,7 +327,7 @@ def _start_prepared(
     from loopwright.operations.run_variables import keep_variables  # noqa: PLC0415 - help stays quick
     from loopwright.operations.workspace_rules import decide_snapshots  # noqa: PLC0415 - quick help
 
-    dry = manner["dry_run"]
+    dry = options["dry_run"]
     for warning in definition.warnings:
         terminal.say(warning.render(), tone="warn")
     unused = () if dry else unsupported_options(definition.plan, start.plan)
@@ -345,10 +345,10 @@ def _start_prepared(
         terminal.say(f"warning: {words}", tone="warn")
     for missing in (*_unmatched(plan, start.workspace), *preflight(start, checks=checks)):
         terminal.say(f"warning: {missing}", tone="warn")
-    codes = exit_codes(definition.dialect) if manner["exit_codes"] == "dialect" else {}
-    shown = AttachOptions(no_wait=manner["no_wait"], jsonl=manner["jsonl"], codes=codes)
+    codes = exit_codes(definition.dialect) if options["exit_codes"] == "dialect" else {}
+    shown = AttachOptions(no_wait=options["no_wait"], jsonl=options["jsonl"], codes=codes)
     with keep_variables(terminal.settings.home, start) as named:
-        if manner["detach"]:
+        if options["detach"]:
             return _start_detached(terminal, named)
         return _start_here(terminal, named, shown)
 
@@ -397,7 +397,7 @@ def _rehearse(terminal: Terminal, start: "RunStart", request: "LocalStart", chec
     from loopwright.operations.preflight import dry_run_warnings  # noqa: PLC0415 - help stays quick
     from loopwright.operations.wiring import check_worktree_programs  # noqa: PLC0415 - help stays quick
 
-    rules = CostRules(book=PriceBook(terminal.settings.prices), purse=terminal.settings.budget)
+    rules = CostRules(book=PriceBook(terminal.settings.prices), budget=terminal.settings.budget)
     default, force = request.agent or terminal.settings.agent, bool(request.agent)
     plan = with_specs(start.plan, default, request.agents, force=force)
     for limited in limit_warnings(plan, start.workspace):
@@ -413,7 +413,7 @@ def _rehearse(terminal: Terminal, start: "RunStart", request: "LocalStart", chec
     return 0
 
 
-def _start_here(terminal: Terminal, start: "RunStart", manner: "AttachOptions") -> int:
+def _start_here(terminal: Terminal, start: "RunStart", options: "AttachOptions") -> int:
     """Start a run and drive it until it rests."""
     from loopwright.cli.attach import RunCursor, drive  # noqa: PLC0415 - help stays quick
     from loopwright.operations.run_start import launch_run  # noqa: PLC0415 - help stays quick
@@ -425,7 +425,7 @@ def _start_here(terminal: Terminal, start: "RunStart", manner: "AttachOptions") 
             terminal.say(note, tone="warn" if note.startswith("warning") else "plain")
         return [RunCursor(run, seen=0)]
 
-    return drive(terminal, begin, manner)
+    return drive(terminal, begin, options)
 
 
 def _start_detached(terminal: Terminal, start: "RunStart") -> int:

@@ -295,7 +295,7 @@ def start_served(
     terminal: Terminal,
     request: "LocalStart",
     source: "DefinitionSource | LoopOptions | None",
-    manner: "StartManner",
+    options: "StartManner",
 ) -> int:
     """Start a run there, and follow it until it rests unless it is let go. The definition is sent
     with the files that it names; without a source it is one that is stored there.
@@ -308,7 +308,7 @@ def start_served(
         sent, definition = await _sendable(terminal, client, request, source)
         _warn(terminal, definition, request)
         file = definition.file
-        if manner["dry_run"]:
+        if options["dry_run"]:
             return await _rehearse(terminal, client, sent, file)
         _check_ready(terminal)
         try:
@@ -316,17 +316,17 @@ def start_served(
         except LoopwrightError as error:
             raise _renamed(error, file) from error
         started.warnings = [one.replace(REQUEST, file) for one in started.warnings]
-        if manner["detach"]:
+        if options["detach"]:
             if terminal.as_json:
                 terminal.put_json(_as_dict(started))
             else:
                 terminal.put(started.run)
             return 0
         terminal.say(f"driven by {_url(terminal)}")
-        one = ServedRun(terminal, client, started.run, jsonl=manner["jsonl"])
+        one = ServedRun(terminal, client, started.run, jsonl=options["jsonl"])
         attach(one)
         await one.show(0)
-        return await one.finish(foreign=manner["exit_codes"] == "dialect")
+        return await one.finish(foreign=options["exit_codes"] == "dialect")
 
     return _attended(terminal, start)
 
