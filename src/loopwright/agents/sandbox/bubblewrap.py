@@ -209,8 +209,8 @@ def works(path: str | None = None) -> str | None:
         return f"{NAME} cannot be started: {error}"
     if done.returncode == 7:
         return None
-    errors_text = done.stderr.decode(errors="replace").strip()[-200:]
-    return f"{NAME} does not work here: {errors_text or f'exit code {done.returncode}'}"
+    errors = done.stderr.decode(errors="replace").strip()[-200:]
+    return f"{NAME} does not work here: {errors or f'exit code {done.returncode}'}"
 
 
 def remedy() -> str:
@@ -257,8 +257,8 @@ def try_level(level: SandboxLevel) -> str | None:
             return f"cannot be enforced: {error}"
     if done.returncode == 7:
         return None
-    errors_text = done.stderr.decode(errors="replace").strip()[-200:]
-    return f"cannot be enforced: {errors_text or f'exit code {done.returncode}'}"
+    errors = done.stderr.decode(errors="replace").strip()[-200:]
+    return f"cannot be enforced: {errors or f'exit code {done.returncode}'}"
 
 
 def confinement_of(
@@ -390,15 +390,10 @@ class Sandbox:
         self, end: ProgramEnd, program: ProgramStart, level: SandboxLevel
     ) -> ProgramEnd:
         """A failure of bubblewrap itself, which ends with code 1 before the program starts."""
-        errors_text = end.stderr_tail
-        if (
-            end.how != "exited"
-            or end.code != 1
-            or end.stdout
-            or not errors_text.startswith(_FAILED)
-        ):
+        errors = end.stderr_tail
+        if end.how != "exited" or end.code != 1 or end.stdout or not errors.startswith(_FAILED):
             return end
-        line = errors_text.splitlines()[0].decode(errors="replace")
+        line = errors.splitlines()[0].decode(errors="replace")
         is_short = any(one in line for one in _SHORTAGES) or _has_vanished(line)
         problem = "resource" if is_short else "not-startable"
         detail = f"the sandbox failed: {line}"
