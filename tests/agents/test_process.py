@@ -538,7 +538,7 @@ def test_output_that_is_no_progress_does_not_restart_the_idle_limit(
 class _Listener:
     """Refers to the program that it listens to, as those who talk with an agent do."""
 
-    def __init__(self, fails: bool) -> None:
+    def __init__(self, fails: str) -> None:
         self.fails = fails
         self.program: RunningProgram | None = None
 
@@ -547,14 +547,18 @@ class _Listener:
         program.end_input()
 
     def take(self, data: bytes) -> None:
+        if self.fails == "late":  # the supervisor has ended, and its report has not been read
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
         if self.fails:
             raise LookupError("a defect of the listener")
 
 
 @pytest.mark.item("bnd-m1")
-@pytest.mark.parametrize("fails", [False, True], ids=["ends", "listener-fails"])
+@pytest.mark.parametrize(
+    "fails", ["", "soon", "late"], ids=["ends", "listener-fails", "listener-fails-late"]
+)
 def test_a_program_that_has_ended_is_freed_without_the_collector(
-    tmp_path: Path, fails: bool
+    tmp_path: Path, fails: str
 ) -> None:
     """Nothing that belongs to a program stays in memory after it, also without the collector."""
 

@@ -304,6 +304,7 @@ class _Run:
         self._timers: list[asyncio.TimerHandle] = []
         self._limit: How | None = None
         self._stopping = False
+        self._has_report = False
         self._swept = 0
         self.callback_error: Exception | None = None
         self.ended: asyncio.Future[None] = self._loop.create_future()
@@ -427,12 +428,8 @@ class _Run:
                 self.stop(None)
 
     def _source_closed(self) -> None:
-        if self._reaped and self._output.closed and self._errors.closed:
+        if self._has_report and self._output.closed and self._errors.closed:
             self._finish()
-
-    @property
-    def _reaped(self) -> bool:
-        return self._process.returncode is not None
 
     def _supervisor_closed(self) -> None:
         """The end of the report is approximately the end of the supervisor."""
@@ -450,6 +447,8 @@ class _Run:
         self._await_output()
 
     def _await_output(self) -> None:
+        # Sending a signal may have collected the supervisor before its report was read.
+        self._has_report = True
         self._later(_DRAIN_SECONDS, self._finish)
         self._source_closed()
 
