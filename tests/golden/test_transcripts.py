@@ -155,6 +155,9 @@ def test_route_asked_of_a_fixed_data_set_gives_the_stored_answer(
     filled: tuple[Served, dict[str, str]], route: str
 ) -> None:
     """Status, type and body of each GET route of the OpenAPI document."""
+    if route == "/metrics":  # counts what was asked before, maybe by another worker process
+        for earlier in ROUTES[: ROUTES.index(route)]:
+            ask(*filled[:1], earlier, filled[1])
     found = ask(*filled[:1], route, filled[1])
     compare(TRANSCRIPTS / "http" / f"{_file_of(route)}.txt", found.encode())
 
