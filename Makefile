@@ -19,7 +19,10 @@ unexport PYTHONDONTWRITEBYTECODE
 PURE_PACKAGES := model kernel syntax prompts agents/clis dialects
 PURE_FILES := $(shell printf ',src/loopwright/%s/*' $(PURE_PACKAGES))
 
-.PHONY: help setup demo test test-deep test-soak test-api test-agents test-model check cover bench matrix docs golden fmt lock clean
+# Two run at the same time, the longest ones first.
+GATES := gate-house gate-types gate-darwin gate-imports gate-lint gate-format
+
+.PHONY: help setup demo test test-deep test-soak test-api test-agents test-model check $(GATES) cover bench matrix docs golden fmt lock clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,7 +54,7 @@ demo: $(RUNTIME_STAMP) ## repair a small project with failing tests (AGENT=claud
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" loopwright demo $(if $(AGENT),--agent "$(AGENT)")
 
 test: check ## set up, run the gates, then all tests but the deep ones
-	$(PY) -m pytest -n $(JOBS) -m "not deep" --ignore tests/house tests
+	scripts/in_memory.sh $(PY) -m pytest -n $(JOBS) --dist worksteal -m "not deep" --ignore tests/house tests
 
 test-deep: setup ## the tests that take minutes: long simulations, every crash point, new examples, a server under load for 30 minutes
 	$(PY) -m pytest -n $(JOBS) -m "deep or hypothesis" --timeout 1800 tests
@@ -86,12 +89,20 @@ test-model: setup ## a loop with a real small language model on this machine (13
 	LOOPWRIGHT_TEST_MODEL_PYTHON="$(CURDIR)/$(LLM)/bin/python" $(PY) -m pytest -m real_model tests/real_model
 
 check: setup ## format, lint, types, import contracts, house rules
+	@$(MAKE) --no-print-directory -j 2 $(GATES)
+
+gate-format:
 	$(VENV)/bin/ruff format --check .
+gate-lint:
 	$(VENV)/bin/ruff check .
+gate-types:
 	$(VENV)/bin/mypy
+gate-darwin:
 	$(VENV)/bin/mypy --platform darwin --cache-dir .mypy_cache/darwin
+gate-imports:
 	$(VENV)/bin/lint-imports
-	$(PY) -m pytest -q tests/house
+gate-house:
+	$(PY) -m pytest -q -n 0 tests/house
 
 cover: setup ## branch coverage of the pure packages; fails below 100 %
 	$(VENV)/bin/coverage erase

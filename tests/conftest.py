@@ -4,7 +4,7 @@ Warnings are errors (`filterwarnings` in pyproject.toml): a test that expects on
 `pytest.warns`.
 """
 
-import atexit
+import gc
 import os
 import shutil
 import signal
@@ -23,7 +23,11 @@ settings.load_profile("house")
 
 # Records that all data directories of a user share are not those of whoever runs the tests.
 os.environ["XDG_DATA_HOME"] = tempfile.mkdtemp(prefix="lw-share-")
-atexit.register(shutil.rmtree, os.environ["XDG_DATA_HOME"], ignore_errors=True)
+
+
+def pytest_unconfigure() -> None:
+    """Remove the records; worker processes of pytest-xdist run no functions of `atexit`."""
+    shutil.rmtree(os.environ["XDG_DATA_HOME"], ignore_errors=True)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -35,6 +39,10 @@ def known_data_directories() -> None:
 
 # A shell starts background programs with this signal ignored, and their children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Test modules and syntax trees are long-lived objects in large numbers: with the usual threshold,
+# a tenth of the time would go into looking through them again and again.
+gc.set_threshold(20_000, 20, 20)
 
 # Snapshots take time: tests that need them switch them on.
 os.environ.setdefault("LOOPWRIGHT_SNAPSHOTS", "off")
@@ -54,6 +62,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "item(*ids): the checklist items this test shows, see tests/checklists"
     )
+
+
+def pytest_collection_finish() -> None:
+    """Leave the collected tests out of all later garbage collections: they live until the end."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 
-from tests.house.source_tree import SRC, dotted, source_files
+from tests.house.source_tree import SRC, dotted, nodes, source_files, tree
 
 MOST_FIELDS = 20
 
@@ -29,7 +29,7 @@ def test_record_with_many_fields_is_divided() -> None:
         f"{path.relative_to(SRC).as_posix()}:{name}": count
         for path in source_files()
         if path.name != "surface.py"
-        for name, count in records_in(path.read_text(encoding="utf-8"))
+        for name, count in records_in(nodes(path))
         if count > MOST_FIELDS
     }
     assert found == LARGE_RECORDS
@@ -41,14 +41,14 @@ def test_match_over_a_union_ends_in_assert_never() -> None:
     found = {
         path.relative_to(SRC).as_posix(): count
         for path in source_files()
-        if (count := len(partial_matches(path.read_text(encoding="utf-8"), unions)))
+        if (count := len(partial_matches(nodes(path), unions)))
     }
     assert not found
 
 
-def records_in(source: str) -> Iterator[tuple[str, int]]:
+def records_in(found: Iterable[ast.AST]) -> Iterator[tuple[str, int]]:
     """Every class of a module, with the number of its own fields."""
-    for node in ast.walk(ast.parse(source)):
+    for node in found:
         if isinstance(node, ast.ClassDef):
             fields = (one for one in node.body if isinstance(one, ast.AnnAssign))
             yield node.name, sum("ClassVar" not in ast.unparse(one.annotation) for one in fields)
@@ -59,7 +59,7 @@ def our_unions(folders: tuple[str, ...] = ("model", "kernel")) -> dict[str, froz
     aliases: dict[str, set[str]] = {}
     for folder in folders:
         for path in (SRC / folder).rglob("*.py"):
-            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            for node in tree(path).body:
                 if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "TypeAlias":
                     names = _union(node.value)
                     if names and isinstance(node.target, ast.Name):
@@ -84,10 +84,12 @@ def _flat(name: str, aliases: dict[str, set[str]]) -> set[str]:
     return {one for part in aliases[name] for one in _flat(part, aliases)}
 
 
-def partial_matches(source: str, unions: dict[str, frozenset[str]]) -> list[int]:
+def partial_matches(
+    nodes_of_file: Iterable[ast.AST], unions: dict[str, frozenset[str]]
+) -> list[int]:
     """The lines of matches over a union of which some classes may not be handled."""
     found: list[int] = []
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_of_file:
         if isinstance(node, ast.Match):
             named = {name for case in node.cases for name in _classes(case.pattern)}
             if any(named and named <= classes for classes in unions.values()) and not _ends(node):
@@ -132,10 +134,10 @@ def _ends(node: ast.Match) -> bool:
 )
 def test_match_when_planted_is_found(source: str, lines: list[int]) -> None:
     """The rule sees matches over a union, with and without the last case."""
-    assert partial_matches(source, {"AB": frozenset({"A", "B"})}) == lines
+    assert partial_matches(ast.walk(ast.parse(source)), {"AB": frozenset({"A", "B"})}) == lines
 
 
 def test_fields_when_planted_are_counted() -> None:
     """Class variables and methods are no fields."""
     source = "class A:\n    a: int\n    b: ClassVar[int]\n    c: str = ''\n    def d(self): ...\n"
-    assert list(records_in(source)) == [("A", 2)]
+    assert list(records_in(ast.walk(ast.parse(source)))) == [("A", 2)]
