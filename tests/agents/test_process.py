@@ -317,7 +317,7 @@ def test_programs_that_cannot_run(tmp_path: Path, make: object, problem: str, hi
     """What is wrong with a program is told in a word and a sentence, never raised."""
     assert callable(make)
     end = run(program(tmp_path, make(tmp_path)))
-    assert (end.how, end.problem, end.retryable) == ("not_started", problem, False)
+    assert (end.how, end.problem) == ("not_started", problem)
     assert hint in str(end.error)
     assert (end.code, end.signal, end.survivors_killed) == (None, None, 0)
 
@@ -372,7 +372,7 @@ def test_a_program_that_deletes_its_workspace_does_not_hang(tmp_path: Path) -> N
     assert run(python(workspace, code, wall_s=20)).problem == "workspace-gone"
 
 
-def test_a_shortage_is_retryable(tmp_path: Path) -> None:
+def test_a_shortage_is_a_problem_of_resources(tmp_path: Path) -> None:
     """Without descriptors nothing starts, but later it may; nothing is left open."""
     limit = pytest.importorskip("resource")
     soft, hard = limit.getrlimit(limit.RLIMIT_NOFILE)
@@ -388,7 +388,7 @@ def test_a_shortage_is_retryable(tmp_path: Path) -> None:
             limit.setrlimit(limit.RLIMIT_NOFILE, (soft, hard))
 
     end = asyncio.run(play())
-    assert (end.how, end.problem, end.retryable) == ("not_started", "resource", True)
+    assert (end.how, end.problem) == ("not_started", "resource")
     assert os.strerror(errno.EMFILE) in str(end.error)
     assert open_descriptors() == before
 

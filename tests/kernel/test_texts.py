@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from loopwright.kernel.references import enclosing_repeat, fill, request_text, resolve, step_result
+from loopwright.kernel.references import fill, request_text, resolve, step_result
 from loopwright.kernel.state import State, enclosing_pass
 from loopwright.model.actions import (
     AskPerson,
@@ -173,9 +173,8 @@ def test_places_around() -> None:
     """A place knows the pass and the loop around it, the run knows none."""
     inner = RUN.state.owners["loop.1.inner"]
     assert enclosing_pass(inner) is RUN.state.owners["loop.1"]
-    assert enclosing_repeat(inner) is RUN.state.owners["loop"].body
+    assert enclosing_pass(inner).parent is RUN.state.owners["loop"].body
     assert enclosing_pass(RUN.state.root) is None
-    assert enclosing_repeat(RUN.state.root) is None
     assert step_result(inner, "ghost") is None
 
 

@@ -415,12 +415,6 @@ def _list_in(found: JsonValue | Blob, senses: KernelServices) -> JsonValue | Blo
     return value if isinstance(value, list) else found
 
 
-def enclosing_repeat(owner: Owner) -> RepeatBody | None:
-    """The innermost loop around a place."""
-    inside = enclosing_pass(owner)
-    return inside.parent if inside else None
-
-
 def step_result(owner: Owner, step: str, *, outside: bool = False) -> Result | None:
     """Result of a step that ended, looked for from the inside out."""
     steps = _steps_with(owner, step, outside=outside)

@@ -4,7 +4,7 @@ import os
 import shlex
 import shutil
 import tempfile
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -378,9 +378,6 @@ def tree_at(history: WorkspaceHistory, run: str, place: str) -> str:
         code="no-snapshots",
         hint="fork it without --restore, in the workspace as it is",
     )
-
-
-Restore = Callable[[str], Awaitable[Restored]]
 
 
 _WARNING = "warning: "

@@ -188,14 +188,6 @@ class SettingsSources:
     )
 
 
-def resolve_settings(
-    *, data_dir: str | None = None, env: Mapping[str, str] | None = None
-) -> Settings:
-    """The settings alone."""
-    place = SettingsSources() if env is None else SettingsSources(env=env)
-    return load_settings(data_dir=data_dir, place=place).settings
-
-
 def load_settings(
     *, data_dir: str | None = None, place: SettingsSources | None = None
 ) -> ResolvedSettings:

@@ -207,11 +207,6 @@ class ProgramEnd:
         """The first word of `error`: one of StartProblem, or about the supervisor."""
         return None if self.error is None else self.error.partition(":")[0]
 
-    @property
-    def retryable(self) -> bool:
-        """Whether the same start may succeed a little later."""
-        return self.problem == "resource"
-
 
 async def run_program(
     program: ProgramStart,

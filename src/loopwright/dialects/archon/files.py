@@ -17,7 +17,6 @@ PROJECT_FOLDER = ".archon"
 CONFIG_FILES = (".archon/config.yaml", "~/.archon/config.yaml")
 """The settings of the project and those of the person; the project's come first."""
 MAX_FILE_BYTES = 1_048_576
-MAX_SCRIPT_CHARS = 100_000
 MAX_WORKFLOW_BYTES = 262_144
 BESIDE = "@/"
 """The prefix of a path that counts from the folder of the definition."""

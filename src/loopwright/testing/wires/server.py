@@ -208,7 +208,6 @@ class WireServer:
         self._choose = choose or in_order(self.script)
         self._answers = 0
         self._calls = 0
-        self._came = threading.Condition()
         self._ready = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._released = asyncio.Event()
@@ -260,11 +259,6 @@ class WireServer:
         """From now on, stall again."""
         self._call_in_loop(self._released.clear)
 
-    def wait_asked(self, count: int, timeout: float = 10) -> bool:
-        """Wait until this many answers of a model were requested."""
-        with self._came:
-            return self._came.wait_for(lambda: len(self.asked) >= count, timeout)
-
     def _call_in_loop(self, action: Callable[[], None]) -> None:
         self._loop.call_soon_threadsafe(action)
 
@@ -293,13 +287,11 @@ class WireServer:
         """Number and record a request."""
         path = request.path.rstrip("/")
         request.path = path if path.startswith("/v1") or not path else f"/v1{path}"
-        with self._came:
-            request.number = len(self.requests) + 1
-            if request.method == "POST":
-                is_gemini = GEMINI_PATH.fullmatch(request.path) is not None
-                request.wire = "gemini" if is_gemini else ROUTES.get(request.path)
-            self.requests.append(request)
-            self._came.notify_all()
+        request.number = len(self.requests) + 1
+        if request.method == "POST":
+            is_gemini = GEMINI_PATH.fullmatch(request.path) is not None
+            request.wire = "gemini" if is_gemini else ROUTES.get(request.path)
+        self.requests.append(request)
 
     async def _answer(self, request: WireRequest, connection: WireConnection) -> None:
         """Answer a request; an exception of the chooser is reported, and its client is not left
