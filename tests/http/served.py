@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,8 @@ class Served:
     context: Context
     loop: asyncio.AbstractEventLoop
     token: str = ""
+    _kept: threading.local = field(default_factory=threading.local)
+    _lines: list[http.client.HTTPConnection] = field(default_factory=list)
 
     def __call__(
         self,
@@ -78,19 +80,57 @@ class Served:
         if data is not None:
             sent["Content-Type"] = "application/json"
         sent |= headers or {}
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
+        is_kept = self.is_connected
         try:
-            connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
-            for name, value in sent.items():
-                connection.putheader(name, value)
-            if data is not None and "Content-Length" not in sent:
-                connection.putheader("Content-Length", str(len(data)))
-            connection.endheaders(data)
-            found = connection.getresponse()
+            return self._exchange(method, path, sent, data)
+        except (ConnectionError, http.client.RemoteDisconnected):
+            if not is_kept:
+                raise
+            return self._exchange(method, path, sent, data)  # closed since the last request
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether this thread has a connection from its last request."""
+        return getattr(self._kept, "line", None) is not None
+
+    def disconnect(self) -> None:
+        """Close the connection of this thread: the next request opens another one."""
+        line: http.client.HTTPConnection | None = getattr(self._kept, "line", None)
+        self._kept.line = None
+        if line is not None:
+            line.close()
+
+    def _exchange(
+        self, method: str, path: str, headers: Mapping[str, str], data: bytes | None
+    ) -> Reply:
+        """Send a request over the connection of this thread. The server searches all processes of
+        the machine for the other end of each new connection, which costs more than most requests.
+        """
+        if not self.is_connected:
+            self._kept.line = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
+            self._lines.append(self._kept.line)
+        line = self._kept.line
+        try:
+            line.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+            for name, value in headers.items():
+                line.putheader(name, value)
+            if data is not None and "Content-Length" not in headers:
+                line.putheader("Content-Length", str(len(data)))
+            line.endheaders(data)
+            found = line.getresponse()
             told = {name.lower(): value for name, value in found.getheaders()}
-            return Reply(found.status, told, found.read())
-        finally:
-            connection.close()
+            reply = Reply(found.status, told, found.read())
+        except BaseException:
+            self.disconnect()
+            raise
+        if line.sock is None:  # the server closes it
+            self.disconnect()
+        return reply
+
+    def close(self) -> None:
+        """Close the connections of all threads."""
+        for line in self._lines:
+            line.close()
 
     def call(self, work: Callable[[], Any]) -> Any:
         """Do something in the thread of the server."""
@@ -264,6 +304,7 @@ def served(
             try:
                 yield thread.one
             finally:
+                thread.one.close()
                 thread.one.loop.call_soon_threadsafe(leave, thread.one.context)
                 thread.join(SECONDS)
                 assert not thread.is_alive(), "the server does not end"
