@@ -255,12 +255,28 @@ TEXTUAL = ("text of a request", "judge", "stored definition", "imported definiti
 NOT_IN_TEXTS = ("listed by name", "cli with arguments")
 """What no definition may say: the syntax refuses it before anybody looks at the list."""
 
+
+def kinds_of(way: str) -> list[str]:
+    return [one for one in KINDS if not (one in NOT_IN_TEXTS and way.startswith(TEXTUAL))]
+
+
+def is_quick(way: str, role: str, kind: str) -> bool:
+    """Whether a cell is part of each test run. An editor is asked all of it. For the others, each
+    way and each kind is part of some cells; all combinations take minutes.
+    """
+    kinds, turn = kinds_of(way), [*WAYS].index(way)
+    return role == "editor" or kind in (kinds[turn % len(kinds)], kinds[(turn + 4) % len(kinds)])
+
+
 CELLS = [
-    pytest.param(way, role, kind, id=f"{way}-{role}-{kind}")
+    pytest.param(
+        *(way, role, kind),
+        id=f"{way}-{role}-{kind}",
+        marks=[] if is_quick(way, role, kind) else [pytest.mark.deep],
+    )
     for way in WAYS
     for role in ROLES
-    for kind in KINDS
-    if not (kind in NOT_IN_TEXTS and way.startswith(TEXTUAL))
+    for kind in kinds_of(way)
 ]
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from loopwright.agents.performer import LocalPerformer
 from loopwright.cli.main import main
+from loopwright.http import server as http_server
 from loopwright.kernel.events import (
     AnyEvent,
     EffectDone,
@@ -194,6 +195,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LocalPerformer, "perform", perform)
         patch.setenv("LOOPWRIGHT_SNAPSHOTS", "off")
+        # The server itself would resume a run that was killed, on a slow machine before the test.
+        patch.setattr(http_server, "RESCUE_SECONDS", 3_600.0)
         patch.setattr(Texts.__init__, "__defaults__", (100_000,))  # all texts stand in the events
         with served(tmp_path_factory.mktemp("served")) as server:
             yield World(server, jobs)
