@@ -33,10 +33,9 @@ from pathlib import Path
 from string import Template
 from typing import Any, Protocol
 
-import yaml
-
 from tests.golden.files import FOLDER
 from tests.golden.transcript_text import Normaliser, shown
+from tests.support.tables import read_table
 
 SECONDS = 60.0
 SCENARIOS = FOLDER / "transcripts" / "scenarios"
@@ -106,7 +105,7 @@ def read_scenarios() -> dict[str, Scenario]:
     """All scenarios, by name."""
     found: dict[str, Scenario] = {}
     for file in sorted(SCENARIOS.glob("*.yaml")):
-        for name, value in yaml.safe_load(file.read_text(encoding="utf-8")).items():
+        for name, value in read_table(file).items():
             assert name not in found, f"two scenarios are called {name}"
             found[name] = _scenario(name, value)
     return found

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from loopwright.operations.dialects import read_definition
 from tests.cli.conftest import Place
 from tests.dialects.archon.reading import flow
+from tests.support.tables import read_table
 
 PROJECTS = Path(__file__).resolve().parents[1] / "corpus" / "archon" / "projects"
 # Scripts are run by Python and Node in the place of uv and bun.
@@ -33,7 +33,7 @@ WORKFLOWS = sorted(
 def cases() -> list[Any]:
     found = []
     for project in sorted(path for path in PROJECTS.iterdir() if path.is_dir()):
-        table = yaml.safe_load((project / "cases.yaml").read_text(encoding="utf-8"))
+        table = read_table(project / "cases.yaml")
         for number, case in enumerate(table):
             name = f"{project.name}-{number}-{Path(case['file']).stem}"
             found.append(pytest.param(project, case, id=name))

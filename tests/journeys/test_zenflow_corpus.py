@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from msgspec.structs import replace
 
 from loopwright.kernel.events import IterationStarted
@@ -15,9 +14,10 @@ from loopwright.operations.definition_checks import native_text
 from loopwright.operations.dialects import ParsedDefinition, parse_definition, read_definition
 from loopwright.ports import EffectJob
 from tests.journeys.flows import Played, Words, failure, named, play
+from tests.support.tables import read_table
 
 CORPUS = Path(__file__).resolve().parents[1] / "corpus" / "zenflow" / "runs"
-CASES: dict[str, dict[str, Any]] = yaml.safe_load((CORPUS / "cases.yaml").read_text("utf-8"))
+CASES: dict[str, dict[str, Any]] = read_table(CORPUS / "cases.yaml")
 LONG = "x" * 40_000
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from loopwright.agents.script import ScriptedAgent
 from loopwright.errors import LoopwrightError
@@ -22,10 +21,11 @@ from loopwright.operations.settings import Settings
 from loopwright.operations.wiring import Local, local
 from loopwright.ports import EffectJob
 from loopwright.views.role_loops import stages_of
+from tests.support.tables import read_table
 
 CORPUS = Path(__file__).resolve().parents[1] / "corpus" / "coqui"
 PROJECTS, VALID = CORPUS / "projects", CORPUS / "valid"
-VALID_RUNS: list[dict[str, Any]] = yaml.safe_load((CORPUS / "valid_runs.yaml").read_text("utf-8"))
+VALID_RUNS: list[dict[str, Any]] = read_table(CORPUS / "valid_runs.yaml")
 FEWEST_FILES = 40
 ENDS_ON_A_DAY = {"time-at-a-point", "time-without-zone"}
 
@@ -34,7 +34,7 @@ def all_runs() -> list[Any]:
     """Every run of every project as a case."""
     found = []
     for project in sorted(PROJECTS.iterdir()):
-        listed = yaml.safe_load((project / "runs.yaml").read_text(encoding="utf-8"))
+        listed = read_table(project / "runs.yaml")
         for number, run in enumerate(listed):
             name = f"{project.name}-{number}-{run['definition']}"
             found.append(pytest.param(project, run, id=name))
@@ -60,7 +60,7 @@ def test_the_projects_have_many_files_and_every_loop_is_run() -> None:
     files = [one for one in PROJECTS.glob("*/workspace/**/*") if one.is_file()]
     assert len(files) >= FEWEST_FILES
     for project in PROJECTS.iterdir():
-        listed = yaml.safe_load((project / "runs.yaml").read_text(encoding="utf-8"))
+        listed = read_table(project / "runs.yaml")
         loops = {one.stem for one in (project / "workspace" / "loops").iterdir()}
         assert {run["definition"] for run in listed} == loops
 

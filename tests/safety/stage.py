@@ -13,7 +13,6 @@ from pathlib import Path
 from unittest.mock import patch
 
 import msgspec
-import yaml
 
 from loopwright.kernel.event_parts import ToolCall
 from loopwright.kernel.events import AnyEvent, EffectRequested, GateAnswered, GateOpened, TurnTaken
@@ -25,6 +24,7 @@ from loopwright.operations.run_request import RunStart
 from loopwright.operations.settings import Settings
 from loopwright.operations.wiring import local
 from loopwright.testing.wires import ScriptedCall, ScriptedTurn, WireRequest, WireScript, WireServer
+from tests.support.tables import read_table
 
 HERE = Path(__file__).parent
 SERVER = HERE / "lure_server.py"
@@ -57,7 +57,7 @@ class Lure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 def corpus() -> dict[str, list[Lure]]:
     """The lures by the place where they stand."""
-    read = yaml.safe_load((HERE / "corpus.yaml").read_text(encoding="utf-8"))
+    read = read_table(HERE / "corpus.yaml")
     return msgspec.convert(read, dict[str, list[Lure]])
 
 

@@ -8,7 +8,6 @@ from tempfile import TemporaryDirectory
 from typing import TypedDict
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,6 +27,7 @@ from tests.dialects.archon.running import (
     run_with,
 )
 from tests.safety.script_compositions import AROUND, DATA, SINKS, WAYS
+from tests.support.tables import read_table
 
 _SCRIPTS = Path(__file__).parent / "scripts"
 _FIRST_LINE = 7  # of the script in the workflow below
@@ -75,7 +75,7 @@ class Row(TypedDict, total=False):
 
 
 def rows(name: str) -> list[Row]:
-    table: list[Row] = yaml.safe_load((_SCRIPTS / name).read_text(encoding="utf-8"))
+    table: list[Row] = read_table(_SCRIPTS / name)
     return table
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
 from loopwright.kernel.bodies.conversation import SUBMIT
 from loopwright.kernel.event_parts import ToolCall
@@ -24,11 +23,10 @@ from loopwright.operations.dialects import packed, parse_definition, read_defini
 from tests.dialects.aldo.cases import CORPUS
 from tests.dialects.aldo.running import Stage, turn
 from tests.kernel.driving import Fail, Reply, Said
+from tests.support.tables import read_table
 
 PROJECTS = CORPUS / "projects"
-EXPECTED: dict[str, dict[str, Any]] = yaml.safe_load(
-    (PROJECTS / "expected.yaml").read_text(encoding="utf-8")
-)
+EXPECTED: dict[str, dict[str, Any]] = read_table(PROJECTS / "expected.yaml")
 LEAST = 40
 
 
