@@ -27,7 +27,7 @@ from loopwright.views.formats import NOTHING, cost_text, money
 
 if TYPE_CHECKING:
     from loopwright.model.record import JsonValue
-    from loopwright.views.metrics import IterationMetrics, MetricsPart, MetricsUsage, RunMetrics
+    from loopwright.views.metrics import IterationMetrics, MetricsPart, MetricsUsage, RunFigures
 
 MOST_LANES = 12
 NAME_CELLS = 34
@@ -248,7 +248,7 @@ BAR_CELLS = 20
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
-def figure_lines(metrics: "RunMetrics", *, cells: int, signs: bool) -> Iterator[tuple[str, Tone]]:
+def figure_lines(metrics: "RunFigures", *, cells: int, signs: bool) -> Iterator[tuple[str, Tone]]:
     """The metrics as lines with their styles."""
     extra = [key for key in ("commands", "tools") if getattr(metrics.total, key)]
     for loop in dict.fromkeys(one.loop for one in metrics.rounds):
@@ -289,13 +289,13 @@ def _round_rows(
     for one in rounds:
         found = one.compared
         row = [str(one.number), fine_duration(one.ms), *_counts(one.spent, extra)]
-        row += [tokens(one.spent.input_tokens + one.spent.output_tokens), _cost(one.spent)]
+        row += [tokens(one.spent.tokens), _cost(one.spent)]
         if reviewed:
             row.append(f"{found.open} ({found.new} new, {found.back} back)" if found else "-")
             share = found.open / least if found else 0.0
         else:
             share = _weight(one, in_money=in_money) / most
-        label = ", ".join(one.verdicts.values()) or one.status
+        label = ", ".join(check.verdict for check in one.verdicts) or one.status
         row.append(f"{bar(share, signs=signs):<{BAR_CELLS}}  {label}")
         rows.append(row)
     return rows
@@ -303,17 +303,15 @@ def _round_rows(
 
 def _weight(one: "IterationMetrics", *, in_money: bool) -> float:
     if in_money:
-        return one.spent.usd
-    return one.spent.input_tokens + one.spent.output_tokens or one.ms
+        return one.spent.usd or 0.0
+    return one.spent.tokens or one.ms
 
 
 def _part_rows(parts: "Sequence[MetricsPart]", extra: Sequence[str]) -> list[list[str]]:
     rows = [["name", "calls", *extra, "failed", "took", "tokens", "cost"]]
     for one in parts:
-        used = one.spent
-        total = used.input_tokens + used.output_tokens
-        row = [one_line(one.name), *_counts(used, extra), str(used.failed)]
-        rows.append([*row, fine_duration(used.ms), tokens(total), _cost(used)])
+        row = [one_line(one.name), *_counts(one, extra), str(one.failed)]
+        rows.append([*row, fine_duration(one.ms), tokens(one.tokens), _cost(one)])
     return rows
 
 
@@ -324,14 +322,14 @@ def _counts(used: "MetricsUsage", extra: Sequence[str]) -> list[str]:
 
 def _cost(used: "MetricsUsage") -> str:
     """The cost of calls; commands and tools have none."""
-    return cost_text(used.usd, used.unpriced_calls) if used.calls else NOTHING
+    return cost_text(used.usd or 0.0, used.unpriced_calls) if used.calls else NOTHING
 
 
 def _bill(used: "MetricsUsage") -> str:
     counts = ((used.calls, "call"), (used.commands, "command"), (used.tools, "tool call"))
     parts = [f"{n} {what}{'' if n == 1 else 's'}" for n, what in counts if n or what == "call"]
-    total = tokens(used.input_tokens + used.output_tokens)
-    return ", ".join([*parts, fine_duration(used.ms), f"{total} tokens", _cost(used)])
+    total = f"{tokens(used.tokens)} tokens"
+    return ", ".join([*parts, fine_duration(used.ms), total, _cost(used)])
 
 
 DRAWN_CELLS = 100

@@ -88,18 +88,19 @@ class _LocalRun:
         return found
 
     def figures(self) -> "dict[str, JsonValue]":
-        from loopwright.views.metrics import run_metrics  # noqa: PLC0415 - help stays quick
+        from loopwright.views.metrics import run_figures  # noqa: PLC0415 - help stays quick
 
-        return {"run": self.run, **run_metrics(self._service, self.run).as_dict()}
+        found: dict[str, JsonValue] = msgspec.to_builtins(run_figures(self._service, self.run))
+        return found
 
     def picture(self) -> str:
         from loopwright.views.metrics import (  # noqa: PLC0415 - help stays quick
             metrics_chart,
-            run_metrics,
+            run_figures,
         )
 
         title = self._service.log.row(self.run).headline.name
-        return metrics_chart(run_metrics(self._service, self.run), title=title)
+        return metrics_chart(run_figures(self._service, self.run), title=title)
 
     def output(self, path: str) -> "dict[str, JsonValue]":
         from loopwright.views.run_view import output_at  # noqa: PLC0415 - help stays quick
@@ -110,7 +111,8 @@ class _LocalRun:
     def certificate(self) -> "dict[str, JsonValue]":
         from loopwright.views.certificate import run_certificate  # noqa: PLC0415 - quick help
 
-        return run_certificate(self._service, self.run).as_dict()
+        made: dict[str, JsonValue] = msgspec.to_builtins(run_certificate(self._service, self.run))
+        return made
 
     def entries(
         self, *, follow: bool, text: "TakeText | None" = None

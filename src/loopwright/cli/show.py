@@ -101,12 +101,12 @@ def show(
 
 
 def _put_certificate(terminal: Terminal, made: "dict[str, JsonValue]") -> None:
-    from loopwright.views.certificate import certificate_lines  # noqa: PLC0415 - quick help
+    from loopwright.views.certificate import RunCertificate, certificate_lines  # noqa: PLC0415 - quick help
 
     if terminal.as_json:
         terminal.put_json(made)
         return
-    for line in certificate_lines(made):
+    for line in certificate_lines(msgspec.convert(made, RunCertificate)):
         terminal.put(one_line(line))
 
 
@@ -118,7 +118,7 @@ def _put_output(terminal: Terminal, text: "dict[str, JsonValue]") -> None:
 
 
 def _put_figures(terminal: Terminal, seen: RunSource, svg: Path | None) -> None:
-    from loopwright.views.metrics import metrics_from  # noqa: PLC0415 - help stays quick
+    from loopwright.views.metrics import RunFigures  # noqa: PLC0415 - help stays quick
 
     if svg is not None:
         drawn = seen.picture()
@@ -128,7 +128,7 @@ def _put_figures(terminal: Terminal, seen: RunSource, svg: Path | None) -> None:
         svg.write_text(drawn, encoding="utf-8")
         terminal.tell(f"drew {svg}")
     elif not terminal.as_json:
-        signs, columns = terminal.has_signs(sys.stdout), metrics_from(seen.figures())
+        signs, columns = terminal.has_signs(sys.stdout), msgspec.convert(seen.figures(), RunFigures)
         for line, tone in figure_lines(columns, cells=terminal_width(), signs=signs):
             terminal.put(terminal.painted(line, tone, sys.stdout))
     if terminal.as_json:

@@ -26,11 +26,12 @@ from loopwright.kernel.state import State
 from loopwright.model.effect_ids import CheckPurpose
 from loopwright.model.ids import parent_path
 from loopwright.model.plan import Plan
-from loopwright.model.record import JsonValue, Text
+from loopwright.model.record import Text
 from loopwright.model.sandbox import NO_MATCH
 from loopwright.ports import RunReader
 from loopwright.views.formats import PERSON, person_words
 from loopwright.views.iterations import WorkspaceHistory
+from loopwright.views.run_responses import ChangedDependency
 
 EVIDENCE_CHARS = 600
 _VERDICTS = {"pass": "passed", "fail": "failed", "timed_out": "timed out"}
@@ -41,69 +42,41 @@ class CertifiedCheck(msgspec.Struct, frozen=True, kw_only=True):
     """One check: in the iteration that completed a loop, else the last time that it was made."""
 
     check: str
+    command: tuple[str, ...] | None
+    exit_code: int | None
     verdict: str
+    evidence: str
+    tree: str | None
     path: str
     iteration: int | None
-    tree: str
-    command: tuple[str, ...] = ()
-    exit_code: int | None = None
-    evidence: str = ""
-    by: str = ""  # the person who decided
+    by: str | msgspec.UnsetType = msgspec.UNSET  # the person who decided
 
 
-class Certificate(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a run, and the evidence for it."""
+class ProtectedFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether protected files are unchanged, and who accepted changes of them. `status` is
+    unchanged, changed, unverified, accepted, unmatched, or null when no file is protected.
+    """
 
-    run: str
-    outcome: str  # empty while the run has not ended
-    reason: str
-    checks: tuple[CertifiedCheck, ...]
-    protect: tuple[str, ...]
-    protected: str  # unchanged, changed, unverified, accepted, unmatched; empty: none protected
-    violation: str
+    patterns: tuple[str, ...]
+    status: str | None
+    detail: str
     accepted_by: tuple[str, ...]
     accepted_files: tuple[str, ...]  # as a message
-    # files of checks that changed, with their places
-    dependencies: tuple[tuple[str, int | None], ...]
-    first_tree: str
-    final_tree: str
-    events: int
-    head: str  # of the hash chain over the events
 
-    def as_dict(self) -> dict[str, JsonValue]:
-        return {
-            "run": self.run,
-            "outcome": self.outcome or None,
-            "reason": self.reason,
-            "checks": [
-                {
-                    "check": one.check,
-                    "command": list(one.command) or None,
-                    "exit_code": one.exit_code,
-                    "verdict": one.verdict,
-                    "evidence": one.evidence,
-                    "tree": one.tree or None,
-                    "path": one.path,
-                    "iteration": one.iteration,
-                    **({"by": one.by} if one.by else {}),
-                }
-                for one in self.checks
-            ],
-            "protected": {
-                "patterns": list(self.protect),
-                "status": self.protected or None,
-                "detail": self.violation,
-                "accepted_by": list(self.accepted_by),
-                "accepted_files": list(self.accepted_files),
-            },
-            "changed_dependencies": [
-                {"path": path, "iteration": iteration} for path, iteration in self.dependencies
-            ],
-            "first_tree": self.first_tree or None,
-            "final_tree": self.final_tree or None,
-            "events": self.events,
-            "head": self.head,
-        }
+
+class RunCertificate(msgspec.Struct, frozen=True, kw_only=True):
+    """What decided a run, as its events tell; `head` is that of the hash chain over them."""
+
+    run: str
+    outcome: str | None  # null while the run has not ended
+    reason: str
+    checks: tuple[CertifiedCheck, ...]
+    protected: ProtectedFiles
+    changed_dependencies: tuple[ChangedDependency, ...]
+    first_tree: str | None
+    final_tree: str | None
+    events: int
+    head: str
 
 
 class Certifier:
@@ -164,20 +137,21 @@ class Certifier:
             self._decided_by[event.path] = event.by
 
     def _certified(self, event: CheckVerdict) -> CertifiedCheck:
+        by = self._decided_by.get(event.path) if event.check == PERSON else None
         argv, code = self._codes.pop(f"{event.path}:{event.index}", ((), None))
         return CertifiedCheck(
             check=event.check,
             verdict=event.verdict,
             path=event.path,
             iteration=event.iteration,
-            tree=event.tree,
-            command=argv,
+            tree=event.tree or None,
+            command=argv or None,
             exit_code=code,
             evidence=self._read(event.evidence)[-EVIDENCE_CHARS:],
-            by=self._decided_by.get(event.path, "") if event.check == PERSON else "",
+            by=by or msgspec.UNSET,
         )
 
-    def certificate(self, head: str) -> Certificate:
+    def certificate(self, head: str) -> RunCertificate:
         words = violation(self._state)
         protect = self._state.plan.workspace.protect
         if not protect:
@@ -194,19 +168,21 @@ class Certifier:
         if self._outcome != "completed":
             checks = list(self._newest.values())
         watched = dict.fromkeys((path, where) for where, path in self._history.watched)
-        return Certificate(
+        return RunCertificate(
             run=self._run,
-            outcome=self._outcome,
+            outcome=self._outcome or None,
             reason=self._reason,
             checks=tuple(one for one in checks if _counts(one)),
-            protect=protect,
-            protected=status,
-            violation=words,
-            accepted_by=tuple(self._accepted),
-            accepted_files=tuple(self._accepted_files),
-            dependencies=tuple(watched),
-            first_tree=self._history.first,
-            final_tree=self._history.last,
+            protected=ProtectedFiles(
+                patterns=protect,
+                status=status or None,
+                detail=words,
+                accepted_by=tuple(self._accepted),
+                accepted_files=tuple(self._accepted_files),
+            ),
+            changed_dependencies=tuple(ChangedDependency(*one) for one in watched),
+            first_tree=self._history.first or None,
+            final_tree=self._history.last or None,
             events=self._events,
             head=head,
         )
@@ -228,7 +204,7 @@ def _counts(check: CertifiedCheck) -> bool:
     return check.check != PROTECT
 
 
-def certify(plan: Plan, events: Iterable[AnyEvent], read: ReadText, head: str) -> Certificate:
+def certify(plan: Plan, events: Iterable[AnyEvent], read: ReadText, head: str) -> RunCertificate:
     """The certificate of a run that has these events."""
     made = Certifier(plan, read)
     for event in events:
@@ -236,7 +212,7 @@ def certify(plan: Plan, events: Iterable[AnyEvent], read: ReadText, head: str) -
     return made.certificate(head)
 
 
-def run_certificate(service: RunReader, run: str) -> Certificate:
+def run_certificate(service: RunReader, run: str) -> RunCertificate:
     """The certificate of a run of the log."""
     events = service.events(run)
     plan = service.plan(events[0].event)
@@ -244,57 +220,46 @@ def run_certificate(service: RunReader, run: str) -> Certificate:
     return certify(plan, (one.event for one in events), service.read_text, head)
 
 
-def certificate_lines(made: dict[str, JsonValue]) -> list[str]:
-    """A certificate, as JSON has it, for people."""
-    lines = [f"certificate of {made['run']}: {made['outcome'] or 'not finished'}"]
-    checks = _dicts(made["checks"])
-    if made["outcome"] != "completed":
-        last = "; the last verdict of each check was:" if checks else ""
+def certificate_lines(made: RunCertificate) -> list[str]:
+    """A certificate for people."""
+    lines = [f"certificate of {made.run}: {made.outcome or 'not finished'}"]
+    if made.outcome != "completed":
+        last = "; the last verdict of each check was:" if made.checks else ""
         lines.append(f"  the run did not complete{last}")
-    lines += [f"  {_check_line(one)}" for one in checks] or ["  no check was run"]
+    lines += [f"  {_check_line(one)}" for one in made.checks] or ["  no check was run"]
     lines += [f"  {line}" for line in _file_lines(made)]
-    if made["final_tree"]:
-        lines.append(f"  final tree {made['final_tree']}")
-    return [*lines, f"  {made['events']} events, hash chain {made['head']}"]
+    if made.final_tree:
+        lines.append(f"  final tree {made.final_tree}")
+    return [*lines, f"  {made.events} events, hash chain {made.head}"]
 
 
-def _dicts(value: JsonValue) -> list[dict[str, JsonValue]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
-
-
-def _texts(value: JsonValue) -> list[str]:
-    return [str(one) for one in value] if isinstance(value, list) else []
-
-
-def _check_line(one: dict[str, JsonValue]) -> str:
-    command = _texts(one["command"])
-    what = f"`{shlex.join(command)}`" if command else str(one["check"])
-    code = f", exit code {one['exit_code']}" if one["exit_code"] is not None else ""
-    verdict = _VERDICTS.get(str(one["verdict"]), str(one["verdict"]))
-    if one["check"] == PERSON:
-        what, verdict = person_words(str(one["verdict"]), str(one.get("by") or "")), ""
-    where = f"iteration {one['iteration']}" if one["iteration"] else str(one["path"])
-    tree = f"tree {one['tree']}" if one["tree"] else "files not recorded"
+def _check_line(one: CertifiedCheck) -> str:
+    what = f"`{shlex.join(one.command)}`" if one.command else one.check
+    code = f", exit code {one.exit_code}" if one.exit_code is not None else ""
+    verdict = _VERDICTS.get(one.verdict, one.verdict)
+    if one.check == PERSON:
+        what, verdict = person_words(one.verdict, one.by or ""), ""
+    where = f"iteration {one.iteration}" if one.iteration else one.path
+    tree = f"tree {one.tree}" if one.tree else "files not recorded"
     return f"{f'{what} {verdict}'.rstrip()}{code} ({where}, {tree})"
 
 
-def _file_lines(made: dict[str, JsonValue]) -> list[str]:
+def _file_lines(made: RunCertificate) -> list[str]:
     lines: list[str] = []
-    protected = made["protected"]
-    assert isinstance(protected, dict)
-    named = ", ".join(_texts(protected["patterns"]))
-    who = ", ".join(one or "a person" for one in _texts(protected["accepted_by"]))
-    match protected["status"]:
+    protected = made.protected
+    named = ", ".join(protected.patterns)
+    who = ", ".join(one or "a person" for one in protected.accepted_by)
+    match protected.status:
         case None:
             pass
         case "unchanged":
             lines.append(f"protected files are unchanged: {named}")
         case "accepted":
-            files = ", ".join(_texts(protected.get("accepted_files"))) or named
+            files = ", ".join(protected.accepted_files) or named
             lines.append(f"protected files changed, accepted by {who}: {files}")
         case _:
-            lines.append(str(protected["detail"]) or f"protected files are not verified: {named}")
-    for one in _dicts(made["changed_dependencies"]):
-        where = f"iteration {one['iteration']}" if one["iteration"] else "the run"
-        lines.append(f"{one['path']} changed in {where}; the check depends on it")
+            lines.append(protected.detail or f"protected files are not verified: {named}")
+    for one in made.changed_dependencies:
+        where = f"iteration {one.iteration}" if one.iteration else "the run"
+        lines.append(f"{one.path} changed in {where}; the check depends on it")
     return lines

@@ -9,8 +9,7 @@ text. So a reviewer that repeats a finding does not add one. The SVG needs no ot
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from statistics import median
 from typing import Literal, TypeAlias
@@ -47,15 +46,14 @@ _WHERE = ("location", "file", "path")
 _FEWEST = 2  # rounds that say nothing about a direction yet
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoundOfFindings:
+class RoundOfFindings(msgspec.Struct, frozen=True, kw_only=True):
     """What one round found, against the rounds before it."""
 
     open: int
     new: int
     gone: int
     back: int  # was gone in the round before, and is there again
-    by_severity: dict[str, int] = field(default_factory=dict)
+    by_severity: dict[str, int] = {}
 
 
 def finding_key(finding: JsonValue) -> str:
@@ -130,9 +128,10 @@ _WHOLE_RUN = "run"
 _COUNTED = (*CALLED, CommandCall, ToolCall)
 
 
-@dataclass(slots=True)
-class MetricsUsage:
-    """The duration and cost of calls. `calls` are calls of agents, as `spend` counts them."""
+class MetricsUsage(msgspec.Struct, kw_only=True):
+    """The duration and cost of calls. `calls` are calls of agents, as `spend` counts them. `usd` is
+    null when nothing of the cost is known.
+    """
 
     calls: int = 0
     commands: int = 0
@@ -141,8 +140,12 @@ class MetricsUsage:
     ms: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
-    usd: float = 0.0
+    usd: float | None = 0.0
     unpriced_calls: int = 0
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
 
     def add(self, call: AnyCall, answer: EffectDone | EffectFailed, ms: int) -> None:
         self.calls += isinstance(call, CALLED)
@@ -153,17 +156,21 @@ class MetricsUsage:
         if (usage := answer.usage) is not None:
             self.input_tokens += usage.input_tokens
             self.output_tokens += usage.output_tokens
-            self.usd += usage.usd
             self.unpriced_calls += usage.unpriced
+            self.usd = (self.usd or 0.0) + usage.usd
+
+    def hide_unknown_cost(self) -> None:
+        self.usd = known_usd(self.usd or 0.0, self.unpriced_calls)
 
 
-def spent_item(spent: MetricsUsage) -> dict[str, JsonValue]:
-    """The duration and cost of calls, as one object. `usd` is null if the cost is unknown."""
-    return {**asdict(spent), "usd": known_usd(spent.usd, spent.unpriced_calls)}
+class CheckResult(msgspec.Struct):
+    """A check of an iteration and its verdict."""
+
+    check: str
+    verdict: str
 
 
-@dataclass(slots=True)
-class IterationMetrics:
+class IterationMetrics(msgspec.Struct):
     """One iteration of a loop."""
 
     path: str
@@ -173,63 +180,40 @@ class IterationMetrics:
     ms: int = 0
     status: str = "running"
     done: bool = False
-    verdicts: dict[str, str] = field(default_factory=dict)
-    spent: MetricsUsage = field(default_factory=MetricsUsage)
+    verdicts: list[CheckResult] = []
+    spent: MetricsUsage = msgspec.field(default_factory=MetricsUsage)
     findings: list[JsonValue] | None = None
     compared: RoundOfFindings | None = None
 
 
-@dataclass(slots=True)
-class MetricsPart:
-    """A stage or a role: all its calls of all rounds."""
-
-    name: str
-    spent: MetricsUsage = field(default_factory=MetricsUsage)
-    each_ms: list[int] = field(default_factory=list)
+class _TimedUsage(MetricsUsage, kw_only=True):
+    median_ms: int = 0
+    longest_ms: int = 0
 
 
-@dataclass(slots=True)
-class RunMetrics:
-    """The figures of one run."""
+class MetricsPart(_TimedUsage):
+    """A step or an agent: all its calls in all iterations."""
 
+    name: str  # the first in JSON
+
+
+class RunFigures(msgspec.Struct):
+    """Time, calls, tokens and cost of each iteration, step and agent of a run."""
+
+    run: str
     rounds: list[IterationMetrics]
     stages: list[MetricsPart]
     roles: list[MetricsPart]
     total: MetricsUsage
     trends: dict[str, Trend]  # by loop
 
-    def as_dict(self) -> dict[str, JsonValue]:
-        return {
-            "rounds": [_round(one) for one in self.rounds],
-            "stages": [_part(one) for one in self.stages],
-            "roles": [_part(one) for one in self.roles],
-            "total": spent_item(self.total),
-            "trends": dict(self.trends),
-        }
 
-
-def metrics_of(events: Iterable[AnyEvent], read: ReadText) -> RunMetrics:
-    """The metrics of the run with these events."""
-    counting = Counting(read)
-    for event in events:
-        counting.take(event)
-    return counting.told()
-
-
-def run_metrics(service: RunReader, run: str) -> RunMetrics:
+def run_figures(service: RunReader, run: str) -> RunFigures:
     """The figures of a run in the log here."""
-    return metrics_of((one.event for one in service.events(run)), service.read_text)
-
-
-def metrics_from(counted: Mapping[str, JsonValue]) -> RunMetrics:
-    """Metrics from JSON, of this process or a server; fields of later versions are ignored."""
-    return RunMetrics(
-        rounds=[_round_from(one) for one in _dicts(counted["rounds"])],
-        stages=[_part_from(one) for one in _dicts(counted["stages"])],
-        roles=[_part_from(one) for one in _dicts(counted["roles"])],
-        total=_spent_from(msgspec.convert(counted["total"], dict[str, JsonValue])),
-        trends=msgspec.convert(counted["trends"], dict[str, Trend]),
-    )
+    counting = Counting(service.read_text)
+    for one in service.events(run):
+        counting.take(one.event)
+    return counting.figures(run)
 
 
 class Counting:
@@ -238,9 +222,11 @@ class Counting:
     def __init__(self, read: ReadText) -> None:
         self._read = read
         self._rounds: dict[str, IterationMetrics] = {}
+        self._verdicts: dict[tuple[str, int, str], CheckResult] = {}
         self._requests: dict[str, EffectRequested] = {}
-        self._stages: dict[str, MetricsPart] = {}
-        self._roles: dict[str, MetricsPart] = {}
+        # with the duration of each call
+        self._stages: dict[str, tuple[MetricsPart, list[int]]] = {}
+        self._roles: dict[str, tuple[MetricsPart, list[int]]] = {}
         self._total = MetricsUsage()
 
     def take(self, event: AnyEvent) -> None:
@@ -256,7 +242,7 @@ class Counting:
                 seen.ms, seen.status, seen.done = event.ms, event.status, event.done
                 self._found(seen, event.result)
             case CheckVerdict(path=path) if path in self._rounds:
-                self._rounds[path].verdicts[f"{event.index}:{event.check}"] = event.verdict
+                self._judged(self._rounds[path], event)
             case EffectRequested():
                 self._requests[event.effect] = event
             case EffectDone() | EffectFailed():
@@ -264,7 +250,8 @@ class Counting:
             case _:
                 pass
 
-    def told(self) -> RunMetrics:
+    def figures(self, run: str) -> RunFigures:
+        """The figures of the run with this id, up to now."""
         rounds = list(self._rounds.values())
         loops = dict.fromkeys(one.loop for one in rounds)
         trends: dict[str, Trend] = {}
@@ -274,8 +261,20 @@ class Counting:
                 one.compared = found
             if leads := trend(one.compared for one in own):
                 trends[loop] = leads
-        stages, roles = list(self._stages.values()), list(self._roles.values())
-        return RunMetrics(rounds, stages, roles, self._total, trends)
+        for used in (self._total, *(one.spent for one in rounds)):
+            used.hide_unknown_cost()
+        stages, roles = (
+            [_timed(*one) for one in parts.values()] for parts in (self._stages, self._roles)
+        )
+        return RunFigures(run, rounds, stages, roles, self._total, trends)
+
+    def _judged(self, around: IterationMetrics, event: CheckVerdict) -> None:
+        """The newest verdict of each check is shown."""
+        key = (around.path, event.index, event.check)
+        if key not in self._verdicts:
+            self._verdicts[key] = CheckResult(event.check, event.verdict)
+            around.verdicts.append(self._verdicts[key])
+        self._verdicts[key].verdict = event.verdict
 
     def _answered(self, event: EffectDone | EffectFailed) -> None:
         request = self._requests.pop(event.effect, None)
@@ -283,9 +282,9 @@ class Counting:
             return  # also a snapshot, which neither an agent nor a program makes
         ms = max(0, event.at - request.at)
         self._total.add(request.call, event, ms)
-        for part in (self._stage(request), self._role(request.call)):
-            part.spent.add(request.call, event, ms)
-            part.each_ms.append(ms)
+        for part, times in (self._stage(request), self._role(request.call)):
+            part.add(request.call, event, ms)
+            times.append(ms)
         place = event.path
         while place:
             if (around := self._rounds.get(place)) is not None:
@@ -303,56 +302,21 @@ class Counting:
         if isinstance(findings, list):
             around.findings = findings
 
-    def _stage(self, request: EffectRequested) -> MetricsPart:
+    def _stage(self, request: EffectRequested) -> tuple[MetricsPart, list[int]]:
         name = logical_path(request.path) or last_id(request.path) or _WHOLE_RUN
         if isinstance(request.call, AgentCall) and request.call.role != "worker":
             name = f"{name} ({request.call.role})"
-        return self._stages.setdefault(name, MetricsPart(name))
+        return self._stages.setdefault(name, (MetricsPart(name), []))
 
-    def _role(self, call: AnyCall) -> MetricsPart:
+    def _role(self, call: AnyCall) -> tuple[MetricsPart, list[int]]:
         name = call.agent if isinstance(call, AgentCall | ModelCall | ToolCall) else COMMANDS
-        return self._roles.setdefault(name, MetricsPart(name))
+        return self._roles.setdefault(name, (MetricsPart(name), []))
 
 
-def _round(one: IterationMetrics) -> dict[str, JsonValue]:
-    counted = asdict(one)
-    counted["verdicts"] = [
-        {"check": name.partition(":")[2], "verdict": value} for name, value in one.verdicts.items()
-    ]
-    counted["findings"] = one.findings
-    counted["spent"] = spent_item(one.spent)
-    return counted
-
-
-def _round_from(counted: Mapping[str, JsonValue]) -> IterationMetrics:
-    value = _dicts(counted["verdicts"])
-    verdicts = {f"{n}:{one['check']}": one["verdict"] for n, one in enumerate(value)}
-    spent = _spent_from(msgspec.convert(counted["spent"], dict[str, JsonValue]))
-    return msgspec.convert(
-        {**counted, "verdicts": verdicts, "spent": asdict(spent)}, IterationMetrics
-    )
-
-
-def _part_from(counted: Mapping[str, JsonValue]) -> MetricsPart:
-    return MetricsPart(str(counted["name"]), _spent_from(counted))
-
-
-def _spent_from(counted: Mapping[str, JsonValue]) -> MetricsUsage:
-    return msgspec.convert({**counted, "usd": counted["usd"] or 0.0}, MetricsUsage)
-
-
-def _dicts(value: JsonValue) -> list[dict[str, JsonValue]]:
-    return msgspec.convert(value, list[dict[str, JsonValue]])
-
-
-def _part(one: MetricsPart) -> dict[str, JsonValue]:
-    times = one.each_ms or [0]
-    return {
-        "name": one.name,
-        **spent_item(one.spent),
-        "median_ms": int(median(times)),
-        "longest_ms": max(times),
-    }
+def _timed(part: MetricsPart, times: list[int]) -> MetricsPart:
+    part.hide_unknown_cost()
+    part.median_ms, part.longest_ms = int(median(times)), max(times)
+    return part
 
 
 WIDTH = 720
@@ -373,7 +337,7 @@ STYLE = """
 """
 
 
-def metrics_chart(metrics: RunMetrics, *, title: str, loop: str | None = None) -> str:
+def metrics_chart(metrics: RunFigures, *, title: str, loop: str | None = None) -> str:
     """The metrics of one loop; without a name, of the loop with the most iterations."""
     rounds = rounds_of(metrics, loop)
     reviewed = any(one.compared is not None for one in rounds)
@@ -392,7 +356,7 @@ def metrics_chart(metrics: RunMetrics, *, title: str, loop: str | None = None) -
     return "\n".join([head, f"<style>{STYLE}</style>", name, *body, "</svg>", ""])
 
 
-def rounds_of(metrics: RunMetrics, loop: str | None = None) -> list[IterationMetrics]:
+def rounds_of(metrics: RunFigures, loop: str | None = None) -> list[IterationMetrics]:
     """The rounds of one loop; without a name, of the one with the most of them."""
     loops: dict[str, list[IterationMetrics]] = {}
     for one in metrics.rounds:
@@ -417,10 +381,7 @@ def _findings(rounds: Sequence[IterationMetrics]) -> Iterator[str]:
 def _spend(rounds: Sequence[IterationMetrics]) -> Iterator[str]:
     """Money if any was spent, else tokens: bars for the iterations, a line for the total."""
     in_money = any(one.spent.usd for one in rounds)
-    each = [
-        one.spent.usd if in_money else float(one.spent.input_tokens + one.spent.output_tokens)
-        for one in rounds
-    ]
+    each = [(one.spent.usd or 0.0) if in_money else float(one.spent.tokens) for one in rounds]
     total = sum(each)
     scale = total or 1.0
     most = f"${total:.2f}" if in_money else f"{total:,.0f}"

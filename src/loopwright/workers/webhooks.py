@@ -230,7 +230,7 @@ class WebhookDeliveries(OutgoingWebhooks):
             made = certify(plan, events, lambda _: "", self._log.head(run))
         except LoopwrightError:  # deleted, or damaged: the end is delivered without it
             return {}
-        return {"certificate": made.as_dict()}
+        return {"certificate": msgspec.to_builtins(made)}
 
     def _delivery(self, hook: Hook, run: str, seq: int, told: Mapping[str, object]) -> StoredRecord:
         """Thin: what happened and where to read it, never the output of an agent."""

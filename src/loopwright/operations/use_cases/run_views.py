@@ -21,26 +21,15 @@ from loopwright.operations.use_cases.operation import (
 )
 from loopwright.operations.use_cases.run_queries import events_of, typed
 from loopwright.ports import ActivityKind
-from loopwright.views.certificate import run_certificate
+from loopwright.views.certificate import RunCertificate, run_certificate
 from loopwright.views.iterations import IterationNames
-from loopwright.views.metrics import Counting, RunMetrics
+from loopwright.views.metrics import Counting, RunFigures
 from loopwright.views.run_view import Outputs, RunOutput
 from loopwright.views.transcript import ActivityFilter, activity_items, count_dropped
 
 BASE = "/api/v1/runs/{run}"
 FAMILY = "run views"
 IterationName = Annotated[str, msgspec.Meta(pattern=f"^{ITERATION_PATTERN}$")]
-
-
-class RunFigures(msgspec.Struct):
-    """Time, calls, tokens and cost of each iteration, step and agent of a run."""
-
-    run: str
-    rounds: list[dict[str, JsonValue]]
-    stages: list[dict[str, JsonValue]]
-    roles: list[dict[str, JsonValue]]
-    total: dict[str, JsonValue]
-    trends: dict[str, str]
 
 
 class ActivityItem(msgspec.Struct):
@@ -114,21 +103,6 @@ class RunDiff(msgspec.Struct):
     diff: str | None
 
 
-class RunCertificate(msgspec.Struct):
-    """What decided a run, as its events tell; `head` is that of the hash chain over them."""
-
-    run: str
-    outcome: str | None
-    reason: str
-    checks: list[dict[str, JsonValue]]
-    protected: dict[str, JsonValue]
-    changed_dependencies: list[dict[str, JsonValue]]
-    first_tree: str | None
-    final_tree: str | None
-    events: int
-    head: str
-
-
 class ReadOutput(Request):
     """The path of a step or a pass, such as main.0.plan."""
 
@@ -171,12 +145,12 @@ class ReadSpend(Request):
     by: By = "agent"
 
 
-async def metrics_of(app: App, run: str) -> RunMetrics:
+async def metrics_of(app: App, run: str) -> RunFigures:
     """The figures of a run up to now."""
     counting = Counting(app.service.read_text)
     async for one in events_of(app.service, run):
         counting.take(one.event)
-    return counting.told()
+    return counting.figures(run)
 
 
 @operation(
@@ -191,8 +165,7 @@ async def metrics_of(app: App, run: str) -> RunMetrics:
 )
 async def metrics(app: App, _caller: Caller, request: RunReference) -> RunFigures:
     """The figures of a run."""
-    found = await metrics_of(app, request.run)
-    return typed(RunFigures, {"run": request.run, **found.as_dict()})
+    return await metrics_of(app, request.run)
 
 
 @operation(
@@ -298,7 +271,7 @@ async def diff(app: App, _caller: Caller, request: DiffRun) -> RunDiff:
 )
 async def certificate(app: App, _caller: Caller, request: RunReference) -> RunCertificate:
     """What decided a run."""
-    return typed(RunCertificate, run_certificate(app.service, request.run).as_dict())
+    return run_certificate(app.service, request.run)
 
 
 @operation(
