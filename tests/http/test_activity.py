@@ -7,6 +7,7 @@ import time
 from typing import Any
 from urllib.parse import urlencode
 
+import msgspec
 import pytest
 
 from loopwright.views.transcript import activity_items
@@ -177,4 +178,4 @@ def test_the_output_of_an_agent_is_downloaded(shared: Served, both: Both, lw: Pl
 def test_items_and_pages_agree(shared: Served, worked: str) -> None:
     """The page has exactly the items that are made of the log."""
     events = shared.context.here.log.read(worked)
-    assert asked(shared, worked)["entries"] == [*activity_items(events)]
+    assert asked(shared, worked)["entries"] == msgspec.to_builtins([*activity_items(events)])

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, cast
 
 import click
+import msgspec
 
 from loopwright.cli.completion import complete_runs
 from loopwright.cli.formats import fine_duration, open_service
@@ -343,13 +344,13 @@ def _put_activity(
 
 def activity_line(entry: "dict[str, JsonValue]") -> str:
     """One entry on one line: time, iteration, agent, tool, target, result, duration, text."""
-    from loopwright.views.transcript import outcome_words  # noqa: PLC0415 - help stays quick
+    from loopwright.views.transcript import ActivityItem, outcome_words  # noqa: PLC0415 - quick help
 
     number, ms = entry["iteration"], entry["ms"]
     place = f"#{number} {entry['agent']}" if number is not None else str(entry["agent"])
     what = f"{entry['tool']} {entry['target']}".strip() or str(entry["kind"])
     took = fine_duration(ms) if isinstance(ms, int) else ""
-    parts = (what, outcome_words(entry), took, str(entry["text"]))
+    parts = (what, outcome_words(msgspec.convert(entry, ActivityItem)), took, str(entry["text"]))
     words = "  ".join(one_line(part) for part in parts if part)
     return f"{str(entry['at'])[11:19]}  {one_line(place)}  {words}"
 

@@ -125,7 +125,11 @@ class _LocalRun:
             events = self._listening(text)
         else:
             events = self._following() if follow else iter(service.events(run))
-        return (entry.as_dict() for entry in map(transcript.take, events) if entry is not None)
+        return (
+            msgspec.structs.asdict(entry)
+            for entry in map(transcript.take, events)
+            if entry is not None
+        )
 
     def _following(
         self, sleep: "Callable[[float], None]" = time.sleep
@@ -186,7 +190,8 @@ class _LocalRun:
         events = self._following() if follow else iter(service.events(run))
         read = service.read_text if full else None
         wanted = ActivityFilter(iteration=iteration[0], attempt=iteration[1])
-        return activity_items(noting_dropped(events, dropped, wanted), read, wanted)
+        found = activity_items(noting_dropped(events, dropped, wanted), read, wanted)
+        return map(msgspec.structs.asdict, found)
 
 
 class _RemoteRun:
@@ -239,7 +244,7 @@ class _RemoteRun:
             wanted = ActivityFilter(iteration=iteration[0], attempt=iteration[1])
             for event in self._remote.follow(self.run, 0, retry=self._retry):
                 if event["kind"] == "effect.activity":
-                    yield from items_of_event(event, None, wanted)
+                    yield from map(msgspec.structs.asdict, items_of_event(event, None, wanted))
                     _count(dropped, dropped_in(event, wanted))
             return
         after: int | None = 0

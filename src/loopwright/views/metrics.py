@@ -163,7 +163,7 @@ class MetricsUsage(msgspec.Struct, kw_only=True):
         self.usd = known_usd(self.usd or 0.0, self.unpriced_calls)
 
 
-class CheckResult(msgspec.Struct):
+class IterationVerdict(msgspec.Struct):
     """A check of an iteration and its verdict."""
 
     check: str
@@ -180,7 +180,7 @@ class IterationMetrics(msgspec.Struct):
     ms: int = 0
     status: str = "running"
     done: bool = False
-    verdicts: list[CheckResult] = []
+    verdicts: list[IterationVerdict] = []
     spent: MetricsUsage = msgspec.field(default_factory=MetricsUsage)
     findings: list[JsonValue] | None = None
     compared: RoundOfFindings | None = None
@@ -222,7 +222,7 @@ class Counting:
     def __init__(self, read: ReadText) -> None:
         self._read = read
         self._rounds: dict[str, IterationMetrics] = {}
-        self._verdicts: dict[tuple[str, int, str], CheckResult] = {}
+        self._verdicts: dict[tuple[str, int, str], IterationVerdict] = {}
         self._requests: dict[str, EffectRequested] = {}
         # with the duration of each call
         self._stages: dict[str, tuple[MetricsPart, list[int]]] = {}
@@ -272,7 +272,7 @@ class Counting:
         """The newest verdict of each check is shown."""
         key = (around.path, event.index, event.check)
         if key not in self._verdicts:
-            self._verdicts[key] = CheckResult(event.check, event.verdict)
+            self._verdicts[key] = IterationVerdict(event.check, event.verdict)
             around.verdicts.append(self._verdicts[key])
         self._verdicts[key].verdict = event.verdict
 

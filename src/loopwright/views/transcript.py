@@ -92,9 +92,34 @@ def repeat_words(attempt: int) -> str:
     )
 
 
+class ActivityItem(msgspec.Struct):
+    """One thing that an agent did. Long arguments and results are cut unless they are asked for
+    in full; the byte counts are those of what is stored.
+    """
+
+    seq: int  # of the event that holds it
+    number: int  # counts from 1 within the effect
+    effect: str
+    path: str
+    iteration: int | None
+    agent: str
+    at: str
+    kind: str
+    tool: str
+    target: str
+    ok: bool | None
+    code: int | None
+    ms: int | None
+    text: str
+    arguments: str
+    arguments_bytes: int
+    result: str
+    result_bytes: int
+
+
 def activity_items(
     events: Iterable[NumberedEvent], read: ReadText | None = None, wanted: ActivityFilter = ALL
-) -> Iterator[dict[str, JsonValue]]:
+) -> Iterator[ActivityItem]:
     """The entries of events, in order. With `read`, arguments and results are whole; without, as
     far as the log itself holds them.
     """
@@ -105,37 +130,62 @@ def activity_items(
 
 def items_of_event(
     event: Mapping[str, JsonValue], read: ReadText | None = None, wanted: ActivityFilter = ALL
-) -> Iterator[dict[str, JsonValue]]:
+) -> Iterator[ActivityItem]:
     """The same of one event as it travels."""
-    effect, path, number = str(event["effect"]), str(event["path"]), event.get("iteration")
-    iteration = number if isinstance(number, int) else None
-    entries = event.get("entries")
-    if not isinstance(entries, list) or not wanted.takes_call(effect, path, iteration):
+    found = msgspec.convert(event, _SentActivity)
+    if not wanted.takes_call(found.effect, found.path, found.iteration):
         return
-    for entry in entries:
-        if not isinstance(entry, dict) or wanted.kind not in (None, entry["kind"]):
+    for entry in found.entries:
+        if wanted.kind not in (None, entry.kind):
             continue
-        arguments, result = _text(entry.get("arguments")), _text(entry.get("result"))
-        yield {
-            "seq": event["seq"],
-            "number": entry["number"],
-            "effect": effect,
-            "path": path,
-            "iteration": iteration_of(path, iteration),
-            "agent": event.get("agent", ""),
-            "at": entry["at"],
-            "kind": entry["kind"],
-            "tool": entry.get("tool", ""),
-            "target": entry.get("target", ""),
-            "ok": entry.get("ok"),
-            "code": entry.get("code"),
-            "ms": entry.get("ms"),
-            "text": entry.get("text", ""),
-            "arguments": (read or text_of)(arguments),
-            "arguments_bytes": _size(arguments),
-            "result": (read or text_of)(result),
-            "result_bytes": _size(result),
-        }
+        yield ActivityItem(
+            seq=found.seq,
+            number=entry.number,
+            effect=found.effect,
+            path=found.path,
+            iteration=iteration_of(found.path, found.iteration),
+            agent=found.agent,
+            at=entry.at,
+            kind=entry.kind,
+            tool=entry.tool,
+            target=entry.target,
+            ok=entry.ok,
+            code=entry.code,
+            ms=entry.ms,
+            text=entry.text,
+            arguments=(read or text_of)(entry.arguments),
+            arguments_bytes=_size(entry.arguments),
+            result=(read or text_of)(entry.result),
+            result_bytes=_size(entry.result),
+        )
+
+
+class _SentNote(msgspec.Struct):
+    """An entry of an event as it travels."""
+
+    number: int
+    at: str
+    kind: str
+    tool: str = ""
+    target: str = ""
+    ok: bool | None = None
+    code: int | None = None
+    ms: int | None = None
+    text: str = ""
+    arguments: Text = ""
+    result: Text = ""
+
+
+class _SentActivity(msgspec.Struct):
+    """An event of activity as it travels."""
+
+    seq: int
+    effect: str
+    path: str
+    iteration: int | None = None
+    agent: str = ""
+    entries: list[_SentNote] = []
+    dropped: int = 0
 
 
 def count_dropped(
@@ -150,11 +200,9 @@ def count_dropped(
 
 def dropped_in(event: Mapping[str, JsonValue], wanted: ActivityFilter = ALL) -> dict[str, int]:
     """The same of one event as it travels."""
-    effect, path, number = str(event["effect"]), str(event["path"]), event.get("iteration")
-    iteration, dropped = number if isinstance(number, int) else None, event.get("dropped")
-    if not isinstance(dropped, int) or not dropped:
-        return {}
-    return {effect: dropped} if wanted.takes_call(effect, path, iteration) else {}
+    found = msgspec.convert(event, _SentActivity)
+    is_wanted = found.dropped and wanted.takes_call(found.effect, found.path, found.iteration)
+    return {found.effect: found.dropped} if is_wanted else {}
 
 
 def noting_dropped(
@@ -167,21 +215,17 @@ def noting_dropped(
         yield numbered
 
 
-def _text(value: JsonValue) -> Text:
-    return msgspec.convert(value, Blob) if isinstance(value, dict) else str(value or "")
-
-
 def _size(text: Text) -> int:
     return text.size if isinstance(text, Blob) else len(text.encode())
 
 
-def outcome_words(item: Mapping[str, JsonValue]) -> str:
+def outcome_words(item: ActivityItem) -> str:
     """How an entry ended, in one word or two: `ok`, `exit 1`, `failed`, or nothing."""
-    if item["kind"] == "denied":
+    if item.kind == "denied":
         return "denied"
-    if item["code"] not in (None, 0):
-        return f"exit {item['code']}"
-    return "" if item["ok"] is None else ("ok" if item["ok"] else "failed")
+    if item.code:
+        return f"exit {item.code}"
+    return "" if item.ok is None else ("ok" if item.ok else "failed")
 
 
 def note_line(note: ActivityNote) -> str:
@@ -383,9 +427,8 @@ STDERR_LINES = 10
 Kind: TypeAlias = Literal["agent", "command", "tool", "check", "person", "message", "end"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TranscriptEntry:
-    """One entry of the transcript."""
+class LogEntry(msgspec.Struct):
+    """One thing that was said."""
 
     kind: Kind
     seq: int
@@ -393,16 +436,6 @@ class TranscriptEntry:
     iteration: int | None
     title: str
     text: str
-
-    def as_dict(self) -> dict[str, JsonValue]:
-        return {
-            "kind": self.kind,
-            "seq": self.seq,
-            "path": self.path,
-            "iteration": self.iteration,
-            "title": self.title,
-            "text": self.text,
-        }
 
 
 class RunTranscript:
@@ -414,7 +447,7 @@ class RunTranscript:
         self._calls: dict[str, EffectRequested] = {}
         self._activity: dict[str, ActivityCounts] = {}
 
-    def take(self, numbered: NumberedEvent) -> TranscriptEntry | None:
+    def take(self, numbered: NumberedEvent) -> LogEntry | None:
         """Fold the next event; returns its entry, if it has one."""
         event = numbered.event
         shown_text = self._entry_text(event)
@@ -425,7 +458,7 @@ class RunTranscript:
         if shown_text is None:
             return None
         kind, title, text = shown_text
-        return TranscriptEntry(
+        return LogEntry(
             kind=kind,
             seq=numbered.seq,
             path=getattr(event, "path", ""),

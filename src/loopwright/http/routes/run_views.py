@@ -12,18 +12,7 @@ from loopwright.model.record import JsonValue
 from loopwright.operations.use_cases.run_views import metrics_of
 from loopwright.ports import NumberedEvent
 from loopwright.views.metrics import metrics_chart
-from loopwright.views.transcript import RunTranscript
-
-
-class LogEntry(msgspec.Struct):
-    """One thing that was said."""
-
-    kind: str
-    seq: int
-    path: str
-    iteration: int | None
-    title: str
-    text: str
+from loopwright.views.transcript import LogEntry, RunTranscript
 
 
 class LogPage(msgspec.Struct):
@@ -69,7 +58,7 @@ async def logs(request: RouteRequest) -> Answer:
 
     def told(numbered: NumberedEvent) -> dict[str, JsonValue] | None:
         entry = transcript.take(numbered)
-        return None if entry is None else entry.as_dict()
+        return None if entry is None else msgspec.structs.asdict(entry)
 
     if wants_stream(request.request):
         after = cursor(request.request, query.after)
@@ -83,17 +72,17 @@ async def logs(request: RouteRequest) -> Answer:
         )
         return streamed(request, run, telling)
     after = query.after or 0
-    entries: list[dict[str, JsonValue]] = []
+    entries: list[LogEntry] = []
     more: int | None = None
     async for one in events_of(request.context, run):
-        entry = told(one)
+        entry = transcript.take(one)
         if entry is None or one.seq <= after:
             continue
         if len(entries) == query.limit:
-            more = int(str(entries[-1]["seq"]))
+            more = entries[-1].seq
             break
         entries.append(entry)
-    return {"run": run, "entries": entries, "seq": version, "next": more}
+    return LogPage(run=run, entries=entries, seq=version, next=more)
 
 
 FAMILY = RouteFamily(

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Literal, TypeAlias
 
+import msgspec
+
 from loopwright.model.record import JsonValue
 from loopwright.operations.runs import Service
 from loopwright.ports import NumberedEvent
@@ -54,7 +56,7 @@ def _in_transcript(service: Service, run: str) -> Callable[[NumberedEvent], Reco
 
     def take(one: NumberedEvent) -> Records:
         entry = transcript.take(one)
-        return [] if entry is None else [entry.as_dict()]
+        return [] if entry is None else [msgspec.structs.asdict(entry)]
 
     return take
 

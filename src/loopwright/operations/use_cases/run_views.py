@@ -1,13 +1,11 @@
 """Views of a run: metrics, outputs, changes, the certificate, and what its agents did."""
 
-from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
 
 from loopwright.kernel.events import EffectActivity, IterationStarted
 from loopwright.model.ids import ITERATION_PATTERN
-from loopwright.model.record import JsonValue
 from loopwright.operations.response_types import SpendReport
 from loopwright.operations.run_request import Request
 from loopwright.operations.run_workspaces import RunSnapshots
@@ -25,36 +23,11 @@ from loopwright.views.certificate import RunCertificate, run_certificate
 from loopwright.views.iterations import IterationNames
 from loopwright.views.metrics import Counting, RunFigures
 from loopwright.views.run_view import Outputs, RunOutput
-from loopwright.views.transcript import ActivityFilter, activity_items, count_dropped
+from loopwright.views.transcript import ActivityFilter, ActivityItem, activity_items, count_dropped
 
 BASE = "/api/v1/runs/{run}"
 FAMILY = "run views"
 IterationName = Annotated[str, msgspec.Meta(pattern=f"^{ITERATION_PATTERN}$")]
-
-
-class ActivityItem(msgspec.Struct):
-    """One thing that an agent did. Long arguments and results are cut unless they are asked for
-    in full; the byte counts are those of what is stored.
-    """
-
-    seq: int  # of the event that holds it
-    number: int  # counts from 1 within the effect
-    effect: str
-    path: str
-    iteration: int | None
-    agent: str
-    at: str
-    kind: str
-    tool: str
-    target: str
-    ok: bool | None
-    code: int | None
-    ms: int | None
-    text: str
-    arguments: str
-    arguments_bytes: int
-    result: str
-    result_bytes: int
 
 
 class ActivityPage(msgspec.Struct):
@@ -205,7 +178,7 @@ async def activity(app: App, _caller: Caller, request: ReadActivity) -> Activity
         effect=request.effect, iteration=number, attempt=attempt, kind=request.kind
     )
     read = service.read_text if request.full else None
-    entries: list[dict[str, JsonValue]] = []
+    entries: list[ActivityItem] = []
     dropped: dict[str, int] = {}
     last = request.after
     async for one in events_of(service, run, request.after):
@@ -215,15 +188,14 @@ async def activity(app: App, _caller: Caller, request: ReadActivity) -> Activity
         if isinstance(one.event, EffectActivity):
             entries += activity_items([one], read, wanted)
             count_dropped(dropped, one.event, wanted)
-    page: Mapping[str, object] = {
-        "run": run,
-        "entries": entries,
-        "dropped": sum(dropped.values()),
-        "dropped_by_call": dropped,
-        "seq": version,
-        "next": last if last < version else None,
-    }
-    return typed(ActivityPage, page)
+    return ActivityPage(
+        run=run,
+        entries=entries,
+        dropped=sum(dropped.values()),
+        dropped_by_call=dropped,
+        seq=version,
+        next=last if last < version else None,
+    )
 
 
 async def _iteration(app: App, run: str, name: str | None) -> tuple[int | None, int | None]:
