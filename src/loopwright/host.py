@@ -1,8 +1,8 @@
 """What depends on the operating system, and what is missing where it is not Linux.
 
 Only this module, `agents.processes` and `agents.sandbox` use calls and files that other systems do
-not have. Elsewhere each function here does what is left to do, or refuses: `missing_features` says
-in words what a user of that system does without.
+not have. On other systems each function here does what is possible, or refuses: `missing_features`
+says in words what a user of that system does without.
 """
 
 from __future__ import annotations

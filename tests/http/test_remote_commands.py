@@ -387,7 +387,7 @@ def test_the_exit_codes_of_another_system(both: Both) -> None:
     assert (ours.code, theirs.code) == (3, exit_codes("zenflow")["failed"])
 
 
-# -- going on otherwise ----------------------------------------------------------------------------
+# -- forks and restarts --------------------------------------------------------------------------
 
 
 @pytest.fixture

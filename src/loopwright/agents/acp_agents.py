@@ -1,7 +1,7 @@
 """Agents that use the Agent Client Protocol: one supervised process for each call.
 
 An action that the agent may not perform by itself opens a gate in the log. The process waits for
-the decision; if nobody answers, the request is denied.
+the decision; without an answer, the request is denied.
 """
 
 import asyncio

@@ -407,7 +407,7 @@ def _print_results(
             terminal.put_json({"runs": list(results)})
         return
     if not options.jsonl:
-        # nobody reads the output; the exit code still counts
+        # the output has no reader; the exit code still counts
         with contextlib.suppress(BrokenPipeError):
             for result in results:
                 put_result(terminal, result)

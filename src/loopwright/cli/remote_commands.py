@@ -85,7 +85,7 @@ def _check_open(remote: RemoteClient, run: str, verb: str) -> None:
         raise Conflict(f"{run} has already ended: {now['status']} ({now['reason']})", code="ended")
 
 
-# -- going on otherwise ----------------------------------------------------------------------------
+# -- forks and restarts --------------------------------------------------------------------------
 
 
 def steer_remote_run(

@@ -1,6 +1,6 @@
 """How a command shows the progress of a run: the views, and the choice between them.
 
-`choose_view` selects the view: live on a terminal, plain lines elsewhere, none with `--quiet`.
+`choose_view` selects the view: live on a terminal, plain lines otherwise, none with `--quiet`.
 The live view is imported only when it is used, because it needs rich.
 """
 

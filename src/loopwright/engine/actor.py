@@ -132,7 +132,7 @@ class Actor:
         self._fresh_state = False
         self._answered_at: int | None = None
 
-    # -- facts in ----------------------------------------------------------------------------------
+    # -- incoming events----------------------------------------------------------------------------
 
     def load(
         self, events: Iterable[AnyEvent] | None = None, headline: Headline | None = None
@@ -460,7 +460,7 @@ class Actor:
             self.around.resting(self)
 
     async def ask(self, effect: str, question: Question) -> bool:
-        """Open a gate about an action of an effect. If nobody can answer, the request is denied."""
+        """Open a gate about an action of an effect. If no one can answer, the request is denied."""
         pending = self.state.pending.get(effect)
         if pending is None or self.gone:
             return False

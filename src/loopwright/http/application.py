@@ -4,7 +4,7 @@ A page of another site may make a browser send requests here, and its host name 
 this machine. So the Host must be one of ours, and so must the Origin if there is one.
 
 A repeated request with the same Idempotency-Key gets the first response, for a day. While the
-first request runs, a second one is told to wait; a different body under the same key is
+first request runs, a second one is refused for now; a different body under the same key is
 refused. A server may crash between an action and storing the response. So the start of a
 request is stored first, and its key is in the audit rows that are written with the action:
 after a restart, either there is such a row and nothing is repeated, or nothing was done.
@@ -236,12 +236,12 @@ KEY_CHARS = 255
 
 
 BEGUN = 0
-"""In the place of a status: nobody knows the answer yet."""
+"""Instead of a status: the answer is not known yet."""
 MOST_ROWS = 1_000
 
 Work = Callable[[], Awaitable[Response]]
 Again = Callable[[AuditRow], Awaitable[Response]]
-"""The answer to a request that was done, from what stands in the record about it."""
+"""The answer to an earlier request, from its stored record."""
 
 
 class StoredReply(msgspec.Struct, frozen=True):
@@ -364,7 +364,7 @@ _LOG = logging.getLogger(NAME)
 GUARD = "guard"  # in the place of a family: what was refused before any was asked
 MOST_LOGGED = 2_000  # of a path
 VIEWER = ROLES[0]  # the role of a request that says nothing about who sends it
-UNKNOWN = ("open", "signed")  # nobody has to say who they are
+UNKNOWN = ("open", "signed")  # no sign-in is needed
 WRITING = ("POST", "PUT", "PATCH", "DELETE")
 
 
@@ -547,7 +547,7 @@ def _is_command_line(request: Request) -> bool:
 
 
 def _unexpected(request_id: str) -> ProblemReport:
-    """Nothing of what happened inside is told outside; the log has it under this id."""
+    """The answer contains no internal details; the server log has them under this id."""
     return ProblemReport(
         exit=1,
         status=500,

@@ -51,7 +51,7 @@ SAFE = ("GET", "HEAD")
 
 
 def identify(context: Context, request: HTTPConnection) -> Principal:
-    """Whoever sends a request; a token counts before a cookie."""
+    """The sender of a request; a token counts before a cookie."""
     given = request.headers.getlist("authorization")
     secret = request.cookies.get(COOKIE, "")
     peer = request.scope.get(_KEY)
@@ -71,7 +71,7 @@ def identify(context: Context, request: HTTPConnection) -> Principal:
 
 
 def _check_own_page(request: HTTPConnection) -> None:
-    """A cookie is sent by browsers whoever asks them to: what changes something with one must come
+    """Browsers send a cookie for requests of any page: a request that changes something must come
     from a page of ours. The Origin, where there is one, was looked at before.
     """
     if request.scope.get("method") in SAFE or "origin" in request.headers:
@@ -99,7 +99,7 @@ def session_cookie(serving: ServerOptions, response: Response, secret: str) -> N
 
 
 def device_cookie(serving: ServerOptions, response: Response, text: str) -> None:
-    """Set the cookie by which a browser shows that it signed in before. It lets nobody in."""
+    """Set the cookie by which a browser shows that it signed in before. It gives no access."""
     response.set_cookie(
         DEVICE_COOKIE,
         text,
@@ -314,7 +314,7 @@ def admit(context: Context, who: Principal, role: Role, what: str) -> None:
     try:
         require(who, role)
     except NotAllowed:
-        with contextlib.suppress(StorageError):  # the answer is no, with or without a record of it
+        with contextlib.suppress(StorageError):  # refused even without an audit entry
             row = context.access.row(who.name, "denied", what, f"needs {role}, has {who.role}")
             context.records.change(audit=[row])
         raise

@@ -112,7 +112,7 @@ class RequestLimits:
     requests_per_second: int = 100
     heartbeat_seconds: float = 15.0
     sign_ins_per_minute: int = 5  # for a name from an address; see sign_in_limits
-    recheck_seconds: float = 4.0  # how long a stream goes on for somebody who was shut out
+    recheck_seconds: float = 4.0  # how long a stream continues after access was revoked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +153,9 @@ class ServerOptions:
 
     @property
     def host_in_url(self) -> str:
-        """A name by which it can be called; whoever listens everywhere can be called here."""
+        """A name at which clients can reach it; a server that listens on all addresses is reachable
+        here.
+        """
         if self.address in ANYWHERE:
             return ANYWHERE[self.address]
         return f"[{self.host}]" if ":" in self.host else self.host

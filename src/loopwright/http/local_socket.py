@@ -154,7 +154,7 @@ def _bound(context: Context, name: str) -> socket.socket:
 
 
 class Visit:
-    """One command at the door."""
+    """One command on the local socket."""
 
     def __init__(
         self, context: Context, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -178,7 +178,7 @@ class Visit:
             self._send(Hello(PROTOCOL, __version__, os.getpid(), path, keys, limits))
             while line := await self._reader.readline():
                 self._drive(msgspec.json.decode(line, type=DriveRequest).run)
-                await self._writer.drain()  # whoever does not read is not heard either
+                await self._writer.drain()  # a client that does not read is not read either
         except (OSError, ValueError, msgspec.DecodeError, msgspec.ValidationError) as error:
             _LOG.info("a command of this home left: %s", error)
         finally:
@@ -188,7 +188,7 @@ class Visit:
             self.end()
 
     def _is_agent(self) -> bool:
-        """Whether a program of a run connects; it is told why it is refused."""
+        """Whether a program of a run connects; the refusal says why."""
         inside = find_unix_peer(self._writer.get_extra_info("socket"))
         if inside is None:
             return False
@@ -225,7 +225,7 @@ class Visit:
             self._moved(run)
 
     def _check_wall(self, run: str) -> None:
-        """Who asks may be behind the wall, and we are not; what is to end may end here."""
+        """The caller may be in a sandbox, and the server is not; runs may still be ended here."""
         try:
             check_wall(self._context.here.log, run, None)
         except Conflict:
@@ -243,7 +243,7 @@ class Visit:
             self._send(LiveTextSent(delta.run, delta.effect, delta.kind, text))
 
     async def _look(self) -> None:
-        """Tell what keeps runs from going on."""
+        """Report what keeps runs from continuing."""
         driver = self._context.here.driver
         for looks in count(1):
             if not looks % POLLS_PER_HEARTBEAT and not self._is_behind():
@@ -263,7 +263,7 @@ class Visit:
 
 
 def _is_ours(writer: asyncio.StreamWriter) -> bool:
-    """Whether whoever connects is whoever runs this server, or root; the socket's rights say the
-    same, and a system may ignore those.
+    """Whether the connecting process belongs to the user of this server, or root; the socket's
+    permissions say the same, and a system may ignore those.
     """
     return host.is_own_user(writer.get_extra_info("socket"))

@@ -117,7 +117,9 @@ class DisconnectTimers:
         return self._set_due(owner, self._service.clock.now_ms() + wait)
 
     def came_back(self, owner: str) -> list[DisconnectedLoop]:
-        """They are here again: nothing is due, and what was ended meanwhile is told once."""
+        """The client is back: nothing is due, and loops that were ended meanwhile are reported
+        once.
+        """
         self._set_due(owner, None)
         records = self._records.records(TOLD, owner=owner)
         if records:
@@ -242,7 +244,7 @@ class Looping:
         parting: OnDisconnect | None,
         name: str = "",
     ) -> Beside:
-        """What is kept beside a run that somebody starts by another door."""
+        """What is stored beside a run that is started by another interface."""
         agent_id = ""
         if start is not None and is_loop(start.plan.dialect, start.key):
             agent_id = agent_of(start.key)

@@ -61,7 +61,7 @@ class Body(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Query(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What stands behind the question mark; a name that it does not have is refused."""
+    """The query parameters; an unknown name is refused."""
 
 
 class OptionalBody(Body):
@@ -91,7 +91,7 @@ class RouteRequest:
 
     @property
     def who(self) -> Principal:
-        """Whoever asks; only where the route needs somebody."""
+        """The caller; only if the route requires one."""
         assert self._who is not None, "the route is open to everybody"
         return self._who
 
@@ -121,7 +121,7 @@ class Route:
     media: str = "application/json"
     streams: bool = False  # whether it is answered by server-sent events, instead or as well
     takes: str | None = None  # the media type of a body that the handler reads as it is
-    body_bytes: int | None = None  # where it is less or more than elsewhere
+    body_bytes: int | None = None  # if it differs from other routes
     body_seconds: float | None = None
     repeatable: bool = True  # whether an Idempotency-Key counts
     draining: WhileDraining = "serve"  # whether it is refused by a server that is about to stop
@@ -193,7 +193,7 @@ def check_texts(value: object, free: Collection[str] = ()) -> None:
 
 
 def _texts(value: object, free: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Every text in a value and where it stands; nesting costs no recursion."""
+    """Every text in a value with its position; nesting needs no recursion."""
     left: list[tuple[str, object]] = [("", value)]
     while left:
         pointer, one = left.pop()

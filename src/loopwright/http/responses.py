@@ -145,7 +145,7 @@ class RequestRefusal(LoopwrightError):
 
 
 def problem_of(error: LoopwrightError, *, flags: bool = False) -> ProblemReport:
-    """The problem that any error of the product stands for, with its status. `flags`: parameters
+    """The problem report of any error of the product, with its status. `flags`: parameters
     are written as options of the command line.
     """
     if isinstance(error, RequestRefusal):
@@ -164,7 +164,7 @@ def problem_of(error: LoopwrightError, *, flags: bool = False) -> ProblemReport:
         return replace(problem, errors=[{**place}])
     if isinstance(error, LinkOver):
         return replace(problem, status=410, title=TITLES[410])
-    if isinstance(error, StorageError):  # where the data lies is nobody's business outside
+    if isinstance(error, StorageError):  # clients must not learn where the data is
         return replace(
             problem, detail=f"the data cannot be used just now ({error.code})", hint=None
         )
@@ -175,7 +175,7 @@ def problem_of(error: LoopwrightError, *, flags: bool = False) -> ProblemReport:
 
 
 def without_paths(problem: ProblemReport, paths: Sequence[str]) -> ProblemReport:
-    """The problem without these paths: where the data is kept is told nobody outside."""
+    """The problem without these paths: clients must not learn where the data is."""
 
     def cleaned(text: str) -> str:
         for path in paths:
@@ -201,7 +201,7 @@ def headers_of(error: LoopwrightError, status: int) -> dict[str, str]:
 
 def unfit_is_bad(problem: ProblemReport) -> int:
     """The status of a refusal in families where what does not fit is 400. That a key was used for
-    something else is no matter of what the request says, and stays 422.
+    other states do not depend on the request, and stay 422.
     """
     return 400 if problem.status == 422 and problem.code != KEY_REUSED else problem.status
 
@@ -229,7 +229,7 @@ def odd_path(path: str) -> RequestRefusal:
 
 
 def answer_lost(action: str, subject: str) -> RequestRefusal:
-    """A repeated request that was done, and whose answer nobody kept."""
+    """A repeated request that was done, and whose answer was not stored."""
     return RequestRefusal(
         409,
         "answer-lost",

@@ -256,13 +256,13 @@ TARGET_BYTES = 131_072  # so that what is too long is refused by us, in words
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """A server that is there now; the token of the very first start is told once."""
+    """A server that listens now; the token of the very first start is shown once."""
 
     url: str
     pid: int
     token: str | None
     link: str | None  # makes the first admin
-    troubles: tuple[str, ...]  # runs that could not be taken up, notifiers that tell nobody
+    troubles: tuple[str, ...]  # runs that could not be resumed, notifiers that do not work
 
 
 def serve(settings: Settings, serving: ServerOptions, started: Callable[[Started], None]) -> int:
@@ -288,7 +288,7 @@ async def _serve(
     ):
         server = quiet_server(app, serving)
         with _signals(context, server):
-            sock.listen(BACKLOG)  # whoever comes from here on waits a moment
+            sock.listen(BACKLOG)  # connections wait from here on
             public = serving.public_url or ""
             held = ServerLockInfo(
                 pid=os.getpid(),
@@ -422,7 +422,7 @@ async def _rescuing(context: Context) -> None:
             rows = [row for row in here.log.rows(statuses=("running",)) if not _ours(here, row.run)]
             lost = superseded(here.log, [row for row in rows if driver_pid(here.log, row) is None])
             for run in lost:
-                with contextlib.suppress(LoopwrightError):  # what is wrong with one is told of it
+                with contextlib.suppress(LoopwrightError):  # its problem is reported with it
                     await here.service.stop(run, reason=PARENT_GONE)
             if rows:
                 here.driver.recover(row for row in rows if row.run not in lost)
@@ -462,7 +462,7 @@ async def watch_clock(here: Local, every_s: float = CLOCK_SECONDS) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Signals are ours: being asked to end is no failure."""
+    """The server handles signals itself: a stop request is not a failure."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -483,7 +483,7 @@ def quiet_server(app: Application, serving: ServerOptions) -> uvicorn.Server:
         access_log=False,
         server_header=False,
         date_header=True,
-        proxy_headers=False,  # whoever asks may say anything about where they come from
+        proxy_headers=False,  # clients could claim any address
         timeout_graceful_shutdown=DRAIN_SECONDS,
         timeout_keep_alive=20,
         h11_max_incomplete_event_size=TARGET_BYTES,
@@ -561,7 +561,7 @@ def _cannot_bind(serving: ServerOptions, error: OSError) -> CannotServe:
 
 def _greeting(context: Context) -> Started:
     """Where it is, and how to come in: with the token of the very first start, and as long as
-    nobody has an account by a link that makes the first admin.
+    no account exists yet, by a link that makes the first admin.
     """
     first = context.access.first_token()
     code = context.people.first_link()

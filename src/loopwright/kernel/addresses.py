@@ -35,7 +35,7 @@ _ITEM = re.compile(r"\[(\d+)\]")
 
 
 class UnreachableAddress(msgspec.Struct, frozen=True):
-    """Nobody is reached by this address, and why."""
+    """This address reaches no agent or person; `why` says why not."""
 
     reason: DropReason
     detail: str
@@ -140,7 +140,7 @@ def _by_bare_name(state: State, key: str, written: str) -> str | UnreachableAddr
 
 
 def reachable(state: State) -> list[str]:
-    """Ids that a message can be sent to now, those under way by the name they have in facts."""
+    """Ids that a message can be sent to now; an active call has the id that it has in events."""
     addresses = directory(state)
     found = [
         one
@@ -175,11 +175,11 @@ def _instances(state: State, pattern: str) -> list[str]:
     return sorted(key for key in keys if _ITEM.sub("[]", key) == pattern)
 
 
-# -- from a step to how it stands ------------------------------------------------------------------
+# -- from a step to its state ---------------------------------------------------------------------
 
 
 def locate(state: State, key: str) -> AddressedStep:
-    """How a step stands now, found from the top down."""
+    """The current state of a step, found from the top down."""
     return _locate(state.root.body, key.split("."), first=True)
 
 
@@ -205,7 +205,7 @@ def _not_active(graph: StepsBody, name: str, *, first: bool, last: bool) -> Addr
 
 
 def _comes_again(owner: Owner) -> bool:
-    """Whether a place is a pass of a counted loop, or inside one: another pass may come."""
+    """Whether a path is an iteration of a counted loop, or inside one: another one may follow."""
     place: Owner | None = owner
     while place is not None and place.parent is not None:
         if isinstance(place.parent, RepeatBody) and place.parent.action.each is None:
@@ -215,7 +215,7 @@ def _comes_again(owner: Owner) -> bool:
 
 
 def _inside(owner: StepOwner, numbers: list[int], *, last: bool) -> AddressedStep:
-    """The pass of a loop that is under way, by the items that are named."""
+    """The active iteration of a loop, selected by the named items."""
     place: Owner = owner
     wanted = list(numbers)
     while isinstance(place.body, RepeatBody):

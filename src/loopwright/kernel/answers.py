@@ -150,7 +150,7 @@ def _agent_answered(
 
 
 def _remember(pending: PendingEffect, session: str, used: Usage) -> None:
-    """Keep a session for the next pass of the loop around, with all that it has used."""
+    """Keep a session, with its usage so far, for the next iteration of the enclosing loop."""
     inside = enclosing_pass(pending.owner)
     if inside is None:
         return
@@ -180,7 +180,7 @@ def _has_left(state: State, place: Owner | RepeatBody) -> bool:
 
 
 def _wake_sleepers(state: State) -> None:
-    """Let all that wait for a time be looked at: a loop between two passes has no next one when
+    """Look at everything that waits for a time: a loop between two iterations has no next one when
     what is around it is used up. A place is used up once, so this is not done often.
     """
     for effect in state.queues.timers:

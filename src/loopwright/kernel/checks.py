@@ -86,7 +86,7 @@ class DueCheck(msgspec.Struct, frozen=True):
 
 
 class ChecksDecision(msgspec.Struct, frozen=True):
-    """The checks have come to a decision; `reason` names the one that made it."""
+    """The checks have decided; `reason` names the check that did."""
 
     verdict: Literal["pass", "fail", "rejected", "broken"]
     reason: str = ""
@@ -103,14 +103,14 @@ class CheckResult(msgspec.Struct, frozen=True):
 
 
 def check_name(leaf: Leaf | type[Leaf]) -> str:
-    """The name of a check's kind, as facts and people see it."""
+    """The name of a check's kind, as in events and messages."""
     return str(leaf.__struct_config__.tag)
 
 
 def combine_verdicts(
     check: Check, verdicts: dict[int, Verdict], first: int = 0, *, order: CheckOrder = "all"
 ) -> DueCheck | ChecksDecision:
-    """What the verdicts so far come to, or the check to ask next."""
+    """The result of the verdicts so far, or the check to run next."""
     if type(check) is Cap:
         return _NOT_YET
     if isinstance(check, AnyOf):
@@ -246,7 +246,7 @@ def _review_words(finding: ReviewResult) -> str:
 
 
 def _answer(senses: KernelServices, output: Text | None, result: Text | None) -> JsonValue:
-    """What a pass came to as a value: its result, else the JSON that it said, else its words."""
+    """The value of an iteration: its result, else the JSON in its output, else its text."""
     if result is not None:
         return _value(senses, result)
     words = senses.read(output)

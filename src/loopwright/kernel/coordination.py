@@ -125,7 +125,7 @@ def tools_of(role: Role) -> tuple[str, ...]:
 def use(
     state: State, caller: ToolCaller, tool: str, arguments: JsonValue, senses: KernelServices
 ) -> list[AnyEvent] | RefusedToolUse:
-    """The facts of a tool that is used now, or why it cannot be."""
+    """The events of a tool call that is made now, or why it cannot be made."""
     if tool not in tools_of(caller.role):
         return RefusedToolUse(f"there is no tool {tool!r} here; there are {_listed(caller.role)}")
     given = arguments if isinstance(arguments, dict) else {}
@@ -306,7 +306,7 @@ def _coordinator_answered(state: State, event: EffectDone | EffectFailed) -> Non
 
 
 def correspond(state: State, senses: KernelServices) -> list[AnyEvent]:
-    """What follows for the messages of a run; nothing, at once, where nobody writes."""
+    """The next events about messages of a run; none if the run has no messages."""
     mail = state.mail
     if not mail.active:
         return []
@@ -529,7 +529,7 @@ def _is_talking(state: State) -> bool:
 def close_mail(
     state: State, why: str, reason: DropReason, *, resumable: bool = False
 ) -> list[AnyEvent]:
-    """End everything about messages: calls are withdrawn, and what nobody read is dropped. In a run
+    """End everything about messages: calls are withdrawn, and unread messages are dropped. In a run
     that can be resumed, what people wrote to its agents waits for that.
     """
     mail = state.mail

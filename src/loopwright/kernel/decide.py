@@ -60,7 +60,7 @@ def settle(state: State, senses: KernelServices, at: int = 0) -> list[AnyEvent]:
 def _use_free_slot(state: State) -> bool:
     """Let a call that waits for a place among the parallel ones be looked at when there is one.
 
-    Whoever was looked at before may have had no use for the place.
+    A step that was considered before may not have needed the slot.
     """
     free_slot(state)
     return bool(state.queues.agenda)

@@ -59,7 +59,7 @@ def is_retried(policy: Retry, failure: Failure) -> bool:
 
 
 def _says(detail: str, words: tuple[str, ...]) -> bool:
-    """Whether one of these stands in the words about a failure, as a word of its own."""
+    """Whether the text of a failure contains one of these as a separate word."""
     return bool(words) and _pattern(words).search(detail) is not None
 
 
@@ -70,7 +70,7 @@ def _pattern(words: tuple[str, ...]) -> "re.Pattern[str]":
 
 
 def parked_until(failure: Failure, *, parks: int, now: int) -> int | None:
-    """When a call that met a used-up allowance goes on, or None when it did not meet one.
+    """When a call that met a rate limit continues, or None if it did not meet one.
 
     A provider that names the time has not failed us: the call waits for it, and that is neither a
     try nor a pass. Only one that puts us off again and again is believed no longer. The same holds
@@ -111,7 +111,7 @@ def request_effect(
 
 
 def has_next_attempt(body: LeafBody | CycleBody, error: Failure) -> bool:
-    """Whether a failed call is tried again, at once or when an allowance is renewed."""
+    """Whether a failed call is tried again, at once or when a rate limit is reset."""
     if body.backoff >= body.attempt:
         return True  # the wait for the next try is over
     if parked_until(error, parks=body.parks, now=0) is not None:
@@ -132,7 +132,7 @@ def request_backoff(state: State, body: LeafBody | CycleBody) -> EffectRequested
 
 
 def note_backoff_end(body: LeafBody | CycleBody, attempt: int, at: int) -> None:
-    """Fold that the wait is over; one for an allowance is no try."""
+    """Fold the end of a wait; a rate-limit wait does not count as an attempt."""
     assert body.failure is not None
     body.backoff = attempt
     if parked_until(body.failure.error, parks=body.parks, now=at) is not None:
@@ -172,7 +172,7 @@ def _in_order(state: State) -> Iterable[tuple[str, Owner]]:
 
 
 def _agent(owner: Owner) -> str:
-    """The agent that is to be called at a place; of a check, nobody's."""
+    """The agent that is called at a path; None for a check."""
     body = owner.body
     if isinstance(body, CycleBody):
         return body.action.agent
@@ -240,7 +240,7 @@ def _is_counted(pending: PendingEffect) -> bool:
 
 
 def withdraw(state: State, owner: Owner, effect: str | None, why: str) -> list[AnyEvent]:
-    """Answer an effect that nobody waits for any more, and close what it has asked people."""
+    """Answer an effect whose result is no longer needed, and close its open gates."""
     if effect is None or effect not in state.pending:
         return []
     gates = (state.pending[effect].gates or {}).values()
@@ -263,7 +263,7 @@ def _used(pending: PendingEffect) -> Usage | None:
 
 
 def close_stale(state: State) -> list[AnyEvent]:
-    """Questions that an effect asked while it was under way, and that nobody needs answered."""
+    """Gates that an effect opened while it was active, and whose answers are no longer needed."""
     stale = list(state.queues.stale.values())
     return [event for gate in stale for event in close_gate(state, gate, "answered without it")]
 

@@ -102,7 +102,7 @@ from loopwright.model.plan import Plan
 
 
 def fold(plan: Plan, events: Iterable[AnyEvent]) -> State:
-    """The state after these facts."""
+    """The state after these events."""
     state = State(plan)
     for event in events:
         apply(state, event)
@@ -172,7 +172,7 @@ def _agent_changed(state: State, event: AgentChanged) -> None:
 
 
 def _leave_marks(state: State, name: str, spec: str | None) -> None:
-    """What an agent had used up belongs to what stood behind it, and to others that still do."""
+    """Usage and limits belong to the backend of an agent, and to other agents with that backend."""
     used = state.agents.marks.pop(name, set())
     for other, agent in state.plan.agents.items():
         if other != name and agent.spec == spec and used:

@@ -55,7 +55,7 @@ class Spent(msgspec.Struct, gc=False):
 
 @dataclass(slots=True)
 class AgentSession:
-    """A session of an agent that a later pass may go on with, and what it has used so far."""
+    """A session of an agent that a later iteration may continue, and its usage so far."""
 
     id: str
     used: Usage = NO_USAGE
@@ -100,7 +100,7 @@ class LeafBody(msgspec.Struct, eq=False):
     retry: Retry
     limits: Limits = NO_LIMITS
     attempt: int = 0
-    parks: int = 0  # tries that only met a used-up allowance: they do not count
+    parks: int = 0  # attempts that only met a rate limit: they do not count
     pending: str | None = None
     backoff: int = 0
     answer: EffectDone | None = None
@@ -143,7 +143,7 @@ class ToolAnswer(msgspec.Struct, frozen=True, gc=False):
 
 class HistoryEntry(msgspec.Struct, frozen=True, gc=False):
     """One entry of a conversation: a text of a user, a turn of the model (its record, as JSON),
-    the results of its calls, or a summary of what stood here before. `by` is who wrote a message,
+    the results of its calls, or a summary of earlier entries. `by` is who wrote a message,
     `told` whether that is a person who steers the run.
     """
 
@@ -204,7 +204,7 @@ class ItemResult(msgspec.Struct, eq=False, gc=False):
 
 
 class InterruptedIteration(msgspec.Struct, frozen=True):
-    """A pass of steps that did not come to its end: how its loop stood before it, what completed in
+    """An iteration of steps that did not end: the state of its loop before it, what completed in
     it, by step with where that was, and the first step that did not complete, if there is one.
     """
 
@@ -215,7 +215,7 @@ class InterruptedIteration(msgspec.Struct, frozen=True):
 
 
 class CarriedResult(msgspec.Struct, frozen=True):
-    """What a step came to in an earlier try of its pass; without it, a person leaves the step out
+    """The result of a step in an earlier try of its iteration; without it, a person skips the step
     and says so.
     """
 
@@ -320,8 +320,8 @@ class UnfinishedIteration(msgspec.Struct, eq=False):
 
 class KeptLoop(msgspec.Struct):
     """What is kept of a loop of the plan that did not complete, for when the run is reopened:
-    always of a conversation, of any other loop if it ended at its cap or in a pass of steps that
-    did not come to its end.
+    always of a conversation, of any other loop if it ended at its cap or in an iteration of steps
+    that did not end.
     """
 
     passes: int
@@ -418,7 +418,7 @@ class StepOwner:
     note: str = ""  # what a person said to it then
     look: str | None = None  # the last look for what it had to leave behind
     looks: int = 0
-    found: bool | None = None  # what that has come to
+    found: bool | None = None  # the result of that
     first_try: int = 1  # with which this opening of the run began; a policy counts from here
     openings: int = 1  # how often it has begun; more than once in a resumed run
     spent: Spent = field(default_factory=Spent)
@@ -444,7 +444,7 @@ class IterationChecks(msgspec.Struct, eq=False):
 
 
 class IterationOwner(msgspec.Struct, eq=False):
-    """A pass that has started and has not ended."""
+    """An iteration that has started and has not ended."""
 
     path: str
     iteration: int

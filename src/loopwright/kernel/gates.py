@@ -67,7 +67,7 @@ def open_gate(
 
 
 def ends_by_itself(gate: GateState) -> bool:
-    """Whether a run goes on after a while when nobody answers a question."""
+    """Whether a run continues after a while if a question is not answered."""
     owner = gate.owner
     action = owner.step.action if isinstance(owner, StepOwner) else None
     return isinstance(action, AskPerson) and action.expired is not None

@@ -161,7 +161,7 @@ def _finish_pass(
 def _judge_pass(
     state: State, owner: IterationOwner, ended: Result, senses: KernelServices
 ) -> list[AnyEvent]:
-    """Ask the checks one after the other until they have come to a decision."""
+    """Run the checks one after the other until they have decided."""
     protected = protect_verdict(state, owner) if state.snapshots.on else []
     if protected:
         return protected
@@ -186,7 +186,7 @@ def _judge_pass(
 
 
 def _reviewed(owner: IterationOwner, leaf: Leaf) -> Result | None:
-    """What the stage said that reviews, where it is named; else what the pass came to speaks."""
+    """The output of the stage that reviews, if it is named; else the result of the iteration."""
     body = owner.body
     if not isinstance(leaf, Approval) or leaf.stage is None or not isinstance(body, StepsBody):
         return None
@@ -436,14 +436,15 @@ def _gate_after_pass(
 
 
 def _unshown(ended: Result, why: str) -> Result:
-    """A pass about which nobody can be asked has failed: nobody would ever answer."""
+    """An iteration that needs a review but cannot open a gate has failed: no answer could arrive.
+    """
     error = Failure(type="bad_input", detail=f"the question cannot be put: {why}")
     return msgspec.structs.replace(ended, status="failed", error=error)
 
 
 def _approved(owner: IterationOwner, gate: LoopGate, settled: ChecksDecision) -> ChecksDecision:
-    """An approval ends the loop; where approvals go on, only one without words of a pass whose
-    check has passed does.
+    """An approval ends the loop; where approvals continue, only one without text of an iteration
+    whose check has passed does.
     """
     assert owner.gate is not None
     if not gate.approve_continues:

@@ -131,7 +131,7 @@ def stalled(body: RepeatBody) -> bool:
 
 
 def cap(body: RepeatBody) -> int | None:
-    """The most passes that a loop may make, with those that a person granted."""
+    """The most iterations that a loop may make, with those that a person granted."""
     return None if body.action.max is None else body.action.max + body.progress.extra
 
 
@@ -159,7 +159,7 @@ def is_cut_off(body: RepeatBody) -> bool:
 
 
 def _is_busy(owner: IterationOwner) -> bool:
-    """Whether something of a pass is under way: a step, or its checks when all steps have ended."""
+    """Whether part of an iteration is active: a step, or its checks when all steps have ended."""
     body = owner.body
     if not isinstance(body, StepsBody):
         return True

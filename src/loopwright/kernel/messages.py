@@ -79,7 +79,7 @@ def message_sent(state: State, event: MessageSent) -> None:
         _to_coordinator(state, message)
     elif event.to == ANY_AGENT:
         _to_any_agent(state, message)
-    elif event.intent != "reply":  # a person who is answered reads the facts
+    elif event.intent != "reply":  # a person reads replies in the log
         _to_step(state, message)
     state.touch(state.root)
 
@@ -170,7 +170,7 @@ def _over(key: str, where: EndedStep) -> UnreachableAddress:
 
 
 def refuse(state: State, message: QueuedMessage, why: UnreachableAddress) -> None:
-    """Note that nobody will read a message; deciding makes a fact of it."""
+    """Note that a message will not be read; the decision records it as an event."""
     state.mail.undeliverable[message.id] = UndeliverableMessage(
         message, why.reason, why.detail, why.known
     )
@@ -203,7 +203,8 @@ def delivered(
 
 
 def message_delivered(state: State, event: MessageDelivered) -> None:
-    """Fold a delivery. Whoever reads it has it in its prompt for as long as its place is open."""
+    """Fold a delivery. The message is in the prompt of its reader for as long as its path is open.
+    """
     mail = state.mail
     if event.to == COORDINATOR:
         mail.coordinator.answer, mail.coordinator.shown = None, []
@@ -261,7 +262,7 @@ def dropped(state: State, one: UndeliverableMessage) -> MessageDropped:
 
 
 def message_dropped(state: State, event: MessageDropped) -> None:
-    """Fold a drop: the message is nowhere any more, and a coordinator that sent it is told."""
+    """Fold a drop: the message is removed, and the coordinator that sent it is notified."""
     mail = state.mail
     key = mail.boxes.get(event.message)
     if key is not None:
@@ -352,8 +353,8 @@ def tell(state: State, notice: CoordinatorNotice, *, wakes: bool = False) -> Non
 
 
 def _place_ended(state: State, path: str, status: str = "skipped") -> None:
-    """A place is gone: what it was told goes with it, and what waited for it may wait in vain.
-    A place that did not complete may be resumed: its call is then repeated with what it was told.
+    """A path has ended: messages to it are removed, and calls that wait for it may wait in vain.
+    A step that did not complete may be resumed: its call is then repeated with the same messages.
     """
     mail = state.mail
     if status not in REOPENED:
@@ -418,7 +419,7 @@ def finalized(state: State, event: CoordinatorFinalized) -> None:
 
 
 def mail_reopened(state: State) -> None:
-    """The coordinator of a run that goes on is called again, whatever it has said before."""
+    """The coordinator of a resumed run is called again, whatever it answered before."""
     mail = state.mail
     mail.coordinator.closed = mail.coordinator.held = False
     mail.coordinator.hold = mail.coordinator.summary = mail.coordinator.trouble = None

@@ -20,7 +20,7 @@ from loopwright.kernel.state import State
 
 
 def close_try(state: State, owner: StepOwner, why: str) -> list[AnyEvent]:
-    """End what is open inside a step that is about to begin anew; its time goes on."""
+    """End what is open inside a step that is about to restart; its time limit still runs."""
     return _close_body(state, owner.body, why)
 
 

@@ -92,7 +92,7 @@ def _given(body: Body) -> WorkflowInputs | None:
 
 
 def hidden_word(owner: Owner) -> str | None:
-    """The signal by which a pass tells its loop, and nobody else, that all is done."""
+    """The signal of an iteration to its loop only that all is done."""
     if type(owner) is not IterationOwner:
         return None
     until = owner.parent.action.until
@@ -260,7 +260,7 @@ def _feedback(inside: IterationOwner) -> str:
 
 
 def _of_pass_before(inside: IterationOwner, ref: Ref, senses: KernelServices) -> JsonValue | Blob:
-    """What a step said in the pass before; nothing in the first pass."""
+    """The output of a step in the previous iteration; empty in the first iteration."""
     place = _pass_with(inside, ref.name or "")
     found = place.parent.progress.last_steps.get(ref.name or "") if place is not None else None
     if place is None or found is None:
@@ -271,7 +271,7 @@ def _of_pass_before(inside: IterationOwner, ref: Ref, senses: KernelServices) ->
 
 
 def _pass_with(inside: IterationOwner, step: str) -> IterationOwner | None:
-    """The nearest pass that has a step of this name."""
+    """The nearest enclosing iteration that has a step of this name."""
     place: IterationOwner | None = inside
     while place is not None:
         if isinstance(place.body, StepsBody) and step in place.body.index.at:
@@ -369,7 +369,7 @@ def items_of(
     state: State, body: RepeatBody, each: Each, senses: KernelServices
 ) -> list[JsonValue] | Failure:
     """The list that a loop goes over, or why there is none. Found once for each frame: what it
-    stands on has ended before the loop begins, so a resumed run finds the same list.
+    depends on has ended before the loop begins, so a resumed run finds the same list.
     """
     if body.items.values is not None:
         return body.items.values
@@ -479,7 +479,7 @@ class ExpressionScope:
 def scope_at(
     state: State, owner: Owner, senses: KernelServices, value: Result | None = None
 ) -> ExpressionScope:
-    """What can be seen from a place; `value` is what the pass under judgement came to."""
+    """The names in scope at a path; `value` is the result of the iteration that is checked."""
     inside = pass_in_scope(owner)
     last = inside.parent.progress.last if inside is not None else None
     about = value or last

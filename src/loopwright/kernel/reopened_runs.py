@@ -122,7 +122,7 @@ def note_coverage(state: State, event: RunReopened | RunForked) -> None:
 
 
 def _is_wanted(kept: KeptLoop, event: RunReopened) -> bool:
-    """Whether a loop goes on in the empty mode; all others begin anew."""
+    """Whether a loop continues in the empty mode; all others restart."""
     if event.mode:
         return False
     if kept.spoilt is not None:
@@ -181,7 +181,7 @@ _OF_LOOPS = (
 
 
 def keep_loop(state: State, owner: StepOwner, event: StepFinished) -> None:
-    """Keep a loop at the top of the plan that ended without completing, if it can go on."""
+    """Keep a top-level loop that ended without completing, if it can continue."""
     body = owner.body
     if owner.parent.owner is not state.root or not isinstance(body, RepeatBody):
         return
@@ -206,13 +206,13 @@ def keep_loop(state: State, owner: StepOwner, event: StepFinished) -> None:
     )
     if (
         body.carry.spoilt is not None and body.carry.spoilt.stuck is not None
-    ):  # that pass is made once more
+    ):  # that iteration is repeated
         kept.passes, kept.values = body.carry.spoilt.number, body.carry.spoilt.values
     state.reopenings.kept[owner.path] = kept
 
 
 def note_spoilt(repeat: RepeatBody, owner: IterationOwner, event: IterationFinished) -> None:
-    """Remember how a pass of steps stopped that did not come to its end, and how its loop stood
+    """Remember how an iteration of steps stopped before its end, and the state of its loop
     before it.
     """
     body = owner.body
@@ -283,8 +283,8 @@ Standing: TypeAlias = StepStatus | Literal["running"]
 
 
 def places(events: Sequence[AnyEvent]) -> dict[str, Standing]:
-    """Every step and pass that these facts speak of, in the order in which they began, with how it
-    stands or has ended last. A run can be forked where one completed.
+    """Every step and iteration in these events, in the order in which they began, with its
+    newest status. A run can be forked where one completed.
     """
     found: dict[str, Standing] = {}
     for event in events:
@@ -296,7 +296,7 @@ def places(events: Sequence[AnyEvent]) -> dict[str, Standing]:
 
 
 def end_of(events: Sequence[AnyEvent], place: str) -> int:
-    """How many facts there are up to and with the end of a place that completed."""
+    """How many events there are up to the end of a completed path, including it."""
     ends = [
         number
         for number, event in enumerate(events, start=1)
@@ -308,7 +308,7 @@ def end_of(events: Sequence[AnyEvent], place: str) -> int:
 
 
 def copied(events: Sequence[AnyEvent], first: RunStarted, now: int) -> list[AnyEvent]:
-    """These facts as the beginning of another run, which begins with `first`."""
+    """These events as the start of another run, whose first event is `first`."""
     over = {event.effect for event in events if isinstance(event, EffectDone | EffectFailed)}
     decided = {event.gate for event in events if isinstance(event, GateAnswered | GateClosed)}
     gap = max(0, now - max(event.at for event in events))
@@ -332,8 +332,8 @@ def _under_way(event: EffectRequested, gap: int) -> EffectRequested:
 
 
 def _open_gates(event: GateOpened, run: str) -> Iterator[GateOpened]:
-    """A question that nobody has answered. One about a tool call belongs to the turn that is kept;
-    all others are asked again by whoever asked.
+    """An unanswered question. One about a tool call belongs to the turn that is kept;
+    the others are asked again by the step that asked them.
     """
     if event.call is not None:
         yield msgspec.structs.replace(event, gate=call_gate(run, event.path, event.call))

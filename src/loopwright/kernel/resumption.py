@@ -71,7 +71,7 @@ def merge_objects(
     before: dict[str, JsonValue], patch: dict[str, JsonValue]
 ) -> dict[str, JsonValue]:
     """An object with another laid over it: objects key by key, null takes a key away, and anything
-    else, a list too, stands in place of what was there.
+    else, lists too, replaces the earlier value.
     """
     made = dict(before)
     for name, value in patch.items():

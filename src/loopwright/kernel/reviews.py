@@ -8,7 +8,7 @@ copied from the instructions does not approve.
 
 Phrases are matched in lower case. Approval is read in English, because reviewers are asked for
 English; denial and rejection are read in every language that a reviewer may use, because a
-missed rejection would let work pass that was not approved.
+missed rejection would accept work that was not approved.
 """
 
 import re
@@ -77,7 +77,7 @@ NEGATION = re.compile(
     r"ikke|inte|ej|ei|nem|nu|değil|hindi|tidak|bukan|chưa|không)\b|n't\b|\bn'|\bcant\b|"
     r"\bdont\b|\bwont\b|\bisnt\b"
 )
-"""Words that deny what they stand beside."""
+"""Words that negate the word beside them."""
 
 FOREIGN_DENIAL = re.compile(
     r"(?<!\w)(?:не|нет|ни|нельзя|никогда|ні|няма|няма)(?!\w)|[不未没沒無无非]|ない|"
@@ -109,7 +109,7 @@ CONDITION_AFTER = re.compile(
 HISTORY = re.compile(
     r"\b(?:previously|already|earlier|formerly|once|last|previous|prior|was|were|had)\b"
 )
-"""What was said at another time is no verdict now."""
+"""A verdict about another time does not count now."""
 
 CONTRAST = re.compile(
     r"\b(?:but|however|except|although|though|yet|still|whereas|aber|jedoch|pero|mais|cependant|"
@@ -212,12 +212,12 @@ _REJECTIONS = (
     r"거부|반려|거절|승인하지|مرفوض|अस्वीकृत|נדחה|απορρίπτ\w*|απορρίφθηκε",
 )
 REJECTS = re.compile("|".join(_REJECTIONS))
-"""Words that refuse, wherever they stand."""
+"""Words that reject, at any position."""
 
 
 EVIDENCE_CHARS = 300
 MILD = frozenset({"minor", "info", "low", "nit", "note", "suggestion", "trivial"})
-"""Severities of a finding that may stand beside an approval."""
+"""Severities of findings that do not contradict an approval."""
 
 _SENTENCE = re.compile(r"(?:[^.!?\n。！？]|\.(?=\w))+[.!?。！？]*")
 _INLINE_CODE = re.compile(r"(`+)[^`\n]*\1")
@@ -235,7 +235,7 @@ _CLAUSE = re.compile(r"[,:;()—–]|\s-\s")
 
 
 class ReviewResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a review comes to: whether it approves, what decided that, and what it found."""
+    """The result of a review: whether it approves, what decided that, and what it found."""
 
     approved: bool
     why: str
@@ -292,7 +292,7 @@ def _off(value: dict[str, JsonValue]) -> str:
 
 
 def _is_mild(finding: JsonValue) -> bool:
-    """Whether a finding may stand beside an approval; one that does not say how grave it is may."""
+    """Whether a finding is compatible with an approval; one without a severity is."""
     if not isinstance(finding, dict):
         return True
     severity = finding.get("severity")
@@ -353,7 +353,7 @@ def by_words(text: str, instructions: str = "") -> ReviewResult:
 
 
 def _refusal(text: str) -> str | None:
-    """The first words of rejection, wherever they stand but for code."""
+    """The first words of rejection, anywhere except in code."""
     lines = text.splitlines()
     inside = fenced_lines(lines)
     prose = [line for number, line in enumerate(lines) if number not in inside]

@@ -168,7 +168,7 @@ def _last_spoken(lines: list[str]) -> int | None:
 
 
 def _in_fence(lines: list[str], last: int) -> bool:
-    """Whether a line stands inside a fenced block, also inside one that was never closed."""
+    """Whether a line is inside a fenced block, also inside one that was never closed."""
     return last in fenced_lines(lines[: last + 1])
 
 

@@ -179,7 +179,7 @@ def snapshot_answered(
     known, owner = state.snapshots, pending.owner
     known.asked.pop(pending.path, None)
     if isinstance(event, EffectFailed) and event.error.type == "cancelled":
-        known.written = True  # nobody waited for it any more; the next one covers it
+        known.written = True  # its result was no longer needed; the next one covers it
         return
     snapshot = event.snapshot if isinstance(event, EffectDone) else None
     if snapshot is None:

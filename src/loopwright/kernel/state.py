@@ -79,7 +79,7 @@ class QueuedMessage(msgspec.Struct, frozen=True):
 
 
 class UndeliverableMessage(msgspec.Struct, frozen=True):
-    """A message that nobody will read."""
+    """A message that will not be read."""
 
     message: QueuedMessage
     reason: DropReason
@@ -88,7 +88,7 @@ class UndeliverableMessage(msgspec.Struct, frozen=True):
 
 
 class CoordinatorNotice(msgspec.Struct, frozen=True):
-    """Something that the coordinator is told about."""
+    """Something that is reported to the coordinator."""
 
     kind: str
     step: str = ""
@@ -145,7 +145,7 @@ class CoordinatorState:
 
 @dataclass(slots=True)
 class Mail:
-    """Inboxes, what was handed out, and how it stands with the coordinator."""
+    """Inboxes, delivered messages, and the state of the coordinator."""
 
     active: bool = False  # whether anybody writes or listens in this run
     sent: int = 0
@@ -167,7 +167,7 @@ class Mail:
 
 MOST_TURNS = 50
 WINDOW = 128_000
-"""Tokens that any model of today can take, for one whose window nobody knows."""
+"""Tokens that any current model accepts, for a model whose window is not known."""
 
 
 def conversation(agent: Agent, call: CallAgent) -> Repeat:
@@ -240,7 +240,7 @@ class PendingEffect(msgspec.Struct, eq=False):
     owner: Owner
     attempt: int
     requested_at: int
-    spec: str = ""  # what stood behind the agent when it was called
+    spec: str = ""  # the backend of the agent when it was called
     repeats: int = 0  # how often it was begun again, since its process was gone
     gates: dict[str, GateState] | None = None  # asked while it was under way
     used: Usage | None = None  # so far, counted in the usage of the run
@@ -254,7 +254,7 @@ class PendingEffect(msgspec.Struct, eq=False):
 
 @dataclass(slots=True)
 class Snapshots:
-    """What the snapshots of the workspace have come to so far. Trees are named by their ids."""
+    """The results of the snapshots of the workspace so far. Trees are named by their ids."""
 
     on: bool = False
     watch: tuple[str, ...] = ()  # words of check commands; files among them are watched
@@ -407,7 +407,7 @@ class State:
 
     @property
     def elapsed_ms(self) -> int:
-        """How long the run was under way: what passed between an end and a resume is no part."""
+        """How long the run was active: the time between an end and a resume does not count."""
         times = self.times
         return (
             times.worked_ms if self.finished else times.worked_ms + self.now - times.working_since
@@ -574,7 +574,7 @@ def note_request(state: State, event: EffectRequested, owner: Owner) -> PendingE
     )
     state.pending[event.effect] = entry
     if type(event.call) is AgentCall or type(event.call) is ModelCall:
-        if event.call.role != "coordinator":  # it listens, and takes nobody's place
+        if event.call.role != "coordinator":  # it only listens, so it needs no slot
             count_call(state, owner, 1)
             state.agents.served[event.call.agent] = state.version
         agent = state.plan.agents.get(event.call.agent)

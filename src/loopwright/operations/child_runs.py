@@ -64,7 +64,7 @@ class Runs:
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """Where a run stands among runs that have started one another, and what it may use."""
+    """The position of a run in a chain of child runs, and what it may use."""
 
     limits: Limits
     parent: str | None = None
@@ -136,13 +136,13 @@ def is_stage_of_loop(log: EventLog, inside: InsideRun) -> bool:
 def superseded(log: EventLog, rows: Iterable[RunRow]) -> set[str]:
     """Of runs that somebody left behind, those whose parent will not wait for them: it was ended,
     or it makes the pass again that had started them, and with it another such run. And those of a
-    parent with agents behind a wall: nobody else would drive them behind it.
+    parent with sandboxed agents: no other process would drive them in that sandbox.
     """
     return {row.run for row in rows if _is_running(row) and _is_lost(log, row.run)}
 
 
 def adoptable(log: EventLog, rows: Sequence[RunRow]) -> list[RunRow]:
-    """The others; none that waits behind a wall, for it could only go on outside of it."""
+    """The others; no run that waits in a sandbox, as it could only continue outside of it."""
     return [
         row
         for row in rows
@@ -155,8 +155,8 @@ def _is_running(row: RunRow) -> bool:
 
 
 def check_wall(log: EventLog, run: str, inside: InsideRun | None) -> None:
-    """Refuse to let a run go on that was started behind the wall of an agent, and that nobody
-    drives there any more: here it would have what the wall takes away. Ending it is no matter.
+    """Refuse to resume a run that was started inside the sandbox of an agent, and that no process
+    drives there any more: here it would have access that the sandbox denies. Ending it is allowed.
     """
     owner = log.row(run).owner
     if owner is not None and log.alive(owner):
@@ -182,7 +182,7 @@ def _is_lost(log: EventLog, run: str) -> bool:
 
 
 def _wall_around(log: EventLog, run: str, *, inside: str | None = None) -> str | None:
-    """The run above this one, at any height, that has agents behind a wall; for whoever is a
+    """The run above this one, at any height, that has sandboxed agents; for a caller that is a
     program of a run on the way there, there is none between them.
     """
     for _ in range(MOST_DEPTH):

@@ -174,7 +174,7 @@ class DriveRefused(msgspec.Struct, tag="refused", frozen=True):
 
 
 class RunMoved(msgspec.Struct, tag="moved", frozen=True):
-    """A run has facts up to this number now."""
+    """The newest event of a run has this number."""
 
     run: str
     seq: int

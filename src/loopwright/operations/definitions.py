@@ -1,6 +1,6 @@
 """Stored definitions with versions and approval, and promotion of definitions.
 
-A definition from elsewhere that would start programs is held until an admin has approved
+A foreign definition that would start programs is held until an admin has approved
 exactly that text.
 
 A definition names its evaluation suites and the least score of each. It is promoted when each
@@ -127,7 +127,7 @@ class Definitions:
         return self.get(name)
 
     def take_in(self, name: str, text: str, *, by: str, dialect: str | None) -> Stored:
-        """Keep a definition from elsewhere; one that starts programs is held back."""
+        """Store a foreign definition; one that starts programs is held for approval."""
         stored = self._new(self._parsed(name, text, dialect), text, by, foreign=True)
         self._write(stored, 0, by=by, action="definition.imported")
         return self.get(name)
@@ -163,7 +163,7 @@ class Definitions:
         except DefinitionError as error:
             if not names_files(data, file=name, force=dialect):
                 raise
-            # Else it would only be told that they are missing, though they may lie beside it.
+            # Otherwise they would be reported as missing, although they may be beside it.
             raise DefinitionError(error.message, problems=[alone, *error.problems]) from error
         # A definition may load without a file that it names. Stored, it would lose that file.
         missing = [one for one in parsed.warnings if one.code in _MISSING_FILE]
@@ -241,7 +241,7 @@ class PromotionGate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What one suite came to with one model."""
+    """The result of one suite with one model."""
 
     suite: str
     model: str
@@ -306,7 +306,7 @@ def prepare_trial(
     folder: Path | None,
     judge: str | None,
 ) -> PromotionTrial:
-    """Read a definition and its suites; all that can be wrong is told before anything is spent."""
+    """Read a definition and its suites; all problems are reported before anything is spent."""
     definition = read_definition(file)
     gate = gate_of(definition.plan)
     if not gate.required_suites:
@@ -327,7 +327,7 @@ def prepare_trial(
 
 
 async def try_out(here: Local, trial: PromotionTrial) -> AsyncIterator[ScoredRun | SuiteResult]:
-    """Run every case: each as it is done, and after each suite what it came to."""
+    """Run every case: yield each one when it is done, and after each suite its result."""
     for suite, model, cases in trial.suites:
         found: list[ScoredRun] = []
         for name, case in cases.evaluation.numbered():

@@ -34,7 +34,7 @@ Files: TypeAlias = Mapping[str, bytes | FileProblem]
 @dataclass(frozen=True, slots=True)
 class WorkspaceFiles:
     """The files of a workspace, for a definition that came with a request: folders beside it need
-    not be open to whoever asks.
+    not be readable for the caller.
     """
 
     folder: Path
@@ -97,7 +97,7 @@ OFF = ("loop-disabled",)
 
 EXIT_CODES: Mapping[str, Mapping[str, int]] = {
     "zenflow": {"failed": 1, "exhausted": 1, "cancelled": 1, "deadline": 124},
-    # A ceiling is no failure there; the budget of all runs together is one.
+    # A limit is not a failure there; the shared budget of all runs is one.
     "aldo": {"failed": 1, "exhausted": 0, "cancelled": 1, "home_budget": 1},
 }
 """Exit codes of the systems that dialects come from, by status, or by reason where it has one."""
@@ -109,7 +109,7 @@ class Dialect(Protocol):
     NAME: str
 
     def recognise(self, value: JsonValue) -> int:
-        """How sure it is that a document is its own: 0 is no, larger is surer."""
+        """How sure a dialect is that a document is its own: 0 means no, larger is surer."""
 
     def lower(self, document: Document) -> tuple[Plan | None, list[Diagnostic]]:
         """The plan of a document, and everything that was found wrong."""
@@ -248,12 +248,12 @@ def rendering(name: str, plan: Plan, read: Callable[[JsonValue], str]) -> Dialec
 
 
 def loop_words() -> LoopWords:
-    """How loops of assistants are told in their own system: passes, ends, states."""
+    """How loops of assistants are reported in their own system: iterations, ends, states."""
     return cast(LoopWords, import_module(f"loopwright.dialects.{ASSISTANTS}.events"))
 
 
 def assistant_key(agent_id: str) -> str:
-    """What the loop of an assistant keeps for itself, whichever door it was started by."""
+    """What the loop of an assistant stores, whichever interface started it."""
     return f"{ASSISTANTS}/{agent_id}"
 
 
@@ -267,7 +267,7 @@ def dialect(name: str) -> Dialect:
 
 
 def definition_bytes(path: Path, shown: str | None = None) -> bytes:
-    """A definition as it stands in its file."""
+    """A definition as its file contains it."""
     data = read_regular(path, MAX_BYTES)
     if isinstance(data, FileProblem):
         code = "too-large" if data.code == "file-too-large" else data.code
@@ -370,7 +370,7 @@ def check_startable(definition: ParsedDefinition) -> None:
 
 def named_files(data: bytes, *, file: str, force: str | None, folder: Path) -> Files:
     """The files that a definition names, and what folders hold in which it looks for one that is
-    not there. What is wrong with it is told by whoever reads it.
+    missing. Its problems are reported when it is read.
     """
     document, _ = read(data, file=file, limit=MAX_BYTES, merge_keys=True)
     if document is None:
@@ -549,8 +549,8 @@ _HERE = "start it on that machine"
 def packed(
     definition: bytes, *, file: str, dialect: str | None, folder: Path
 ) -> dict[str, str] | None:
-    """The files that a definition names; None where it names none. One that cannot be read is told
-    as it is told here, unless it is needed nowhere.
+    """The files that a definition names; None if it names none. One that cannot be read is reported
+    here, unless it is not needed.
     """
     named = named_files(definition, file=file, force=dialect, folder=folder)
     if not named:

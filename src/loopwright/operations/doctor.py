@@ -105,7 +105,7 @@ def _looked(look: Look, patient: DoctorSubject) -> list[DoctorFinding]:
         return [DoctorFinding(name, "fail", f"{type(error).__name__}: {error}", "tell us about it")]
 
 
-# -- what it stands on ---------------------------------------------------------------------------
+# -- the machine ----------------------------------------------------------------------------------
 
 
 def _python(_: DoctorSubject) -> Iterator[DoctorFinding]:

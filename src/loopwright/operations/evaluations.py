@@ -62,7 +62,7 @@ JUDGED: tuple[Kind, ...] = ("rubric", "llm_judge")
 Subject: TypeAlias = Literal["text", "composed", "tool"]
 _WHOLE: tuple[Kind, ...] = ("exact", "json_schema")
 MAX_CASES = 1_000
-UNSURE = 10  # of 100: how sure a dialect is of a mapping that nobody else claims
+UNSURE = 10  # of 100: how sure a dialect is of a mapping that no other dialect claims
 
 
 def _pattern(pattern: str) -> str:
@@ -100,7 +100,7 @@ class Evaluator(NativeModel):
     @property
     def subject(self) -> Subject:
         """What is looked at: the text alone, the text with the last tool's result below it, or
-        that result. A claim stands beside what the tools said, unless all of it is compared.
+        that result. A claim is compared in addition to the tools, unless all of it is compared.
         """
         return self.on or ("text" if self.kind in _WHOLE else "composed")
 
@@ -125,7 +125,7 @@ class Expectation(NativeModel):
 
 
 class Evaluation(NativeModel):
-    """A definition, and the cases that it has to stand."""
+    """A definition, and the cases that it must pass."""
 
     name: Maybe[Line] = None
     definition: Line
@@ -304,7 +304,7 @@ class JudgeQuestion:
 
 
 def look_at(service: Service, run: str, case: str = "") -> ScoredRun:
-    """What a run came to; LoopwrightError when it has not ended."""
+    """The result of a run; LoopwrightError if it has not ended."""
     events = service.events(run)
     state = service.state(run)
     status = status_of(state)
@@ -489,7 +489,7 @@ class Cases:
 
 
 def prepare_cases(place: StartPlace, request: StartRun, file: Path, judge: str | None) -> Cases:
-    """Read an evaluation file; nothing is started, but all that can be wrong is told."""
+    """Read an evaluation file; nothing is started, but all problems are reported."""
     evaluation = read_evaluation(file)
     folder = file.absolute().parent
     wanted = [one for case in evaluation.cases for one in case.evaluators]

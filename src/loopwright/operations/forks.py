@@ -293,7 +293,7 @@ def _edit(state: State, place: str, text: str | None) -> str:
 
 
 def _loop_of(state: State, place: str, flag: str) -> RepeatBody:
-    """The loop that a place is a pass of."""
+    """The loop to which an iteration path belongs."""
     around = state.owners.get(parent_path(place))
     body = around.body if around is not None else None
     if not isinstance(body, RepeatBody) or body.action.each is not None:

@@ -70,8 +70,8 @@ def check_answer(
 
 
 def check_other_person(log: EventLog, run: str, by: str) -> None:
-    """Four eyes: whoever started a run, or the run that started it, approves nothing in it, by
-    whichever of their tokens.
+    """Four eyes: the person who started a run, or the run that started it, approves nothing in it,
+    by whichever of their tokens.
     """
     while run:
         try:

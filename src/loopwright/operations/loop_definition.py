@@ -96,7 +96,7 @@ def loop_definition(request: StartRun, loop: LoopOptions) -> tuple[ParsedDefinit
 
 
 def _in_range(problem: Diagnostic, loop: LoopOptions) -> Diagnostic:
-    """A number too long for any definition is told with the range of what it stands for."""
+    """A number too long for any definition is refused with the range of its option."""
     if problem.file != "--max" or problem.code != "out-of-range":
         return problem
     message = f"max must be a whole number from 1 to {MAX_ITERATIONS}, not {clip(str(loop.max))}"
@@ -247,7 +247,7 @@ def _number(name: str, text: str) -> JsonValue:
     if not math.isfinite(number):
         message = f"--budget: {name} must be finite, not {clip(text)}"
         raise LoopwrightError(message, code="not-finite", hint=_BUDGET_HINT)
-    # A longer one is out of every range, and as a fraction it is told with the right one.
+    # A longer one is out of every range; as a fraction it is refused with the right range.
     return int(text) if _WHOLE.fullmatch(text) else number
 
 
@@ -305,7 +305,7 @@ def _write_loop(text: _LoopText, request: StartRun, loop: LoopOptions) -> None:
     text.field("name", _loop_name(request), "--name")
     if request.budget is not None:
         text.field("budget", budget_values(request.budget), "--budget")
-    # What stands behind it is bound afterwards, like every agent given on the command line.
+    # Its backend is bound afterwards, like every agent given on the command line.
     judge = ', "judge": {}' if loop.judges else ""
     text.line(f'"agents": {{"worker": {{}}{judge}}}, "agent": "worker",', "--agent")
     if request.inputs:

@@ -334,7 +334,7 @@ class ChatEntry:
 
 
 def said_in(events: Sequence[AnyEvent], read: ReadText) -> Iterator[ChatEntry]:
-    """What these facts of a chat say, in order."""
+    """The entries in these events of a chat, in order."""
     answers: dict[str, EffectDone] = {}
     tools: dict[str, str] = {}
     for event in events:
@@ -368,7 +368,7 @@ def _turn(event: TurnTaken, answers: dict[str, EffectDone], read: ReadText) -> I
 
 
 def transcript(service: Service, run: str) -> str:
-    """A chat in Markdown. What was said stands in fences, so it is shown and never followed."""
+    """A chat in Markdown. Messages are in fences, so that they are shown and never interpreted."""
     events = [numbered.event for numbered in service.events(run)]
     parts = [f"# Chat {run}"]
     parts += [f"## {one.who}\n\n{fenced(one.text)}" for one in said_in(events, service.read_text)]

@@ -44,7 +44,7 @@ from loopwright.syntax.document import Diagnostic, clip, did_you_mean, one_of, s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemReport:
-    """What went wrong, for whoever asked."""
+    """What went wrong, for the caller."""
 
     exit: int
     status: int
@@ -149,7 +149,7 @@ _WRONG_REQUESTS = ("ambiguous", "bad-decision")  # the state allows something el
 
 
 def known_problem(error: LoopwrightError) -> ProblemReport:
-    """The problem that an exception of the product stands for."""
+    """The problem report for an exception of the product."""
     exit_code, status, title = next(
         (code, status, title) for kind, code, status, title in _KINDS if isinstance(error, kind)
     )
@@ -247,7 +247,7 @@ def _schema_of(kind: type[msgspec.Struct]) -> Schema:
 
 
 def value_of_text(text: str, schema: Schema) -> JsonValue:
-    """A text of a command line or an address as the value that it stands for, if it is one."""
+    """A text of a command line or an address as the value that it represents, if it is one."""
     wanted = _types(schema)
     if wanted & {"integer", "number"}:
         try:

@@ -70,7 +70,7 @@ class SpendReport(msgspec.Struct):
 
 
 class DryRunReport(msgspec.Struct):
-    """What a run could come to, the same as `run --dry-run --json` prints."""
+    """Possible results of a run, the same as `run --dry-run --json` prints."""
 
     name: str
     dialect: str
@@ -93,7 +93,7 @@ class Inbox(msgspec.Struct):
 
 
 class EventPage(msgspec.Struct):
-    """Facts of a run in order; ask again after `next`, which is None at the newest."""
+    """Events of a run in order; continue after `next`, which is None at the newest."""
 
     run: str
     events: list[dict[str, JsonValue]]
@@ -102,7 +102,7 @@ class EventPage(msgspec.Struct):
 
 
 class Me(msgspec.Struct):
-    """Whoever asks."""
+    """The caller."""
 
     name: str
     role: str
@@ -151,7 +151,7 @@ class TokenList(msgspec.Struct):
 
 
 class TokenMade(TokenItem):
-    """A new token; its text is told once."""
+    """A new token; its text is shown only once."""
 
     token: str
 
@@ -198,7 +198,7 @@ class DefinitionList(msgspec.Struct):
 
 
 class WebhookItem(msgspec.Struct):
-    """An address that is told what happens; `problem` says why it is not any more."""
+    """An outgoing webhook; `problem` says why deliveries stopped."""
 
     id: str
     url: str
@@ -209,14 +209,14 @@ class WebhookItem(msgspec.Struct):
 
 
 class WebhookList(msgspec.Struct):
-    """Addresses that are told."""
+    """Outgoing webhooks."""
 
     webhooks: list[WebhookItem]
     next: str | None
 
 
 class WebhookMade(WebhookItem):
-    """A new one; its secret is told once."""
+    """A new outgoing webhook; its secret is shown only once."""
 
     secret: str
 
@@ -267,7 +267,7 @@ class LoopHealth(msgspec.Struct):
 
 
 class Notification(msgspec.Struct):
-    """Something that happened; `waiting` while nobody has answered what it asks, `data` is what is
+    """A notification; `waiting` until its question is answered, `data` is what is
     sent over sockets.
     """
 
@@ -294,7 +294,7 @@ class NotificationPage(msgspec.Struct):
 
 
 class ReadCount(msgspec.Struct):
-    """How many were new to whoever has read them."""
+    """How many were unread before."""
 
     read: int
 
@@ -333,7 +333,7 @@ class LinkAnswer(msgspec.Struct):
 
 
 class HookItem(msgspec.Struct):
-    """A hook by which messages from elsewhere start runs of a stored definition."""
+    """An incoming webhook: its messages start runs of a stored definition."""
 
     name: str
     stored: str
@@ -353,7 +353,7 @@ class HookList(msgspec.Struct):
 
 
 class HookMade(HookItem):
-    """A hook just made; its secret is told once."""
+    """A new incoming webhook; its secret is shown only once."""
 
     secret: str
 

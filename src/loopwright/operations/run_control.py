@@ -1,4 +1,4 @@
-"""Pause, resume and stop runs, whoever drives them.
+"""Pause, resume and stop runs, whichever process drives them.
 
 `resume` also continues a run that ended without completing, from where it stopped. A run is
 stopped when its log says so and none of its processes is left; until then it is stopping. This
@@ -60,9 +60,9 @@ POLL_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class StopState:
-    """What is left of runs that were told to stop."""
+    """What is still running of runs that were asked to stop."""
 
-    open_runs: tuple[str, ...] = ()  # whoever drives them has not ended them yet
+    open_runs: tuple[str, ...] = ()  # their drivers have not ended them yet
     processes: dict[str, list[ProcessEntry]] = field(default_factory=dict)
 
     @property
@@ -433,7 +433,7 @@ class ResumedRun(NamedTuple):
 
 
 def runs_to_pause(service: Service) -> list[str]:
-    """Every run that could go on by itself or by an answer."""
+    """Every run that could continue by itself or after an answer."""
     return [row.run for row in service.rows(("running", "waiting"))]
 
 
@@ -501,7 +501,7 @@ async def resume_all(here: Local) -> list[ResumedRun]:
             else:
                 resumed.append(row.run)
                 others |= set() if is_own else {row.run}
-    # One that was quick has ended by now and is told all the same.
+    # A quick one has already ended; it is reported too.
     taken = dict.fromkeys([*resumed, *here.service.recover()])
     return [
         ResumedRun(run, version, f"{run} resumed", is_own=run not in others)

@@ -140,7 +140,7 @@ class TrackerSessions:
         return sorted(found, key=lambda one: -(one.created_at or 0))
 
     def get(self, name: str) -> TrackerSession:
-        """A session; NotFound if nobody has made it and no loop was started with it."""
+        """A session; NotFound if it was not created and no loop was started with it."""
         record = self._records.record(KIND, name) if name else None
         if record is not None:
             return _decoded(record)
@@ -156,7 +156,7 @@ class TrackerSessions:
         return made
 
     def close(self, name: str, *, by: str) -> TrackerSession:
-        """No further loop is started in it; those that are under way go on."""
+        """No further loop is started in it; active loops continue."""
         known = self.get(name)
         if known.closed_at is not None:
             raise Conflict(f"{name} is closed", code="session-closed")

@@ -82,7 +82,7 @@ class StartRun(AgentsAndLimits):
     tools: tuple[str, ...] = ()  # the only ones of the agents
     protect: tuple[str, ...] = ()  # patterns of files that agents may not change
     snapshots: bool = True  # of the workspace; false: none are taken
-    allow: tuple[str, ...] = ()  # refused: nothing is let pass unasked from elsewhere
+    allow: tuple[str, ...] = ()  # refused: remote callers cannot allow calls in advance
     on_disconnect: OnDisconnect | None = None  # when the last socket of its starter is gone
 
 

@@ -194,7 +194,7 @@ def _read(
 
 
 def is_name(path: Path) -> bool:
-    """Whether something is no file but may be the name of a definition."""
+    """Whether something is not a file but may be the name of a definition."""
     return not path.suffix and path.name == str(path) and not path.is_file()
 
 

@@ -173,7 +173,7 @@ def _listening(home: Path, token: str) -> socket.socket | None:
 
 
 def _remove_dead(home: Path) -> None:
-    """Remove the sockets of processes that could not: nobody answers there."""
+    """Remove the sockets of processes that could not do it: no process listens there."""
     for name in os.listdir(home / FOLDER):
         with contextlib.suppress(OSError), host.socket_path(home / FOLDER, name) as path:
             try:

@@ -114,7 +114,7 @@ class Service:
         self.admission: Admission | None = None  # which agents may run, at a server
         self.costs: CostRules | None = None  # whether limits in USD can be enforced
         self.four_eyes = four_eyes  # who started a run approves nothing in it
-        self.via = via  # the door by which people come here
+        self.via = via  # the interface of the caller
         self.artifacts: Path | None = None  # where runs have a folder for what they make
         self.log = log
         self.clock = clock
@@ -229,8 +229,8 @@ class Service:
         return run
 
     def admit(self, start: RunStart) -> RunStart:
-        """The start as it is allowed here. It is checked again when the run is created; whoever
-        starts a program before that, to look at something, asks first.
+        """The start as it is allowed here. It is checked again when the run is created; a caller
+        who starts a program before that, to look at something, asks first.
         """
         start = start if self.admission is None else self.admission.admit(start)
         check_scripts(start.plan.agents)
@@ -283,7 +283,7 @@ class Service:
                 self.log.row(run)  # says so
 
     def _refuse_missing(self, reference: str) -> None:
-        """A run that was recorded and is gone is damage, not a mistake of whoever asks for it."""
+        """A run that was recorded and is missing is damage, not a mistake of the caller."""
         for run in self.log.missing():
             if reference and (run.startswith(reference) or run.endswith(reference)):
                 self.log.row(run)  # says so
@@ -299,7 +299,7 @@ class Service:
         return rows if rights is None else [row for row in rows if rights.is_own(row.run)]
 
     def events(self, run: str, after: int = 0) -> list[NumberedEvent]:
-        """The facts of a run; one that has none at all is damaged."""
+        """The events of a run; one that has no events is damaged."""
         if not (found := self.log.read(run, after=after)) and after <= 0:
             raise StorageError(f"{run} has no events", code="damaged", hint=RESTORE_HINT)
         return found
@@ -389,7 +389,7 @@ class Service:
         raise NotFound(f"no gate {gate.gate!r}")
 
     async def pause(self, run: str, by: str = "") -> None:
-        """Nothing new begins after this; what is under way goes on to its end."""
+        """Nothing new begins after this; active calls run to their end."""
         if self._open(run).headline.status != "paused":
             await self._control(run, RunPaused(at=self.clock.now_ms(), by=by), "paused")
 
@@ -428,7 +428,7 @@ class Service:
         return False
 
     def admit_resume(self, state: State, *, by: str, agents: Sequence[AnyEvent] = ()) -> None:
-        """Refuse to resume a run that whoever asks could not start as it is, with these agents."""
+        """Refuse to resume a run that the caller could not start as it is, with these agents."""
         first = state.started
         if self.admission is None or first is None:
             return
@@ -445,7 +445,7 @@ class Service:
             return False
         state = self.state(run)
         if state.control.cancel is not None and not is_last_under_way(state):
-            if self.driver is not None:  # whoever drives it only has to look
+            if self.driver is not None:  # its driver only has to look at the log
                 self.look(run)
             return True
         event = CancelRequested(at=self.clock.now_ms(), reason=reason, by=by)
@@ -501,7 +501,7 @@ class Service:
         closes: str | None = None,
         blobs: Mapping[str, bytes] = NO_BLOBS,
     ) -> None:
-        """Append a fact from outside the driver, and let whoever drives the run see it. Without a
+        """Append an event from outside the driver, and wake the driver of the run. Without a
         status of its own the fact gives a waiting run work, and leaves a paused one paused.
         """
         row = self.log.row(run)

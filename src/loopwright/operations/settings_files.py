@@ -35,7 +35,7 @@ MODEL_KINDS = ("model", "claude", "codex", "gemini", "opencode")
 
 
 def read_models(value: object, origin: str) -> dict[str, str]:
-    """The agents that stand for model tiers, aliases and providers of definitions. A file of a
+    """The agents for model tiers, aliases and providers of definitions. A file of a
     project may have been written by an agent, so none of them is a program.
     """
     example = f'write [{MODELS}] with lines such as small = "model:PROVIDER/NAME"'
@@ -240,7 +240,8 @@ def trust(file: Path, contents: bytes | object, part: str = "") -> None:
 
 
 def _name(file: Path, part: str) -> str:
-    # Links are not resolved: a file that was accepted elsewhere is not accepted through a link.
+    # Links are not resolved: a file that was accepted at another path is not accepted through a
+    # link.
     return f"{os.path.abspath(file)} {part}".strip()
 
 
@@ -264,7 +265,7 @@ def nearest(folder: Path) -> Path:
 
 
 def disk_kind(folder: Path) -> str:
-    """The kind of file system that a folder is on, or would be; empty where nobody can tell."""
+    """The kind of file system that a folder is on, or would be; empty if unknown."""
     where = nearest(folder).resolve()
     around = [one for one in read_mounts() if where.is_relative_to(one.path)]
     if not around:

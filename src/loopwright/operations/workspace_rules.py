@@ -76,7 +76,7 @@ _TOKEN_FILE = "LOOPWRIGHT_TOKEN_FILE"
 class SandboxRules:
     """How the level of a run is decided, and what is refused."""
 
-    default: SandboxLevel = DEFAULT_SANDBOX  # where nobody chose one for the run
+    default: SandboxLevel = DEFAULT_SANDBOX  # if none was chosen for the run
     served: bool = False  # by a server, for other people
     allow_unsandboxed: bool = False  # an administrator lets the server run agents without one
 
@@ -169,7 +169,7 @@ def keep_files_private(settings: Settings) -> None:
 
 
 def stricter_level(own: SandboxLevel, requested: SandboxLevel | None) -> SandboxLevel:
-    """The level that somebody elsewhere asks for; refused if it is weaker than our own."""
+    """The level that a remote caller asks for; refused if it is weaker than that of the server."""
     if requested is not None and strictest(own, requested) != requested:
         raise NotAllowed(
             f"sandbox level `{requested}` is weaker than `{own}`, which this server has set",
@@ -293,8 +293,8 @@ _NO_TRACE = dict.fromkeys(("GIT_TRACE2", "GIT_TRACE2_EVENT", "GIT_TRACE2_PERF"),
 
 
 def with_surroundings(plan: Plan, workspace: Path, given: str | None = None) -> Plan:
-    """The plan with the values of its settings that only the workspace, or whoever starts the run,
-    can tell. A name that is none is refused, wherever it comes from.
+    """The plan with the values of its settings that only the workspace, or the caller who starts
+    the run, can tell. A name that is none is refused, wherever it comes from.
     """
     if given is not None:
         _check(given)
@@ -359,7 +359,7 @@ def _make_folder(folder: Path, *, is_new: bool) -> Path:
 
 def base_branch(workspace: Path) -> str | None:
     """The branch that work goes back to: the remote's default one, else a usual name that there
-    is; None when nobody can tell.
+    is; None if unknown.
     """
     named = _git(workspace, "symbolic-ref", "--short", "--", "refs/remotes/origin/HEAD")
     if named:
@@ -392,7 +392,7 @@ def _git(workspace: Path, *args: str) -> str | None:
 # -- files of the context --------------------------------------------------------------------------
 
 CONTEXT_FILES = "context_files"
-"""The setting of a plan whose context files stand beside its definition."""
+"""The setting of a plan whose context files are beside its definition."""
 
 
 def with_context_files(plan: Plan, workspace: Path, folder: Path) -> Plan:
@@ -431,7 +431,7 @@ def with_context_files(plan: Plan, workspace: Path, folder: Path) -> Plan:
 
 
 def hidden_context_files(plan: Plan, workspace: Path, folder: Path) -> list[str]:
-    """Warnings about context files that stand beside the definition, outside of the workspace."""
+    """Warnings about context files that are beside the definition, outside of the workspace."""
     if plan.settings.get(CONTEXT_FILES) != "definition":
         return []
     names = dict.fromkeys(name for call in agent_calls(plan) for name in call.context_files)
@@ -495,7 +495,7 @@ def decide_snapshots(
 
 
 def _refuse_git(patterns: Sequence[str]) -> None:
-    """Snapshots leave out what is in `.git`, so nobody could say whether it was changed."""
+    """Snapshots leave out what is in `.git`, so changes there could not be seen."""
     for pattern in patterns:
         if ".git" in pattern.casefold().replace("\\", "/").split("/"):
             raise LoopwrightError(

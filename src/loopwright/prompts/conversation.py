@@ -7,7 +7,7 @@ list of parts; unknown roles and parts are left out.
 
 Every wire format requires that each tool call has exactly one result, right after its turn. A
 history that fulfils this is returned unchanged. One that does not (a crash between two results,
-a server that uses an id twice, a cut made elsewhere) is repaired before it is sent.
+a server that uses an id twice, an earlier cut) is repaired before it is sent.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -318,7 +318,7 @@ class Document:
         return node, entry
 
 
-# Comparing is quadratic in the length of the word, and nobody misspells a word this long.
+# Comparing is quadratic in the length of the word, and words this long are not misspelled.
 _LONGEST_WORD = 64
 _LONGEST_SHOWN = 60
 _CUTOFF = 0.65

@@ -207,7 +207,7 @@ class Progress:
     def newest(self) -> IterationSeen | None:
         return self.passes[-1] if self.passes else None
 
-    # -- facts that are told by what was known before them -----------------------------------------
+    # -- events described with the state before them -------------------------------------------
 
     def _before(self, event: AnyEvent) -> ProgressLine | None:
         match event:
@@ -324,7 +324,7 @@ class Progress:
             return ProgressLine(f"{place}{said}{changed}")
         return ProgressLine(f"{place}: {event.status}", good=False)
 
-    # -- facts that are told by what is known after them -------------------------------------------
+    # -- events described with the state after them ---------------------------------------------
 
     def _after(self, event: AnyEvent) -> ProgressLine | None:
         match event:

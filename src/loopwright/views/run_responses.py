@@ -141,7 +141,7 @@ class ErrorItem(msgspec.Struct):
 
 
 class StepSummary(msgspec.Struct):
-    """How a step stands."""
+    """The state of a step."""
 
     status: str
     reason: str
@@ -186,7 +186,7 @@ class ResumedSummary(RunSummary, kw_only=True):
 
 
 class StoppedRun(RunSummary, kw_only=True):
-    """A run that was told to stop. It is `stopped` when none of its processes is left; until then
+    """A run that is being stopped. It is `stopped` when none of its processes is left; until then
     it is `stopping`, and `processes` are those that still live.
     """
 
@@ -201,7 +201,7 @@ class StartedRun(RunSummary, kw_only=True):
 
 
 class Forked(RunSummary, kw_only=True):
-    """A new run; its facts up to `seq` are those of the run that it goes on from."""
+    """A new run; its events up to `seq` are those of the run that it continues."""
 
     seq: int
 
@@ -233,7 +233,7 @@ class SandboxLevels(msgspec.Struct):
 
 
 class RunLimits(msgspec.Struct):
-    """The limits of a whole run; null is no limit."""
+    """The limits of a whole run; null means unlimited."""
 
     usd: float | None = None
     tokens: int | None = None

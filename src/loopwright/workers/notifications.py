@@ -76,7 +76,7 @@ def told(story: LoopStory, one: LoopStoryEvent) -> Iterator[Event]:
 
 
 def now(story: LoopStory) -> Iterator[Event]:
-    """How a loop stands, for somebody who has just come."""
+    """The state of a loop, for a client that has just connected."""
     yield status(story.agent_id, "paused" if story.status == "paused" else "running")
     if story.learnings:
         yield iteration(story.agent_id, len(story.learnings), story.state()["maxIterations"])
@@ -363,7 +363,7 @@ def _cut(data: dict[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 OTHERS_S = 1.0  # how often is looked at what other processes write
-TOGETHER_S = 0.2  # facts that come in this time are looked at together
+TOGETHER_S = 0.2  # events that arrive in this time are handled together
 MOST_AT_RETURN = 100
 BY_OTHERS = ("loop.torn_down", "run.torn_down", "loop.manual_approval_required")
 """What everybody who connects is sent anyway."""
@@ -403,7 +403,7 @@ class NotificationWatcher:
         return made
 
     async def at_return(self, who: str, send: Send) -> None:
-        """Somebody is back: what was sent to nobody meanwhile, if it still is news."""
+        """A client is back: send the notifications that it missed, if they are still current."""
         waiting = self.notices.untold(who, MOST_AT_RETURN)
         with contextlib.suppress(LoopwrightError):
             told = [one for one in waiting if not self._is_news(one) or await send(one)]

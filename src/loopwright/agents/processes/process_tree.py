@@ -65,7 +65,7 @@ class InsideRun:
 
 
 UNKNOWN_PEER = InsideRun()
-"""A process that cannot be told apart from a program of a run."""
+"""A process that cannot be distinguished from a program of a run."""
 
 
 def find_inside_run(

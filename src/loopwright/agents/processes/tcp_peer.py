@@ -104,7 +104,7 @@ def is_read_outside(peer: Address, own: Address, send: Send) -> bool:
     """
     with _PROVING, suppress(OSError):
         if not send() or not _is_read(peer, own, _UNSTOPPED_READ_S):
-            return False  # nobody reads: programs need not be stopped
+            return False  # no reader: programs need not be stopped
         for _ in range(_PROOFS):
             began = time.monotonic()
             found = _try_proof(peer, own, send)

@@ -320,7 +320,7 @@ class ChatSession:
             self._terminal.say(f"[{one_line(one.text, TOOL_CHARS)}]", tone=tone)
 
     async def _decide(self, gate: GateState) -> bool:
-        """Ask the person about a tool call; False if nobody is present or they cancel."""
+        """Ask the person about a tool call; False if no person is present or they cancel."""
         if not self._lines.at_terminal:
             self._terminal.say(f"  {answering(gate)}")
             return False

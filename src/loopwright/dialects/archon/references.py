@@ -404,7 +404,7 @@ def _of_input(ref: Ref, site: Site, made: ArchonOutline) -> _Found | None:
     return _Found("unknown-reference", f"no input is called {name}", f"{hint}; see inputs:")
 
 
-# -- where it stands -------------------------------------------------------------------------------
+# -- the position of a node-------------------------------------------------------------------------
 
 
 def _diagnostic(document: Document, site: Site, found: _Found, place: Position) -> Diagnostic:

@@ -289,7 +289,8 @@ def _warned(document: Document, path: Path, found: _Finding) -> Diagnostic:
     return Diagnostic(document.file, line, column, found.code, found.message, found.hint, "warning")
 
 
-# -- keys that nobody knows ------------------------------------------------------------------------
+# -- unknown keys
+# -----------------------------------------------------------------------------------
 
 
 def _unknown(document: Document, made: ArchonOutline) -> Iterator[Diagnostic]:

@@ -279,7 +279,7 @@ class _Lowering:
     def plan(self, unit: ZenflowUnit) -> Plan:
         scope = self._scope(unit)
         flow, options = scope.flow, scope.options
-        # Every tool call needs approval; if nobody answers, it is denied. Context files are beside
+        # Every tool call needs approval; without an answer it is denied. Context files are beside
         # the workflow.
         settings = {"tools": "ask", "context_files": "definition"}
         if not options.max_concurrency:

@@ -178,7 +178,7 @@ class ReviewData(msgspec.Struct):
 
 
 class StatusData(msgspec.Struct):
-    """Whether an assistant has a loop, and how it stands; else how its last one ended."""
+    """Whether an assistant has an active loop, and its state; else how its last one ended."""
 
     agentId: str
     active: bool

@@ -38,11 +38,11 @@ HEADERS = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOptions:
-    """How facts are told in a stream."""
+    """How events are sent in a stream."""
 
     after: int  # what has a number up to this is known already
     told: Callable[[NumberedEvent], object]  # what is sent for a fact; None: nothing
-    whole: bool = False  # whether it has to see the facts up to `after` as well
+    whole: bool = False  # whether it also needs the events up to `after`
     follow: bool = True  # else the stream ends with what there is now, and says so
     frame: Callable[[int, Any], bytes] | None = None  # how that is written; None: as data alone
     now: Callable[[], float] = time.monotonic
@@ -211,7 +211,7 @@ async def _is_under_way(context: Context, delta: Delta) -> bool:
 
 
 async def events_of(context: Context, run: str, after: int = 0) -> AsyncIterator[NumberedEvent]:
-    """All facts of a run that there are now, above a number; a run without any is damaged."""
+    """All current events of a run above a number; a run without events is damaged."""
     first = context.here.log.row(run).run
     events = context.here.log.read(first, after=after, limit=AT_ONCE)
     if not events and not after:
@@ -292,7 +292,7 @@ async def events(request: RouteRequest) -> Answer:
 
 
 def _in_words(context: Context, run: str) -> Told:
-    """Facts with the lines that tell them; it has to be given all of them, from the first on."""
+    """Events with their lines for people; it must be given all of them, from the first on."""
     service = context.service
     first = service.log.read(run, limit=1) or service.events(run)  # which tells what is wrong
     progress = Progress(service.plan(first[0].event), service.read_text)
@@ -320,7 +320,7 @@ def wants_stream(request: Request) -> bool:
 
 
 def cursor(request: Request, after: int | None) -> int:
-    """Where to go on: a browser that comes back says so in a header, which is newer."""
+    """Where to continue: a browser that reconnects sends a header, which is newer."""
     given = request.headers.get("last-event-id", "").strip()
     if not given:
         return after or 0

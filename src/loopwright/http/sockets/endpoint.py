@@ -394,7 +394,7 @@ class Sockets:
 
     @asynccontextmanager
     async def living(self) -> AsyncIterator[None]:
-        """Everything that goes on beside the requests."""
+        """The background tasks."""
         limits = self._context.serving.limits
         jobs = [
             asyncio.ensure_future(job)
@@ -426,7 +426,7 @@ class Sockets:
                 await self.line.end(client.sid)
 
     async def _send_goodbye(self) -> None:
-        """When the server is about to stop nobody keeps it waiting."""
+        """When the server is about to stop, no client delays it."""
         await self._context.closing.wait()
         for client in self.clients.all():
             await self.line.end(client.sid)

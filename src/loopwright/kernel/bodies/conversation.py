@@ -182,7 +182,7 @@ def _overflows(failure: EffectFailed) -> bool:
 
 
 def next_events(state: State, body: CycleBody, senses: KernelServices) -> list[AnyEvent]:
-    """The next facts of a cycle; none while it waits."""
+    """The next events of a cycle; none while it waits."""
     if body.turn is not None:
         return _calls_left(state, body, senses)
     if body.answer is not None:
@@ -309,8 +309,8 @@ def _cut_after(state: State, body: CycleBody, failure: EffectFailed | None) -> H
 
 
 def _task_chars(state: State, body: CycleBody) -> int:
-    """The size of what stands before the conversation: the system prompt and the task. What a
-    template takes from elsewhere is not read for this.
+    """The size of the text before the conversation: the system prompt and the task. Values that a
+    template refers to are not read for this.
     """
     agent = state.plan.agents.get(body.action.agent)
     system = len(agent.system or "") if agent is not None else 0
@@ -405,13 +405,13 @@ def _matching(body: CycleBody, rule: ToolResultCheck, senses: KernelServices) ->
 
 
 def turned_away(note: CallNote) -> ToolAnswer:
-    """What the model is told about a call that cannot be run."""
+    """The answer to the model about a call that cannot be run."""
     text = msgspec.json.encode({"error": note.problem}).decode()
     return ToolAnswer(id=note.id, tool=note.tool, text=text, error=True)
 
 
 def rejected(note: CallNote, reason: str, by: str) -> ToolAnswer:
-    """What the model is told about a call that a person does not want."""
+    """The answer to the model about a call that a person rejected."""
     told = {"rejected": True, "reason": reason, "approver": by}
     text = msgspec.json.encode(told).decode()
     return ToolAnswer(id=note.id, tool=note.tool, text=text, error=True)
@@ -484,7 +484,7 @@ def decided(state: State, body: CycleBody, number: int, event: GateAnswered) -> 
 
 
 def granted(repeat: RepeatBody, text: str) -> None:
-    """A person lets a loop go on beyond its cap; what they say belongs to the conversation."""
+    """A person lets a loop continue beyond its cap; their text becomes part of the conversation."""
     if text and isinstance(repeat.action.body, ModelCycle):
         repeat.talk.history.append(HistoryEntry(kind="user", text=text))
 

@@ -85,8 +85,8 @@ def _each_result(
 
 
 def _element(body: RepeatBody, index: int, senses: KernelServices) -> object:
-    """What an item came to, as an element of a list: its result, else what it said, and of one that
-    did not complete, why. A text that is a JSON object or array stands there as such.
+    """The value of an item in a list: its result, else its output; for an item that
+    did not complete, the reason. A text that is a JSON object or array is decoded.
     """
     done = body.items.results[index] if index < len(body.items.results) else None
     if done is None or done.status != "completed":

@@ -34,7 +34,7 @@ TRIMMED_CHARS = 400
 TRIM_ABOVE = 2_000
 KEPT_TURNS = 2
 LEAST_SHARE = 4  # a count below a quarter of the estimate is not believed
-MOST_TIMES = 8  # nor one above eight times the estimate, with room for tools and the wire
+MOST_TIMES = 8  # nor one above eight times the estimate, with space for tools and formatting
 UNSEEN_TOKENS = 32_000
 
 Strategy: TypeAlias = Literal["trim", "rolling-window", "periodic-summary"]
@@ -105,7 +105,7 @@ def shortened(
 
 
 def middle_of(history: list[HistoryEntry]) -> list[HistoryEntry]:
-    """What a summary would stand for."""
+    """The entries that a summary would replace."""
     return history[: _middle(history)]
 
 
@@ -120,7 +120,7 @@ def _left(repeat: RepeatBody, one: HistoryCut, task_chars: int) -> int:
 
 
 def _middle(history: list[HistoryEntry]) -> int:
-    """How many entries stand before the last turns that are always kept."""
+    """How many entries precede the last turns, which are always kept."""
     turns = [number for number, entry in enumerate(history) if entry.kind == "model"]
     return turns[-KEPT_TURNS] if len(turns) >= KEPT_TURNS else 0
 
@@ -162,7 +162,7 @@ def _tokens(chars: int) -> int:
 
 
 def thread_of(state: State, owner: Owner, call: CallAgent) -> tuple[IterationOwner, str] | None:
-    """The pass in which an agent goes on with what it did in the pass before, and the name of the
+    """The iteration in which an agent continues its previous iteration, and the name of the
     thread; None where it begins anew. Another program behind the agent cannot know what was said,
     so it is part of the name.
     """
@@ -177,7 +177,7 @@ def thread_of(state: State, owner: Owner, call: CallAgent) -> tuple[IterationOwn
 
 
 def make_threaded_body(state: State, owner: Owner, action: Action, step: StepOwner) -> Body:
-    """The frame for an action that begins now, with the conversation that it goes on with."""
+    """The frame for an action that begins now, with the conversation that it continues."""
     body = make_body(state, owner, action, step)
     if type(body) is RepeatBody and body.call is not None:
         thread = thread_of(state, owner, body.call)

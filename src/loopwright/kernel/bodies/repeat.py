@@ -81,8 +81,8 @@ LEARNINGS_KEPT = 1_000
 def outcome(state: State, body: RepeatBody, senses: KernelServices) -> Result | None:
     """The stop rules of a loop in their order: the first that holds ends it.
 
-    What the last pass came to is looked at before any limit, so a loop that is done on its last
-    allowed pass is done.
+    The result of the last iteration counts before any limit, so a loop that is done on its last
+    allowed iteration is done.
     """
     last = body.progress.last
     if body.deadline_hit and is_cut_off(body) and (body.active or not _is_settled(body)):
@@ -111,7 +111,7 @@ def outcome(state: State, body: RepeatBody, senses: KernelServices) -> Result | 
 
 
 def _is_settled(body: RepeatBody) -> bool:
-    """Whether the pass that was finished after the time was up says itself how the loop ended."""
+    """Whether the iteration that finished after the deadline itself decides how the loop ended."""
     last = body.progress.last
     if last is None or body.action.on_deadline == "stop":
         return False
@@ -119,7 +119,7 @@ def _is_settled(body: RepeatBody) -> bool:
 
 
 def _call_ended(body: RepeatBody, call: CallAgent, senses: KernelServices) -> Result:
-    """A conversation came to its end: that is the answer of a call, like any other."""
+    """A conversation ended: that is the answer of a call, like any other."""
     assert body.progress.last is not None
     needed = call.on_empty == "fail" and body.progress.last.result is None
     if needed and not senses.read(body.progress.last.output).strip():
@@ -288,7 +288,7 @@ def note_answer(body: RepeatBody, pending: PendingEffect, event: EffectDone | Ef
 
 def note_iteration(repeat: RepeatBody, owner: IterationOwner, ended: Result, *, done: bool) -> None:
     if ended.status == "cancelled":
-        # Ended from outside, it has no result: what the pass before left stays the last one.
+        # Ended from outside, it has no result: that of the previous iteration remains the last one.
         kept = repeat.progress.last or Result("cancelled")
         repeat.progress.last = msgspec.structs.replace(
             ended, output=kept.output, result=kept.result

@@ -55,7 +55,7 @@ def _speaker(body: StepsBody) -> Result | None:
 
 
 def _steps_result(body: StepsBody) -> Result:
-    """The worst of what the steps came to, with the words of the one that speaks for all."""
+    """The worst result of the steps, with the text of the step that decided it."""
     speaker = _speaker(body)
     output = speaker.output if speaker is not None else None
     result = speaker.result if speaker is not None else None
@@ -104,7 +104,7 @@ def _naming(step: str, ended: Result) -> Result:
 
 
 def run_result(plan: Plan, body: StepsBody, ended: Result) -> Result:
-    """What a run of steps came to, by the rule of its plan."""
+    """The result of a group of steps, by the rule of its plan."""
     statuses = [result.status for result in body.results.values()]
     if plan.outcome == "worst" or body.owner.deadline_hit:
         return ended

@@ -87,7 +87,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     """A link that makes an account, or sets its password anew, once."""
 
     role: Role
-    person: str = ""  # empty: whoever uses it chooses a name
+    person: str = ""  # empty: the person who uses it chooses a name
     expires_at: int
     used_at: int | None = None
 
@@ -180,7 +180,7 @@ class People:
 
     def _ended(self, person: PersonRecord, changed: PersonRecord) -> list[tuple[str, str]]:
         """Sessions and links that count no more. The sessions of a closed account are kept so that
-        their holders are told what happened; they do not come back with the account.
+        their holders see the reason; a new account of that name does not restore them.
         """
         renewed = changed.password != person.password
         opened = changed.active and not person.active
@@ -248,12 +248,14 @@ class People:
     # -- signing in ----------------------------------------------------------------------------
 
     def sign_in(self, name: str, password: str) -> SignedIn:
-        """Begin a session. Whatever is wrong, it takes as long and is told the same."""
+        """Begin a session. A failure takes the same time and has the same message, whatever its
+        cause.
+        """
         kept = self.password_of(name)
         return self.begin(name, kept if fits(kept, password) else None)
 
     def password_of(self, name: str) -> Hashed:
-        """What a password has to fit; that of nobody where there is none."""
+        """The hash that a password must match; a hash that never matches if there is none."""
         person = self.access.person(name) if _NAME.fullmatch(name) else None
         return Hashed(person.password) if person is not None and person.password else NOBODY
 
@@ -284,7 +286,7 @@ class People:
         return settled(work)
 
     def by_session(self, secret: str) -> Principal:
-        """Whoever has this cookie."""
+        """The person with this cookie."""
         who = self._session(digest(secret))
         if who is None:
             raise unknown()
@@ -401,7 +403,7 @@ def _taken(name: str) -> Conflict:
 def check_name(name: str) -> None:
     """A name that cannot be mistaken for another: small letters, digits, dots and dashes."""
     odd = unicodedata.normalize("NFKC", name) != name or _NAME.fullmatch(name) is None
-    if odd or name == FIRST:  # whoever comes with the first token is called so
+    if odd or name == FIRST:  # the caller with the first token has this name
         raise LoopwrightError(
             f"{name[:80]!a} cannot be the name of a user",
             code="bad-user-name",

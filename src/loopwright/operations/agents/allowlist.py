@@ -130,7 +130,7 @@ class AgentRegistry:
         return min(fitting, key=lambda one: "*" in one.spec, default=None)
 
     def names(self) -> Mapping[str, str]:
-        """The spec by name of each enabled entry that stands for one agent."""
+        """The spec, by name, of each enabled entry for a single agent."""
         known = self._merged(self._fixed())
         entries = [one for one in known if one.enabled and "*" not in one.spec]
         return {one.name: one.spec for one in entries}
@@ -232,7 +232,7 @@ class AgentRegistry:
         return self.get(entry.name)
 
     def _provided(self) -> Iterator[AgentEntry]:
-        """The entries that nobody has to add."""
+        """The entries that exist without being added."""
         yield from self._fixed()
         for one in plugins():
             if not one.problem:
@@ -311,7 +311,7 @@ def with_entry_names(choices: Iterable[str], names: Mapping[str, str]) -> tuple[
 
 
 def _covers(listed: str, wanted: Spec) -> bool:
-    """Whether the spec of an entry stands for what is wanted. Words are compared, not spelling."""
+    """Whether the spec of an entry covers the requested agent. Words are compared, not spelling."""
     if listed in (ANY_MODEL, ANY_SCRIPT):
         return wanted.kind == listed.partition(":")[0]
     return parse_spec(listed) == wanted

@@ -1,7 +1,7 @@
 """Permissions of the agents of a run, set at its start: `--permission`, `--tools`, tool approval.
 
 Some definitions come from systems in which a person approves each tool call, and in which a call is
-denied if nobody can answer. Their plans say so (`tools: ask`); the options of a start decide these
+denied if no one can answer. Their plans say so (`tools: ask`); the options of a start decide these
 calls in advance.
 """
 

@@ -101,7 +101,7 @@ def plugins() -> list[Plugin]:
 
 
 def plugin_spec(text: str) -> str:
-    """The spec that `plugin:NAME ARG…` stands for."""
+    """The spec that `plugin:NAME ARG…` is replaced by."""
     name, _, rest = text.removeprefix(PREFIX).strip().partition(" ")
     known = _points()
     if name not in known:
@@ -178,7 +178,7 @@ class NamedProgram:
 
     def title_in(self, file: str) -> str:
         """The same with the file of the definition, and the place in it where that is known. An
-        agent is left as it is: it may come from elsewhere.
+        agent is left as it is: it may be another file.
         """
         if not file or not (self.check_of or self.what.startswith("step ")):
             return self.title
@@ -190,7 +190,7 @@ async def create_worktree(
     worktrees: Worktrees, run: str, plan: Plan, workspace: Path
 ) -> tuple[Path, Worktree]:
     """Make the worktree of a run. It is removed again if a program that the plan names by a
-    relative path is not in it: a worktree has only committed files, and lies elsewhere.
+    relative path is not in it: a worktree has only committed files, and is in another folder.
     """
     folder, made = await worktrees.create(run, workspace)
     try:

@@ -64,7 +64,7 @@ PRIVATE_SECONDS = 1.0
 
 class SupervisedPrograms:
     """Runs the programs of tools as those of agents are run: under a supervisor that leaves
-    nothing behind, with an environment that holds what is allowed and no more.
+    no files, with an environment that contains only the allowed variables.
     """
 
     def __init__(
@@ -239,8 +239,8 @@ class StageServers:
 
     @asynccontextmanager
     async def serve(self, job: EffectJob, agent: Agent) -> AsyncIterator[StageServer | None]:
-        """The server, as an agent is told to start it; none for an agent that has neither a level
-        nor a right to loops.
+        """The server, as the configuration of an agent names it; none for an agent that has neither
+        a level nor a right to loops.
         """
         names, loops = tuple(tracker_names(agent)), self.find_loops(job, agent)
         if not names and loops is None:
@@ -293,7 +293,7 @@ class StageServers:
 async def _is_let_in(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str
 ) -> bool:
-    """Whether whoever connects is this user and knows the token."""
+    """Whether the connecting process belongs to this user and knows the token."""
     if host.peer_user(writer.get_extra_info("socket")) != os.getuid():
         return False
     with suppress(TimeoutError, ValueError):
@@ -323,7 +323,7 @@ async def _speak(
 
 
 def _write_server(folder: Path, token: str) -> StageServer:
-    """The files that a program is told of, and its words for the server."""
+    """The files that are passed to a program, and its arguments for the server."""
     secret = folder / "token"
     secret.touch(mode=0o600)
     secret.write_text(f"{token}\n", encoding="utf-8")
@@ -345,7 +345,7 @@ NOBODY += "--allow {tool}"
 
 
 class Denying:
-    """Tools some of which are refused, each time and with the reason: nobody can be asked."""
+    """Tools of which some calls are refused, each time with the reason: no one can be asked."""
 
     def __init__(self, tools: AgentTools, denied: frozenset[str]) -> None:
         self._tools = tools

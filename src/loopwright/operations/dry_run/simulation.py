@@ -135,7 +135,7 @@ def _sum(amounts: Iterable[float | None]) -> float | None:
 
 
 MOST_ANSWERS = 20_000
-"""A rehearsal that is longer than this is told as such."""
+"""A longer dry run is reported as too long."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -208,7 +208,7 @@ def rehearse(plan: Plan) -> DryRun:
 
 
 def all_stories(plan: Plan) -> list[Story]:
-    """The stories to play, for whoever plays them one by one."""
+    """The scenarios of a dry run, for callers that simulate them one by one."""
     return [*WORST, *stories(plan)]
 
 
@@ -246,7 +246,7 @@ class _Stage:
         self._now = 0
         self._sleeps: list[tuple[int, int, str]] = []  # when each is over, in which order begun
         self._order = count()
-        self._reason = ""  # what the check that was asked last stands for
+        self._reason = ""  # the reason of the newest check
 
     def play(self) -> StoryEnding:
         self._append(RunStarted(at=0, run="run_rehearsal", plan="", name=self.state.plan.name))

@@ -176,7 +176,7 @@ class Story:
 
     name: str
     checks: bool = True  # whether checks pass
-    at_last: bool = False  # checks pass in the last pass that is allowed, and not before
+    at_last: bool = False  # checks pass in the last allowed iteration, and not before
     broken: bool = False  # checks cannot be run
     fails: str | None = None  # the step whose agent or program fails
     tries: bool = False  # every call works with its last try only

@@ -1,5 +1,5 @@
 """Assistants: workers with settings of a loop, kept beside the runs. Each has at most one loop
-under way, by whichever door it was started.
+active, whichever interface started it.
 """
 
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ class StoredAssistant(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     document: dict[str, JsonValue]
-    agent: str | None = None  # what stands behind it; None: what the settings name
+    agent: str | None = None  # its backend; None: the one in the settings
     workspace: str | None = None  # None: the one of the server
     parting: OnDisconnect | None = None
     role: Role = "editor"  # the least role of those who have written it
@@ -153,7 +153,7 @@ class Assistants:
         )
 
     def definition(self, assistant: StoredAssistant) -> ParsedDefinition:
-        """Its definition; whatever is wrong is told now, not when a loop is started."""
+        """Its definition; problems are reported now, not when a loop is started."""
         document = {**assistant.document, "loopEnabled": True}
         try:
             return parse_definition(msgspec.json.encode(document), file=REQUEST, force=ASSISTANTS)
@@ -198,7 +198,7 @@ class Assistants:
     # -- looping -------------------------------------------------------------------------------
 
     def active(self, agent_id: str) -> RunRow | None:
-        """The loop of an assistant that is under way, whoever started it."""
+        """The active loop of an assistant, no matter who started it."""
         log = self._service.log
         found = log.rows(statuses=OPEN_STATUSES, key=assistant_key(agent_id), limit=1)
         if found:
@@ -329,7 +329,7 @@ def decoded_criteria(document: dict[str, JsonValue]) -> dict[str, JsonValue]:
 
 def _unfit(error: DefinitionError) -> LoopwrightError:
     """Everything that is wrong with an assistant, in one line: the line numbers of a request mean
-    nothing to whoever sent it.
+    nothing to its sender.
     """
     known = [one for one in error.problems if isinstance(one, Diagnostic)]
     found = [one for one in known if one.severity == "error"]

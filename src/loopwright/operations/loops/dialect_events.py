@@ -159,7 +159,7 @@ class LoopStory:
                 return
 
     def _pass(self, output: str) -> Iterator[tuple[str, dict[str, JsonValue]]]:
-        """The work of a pass is done, which is told once."""
+        """Report once that the work of an iteration is done."""
         if len(self.learnings) >= self.iteration:
             return
         learning = learning_of(output, self.iteration, LEARNING_CHARS)
@@ -229,12 +229,14 @@ def agent_of(key: str | None) -> str:
 
 
 def is_pass(path: str) -> bool:
-    """Whether a place is a pass of the loop itself."""
+    """Whether a path is an iteration of the loop itself."""
     return path.count(".") == 1 and last_id(path).isdecimal()
 
 
 def _is_work(event: EffectDone | IterationFinished) -> bool:
-    """Whether a fact says what a pass came to: the answer of its program, or the end of a talk."""
+    """Whether an event contains the result of an iteration: the answer of its program, or the end
+    of a conversation.
+    """
     if not is_pass(event.path):
         return False
     if isinstance(event, IterationFinished):
@@ -248,7 +250,7 @@ def _events(events: Iterable[LoopEvent]) -> Iterator[tuple[str, dict[str, JsonVa
 
 class DialectEventFeed:
     """Follows one run fact by fact, from the first on. Where a dialect has no words of its own its
-    facts are told as they are, unless `own` words are insisted on.
+    events are sent unchanged, unless `own` texts are required.
     """
 
     def __init__(self, service: Service, run: str, *, own: bool = True) -> None:
@@ -327,5 +329,5 @@ def dialect_events_after(
 
 
 def _text(value: JsonValue) -> str | Blob | None:
-    """A text as it stands in a fact."""
+    """A text as an event contains it."""
     return msgspec.convert(value, Blob) if isinstance(value, dict) else str(value or "")

@@ -62,7 +62,7 @@ def loop_row(service: Service, run: str) -> RunRow:
 
 
 def is_loop(service: Service, row: RunRow) -> bool:
-    """Whether a run repeats something; one whose facts cannot be read is none."""
+    """Whether a run has a loop; False if its events cannot be read."""
     if row.headline.dialect in ALWAYS:
         return True
     try:
@@ -96,7 +96,7 @@ _STAGE_DEPTH = 3  # `main.0.plan`: the loop, the iteration, the stage
 
 @dataclass(slots=True)
 class StageSpend:
-    """What stages have used, by iteration and stage, and whoever else has worked."""
+    """Usage by iteration and stage, and of all other agents."""
 
     known: frozenset[str]
     stages: dict[tuple[int, str], Usage] = field(default_factory=dict)
@@ -130,7 +130,7 @@ def spending(plan: Plan, events: Iterable[AnyEvent]) -> StageSpend:
 
 
 def live(service: Service, reference: str) -> dict[str, JsonValue]:
-    """How a loop stands."""
+    """The state of a loop."""
     row = loop_row(service, service.find(reference))
     numbered = service.events(row.run)
     events = [one.event for one in numbered]
@@ -480,7 +480,7 @@ async def skip(
     by: str = "",
     changes: ResumeChanges = NO_CHANGES,
 ) -> str:
-    """Leave out the stage that a loop stopped at; the one after it goes on, and is told so."""
+    """Skip the stage that a loop stopped at; the next one continues, and its prompt says so."""
     return await _go_on(service, reference, replace(changes, stage="skip", note=note), by=by)
 
 
@@ -511,19 +511,19 @@ async def _go_on(service: Service, reference: str, changes: ResumeChanges, *, by
     if row.headline.status == "paused":
         service.admit_resume(service.state(row.run), by=by)
     run = await service.answer(about[0].gate, decision, text=changes.note, by=by)
-    if row.headline.status == "paused":  # whoever wants a stage again wants the loop to go on
+    if row.headline.status == "paused":  # a request to repeat a stage also resumes the loop
         await service.resume(run, by=by)
     return run
 
 
 def _is_stop(opened: GateOpened) -> bool:
-    """Whether a question is asked because a loop cannot go on by itself."""
+    """Whether a gate is open because a loop cannot continue by itself."""
     return opened.about in ("blocked", "pass") and "continue" in opened.answers
 
 
 def _check_ended(service: Service, row: RunRow, changes: ResumeChanges) -> None:
     if row.headline.status not in ("failed", "exhausted"):
-        return  # whoever reopens it says why not
+        return  # reopening it reports the reason
     state = service.state(row.run)
     half = stopped_half_way(state)
     if not half:

@@ -95,7 +95,7 @@ RESUME_OPTIONS: dict[str, JsonValue] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopTools:
-    """What is offered; answers of gates only where whoever started the server has allowed it."""
+    """The tools on offer; answers of gates only if the start of the server allowed it."""
 
     loops: RoleLoops
     session: str = ""
@@ -116,7 +116,7 @@ class LoopTools:
         return self.all_names() - {*INSIDE_RUN}
 
     async def answer(self, name: str, arguments: Arguments) -> ToolCallResult:
-        """Do one of them. What goes wrong is told, with the hint, as an error."""
+        """Run one of them. A problem is returned as an error, with its hint."""
         rights = self.loops.here.service.rights
         try:
             if rights is not None and name not in INSIDE_RUN:

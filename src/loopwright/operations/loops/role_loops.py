@@ -1,4 +1,4 @@
-"""Loops by name: start, list, look, control. Every door to loops calls these alone."""
+"""Loops by name: start, list, inspect, control. Every interface to loops calls only these."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -80,7 +80,7 @@ class RoleLoops:
     here: Local
     settings: Settings
     cwd: Path
-    agents: Sequence[str] = ()  # what stands behind the roles, as `--agent` says it
+    agents: Sequence[str] = ()  # backends of the roles, as in `--agent`
     by: str | None = None  # who acts; without a name, the user of this machine
     app: App | None = None  # of a server; without one, this process has opened the data directory
     confine: Callable[[RunStart], RunStart] | None = (
@@ -223,7 +223,7 @@ class RoleLoops:
         }
 
     def live(self, reference: str) -> dict[str, JsonValue]:
-        """How a loop stands this moment: where it is, what it spent, what happened last."""
+        """The current state of a loop: its position, its usage, its newest events."""
         return live(self.here.service, reference)
 
     def _seen(self, run: str) -> tuple[Seen, State]:

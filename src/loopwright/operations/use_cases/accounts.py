@@ -38,8 +38,8 @@ class BegunSession(msgspec.Struct):
 
 
 class SetUpAccount(Request):
-    """The code of a one-time link, and the account that it makes. Whatever is no code of a link is
-    answered alike.
+    """The code of a one-time link, and the account that it makes. Anything that is not a code of a
+    link is answered alike.
     """
 
     free = ("password",)

@@ -114,7 +114,7 @@ class DiscardedResult(msgspec.Struct):
     draining="refuse",
 )
 async def dry_run(app: App, caller: Caller, request: StartRun) -> DryRunReport:
-    """What a run could come to; no agent is called, and nothing is stored."""
+    """Possible results of a run; no agent is called, and nothing is stored."""
     service = app.service
     start, _ = prepare_request(app, caller, request, needs_agents=False)
     if service.admission is not None:  # what a start would refuse

@@ -199,7 +199,7 @@ async def activity(app: App, _caller: Caller, request: ReadActivity) -> Activity
 
 
 async def _iteration(app: App, run: str, name: str | None) -> tuple[int | None, int | None]:
-    """The number and the try that a name stands for."""
+    """The number and the try that a name refers to."""
     if name is None:
         return None, None
     names = IterationNames()

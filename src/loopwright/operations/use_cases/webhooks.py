@@ -338,7 +338,7 @@ async def start_message(app: App, hook: Incoming, arrival: Arrival) -> None:
         can_ask=True,
     )
     start, _ = prepare_start(place, request, stored.source())
-    # The folder is that of the server: nobody has chosen it for this definition.
+    # The folder is that of the server: it was not chosen for this definition.
     start = replace(
         start,
         by=f"hook:{hook.name}",

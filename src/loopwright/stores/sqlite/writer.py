@@ -4,7 +4,7 @@ It has a thread, so that an event loop is not blocked while the disk is busy and
 one commit. A single waiting append, on a disk that has just been quick, is committed by its caller:
 switching to the thread and back would take about as long as writing it.
 
-In a group each append is checked alone, and those that pass are written together. A refused append
+In a group each append is checked alone, and the valid ones are written together. A refused append
 leaves no trace and does not affect the others. Segments and blobs of the whole group are written by
 few large statements: every call into SQLite releases the interpreter lock, and getting it back from
 a busy event loop costs more than the row.
@@ -466,5 +466,5 @@ class Writer:
             try:
                 loop.call_soon_threadsafe(self._telling.tell, appended)
             except RuntimeError:
-                # That loop is closed: nobody waits for the result. The committed data remains.
+                # That loop is closed: the result is not needed. The committed data remains.
                 continue

@@ -49,7 +49,7 @@ from loopwright.views.summary import requested_call
 
 
 def place_before(service: Service, run: str, checkpoint: str | None) -> str:
-    """The finished place that a checkpoint stands behind; without one, the newest. A checkpoint is
+    """The finished path of a checkpoint; without one, the newest. A checkpoint is
     named by the cycle that begins with it.
     """
     found = places([numbered.event for numbered in service.events(run)])
@@ -79,14 +79,14 @@ class ApproveCallBody(Body):
 
 
 class RejectBody(Body):
-    """A rejection of one call, with a reason that the model is told."""
+    """A rejection of one call, with a reason for the model."""
 
     callId: Annotated[str, msgspec.Meta(min_length=1)]
     reason: Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class EditMessageBody(Body):
-    """Go on from a checkpoint with other words; without one, from the newest."""
+    """Continue from a checkpoint with another text; without one, from the newest."""
 
     newText: Annotated[str, msgspec.Meta(min_length=1)]
     checkpointId: str | None = None
@@ -95,7 +95,7 @@ class EditMessageBody(Body):
 
 
 class SwapBody(Body):
-    """Go on from a checkpoint with another model; without one, from the newest."""
+    """Continue from a checkpoint with another model; without one, from the newest."""
 
     model: Annotated[str, msgspec.Meta(min_length=1)]
     checkpointId: str | None = None
@@ -136,7 +136,7 @@ class ApprovalResolved(msgspec.Struct):
 
 
 class ContinuedRun(msgspec.Struct):
-    """A new run that goes on from another, which stays as it is."""
+    """A new run that continues from another, which does not change."""
 
     runId: str
     newRunId: str
@@ -216,7 +216,7 @@ async def _decide(request: RouteRequest, call_id: str, decision: Decision, reaso
     )
 
 
-# -- going on elsewhere ----------------------------------------------------------------------------
+# -- forks ----------------------------------------------------------------------------------------
 
 
 async def edited(request: RouteRequest) -> Answer:
@@ -441,7 +441,8 @@ def _frames(seq: int, events: Sequence[dict[str, Any]]) -> bytes:
 
 
 async def _page(request: RouteRequest, teller: DialectEventFeed, query: NarrationQuery) -> Answer:
-    """So many events. A fact may be told by several, so a page can end in the midst of one."""
+    """The most events of a page. One log event may become several, so a page can end between them.
+    """
     context, run = request.context, teller.run
     after, passed = query.after or 0, 0
     if query.cursor is not None:

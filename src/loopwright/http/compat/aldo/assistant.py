@@ -94,7 +94,7 @@ class _Answer:
     used: list[Usage] = field(default_factory=list)
 
     async def frames(self) -> AsyncIterator[bytes]:
-        """Everything until the end. A page that leaves ends the run: nobody reads on."""
+        """Everything until the end. If the client disconnects, the run is ended."""
         deltas: asyncio.Queue[str] = asyncio.Queue(MOST_WAITING)
 
         def hear(delta: Delta) -> None:
@@ -131,7 +131,7 @@ class _Answer:
                 self._stop()
 
     def _stop(self) -> None:
-        """Whoever left cannot wait for the end of the run, so a task of its own sees to it."""
+        """A disconnected client cannot wait for the end of the run, so a separate task ends it."""
         task = asyncio.ensure_future(self.context.service.stop(self.run, by=NOBODY))
         _STOPPING.add(task)
         task.add_done_callback(_STOPPING.discard)

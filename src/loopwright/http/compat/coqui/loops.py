@@ -57,7 +57,7 @@ RESUME_BODY = body_of(runs.resume)
 
 
 def loops_for(request: RouteRequest) -> RoleLoops:
-    """The loops of this home, for whoever asks."""
+    """The loops of this data directory that the caller may see."""
     context = request.context
     return RoleLoops(
         here=context.here,
@@ -69,7 +69,7 @@ def loops_for(request: RouteRequest) -> RoleLoops:
 
 
 def row_of(request: RouteRequest) -> RunRow:
-    """The loop that is asked about, by its whole id, whoever started it."""
+    """The requested loop, by its whole id, no matter who started it."""
     return loop_row(request.context.service, request.params["loop"])
 
 
@@ -170,7 +170,7 @@ def _answer_started(request: RouteRequest, run: str, warnings: JsonValue) -> Ans
 
 
 def _text(value: str | float) -> str:
-    """A parameter as it stands in a text."""
+    """A parameter as text."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 

@@ -54,7 +54,7 @@ class LoopsQuery(Query):
 
 
 class StartLoopBody(Body):
-    """What a loop is started with. `agent` and `agents` say what stands behind its roles, and
+    """The request to start a loop. `agent` and `agents` are the backends of its roles, and
     `on_disconnect` what becomes of it when the last socket of its starter is gone.
     """
 
@@ -81,14 +81,14 @@ class EditLoopBody(Body):
 
 
 class NoteBody(OptionalBody):
-    """Something that the next stage is told, once."""
+    """A message to the next stage, delivered once."""
 
     note: str = ""
     allow_unknown_cost: bool = False
 
 
 class RetryBody(NoteBody):
-    """The same; for a loop that has ended also what stands behind its roles and limits it from now
+    """The same; for a loop that has ended also the backends of its roles and its limits from now
     on.
     """
 
@@ -499,7 +499,7 @@ def _time(times: dict[tuple[int, int], Times], move: Move) -> None:
 
 
 def _escalation(state: State, events: Sequence[NumberedEvent]) -> Part | None:
-    """Why a loop is blocked, and the gate whose answer lets it go on."""
+    """Why a loop is blocked, and the gate whose answer lets it continue."""
     for one in reversed(events):
         event = one.event
         if isinstance(event, GateOpened) and event.gate in state.gates:
