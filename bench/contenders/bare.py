@@ -1,4 +1,5 @@
-"""The physical reference: what SQLite itself costs when every pass is one row of about 20 bytes.
+"""The physical reference: what SQLite itself costs when every iteration is one row of about 20
+bytes.
 
 ``--variant single``: one commit per pass. ``--variant group``: callers hand their row to one
 writer thread, which puts everything that waits into one commit.
@@ -132,7 +133,7 @@ def throughput(options: argparse.Namespace) -> None:
 
 
 def victim(options: argparse.Namespace) -> None:
-    """Leave every loop in its next pass and wait to be killed."""
+    """Leave every loop in its next iteration and wait to be killed."""
     connection = connect(options.dir / "bare.db")
     for seq in range(protocol.PASSES_BEFORE_KILL):
         commit(connection, [(run, seq, protocol.RESULT) for run in range(options.n)])
@@ -141,7 +142,7 @@ def victim(options: argparse.Namespace) -> None:
 
 
 def survivor(options: argparse.Namespace) -> None:
-    """Read where every loop stood and make its next pass durable."""
+    """Read where every loop stood and make its next iteration durable."""
     connection = connect(options.dir / "bare.db")
     heads = connection.execute("SELECT run, max(seq) FROM log GROUP BY run").fetchall()
     rows = [(run, seq + 1, protocol.RESULT) for run, seq in heads]

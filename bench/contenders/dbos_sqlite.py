@@ -1,4 +1,4 @@
-"""DBOS on SQLite: every loop a workflow, every pass a step of it.
+"""DBOS on SQLite: every loop a workflow, every iteration a step of it.
 
 The database is put into WAL mode before DBOS opens it, and every connection of its pool gets
 ``synchronous=FULL``; everything else is as installed.
@@ -32,7 +32,7 @@ class Hang:
         self.all_hang = threading.Event()
 
     def visit(self, loop: str) -> None:
-        """Count a call of a step and keep it for ever if the loop has used up its passes."""
+        """Count a call of a step and keep it for ever if the loop has used up its iterations."""
         with self._lock:
             self._calls[loop] = self._calls.get(loop, 0) + 1
             if self._calls[loop] <= self.allowed:

@@ -18,7 +18,7 @@ MORE_THAN_ENOUGH = 1_000_000
 
 
 class State(TypedDict):
-    """Small on purpose: the whole state is stored again with every pass."""
+    """Small on purpose: the whole state is stored again with every iteration."""
 
     left: int
     result: str
@@ -40,7 +40,7 @@ class HangingWork:
         self.all_hang = asyncio.Event()
 
     async def work(self, state: State, config: RunnableConfig) -> State:
-        """A pass of the given loop, or a wait for ever."""
+        """An iteration of the given loop, or a wait for ever."""
         thread = config["configurable"]["thread_id"]
         self._calls[thread] = self._calls.get(thread, 0) + 1
         if self._calls[thread] > self._allowed:

@@ -1,6 +1,6 @@
 """LangGraph with ``SqliteSaver``: one no-op node that loops by a conditional edge.
 
-``durability="sync"`` makes a pass durable before the next one starts. The saver holds one
+``durability="sync"`` makes an iteration durable before the next one starts. The saver holds one
 connection behind a lock, so concurrent loops share it, one thread each. Fewer threads than loops
 were tried (4, 16, 64) and are neither clearly faster nor slower.
 """
@@ -18,7 +18,7 @@ from langgraph.graph import END, START, StateGraph
 
 
 class State(TypedDict):
-    """Small on purpose: the whole state is stored again with every pass."""
+    """Small on purpose: the whole state is stored again with every iteration."""
 
     left: int
     result: str

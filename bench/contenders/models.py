@@ -65,7 +65,7 @@ class Chatter:
 
 def cycles_plan(cycles: int) -> Plan:
     """A loop of cycles with two tools each. The window is as long as the conversation of the same
-    number of passes needs, so nothing is cut.
+    number of iterations needs, so nothing is cut.
     """
     body = Repeat(
         body=ModelCycle(agent="chat"),

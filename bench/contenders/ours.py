@@ -39,7 +39,7 @@ TOOL_CALL_SECONDS = 0.003  # far less than any tool of a real agent takes
 
 
 class Noop:
-    """Answers every call at once, or never after so many passes."""
+    """Answers every call at once, or never after so many iterations."""
 
     def __init__(self, hang_after: int | None = None, loops: int = 0) -> None:
         self._hang_after = hang_after
@@ -139,7 +139,7 @@ async def throughput(options: argparse.Namespace) -> None:
 
 
 def _count_passes(database: Path, *, before_rows: int) -> int:
-    """Finished passes in the log itself: facts are JSON, so they can be counted by their kind."""
+    """Finished passes in the log itself: events are JSON, so they can be counted by their kind."""
     query = (
         "SELECT coalesce(sum((length(body) - length(replace(CAST(body AS TEXT),"
         " '\"kind\":\"iteration.finished\"', ''))) / 27), 0) FROM segment"

@@ -78,7 +78,7 @@ def stored_bytes(database: Path) -> int:
 
 
 def count_rows(database: Path, query: str) -> int:
-    """The number a query answers; used to prove that the passes are really in the database."""
+    """The number a query answers; used to prove that the iterations are really in the database."""
     connection = sqlite3.connect(database, timeout=30)
     try:
         return int(connection.execute(query).fetchone()[0])
@@ -89,7 +89,7 @@ def count_rows(database: Path, query: str) -> int:
 def recovery(script: str, options: argparse.Namespace, *extra: str) -> None:
     """Start loops in a child, kill it with SIGKILL, start another one, time it, report.
 
-    The victim prints ``ready`` when every loop hangs in the pass after ``PASSES_BEFORE_KILL``
+    The victim prints ``ready`` when every loop hangs in the iteration after ``PASSES_BEFORE_KILL``
     durable ones. The survivor prints ``resumed`` when every loop has made that pass durable.
     The clock runs from just before the survivor's process is started to that line.
     """

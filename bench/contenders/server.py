@@ -128,7 +128,7 @@ def serving(folder: Path) -> Iterator[Server]:
 
 
 def definition(folder: Path, *, passes: int, delay: float) -> str:
-    """A loop of passes that each take so long."""
+    """A loop of iterations that each take so long."""
     replies = folder / f"replies-{delay}.json"
     many = [{"text": protocol.RESULT, "delay": delay}]
     replies.write_text(json.dumps({"replies": many * passes}), encoding="utf-8")
@@ -215,11 +215,12 @@ async def crowd(options: argparse.Namespace) -> None:
         )
 
 
-# -- one run with many facts -----------------------------------------------------------------------
+# -- one run with many events
+# -----------------------------------------------------------------------
 
 
 async def long(options: argparse.Namespace) -> None:
-    """The snapshot of a run with very many facts: by the server that has seen it end, and by one
+    """The snapshot of a run with very many events: by the server that has seen it end, and by one
     that was started later.
     """
     home = options.dir / "home"
@@ -249,7 +250,7 @@ async def long(options: argparse.Namespace) -> None:
 
 
 async def written(home: Path, events: int) -> str:
-    """A loop that has ended, with so many facts: a real one whose middle pass is repeated."""
+    """A loop that has ended, with so many events: a real one whose middle pass is repeated."""
     engine = Engine(home, Noop())
     passes = events // 4
     sample = await engine.start(loop_plan(2))
@@ -291,14 +292,15 @@ async def append(
 
 
 def renamed(event: AnyEvent, number: int) -> AnyEvent:
-    """A fact of one pass, as it would be in another."""
+    """An event of one iteration, as it would be in another."""
     path = f"main.{number - 1}"
     if isinstance(event, EffectRequested | EffectDone):
         return replace(event, path=path, iteration=number, effect=f"{path}/agent#1")
     return replace(event, path=path, iteration=number)
 
 
-# -- facts to sockets ------------------------------------------------------------------------------
+# -- events to sockets
+# ------------------------------------------------------------------------------
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -306,7 +308,7 @@ def percentile(values: list[float], share: float) -> float:
 
 
 class Watcher:
-    """A socket that follows runs, and how old each fact was when it came."""
+    """A socket that follows runs, and how old each event was when it came."""
 
     def __init__(self) -> None:
         import socketio  # noqa: PLC0415 - the other workloads do without it
@@ -339,7 +341,7 @@ def moment(text: str) -> float:
 
 
 async def live(options: argparse.Namespace) -> None:
-    """Facts of fifty runs, to sockets that follow one run each, or ten."""
+    """Events of fifty runs, to sockets that follow one run each, or ten."""
     passes = int((SECONDS + WARM_SECONDS + 30) / PASS_SECONDS)
     with serving(options.dir) as server:
         text = definition(options.dir, passes=passes, delay=PASS_SECONDS)
@@ -380,7 +382,7 @@ async def live(options: argparse.Namespace) -> None:
 
 
 def events_in(folder: Path) -> int:
-    """How many facts there are by now."""
+    """How many events there are by now."""
     counted = "SELECT coalesce(sum(last - seq + 1), 0) FROM segment"
     return protocol.count_rows(folder / "home" / "loopwright.db", counted)
 

@@ -15,7 +15,7 @@ from tests.agents.leaping import leap_when, play
 
 
 def job(workspace: Path, call: AnyCall | None = None, **more: object) -> EffectJob:
-    """The first try of the second pass of `dev`, unless told otherwise."""
+    """The first try of the second iteration of `dev`, unless told otherwise."""
     fields: dict[str, object] = {
         "run": "run_1",
         "effect": "dev.1/agent#1",

@@ -1,4 +1,6 @@
-"""Runs that no command has started: facts of a scripted driver, written into the data directory."""
+"""Runs that no command has started: events of a scripted driver, written into the data
+directory.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ INLINE = 1_000_000
 
 
 def texts() -> Texts:
-    """Texts that all stand in the facts themselves."""
+    """Texts that all stand in the events themselves."""
     return Texts(inline=INLINE)
 
 

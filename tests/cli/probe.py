@@ -3,8 +3,8 @@
     probe.py FOLDER [BEHAVIOUR.json]
 
 Each call leaves FOLDER/call-N.json with prompt, environment, folder, arguments and pids. The
-behaviour is a list, one entry for each pass (the last one is repeated): `say`, `stderr`, `exit`,
-`sleep` seconds, `hang` with a child of its own, `wait_for` a file, `remove` a folder.
+behaviour is a list, one entry for each iteration (the last one is repeated): `say`, `stderr`,
+`exit`, `sleep` seconds, `hang` with a child of its own, `wait_for` a file, `remove` a folder.
 """
 
 import json

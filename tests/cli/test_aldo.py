@@ -132,7 +132,7 @@ def test_a_gated_call_waits_and_is_rejected(lw: Place, monkeypatch: pytest.Monke
 
 @pytest.mark.item("aldo-47")
 def test_events_from_a_number_on(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A late reader gets the same events, and `--after` leaves out those of earlier facts."""
+    """A late reader gets the same events, and `--after` leaves out those of earlier events."""
     file = write(lw)
     with model(monkeypatch, says(DONE)):
         run = lw("run", file, "Do it.", "--agent", MODEL, "--json").json["run"]
@@ -145,7 +145,7 @@ def test_events_from_a_number_on(lw: Place, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_dialect_without_events_says_so(lw: Place) -> None:
-    """A native run has facts and no other events."""
+    """A native run has events and no other events."""
     run = lw("run", lw.loop(lw.script("DONE"), until={"signal": "DONE"}), "--json").json["run"]
     refused = lw("events", run, "--dialect")
     assert refused.code == 2

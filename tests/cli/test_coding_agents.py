@@ -113,7 +113,7 @@ def test_a_loop_with_a_coding_cli(lw: Place, fake: FakeCli) -> None:
 
 
 def test_a_used_up_allowance_parks_the_run(lw: Place, fake: FakeCli) -> None:
-    """The run waits for the time that is named, in the same pass, and then goes on."""
+    """The run waits for the time that is named, in the same iteration, and then goes on."""
     soon = int(time.time()) + 2
     fake.says(e.claude_api_error(429, f"usage limit reached|{soon}"), code=1)
     fake.says(e.CLAUDE_WRITES)
@@ -127,7 +127,7 @@ def test_a_used_up_allowance_parks_the_run(lw: Place, fake: FakeCli) -> None:
 
 
 def test_a_session_goes_on_from_pass_to_pass(lw: Place, fake: FakeCli) -> None:
-    """With the session as memory, the second pass resumes what the first began."""
+    """With the session as memory, the second iteration resumes what the first began."""
     fake.says(e.CLAUDE_WRITES)
     lw.real("loop", "go", "--agent", "claude", "--max", "2", "--memory", "session")
     first, second = (call["argv"] for call in fake.calls)

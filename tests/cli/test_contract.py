@@ -257,7 +257,7 @@ def test_a_closed_pipe_is_quiet(lw: Place, words: list[str]) -> None:
 
 
 def test_a_closed_pipe_does_not_harm_a_run(lw: Place) -> None:
-    """A run whose facts nobody reads any more goes on to its end."""
+    """A run whose events nobody reads any more goes on to its end."""
     file = lw.loop(lw.script(*["x"] * 5), max=5)
     process = lw.start("run", file, "--jsonl", "--quiet")
     assert process.stdout is not None

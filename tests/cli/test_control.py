@@ -30,7 +30,7 @@ def begun(lw: Place, *behaviour: dict[str, Any], count: int = 1) -> Any:
 
 
 def test_pause_and_resume(lw: Place) -> None:
-    """A pause lets the pass end and starts no other; resume drives on from there."""
+    """A pause lets the iteration end and starts no other; resume drives on from there."""
     go = lw.folder / "go"
     process = begun(lw, {"wait_for": str(go), "say": "one"}, {"say": "DONE"})
     told = lw("pause", "run_", "--json")

@@ -42,7 +42,7 @@ def test_looking_changes_nothing(lw: Place) -> None:
 
 
 def test_damage_is_found(lw: Place) -> None:
-    """A fact that was edited by hand is found by --deep, which leaves with 1."""
+    """An event that was edited by hand is found by --deep, which leaves with 1."""
     run = lw("run", lw.loop(lw.script("x"), max=1), "--json").json["run"]
     db = sqlite3.connect(lw.folder.parent / "home" / "loopwright.db")
     db.execute("UPDATE segment SET body = replace(body, 'work', 'wark')")

@@ -57,7 +57,7 @@ def test_a_dry_run_tells_everything_and_does_nothing(lw: Place) -> None:
 
 
 def test_a_dry_run_for_programs(lw: Place) -> None:
-    """One object with the same facts."""
+    """One object with the same events."""
     file = lw.write("flow.yaml", FLOW)
     told = lw("run", str(file), "--dry-run", "--json").json
     assert [ending["outcome"] for ending in told["endings"]][:2] == ["completed", "failed"]
@@ -104,7 +104,7 @@ DRAWN = """\
 
 
 def test_show_draws_the_steps(lw: Place) -> None:
-    """Signs and words say how far each has come; a loop has its passes and its inner steps."""
+    """Signs and words say how far each has come; a loop has its iterations and its inner steps."""
     file = lw.write("flow.yaml", FLOW)
     lw("run", str(file), "Go.", "--agent", lw.script(*["no"] * 7))
     told = lw("show", "run_")
@@ -119,7 +119,7 @@ def test_show_draws_the_steps(lw: Place) -> None:
 
 
 def test_one_step_is_not_drawn(lw: Place) -> None:
-    """A plain loop has nothing to draw: its passes say it all."""
+    """A plain loop has nothing to draw: its iterations say it all."""
     lw("run", lw.loop(lw.script("a", "b", "c")))
     assert "agent" not in lw("show", "run_").out.partition("started")[2]
 

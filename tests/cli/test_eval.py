@@ -29,7 +29,7 @@ def expect(lw: Place, *evaluators: dict[str, Any], **more: Any) -> str:
 
 @pytest.mark.item("aldo-67")
 def test_what_a_run_came_to(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Text, final tool result, cycles and terminator are read off the facts, and the composed text
+    """Text, final tool result, cycles and terminator are read off the events, and the composed text
     shows a last tool that failed beside a claim that all is well.
     """
     file = write(lw)
@@ -191,7 +191,7 @@ def test_a_run_that_has_not_ended(lw: Place) -> None:
 
 
 def test_a_failed_run_has_not_passed(lw: Place) -> None:
-    """Whatever its text is, a run that failed is no pass, and why it failed is told."""
+    """Whatever its text is, a run that failed is no iteration, and why it failed is told."""
     lw.write("flow.yaml", json.dumps({"name": "x", "goal": "go", "agents": {"w": {}}}))
     run = lw("run", "flow.yaml", "--agent", lw.script({"fail": "it broke"}), "--json").json["run"]
     told = lw("eval", run, "--expect", expect(lw, {"not_contains": "x"}))

@@ -18,7 +18,9 @@ def made(lw: Place) -> str:
 
 @pytest.mark.item("aldo-48", "aldo-49")
 def test_a_fork_goes_on_from_a_pass(lw: Place) -> None:
-    """Only the passes after it are made, the next one is told the words; both runs are whole."""
+    """Only the iterations after it are made, the next one is told the words; both runs are
+    whole.
+    """
     run = made(lw)
     before = lw.events(run)
     told = lw("fork", run, "--at", "main.1", "--edit", "Use the old parser", "--json")
@@ -39,7 +41,7 @@ def test_a_fork_goes_on_from_a_pass(lw: Place) -> None:
 
 
 def test_only_what_is_new_is_told(lw: Place) -> None:
-    """On stderr and as facts: first that it was forked, then what follows."""
+    """On stderr and as events: first that it was forked, then what follows."""
     run = made(lw)
     told = lw("fork", run, "--at", "main.2", "--jsonl")
     kinds = [json.loads(line)["kind"] for line in told.out.splitlines()]
@@ -90,7 +92,7 @@ def test_refusals(lw: Place, words: list[str], code: int, told: str) -> None:
 
 @pytest.mark.parametrize("at", ["main.1", "2"])
 def test_a_pass_by_its_number(lw: Place, at: str) -> None:
-    """A number alone counts passes as people do; what it is called in facts is told."""
+    """A number alone counts passes as people do; what it is called in events is told."""
     told = lw("fork", made(lw), "--at", at, "--json")
     assert lw("show", told.json["run"], "--json").json["forked"]["at"] == "main.1"
 

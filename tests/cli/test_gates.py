@@ -49,7 +49,7 @@ def test_rejecting_fails_the_run(lw: Place) -> None:
 
 
 def test_continuing_makes_another_pass(lw: Place) -> None:
-    """The feedback reaches the next pass, which is asked about in its turn."""
+    """The feedback reaches the next iteration, which is asked about in its turn."""
     agent = lw.probe({"say": "x"})
     file = lw.loop("command:false", until={"person": True}, memory="progress-log")
     run = lw("run", file, "--agent", agent, "--json").json

@@ -52,7 +52,7 @@ def test_columns_keep_whatever_a_name_holds(lw: Place) -> None:
 
 
 def test_show(lw: Place) -> None:
-    """The headline says in words how it ended; each pass has its line and its verdicts."""
+    """The headline says in words how it ended; each iteration has its line and its verdicts."""
     lw.write("check.sh", "#!/bin/sh\necho three tests fail\nexit 1\n").chmod(0o755)
     file = lw.loop(lw.script("tried a", "tried b"), until={"command": ["./check.sh"]}, max=2)
     run = lw("run", file, "--json").json["run"]
@@ -72,7 +72,9 @@ def test_show(lw: Place) -> None:
 
 
 def test_show_of_a_list_with_a_failed_item(lw: Place) -> None:
-    """Its inner steps stand for all items, the failed one is marked, and items are no passes."""
+    """Its inner steps stand for all items, the failed one is marked, and items are no
+    iterations.
+    """
     folder = lw.folder / ".archon" / "workflows"
     folder.mkdir(parents=True)
     child = {"id": "work", "bash": 'test "$ARGUMENTS" != b'}
@@ -128,7 +130,7 @@ def test_numbers_without_bounds(lw: Place, words: list[str]) -> None:
 
 
 def test_events(lw: Place) -> None:
-    """Facts are JSON lines with run, number, time, kind and path; --after skips."""
+    """Events are JSON lines with run, number, time, kind and path; --after skips."""
     run = lw("run", lw.loop(lw.script("x"), max=1), "--json").json["run"]
     events = lw.events(run)
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))

@@ -98,7 +98,7 @@ def test_what_was_used_adds_up(lw: Place, serve: Serve) -> None:
 
 @pytest.mark.item("aldo-59")
 def test_without_a_terminal_there_are_lines_for_scripts(lw: Place, serve: Serve) -> None:
-    """Facts as JSON lines from the start to the end, and an exit code that tells how it went."""
+    """Events as JSON lines from the start to the end, and an exit code that tells how it went."""
     calc(lw)
     serve(ScriptedTurn(calls=(read(),)), ScriptedTurn(text="Done."))
     told = lw.real("run", native(lw), "--jsonl")

@@ -134,7 +134,7 @@ def test_a_result_that_never_comes(lw: Place, serve: Serve) -> None:
 
 
 def test_a_judge_and_a_loop(lw: Place, serve: Serve) -> None:
-    """A chat model works and another judges; each pass is a conversation of its own."""
+    """A chat model works and another judges; each iteration is a conversation of its own."""
     file = lw.folder / "loop.yaml"
     file.write_text(
         """

@@ -164,7 +164,9 @@ steps:
 
 
 def test_steps_of_the_pass_before_and_settings(lw: Place) -> None:
-    """A reference to a step of the pass before is empty in the first pass; settings are filled."""
+    """A reference to a step of the iteration before is empty in the first iteration; settings are
+    filled.
+    """
     lw.write(
         "flow.yaml",
         """
@@ -208,7 +210,7 @@ steps:
 
 
 def test_checks_of_a_result(lw: Place) -> None:
-    """A field that is exactly true ends a loop; so does an expression over the pass."""
+    """A field that is exactly true ends a loop; so does an expression over the iteration."""
     lw.script(
         {"text": "a", "data": {"ok": "true"}}, {"text": "b", "data": {"ok": True}}, "x", "LGTM"
     )

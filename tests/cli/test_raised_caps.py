@@ -57,7 +57,7 @@ def test_caps_that_are_none(lw: Place, words: list[str], code: int, told: str) -
 
 
 def test_a_fork_beyond_the_cap(lw: Place) -> None:
-    """The new run goes on after the last pass of the old one, which stays as it is."""
+    """The new run goes on after the last iteration of the old one, which stays as it is."""
     run = stopped(lw)
     told = lw("fork", run, "--at", "main.1")
     assert told.code == 8

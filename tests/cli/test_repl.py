@@ -29,7 +29,9 @@ def runs(lw: Place) -> list[dict[str, object]]:
 
 @pytest.mark.item("coqui-15")
 def test_a_loop_is_started_and_seen_through(lw: Place) -> None:
-    """A loop that is started here runs here; its passes and its output are shown as they come."""
+    """A loop that is started here runs here; its iterations and its output are shown as they
+    come.
+    """
     lw.loop(lw.script("one", "two DONE"), until={"contains": "DONE"})
     told = typed(lw, "/loops start loop.yaml Do it well", "/loops")
     assert told.code == 0, told

@@ -31,7 +31,7 @@ def run(lw: Place, file: str, *behaviour: dict[str, Any], message: str = MESSAGE
 
 
 def begun(lw: Place, file: str, *behaviour: dict[str, Any]) -> Any:
-    """The same in a process of its own, once the first pass is under way."""
+    """The same in a process of its own, once the first iteration is under way."""
     process = lw.start("run", file, MESSAGE, "--agent", lw.probe(*behaviour), "--json")
     until(lambda: len(lw.calls()) >= 1)
     return process
@@ -162,7 +162,7 @@ def test_16_learnings_are_short_lines(lw: Place) -> None:
 
 @pytest.mark.item("rondoflow-17")
 def test_17_order_of_events(lw: Place) -> None:
-    """Each pass starts, calls, ends, and only then the next begins; the end comes last."""
+    """Each iteration starts, calls, ends, and only then the next begins; the end comes last."""
     told = run(lw, assistant(lw, maxIterations=2))
     kinds = [kind for kind in lw.kinds(told.json["run"]) if not kind.startswith("step.")]
     one = ["iteration.started", "effect.requested", "effect.done", "iteration.finished"]
@@ -237,7 +237,7 @@ def test_23_a_match_on_the_last_pass(lw: Place) -> None:
 
 @pytest.mark.item("rondoflow-24")
 def test_24_a_test_command(lw: Place) -> None:
-    """Passing on the second try means two passes; never passing means all of them."""
+    """Passing on the second try means two iterations; never passing means all of them."""
     told = run(lw, assistant(lw, "test_pass", fails_until(lw, 2)))
     assert (told.json["iterations"], told.json["reason"]) == (2, "command")
     never = run(lw, assistant(lw, "test_pass", "false", maxIterations=3))
@@ -281,7 +281,7 @@ def test_27_no_shell_reads_a_test_command(lw: Place) -> None:
 
 @pytest.mark.item("rondoflow-28")
 def test_28_a_review_after_each_pass(lw: Place) -> None:
-    """It shows the pass and its output under a new id, and nothing runs meanwhile."""
+    """It shows the iteration and its output under a new id, and nothing runs meanwhile."""
     told = run(lw, assistant(lw, "manual"), {"say": "one"}, {"say": "two"})
     assert (told.code, told.json["status"], told.json["output"]) == (5, "waiting", "one")
     again = lw("continue", told.json["run"], "more", "--json")
@@ -321,7 +321,7 @@ def test_30_stale_answers_change_nothing(lw: Place) -> None:
 
 @pytest.mark.item("rondoflow-31")
 def test_31_a_failing_process_ends_the_loop(lw: Place) -> None:
-    """The pass is named, nothing more is started, and the assistant is free again."""
+    """The iteration is named, nothing more is started, and the assistant is free again."""
     file = assistant(lw, "regex", "DONE")
     told = run(lw, file, {"say": "fine"}, {"exit": 3, "stderr": "no key found", "say": ""})
     assert (told.code, told.json["status"], told.json["iterations"]) == (3, "failed", 2)
@@ -366,7 +366,7 @@ def test_33_silence_is_ended(lw: Place) -> None:
 
 @pytest.mark.item("rondoflow-34")
 def test_34_stop_during_a_pass(lw: Place) -> None:
-    """All processes of the pass are dead, no pass follows, a new start is possible."""
+    """All processes of the iteration are dead, no iteration follows, a new start is possible."""
     file = assistant(lw)
     process = begun(lw, file, {"hang": True})
     [call] = lw.calls()
@@ -399,7 +399,7 @@ def test_36_stop_of_nothing(lw: Place) -> None:
 
 @pytest.mark.item("rondoflow-37")
 def test_37_pause_holds_the_next_pass(lw: Place) -> None:
-    """The pass under way ends, the next one waits for resume."""
+    """The iteration under way ends, the next one waits for resume."""
     go = lw.folder / "go"
     process = begun(lw, assistant(lw, maxIterations=2), {"wait_for": str(go)}, {"say": "two"})
     assert lw("pause", "run_").code == 0

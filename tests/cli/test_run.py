@@ -137,7 +137,7 @@ def test_streams_that_are_not_there(lw: Place) -> None:
 
 
 def test_facts_as_they_come(lw: Place) -> None:
-    """--jsonl puts every fact on stdout, numbered without a gap, and nothing else."""
+    """--jsonl puts every event on stdout, numbered without a gap, and nothing else."""
     told = lw("run", lw.loop(lw.script("x"), max=1), "--jsonl")
     assert [event["seq"] for event in told.lines] == list(range(1, len(told.lines) + 1))
     assert told.lines[0]["kind"] == "run.started"
@@ -246,7 +246,7 @@ def test_detached(lw: Place) -> None:
 
 @pytest.mark.item("D12")
 def test_a_workspace_that_the_agent_removes(lw: Place) -> None:
-    """The next pass fails because the workspace is gone; nothing hangs."""
+    """The next iteration fails because the workspace is gone; nothing hangs."""
     place = lw.folder / "gone"
     place.mkdir()
     agent = lw.probe({"remove": str(place), "say": "removed"})
@@ -262,7 +262,7 @@ def test_a_workspace_that_the_agent_removes(lw: Place) -> None:
 
 
 def test_a_loop_without_a_file(lw: Place) -> None:
-    """All --until options must hold in the same pass; the message is taken as it is."""
+    """All --until options must hold in the same iteration; the message is taken as it is."""
     lw.write("ok.sh", "#!/bin/sh\ntest -f calls/call-2.json\n").chmod(0o755)
     agent = lw.probe({"say": "fine\nDONE"})
     words = ["--until-signal", "DONE", "--until-regex", "^fi", "--until-command", "./ok.sh"]
@@ -314,7 +314,7 @@ def test_a_loop_ends_with_a_pattern_that_looks_behind(lw: Place) -> None:
 
 
 def test_a_loop_asks_a_person(lw: Place) -> None:
-    """--manual waits after the pass; --memory none shows every pass the same prompt."""
+    """--manual waits after the iteration; --memory none shows every iteration the same prompt."""
     agent = lw.probe({"say": "x"})
     told = lw("loop", "Go", "--agent", agent, "--manual", "--memory", "none", "--json")
     assert outcome(told) == (5, "waiting", "gate")

@@ -12,7 +12,7 @@ from tests.cli.test_control import begun, is_running
 
 @pytest.mark.item("K4")
 def test_one_interrupt_pauses(lw: Place) -> None:
-    """The first Ctrl-C lets the pass end, says how to come back, and leaves with 130."""
+    """The first Ctrl-C lets the iteration end, says how to come back, and leaves with 130."""
     go = lw.folder / "go"
     process = begun(lw, {"wait_for": str(go), "say": "one"}, {"say": "DONE"})
     process.send_signal(signal.SIGINT)

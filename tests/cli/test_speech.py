@@ -37,7 +37,7 @@ def test_words_are_shown_as_they_come(heard: Heard) -> None:
 
 
 def test_what_its_fact_has_told_is_not_said_again(capsys: pytest.CaptureFixture[str]) -> None:
-    """A fact that is read before the words of its turn have come, as beside a server, counts."""
+    """An event that is read before the words of its turn have come, as beside a server, counts."""
     told: set[str] = set()
     speech = Speech(Terminal(CommonOptions()), "run_1", lambda: told.add("e1"), told)
     for effect in ("e1", "e1", "e2"):

@@ -131,7 +131,7 @@ def test_an_approval_with_edited_arguments(lw: Place) -> None:
 
 
 def test_long_edited_arguments_are_stored_apart(lw: Place) -> None:
-    """They are named by their content, as every long text of a fact."""
+    """They are named by their content, as every long text of an event."""
     run = held(shell())
     given = json.dumps({"argv": ["echo", "x" * 5_000]})
     assert lw("approve", run, "--arguments", given, "--no-drive").code == 0

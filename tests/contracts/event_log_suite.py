@@ -34,12 +34,12 @@ STORES = {"memory": memory, "sqlite": sqlite}
 
 
 def event(text: str = "", at: int = 1) -> RunPaused:
-    """Any fact; `text` tells one from another."""
+    """Any event; `text` tells one from another."""
     return RunPaused(at=at, by=text)
 
 
 def events(count: int, start: int = 1) -> list[AnyEvent]:
-    """Facts that carry the numbers they should get."""
+    """Events that carry the numbers they should get."""
     return [event(str(number)) for number in range(start, start + count)]
 
 
@@ -77,7 +77,7 @@ class World:
         self.loop.run_until_complete(log.append(append))
 
     def start(self, log: Log, run: str = "run_a", count: int = 1, **changes: Any) -> None:
-        """Create a run with that many facts; `changes` go to its headline."""
+        """Create a run with that many events; `changes` go to its headline."""
         self.append(
             log, Append(run=run, expected=0, events=events(count), headline=headline(**changes))
         )

@@ -47,7 +47,7 @@ def texts(found: list[NumberedEvent]) -> list[str]:
 @pytest.mark.item("inv-1")
 @pytest.mark.parametrize("sizes", [[1], [3], [1, 1, 1], [2, 5, 1, 3]], ids=str)
 def test_facts_are_numbered_without_a_gap(world: World, log: Log, sizes: list[int]) -> None:
-    """Numbers count from 1 over all appends, each fact keeps its place."""
+    """Numbers count from 1 over all appends, each event keeps its place."""
     world.start(log, count=sizes[0])
     at = sizes[0]
     for size in sizes[1:]:
@@ -111,7 +111,7 @@ def test_facts_are_numbered_without_a_gap(world: World, log: Log, sizes: list[in
     ],
 )
 def test_a_fact_comes_back_as_it_went_in(world: World, log: Log, given: AnyEvent) -> None:
-    """Reading gives an equal fact of the same type."""
+    """Reading gives an equal event of the same type."""
     world.append(log, Append(run="run_a", expected=0, events=(given,), headline=headline()))
     assert log.read("run_a") == [NumberedEvent(1, given)]
 
@@ -136,7 +136,7 @@ def test_a_fact_comes_back_as_it_went_in(world: World, log: Log, given: AnyEvent
 def test_read_takes_a_part(
     world: World, log: Log, after: int, limit: int | None, expected: list[int]
 ) -> None:
-    """`after` and `limit` cut at any fact, also in the middle of an append."""
+    """`after` and `limit` cut at any event, also in the middle of an append."""
     world.start(log, count=1)
     world.append(log, Append(run="run_a", expected=1, events=events(3, 2)))
     world.append(log, Append(run="run_a", expected=4, events=events(2, 5)))
@@ -144,7 +144,7 @@ def test_read_takes_a_part(
 
 
 def test_a_long_run_is_read_whole_and_in_parts(world: World, log: Log) -> None:
-    """10,000 facts in 1,000 appends come back in order, and so does any part of them."""
+    """10,000 events in 1,000 appends come back in order, and so does any part of them."""
     world.start(log, count=10)
     appends = [
         Append(run="run_a", expected=at, events=events(10, at + 1)) for at in range(10, 10_000, 10)
@@ -163,7 +163,7 @@ def test_ten_thousand_facts_in_one_append(world: World, log: Log) -> None:
 
 
 def test_a_large_fact(world: World, log: Log) -> None:
-    """A text of several megabytes inside a fact comes back whole."""
+    """A text of several megabytes inside an event comes back whole."""
     text = "0123456789abcdef" * 300_000
     world.append(
         log, Append(run="run_a", expected=0, events=[event(text), event("z")], headline=headline())
@@ -204,7 +204,7 @@ def test_the_same_facts_object_may_change_later(world: World, log: Log) -> None:
 
 
 def test_an_append_without_facts_changes_the_row_alone(world: World, log: Log) -> None:
-    """A headline may be written without a new fact; the version stays."""
+    """A headline may be written without a new event; the version stays."""
     world.start(log, count=2)
     world.append(log, Append(run="run_a", expected=2, events=(), headline=headline("waiting")))
     assert (log.version("run_a"), log.row("run_a").headline.status) == (2, "waiting")
@@ -346,7 +346,7 @@ def test_an_unknown_prefix_finds_nothing(world: World, log: Log, prefix: str) ->
     ids=ascii,
 )
 def test_text_is_kept_to_the_letter(world: World, log: Log, text: str) -> None:
-    """Any Unicode text comes back unchanged from facts, headlines, gates and blobs."""
+    """Any Unicode text comes back unchanged from events, headlines, gates and blobs."""
     world.append(
         log,
         Append(
@@ -534,7 +534,7 @@ def test_rows_are_chosen_and_ordered(
 
 
 def test_a_row_knows_its_version(world: World, log: Log) -> None:
-    """Lists and single rows show the number of the newest fact."""
+    """Lists and single rows show the number of the newest event."""
     world.start(log, "run_a", count=3)
     world.append(log, Append(run="run_a", expected=3, events=events(2)))
     world.start(log, "run_b", count=1)
@@ -931,7 +931,7 @@ def test_a_watcher_is_told_run_and_version(world: World, log: Log) -> None:
 
 
 def test_a_watcher_reads_what_it_is_told_of(world: World, log: Log) -> None:
-    """When the watcher is called the facts can be read; two watchers are both told."""
+    """When the watcher is called the events can be read; two watchers are both told."""
     seen: list[list[str]] = []
     for _ in range(2):
         log.subscribe(lambda run, version: seen.append(texts(log.read(run, version - 1))))
@@ -974,7 +974,7 @@ def test_a_failing_callback_keeps_nobody_from_being_told(world: World, log: Log)
 
 @pytest.mark.item("inv-21")
 def test_verify_finds_missing_content(world: World, log: Log) -> None:
-    """Blobs that facts name must be stored, have the stated size, and the plan must be there."""
+    """Blobs that events name must be stored, have the stated size, and the plan must be there."""
     started = RunStarted(at=1, run="run_a", plan="plan", name="n", message=Blob("msg", 4))
     world.append(
         log,

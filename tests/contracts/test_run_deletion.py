@@ -53,7 +53,7 @@ def names(log: Log) -> list[str]:
 
 @pytest.mark.item("inv-27")
 def test_what_is_forgotten_is_gone_whole(world: World, log: Log) -> None:
-    """Facts, row and the content that only it named go; what others name stays, and is whole."""
+    """Events, row and the content that only it named go; what others name stays, and is whole."""
     talked(world, log, "run_a", SHARED, OWN)
     talked(world, log, "run_b", SHARED)
     talked(world, log, "run_c", status="running")

@@ -149,7 +149,7 @@ def test_generated_pages_are_current() -> None:
 
 
 def test_reserved_facts_are_written_by_nothing() -> None:
-    """A kind of fact that the reference calls reserved is made nowhere in the source."""
+    """A kind of event that the reference calls reserved is made nowhere in the source."""
     module = reference()
     names = {
         kind.__name__

@@ -43,7 +43,7 @@ def laws(process: Process, name: str) -> list[str]:
 
 
 def test_an_answer_and_the_next_request_share_one_append() -> None:
-    """A pass costs one append: start, one for each pass, and nothing more."""
+    """An iteration costs one append: start, one for each iteration, and nothing more."""
 
     async def body() -> None:
         process = World().process()
@@ -158,7 +158,7 @@ def test_a_full_disk_is_tried_again_with_patience() -> None:
 
 
 def test_nothing_builds_on_what_was_not_saved() -> None:
-    """Answers that come while storage is away wait; facts of others in between change nothing."""
+    """Answers that come while storage is away wait; events of others in between change nothing."""
 
     async def body() -> None:
         world = World()
@@ -168,7 +168,7 @@ def test_nothing_builds_on_what_was_not_saved() -> None:
         process.log.refusals.append(FULL)
         process.scripted.answer(name, "a/agent#1", "from a")
         await quiet()
-        # The unsaved append had two facts; two others take their numbers.
+        # The unsaved append had two events; two others take their numbers.
         await other.looker.pause(name)
         await other.looker.resume(name)
         process.scripted.answer(name, "b/agent#1", "from b")
@@ -451,7 +451,7 @@ def test_a_call_whose_end_nobody_saw_is_told_from_one_that_is_new() -> None:
 
 
 def test_pause_lets_the_pass_end_and_holds_the_next() -> None:
-    """What is under way goes on to its end; the next pass begins only after resume."""
+    """What is under way goes on to its end; the next iteration begins only after resume."""
 
     async def body() -> None:
         process = World().process(never())

@@ -328,7 +328,7 @@ def test_runs_go_on_side_by_side() -> None:
 
 
 def test_closing_ends_everything_and_leaves_runs_to_be_resumed() -> None:
-    """Calls are cancelled, runs are given back without a fact, and the next driver goes on."""
+    """Calls are cancelled, runs are given back without an event, and the next driver goes on."""
 
     async def body() -> None:
         world = World()

@@ -12,7 +12,7 @@ CALL = CallAgent(agent="worker")
 
 
 def asking(**more: object) -> Driver:
-    """A run that waits at a gate after its first pass."""
+    """A run that waits at a gate after its first iteration."""
     driver = Driver(plan_of(Repeat(body=CALL, max=3, gate=LoopGate()), **more)).start()
     driver.answer("main.0/agent#1", "x")
     return driver
@@ -74,7 +74,7 @@ def test_an_ended_run_shows_its_outcome(driver: Driver, outcome: str, reason: st
 
 
 def test_a_headline_repeats_how_the_run_was_started() -> None:
-    """Name, workspace and start come from the first fact."""
+    """Name, workspace and start come from the first event."""
     driver = Driver(plan_of(CALL)).start()
     headline = headline_of(driver.state)
     assert (headline.name, headline.workspace, headline.dialect) == ("t", "/ws", "native")

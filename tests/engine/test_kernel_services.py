@@ -42,7 +42,7 @@ def texts(shelf: Shelf) -> TextServices:
     ids=["empty", "short", "just fits", "two bytes each", "four bytes each"],
 )
 def test_a_short_text_is_itself(texts: TextServices, text: str) -> None:
-    """What fits into a fact is kept there, measured in bytes."""
+    """What fits into an event is kept there, measured in bytes."""
     assert texts.keep(text) == text
     assert texts.take_fresh() == {}
     assert texts.read(text) == text
@@ -52,7 +52,7 @@ def test_a_short_text_is_itself(texts: TextServices, text: str) -> None:
     "text", [LONG, "ü" * 513, "\U0001f600" * 257], ids=["ascii", "two bytes each", "four"]
 )
 def test_a_long_text_is_stored_by_content(texts: TextServices, text: str) -> None:
-    """What does not fit is named by its content; size and head stay in the fact."""
+    """What does not fit is named by its content; size and head stay in the event."""
     kept = texts.keep(text)
     assert isinstance(kept, Blob)
     assert kept.blob == content_hash(text.encode())

@@ -54,7 +54,7 @@ def sent(process: Process, name: str) -> list[str]:
 
 
 def test_a_use_is_answered_when_it_is_durable() -> None:
-    """Nothing is told before the fact is in the log."""
+    """Nothing is told before the event is in the log."""
 
     async def body() -> None:
         held, process, name = await begun()
@@ -267,7 +267,7 @@ def test_a_call_may_ask_only_so_often() -> None:
 
 
 def test_wrong_uses_are_told() -> None:
-    """A refusal is an answer, and no fact."""
+    """A refusal is an answer, and no event."""
 
     async def body() -> None:
         held, process, name = await begun()

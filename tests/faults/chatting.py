@@ -198,7 +198,7 @@ def _were_begun(home: Path, events: Sequence[AnyEvent], interrupted: set[str]) -
     """Only what was asked for in an earlier life may have been interrupted."""
     asked = {f.effect: n for n, f in enumerate(events, 1) if isinstance(f, EffectRequested)}
     opened = 0
-    last: dict[str, int] = {}  # with how many facts the life began in which it was begun last
+    last: dict[str, int] = {}  # with how many events the life began in which it was begun last
     for line in (home / NOTES).read_text().splitlines():
         what, word, *_ = line.split()
         opened = int(word) if what == "opened" else opened

@@ -83,7 +83,7 @@ def apply(name: str) -> None:
 
 
 def _commit_next_in_two(self: Any) -> None:
-    """Facts first; what lists show of them in a transaction of its own."""
+    """Events first; what lists show of them in a transaction of its own."""
     if not self._waiting:
         return
     entry = self._waiting.popleft()

@@ -68,7 +68,7 @@ class Scenario:
 
 
 async def answer_gates(service: Service, run: str) -> None:
-    """Each gate of a run at rest is answered: a pass goes on, a step is approved."""
+    """Each gate of a run at rest is answered: an iteration goes on, a step is approved."""
     assert service.driver is not None
     if service.driver.is_driving(run):
         return
@@ -152,7 +152,7 @@ PARALLEL = Scenario(
 
 
 async def _pause_resume_answer_stop(service: Service, run: str) -> None:
-    """Pause in the first pass, resume, answer the gates, stop in the third pass."""
+    """Pause in the first iteration, resume, answer the gates, stop in the third pass."""
     events = [numbered.event for numbered in service.events(run)]
     passes = sum(isinstance(event, IterationStarted) for event in events)
     if service.state(run).control.paused:
@@ -253,8 +253,8 @@ async def _reject_the_first(service: Service, run: str) -> None:
 
 
 def _judged_answers(job: EffectJob) -> Answer:
-    """A judge that is not understood at first and says yes in the second pass; a step that fails
-    as a whole in its first try.
+    """A judge that is not understood at first and says yes in the second iteration; a step that
+    fails as a whole in its first try.
     """
     if isinstance(job.call, AgentCall) and job.call.role == "judge":
         if job.effect.endswith("draft.0/check1#1"):

@@ -3,7 +3,7 @@
     sealed_replay.py HOME RUN
 
 The log is read first, as a whole. Then everything else is taken away, which is tried out, and the
-run is decided anew from its start and from what came from outside. Says how many facts came out
+run is decided anew from its start and from what came from outside. Says how many events came out
 the same, or fails.
 """
 
@@ -87,7 +87,7 @@ def is_from_outside(event: AnyEvent) -> bool:
 
 
 def read_log(home: Path, run: str) -> tuple[list[AnyEvent], dict[str, bytes]]:
-    """The facts of a run, and all content that they name."""
+    """The events of a run, and all content that they name."""
     log = open_reader(Settings(home=home)).log
     events = [numbered.event for numbered in log.read(run)]
     names = {name for event in events for name in named(msgspec.to_builtins(event))}

@@ -1,4 +1,4 @@
-"""What a model is shown at every turn of simulated histories, read from the facts alone."""
+"""What a model is shown at every turn of simulated histories, read from the events alone."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ async def _closed(driver: LocalDriver) -> None:
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.item("inv-1", "inv-2", "inv-4", "inv-5", "inv-6", "inv-26")
 def test_every_failure_of_the_storage_is_survived(tmp_path: Path, moment: str) -> None:
-    """Whichever statement fails, the run ends by itself with the facts of an undisturbed one."""
+    """Whichever statement fails, the run ends by itself with the events of an undisturbed one."""
     reference = tmp_path / "undisturbed"
     reference.mkdir()
     assert asyncio.run(drive(reference, Failure(0, moment))) == []

@@ -191,7 +191,7 @@ def passes(*numbers: int) -> list[AnyEvent]:
     ],
 )
 def test_a_broken_law_is_named(events: list[AnyEvent], problem: str) -> None:
-    """Facts that cannot be are told from those that can, in words."""
+    """Events that cannot be are told from those that can, in words."""
     assert problem in event_problems(loop(), events)
 
 

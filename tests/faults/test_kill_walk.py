@@ -34,7 +34,7 @@ def children() -> Iterator[Callable[[str], Children]]:
 def test_a_sequential_run_dies_everywhere(
     chunk: int, children: Callable[[str], Children], tmp_path: Path
 ) -> None:
-    """Killed at every point in turn and started again, it ends with exactly the same facts."""
+    """Killed at every point in turn and started again, it ends with exactly the same events."""
     points = range(1 + chunk, MOST_POINTS, CHUNKS)
     kills = 0
     for problems in walk(children("sequential"), tmp_path, "facts", points):
@@ -48,7 +48,7 @@ def test_a_workflow_is_whole_wherever_it_dies(
     children: Callable[[str], Children], tmp_path: Path
 ) -> None:
     """Killed at any point, what is stored of every step can be read and fits together; started
-    again, the run ends with exactly the facts of one that was left in peace."""
+    again, the run ends with exactly the events of one that was left in peace."""
     points = range(1, MOST_POINTS, 3)
     kills = 0
     for problems in walk(children("workflow"), tmp_path, "facts", points):
@@ -69,7 +69,7 @@ def roles_die(children: Children, folder: Path, points: range) -> int:
 def test_a_loop_of_roles_dies_between_its_stages_and_inside_them(
     children: Callable[[str], Children], tmp_path: Path
 ) -> None:
-    """Started again, it ends with the facts of one that was left in peace: no stage whose end was
+    """Started again, it ends with the events of one that was left in peace: no stage whose end was
     recorded is run twice, and none is stuck. A call that was under way is made again, and that is
     recorded.
     """
@@ -156,7 +156,7 @@ def again_and_again(children: Children, folder: Path, scenario: str, seed: int) 
 def test_a_run_dies_again_and_again(
     scenario: str, seeds: int, children: Callable[[str], Children], tmp_path: Path
 ) -> None:
-    """Runs that die up to twenty times each end with the same facts as an undisturbed one."""
+    """Runs that die up to twenty times each end with the same events as an undisturbed one."""
     program = children(scenario)
     for seed in range(seeds):
         again_and_again(program, tmp_path, scenario, seed)

@@ -93,7 +93,7 @@ steps:
 @pytest.mark.item("inv-28")
 @pytest.mark.parametrize("begin", [loop, graph, expressions])
 def test_a_run_is_replayed_from_its_log_alone(lw: Place, begin: Any) -> None:
-    """Without files, processes, net, clock and dice the same facts come out, to the last."""
+    """Without files, processes, net, clock and dice the same events come out, to the last."""
     told = lw(*begin(lw), "--json")
     while told.code == 5:
         told = lw("approve", told.json["run"], "--json")

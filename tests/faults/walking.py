@@ -62,7 +62,7 @@ def events_of(home: Path) -> list[AnyEvent]:
 
 
 def plain(events: Iterable[AnyEvent], home: Path) -> list[str]:
-    """Facts without what differs between any two runs: times, ids, folders."""
+    """Events without what differs between any two runs: times, ids, folders."""
     events = list(events)
     texts = [encode_events([event]).decode() for event in events]
     run, gates = getattr(events[0], "run", ""), dict[str, str]()
@@ -122,7 +122,7 @@ def _notes(lines: list[str], events: list[AnyEvent]) -> Iterator[str]:
 
 
 def _unrepeated(events: list[str]) -> list[str]:
-    """Facts without those that tell that a call is made again."""
+    """Events without those that tell that a call is made again."""
     return [event for event in events if '"effect.repeated"' not in event]
 
 

@@ -176,7 +176,7 @@ def test_event_stream_of_a_run_when_read_and_continued_is_the_stored_one(
 def test_socket_of_a_client_when_it_follows_a_run_receives_the_stored_events(
     server: Served, name: str
 ) -> None:
-    """The facts of the run, and what else the client is sent meanwhile."""
+    """The events of the run, and what else the client is sent meanwhile."""
     with answering(name):
         found = socket_of(server, name)
     compare(TRANSCRIPTS / "sockets" / f"{name}.txt", found.encode())

@@ -110,7 +110,7 @@ def socket_of(server: Served, name: str) -> str:
 
 
 def _events(one: Tab) -> list[dict[str, Any]]:
-    """The facts of a run; how many come together depends on time."""
+    """The events of a run; how many come together depends on time."""
     return [event for data in one.all(EVENTS) for event in data["events"]]
 
 

@@ -197,7 +197,7 @@ class Served:
         return run, str(self("GET", f"/api/v1/runs/{run}").json["gates"][0]["id"])
 
     def followed(self, event: type[AnyEvent]) -> None:
-        """Wait until somebody follows a run and was sent all of it, with such a fact."""
+        """Wait until somebody follows a run and was sent all of it, with such an event."""
 
         def is_sent() -> bool:
             for run, waiting in self.context.feed._waiting.items():
@@ -313,7 +313,7 @@ def served(
 
 
 def left_when_followed(server: Served, event: type[AnyEvent]) -> threading.Thread:
-    """A server that leaves as soon as somebody was sent such a fact."""
+    """A server that leaves as soon as somebody was sent such an event."""
 
     def work() -> None:
         server.followed(event)

@@ -211,7 +211,7 @@ def test_where_nothing_can_go_on(shared: Served, body: dict[str, Any], status: i
 
 
 def test_a_run_without_events_of_its_own(shared: Served) -> None:
-    """Its facts are told as they are, unless words of its own are insisted on."""
+    """Its events are told as they are, unless words of its own are insisted on."""
     run, gate = shared.gated()
     assert kinds(shared, run)[0] == "run.started"
     assert kinds(shared, run)[-1] == "gate.opened"
@@ -232,7 +232,7 @@ PLAIN = {"Accept": "application/json"}
 
 @pytest.mark.item("aldo-51")
 def test_pages_of_what_happened(home: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page has as many events as were asked for, though one fact is told by several; a cursor is
+    """A page has as many events as were asked for, though one event is told by several; a cursor is
     of its run alone.
     """
     run, wires = started(home, says(DONE), monkeypatch=monkeypatch)

@@ -325,7 +325,7 @@ def test_status_of_an_assistant_that_never_had_a_loop(shared: Served) -> None:
 
 @pytest.mark.item("rondoflow-39", "rondoflow-40", "rondoflow-20")
 def test_status_grows(shared: Served) -> None:
-    """The log has one line for each pass that was made; the session is always empty."""
+    """The log has one line for each iteration that was made; the session is always empty."""
     agent = made(shared, "one", "two", "three", loopCriteria={"type": "manual", "value": ""})
     start(shared, agent)
     first = waiting(shared, agent)
@@ -411,7 +411,7 @@ def test_every_door_has_the_same_loop(shared: Served) -> None:
 
 @pytest.mark.item("rondoflow-31")
 def test_a_loop_that_fails(shared: Served) -> None:
-    """The error names the pass, and the assistant is free again."""
+    """The error names the iteration, and the assistant is free again."""
     agent = made(shared, {"fail": {"type": "crashed", "detail": "exit 3"}})
     start(shared, agent)
     end = ended(shared, agent)
@@ -422,7 +422,9 @@ def test_a_loop_that_fails(shared: Served) -> None:
 
 @pytest.mark.item("rondoflow-18")
 def test_an_edit_reaches_the_next_pass(shared: Served) -> None:
-    """Persona and model are seen by the next pass; the cap and the criterion are not touched."""
+    """Persona and model are seen by the next iteration; the cap and the criterion are not
+    touched.
+    """
     agent = made(shared, loopCriteria={"type": "manual", "value": ""}, maxIterations=5)
     start(shared, agent)
     first = waiting(shared, agent)

@@ -43,7 +43,7 @@ def there(lw: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 
 def test_looking(there: There) -> None:
-    """Lists, pages and facts are those of the server."""
+    """Lists, pages and events are those of the server."""
     run, gate = there.server.gated()
     assert [item["run"] for item in there("ls", "--json").json["runs"]] == [run]
     assert run in there("ls", "--status", "waiting").out
@@ -131,7 +131,7 @@ def test_a_run_is_started_there(there: There) -> None:
 
 @pytest.mark.item("F15")
 def test_a_server_that_knows_more(there: There, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kinds of facts and fields that only a newer server knows: the kind is shown as unknown, and
+    """Kinds of events and fields that only a newer server knows: the kind is shown as unknown, and
     everything after it is followed to the end.
     """
     newer = {"iteration.started": "future.begun", "effect.done": "future.done"}
@@ -211,7 +211,7 @@ def test_a_server_that_is_not_there(lw: Place, words: list[str]) -> None:
 
 @pytest.mark.item("K7")
 def test_a_watch_outlives_its_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that is gone and comes back: the watch says so, and goes on at the next fact."""
+    """A server that is gone and comes back: the watch says so, and goes on at the next event."""
     seen: list[dict[str, Any]] = []
     said: list[str] = []
     with served(tmp_path) as first:

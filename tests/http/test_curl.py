@@ -1,4 +1,4 @@
-"""`curl`, as people use it: a run, its facts as a stream and as JSON, a refusal."""
+"""`curl`, as people use it: a run, its events as a stream and as JSON, a refusal."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""The facts of a run: a stream that goes on where it was cut, and pages of the same."""
+"""The events of a run: a stream that goes on where it was cut, and pages of the same."""
 
 import asyncio
 import http.client
@@ -64,7 +64,7 @@ class Stream:
 
 
 def pages(server: Served, run: str, limit: int) -> list[dict[str, Any]]:
-    """All facts, page by page."""
+    """All events, page by page."""
     found: list[dict[str, Any]] = []
     after: int | None = 0
     while after is not None:
@@ -76,7 +76,7 @@ def pages(server: Served, run: str, limit: int) -> list[dict[str, Any]]:
 
 
 def test_a_stream_has_every_fact_and_ends_with_the_run(own: Served) -> None:
-    """Facts come in order without a gap, also those of before; then the stream ends."""
+    """Events come in order without a gap, also those of before; then the stream ends."""
     run, gate = own.gated()
     with Stream(own, run) as stream:
         assert stream.reply.getheader("Content-Type", "").startswith("text/event-stream")
@@ -138,7 +138,7 @@ def test_a_quiet_stream_beats(tmp_path: Path) -> None:
 
 class Meanwhile:
     """Everything a stream uses, where time passes only while it waits, and every wait is in vain
-    but for facts at these moments, of which nothing is told.
+    but for events at these moments, of which nothing is told.
     """
 
     def __init__(self, limits: RequestLimits, news: tuple[float, ...] = ()) -> None:
@@ -214,7 +214,7 @@ def test_a_stream_ends_for_who_is_shut_out(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_what_another_process_writes_is_seen(own: Served) -> None:
-    """Facts that the command line writes into the same home come through the stream."""
+    """Events that the command line writes into the same home come through the stream."""
 
     run, gate = own.gated()
     with Stream(own, run) as stream:

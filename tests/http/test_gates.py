@@ -40,7 +40,7 @@ def test_the_inbox_has_what_waits(own: Served) -> None:
     ],
 )
 def test_three_answers(own: Served, answer: str, body: dict[str, str], status: str) -> None:
-    """Approve completes, reject fails, continue makes another pass."""
+    """Approve completes, reject fails, continue makes another iteration."""
     run, gate = own.gated()
     assert own("POST", f"{GATES}/{gate}/{answer}", body).status == 200
     ended = own.until(run, status)
@@ -48,7 +48,7 @@ def test_three_answers(own: Served, answer: str, body: dict[str, str], status: s
 
 
 def test_continue_needs_words(own: Served) -> None:
-    """Another pass without feedback would be the same pass; the gate stays open."""
+    """Another iteration without feedback would be the same iteration; the gate stays open."""
     _, gate = own.gated()
     reply = own("POST", f"{GATES}/{gate}/continue", {"text": " "})
     assert (reply.status, reply.code) == (422, "text-needed")
@@ -72,7 +72,7 @@ def test_the_second_answer_is_told_of_the_first(own: Served) -> None:
 
 @pytest.mark.item("G8", "inv-11")
 def test_of_a_hundred_answers_one_counts(own: Served) -> None:
-    """A hundred approvals and rejections at the same instant: one is taken, with one fact."""
+    """A hundred approvals and rejections at the same instant: one is taken, with one event."""
     run, gate = own.gated()
 
     def answer(number: int) -> int:

@@ -152,7 +152,7 @@ def test_relative_paths_are_those_of_the_command(lw: Place, server: Served) -> N
 
 
 def test_what_agents_say_is_shown_as_they_say_it(lw: Place, server: Served) -> None:
-    """At a prompt the lines of an agent come before its pass has ended."""
+    """At a prompt the lines of an agent come before its iteration has ended."""
     code = "cat >/dev/null\necho early\nwhile [ ! -e go ]; do sleep 0.05; done\necho late\n"
     lw.write("agent.sh", f"#!/bin/sh\n{code}").chmod(0o755)
     process = subprocess.Popen(
@@ -375,7 +375,7 @@ echo said
 
 
 def stepping(lw: Place) -> list[str]:
-    """A loop whose first pass waits for a file."""
+    """A loop whose first iteration waits for a file."""
     lw.write("agent.sh", STEP).chmod(0o755)
     return ["loop", "x", "--agent", "command:./agent.sh", "--max", "2", "--json"]
 
@@ -399,7 +399,7 @@ def started(lw: Place, place: Process) -> "subprocess.Popen[bytes]":
 
 @pytest.mark.item("inv-15")
 def test_the_server_is_killed(lw: Place, tmp_path: Path) -> None:
-    """The command drives on itself, and no pass that was made is made again."""
+    """The command drives on itself, and no iteration that was made is made again."""
     with serving(tmp_path) as place:
         process = started(lw, place)
         assert place.end(signal.SIGKILL) == -signal.SIGKILL
@@ -496,8 +496,8 @@ def _said(process: "subprocess.Popen[bytes]") -> bytes:
 
 
 def test_ctrl_c_lets_the_pass_come_to_its_end(lw: Place, tmp_path: Path) -> None:
-    """The command leaves when the pass that was under way has ended, as it does without a server;
-    then the run is paused.
+    """The command leaves when the iteration that was under way has ended, as it does without a
+    server; then the run is paused.
     """
     with serving(tmp_path) as place:
         process = started(lw, place)

@@ -36,9 +36,9 @@ def test_left_behind_by_a_program_of_another_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where its parent has completed, it is taken up as any other. Where the parent is under way or
-    was ended, it is stopped: the pass that had started it is made again, or nobody wants it. It is
-    stopped too where agents of the parent are held: what one of them started has no network, say,
-    and would have it now.
+    was ended, it is stopped: the iteration that had started it is made again, or nobody wants it.
+    It is stopped too where agents of the parent are held: what one of them started has no network,
+    say, and would have it now.
     """
     monkeypatch.setattr(serving, "RESCUE_SECONDS", 0.05)
     with served(tmp_path) as server:

@@ -92,7 +92,9 @@ def test_failures_are_told_once(shared: Served) -> None:
 
 @pytest.mark.item("rondoflow-44")
 def test_loops_of_assistants(shared: Served) -> None:
-    """Every pass is told, and a review with what can be done; who was there hears nothing again."""
+    """Every iteration is told, and a review with what can be done; who was there hears nothing
+    again.
+    """
     criteria = {"type": "manual", "value": ""}
     settings = {"loopEnabled": True, "loopCriteria": criteria, "agent": shared.script("A line.")}
     made = shared("POST", "/api/agents", {"name": "writer", **settings}).json["data"]["id"]

@@ -1,5 +1,5 @@
 """Coming back to a run that is under way: whatever number a client has seen when its line breaks or
-the server goes, what it makes of the facts that it got is what the server makes of the log.
+the server goes, what it makes of the events that it got is what the server makes of the log.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from tests.http.test_serving import serving
 from tests.support.laws.state_picture import picture
 
 EVENTS = 300
-PASSES = 100  # which are some more facts, so that a run is under way at each of these
+PASSES = 100  # which are some more events, so that a run is under way at each of these
 _KINDS: dict[str, Any] = {
     str(kind.__struct_config__.tag): kind
     for kind in AnyEvent.__args__  # type: ignore[attr-defined]
@@ -31,7 +31,7 @@ _KINDS: dict[str, Any] = {
 
 
 def from_wire(event: dict[str, Any]) -> AnyEvent:
-    """A fact as it was before it was sent."""
+    """An event as it was before it was sent."""
     known = ("kind", *_KINDS[event["kind"]].__struct_fields__)  # run and seq are of the wire
     body = {name: value for name, value in event.items() if name in known}
     body["at"] = round(datetime.fromisoformat(body["at"]).timestamp() * 1_000)
@@ -43,7 +43,7 @@ def from_wire(event: dict[str, Any]) -> AnyEvent:
 
 @dataclass
 class Follower:
-    """A client that keeps the facts of a run, each when it comes; it knows nothing else of it."""
+    """A client that keeps the events of a run, each when it comes; it knows nothing else of it."""
 
     run: str
     events: list[dict[str, Any]] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Follower:
             self.events.append(event)
 
     def state(self, own: Served) -> object:
-        """What it makes of the facts, by the rules of the product."""
+        """What it makes of the events, by the rules of the product."""
         events = [from_wire(event) for event in self.events]
         plan = own.call(lambda: own.context.service.plan(events[0]))
         return picture(fold(plan, events))
@@ -167,7 +167,7 @@ def check_under_way(followers: Sequence[Follower]) -> None:
 
 
 def test_lines_that_break(own: Served) -> None:
-    """At every tenth number of a run of three hundred facts."""
+    """At every tenth number of a run of three hundred events."""
     dropping(own, range(1, EVENTS, 10))
 
 
@@ -205,7 +205,7 @@ def restarting(folder: Path, places: Sequence[int]) -> None:
 
 
 def test_servers_that_end(tmp_path: Path) -> None:
-    """In the beginning and in the middle of runs of three hundred facts."""
+    """In the beginning and in the middle of runs of three hundred events."""
     restarting(tmp_path / "early", [2, 5])
     restarting(tmp_path / "late", [148, 151])
 
@@ -228,7 +228,7 @@ def test_servers_that_end_everywhere(tmp_path: Path) -> None:
 
 @pytest.mark.deep
 def test_servers_that_are_killed(tmp_path: Path) -> None:
-    """The process of the server is killed again and again, at every thirtieth fact."""
+    """The process of the server is killed again and again, at every thirtieth event."""
     follower, token, kills = Follower(""), "", 0
     while not follower.ended:
         with serving(tmp_path, token=token) as one:

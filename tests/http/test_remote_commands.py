@@ -303,7 +303,7 @@ def test_tools_are_taken_there(both: Both) -> None:
 
 
 def test_what_happens_is_told_alike(both: Both) -> None:
-    """Passes, checks, steps, failures and ends on stderr, facts and results on stdout."""
+    """Passes, checks, steps, failures and ends on stderr, events and results on stdout."""
     folder = ["--workspace", str(both.server.folder)]
     loop = both.lw.loop(both.server.script("a", "DONE", name="d.yaml"), until={"contains": "DONE"})
     capped = both.lw.loop("command:echo x", name="capped.yaml", max=2, until={"contains": "y"})
@@ -328,7 +328,7 @@ def told_apart(told: Told) -> tuple[int, list[str], list[str]]:
     said = [re.sub(r"run_[0-9a-z]{26}", "RUN", one) for one in lines]
     said = [re.sub(r" --server \S+|[\d.]+ s\b", "", one) for one in said]
     lines = told.out.splitlines()
-    if '"kind"' in told.out:  # times differ, and with them what a fact says about them
+    if '"kind"' in told.out:  # times differ, and with them what an event says about them
         lines = [f"{event['seq']} {event['kind']} {event['path']}" for event in told.lines]
     lines = [re.sub(r"run_[0-9a-z]{26}", "RUN", one) for one in lines]
     return told.code, [re.sub(r"[\d.]+ s\b", "", one) for one in lines], said
@@ -361,7 +361,7 @@ def test_warnings_are_told_before_the_start(both: Both) -> None:
 
 
 def test_a_cap_is_raised_over_http(both: Both) -> None:
-    """A loop that stopped at its cap goes on with more passes; without, it is told how."""
+    """A loop that stopped at its cap goes on with more iterations; without, it is told how."""
     agent = both.server.script("a", "DONE", name="capped.yaml")
     run = both.server.start(both.server.definition(agent, until={"contains": "DONE"}, max=1))
     both.server.until(run, "exhausted", "failed")
@@ -475,7 +475,7 @@ def test_a_loop_is_changed_there(both: Both) -> None:
 
 
 def test_a_fork_there(both: Both) -> None:
-    """A new run from a pass of another: only what is new is told, and the other stays."""
+    """A new run from an iteration of another: only what is new is told, and the other stays."""
     agent = both.server.script("a", "b", "DONE", name="fork.yaml")
     run = both.server.start(both.server.definition(agent, until={"contains": "DONE"}))
     both.server.until(run, "completed")

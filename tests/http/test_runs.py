@@ -164,7 +164,7 @@ def test_stop_is_heard_once_and_is_harmless_twice(own: Served) -> None:
 
 
 def test_pause_and_resume(own: Served) -> None:
-    """A paused run holds before its next pass and goes on when it is told to."""
+    """A paused run holds before its next iteration and goes on when it is told to."""
     program, go = own.folder / "agent.sh", own.folder / "go"
     program.write_text(f"#!/bin/sh\nwhile [ ! -e {go} ]; do sleep 0.02; done\necho x\n")
     program.chmod(0o755)
@@ -181,7 +181,7 @@ def test_pause_and_resume(own: Served) -> None:
 
 @pytest.mark.item("inv-24")
 def test_every_act_has_its_row(own: Served) -> None:
-    """Who did what by which door is kept together with the fact."""
+    """Who did what by which door is kept together with the event."""
     run, gate = own.gated()
     own("POST", f"/api/v1/gates/{gate}/continue", {"text": "Shorter."})
     own.until(run, "waiting")

@@ -21,7 +21,7 @@ from tests.http.talking import Tab, tab, talk
 
 
 def finished(own: Served, passes: int) -> str:
-    """A run that has ended, with many facts."""
+    """A run that has ended, with many events."""
     agent = own.script(*["some work"] * passes, name=f"{passes}.yaml")
     run = own.start(own.definition(agent, max=passes))
     own.until(run, "completed", "exhausted")
@@ -29,7 +29,7 @@ def finished(own: Served, passes: int) -> str:
 
 
 def truth(own: Served, run: str) -> list[dict[str, Any]]:
-    """The facts of a run as they travel."""
+    """The events of a run as they travel."""
     events = own.context.here.log.read(run)
     return [json.loads(json.dumps(event_on_wire(run, one))) for one in events]
 
@@ -45,7 +45,7 @@ async def all_of(one: Tab, run: str, last: int) -> list[dict[str, Any]]:
 
 
 def test_from_the_beginning(shared: Served) -> None:
-    """After number 0 come all facts, each once, in order."""
+    """After number 0 come all events, each once, in order."""
     run = finished(shared, 5)
     known = truth(shared, run)
 
@@ -138,7 +138,7 @@ def test_an_unknown_run(shared: Served) -> None:
 
 
 async def write(own: Served, run: str, times: int) -> None:
-    """Write many facts to a run that waits."""
+    """Write many events to a run that waits."""
     log, now = own.context.here.log, own.context.clock.now_ms()
     for _ in range(times):
         events: list[AnyEvent] = [RunPaused(at=now, by="x" * 500), RunResumed(at=now)] * 50

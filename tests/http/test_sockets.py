@@ -32,7 +32,9 @@ SHAPE = {"id", "notification", "kind", "level", "title", "agentId", "run", "seq"
 
 @pytest.mark.item("rondoflow-42", "rondoflow-43", "rondoflow-44", "rondoflow-17", "rondoflow-68")
 def test_a_loop_is_told_to_all_tabs_of_its_starter(shared: Served) -> None:
-    """Every tab gets each pass in order and the end with the whole output; nobody else does."""
+    """Every tab gets each iteration in order and the end with the whole output; nobody else
+    does.
+    """
     agent = made(shared, "one", "two", "all done", loopCriteria=DONE)
     other = people(shared, "editor")
 
@@ -180,7 +182,7 @@ def test_refusals_over_the_socket(shared: Served) -> None:
 
 @pytest.mark.item("rondoflow-31", "rondoflow-43", "rondoflow-66", "rondoflow-67", "rondoflow-68")
 def test_a_failing_loop_over_the_socket(shared: Served) -> None:
-    """The error names the pass, the status goes to error, and the assistant is free again."""
+    """The error names the iteration, the status goes to error, and the assistant is free again."""
     agent = made(shared, {"fail": {"type": "crashed", "detail": "exit 3"}})
 
     async def go() -> None:

@@ -125,7 +125,7 @@ def by_loops(own: Served, **more: Any) -> str:
 
 
 def twice(own: Served) -> str:
-    """A run that was asked for a second pass, and waits after it."""
+    """A run that was asked for a second iteration, and waits after it."""
     run = by_runs(own)
     own.until(run, "waiting")
     gate = own("GET", f"/v1/runs/{run}/approvals").json["approvals"][0]["gateId"]

@@ -19,7 +19,7 @@ from tests.http.served import SECONDS, Served, served, wait_for
 
 @pytest.mark.item("inv-25", "inv-5")
 def test_a_picture_and_the_tail_are_the_whole(own: Served) -> None:
-    """A snapshot of any moment, and what came after it, show the same as all facts from the
+    """A snapshot of any moment, and what came after it, show the same as all events from the
     beginning.
     """
     run, gate = own.gated()
@@ -103,7 +103,7 @@ def test_the_newest_passes_are_shown(own: Served, monkeypatch: pytest.MonkeyPatc
 
 def test_a_long_run_is_kept_as_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last picture of a long run outlives the server: the next one shows it, in lists too,
-    without reading its facts, until the run goes on or is forgotten.
+    without reading its events, until the run goes on or is forgotten.
     """
     monkeypatch.setattr(room, "LONG", 20)
     monkeypatch.setattr(room, "FOLLOW_SECONDS", 0.05)
@@ -149,7 +149,7 @@ def no_picture(*_: Any) -> RunView:
 
 
 def test_nobody_reads_what_was_read(own: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many look at a run at the same time, and again later, its facts are read once."""
+    """However many look at a run at the same time, and again later, its events are read once."""
     run = ended(own, 12)
     monkeypatch.setattr(room, "AT_ONCE", 5)
     read: list[int] = []

@@ -169,7 +169,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @pytest.mark.item("inv-19")
 def test_what_happened_is_told_once_and_signed(world: World) -> None:
-    """Each fact is told under an id of its own, signed as the standard says, without any words of
+    """Each event is told under an id of its own, signed as the standard says, without any words of
     agents; what was delivered is not told again, also after a restart.
     """
     hook = world.hooks.add("https://hooks.example/in", ["gate.opened", "run.finished"], by="ann")

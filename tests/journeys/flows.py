@@ -52,7 +52,7 @@ def failure(detail: str = "it broke", kind: str = "agent") -> EffectFailure:
 
 
 def by_path(table: Mapping[str, Words], default: Words = "ok") -> Says:
-    """Words by the place of a call; the judge of a pass is `PASS/judge`."""
+    """Words by the place of a call; the judge of an iteration is `PASS/judge`."""
     return lambda job: table.get(named(job), default)
 
 

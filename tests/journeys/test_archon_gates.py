@@ -1,4 +1,4 @@
-"""People in workflows of nodes: loops that ask after each pass, approvals, wrong answers."""
+"""People in workflows of nodes: loops that ask after each iteration, approvals, wrong answers."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ def first(troupe: Troupe, *more: dict[str, Any], **settings: Any) -> Any:
 
 
 def status(told: Any) -> tuple[int, str, str, int]:
-    """Exit code, status and reason of a run, and its passes."""
+    """Exit code, status and reason of a run, and its iterations."""
     seen = told.json
     return told.code, seen["status"], seen["reason"], seen["iterations"]
 
@@ -95,7 +95,9 @@ def test_an_iteration_that_completes_the_loop_asks_nobody(troupe: Troupe) -> Non
 def test_what_an_approval_means(
     troupe: Troupe, said: list[str], text: str, calls: int, ended: str
 ) -> None:
-    """Without words it accepts a pass that is done; anything else asks for another pass."""
+    """Without words it accepts an iteration that is done; anything else asks for another
+    iteration.
+    """
     troupe.says(refine=said)
     run = first(troupe)["run"]
     told = troupe.lw("approve", run, *([text] if text else []), "--json")
@@ -104,7 +106,7 @@ def test_what_an_approval_means(
 
 @pytest.mark.item("archon-45")
 def test_a_signal_may_end_the_first_pass(troupe: Troupe) -> None:
-    """With signal_completes a pass that is done asks nobody."""
+    """With signal_completes an iteration that is done asks nobody."""
     troupe.says(refine=[f"good {TAG}"])
     told = first(troupe, signal_completes=True)
     assert (told["status"], told["output"], len(troupe.calls)) == ("completed", "good", 1)
@@ -269,7 +271,7 @@ def test_a_rejection_is_worked_on_and_asked_again(troupe: Troupe) -> None:
 
 @pytest.mark.item("archon-34")
 def test_an_approval_leaves_a_running_loop_alone(troupe: Troupe) -> None:
-    """While somebody is asked beside it, a loop makes all its passes."""
+    """While somebody is asked beside it, a loop makes all its iterations."""
     troupe.says(work=["x", "y", TAG])
     told = troupe.run(
         {"id": "sure", "approval": {"message": "Sure?"}}, {"id": "work", "loop": loop()}

@@ -294,7 +294,9 @@ def test_a_cancel_node_ends_the_run(troupe: Troupe) -> None:
 
 @pytest.mark.item("archon-32")
 def test_a_run_stopped_between_passes_calls_nobody_again(troupe: Troupe) -> None:
-    """While the check of the first pass runs the run is stopped: there is no second pass."""
+    """While the check of the first iteration runs the run is stopped: there is no second
+    iteration.
+    """
     lw = troupe.lw
     check = "touch checking; sleep 60"
     file = troupe.write(workflow({"id": "work", "loop": loop(until_bash=check)}))

@@ -137,7 +137,7 @@ def test_an_answer_of_the_tag_alone_is_an_empty_output(troupe: Troupe) -> None:
     ("fresh", "sessions"), [(True, ["", "", ""]), (False, ["", "s1", "s2"])], ids=["fresh", "kept"]
 )
 def test_sessions_go_on_from_pass_to_pass(troupe: Troupe, fresh: bool, sessions: list[str]) -> None:
-    """Each pass takes up the session that the one before told, unless all are to be fresh."""
+    """Each iteration takes up the session that the one before told, unless all are to be fresh."""
     entries = [{"say": ["x"], "session": f"s{number}"} for number in (1, 2)]
     troupe.says(work=[*entries, {"say": [TAG], "session": "s3"}])
     assert troupe.run(work(fresh_context=fresh))["status"] == "completed"
@@ -146,7 +146,7 @@ def test_sessions_go_on_from_pass_to_pass(troupe: Troupe, fresh: bool, sessions:
 
 @pytest.mark.item("archon-18")
 def test_nodes_of_a_group_keep_their_own_sessions(troupe: Troupe) -> None:
-    """In a group the session of a node goes on in the next pass, and not in another node."""
+    """In a group the session of a node goes on in the next iteration, and not in another node."""
     body = [
         {"id": "a", "prompt": "A"},
         {"id": "b", "prompt": "B", "depends_on": ["a"]},
@@ -165,7 +165,9 @@ def test_nodes_of_a_group_keep_their_own_sessions(troupe: Troupe) -> None:
 
 @pytest.mark.item("archon-19")
 def test_variables_are_filled_in_every_pass(troupe: Troupe) -> None:
-    """Message, run, folders, outputs and the pass before; the folder for artifacts is there."""
+    """Message, run, folders, outputs and the iteration before; the folder for artifacts is
+    there.
+    """
     prompt = "$USER_MESSAGE|$WORKFLOW_ID|$DOCS_DIR|$setup.output|$LOOP_PREV_OUTPUT|$ARTIFACTS_DIR"
     troupe.says(work=["one $setup.output", TAG])
     setup = {"id": "setup", "bash": 'echo "it is set"; ls -d "$ARTIFACTS_DIR" >/dev/null'}
@@ -214,7 +216,7 @@ def test_the_base_branch_is_found_or_missed_where_it_is_used(troupe: Troupe, kno
 
 @pytest.mark.item("archon-21", "archon-22")
 def test_the_check_sees_what_the_agent_did(troupe: Troupe) -> None:
-    """It runs in the folder of the run, after every pass, and its code 0 ends the loop."""
+    """It runs in the folder of the run, after every iteration, and its code 0 ends the loop."""
     troupe.says(work=["x", {"say": ["y"], "write": {"ready": "yes"}}])
     told = troupe.run(work(until_bash='test "$(cat ready)" = yes && pwd > where', most=5))
     assert (told["status"], told["steps"]["work"]["reason"]) == ("completed", "script")
@@ -233,7 +235,7 @@ def test_a_signal_makes_the_check_unnecessary(troupe: Troupe) -> None:
 
 @pytest.mark.item("archon-26")
 def test_a_check_that_cannot_start_is_told_at_once(troupe: Troupe) -> None:
-    """No pass is wasted on a check that nobody can ask: nothing begins."""
+    """No iteration is wasted on a check that nobody can ask: nothing begins."""
     bare = troupe.lw.folder / "bin"
     bare.mkdir()
     file = troupe.write(workflow(work(until_bash="true", most=5)))
@@ -262,7 +264,7 @@ BROKEN = [
 def test_a_failing_pass_fails_the_node_at_once(
     troupe: Troupe, entry: dict[str, Any], kind: str
 ) -> None:
-    """An event tells of the pass, the node has failed, and there is no third pass."""
+    """An event tells of the iteration, the node has failed, and there is no third pass."""
     troupe.says(work=["x", entry])
     told = troupe.run(work(most=5))
     step = told["steps"]["work"]
@@ -289,7 +291,7 @@ def test_an_empty_answer_is_an_iteration_like_any_other(troupe: Troupe) -> None:
 
 @pytest.mark.item("archon-30")
 def test_silence_ends_the_pass_and_not_the_loop(troupe: Troupe) -> None:
-    """The pass counts with what was said, people are told, and the next one starts."""
+    """The iteration counts with what was said, people are told, and the next one starts."""
     troupe.says(work=[{"say": ["half"], "linger": 30}, f"rest\n{TAG}"])
     file = troupe.write(workflow({**work(prompt="Was: $LOOP_PREV_OUTPUT"), "idle_timeout": 3_000}))
     told = troupe.lw("run", file, "Go", "--agent", troupe.agent)
@@ -325,7 +327,7 @@ def test_events_of_passes(troupe: Troupe) -> None:
 
 @pytest.mark.item("archon-36")
 def test_the_cost_of_a_node_is_the_sum_of_its_passes(troupe: Troupe) -> None:
-    """The end of the node tells what all of its passes have used."""
+    """The end of the node tells what all of its iterations have used."""
     troupe.says(work=[{"say": ["x"], "usd": 0.25}, {"say": [TAG], "usd": 0.5}])
     troupe.run(work())
     [end] = troupe.events("step.finished")

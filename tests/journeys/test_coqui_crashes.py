@@ -36,7 +36,7 @@ def killed_at(lw: Place, stage: Stage, path: str) -> None:
 
 
 def finished(lw: Place) -> list[Any]:
-    """Go on with what was left; the facts of the run."""
+    """Go on with what was left; the events of the run."""
     told = lw("resume", "all", "--json")
     assert told.code == 0, told
     run = lw("ls", "--json").json["runs"][0]

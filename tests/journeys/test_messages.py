@@ -135,7 +135,7 @@ def forward(to: str, text: str = "take care", **more: JsonValue) -> dict[str, Js
     ],
 )
 def test_a_step_writes_to_the_coordinator_by_its_own_name(steps: str, sender: str) -> None:
-    """The message is a fact while the call is under way, and the coordinator reads who wrote."""
+    """The message is an event while the call is under way, and the coordinator reads who wrote."""
     listens = Coordinator()
     played = play(
         flow(steps, agents=LISTENS),
@@ -184,7 +184,9 @@ def test_a_judge_writes_to_nobody() -> None:
 @pytest.mark.item("zenflow-60")
 @pytest.mark.parametrize("address", ["stages.0.worker", "stages.worker", "worker"])
 def test_a_forward_reaches_a_running_inner_step(address: str) -> None:
-    """The agent reads it between its turns, as a turn of the sender, and the reading is a fact."""
+    """The agent reads it between its turns, as a turn of the sender, and the reading is an
+    event.
+    """
     listens = Coordinator(("from=stages.0.worker", "forward_to_agent", forward(address)))
     played = play(
         flow(LOOP, agents=LISTENS),
@@ -200,7 +202,9 @@ def test_a_forward_reaches_a_running_inner_step(address: str) -> None:
 
 @pytest.mark.item("zenflow-60")
 def test_what_comes_too_late_for_a_pass_is_read_in_the_next() -> None:
-    """The inbox belongs to the step, not to the pass: the next prompt begins with what waited."""
+    """The inbox belongs to the step, not to the iteration: the next prompt begins with what
+    waited.
+    """
     steps = (
         f"{LOOP.rstrip()}\n        - {{id: rest, agent: w, instructions: R., dependsOn: [worker]}}"
     )
@@ -254,7 +258,7 @@ def test_mail_waits_for_a_step_that_has_not_begun() -> None:
     ],
 )
 def test_a_loop_takes_no_message(steps: str, inside: str) -> None:
-    """The refusal says why and names what can be written to; the text stays in the facts."""
+    """The refusal says why and names what can be written to; the text stays in the events."""
     listens = Coordinator(("run.started", "forward_to_agent", forward("stages", "to all of you")))
 
     async def slowly(job: EffectJob) -> Words:
@@ -278,7 +282,7 @@ def test_a_loop_takes_no_message(steps: str, inside: str) -> None:
 
 @pytest.mark.item("zenflow-62")
 def test_a_forward_to_nobody_is_dropped_once() -> None:
-    """Reason, the ids that would have been understood, the text, and exactly one fact."""
+    """Reason, the ids that would have been understood, the text, and exactly one event."""
     steps = "  - {id: a, agent: w, instructions: Go.}\n  - {id: b, agent: w, instructions: Go.}"
     listens = Coordinator(("run.started", "forward_to_agent", forward("c", "hello?")))
     played = play(flow(steps, agents=LISTENS), by_place({"/coordinator": listens}))
@@ -547,7 +551,7 @@ def test_a_message_without_a_coordinator_is_dropped() -> None:
 
 
 def test_what_the_coordinator_tells_and_sums_up() -> None:
-    """Narrations are facts; the summary is the output of the run, and closes the inbox."""
+    """Narrations are events; the summary is the output of the run, and closes the inbox."""
 
     async def listens(job: EffectJob) -> Words:
         if "step.finished step=a" in job.prompt:
@@ -644,7 +648,7 @@ def test_a_run_that_is_stopped_drops_what_nobody_read() -> None:
     run(body())
 
 
-# -- names in facts --------------------------------------------------------------------------------
+# -- names in events -------------------------------------------------------------------------------
 
 
 @pytest.mark.item("zenflow-47")

@@ -138,7 +138,7 @@ def of_kind(lw: Place, kind: str) -> list[dict[str, Any]]:
 
 @pytest.mark.item("zenflow-59", "zenflow-60", "zenflow-86")
 def test_the_worked_example_runs_as_written(lw: Place, stage: Stage) -> None:
-    """Three passes; each worker writes under its own name and hears back in the same pass."""
+    """Three passes; each worker writes under its own name and hears back in the same iteration."""
     told = lw("run", str(stage.file), *stage.agents, "--json")
     assert told.code == 0, told.err
     assert told.json["status"] == "completed"

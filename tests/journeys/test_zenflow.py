@@ -1,4 +1,6 @@
-"""Loops of a ZenFlow workflow that repeat: how they stop, what a pass sees, what they hand on."""
+"""Loops of a ZenFlow workflow that repeat: how they stop, what an iteration sees, what they hand
+on.
+"""
 
 import pytest
 
@@ -44,7 +46,7 @@ def test_without_a_stop_rule_all_passes_are_made() -> None:
 
 @pytest.mark.item("zenflow-16")
 def test_until_counts_passes_from_0() -> None:
-    """`iteration >= 1` is true after the second pass."""
+    """`iteration >= 1` is true after the second iteration."""
     played = play(one("maxIterations: 9, until: iteration >= 1"))
     assert played.calls == ["dev.0", "dev.1"]
     assert played.ended == {"dev": "completed"}
@@ -52,7 +54,7 @@ def test_until_counts_passes_from_0() -> None:
 
 @pytest.mark.item("zenflow-17")
 def test_a_true_expression_spares_the_judge() -> None:
-    """The judge is asked only after a pass whose expression was false."""
+    """The judge is asked only after an iteration whose expression was false."""
     loop = "maxIterations: 5, until: content.contains('LGTM'), untilAgent: judge"
     played = play(one(loop), {"dev.1": "LGTM", "dev.0/judge": NOT_YET})
     assert played.calls == ["dev.0", "dev.0/judge", "dev.1"]
@@ -111,7 +113,7 @@ def test_a_loop_that_uses_up_its_passes_fails(
 @pytest.mark.item("zenflow-21")
 @pytest.mark.parametrize("until", ["result.ready", "result.ok"], ids=["missing-key", "a-text"])
 def test_an_expression_that_cannot_be_told_fails_the_loop(until: str) -> None:
-    """After the first pass, and no other is made."""
+    """After the first iteration, and no other is made."""
     agents = """
   s: {description: Says., resultSchema: {type: object, properties: {ok: {type: string}}}}
 """
@@ -123,7 +125,9 @@ def test_an_expression_that_cannot_be_told_fails_the_loop(until: str) -> None:
 
 @pytest.mark.item("zenflow-22")
 def test_a_judge_that_cannot_be_asked_does_not_end_the_loop() -> None:
-    """Its failure is told once, with the number of the pass, and the next pass is judged."""
+    """Its failure is told once, with the number of the iteration, and the next iteration is
+    judged.
+    """
     said = {"dev.0/judge": failure("model down"), "dev.1/judge": DONE}
     played = play(one("maxIterations: 5, untilAgent: judge"), said)
     assert played.ended == {"dev": "completed"}
@@ -138,7 +142,7 @@ def verdicts(played: Played) -> list[CheckVerdict]:
 
 @pytest.mark.item("zenflow-23")
 def test_a_judge_that_never_can_be_asked_uses_up_the_passes() -> None:
-    """All passes are made and the loop fails as one whose judge never said done."""
+    """All iterations are made and the loop fails as one whose judge never said done."""
     said = {f"dev.{n}/judge": failure() for n in range(4)}
     played = play(one("maxIterations: 4, untilAgent: judge"), said)
     assert played.finished("dev").reason == "max_iterations"
@@ -165,7 +169,7 @@ def test_a_text_that_says_true_is_not_done() -> None:
 
 @pytest.mark.item("zenflow-26")
 def test_a_failed_pass_ends_the_loop() -> None:
-    """No further pass, no judge; the loop has failed and what needs it is cancelled."""
+    """No further iteration, no judge; the loop has failed and what needs it is cancelled."""
     said = {"dev.0/judge": NOT_YET, "dev.1": failure("no disk")}
     played = play(one("maxIterations: 5, untilAgent: judge", after=AFTER), said)
     assert played.calls == ["dev.0", "dev.0/judge", "dev.1"]
@@ -199,7 +203,7 @@ def test_passes_and_judges_are_counted_together(last: Words) -> None:
     )
 
 
-# -- what a pass sees ------------------------------------------------------------------------------
+# -- what an iteration sees ------------------------------------------------------------------------
 
 
 @pytest.mark.item("zenflow-29")
@@ -212,7 +216,7 @@ def test_a_pass_sees_the_one_before() -> None:
 
 @pytest.mark.item("zenflow-30")
 def test_inner_steps_are_told_the_number_of_their_pass() -> None:
-    """From 1, and from the first pass on."""
+    """From 1, and from the first iteration on."""
     played = play(two("maxIterations: 2"))
     assert "## Iteration 1" in played.prompt("dev.0.code")
     assert "## Iteration 2" in played.prompt("dev.1.code")
@@ -268,7 +272,7 @@ def test_the_last_inner_step_of_the_last_pass_is_the_content() -> None:
 
 @pytest.mark.item("zenflow-32")
 def test_cumulative_content_is_everything_in_order() -> None:
-    """Every pass, every inner step and every word of the judge."""
+    """Every iteration, every inner step and every word of the judge."""
     said: dict[str, Words] = {
         f"dev.{n}.{name}": f"{name}-{n}" for n in range(2) for name in ("code", "review")
     }

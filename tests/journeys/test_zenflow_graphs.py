@@ -55,7 +55,7 @@ def under(condition: str) -> str:
 
 @pytest.mark.item("zenflow-48")
 def test_a_false_condition_skips_the_loop() -> None:
-    """No pass is made, and what needs it runs."""
+    """No iteration is made, and what needs it runs."""
     played = play(under("steps.plan.result.go"), {"plan": {"go": False}})
     assert played.calls == ["plan", "after"]
     assert played.ended == {"plan": "completed", "dev": "skipped", "after": "completed"}
@@ -69,7 +69,7 @@ def test_a_true_condition_lets_it_run() -> None:
 
 @pytest.mark.item("zenflow-49")
 def test_a_condition_on_a_missing_key_skips() -> None:
-    """No pass is made, and what needs the loop runs."""
+    """No iteration is made, and what needs the loop runs."""
     missing = play(under("steps.plan.result.go"), {"plan": {}})
     assert missing.calls == ["plan", "after"]
     assert missing.ended == {"plan": "completed", "dev": "skipped", "after": "completed"}
@@ -173,7 +173,7 @@ def failing_once(place: str) -> Says:
 
 @pytest.mark.item("zenflow-52")
 def test_retries_begin_a_loop_anew() -> None:
-    """From its first pass on; a second try that works completes the step."""
+    """From its first iteration on; a second try that works completes the step."""
     step = "  - {id: dev, agent: w, retries: 1, loop: {maxIterations: 2}}"
     played = play(flow(step), failing_once("dev.1"))
     assert len(played.calls) == 4
@@ -184,7 +184,9 @@ def test_retries_begin_a_loop_anew() -> None:
 @pytest.mark.item("zenflow-53")
 @pytest.mark.parametrize("loop", ["maxIterations: 9", "forEach: [1, 2]"], ids=["repeat", "list"])
 def test_a_loop_ends_with_its_time(loop: str) -> None:
-    """All passes together; the call that hangs is ended and what needs the loop is cancelled."""
+    """All iterations together; the call that hangs is ended and what needs the loop is
+    cancelled.
+    """
     steps = f"""
   - {{id: dev, agent: w, timeout: 30s, loop: {{{loop}}}}}
   - {{id: after, agent: w, dependsOn: [dev]}}
@@ -221,7 +223,9 @@ def test_the_time_of_a_loop_is_that_of_all_its_tries() -> None:
 
 
 def test_the_time_of_a_pass_is_that_of_a_try() -> None:
-    """A pass that took too long fails the loop, which is begun anew while retries are left."""
+    """An iteration that took too long fails the loop, which is begun anew while retries are
+    left.
+    """
     loop = "loop: {maxIterations: 2, iterationTimeout: 10s}"
     played = play(flow(f"  - {{id: dev, agent: w, retries: 1, {loop}}}"), {"dev.0": None})
     assert [event.attempt for event in played.events if isinstance(event, StepRetried)] == [2]
@@ -327,7 +331,7 @@ def test_a_result_that_is_never_given() -> None:
 @pytest.mark.item("zenflow-66")
 @pytest.mark.parametrize("bad", ["none", "bad", "other"])
 def test_every_place_ends_once(bad: str) -> None:
-    """The run's end is the last fact, and each step has one end of its own."""
+    """The run's end is the last event, and each step has one end of its own."""
     played = play(flow(BRANCHES), {bad: failure()})
     assert isinstance(played.events[-1], RunFinished)
     ends = [event.path for event in played.events if isinstance(event, StepFinished | StepSkipped)]
@@ -378,7 +382,9 @@ def test_the_message_of_the_run_reaches_steps_with_instructions() -> None:
 
 @pytest.mark.item("zenflow-6")
 def test_a_loop_inside_a_loop_runs() -> None:
-    """Decided otherwise than in ZenFlow: the inner loop has all its passes in each of the outer."""
+    """Decided otherwise than in ZenFlow: the inner loop has all its iterations in each of the
+    outer.
+    """
     played = play(
         flow("""
   - id: outer

@@ -72,7 +72,9 @@ def test_any_list_will_do(expression: str) -> None:
 @pytest.mark.item("zenflow-44")
 @pytest.mark.parametrize("value", [7, "text", {"a": 1}, None, True], ids=str)
 def test_what_is_no_list_fails_the_step(value: object) -> None:
-    """Whatever else stands where a list was promised; no pass is made, what needs it is lost."""
+    """Whatever else stands where a list was promised; no iteration is made, what needs it is
+    lost.
+    """
     played = play(computed("steps.list-all.result.all"), {"list-all": {"all": value}})
     assert played.calls == ["list-all"]
     assert played.ended == {"list-all": "completed", "dep": "failed", "after": "cancelled"}
@@ -250,7 +252,9 @@ def test_a_failed_item_may_be_let_pass() -> None:
 
 
 def test_places_have_names() -> None:
-    """Passes by number, items by index, inner steps behind them, judges at the pass they judge."""
+    """Passes by number, items by index, inner steps behind them, judges at the iteration they
+    judge.
+    """
     text = flow(
         """
   - {id: single, agent: w, loop: {forEach: [a]}}
@@ -276,7 +280,9 @@ def test_places_have_names() -> None:
 
 
 def test_a_loop_inside_an_item() -> None:
-    """It runs for each item, and its passes see the item, the step before and the pass before."""
+    """It runs for each item, and its iterations see the item, the step before and the iteration
+    before.
+    """
     text = flow("""
   - id: out
     loop:

@@ -70,7 +70,7 @@ def test_an_unknown_run_is_an_error(lw: Place) -> None:
 
 
 def test_a_kill_in_the_second_opening(lw: Place, stage: Stage) -> None:
-    """The run goes on inside the pass where it was; it is not reopened a second time."""
+    """The run goes on inside the iteration where it was; it is not reopened a second time."""
     file = lw.write("flow.yaml", FLOW)
     fail_at(stage, "dev.1.review")
     assert lw("run", str(file), "Go.", "--agent", stage.agent).code == 3

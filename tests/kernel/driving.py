@@ -1,7 +1,7 @@
 """A driver without a world: runs go on in memory, one answer at a time, by script.
 
 Answers are functions of the request alone, so a run that is cut anywhere and taken up again from
-its facts gets the same answers. Whoever needs another order, a double or a late answer, or a stop,
+its events gets the same answers. Whoever needs another order, a double or a late answer, or a stop,
 calls the parts by hand. The clock is a number that timers alone move on by more than one.
 """
 
@@ -194,7 +194,7 @@ class Driver:
             self.clock = max(self.clock, self.events[-1].at)
 
     def start(self) -> Driver:
-        """Begin, or go on from the facts that were given."""
+        """Begin, or go on from the events that were given."""
         if self.events:
             self.append()
         else:
@@ -212,7 +212,7 @@ class Driver:
         return self
 
     def append(self, *events: AnyEvent) -> list[AnyEvent]:
-        """One append: facts from outside, and all that follows from them."""
+        """One append: events from outside, and all that follows from them."""
         for event in events:
             apply(self.state, event)
         new = [*events, *settle(self.state, self.texts, self.clock)]
@@ -359,7 +359,7 @@ class Driver:
         return self.append(CancelRequested(at=self.clock, reason=reason))
 
     def cut(self, length: int) -> Driver:
-        """A new driver that knows only the first facts, as after a crash."""
+        """A new driver that knows only the first events, as after a crash."""
         return Driver(
             self.plan,
             self.script,
@@ -399,7 +399,7 @@ class Driver:
 
 
 def kind(event: AnyEvent) -> str:
-    """The name of a fact's kind as it stands on disk."""
+    """The name of an event's kind as it stands on disk."""
     return str(type(event).__struct_config__.tag)
 
 
@@ -421,7 +421,7 @@ def drive(plan: Plan, *args: object, **more: object) -> Driver:
 
 
 def without_time(events: Iterable[AnyEvent]) -> list[object]:
-    """Facts as plain values apart from when they happened."""
+    """Events as plain values apart from when they happened."""
     return [_plain(event) for event in events]
 
 

@@ -83,7 +83,7 @@ def test_a_step_whatever_its_pass(path: str, logical: str) -> None:
     ],
 )
 def test_an_address_that_is_understood(address: str, key: str) -> None:
-    """By the name in facts, without the pass, or bare where that fits one step."""
+    """By the name in events, without the iteration, or bare where that fits one step."""
     assert resolve_address(begun().state, address) == key
 
 
@@ -154,7 +154,7 @@ def test_where_a_step_is(key: str, kind: type) -> None:
 
 
 def test_a_step_that_has_ended() -> None:
-    """Over at the top; inside a loop another pass may come, inside an item none does."""
+    """Over at the top; inside a loop another iteration may come, inside an item none does."""
     run = begun()
     run.answer("first/agent#1", "x")
     run.answer("dev.0.code/agent#1", "x")
@@ -172,7 +172,7 @@ def test_a_step_that_has_ended() -> None:
 
 
 def test_between_two_passes_a_step_is_still_to_come() -> None:
-    """A loop that waits before its next pass has nothing under way; its items come again."""
+    """A loop that waits before its next iteration has nothing under way; its items come again."""
     each = Step(id="e", action=Repeat(body=WORK, each=EACH))
     rest = Step(id="r", action=WORK)
     body = Steps(steps=(each, rest))

@@ -234,7 +234,7 @@ def test_weigh_agrees_with_logic(tree: Check, words: list[Verdict]) -> None:
     ],
 )
 def test_inspect(leaf: Check, output: str, said: CheckResult | None) -> None:
-    """A check of the pass's own texts speaks at once; the others say nothing here."""
+    """A check of the iteration's own texts speaks at once; the others say nothing here."""
     assert inspect(leaf, Texts(), output=output, result=None, instructions="asked\nDONE") == said
 
 

@@ -118,7 +118,7 @@ def test_a_result_that_is_missing_is_asked_for_once_more(tries: int, status: str
 
 
 def test_a_loop_of_conversations() -> None:
-    """Each pass of a loop around has a conversation of its own."""
+    """Each iteration of a loop around has a conversation of its own."""
     around = Repeat(body=CallAgent(agent="coder"), max=3, until=Contains(text="DONE"))
     said = iter([turn("no", call("a")), turn("not yet"), turn("DONE")])
     run = Driver(

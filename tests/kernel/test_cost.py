@@ -81,7 +81,7 @@ def calls_of_the_kernel(work: Callable[[], object]) -> Counter[str]:
 
 @pytest.mark.parametrize("make", PLANS.values(), ids=PLANS.keys())
 def test_deciding_is_linear(make: Callable[[int], Plan]) -> None:
-    """Ten times the passes make ten times the calls, in every function of the kernel."""
+    """Ten times the iterations make ten times the calls, in every function of the kernel."""
     few = calls_of_the_kernel(lambda: driven(make(100)))
     many = calls_of_the_kernel(lambda: driven(make(1_000)))
     assert many["decide"] <= 10 * few["decide"] + 10
@@ -133,7 +133,9 @@ def test_memory_follows_what_is_open(make: Callable[[int], Plan], most: int) -> 
 
 @pytest.mark.parametrize("count", [10, 200])
 def test_facts_for_each_pass(count: int) -> None:
-    """A pass of one call and one check is five facts and one append, however many there are."""
+    """An iteration of one call and one check is five events and one append, however many there
+    are.
+    """
     run = drive(passes(count))
     assert len(run.events) == 5 * count + 4
     assert len(run.ends) == count + 1

@@ -196,7 +196,7 @@ def test_stop_rules(until: Check, ended: tuple[str, str]) -> None:
 
 
 def test_a_model_that_was_not_asked_is_not_silent() -> None:
-    """A look at the rules before the first pass finds no turn, so the model is asked."""
+    """A look at the rules before the first iteration finds no turn, so the model is asked."""
     made = plan(NoCalls())
     [step] = made.steps
     action = msgspec.structs.replace(step.action, check_first=True)
@@ -389,7 +389,7 @@ def test_short_results_stay_whole_beside_a_long_one() -> None:
 
 @pytest.mark.item("aldo-46")
 def test_a_summary_that_fails_costs_nobody_the_run() -> None:
-    """The middle is dropped instead, and the fact says why there is no summary."""
+    """The middle is dropped instead, and the event says why there is no summary."""
 
     def answer(request: EffectRequested) -> Said:
         if isinstance(request.call, ModelCall) and request.call.role == "summary":
@@ -478,7 +478,7 @@ def test_a_result_is_handed_in_once() -> None:
 
 
 def test_cut_anywhere_and_taken_up_again() -> None:
-    """A run that is folded from any prefix of its facts goes on to the same facts."""
+    """A run that is folded from any prefix of its events goes on to the same events."""
     wanted = turn("y" * 300, call("c1"), call("c2", "shell.exec"))
     made = plan(Contains(text="DONE"), most=6, memory=ConversationHistory(window=450))
     whole = begun(made, wanted, wanted, wanted, turn("DONE")).run()

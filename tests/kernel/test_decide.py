@@ -75,7 +75,7 @@ def loop(**more: object) -> Plan:
 def test_checks_end_loops(
     until: Check, texts: list[str], codes: list[int], ended: object, passes: int
 ) -> None:
-    """A loop ends on the pass whose checks pass, with its output and the check's name."""
+    """A loop ends on the iteration whose checks pass, with its output and the check's name."""
     run = drive(loop(until=until), by_pass(*texts, commands=codes))
     assert run.ended == ended
     assert run.passes == passes
@@ -176,7 +176,7 @@ def test_broken_check_says_why() -> None:
     assert run.end.error.detail == "the check could not run 3 times in a row: no such program"
 
 
-# -- a look before the first pass ------------------------------------------------------------------
+# -- a look before the first iteration -------------------------------------------------------------
 
 
 def command_before(code: Said | int) -> dict[str, object]:
@@ -194,7 +194,7 @@ def command_before(code: Said | int) -> dict[str, object]:
     ],
 )
 def test_check_first(check_first: bool, code: Said | int, ended: object, passes: int) -> None:
-    """A criterion that holds from the beginning costs one pass, or none with `check_first`."""
+    """A criterion that holds from the beginning costs one iteration, or none with `check_first`."""
     later = 0 if code == 0 else 1
     answers = command_before(code) | {f"main.{n}/check0#1": later for n in range(2)}
     run = drive(loop(max=2, until=TESTS, check_first=check_first), by_effect(answers))
@@ -207,13 +207,13 @@ def test_check_first(check_first: bool, code: Said | int, ended: object, passes:
 
 @pytest.mark.parametrize("mode", ["last", "all", "learning", "result"])
 def test_nothing_done_has_no_output(mode: str) -> None:
-    """A loop that was done before its first pass hands on nothing."""
+    """A loop that was done before its first iteration hands on nothing."""
     plan = loop(until=TESTS, check_first=True, output=mode)
     assert drive(plan, by_effect(command_before(0))).end.output is None
 
 
 def test_looking_begins_nothing() -> None:
-    """The look before the first pass touches no step of the body and asks no one."""
+    """The look before the first iteration touches no step of the body and asks no one."""
     body = Steps(steps=(Step(id="s", action=WORK),))
     plan = loop(body=body, max=1, until=TESTS, check_first=True, gate=LoopGate())
     run = drive(plan, by_effect(command_before(1) | {"main.0/check0#1": 0}), decisions("approve"))
@@ -227,7 +227,7 @@ def test_looking_begins_nothing() -> None:
 
 
 def test_first_look_is_cancelled_cleanly() -> None:
-    """Stopped during the look before the first pass, every request has its answer."""
+    """Stopped during the look before the first iteration, every request has its answer."""
     run = Driver(loop(until=TESTS, check_first=True), by_effect(command_before(None))).run()
     run.cancel()
     assert run.ended[:2] == ("cancelled", "stopped")

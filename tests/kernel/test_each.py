@@ -61,7 +61,7 @@ def test_failed_item_of_a_list_has_the_mark(key: str, mark: dict[str, bool]) -> 
 
 @pytest.mark.parametrize("parallel", [1, 2, 3, None])
 def test_never_more_at_once_than_allowed(parallel: int | None) -> None:
-    """At no moment are more passes under way than the definition allows."""
+    """At no moment are more iterations under way than the definition allows."""
     run = drive(over(*range(7), parallel=parallel))
     most, open_now = 0, 0
     for event in run.events:
@@ -276,7 +276,7 @@ def test_budget_of_items(policy: str, parallel: int) -> None:
 
 
 def test_items_of_items() -> None:
-    """A list inside a pass over a list."""
+    """A list inside an iteration over a list."""
     inner = Repeat(body=WORK, each=Each(items=LiteralItems(values=(1, 2))))
     run = drive(plan_of(Repeat(body=inner, each=Each(items=LiteralItems(values=("a", "b"))))))
     assert {f.path for f in run.of(IterationStarted)} == {

@@ -39,7 +39,7 @@ def whole(driver: Driver) -> Driver:
 
 
 def test_a_new_goal_is_the_message_from_then_on() -> None:
-    """Whoever asks what the run is for is told the new one; the first fact stays as it is."""
+    """Whoever asks what the run is for is told the new one; the first event stays as it is."""
     driver = edited(Driver(plan_of()).start(), message="other")
     first = driver.events[0]
     assert isinstance(first, RunStarted)
@@ -61,7 +61,7 @@ def test_an_edit_before_the_beginning_changes_no_message() -> None:
     ],
 )
 def test_the_cap_is_another(most: int, made: list[tuple[int, int]]) -> None:
-    """The pass under way goes on; the loop ends where the new cap is."""
+    """The iteration under way goes on; the loop ends where the new cap is."""
     assert passes(whole(edited(Driver(plan_of()).start(), passes=most))) == made
 
 
@@ -75,7 +75,7 @@ def test_a_cap_may_go_and_come() -> None:
 
 
 def test_a_changed_cap_holds_when_the_run_is_reopened() -> None:
-    """It is what the loop stopped at, and what more passes are counted from."""
+    """It is what the loop stopped at, and what more iterations are counted from."""
     driver = whole(edited(Driver(plan_of()).start(), passes=1))
     driver.append(RunReopened(at=driver.clock, passes=3))
     assert passes(whole(driver)) == [(1, 2), (2, 3), (3, 3)]

@@ -96,7 +96,7 @@ def test_an_answer_of_the_effect_closes_what_it_asked() -> None:
 
 
 def test_a_stop_closes_the_question_with_the_effect() -> None:
-    """No question is left open by a run that has ended, and its last fact stays the last."""
+    """No question is left open by a run that has ended, and its last event stays the last."""
     run = asked()
     new = run.append(CancelRequested(at=run.clock))
     assert [event.reason for event in new if isinstance(event, GateClosed)] == ["stopped"]

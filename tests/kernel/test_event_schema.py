@@ -1,4 +1,4 @@
-"""Facts on disk: every kind round-trips, and no name changes by accident."""
+"""Events on disk: every kind round-trips, and no name changes by accident."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _of(hint: object) -> st.SearchStrategy[object]:
 @settings(max_examples=25)
 @given(data=st.data())
 def test_every_kind_round_trips(kind: type[AnyEvent], data: st.DataObject) -> None:
-    """A fact that was written is read as it was."""
+    """An event that was written is read as it was."""
     event = data.draw(any_of(kind))
     assert decode_events(encode_events([event, event])) == [event, event]
 
@@ -176,7 +176,7 @@ def test_names_on_disk_are_frozen() -> None:
 
 
 def test_new_fields_have_defaults() -> None:
-    """Only what a fact cannot be without must be there, so that old logs still read."""
+    """Only what an event cannot be without must be there, so that old logs still read."""
     required = {
         str(kind.__struct_config__.tag): [
             field.encode_name for field in msgspec.structs.fields(kind) if field.required
@@ -222,7 +222,7 @@ def test_new_fields_have_defaults() -> None:
 
 
 def test_defaults_take_no_room() -> None:
-    """What is as by default is not written: a pass must stay small."""
+    """What is as by default is not written: an iteration must stay small."""
     assert encode_events([RunPaused(at=1)]) == b'[{"kind":"run.paused","at":1}]'
 
 

@@ -1,4 +1,4 @@
-"""Folding: pause and resume, answers in any order, facts that change no decision."""
+"""Folding: pause and resume, answers in any order, events that change no decision."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ LOOP = plan_of(Repeat(body=WORK, max=2))
 
 
 def test_pause_lets_the_pass_finish() -> None:
-    """The pass that is under way ends; the next one begins after the resume."""
+    """The iteration that is under way ends; the next one begins after the resume."""
     run = Driver(LOOP).start()
     assert len(run.pause()) == 1
     run.answer("main.0/agent#1", "x")
@@ -56,7 +56,7 @@ def test_pause_lets_the_pass_finish() -> None:
 
 
 def test_pause_includes_the_checks() -> None:
-    """Checks belong to the pass: they are asked also while paused."""
+    """Checks belong to the iteration: they are asked also while paused."""
     run = Driver(plan_of(Repeat(body=WORK, max=2, until=CommandCheck(argv=("t",))))).start()
     run.pause()
     run.answer("main.0/agent#1", "x")
@@ -207,7 +207,7 @@ def test_several_answers_in_one_append() -> None:
 
 
 def test_silence_after_the_end() -> None:
-    """After the last fact nothing is decided, whatever comes."""
+    """After the last event nothing is decided, whatever comes."""
     run = drive(LOOP)
     ended, ignored = run.end, run.state.ignored
     for event in [*run.events, MessageSent(at=run.clock, path="main", to="x", text="y")]:
@@ -226,7 +226,7 @@ def test_silence_after_the_end() -> None:
     ],
 )
 def test_facts_that_only_tell(event: AnyEvent) -> None:
-    """Facts for later parts of the product move the clock and the version, nothing else."""
+    """Events for later parts of the product move the clock and the version, nothing else."""
     run = Driver(LOOP).start()
     version = run.state.version
     assert run.append(event) == [event]
@@ -264,14 +264,14 @@ def test_bookmarks_stay_with_their_program(becomes: str, marks: dict[str, set[in
 
 
 def test_version_counts_facts() -> None:
-    """The version of a state is the number of its facts."""
+    """The version of a state is the number of its events."""
     run = drive(LOOP)
     for length in range(len(run.events)):
         assert fold(LOOP, run.events[:length]).version == length
 
 
 def test_times_never_go_back() -> None:
-    """A clock that jumps back does not make facts older than those before."""
+    """A clock that jumps back does not make events older than those before."""
     run = Driver(LOOP, clock=9_000).start()
     run.clock = 10
     run.answer("main.0/agent#1", "x")
@@ -298,6 +298,6 @@ def test_frames_of_ended_places_are_gone() -> None:
 
 
 def test_a_run_has_its_name() -> None:
-    """The run's id is known from its first fact on."""
+    """The run's id is known from its first event on."""
     assert fold(LOOP, []).run == ""
     assert Driver(LOOP).start().state.run == "r_test"

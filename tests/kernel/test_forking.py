@@ -243,7 +243,7 @@ def test_a_pending_approval_is_asked_under_a_new_name() -> None:
 
 
 def test_words_to_another_loop_are_its_feedback() -> None:
-    """The next pass is told, and one that had ended goes on."""
+    """The next iteration is told, and one that had ended goes on."""
     loop = Repeat(body=WORK, max=5, until=Contains(text="DONE"), memory=PreviousOutput())
     run = Driver(plan_of(loop), by_pass("a", "b", "DONE")).run()
     made = fork(run, "main.2", text="Shorter.")

@@ -66,14 +66,14 @@ def test_rejection_has_words(text: str, detail: str) -> None:
 
 
 def test_rejection_without_words_after_a_pass() -> None:
-    """A gate after each pass says who rejected when nobody said why."""
+    """A gate after each iteration says who rejected when nobody said why."""
     run = drive(GATED, by_pass("x"), decisions("reject"))
     assert run.end.error is not None
     assert run.end.error.detail == "rejected by a person"
 
 
 def test_a_check_that_passes_asks_no_one() -> None:
-    """A gate after each pass is about passes that did not end the loop."""
+    """A gate after each iteration is about passes that did not end the loop."""
     run = drive(GATED, by_pass("GOOD"))
     assert run.ended == ("completed", "contains", "GOOD")
     assert run.of(GateOpened) == []
@@ -90,7 +90,7 @@ def test_nothing_begins_while_a_person_is_asked() -> None:
 
 
 def test_feedback_reaches_the_next_pass() -> None:
-    """What the person said is there for the next pass, and for that one only."""
+    """What the person said is there for the next iteration, and for that one only."""
     run = Driver(PERSON, by_pass("x")).run()
     run.decide("continue", "use tabs")
     assert run.state.owners["main"].body.progress.feedback == "use tabs"
@@ -100,7 +100,7 @@ def test_feedback_reaches_the_next_pass() -> None:
 
 
 def test_ids_are_derived_and_unique() -> None:
-    """Each pass has a gate of its own, and the same run asks under the same ids."""
+    """Each iteration has a gate of its own, and the same run asks under the same ids."""
     one = drive(PERSON, by_pass("x"), decisions("continue"))
     two = drive(PERSON, by_pass("x"), decisions("continue"))
     ids = [gate.gate for gate in one.of(GateOpened)]
@@ -189,7 +189,7 @@ def test_second_person_may_disagree() -> None:
 
 
 def test_a_check_that_asked_needs_no_second_question() -> None:
-    """With a person among the checks, the gate after the pass stays closed."""
+    """With a person among the checks, the gate after the iteration stays closed."""
     plan = plan_of(Repeat(body=WORK, max=2, until=PersonCheck(), gate=LoopGate()))
     run = drive(plan, by_pass("x", "y"), decisions(("continue", "again"), "approve"))
     assert len(run.of(GateOpened)) == 2

@@ -76,7 +76,9 @@ def ended(driver: Driver) -> tuple[str, str]:
 
 
 def test_the_failed_stage_alone_is_run_again() -> None:
-    """The loop goes on in its second pass, keeps the stage before, and ends as it would have."""
+    """The loop goes on in its second iteration, keeps the stage before, and ends as it would
+    have.
+    """
     driver = Driver(looped(), rejected_once("main.1.code/agent#1")).run()
     assert ended(driver) == ("failed", "error")
     assert [one.stuck for one in stopped_half_way(driver.state).values()] == ["code"]
@@ -115,7 +117,7 @@ def test_a_stage_is_left_out() -> None:
 
 
 def test_leaving_out_the_reviewer_approves_nothing() -> None:
-    """The pass is judged at once by what is there, which is no approval."""
+    """The iteration is judged at once by what is there, which is no approval."""
     script = rejected_once("main.1.review/agent#1")
     driver = Driver(looped(), script).run()
     new = again(driver, stage="skip")
@@ -136,7 +138,7 @@ def test_again_and_again() -> None:
 
 
 def test_without_a_stage_the_loop_begins_anew() -> None:
-    """The fact of a plain reopening means what it always meant."""
+    """The event of a plain reopening means what it always meant."""
     driver = Driver(looped(), rejected_once("main.1.code/agent#1")).run()
     new = again(driver)
     assert kept(new) == []
@@ -186,7 +188,7 @@ def test_a_budget_that_was_used_up_is_given_anew() -> None:
     ],
 )
 def test_other_loops_do_not_stop_half_way(loop: dict[str, object]) -> None:
-    """A pass that is one call, or one of many, has nothing to keep."""
+    """An iteration that is one call, or one of many, has nothing to keep."""
     driver = Driver(looped(**loop), by_effect({}, default=BROKEN)).run()
     assert stopped_half_way(driver.state) == {}
 

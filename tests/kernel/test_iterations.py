@@ -63,7 +63,7 @@ def requests(run: object) -> list[str]:
 
 @pytest.mark.item("zenflow-16")
 def test_an_expression_sees_the_number_of_the_pass() -> None:
-    """`iteration` counts from 0: `iteration >= 1` holds after the second pass."""
+    """`iteration` counts from 0: `iteration >= 1` holds after the second iteration."""
     run = drive(plan_of(Repeat(body=WORK, max=5, until=Expr(text="iteration >= 1"))))
     assert run.ended[:2] == ("completed", "expr")
     assert verdicts(run) == [("expr", "fail"), ("expr", "pass")]
@@ -74,13 +74,13 @@ def test_an_expression_sees_the_number_of_the_pass() -> None:
     ["content.contains('ok')", "status == 'completed'", "!has(result.x)"],
 )
 def test_an_expression_sees_what_the_pass_said(text: str) -> None:
-    """Content, status and result are those of the pass that has just ended."""
+    """Content, status and result are those of the iteration that has just ended."""
     run = drive(plan_of(Repeat(body=WORK, max=2, until=Expr(text=text))), by_effect({}, "ok"))
     assert run.ended[:2] == ("completed", "expr")
 
 
 def test_an_expression_sees_the_steps_of_the_pass() -> None:
-    """Inner steps are those of the pass under judgement, hyphens and all."""
+    """Inner steps are those of the iteration under judgement, hyphens and all."""
     body = Steps(steps=(step("do-it"), step("review", "do-it")))
     until = Expr(text="steps.review.content.contains('LGTM') && steps.do-it.status == 'completed'")
     answers = {"main.1.review/agent#1": "LGTM"}
@@ -195,7 +195,7 @@ def test_a_judge_that_does_not_answer_is_asked_once_more() -> None:
 
 @pytest.mark.item("zenflow-23")
 def test_a_judge_that_always_fails_exhausts_the_loop() -> None:
-    """Without a limit on broken checks the loop makes all its passes and then has failed."""
+    """Without a limit on broken checks the loop makes all its iterations and then has failed."""
     run = judged(*[Fail("agent")] * 4, at_cap="fail", broken_after=0)
     assert run.ended[:2] == ("failed", "max_iterations")
 
@@ -254,7 +254,7 @@ def interactive(*answers: object, says: dict[str, str], **more: object) -> objec
 
 @pytest.mark.item("archon-39", "archon-43")
 def test_the_first_pass_is_shown_even_when_it_signals() -> None:
-    """A bare approval of a pass that has signalled ends the loop without another call."""
+    """A bare approval of an iteration that has signalled ends the loop without another call."""
     run = interactive("approve", says={"main.0/agent#1": "DONE"})
     assert run.ended[:2] == ("completed", "signal")
     assert [e for e in requests(run) if "agent" in e] == ["main.0/agent#1"]
@@ -262,7 +262,7 @@ def test_the_first_pass_is_shown_even_when_it_signals() -> None:
 
 @pytest.mark.item("archon-42", "archon-44")
 def test_an_approval_without_a_signal_asks_for_more() -> None:
-    """A later pass that signals ends the loop without asking."""
+    """A later iteration that signals ends the loop without asking."""
     run = interactive("approve", says={"main.1/agent#1": "DONE"})
     assert run.ended[:2] == ("completed", "signal")
     assert len([f for f in run.events if isinstance(f, GateOpened)]) == 1
@@ -350,7 +350,9 @@ def test_work_on_a_rejection_is_as_any_other(
 
 @pytest.mark.item("zenflow-52")
 def test_a_failed_loop_begins_anew() -> None:
-    """With retries for any failure the loop starts again at its first pass, under a new name."""
+    """With retries for any failure the loop starts again at its first iteration, under a new
+    name.
+    """
     loop = Repeat(body=CallAgent(agent="a"), max=2, at_cap="complete")
     steps = step("loop", action=loop, retry=Retry(attempts=2, on=("any",)))
     answers = {"loop.1/agent#1": Fail("agent")}

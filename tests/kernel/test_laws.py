@@ -278,14 +278,14 @@ def test_law(law: object, plan: Plan, seed: int) -> None:
 @FEW
 @given(plan=runnable_plans(sequential=True), seed=SEEDS)
 def test_crash_anywhere_in_a_sequential_run(plan: Plan, seed: int) -> None:
-    """Cut after any fact, a sequential run goes on with the very same facts."""
+    """Cut after any event, a sequential run goes on with the very same events."""
     law_of_crashes(plan, seed, exactly=True, one_by_one=True)
 
 
 @FEW
 @given(plan=runnable_plans(), seed=SEEDS)
 def test_crash_anywhere_in_a_parallel_run(plan: Plan, seed: int) -> None:
-    """Cut after any fact, a run comes to the same end."""
+    """Cut after any event, a run comes to the same end."""
     law_of_crashes(plan, seed, exactly=plan.parallel is None)
 
 
@@ -305,7 +305,7 @@ def test_law_with_a_coordinator(law: object, plan: Plan, seed: int) -> None:
 @FEW
 @given(plan=runnable_plans(sequential=True).map(listened_to), seed=SEEDS)
 def test_crash_anywhere_with_a_coordinator(plan: Plan, seed: int) -> None:
-    """Cut after any fact, steps and messages come to an end by the same laws."""
+    """Cut after any event, steps and messages come to an end by the same laws."""
     run = at_rest(plan, seed)
     for length in range(1, len(run.events)):
         again = run.cut(length).run(most=400)

@@ -152,14 +152,14 @@ def test_closing_facts_of_a_deadline() -> None:
 
 
 def test_a_deadline_keeps_what_was_done() -> None:
-    """The output of the last finished pass survives the deadline."""
+    """The output of the last finished iteration survives the deadline."""
     run = drive(plan_of(loop(limits=WALL)), by_pass("one", "two", None))
     assert run.ended == ("exhausted", "deadline", "two")
     assert run.passes == 3
 
 
 def test_timer_of_a_pass_starts_anew() -> None:
-    """Each pass has its own time; one that ends in time withdraws its timer."""
+    """Each iteration has its own time; one that ends in time withdraws its timer."""
     run = drive(plan_of(loop(max=3, limits=Limits(pass_wall_ms=50))), by_pass("x"))
     assert run.ended[:2] == ("exhausted", "max_iterations")
     timers = [f for f in run.of(EffectRequested) if isinstance(f.call, SleepCall)]
@@ -247,7 +247,7 @@ def test_retries(answers: list[object], retry: Retry, ended: str, waits: list[in
 
 
 def test_each_pass_has_all_its_tries() -> None:
-    """Tries of one pass take none from the next."""
+    """Tries of one iteration take none from the next."""
     table = {f"main.{n}/agent#1": LIMITED for n in range(3)}
     retry = Retry(attempts=2, base_ms=10)
     run = drive(plan_of(Repeat(body=WORK, max=3), retry=retry), by_effect(table))
@@ -288,7 +288,9 @@ def test_no_try_without_money() -> None:
 def test_a_budget_that_ends_elsewhere_ends_the_wait_for_the_next_pass(
     limits: Limits, ends: bool
 ) -> None:
-    """A loop between two passes learns at once that there is no next one, and so after a crash."""
+    """A loop between two iterations learns at once that there is no next one, and so after a
+    crash.
+    """
     plan = plan_of(
         Steps(
             steps=(

@@ -346,7 +346,7 @@ def test_what_waits_for_others_stays_where_it_is() -> None:
 
 
 def test_a_loop_that_ends_leaves_nobody_to_read() -> None:
-    """Mail for an inner step is read in the next pass, and dropped when there is none."""
+    """Mail for an inner step is read in the next iteration, and dropped when there is none."""
     run = begun(LOOP)
     run.forward(CALL.format(1), "w", "one")
     run.answer("dev.0.w/agent#1", "x")
@@ -456,7 +456,7 @@ def test_an_answer_waits_for_a_place() -> None:
 
 
 def test_an_answer_to_a_person_is_a_fact_and_no_more() -> None:
-    """People read the facts: nothing waits for them."""
+    """People read the events: nothing waits for them."""
     run = Run(plan(coordinator=None))
     run.start()
     run.answer("a/agent#1", "A")
@@ -510,7 +510,7 @@ def test_a_judge_has_no_tools() -> None:
 
 
 def test_a_run_cut_anywhere_goes_on_as_before() -> None:
-    """Every fact of a talk can be the last before a crash; all messages still have one end."""
+    """Every event of a talk can be the last before a crash; all messages still have one end."""
     run = begun(*A_B, LOOP)
     run.use("a/agent#1", "send_message", text="hi")
     run.forward(CALL.format(1), "dev.0.w")
@@ -557,7 +557,7 @@ def test_nobody_listens_where_there_is_no_coordinator() -> None:
 
 
 def test_a_delivery_of_some_leaves_the_others() -> None:
-    """What a fact does not name stays in the inbox."""
+    """What an event does not name stays in the inbox."""
     run = begun()
     run.forward(CALL.format(1), "b", "one")
     run.forward(CALL.format(1), "b", "two")

@@ -43,7 +43,9 @@ def loop(**more: object) -> Plan:
     ],
 )
 def test_at_the_cap(at_cap: str, ended: object) -> None:
-    """The definition says what running out of passes means; the reason says that it happened."""
+    """The definition says what running out of iterations means; the reason says that it
+    happened.
+    """
     run = drive(loop(at_cap=at_cap), by_pass("x"))
     assert run.ended == ended
     assert run.passes == 3
@@ -65,7 +67,7 @@ def test_at_the_cap(at_cap: str, ended: object) -> None:
     ],
 )
 def test_asked_at_the_cap(answers: list[object], ended: object, passes: int) -> None:
-    """A person may accept, refuse, or grant one pass after the other, each asked for anew."""
+    """A person may accept, refuse, or grant one iteration after the other, each asked for anew."""
     run = Driver(loop(at_cap="ask"), by_pass("one", "two", "three", "four", "five")).run()
     for answer in answers:
         assert run.state.pending == {}
@@ -93,7 +95,7 @@ def test_words_at_the_cap() -> None:
 
 
 def test_done_on_a_granted_pass() -> None:
-    """A pass that a person granted may complete the loop by its check."""
+    """An iteration that a person granted may complete the loop by its check."""
     plan = loop(at_cap="ask", max=1, until=Signal(word="DONE"))
     run = Driver(plan, by_pass("x", "DONE")).run()
     run.decide("continue")
@@ -137,7 +139,7 @@ def test_long_learning(met: bool, size: int) -> None:
 
 
 def test_all_of_long_outputs() -> None:
-    """Headings of all passes stand before texts that were stored."""
+    """Headings of all iterations stand before texts that were stored."""
     run = drive(loop(max=2, output="all"), by_pass("a" * 500, "b" * 500))
     assert run.ended[2] == f"## Iteration 1\n\n{'a' * 500}\n\n## Iteration 2\n\n{'b' * 500}"
 
@@ -163,7 +165,7 @@ def test_all_that_was_said_in_the_steps_of_a_pass() -> None:
 
 
 def test_learnings_are_kept_for_the_next_pass() -> None:
-    """A progress log holds one line for each pass before, oldest first."""
+    """A progress log holds one line for each iteration before, oldest first."""
     plan = loop(memory=ProgressLog(chars=5), max=4)
     run = Driver(plan, by_pass("first try", "\n", "third", None)).run()
     body = run.state.owners["main"].body
@@ -178,13 +180,13 @@ def test_no_learnings_without_a_log() -> None:
 
 
 def test_sessions_go_on() -> None:
-    """The agent's own session is remembered for the passes after."""
+    """The agent's own session is remembered for the iterations after."""
     run = Driver(loop(), by_pass(Reply("x", session="s1"), None)).run()
     assert run.state.owners["main"].body.memory.sessions[""].id == "s1"
 
 
 def test_a_session_outside_of_loops_has_no_use() -> None:
-    """A single call has no later pass to go on with its session."""
+    """A single call has no later iteration to go on with its session."""
     assert drive(plan_of(WORK), by_pass(Reply("x", session="s"))).ended[0] == "completed"
 
 
@@ -228,7 +230,7 @@ def test_done_is_not_stalled() -> None:
 
 
 def test_a_failing_agent_ends_the_loop() -> None:
-    """Without a retry the first failure is the end, and the pass is shown as failed."""
+    """Without a retry the first failure is the end, and the iteration is shown as failed."""
     run = drive(loop(), by_pass("x", Fail("exit", "code 2", text="half")))
     assert run.ended == ("failed", "error", "half")
     assert run.passes == 2
@@ -238,13 +240,15 @@ def test_a_failing_agent_ends_the_loop() -> None:
 
 
 def test_an_agent_that_was_ended_from_outside() -> None:
-    """A call that the world cancelled makes a cancelled run; the pass before keeps its output."""
+    """A call that the world cancelled makes a cancelled run; the iteration before keeps its
+    output.
+    """
     run = drive(loop(output="all"), by_pass("one", Fail("cancelled", "killed", text="half")))
     assert run.ended == ("cancelled", "killed", "## Iteration 1\n\none")
 
 
 def test_events_of_a_pass_come_in_order() -> None:
-    """Started, asked, answered, checked, finished; then the next pass or the end."""
+    """Started, asked, answered, checked, finished; then the next iteration or the end."""
     run = drive(loop(max=1, until=Contains(text="x")), by_pass("x"))
     assert [kind(event) for event in run.events] == [
         "run.started",
@@ -260,7 +264,7 @@ def test_events_of_a_pass_come_in_order() -> None:
 
 
 def test_answer_and_next_request_share_an_append() -> None:
-    """One append for each pass: the answer with everything up to the next request."""
+    """One append for each iteration: the answer with everything up to the next request."""
     run = drive(loop(max=50), by_pass("x"))
     assert len(run.ends) == 51
 
@@ -281,7 +285,7 @@ SPEND = Reply("x", usage=Usage(40, 10, 0.25))
 )
 @pytest.mark.parametrize("place", ["run", "step", "loop"])
 def test_budgets(limits: Limits, passes: int, words: str, place: str) -> None:
-    """No pass begins when what may be used is used up, wherever the limit is written."""
+    """No iteration begins when what may be used is used up, wherever the limit is written."""
     repeat = Repeat(body=WORK, max=9, limits=limits if place == "loop" else Limits())
     more = {"run": {"limits": limits}, "step": {"limits_of_step": limits}, "loop": {}}[place]
     run = drive(plan_of(repeat, **more), by_pass(SPEND))

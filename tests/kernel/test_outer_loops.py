@@ -28,7 +28,7 @@ NESTED = plan_of(Repeat(body=Steps(steps=(Step(id="in", action=INNER),)), max=2,
     ],
 )
 def test_a_reference_may_look_further_out(ref: Ref, text: str) -> None:
-    """What is said of a pass can be said of one so many loops out, and filled in as JSON."""
+    """What is said of an iteration can be said of one so many loops out, and filled in as JSON."""
     run = Driver(NESTED, script=by_effect({}, 'say "x"\n')).start()
     while "main.1.in.0/agent#1" not in run.state.pending:
         run.step()

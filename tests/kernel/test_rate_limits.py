@@ -55,7 +55,9 @@ def test_until_when(failure: Failure, parks: int, until: int | None) -> None:
 
 
 def test_a_parked_call_is_no_pass_and_no_try() -> None:
-    """The call goes on when the allowance is renewed, in the same pass, though one try is all."""
+    """The call goes on when the allowance is renewed, in the same iteration, though one try is
+    all.
+    """
     run = drive(loop(), by_effect({"main.0/agent#1": FULL, "main.0/agent#2": FULL}, "ok"))
     assert run.ended == ("exhausted", "max_iterations", "ok")
     assert len(run.of(IterationStarted)) == 2
@@ -97,7 +99,7 @@ def test_a_time_limit_holds_while_a_call_is_parked() -> None:
 
 
 def test_a_parked_judge_is_asked_again() -> None:
-    """A judge that met the limit has not judged: the same pass is judged when it can be."""
+    """A judge that met the limit has not judged: the same iteration is judged when it can be."""
     plan = loop(until=Judge(agent="judge"))
     yes = Reply(text="fine", result='{"done": true, "reason": "x"}')
     answers: dict[str, Said | str | int] = {

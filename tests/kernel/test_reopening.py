@@ -44,7 +44,7 @@ def chain_of(*names: str, **more: object) -> Plan:
 
 
 def reopened(driver: Driver, **more: object) -> list[AnyEvent]:
-    """Let a run that has ended go on to its next end; the facts of that."""
+    """Let a run that has ended go on to its next end; the events of that."""
     before = len(driver.events)
     driver.clock += 1
     driver.append(RunReopened(at=driver.clock, **more))  # type: ignore[arg-type]
@@ -86,7 +86,7 @@ def test_only_what_did_not_complete_is_run_again() -> None:
 
 @pytest.mark.item("zenflow-68", "archon-63")
 def test_a_failed_loop_begins_with_its_first_pass() -> None:
-    """It is the whole step that did not complete, so its passes are counted anew."""
+    """It is the whole step that did not complete, so its iterations are counted anew."""
     loop = Repeat(body=CALL, max=3, until=Regex(pattern="DONE"))
     plan = plan_of(Step(id="dev", action=loop))
     driver = Driver(plan, script=by_effect({"dev.1/agent#1": BROKEN, "dev~2.2/agent#1": "DONE"}))
@@ -241,7 +241,7 @@ def test_a_run_may_be_reopened_again_and_again(paused: bool) -> None:
     ],
 )
 def test_other_ends_are_for_good(plan: Plan) -> None:
-    """A run that completed or was stopped is not reopened: the fact changes nothing."""
+    """A run that completed or was stopped is not reopened: the event changes nothing."""
     driver = Driver(plan).run()
     finished, ignored = driver.state.finished, driver.state.ignored
     driver.append(RunReopened(at=driver.clock))
@@ -251,7 +251,7 @@ def test_other_ends_are_for_good(plan: Plan) -> None:
 
 
 def test_a_run_under_way_is_not_reopened() -> None:
-    """The fact is ignored, and the run goes on as it would have."""
+    """The event is ignored, and the run goes on as it would have."""
     driver = Driver(chain_of("a", "b")).start()
     driver.append(RunReopened(at=driver.clock))
     assert driver.state.ignored == 1
@@ -285,7 +285,9 @@ COSTLY = Reply("ok", usage=Usage(input_tokens=50))
 
 
 def test_a_loop_at_its_cap_goes_on_with_the_next_pass() -> None:
-    """With more passes allowed it counts on, knows what it knew, and what it spent stays spent."""
+    """With more iterations allowed it counts on, knows what it knew, and what it spent stays
+    spent.
+    """
     script = by_effect({"dev~2.3/agent#1": "DONE"}, default=COSTLY)
     driver = Driver(plan_of(Step(id="dev", action=LOOP)), script=script).run()
     assert outcome(driver) == "exhausted"
@@ -323,7 +325,7 @@ def test_a_cap_may_be_raised_again_and_again() -> None:
 
 
 def test_without_more_passes_a_loop_at_its_cap_begins_anew() -> None:
-    """The fact of a plain reopening means what it always meant."""
+    """The event of a plain reopening means what it always meant."""
     driver = Driver(plan_of(Step(id="dev", action=LOOP))).run()
     assert [event.path for event in reopened(driver) if isinstance(event, IterationStarted)] == [
         "dev~2.0",
@@ -342,7 +344,9 @@ def test_a_new_budget_counts_from_the_reopening() -> None:
 
 
 def test_the_cap_of_a_loop_inside_is_not_that_of_the_loop_around() -> None:
-    """A pass that failed because a loop in it met its cap: the outer one has not met its own."""
+    """An iteration that failed because a loop in it met its cap: the outer one has not met its
+    own.
+    """
     inner = Repeat(body=CALL, max=1, until=Regex(pattern="DONE"), at_cap="fail")
     outer = Repeat(body=inner, max=1, until=Regex(pattern="DONE"))
     driver = Driver(plan_of(Step(id="dev", action=outer))).run()

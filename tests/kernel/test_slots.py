@@ -65,7 +65,9 @@ def test_parallel_calls_are_capped(parallel: int) -> None:
 
 
 def test_a_loop_does_not_keep_its_place() -> None:
-    """Who waits longest gets the place that an answer frees, before the next pass of the same."""
+    """Who waits longest gets the place that an answer frees, before the next iteration of the
+    same.
+    """
     loop = Repeat(body=WORK, max=3)
     run = drive(plan_of_steps(step("a", action=loop), step("b", action=loop), parallel=1))
     asked = [f.path for f in run.of(EffectRequested)]
@@ -247,7 +249,9 @@ def test_who_waits_inside_holds_up_nobody_outside() -> None:
 
 
 def test_every_pass_has_the_places_of_its_own_graph() -> None:
-    """A graph that is repeated is capped in each pass, and a failed call gives its place back."""
+    """A graph that is repeated is capped in each iteration, and a failed call gives its place
+    back.
+    """
     body = graph("a", "b", parallel=1)
     run = Driver(
         plan_of_steps(step("loop", action=Repeat(body=body, max=2))),

@@ -445,7 +445,7 @@ def left(*found: bool) -> Driver:
 
 @pytest.mark.item("coqui-66")
 def test_a_stage_that_left_its_artifact_goes_on() -> None:
-    """It is looked for once, since the beginning of the pass."""
+    """It is looked for once, since the beginning of the iteration."""
     driver = left()
     assert [one.since for one in map(_call, driver.state.pending.values())] == [1_000]
     assert end(left(True).run()) == ("completed", "approved", 1)

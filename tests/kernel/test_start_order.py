@@ -346,7 +346,7 @@ def test_loop_in_steps_in_loop() -> None:
 
 
 def test_delay_between_passes() -> None:
-    """Between two passes, and only there, a loop waits."""
+    """Between two iterations, and only there, a loop waits."""
     run = drive(plan_of(Repeat(body=WORK, max=3, delay_ms=70)), by_pass("x"))
     waits = [f for f in run.of(EffectRequested) if isinstance(f.call, SleepCall)]
     assert [f.effect for f in waits] == ["main/delay#1", "main/delay#2"]
@@ -354,7 +354,7 @@ def test_delay_between_passes() -> None:
 
 
 def test_nothing_follows_from_nothing() -> None:
-    """Before its first fact a run decides nothing."""
+    """Before its first event a run decides nothing."""
     run = Driver(plan_of(WORK))
     run.cancel()
     assert run.kinds() == ["cancel.requested"]

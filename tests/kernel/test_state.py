@@ -35,7 +35,7 @@ def names(places: list[object]) -> list[str]:
 
 
 def test_places_around() -> None:
-    """From the inside out: every place, and each loop between its pass and its owner."""
+    """From the inside out: every place, and each loop between its iteration and its owner."""
     state = Driver(PLAN).start().state
     assert names(chain(state.owners["outer.0.0.work"])) == [
         "outer.0.0.work",
@@ -68,7 +68,7 @@ def test_no_step_around_the_run() -> None:
 
 
 def test_limits_are_read_where_they_are_written() -> None:
-    """Each place has its own limits; a pass has none of its own."""
+    """Each place has its own limits; an iteration has none of its own."""
     state = Driver(PLAN).start().state
     found = [limits_of(state, place).tokens for place in chain(state.owners["outer.0.0.work"])]
     assert found == [3, None, None, None, 2, 1, 9]

@@ -170,7 +170,7 @@ def test_before_the_start_everything_is_empty() -> None:
 
 
 def test_places_around() -> None:
-    """A place knows the pass and the loop around it, the run knows none."""
+    """A place knows the iteration and the loop around it, the run knows none."""
     inner = RUN.state.owners["loop.1.inner"]
     assert enclosing_pass(inner) is RUN.state.owners["loop.1"]
     assert enclosing_pass(inner).parent is RUN.state.owners["loop"].body
@@ -186,7 +186,7 @@ def test_places_around() -> None:
     ],
 )
 def test_items_reach_the_passes(items: object, texts: list[str]) -> None:
-    """A pass over a list knows its item and its index, also right after a crash."""
+    """An iteration over a list knows its item and its index, also right after a crash."""
     message = (Ref(of="item"), Lit(text=":"), Ref(of="index"))
     loop = Repeat(body=AskPerson(message=message), each=Each(items=items))
     run = Driver(plan_of(loop), inputs={"list": [1, 2]}).start()
@@ -196,7 +196,7 @@ def test_items_reach_the_passes(items: object, texts: list[str]) -> None:
 
 
 def test_items_reach_loops_inside() -> None:
-    """In a loop inside of a pass over a list, the item and its index are still there."""
+    """In a loop inside of an iteration over a list, the item and its index are still there."""
     message = (Ref(of="item"), Lit(text=":"), Ref(of="index"), Lit(text=":"), Ref(of="iteration"))
     inner = Repeat(body=AskPerson(message=message), max=1)
     loop = Repeat(body=inner, each=Each(items=LiteralItems(values=("a", "b"))))

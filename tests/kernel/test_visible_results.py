@@ -227,7 +227,9 @@ def group(*steps: object, until: object = ANYWHERE, **more: object) -> Repeat:
 
 
 def test_steps_of_a_pass_do_not_see_it_either() -> None:
-    """A later step of the same pass and of the next one reads what was said without the tag."""
+    """A later step of the same iteration and of the next one reads what was said without the
+    tag.
+    """
     reads = (Ref(of="output", name="a"), Lit(text="|"), Ref(of="previous_output", name="a"))
     plan = plan_of(group(step("a"), step("b", "a", action=CallAgent(agent="a", prompt=reads))))
     said = {"main.0.a/agent#1": f"one {TAG}", "main.1.b/agent#1": None}
@@ -294,7 +296,7 @@ def test_what_never_ran_has_said_nothing() -> None:
 
 
 def test_a_field_of_the_pass_before_must_be_there() -> None:
-    """In the first pass there is none before; later its text must have the field."""
+    """In the first iteration there is none before; later its text must have the field."""
     ref = (Ref(of="previous_result", name="a", field="n"),)
     plan = plan_of(group(step("a")), missing="fail")
     run = Driver(plan, by_effect({"main.1.a/agent#1": None}, "plain")).run()
@@ -337,7 +339,7 @@ SILENT = Fail(type="idle_timeout", detail="silent", text="half")
 
 
 def test_silence_may_end_a_pass_and_not_its_loop() -> None:
-    """What was said counts; the record says why the pass ended."""
+    """What was said counts; the record says why the iteration ended."""
     run = drive(plan_of(Repeat(body=PATIENT, max=3, until=ANYWHERE)), by_pass(SILENT, TAG))
     assert run.ended[:2] == ("completed", "signal")
     assert [one.reason for one in run.of(IterationFinished)] == ["idle_timeout", "signal"]
@@ -357,7 +359,7 @@ def test_silence_may_end_a_pass_and_not_its_loop() -> None:
     ids=["blank", "a result", "long", "words"],
 )
 def test_saying_nothing_may_be_a_failure(said: Reply, ended: str) -> None:
-    """An answer without words and without a result fails the pass where one is needed."""
+    """An answer without words and without a result fails the iteration where one is needed."""
     assert drive(plan_of(Repeat(body=PATIENT, max=2)), by_pass(said)).ended[0] == ended
 
 
@@ -439,7 +441,7 @@ def test_passes_after_the_last(
 
 
 def test_a_bare_approval_says_approved() -> None:
-    """The next pass reads that, where approvals ask for another pass."""
+    """The next iteration reads that, where approvals ask for another iteration."""
     gate = LoopGate(approve_continues=True)
     loop = Repeat(body=WORK, max=5, until=ANYWHERE, gate=gate)
     run = Driver(plan_of(loop), by_pass("a", None), decisions("approve")).run()
@@ -471,7 +473,7 @@ def test_a_graph_may_speak_with_its_first_end(said: dict[str, object], speaks: s
 
 
 def test_the_end_of_a_step_tells_what_was_used() -> None:
-    """All of its passes together, and nothing where nothing was used."""
+    """All of its iterations together, and nothing where nothing was used."""
     used = Usage(input_tokens=2, output_tokens=1, usd=0.5)
     run = drive(plan_of(Repeat(body=WORK, max=2)), by_pass(Reply("x", usage=used)))
     assert run.of(StepFinished)[0].usage == Usage(input_tokens=4, output_tokens=2, usd=1.0)

@@ -27,7 +27,7 @@ print("pass", number)
 
 
 def assistant(agent: str) -> Plan:
-    """An assistant of two passes with a persona, bound to a program."""
+    """An assistant of two iterations with a persona, bound to a program."""
     value = {
         "name": "helper",
         "persona": "You are careful.",
@@ -62,7 +62,9 @@ async def started(here: Local, workspace: Path) -> tuple[str, str, Agent]:
 
 @pytest.mark.item("rondoflow-18")
 def test_an_edited_persona_and_model_reach_the_next_pass(tmp_path: Path) -> None:
-    """The pass under way keeps what it was given; the next one sees the edit; the cap stays."""
+    """The iteration under way keeps what it was given; the next one sees the edit; the cap
+    stays.
+    """
 
     async def body() -> None:
         async with local(Settings(home=tmp_path / "home")) as here:

@@ -128,7 +128,7 @@ def test_a_failing_step_spoils_what_needs_it() -> None:
 
 
 def test_the_worst_case_is_counted_not_guessed() -> None:
-    """Checks pass in the last pass only, every call needs all its tries, lists are long."""
+    """Checks pass in the last iteration only, every call needs all its tries, lists are long."""
     listed = Repeat(body=CALL, each=Each(items=ItemsExpr(expr="x"), max_items=30))
     plan = plan_of(
         Step(id="dev", action=CHECKED, retry=Retry(attempts=2)),

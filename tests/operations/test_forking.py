@@ -106,7 +106,7 @@ def test_every_finished_place_can_be_forked(plan: Plan) -> None:
 
 @pytest.mark.item("aldo-49")
 def test_another_model_and_words_for_it() -> None:
-    """The next turn is asked of the other model, with all that was set; the words are a fact."""
+    """The next turn is asked of the other model, with all that was set; the words are an event."""
 
     async def body() -> None:
         process = World().process(by_model)
@@ -257,7 +257,9 @@ def test_of_many_places_the_newest_are_named() -> None:
 
 
 def test_what_was_stopped_was_cut_short() -> None:
-    """A pass that a stop ended is no place to go on from; the one before is, also of such a run."""
+    """An iteration that a stop ended is no place to go on from; the one before is, also of such a
+    run.
+    """
 
     async def body() -> None:
         process = World().process(lambda job: None if job.path == "main.2" else answer_of("ok"))

@@ -1,4 +1,4 @@
-"""The graph of a run: how far each step has come, by its newest pass."""
+"""The graph of a run: how far each step has come, by its newest iteration."""
 
 import pytest
 
@@ -132,7 +132,7 @@ def test_questions_and_steps_left_out() -> None:
 
 
 def test_a_reopened_run_begins_what_did_not_complete() -> None:
-    """Under its new names the newest pass counts."""
+    """Under its new names the newest iteration counts."""
     events: list[AnyEvent] = [ended("a"), began("dev"), a_pass("dev.0", 1), began("dev.0.code")]
     events += [ended("dev.0.code", "failed"), ended("dev", "failed")]
     events += [RunFinished(at=1, outcome="failed", reason="error"), RunReopened(at=1)]
@@ -157,7 +157,7 @@ def test_a_reopened_run_begins_what_did_not_complete() -> None:
     ],
 )
 def test_logical_paths(path: str, plain: str) -> None:
-    """Numbers of passes, items and tries are left out; ids are not."""
+    """Numbers of iterations, items and tries are left out; ids are not."""
     assert logical(path) == plain
 
 

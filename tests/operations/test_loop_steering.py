@@ -389,6 +389,6 @@ async def test_the_stage_under_way_is_shown_with_its_task(played: Played) -> Non
 
 
 def test_an_edit_names_what_it_changes() -> None:
-    """The fact leaves out what stays as it was."""
+    """The event leaves out what stays as it was."""
     event = RunEdited(at=1, labels=())
     assert (event.message, event.passes, event.metadata) == (None, None, None)

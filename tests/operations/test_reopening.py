@@ -279,7 +279,7 @@ def test_more_passes_are_for_loops_at_their_cap() -> None:
 
 
 def test_what_failed_beside_a_loop_at_its_cap_is_run_again() -> None:
-    """There is something to do without more passes, so nobody has to give any."""
+    """There is something to do without more iterations, so nobody has to give any."""
 
     async def body() -> None:
         both = plan_of(*CAPPED.steps, step("b"))
@@ -293,7 +293,7 @@ def test_what_failed_beside_a_loop_at_its_cap_is_run_again() -> None:
 
 
 def test_who_only_looks_may_reopen() -> None:
-    """The fact is written; whoever drives takes the run up."""
+    """The event is written; whoever drives takes the run up."""
 
     async def body() -> None:
         world = World()

@@ -112,7 +112,9 @@ def stage(tmp_path: Path) -> Stage:
 
 @pytest.mark.item("rondoflow-26")
 def test_a_test_command_is_ended_after_a_minute(stage: Stage) -> None:
-    """It lives for most of a minute, then it and its child are gone, and the pass has failed."""
+    """It lives for most of a minute, then it and its child are gone, and the iteration has
+    failed.
+    """
     stage.program("stays.py", STAYS)
     once = "#!/bin/sh\nif test -e pids; then exit 0; fi\nexec {} stays.py\n"
     check = stage.workspace / "check"
@@ -138,7 +140,7 @@ def test_a_test_command_is_ended_after_a_minute(stage: Stage) -> None:
 
 @pytest.mark.item("rondoflow-26")
 def test_a_test_command_that_always_takes_too_long(stage: Stage) -> None:
-    """Each pass counts as not passed, and the loop goes on to its last one."""
+    """Each iteration counts as not passed, and the loop goes on to its last one."""
     stage.program("stays.py", STAYS)
     check = stage.workspace / "check"
     check.write_text(f"#!/bin/sh\nexec {sys.executable} stays.py\n", encoding="utf-8")

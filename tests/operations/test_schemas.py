@@ -48,7 +48,7 @@ def test_the_first_problem_is_told_with_its_place(value: JsonValue, problem: str
     ],
 )
 def test_nothing_fits_a_schema_that_cannot_be_used(schema: dict[str, JsonValue]) -> None:
-    """A broken schema is a problem with a reason, not an exception and never a pass."""
+    """A broken schema is a problem with a reason, not an exception and never an iteration."""
     problem = schema_problem(schema, "x")
     assert problem is not None
     assert problem.startswith("the schema itself cannot be used: ")

@@ -69,7 +69,7 @@ def test_a_run_needs_its_workspace(tmp_path: Path) -> None:
 
 
 def test_a_run_knows_how_it_was_started(tmp_path: Path) -> None:
-    """Message, inputs, workspace, plan and who started it are its first fact."""
+    """Message, inputs, workspace, plan and who started it are its first event."""
 
     async def body() -> None:
         process = World().process(never())
@@ -191,7 +191,7 @@ def test_what_fits_no_run_is_not_found(reference: str) -> None:
 
 @pytest.mark.parametrize("size", [1_025, 5 << 20], ids=["just too long", "5 MB"])
 def test_a_large_output_comes_back_whole(size: int) -> None:
-    """A long text is stored once beside the facts and read back exactly."""
+    """A long text is stored once beside the events and read back exactly."""
 
     async def body() -> None:
         text = "ü" + "z" * (size - 2)
@@ -232,7 +232,7 @@ def test_a_decision_ends_the_loop(decision: str, outcome: str, reason: str) -> N
 
 
 def test_feedback_reaches_the_next_pass() -> None:
-    """To continue with a text starts another pass that is shown the text."""
+    """To continue with a text starts another iteration that is shown the text."""
 
     async def body() -> None:
         process = World().process()
@@ -289,7 +289,7 @@ def test_a_hundred_answers_from_many_processes_are_one() -> None:
 
 
 def test_an_answer_never_reaches_a_gate_that_nobody_saw() -> None:
-    """An answer named by the run that comes too late does not answer the next pass's gate."""
+    """An answer named by the run that comes too late does not answer the next iteration's gate."""
 
     async def body() -> None:
         world = World()
@@ -601,7 +601,7 @@ def test_resume_of_a_run_that_is_driven_elsewhere_is_refused_by_name() -> None:
 
 @pytest.mark.item("rondoflow-34")
 def test_after_a_stop_no_later_pass_begins_and_a_new_start_is_possible() -> None:
-    """Stop during a pass: its call is cancelled, nothing follows, the key is free."""
+    """Stop during an iteration: its call is cancelled, nothing follows, the key is free."""
 
     async def body() -> None:
         process = World().process(never())

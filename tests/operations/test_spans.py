@@ -31,7 +31,7 @@ def spans_of(plan: Plan, events: list[AnyEvent]) -> list[Span]:
 @pytest.mark.parametrize("record", RECORDINGS.values(), ids=RECORDINGS.keys())
 def test_a_run_is_one_tree(record: Callable[[], Driver]) -> None:
     """Every span has its own id and a parent inside of which it lies; the run is the root. When the
-    run has ended nothing is open, and the same facts make the same spans.
+    run has ended nothing is open, and the same events make the same spans.
     """
     run = record()
     found = spans_of(run.plan, run.events)
@@ -64,7 +64,7 @@ def chat(*answers: Reply | Fail) -> list[Span]:
 
 def test_turns_of_a_model_and_its_tools() -> None:
     """A turn is a `chat` with provider, models, tokens and why it ended; a tool is `execute_tool`
-    inside of the same pass.
+    inside of the same iteration.
     """
     wanted = call("c1", "fs.read")
     found = chat(turn("SECRET", wanted, usage=SPENT), turn("DONE", usage=SPENT))

@@ -1,4 +1,4 @@
-"""What people and programs are shown: facts as they travel, and a run as one object."""
+"""What people and programs are shown: events as they travel, and a run as one object."""
 
 import json
 import typing
@@ -41,7 +41,7 @@ def is_record(of: object) -> bool:
 
 
 def sample(event_type: type[msgspec.Struct]) -> AnyEvent:
-    """A fact of this kind with its required fields filled."""
+    """An event of this kind with its required fields filled."""
     fields: dict[str, object] = {}
     for info in msgspec.structs.fields(event_type):
         if info.required and typing.get_origin(info.type) is typing.Literal:
@@ -66,14 +66,14 @@ def sample(event_type: type[msgspec.Struct]) -> AnyEvent:
     return msgspec.convert(msgspec.to_builtins(fields), event_type)  # type: ignore[return-value]
 
 
-# -- facts -----------------------------------------------------------------------------------------
+# -- events ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("event_type", KINDS, ids=lambda one: str(one.__struct_config__.tag))
 def test_every_fact_travels_with_run_number_time_kind_and_path(
     event_type: type[msgspec.Struct],
 ) -> None:
-    """The five fields come first in every fact, and all of it is JSON."""
+    """The five fields come first in every event, and all of it is JSON."""
     event = sample(event_type)
     wire = event_on_wire("run_1", NumberedEvent(7, event))
     assert list(wire)[:5] == ["run", "seq", "at", "kind", "path"]
@@ -90,7 +90,7 @@ def test_times_are_rfc_3339_in_utc() -> None:
 
 
 def test_a_fact_of_a_pass_carries_its_iteration() -> None:
-    """Passes are counted from 1; a fact outside of a pass has no number."""
+    """Passes are counted from 1; an event outside of an iteration has no number."""
     inside = IterationStarted(at=1, path="main.0", iteration=1)
     outside = StepFinished(at=1, path="main", status="completed")
     assert event_on_wire("r", NumberedEvent(1, inside))["iteration"] == 1
@@ -129,7 +129,7 @@ def test_a_call_says_what_it_asks() -> None:
 
 
 def test_a_run_is_named_once() -> None:
-    """The id of the run in its first fact is the one in front."""
+    """The id of the run in its first event is the one in front."""
     first = RunStarted(at=1, run="run_1", plan="p", name="t")
     assert event_on_wire("run_1", NumberedEvent(1, first))["run"] == "run_1"
 
@@ -308,7 +308,7 @@ def test_two_loops_count_their_passes_each() -> None:
 
 
 def test_what_a_judge_says_is_not_what_the_pass_brought() -> None:
-    """A pass is told by its own output; the judge speaks in its verdict."""
+    """An iteration is told by its own output; the judge speaks in its verdict."""
     until = Judge(agent="critic", prompt=literal("Good?"))
     loop = Repeat(body=CallAgent(agent="a"), max=2, until=until)
     plan = Plan(name="x", steps=(Step(id="main", action=loop),))
@@ -336,7 +336,9 @@ def test_what_a_judge_says_is_not_what_the_pass_brought() -> None:
 
 
 def test_a_turn_that_is_a_pass_is_told_once() -> None:
-    """With its calls, and not again when the pass ends; its check says which text it looks for."""
+    """With its calls, and not again when the iteration ends; its check says which text it looks
+    for.
+    """
     made = cycle_plan(Contains(text="ALL\nDONE"), most=2)
     driver = begun(
         made, turn("I look.", call("c1", arguments={"path": "a.txt"})), turn("I wait.")

@@ -253,7 +253,7 @@ def test_a_check_that_hangs_is_timed_out(home: Settings, workspace: Path, tmp_pa
 def test_an_agent_that_deletes_its_workspace(
     home: Settings, workspace: Path, tmp_path: Path
 ) -> None:
-    """The pass after it fails with the reason; the run does not hang."""
+    """The iteration after it fails with the reason; the run does not hang."""
     spec = program(tmp_path, 'import os; os.rmdir(os.getcwd()); print("gone")')
 
     async def body() -> None:
@@ -325,7 +325,7 @@ def test_agents_share_one_script(home: Settings, workspace: Path, tmp_path: Path
 def test_leaving_ends_the_processes_and_keeps_the_run(
     home: Settings, workspace: Path, tmp_path: Path
 ) -> None:
-    """A driver that closes leaves no process, adds no fact, and the next one goes on."""
+    """A driver that closes leaves no process, adds no event, and the next one goes on."""
     spec = program(tmp_path, SLOW_ONCE)
 
     async def leave() -> tuple[str, int]:
@@ -432,7 +432,7 @@ def test_a_stop_from_another_process_ends_the_agent(
 def test_a_pause_from_another_process_holds_the_next_pass(
     home: Settings, tmp_path: Path, spawn: Spawn
 ) -> None:
-    """The pass under way ends, the next one begins after the resume."""
+    """The iteration under way ends, the next one begins after the resume."""
     go = tmp_path / "go"
     code = (
         "import pathlib, time\n"

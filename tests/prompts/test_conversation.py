@@ -122,7 +122,7 @@ def test_a_missing_result_is_demanded() -> None:
 
 
 def test_a_loop_around_shows_what_its_passes_left() -> None:
-    """The second pass begins a new conversation, with the memory of the loop in its task."""
+    """The second iteration begins a new conversation, with the memory of the loop in its task."""
     body = CallAgent(agent="coder", prompt=ASK)
     until = Contains(text="DONE")
     run = begun(Repeat(body=body, max=3, until=until, memory=ProgressLog()))
@@ -152,7 +152,7 @@ THREADED = [
 
 @pytest.mark.parametrize(("body", "memory"), THREADED)
 def test_a_thread_goes_on_in_the_next_pass(body: CallAgent, memory: Memory) -> None:
-    """Everything that was said before, the task among it, then the task of this pass."""
+    """Everything that was said before, the task among it, then the task of this iteration."""
     run = begun(Repeat(body=body, max=3, until=Contains(text="DONE"), memory=memory))
     run.answer("main.0.0/model#1", asked(run, "I look.", "c1"))
     assert converse(run.state, place(run, "main.0.0"), CHAT, run.texts).task == "Mend it."

@@ -114,7 +114,7 @@ def repeat(body: CallAgent | Steps, **more: object) -> Repeat:
 
 
 def test_steps_of_a_pass_see_its_number_from_the_first_one_on() -> None:
-    """And the steps of the pass before by their names."""
+    """And the steps of the iteration before by their names."""
     driver = started(Step(id="dev", action=repeat(INNER)))
     assert shown(driver, "dev.0.code") == "Write.\n\n## Iteration 1"
     driver.answer("dev.0.code/agent#1", "first")
@@ -133,7 +133,7 @@ def test_a_single_call_is_told_nothing_in_its_first_pass() -> None:
 
 
 def test_a_judge_is_heard() -> None:
-    """Its words stand in the next pass, once."""
+    """Its words stand in the next iteration, once."""
     driver = started(Step(id="dev", action=repeat(INNER, until=Judge(agent="j"))))
     driver.answer("dev.0.code/agent#1", "first")
     driver.answer("dev.0/check0#1", Reply(result='{"done": false, "reason": "no tests"}'))

@@ -147,7 +147,7 @@ GATE = GateOpened(
     ],
 )
 def test_what_a_run_came_to(events: list[AnyEvent], came: EvaluatedRun) -> None:
-    """Text, last tool result, cycles and the reason of the end, from the facts alone."""
+    """Text, last tool result, cycles and the reason of the end, from the events alone."""
     assert read_result(events, read) == came
 
 

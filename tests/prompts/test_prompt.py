@@ -1,4 +1,4 @@
-"""What an agent is shown: the request first, then what the passes before have left behind."""
+"""What an agent is shown: the request first, then what the iterations before have left behind."""
 
 import pytest
 
@@ -92,7 +92,7 @@ def test_the_schema_comes_along() -> None:
 
 @pytest.mark.item("rondoflow-13")
 def test_the_second_pass_sees_one_learning() -> None:
-    """Message, log with one entry, number of the pass, in this order."""
+    """Message, log with one entry, number of the iteration, in this order."""
     text = after(started(loop()), "Tried A.\nIt broke.")
     assert text.startswith(f"{MESSAGE}\n\n## Progress Log (previous 1 iteration)\n")
     assert "\n- Iteration 1: Tried A. It broke.\n\n## Iteration 2 of 5\n\n" in text
@@ -107,13 +107,13 @@ def test_the_third_pass_sees_both_learnings_in_order() -> None:
 
 
 def test_a_loop_without_a_cap_names_only_the_pass() -> None:
-    """Where no number of passes is set, none is named."""
+    """Where no number of iterations is set, none is named."""
     text = after(started(loop(max=None, until=Regex(pattern="never"))), "x")
     assert "## Iteration 2\n" in text
 
 
 def test_granted_passes_count_to_the_cap() -> None:
-    """A pass that a person granted at the cap is not numbered beyond it."""
+    """An iteration that a person granted at the cap is not numbered beyond it."""
     driver = started(loop(max=1, at_cap="ask"))
     driver.answer("main.0/agent#1", "x")
     driver.decide("continue", "one more")
@@ -122,7 +122,7 @@ def test_granted_passes_count_to_the_cap() -> None:
 
 @pytest.mark.item("rondoflow-16")
 def test_a_silent_pass_has_an_entry() -> None:
-    """A pass without output leaves a placeholder."""
+    """An iteration without output leaves a placeholder."""
     assert "- Iteration 1: (iteration 1 produced no output)\n" in after(started(loop()), "\n\n")
 
 
@@ -147,7 +147,7 @@ def test_a_learning_cannot_pose_as_anything_else(output: str) -> None:
 
 
 def test_previous_output_is_shown_whole() -> None:
-    """The output of the pass before is shown as it was, and none before that."""
+    """The output of the iteration before is shown as it was, and none before that."""
     text = after(started(loop(PreviousOutput())), "one\n", "two\n  indented")
     assert "## Output of iteration 2\n\ntwo\n  indented\n\n## Iteration 3 of 5" in text
     assert "one" not in text.removeprefix(MESSAGE)
@@ -169,7 +169,7 @@ def test_an_output_that_just_fits_is_whole() -> None:
 
 
 def test_without_memory_every_pass_sees_the_same() -> None:
-    """No memory means the same prompt for each pass."""
+    """No memory means the same prompt for each iteration."""
     driver = started(loop(NoMemory()))
     assert {after(driver), after(driver, "a"), after(driver, "b")} == {MESSAGE}
 
@@ -237,7 +237,7 @@ def test_a_check_with_nothing_to_say_is_not_shown() -> None:
     "memory", [ProgressLog(), PreviousOutput(), NoMemory()], ids=["log", "output", "none"]
 )
 def test_feedback_is_shown_last(memory: Memory) -> None:
-    """What a person said is the last thing that the next pass reads."""
+    """What a person said is the last thing that the next iteration reads."""
     driver = started(loop(memory, gate=LoopGate()))
     driver.answer("main.0/agent#1", "x")
     driver.decide("continue", "Use the other parser.")
@@ -247,7 +247,7 @@ def test_feedback_is_shown_last(memory: Memory) -> None:
 
 
 def test_feedback_is_shown_once() -> None:
-    """Feedback belongs to the pass after it, not to all that follow."""
+    """Feedback belongs to the iteration after it, not to all that follow."""
     driver = started(loop(gate=LoopGate()))
     driver.answer("main.0/agent#1", "x")
     driver.decide("continue", "Use the other parser.")
@@ -265,7 +265,7 @@ def each(prompt: Template) -> Driver:
 
 
 def test_an_item_is_added_where_the_prompt_does_not_place_it() -> None:
-    """A pass over a list sees its item as JSON, with its index."""
+    """An iteration over a list sees its item as JSON, with its index."""
     text = shown(each(literal("Deploy it."))).text
     assert text == 'Deploy it.\n\n## forEach Item (index: 0)\n{"name": "a", "n": 1}'
 
@@ -310,7 +310,7 @@ def test_a_pass_starts_fresh() -> None:
     ids=["threaded call", "session as memory"],
 )
 def test_a_threaded_session_goes_on(action: Repeat) -> None:
-    """The session that an agent named is handed to its next pass."""
+    """The session that an agent named is handed to its next iteration."""
     assert session_after(action, Reply("x", session="s-1")) == "s-1"
     assert session_after(action, Reply("x")) is None
 

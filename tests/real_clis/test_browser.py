@@ -49,7 +49,7 @@ async def followed(page: Page) -> list[dict[str, Any]]:
 
 @pytest.mark.real_cli
 def test_a_browser_follows_a_run(tmp_path: Path) -> None:
-    """With the cookie of a session an `EventSource` gets every fact once, in order; after the end
+    """With the cookie of a session an `EventSource` gets every event once, in order; after the end
     of the run it does not come back. Without one it gets nothing.
     """
 

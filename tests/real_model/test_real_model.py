@@ -47,7 +47,7 @@ def address() -> Iterator[str]:
 
 
 def test_a_loop_until_a_check_holds(lw: Place, address: str) -> None:
-    """The model writes, the check decides, and the facts have every turn with its tokens."""
+    """The model writes, the check decides, and the events have every turn with its tokens."""
     file = lw.loop(
         "writer",
         top={

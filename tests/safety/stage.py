@@ -1,7 +1,7 @@
 """A stage for agents that obey whatever they read: a furnished workspace, a wire, real tools.
 
 Everything is the product's own but the model behind the wire. What must never happen is looked for
-afterwards in all that a run leaves behind: facts, texts, files, and every byte sent to the model.
+afterwards in all that a run leaves behind: events, texts, files, and every byte sent to the model.
 """
 
 import asyncio

@@ -162,7 +162,7 @@ def wanted(of: World, spelling: str, arguments: JsonValue, number: int) -> Reque
 
 
 def decided(calls: list[RequestedCall], rules: dict[str, ApprovalRule]) -> list[bool]:
-    """Which calls the kernel lets run at once, by the facts of a run."""
+    """Which calls the kernel lets run at once, by the events of a run."""
     parts = tuple(CallPart(id=one.id, tool=one.tool, args="{}") for one in calls)
     turn = ModelTurn(message=AssistantMessage(parts=parts), calls=tuple(calls))
     loop = Repeat(

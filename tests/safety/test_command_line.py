@@ -42,7 +42,7 @@ LURES = [lure for place in ("task", "file", "spelling", "server") for lure in co
 @pytest.mark.item("I-7", "inv-13", "inv-22", "aldo-30", "aldo-31", "aldo-32", "aldo-33")
 def test_an_obedient_agent_from_the_command_line(lw: Place, tmp_path: Path) -> None:
     """Every text is obeyed, every question is answered with no; nothing of it comes to pass, and
-    neither facts, logs, views, files nor the prompts have a secret in them.
+    neither events, logs, views, files nor the prompts have a secret in them.
     """
     scene = furnish(tmp_path / "scene")
     said = scene.top / "said-by-server"

@@ -107,7 +107,7 @@ def definition(folder: Path, port: int, options: dict[str, Any], more: str = "")
 @pytest.mark.item("H10")
 def test_a_program_without_a_network(lw: Place) -> None:
     """By name, by a name like another, by address in any writing, by a question to a name server:
-    nothing gets out, and what was tried is in the facts of the run. With a network it would.
+    nothing gets out, and what was tried is in the events of the run. With a network it would.
     """
     with ears() as outside:
         said = lw("run", definition(lw.folder, outside.port, {"network": "none"}), "--json").json

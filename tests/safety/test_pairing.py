@@ -2,7 +2,7 @@
 
 Conversations are made up: turns with up to four calls, ids that are used twice or are empty, tools
 that fail, calls that are turned away, held and decided about, summaries and cuts, a process that
-dies between any two facts.
+dies between any two events.
 """
 
 from collections import Counter

@@ -59,7 +59,7 @@ def everything_lives(_owner: Owner) -> bool:
 
 
 async def append_own(log: SqliteLog, run: str, count: int, wait_at: int = 0) -> None:
-    """A run of its own, one fact after the other; says each number once it is durable, and after
+    """A run of its own, one event after the other; says each number once it is durable, and after
     one of them waits to be told to go on.
     """
     await log.append(
@@ -90,7 +90,7 @@ async def append_own(log: SqliteLog, run: str, count: int, wait_at: int = 0) -> 
 
 
 async def append_shared(log: SqliteLog, run: str, mark: str, count: int) -> None:
-    """Facts into a run that others write to as well."""
+    """Events into a run that others write to as well."""
     done = 0
     while done < count:
         version = log.version(run)

@@ -102,7 +102,7 @@ def test_cards_that_cannot_be_kept(log: SqliteLog, bad: StoredRecord) -> None:
 
 
 def test_an_append_and_its_records_are_one(log: SqliteLog) -> None:
-    """A record that goes with a fact is there exactly when the fact is; the newest counts."""
+    """A record that goes with an event is there exactly when the event is; the newest counts."""
 
     async def body() -> None:
         first = Append(
@@ -131,7 +131,7 @@ def replace_cards(append: Append, *records: StoredRecord) -> Append:
 
 @pytest.mark.item("inv-6", "inv-24")
 def test_an_append_and_its_audit_are_one(log: SqliteLog) -> None:
-    """The row of who did it is there exactly when the fact is."""
+    """The row of who did it is there exactly when the event is."""
 
     async def body() -> None:
         first = Append(

@@ -152,7 +152,7 @@ def test_a_failing_claim_is_told_and_undone(failing: World, disk: Disk, call: st
 
 
 def test_a_full_disk_is_told_and_space_makes_it_well(failing: World, disk: Disk) -> None:
-    """Out of space: StorageError `full`, earlier facts readable; with space the log goes on."""
+    """Out of space: StorageError `full`, earlier events readable; with space the log goes on."""
     log = failing.open()
     failing.start(log)
     log.close()

@@ -27,7 +27,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def filled(path: Path) -> Path:
-    """A log with a few hundred facts, closed."""
+    """A log with a few hundred events, closed."""
     world = World(lambda alive: open_sqlite_log(path, alive=alive, durability="normal"))
     log = world.open()
     world.start(log)

@@ -29,7 +29,7 @@ def by_hand(path: Path, *statements: str) -> None:
 
 @pytest.fixture
 def log(world: World) -> SqliteLog:
-    """Two runs of five appends with two facts each."""
+    """Two runs of five appends with two events each."""
     log = world.open()
     assert isinstance(log, SqliteLog)
     for run in ("run_a", "run_b"):
@@ -93,7 +93,7 @@ def test_an_untouched_run_has_no_problems(log: SqliteLog) -> None:
 def test_a_log_changed_by_hand_is_found_out(
     log: SqliteLog, path: Path, change: str, expected: list[str]
 ) -> None:
-    """Each kind of change is named with the number of the fact."""
+    """Each kind of change is named with the number of the event."""
     if "3 - run" in change:
         by_hand(path, "UPDATE segment SET run = -run", "UPDATE segment SET run = 3 + run")
     else:
@@ -105,7 +105,7 @@ def test_a_log_changed_by_hand_is_found_out(
 
 
 def test_facts_of_a_later_version_are_told_as_such(log: SqliteLog, path: Path) -> None:
-    """A fact that this version cannot read is an error with a hint, also for readers."""
+    """An event that this version cannot read is an error with a hint, also for readers."""
     db, body = sqlite3.connect(path), b'[{"kind":"new"}]'
     [(before,)] = db.execute("SELECT chain FROM segment WHERE run = 1 AND seq = 9").fetchall()
     addition = "INSERT INTO segment (run, seq, last, body, chain) VALUES (1, 11, 11, ?, ?)"

@@ -49,7 +49,7 @@ def test_versions_count_up() -> None:
 
 
 def test_an_older_log_is_migrated_with_its_data(old: Path) -> None:
-    """Opening it with a later version brings the tables up to date and keeps every fact."""
+    """Opening it with a later version brings the tables up to date and keeps every event."""
     assert state(old) == (OLD, False, False)
     log = reopened(old)
     assert log.version("run_a") == 3
@@ -107,7 +107,7 @@ def test_two_processes_migrate_at_once(old: Path, spawn: Spawn) -> None:
 
 
 def test_a_step_that_fails_is_undone(old: Path) -> None:
-    """An error in a step leaves the version before it, and its facts readable."""
+    """An error in a step leaves the version before it, and its events readable."""
     broken = NEXT.steps[-1]._replace(statements=(*NEXT_STEP.statements, "INSERT INTO nowhere"))
     with pytest.raises(StorageError):
         open_sqlite_log(old, alive=lambda _: True, options=type(NEXT)(steps=(*MIGRATIONS, broken)))

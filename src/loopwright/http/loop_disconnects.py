@@ -95,7 +95,7 @@ class DisconnectTimers:
     def beside(
         self, owner: str, *, name: str, parting: OnDisconnect | None = None, agent_id: str = ""
     ) -> Beside:
-        """Remember whose run this is that is about to be started, with its first fact. Only the
+        """Remember whose run this is that is about to be started, with its first event. Only the
         loops of assistants are remembered where nothing could end them.
         """
 

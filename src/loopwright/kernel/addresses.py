@@ -104,7 +104,7 @@ def directory(state: State) -> StepDirectory:
 
 
 def resolve_address(state: State, written: str) -> str | UnreachableAddress:
-    """The step that an address names, whatever its pass, or why there is none."""
+    """The step that an address names, whatever its iteration, or why there is none."""
     addresses = directory(state)
     key = logical_path(written.strip())
     kind = addresses.kinds.get(_ITEM.sub("[]", key))
@@ -228,7 +228,7 @@ def _inside(owner: StepOwner, numbers: list[int], *, last: bool) -> AddressedSte
                 return _item(repeat, number)
             place = repeat.active[number]
         elif last and not wanted and not isinstance(repeat.action.body, Repeat):
-            return RunningStep(place)  # a loop of one call is that call, whatever its pass
+            return RunningStep(place)  # a loop of one call is that call, whatever its iteration
         elif not repeat.active:
             return FutureStep()
         else:

@@ -181,7 +181,9 @@ def inspect(
     result: Text | None,
     instructions: str,
 ) -> CheckResult | None:
-    """What a check that needs nothing but the pass's own texts says; None for any other check."""
+    """What a check that needs nothing but the iteration's own texts says; None for any other
+    check.
+    """
     match leaf:
         case Regex():
             return _search(leaf, output, senses)

@@ -74,7 +74,7 @@ def decide(state: State, owner: Owner, senses: KernelServices) -> list[AnyEvent]
         return _cancelled(state)
     if state.snapshots.on and not state.snapshots.taken and owner is not state.root:
         return []
-    # By type, which is quicker than asking for each class in turn: this is done for every fact.
+    # By type, which is quicker than asking for each class in turn: this is done for every event.
     if type(owner) is IterationOwner:
         return decide_iteration(state, owner, senses)
     if type(owner) is StepOwner:

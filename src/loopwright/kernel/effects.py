@@ -73,8 +73,8 @@ def parked_until(failure: Failure, *, parks: int, now: int) -> int | None:
     """When a call that met a rate limit continues, or None if it did not meet one.
 
     A provider that names the time has not failed us: the call waits for it, and that is neither a
-    try nor a pass. Only one that puts us off again and again is believed no longer. The same holds
-    for a machine that has no file descriptors, processes or memory left, with growing waits.
+    try nor an iteration. Only one that puts us off again and again is believed no longer. The same
+    holds for a machine that has no file descriptors, processes or memory left, with growing waits.
     """
     if failure.type == SHORTAGE:
         wait = min(MOST_SHORTAGE_MS, LEAST_PARK_MS * 2 ** min(parks, 20))
@@ -100,7 +100,7 @@ def after_failure(policy: Retry, attempt: int, failure: Failure) -> RetryAfter |
 def request_effect(
     state: State, owner: Owner, purpose: EffectPurpose, number: int, call: AnyCall
 ) -> EffectRequested:
-    """The fact that asks for an effect at a place."""
+    """The event that asks for an effect at a place."""
     return EffectRequested(
         at=state.now,
         path=owner.inside,

@@ -110,7 +110,7 @@ def fold(plan: Plan, events: Iterable[AnyEvent]) -> State:
 
 
 def apply(state: State, event: AnyEvent) -> None:
-    """Let one fact change the state."""
+    """Let one event change the state."""
     state.version += 1
     if event.at > state.now:
         state.now = event.at
@@ -358,7 +358,7 @@ def _iteration_finished(state: State, event: IterationFinished) -> None:
     body = owner.body
     if type(body) is LeafBody or type(body) is CycleBody:
         said, result = dispatch.output_of(body)
-        output = said if output is None else output  # the fact has it where others see less
+        output = said if output is None else output  # the event has it where others see less
     ended = Result(
         status=event.status, reason=event.reason, output=output, result=result, error=event.error
     )
@@ -371,7 +371,7 @@ def _iteration_finished(state: State, event: IterationFinished) -> None:
 def _settle_check_first(
     state: State, repeat: RepeatBody, owner: IterationOwner, event: IterationFinished
 ) -> None:
-    """The look before the first pass: it may end the loop, and it counts as no pass."""
+    """The look before the first iteration: it may end the loop, and it counts as no iteration."""
     repeat.checked_first = True
     if event.done or event.status != "completed":
         repeat.progress.last = Result(status=event.status, reason=event.reason, error=event.error)
@@ -401,7 +401,7 @@ def _check_verdict(state: State, event: CheckVerdict) -> None:
 
 
 def _recorded(state: State, event: BaseEvent) -> None:
-    """A fact that later parts of the product read and that changes no decision here."""
+    """An event that later parts of the product read and that changes no decision here."""
 
 
 _APPLY: dict[type[BaseEvent], Callable[..., None]] = {

@@ -335,7 +335,7 @@ class KeptLoop(msgspec.Struct):
 
 
 class CheckNote(msgspec.Struct, eq=False, gc=False):
-    """What a check said about a pass, for the next one to read."""
+    """What a check said about an iteration, for the next one to read."""
 
     index: int
     check: str

@@ -44,7 +44,7 @@ def open_gate(
     *,
     output: Text | None = None,
 ) -> GateOpened:
-    """The fact that asks a person about a place."""
+    """The event that asks a person about a place."""
     text = fill(state, owner, gate.message, senses) or _default_message(owner, about)
     if words := violation(state):
         text = f"{text}\n{words[0].upper()}{words[1:]}. Approving accepts them as they are now."
@@ -85,7 +85,7 @@ def tool_gate(run: str, effect: str, message: str, about: str, number: int) -> t
 def about_call(
     state: State, owner: Owner, call: int, message: str, arguments: str, senses: KernelServices
 ) -> GateOpened:
-    """The fact that asks a person about one tool call of a turn."""
+    """The event that asks a person about one tool call of a turn."""
     output = senses.keep(arguments)
     return GateOpened(
         at=state.now,

@@ -95,7 +95,7 @@ JUDGE_TRIES = 2  # a judge whose answer does not fit is asked once more, and tol
 
 
 def decide_iteration(state: State, owner: IterationOwner, senses: KernelServices) -> list[AnyEvent]:
-    """What follows for a pass."""
+    """What follows for an iteration."""
     late = None  # asked only where it can be: this is done for every event of an iteration
     if state.mail.stopped or owner.deadline_hit:
         late = stopped(state, owner) or deadline_result(state, owner)
@@ -214,7 +214,7 @@ def _settled(
 
 
 def _without_signal(owner: IterationOwner, ended: Result, senses: KernelServices) -> Result:
-    """What others see of a pass: what it said to its loop alone is left out."""
+    """What others see of an iteration: what it said to its loop alone is left out."""
     word = hidden_word(owner)
     if word is None or ended.output is None:
         return ended
@@ -223,7 +223,7 @@ def _without_signal(owner: IterationOwner, ended: Result, senses: KernelServices
     return ended if seen == result else msgspec.structs.replace(ended, output=senses.keep(seen))
 
 
-# -- checks that need more than the texts of the pass ----------------------------------------------
+# -- checks that need more than the texts of the iteration -----------------------------------------
 
 
 def _ask(
@@ -377,12 +377,12 @@ def _ask_person(
     return [_verdict(state, owner, ask, result, senses.keep(result.evidence))]
 
 
-# -- a person after the pass -----------------------------------------------------------------------
+# -- a person after the iteration ------------------------------------------------------------------
 
 
 def _is_gated(owner: IterationOwner, settled: ChecksDecision) -> bool:
-    """Whether a person is asked after this pass: not about a look before the first one, and not
-    when one of the checks has just asked.
+    """Whether a person is asked after this iteration: not about a look before the first one, and
+    not when one of the checks has just asked.
     """
     gate = owner.parent.action.gate
     if gate is None or owner.number < 0 or owner.answered_gate is not None:
@@ -393,7 +393,7 @@ def _is_gated(owner: IterationOwner, settled: ChecksDecision) -> bool:
 
 
 def _is_stuck(repeat: RepeatBody, gate: LoopGate) -> bool:
-    """Whether so many passes in a row have not ended the loop, and there may be others."""
+    """Whether so many iterations in a row have not ended the loop, and there may be others."""
     most = cap(repeat)
     is_last = most is not None and repeat.finished + 1 >= most
     return repeat.progress.unmet + 1 >= gate.after and not is_last
@@ -436,7 +436,8 @@ def _gate_after_pass(
 
 
 def _unshown(ended: Result, why: str) -> Result:
-    """An iteration that needs a review but cannot open a gate has failed: no answer could arrive.
+    """An iteration that needs a review but cannot open a gate has failed: no answer could
+    arrive.
     """
     error = Failure(type="bad_input", detail=f"the question cannot be put: {why}")
     return msgspec.structs.replace(ended, status="failed", error=error)
@@ -471,7 +472,9 @@ def _verdict(
 
 
 def _instructions(state: State, owner: IterationOwner, leaf: Leaf, senses: KernelServices) -> str:
-    """What the agents of a pass were asked, for telling a signal from an echo of the request."""
+    """What the agents of an iteration were asked, for telling a signal from an echo of the
+    request.
+    """
     return requests_of(state, owner, senses) if isinstance(leaf, Signal | Approval) else ""
 
 

@@ -136,7 +136,7 @@ def cap(body: RepeatBody) -> int | None:
 
 
 def is_out_of_time(body: StepsBody) -> bool:
-    """Whether no further step of a pass may begin, since the time of its loop is up."""
+    """Whether no further step of an iteration may begin, since the time of its loop is up."""
     owner = body.owner
     if not isinstance(owner, IterationOwner) or not owner.parent.deadline_hit:
         return False
@@ -144,8 +144,8 @@ def is_out_of_time(body: StepsBody) -> bool:
 
 
 def is_cut_off(body: RepeatBody) -> bool:
-    """Whether a loop whose time is up ends now: at once, or when its steps or its pass have ended
-    that were under way then.
+    """Whether a loop whose time is up ends now: at once, or when its steps or its iteration have
+    ended that were under way then.
     """
     match body.action.on_deadline:
         case "stop":

@@ -203,7 +203,8 @@ def delivered(
 
 
 def message_delivered(state: State, event: MessageDelivered) -> None:
-    """Fold a delivery. The message is in the prompt of its reader for as long as its path is open.
+    """Fold a delivery. The message is in the prompt of its reader for as long as its path is
+    open.
     """
     mail = state.mail
     if event.to == COORDINATOR:
@@ -293,7 +294,7 @@ def stopped(state: State, owner: Owner) -> Result | None:
 
 
 def stop_delivered(state: State, owner: Owner) -> list[AnyEvent]:
-    """The fact that such a message has reached its reader."""
+    """The event that such a message has reached its reader."""
     message = state.mail.stopped.get(owner.path) if state.mail.stopped else None
     if message is None:
         return []
@@ -305,7 +306,7 @@ def stop_delivered(state: State, owner: Owner) -> list[AnyEvent]:
 
 
 def note(state: State, event: AnyEvent) -> None:
-    """Look at a fact that was just folded, in a run where somebody writes or listens."""
+    """Look at an event that was just folded, in a run where somebody writes or listens."""
     match event:
         case RunStarted():
             tell(state, CoordinatorNotice("run.started", text=event.message), wakes=True)

@@ -42,7 +42,7 @@ def close_inside(state: State, owner: Owner, why: str) -> list[AnyEvent]:
 
 
 def _has_no_body(owner: Owner) -> bool:
-    """A look before the first pass asks the checks alone: nothing of its body ever begins."""
+    """A look before the first iteration asks the checks alone: nothing of its body ever begins."""
     return isinstance(owner, IterationOwner) and owner.number < 0
 
 

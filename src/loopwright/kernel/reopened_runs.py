@@ -234,14 +234,14 @@ def note_spoilt(repeat: RepeatBody, owner: IterationOwner, event: IterationFinis
 
 
 def stopped_half_way(state: State) -> dict[str, InterruptedIteration]:
-    """The loops of a run that has ended which stopped in the middle of a pass, by step."""
+    """The loops of a run that has ended which stopped in the middle of an iteration, by step."""
     return {
         path: kept.spoilt for path, kept in state.reopenings.kept.items() if kept.spoilt is not None
     }
 
 
 def _is_capped(body: RepeatBody, event: StepFinished) -> bool:
-    """Whether a loop ended at its own cap, and not at that of a loop in its last pass."""
+    """Whether a loop ended at its own cap, and not at that of a loop in its last iteration."""
     most = cap(body)
     made = body.action.each is None and most is not None and body.finished >= most
     last_one = body.progress.last is not None and body.progress.last.status == "completed"
@@ -264,8 +264,8 @@ def _go_on(state: State, owner: StepOwner, kept: KeptLoop | None) -> None:
 
 
 def _take_up(body: RepeatBody, spoilt: InterruptedIteration, opening: RunReopened) -> None:
-    """Let the next pass keep what completed in the one that stopped half-way. One in which every
-    step completed, and which a person rejected, is followed by another.
+    """Let the next iteration keep what completed in the one that stopped half-way. One in which
+    every step completed, and which a person rejected, is followed by another.
     """
     most = cap(body)
     if spoilt.stuck is None:

@@ -58,7 +58,7 @@ def run_edited(state: State, event: RunEdited) -> None:
 
 
 def set_cap(state: State, owner: StepOwner) -> None:
-    """Let a loop of the plan make as many passes as somebody has said since the run started."""
+    """Let a loop of the plan make as many iterations as somebody has said since the run started."""
     body = owner.body
     if state.control.passes is None or not isinstance(body, RepeatBody):
         return

@@ -213,7 +213,7 @@ class KernelServices(Protocol):
         """The whole text."""
 
     def keep(self, text: str) -> Text:
-        """The text as a fact may carry it: itself when short, else a name for stored content."""
+        """The text as an event may carry it: itself when short, else a name for stored content."""
 
     def matches(self, pattern: str, text: str, *, ignore_case: bool) -> str | None:
         """What a pattern matched first, in linear time, or None."""
@@ -487,7 +487,7 @@ def steps_body(state: State, owner: Owner, action: Steps) -> StepsBody:
 
 
 def make_body(state: State, owner: Owner, action: Action, step: StepOwner) -> Body:
-    """The frame for an action that begins now in a step, or in a pass inside of one."""
+    """The frame for an action that begins now in a step, or in an iteration inside of one."""
     if type(action) is Steps:
         return steps_body(state, owner, action)
     if type(action) is Repeat:
@@ -529,7 +529,9 @@ def enclosing_pass(owner: Owner) -> IterationOwner | None:
 
 
 def session_key(owner: Owner, inside: IterationOwner, spec: str) -> str:
-    """What names a session from pass to pass: the place inside the pass, and the program there."""
+    """What names a session from pass to pass: the place inside the iteration, and the program
+    there.
+    """
     place = owner.path.removeprefix(inside.path)
     return f"{place} {spec}" if place else spec
 

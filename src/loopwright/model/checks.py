@@ -1,9 +1,9 @@
 """Checks: the records that decide when a loop is done, combined by any and all.
 
 A check returns a verdict: pass, fail, error (it could not run), timed_out, rejected. Checks run in
-the order in which they are written. In `any` the first pass decides. In `all` the cheap checks all
-run, so that a run shows every verdict; a judge or a gate only starts if all checks before it
-passed. A loop with `checks: until_decided` stops at the first failure instead.
+the order in which they are written. In `any` the first check that passes decides. In `all` the
+cheap checks all run, so that a run shows every verdict; a judge or a gate only starts if all checks
+before it passed. A loop with `checks: until_decided` stops at the first failure instead.
 """
 
 from typing import Literal, TypeAlias

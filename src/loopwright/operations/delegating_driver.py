@@ -72,7 +72,7 @@ class _Handed:
     moved: asyncio.Event = field(default_factory=asyncio.Event)
     answered: asyncio.Event = field(default_factory=asyncio.Event)
     refusal: LoopwrightError | None = None
-    seq: int = 0  # the newest fact that the server spoke of
+    seq: int = 0  # the newest event that the server spoke of
 
 
 class DelegatingDriver(LocalDriver):
@@ -203,7 +203,7 @@ class DelegatingDriver(LocalDriver):
         await super().rest(run)
 
     async def _hear_out(self, handed: _Handed, version: int) -> None:
-        """What agents said before a fact is said before it here, too: the log may be quicker than
+        """What agents said before an event is said before it here, too: the log may be quicker than
         the line, which is waited for a moment.
         """
         end = time.monotonic() + TICK_S

@@ -181,12 +181,12 @@ class DialectEvent(Protocol):
 
 
 class DialectRendering(Protocol):
-    """Follows a run fact by fact, in the words of a dialect. One with a true `is_flat` has its
+    """Follows a run event by event, in the words of a dialect. One with a true `is_flat` has its
     payload beside the type of an event, not in a field of its own.
     """
 
     def events(self, event: Mapping[str, Any]) -> Iterable[DialectEvent]:
-        """What the next fact is in those words."""
+        """What the next event is in those words."""
 
 
 class HasOwnEvents(Protocol):

@@ -282,7 +282,7 @@ def _begins(first: RunStarted, options: Fork, *, run: str, plan: Plan, by: str) 
 
 
 def _edit(state: State, place: str, text: str | None) -> str:
-    """What a person says to the next pass, as a fact may have it."""
+    """What a person says to the next iteration, as an event may have it."""
     if text is None:
         return ""
     if not text.strip() or len(text.encode(errors="replace")) > MAX_EDIT_BYTES:

@@ -191,7 +191,7 @@ TORN_DOWN = "torn_down"
 
 CANDIDATES = 5  # runs that are named where a reference fits several
 Beside: TypeAlias = Callable[[str], Sequence[StoredRecord]]
-"""The records that are written together with the first fact of a run, by its id."""
+"""The records that are written together with the first event of a run, by its id."""
 
 
 def alone(_run: str) -> Sequence[StoredRecord]:

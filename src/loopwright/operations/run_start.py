@@ -329,7 +329,7 @@ def _side_by_side(plan: Plan, most: int) -> Plan:
 
 
 def with_most_iterations(plan: Plan, most: int) -> Plan:
-    """A plan whose loop makes other passes at most than its definition says."""
+    """A plan whose loop makes other iterations at most than its definition says."""
     if not 1 <= most <= MAX_ITERATIONS:
         raise LoopwrightError(
             f"--max must be a whole number from 1 to {MAX_ITERATIONS}, not {most}",

@@ -314,7 +314,7 @@ class Service:
         return stored_plan(self.log.blob, first.plan)
 
     def read_text(self, text: Text | None) -> str:
-        """A text of a fact, whole."""
+        """A text of an event, whole."""
         if text is None or isinstance(text, str):
             return text or ""
         return stored_content(self.log.blob, text.blob).decode()
@@ -382,7 +382,7 @@ class Service:
         return only_gate(self.log, self.find(reference))
 
     def opened(self, gate: OpenGate) -> GateOpened:
-        """The fact by which a gate was opened."""
+        """The event by which a gate was opened."""
         for numbered in reversed(self.log.read(gate.run)):
             if isinstance(numbered.event, GateOpened) and numbered.event.gate == gate.gate:
                 return numbered.event
@@ -502,7 +502,7 @@ class Service:
         blobs: Mapping[str, bytes] = NO_BLOBS,
     ) -> None:
         """Append an event from outside the driver, and wake the driver of the run. Without a
-        status of its own the fact gives a waiting run work, and leaves a paused one paused.
+        status of its own the event gives a waiting run work, and leaves a paused one paused.
         """
         row = self.log.row(run)
         if row_ended(row):

@@ -86,13 +86,13 @@ class Span:
     start: int
     kind: Literal["internal", "client"] = "internal"
     end: int = 0
-    seq: int = 0  # of the fact that ended it
+    seq: int = 0  # of the event that ended it
     error: str = ""  # what kind of failure
     values: dict[str, Value] = field(default_factory=dict)
 
 
 class Spans:
-    """The spans of one run, fact by fact."""
+    """The spans of one run, event by event."""
 
     def __init__(self, run: str, plan: Plan) -> None:
         self._run, self._agents = run, dict(plan.agents)
@@ -102,7 +102,7 @@ class Spans:
         self._reopened = 0
 
     def take(self, numbered: NumberedEvent) -> Iterator[Span]:
-        """Take the next fact; the spans that ended with it."""
+        """Take the next event; the spans that ended with it."""
         event = numbered.event
         for span in self._taken(event):
             span.end, span.seq = span.end or event.at, numbered.seq
@@ -402,7 +402,9 @@ class Tracing:
         self._since = service.clock.now_ms()
         self._spans: dict[str, Spans] = {}
         self._seen: dict[str, int] = {}
-        self._told: OrderedDict[str, int] = OrderedDict()  # up to which fact spans were handed over
+        self._told: OrderedDict[str, int] = (
+            OrderedDict()
+        )  # number of the last exported event
         self._moved: set[str] = set()
         self._look: asyncio.TimerHandle | None = None
 

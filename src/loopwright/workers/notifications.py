@@ -186,7 +186,7 @@ Words = tuple[str, Level, str, dict[str, JsonValue]]
 
 
 class NoticeSource(Protocol):
-    """Says what a fact of one run means."""
+    """Says what an event of one run means."""
 
     def __call__(self, numbered: NumberedEvent) -> Iterator[Words]: ...
 
@@ -218,7 +218,7 @@ class NotificationFeed:
 
 
 class _Following:
-    """One run up to the fact with the number `seen`."""
+    """One run up to the event with the number `seen`."""
 
     def __init__(self, service: Service, run: str) -> None:
         self._log, self.run, self.seen = service.log, run, 0

@@ -104,7 +104,7 @@ def test_one_cycle_with_a_tool() -> None:
 
 
 def test_a_fact_gives_the_same_events_live() -> None:
-    """Following a run fact by fact tells the same as reading it at its end."""
+    """Following a run event by event tells the same as reading it at its end."""
     stage = Stage(plan_of(AGENT), lambda *_: turn("x", call("c1"), usd=0.01)).run()
     live = Rendering(stage.plan, stage.read)
     told = [e for f in stage.driver.events for e in live.events(msgspec.to_builtins(f))]

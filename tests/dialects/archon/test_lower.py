@@ -70,14 +70,14 @@ def test_inputs_come_with_their_defaults() -> None:
     ("settings", "session"), [("", "thread"), (", fresh_context: true", "fresh")]
 )
 def test_sessions_of_a_loop(settings: str, session: str) -> None:
-    """A session goes on from pass to pass unless every pass is to start fresh."""
+    """A session goes on from pass to pass unless every iteration is to start fresh."""
     repeat = loop_of(LOOP + settings)
     assert isinstance(repeat.body, CallAgent)
     assert (repeat.body.session, repeat.memory) == (session, NoMemory())
 
 
 def test_a_loop_that_reaches_its_cap_has_failed() -> None:
-    """All passes made and no end is a failure; a check that cannot be asked ends it at once."""
+    """All iterations made and no end is a failure; a check that cannot be asked ends it at once."""
     repeat = loop_of(LOOP)
     assert (repeat.max, repeat.at_cap, repeat.output, repeat.broken_after) == (3, "fail", "last", 1)
 
@@ -215,7 +215,7 @@ LIMITS = [
 
 @pytest.mark.parametrize(("node", "made"), LIMITS, ids=[one for one, _ in LIMITS])
 def test_limits(node: str, made: Limits) -> None:
-    """Half an hour of silence ends an agent; a loop's budget is for all of its passes."""
+    """Half an hour of silence ends an agent; a loop's budget is for all of its iterations."""
     plan = plan_of(flow(f"{{id: a, {node}}}"))
     assert plan.steps[0].limits == made
     assert [one.max_usd for one in plan.agents.values()] in ([], [None], [2])

@@ -28,7 +28,7 @@ def only_loop(plan: Plan) -> Repeat:
     ],
 )
 def test_the_cap_means_success_only_where_it_is_the_goal(repeat: str, at_cap: str) -> None:
-    """All passes made is complete without a check or a gate, and exhausted with one."""
+    """All iterations made is complete without a check or a gate, and exhausted with one."""
     assert only_loop(plan_of(f"name: x\nrepeat: {repeat}\n")).at_cap == at_cap
 
 

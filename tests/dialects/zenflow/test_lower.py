@@ -54,7 +54,7 @@ def loop_of(loop: str, *, head: str = JUDGE) -> Repeat:
     ],
 )
 def test_what_ends_a_loop(loop: str, until: object, at_cap: str) -> None:
-    """With a stop rule the last pass without it is a failure, without one it is the goal."""
+    """With a stop rule the last iteration without it is a failure, without one it is the goal."""
     made = loop_of(loop)
     assert (made.max, made.until, made.at_cap) == (3, until, at_cap)
     assert made.each is None

@@ -48,7 +48,7 @@ class _Watch:
         self._answers: dict[str, EffectDone | EffectFailed] = {}
         self._turns: dict[str, TurnTaken] = {}
         self._about: dict[str, str] = {}
-        self._said: dict[str, GateAnswered] = {}  # about a pass, the last decision
+        self._said: dict[str, GateAnswered] = {}  # about an iteration, the last decision
         self._cuts: defaultdict[str, list[int]] = defaultdict(list)  # after which try
         self._newest: dict[str, int] = {}
         self._threads = Threads(plan)
@@ -92,7 +92,7 @@ class _Watch:
             self._entries[self._names.inside(event.path)] = list(before)  # it goes on where it was
 
     def _resume(self, path: str) -> None:
-        """A pass continues: the conversation is what it was before the pass ended."""
+        """An iteration continues: the conversation is what it was before the iteration ended."""
         self._resumed[path] = self._newest.get(path, 0)
         if path in self._unfinished:
             self._entries[parent_path(path)] = self._unfinished.pop(path)
@@ -128,7 +128,7 @@ class _Watch:
         return isinstance(last, EffectFailed) and last.error.type == "overflow"
 
     def _overflows(self, event: HistoryCompressed) -> list[int]:
-        """The tries of this pass that were followed by a cut, since they did not fit."""
+        """The tries of this iteration that were followed by a cut, since they did not fit."""
         return [number for number in self._cuts[event.path] if number]
 
     # -- the history ---------------------------------------------------------------------------

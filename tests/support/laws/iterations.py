@@ -52,7 +52,7 @@ class _Count:
 
     @property
     def resumed(self) -> bool:
-        """Whether the last fact takes up a place again."""
+        """Whether the last event takes up a place again."""
         return self._names.resumed
 
     def take(self, event: AnyEvent) -> None:
@@ -90,7 +90,7 @@ class _Count:
                 pass
 
     def _allow(self, event: RunReopened) -> None:
-        """Whoever resumes a run may say how many passes there may be: of the loops of the plan,
+        """Whoever resumes a run may say how many iterations there may be: of the loops of the plan,
         and of others that had made all of theirs.
         """
         if not event.mode or event.passes is None:
@@ -105,7 +105,7 @@ class _Count:
                 self._granted[path] = max(self._granted[path], more)
 
     def _takes_up(self, path: str, before: str) -> None:
-        """A loop goes on in the pass that stopped half-way, or after one that was rejected."""
+        """A loop goes on in the iteration that stopped half-way, or after one that was rejected."""
         last = self._last.get(before)
         if self._stage is None or last is None or last.status == "completed":
             return
@@ -116,7 +116,7 @@ class _Count:
         self._granted[path] = granted + full
 
     def _begins_again(self, step: str) -> None:
-        """A conversation goes on where it was, and a loop that was allowed more passes."""
+        """A conversation goes on where it was, and a loop that was allowed more iterations."""
         path, before = self._names.inside(step), self._names.before(step)
         turns = self._turns.counted[before]
         if turns:

@@ -64,7 +64,7 @@ def run_problems(
     plan = decode_plan(log.blob(events[0].plan))
     problems += event_problems(plan, events)
     if problems:
-        return problems  # views of facts that are wrong say nothing more
+        return problems  # views of events that are wrong say nothing more
     return [*_fold(plan, events), *_views(log, run, plan, events, check_schema)]
 
 
@@ -84,7 +84,7 @@ def _numbers(log: EventLog, run: str, entries: Sequence[NumberedEvent]) -> Itera
 
 def _fold(plan: Plan, events: Sequence[AnyEvent]) -> Iterator[str]:
     """Folding at once, in two parts, or what was read from disk comes to the same; and what was
-    used is the sum of the calls after every fact (I10).
+    used is the sum of the calls after every event (I10).
     """
     whole = picture(fold(plan, events))
     parts = fold(plan, events[: len(events) // 2])
@@ -105,7 +105,7 @@ def _fold(plan: Plan, events: Sequence[AnyEvent]) -> Iterator[str]:
 def _views(
     log: EventLog, run: str, plan: Plan, events: Sequence[AnyEvent], check_schema: SchemaCheck
 ) -> Iterator[str]:
-    """Row and inbox say what the facts say."""
+    """Row and inbox say what the events say."""
     state, row = fold(plan, events), log.row(run)
     shown = {gate.gate: (gate.run, gate.path, gate.digest) for gate in log.gates(run)}
     if shown != {name: (run, gate.path, gate.digest) for name, gate in state.gates.items()}:

@@ -26,8 +26,8 @@ def has_ended(events: Sequence[AnyEvent]) -> bool:
 
 
 class ConversationTurns:
-    """How many passes of each conversation with a chat model count when its run is reopened: those
-    whose turn was taken to its end.
+    """How many iterations of each conversation with a chat model count when its run is reopened:
+    those whose turn was taken to its end.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,9 @@ class ConversationTurns:
 
 
 class RaisedLimits:
-    """Loops of the plan that ended at their cap, and how many passes they were allowed since."""
+    """Loops of the plan that ended at their cap, and how many iterations they were allowed
+    since.
+    """
 
     def __init__(self) -> None:
         self._last: dict[str, str] = {}
@@ -66,7 +68,7 @@ class RaisedLimits:
             self._capped.discard(event.path)
 
     def goes_on(self, path: str) -> bool:
-        """Whether a step that begins again is a loop that was allowed more passes."""
+        """Whether a step that begins again is a loop that was allowed more iterations."""
         return self.most is not None and path in self._capped
 
 
@@ -75,7 +77,7 @@ class Resumptions:
 
     def __init__(self) -> None:
         self._unfinished: set[str] = set()
-        self._last: dict[str, str] = {}  # by loop: how its newest pass ended
+        self._last: dict[str, str] = {}  # by loop: how its newest iteration ended
         self._capped: set[str] = set()  # steps that failed at the cap of their loop
 
     def take(self, event: AnyEvent, inside: str) -> bool:
@@ -118,10 +120,10 @@ class PlaceNames:
         self._first: dict[str, int] = {}
         self.completed: set[str] = set()
         self._resumptions = Resumptions()
-        self.resumed = False  # whether the last fact takes up a place again
+        self.resumed = False  # whether the last event takes up a place again
 
     def take(self, event: AnyEvent) -> None:
-        """Note what a fact says about names."""
+        """Note what an event says about names."""
         self.resumed = self._resumptions.take(event, self.inside(getattr(event, "path", "")))
         if isinstance(event, StepStarted):
             self._begun[event.path] += not self.resumed

@@ -73,7 +73,7 @@ def _joined(step: Step, before: Sequence[str | None]) -> bool:
 
 
 def verdicts(plan: Plan, events: Sequence[AnyEvent]) -> Iterator[str]:
-    """Each check of a loop speaks at most once about a pass, and together they decide it."""
+    """Each check of a loop speaks at most once about an iteration, and together they decide it."""
     said: dict[str, dict[int, str]] = {}
     approved: set[str] = set()
     tools = _about_tools(events)
@@ -119,7 +119,7 @@ def asked_again(plan: Plan, events: Sequence[AnyEvent]) -> Iterator[str]:
     decided: dict[str, str] = {}
     parked: Counter[str] = Counter()
     newest: dict[str, int] = {}
-    earlier: dict[str, int] = {}  # the last try before its pass was resumed
+    earlier: dict[str, int] = {}  # the last try before its iteration was resumed
     names, tools = PlaceNames(), _about_tools(events)
     for event in events:
         names.take(event)
@@ -149,7 +149,7 @@ def _is_completed(event: AnyEvent) -> TypeGuard[StepFinished | IterationFinished
 
 
 def _tried(newest: dict[str, int], event: IterationStarted) -> dict[str, int]:
-    """The last try of each check of a pass that is resumed."""
+    """The last try of each check of an iteration that is resumed."""
     mine = f"{event.path}/"
     return {k: n for k, n in newest.items() if event.resumed and k.startswith(mine)}
 

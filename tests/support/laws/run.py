@@ -49,7 +49,7 @@ _BEGINNINGS = (StepStarted, StepRetried, IterationStarted, EffectRequested, Gate
 
 
 def event_problems(plan: Plan, events: Sequence[AnyEvent]) -> list[str]:
-    """Every law that these facts break, in words; a run that has not ended may have open ends."""
+    """Every law that these events break, in words; a run that has not ended may have open ends."""
     ended = has_ended(events)
     return [
         *_frame(events),
@@ -92,7 +92,7 @@ def _frame(events: Sequence[AnyEvent]) -> Iterator[str]:
 
 
 def _is_last_snapshot(event: AnyEvent) -> bool:
-    """Whether a fact asks for the snapshot that a stop leaves time for."""
+    """Whether an event asks for the snapshot that a stop leaves time for."""
     if not isinstance(event, EffectRequested) or not isinstance(event.call, SnapshotCall):
         return False
     return not event.path and event.call.within_ms > 0

@@ -88,7 +88,7 @@ _ORDER: dict[type, tuple[str, ...]] = {
 
 
 def picture(state: State) -> dict[str, object]:
-    """Everything that later facts can depend on."""
+    """Everything that later events can depend on."""
     drawn: dict[str, object] = {name: attrgetter(path)(state) for name, path in _FIELDS.items()}
     drawn["mail"] = _mail(state.mail)
     drawn["snapshots"] = dataclasses.replace(state.snapshots, newest=None)

@@ -19,7 +19,7 @@ _PASS = re.compile(r"(?:\.-?\d+|\[\d+\])$")
 _OWN_TRY = re.compile(r"~\d+$")
 
 Thread = tuple[str, str, str]
-"""The loop that keeps a conversation, the place inside of its passes, and what is behind it."""
+"""The loop that keeps a conversation, the place inside of its iterations, and what is behind it."""
 
 
 class Threads:
@@ -30,7 +30,7 @@ class Threads:
         self._agents = dict(plan.agents)
         self._kept: dict[Thread, list[str]] = {}
         self._threads: dict[str, Thread] = {}  # by the place of a conversation
-        self._loops: dict[str, str] = {}  # by step: where its passes stood last
+        self._loops: dict[str, str] = {}  # by step: where its iterations stood last
 
     def take(self, event: AnyEvent) -> dict[str, list[str]]:
         """What a conversation that begins now begins with, by its place; nothing if it is in no

@@ -31,7 +31,7 @@ SUBMIT = "submit_result"
 
 @dataclass(slots=True)
 class _Pass:
-    """What is known of one pass with a model."""
+    """What is known of one iteration with a model."""
 
     agent: str
     answers: dict[str, EffectDone] = field(default_factory=dict)
@@ -72,15 +72,15 @@ def turns(plan: Plan, events: Sequence[AnyEvent]) -> Iterator[str]:
 
 
 class _Watch:
-    """Reads facts in order; nothing here asks the engine."""
+    """Reads events in order; nothing here asks the engine."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._agents: dict[str, Agent] = dict(plan.agents)
         self._remembered: set[str] = set()
-        self._called: dict[str, tuple[str, int]] = {}  # by gate: the pass and the call
+        self._called: dict[str, tuple[str, int]] = {}  # by gate: the iteration and the call
         self._names = PlaceNames()
-        self._last: dict[str, _Pass] = {}  # by loop: its last pass that was not cut off
+        self._last: dict[str, _Pass] = {}  # by loop: its last iteration that was not cut off
         self.passes: dict[str, _Pass] = {}
 
     def take(self, event: AnyEvent) -> Iterator[str]:
@@ -110,7 +110,7 @@ class _Watch:
     # -- the model -----------------------------------------------------------------------------
 
     def _asks(self, event: EffectRequested, one: _Pass) -> Iterator[str]:
-        """A pass has one turn; so a model that has given it is not asked again."""
+        """An iteration has one turn; so a model that has given it is not asked again."""
         if one.turn is not None or one.newest in one.answers:
             yield f"{event.effect} is asked although {one.newest} was answered"
         one.newest = event.effect
@@ -214,7 +214,7 @@ class _Watch:
             self.passes[event.path].resume()
 
     def _ends(self, event: IterationFinished) -> Iterator[str]:
-        """A pass that came to its end has one result for each call of its turn."""
+        """An iteration that came to its end has one result for each call of its turn."""
         one = self.passes[event.path]
         if event.status == "cancelled":
             one.cut_off = one.resumed

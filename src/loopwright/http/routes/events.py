@@ -41,7 +41,7 @@ class StreamOptions:
     """How events are sent in a stream."""
 
     after: int  # what has a number up to this is known already
-    told: Callable[[NumberedEvent], object]  # what is sent for a fact; None: nothing
+    told: Callable[[NumberedEvent], object]  # what is sent for an event; None: nothing
     whole: bool = False  # whether it also needs the events up to `after`
     follow: bool = True  # else the stream ends with what there is now, and says so
     frame: Callable[[int, Any], bytes] | None = None  # how that is written; None: as data alone
@@ -262,7 +262,7 @@ class EventsQuery(Query):
 
 
 class EventTextQuery(EventsQuery):
-    """The same; with `words` a fact that is worth a line has it, as people read it (`told`). With
+    """The same; with `words` an event that is worth a line has it, as people read it (`told`). With
     `text` a stream has events named `delta`, without an id: text as agents write it; with `tail`
     too, the first one has the end of what the call under way has written before.
     """

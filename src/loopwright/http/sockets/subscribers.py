@@ -203,7 +203,7 @@ class Tails:
         return seq
 
     async def _send(self, client: ConnectedClient, packets: list[Packet], after: int) -> int:
-        """Send packets as long as the client takes them; the number of the last fact sent."""
+        """Send packets as long as the client takes them; the number of the last event sent."""
         for packet in packets:
             if self._line.backlog(client.sid) >= MOST_WAITING:
                 break

@@ -358,7 +358,7 @@ def _shorten(state: State, body: CycleBody) -> list[AnyEvent]:
 
 
 def inspect_cycle(owner: IterationOwner, leaf: Leaf, senses: KernelServices) -> CheckResult | None:
-    """What a rule about turns, tools or money says of a pass; None for every other rule."""
+    """What a rule about turns, tools or money says of an iteration; None for every other rule."""
     body = owner.body
     match leaf:
         case NoCalls():

@@ -17,7 +17,7 @@ from loopwright.model.ids import item_path
 from loopwright.model.record import JsonValue, Text
 
 MAX_PARALLEL_ITEMS = 100
-"""The most passes over items that are under way at once when the definition names no number."""
+"""The most iterations over items that are under way at once when the definition names no number."""
 
 
 # -- deciding --------------------------------------------------------------------------------------

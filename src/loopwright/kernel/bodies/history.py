@@ -190,7 +190,7 @@ def make_threaded_body(state: State, owner: Owner, action: Action, step: StepOwn
 
 
 def keep_talk(repeat: RepeatBody) -> None:
-    """Keep a conversation as far as it has come, for the next pass."""
+    """Keep a conversation as far as it has come, for the next iteration."""
     if repeat.talk.thread is not None:
         loop, name = repeat.talk.thread
         loop.memory.talks[name] = repeat.talk.history

@@ -326,7 +326,7 @@ def note_iteration(repeat: RepeatBody, owner: IterationOwner, ended: Result, *, 
 
 
 def _note_gate(repeat: RepeatBody, asked: GateState, *, done: bool) -> None:
-    """What a decision after the pass means for the next one."""
+    """What a decision after the iteration means for the next one."""
     rule = repeat.action.gate
     if rule is None or asked.decision is None or done:
         return
@@ -359,7 +359,7 @@ def _forget(repeat: RepeatBody) -> None:
 
 
 def _decided(owner: IterationOwner, *, done: bool) -> str:
-    """What the checks made of a pass, in a word."""
+    """What the checks made of an iteration, in a word."""
     names = {note.check for note in owner.checks.notes}
     if "approval" in names:
         return "approved" if done else "not approved"
@@ -367,7 +367,7 @@ def _decided(owner: IterationOwner, *, done: bool) -> str:
 
 
 def _texts_in(owner: IterationOwner, ended: Result) -> list[tuple[str, Text]]:
-    """Everything that was said in a pass, with the step or the judge that said it."""
+    """Everything that was said in an iteration, with the step or the judge that said it."""
     if isinstance(owner.body, StepsBody):
         results = owner.body.results
         order = [step.id for step in owner.body.index.action.steps]

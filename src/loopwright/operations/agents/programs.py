@@ -319,8 +319,8 @@ def _of_action(
 
 
 def _of_checks(loop: Repeat, agents: Mapping[str, Agent], *, maybe: bool) -> Iterator[NamedProgram]:
-    """A check is asked after the body of a pass, unless it is asked before the first one too. Where
-    a check that cannot be asked ends no loop, a definition may name what is not here.
+    """A check is asked after the body of an iteration, unless it is asked before the first one too.
+    Where a check that cannot be asked ends no loop, a definition may name what is not here.
     """
     later, maybe = not loop.check_first, maybe or loop.broken_after == 0
     for leaf in leaves(loop.until):

@@ -54,9 +54,9 @@ ENGINE_EVENTS: dict[str, tuple[str, ...]] = {
 @dataclass(frozen=True, slots=True)
 class LoopStoryEvent:
     """Something that happened to a loop: `iteration`, `progress`, `manual_approval_required`,
-    `completed`, `failed` as their system has them, with the output of the pass also in `progress`;
-    `started`, `paused`, `resumed`, `stopped` are ours. `part` counts the notifications of one
-    event of the log from 0.
+    `completed`, `failed` as their system has them, with the output of the iteration also in
+    `progress`; `started`, `paused`, `resumed`, `stopped` are ours. `part` counts the notifications
+    of one event of the log from 0.
     """
 
     seq: int
@@ -72,7 +72,7 @@ class LoopStoryEvent:
 
 
 class LoopStory:
-    """One loop up to the fact with the number `seen`."""
+    """One loop up to the event with the number `seen`."""
 
     def __init__(self, service: Service, run: str) -> None:
         self.run = run
@@ -91,7 +91,7 @@ class LoopStory:
         self.learnings: list[str] = []
         self.reviews: dict[str, dict[str, JsonValue]] = {}
         self.asked: dict[str, LoopStoryEvent] = {}  # the events that opened reviews
-        self.questions: dict[str, dict[str, JsonValue]] = {}  # that are about no pass
+        self.questions: dict[str, dict[str, JsonValue]] = {}  # that are about no iteration
         self.last_output = ""
         self.final_output: str | None = None
         self.error: str | None = None
@@ -105,7 +105,7 @@ class LoopStory:
         return story_events
 
     def take(self, numbered: NumberedEvent) -> list[LoopStoryEvent]:
-        """Take in the next fact."""
+        """Take in the next event."""
         self.seen = numbered.seq
         seq, event = numbered.seq, numbered.event
         story_events: list[LoopStoryEvent] = []
@@ -249,8 +249,8 @@ def _events(events: Iterable[LoopEvent]) -> Iterator[tuple[str, dict[str, JsonVa
 
 
 class DialectEventFeed:
-    """Follows one run fact by fact, from the first on. Where a dialect has no words of its own its
-    events are sent unchanged, unless `own` texts are required.
+    """Follows one run event by event, from the first on. Where a dialect has no words of its own
+    its events are sent unchanged, unless `own` texts are required.
     """
 
     def __init__(self, service: Service, run: str, *, own: bool = True) -> None:
@@ -267,7 +267,7 @@ class DialectEventFeed:
         self._rendered = rendered
 
     def take(self, numbered: NumberedEvent) -> list[dict[str, JsonValue]]:
-        """What the next fact is in the words of the dialect; `seq` is its number."""
+        """What the next event is in the words of the dialect; `seq` is its number."""
         if self._story is not None:
             story_events = ((one, one.engine_payload()) for one in self._story.take(numbered))
             return [_of_loop(self.run, one, body) for one, body in story_events if body is not None]
@@ -319,7 +319,7 @@ def dialect_events_after(
     service: Service, run: str, log_events: Iterable[NumberedEvent], after: int
 ) -> Iterator[dict[str, JsonValue]]:
     """The events of a run, of which `events` are all from the first; those up to `after` are left
-    out. `seq` is the number of the fact that an event tells.
+    out. `seq` is the number of the event that an event tells.
     """
     teller = DialectEventFeed(service, run)
     for numbered in log_events:

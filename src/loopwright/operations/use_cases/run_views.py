@@ -77,7 +77,7 @@ class RunDiff(msgspec.Struct):
 
 
 class ReadOutput(Request):
-    """The path of a step or a pass, such as main.0.plan."""
+    """The path of a step or an iteration, such as main.0.plan."""
 
     run: str
     path: Annotated[str, msgspec.Meta(min_length=1, max_length=4_000)]

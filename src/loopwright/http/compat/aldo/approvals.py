@@ -345,8 +345,8 @@ def cycle_tree(events: Iterable[dict[str, JsonValue]]) -> list[dict[str, JsonVal
 
 
 def pass_tree(events: Iterable[NumberedEvent], read: Read) -> list[dict[str, JsonValue]]:
-    """The same for a run that calls no model by itself: every loop with its passes, and what its
-    agent said last in each.
+    """The same for a run that calls no model by itself: every loop with its iterations, and what
+    its agent said last in each.
     """
     loops: dict[str, dict[str, Any]] = {}
     passes: dict[str, dict[str, Any]] = {}
@@ -441,7 +441,8 @@ def _frames(seq: int, events: Sequence[dict[str, Any]]) -> bytes:
 
 
 async def _page(request: RouteRequest, teller: DialectEventFeed, query: NarrationQuery) -> Answer:
-    """The most events of a page. One log event may become several, so a page can end between them.
+    """The most events of a page. One log event may become several, so a page can end between
+    them.
     """
     context, run = request.context, teller.run
     after, passed = query.after or 0, 0
