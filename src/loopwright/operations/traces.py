@@ -402,9 +402,7 @@ class Tracing:
         self._since = service.clock.now_ms()
         self._spans: dict[str, Spans] = {}
         self._seen: dict[str, int] = {}
-        self._told: OrderedDict[str, int] = (
-            OrderedDict()
-        )  # number of the last exported event
+        self._told: OrderedDict[str, int] = OrderedDict()  # number of the last exported event
         self._moved: set[str] = set()
         self._look: asyncio.TimerHandle | None = None
 
