@@ -4,13 +4,14 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from loopwright.agents.sandbox.bubblewrap import works
+from loopwright.http.operation_routes import app_of
 from loopwright.model.sandbox import COMMAND_SANDBOX
 from tests.http.served import Reply, Served, served
 
@@ -148,9 +149,9 @@ def test_an_editor_does_not_resume_or_fork_a_run_at_off(world: World) -> None:
 @pytest.mark.parametrize("role", ["editor", "admin"])
 def test_a_request_does_not_ask_for_less(world: World, role: str) -> None:
     """A level below that of the server, or below that of the definition, is not taken."""
-    world.server.context.settings = type(world.server.context.settings)(
-        home=world.server.context.settings.home, sandbox="readonly"
-    )
+    app = world.server.context.part(app_of)
+    stricter = replace(app.settings, sandbox="readonly")
+    object.__setattr__(app, "settings", stricter)  # of a server that was started with it
     reply = world.start(role, script(world), sandbox="guard")
     assert (reply.status, reply.code) == (403, "widens")
 
