@@ -104,7 +104,8 @@ class LocalPerformer:
         self._price = price
         self._sandbox = sandbox or Sandbox()
         self._bus = bus = FilteredBus(bus)
-        self._models = models(bus) if models is not None else None
+        self._make_models = models
+        self._models: Performer | None = None  # made for the first call of a chat model
         self._schema_problem = schema_problem
         self._base = os.environ if base is None else base
         self._scripted: ScriptedAgent | None = None
@@ -151,7 +152,7 @@ class LocalPerformer:
             case CommandCall() as call:
                 return self._command(job, call)
             case ModelCall() | ToolCall():
-                return self._models.perform(with_files(job)) if self._models else _no_models()
+                return self._call_model(with_files(job))
             case LookupCall():
                 return self._look(job)
             case MatchCall() as call:
@@ -166,6 +167,11 @@ class LocalPerformer:
 
     # -- agents
 
+    def _call_model(self, job: EffectJob) -> Answer | Awaitable[Answer]:
+        if self._models is None and self._make_models is not None:
+            self._models = self._make_models(self._bus)
+        return self._models.perform(job) if self._models is not None else _no_models()
+
     def _agent(self, job: EffectJob, agent: Agent) -> Answer | Awaitable[Answer]:
         spec = parse_spec(agent.spec or "")
         if isinstance(spec, BadSpec):
@@ -176,7 +182,7 @@ class LocalPerformer:
             return EffectFailure(error=Failure(type="bad_input", detail="the prompt is empty"))
         job = with_files(job)
         if spec.kind == "model":
-            return self._models.perform(job) if self._models is not None else _no_models()
+            return self._call_model(job)
         if spec.kind == "script":
             return self._from_script(job, spec.file)
         if spec.kind in CLIS:

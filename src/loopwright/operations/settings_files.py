@@ -21,7 +21,6 @@ from loopwright.agents.user_records import UserRecords
 from loopwright.errors import LoopwrightError, StorageError
 from loopwright.model.chat import Price
 from loopwright.model.record import JsonValue
-from loopwright.tools.mcp.connections import server_name_problem
 
 PRICES = "prices"
 MODELS = "models"
@@ -111,6 +110,8 @@ def read_servers(value: object) -> Servers:
 
 
 def _problems(name: str, one: object) -> Iterator[tuple[str, str]]:
+    from loopwright.tools.mcp.connections import server_name_problem  # noqa: PLC0415 - for servers only
+
     bad_name = server_name_problem(name)
     if bad_name is not None:
         yield f"cannot be: {bad_name}", f"write [{MCP}.my-{name.strip('.') or 'server'}]"

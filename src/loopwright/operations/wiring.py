@@ -4,12 +4,13 @@ import asyncio
 import os
 from collections import ChainMap
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
+from loopwright.agents.clis.command_line import StageServer
 from loopwright.agents.performer import LocalPerformer
 from loopwright.agents.processes.process_marks import sweep
 from loopwright.agents.sandbox.bubblewrap import Sandbox
@@ -18,6 +19,7 @@ from loopwright.engine.clock import SystemClock
 from loopwright.engine.driver import LocalDriver
 from loopwright.engine.json_schema import schema_problem
 from loopwright.errors import LoopwrightError, NotFound
+from loopwright.gateway.models import Catalogue
 from loopwright.kernel.event_parts import Worktree
 from loopwright.kernel.events import RunStarted
 from loopwright.kernel.fold import fold
@@ -25,7 +27,6 @@ from loopwright.kernel.state import State
 from loopwright.model.plan import Agent, stored_plan
 from loopwright.operations.agents.programs import check_worktree
 from loopwright.operations.agents.tool_grants import TrackerScopes, servers_of
-from loopwright.operations.agents.tools import ChatLoops, Chats, StageServers
 from loopwright.operations.child_runs import TreeBudget, find_caller
 from loopwright.operations.cost_limits import PriceBook
 from loopwright.operations.data_directory import (
@@ -48,12 +49,15 @@ from loopwright.operations.settings import Settings
 from loopwright.operations.shared_budget import BudgetedPerformer
 from loopwright.operations.traces import traced
 from loopwright.operations.workspace_rules import confine_git, policy_of
-from loopwright.ports import OPEN_STATUSES, Clock, EffectJob, Performer, Workspaces
+from loopwright.ports import OPEN_STATUSES, Bus, Clock, EffectJob, Performer, Workspaces
 from loopwright.stores.sqlite.log import SqliteLog
 from loopwright.stores.trackers import SqliteTrackers
 from loopwright.workspaces.scan import SnapshotLimits
 from loopwright.workspaces.snapshots import GitWorkspaces
 from loopwright.workspaces.worktrees import GitWorktrees
+
+if TYPE_CHECKING:
+    from loopwright.operations.agents.tools import ChatLoops, Chats, FindChatLoops, StageServers
 
 __all__ = [
     "Local",
@@ -115,19 +119,17 @@ async def local(
         tracker_scopes = TrackerScopes(log=log, trackers=trackers, clock=clock, home=settings.home)
         book = PriceBook(settings.prices)
         sandbox = Sandbox(policy_of(settings, served=via == SERVED))
-        chats = Chats(
-            environment=os.environ,
+        tools = ToolsOfAgents(
+            settings=settings,
             clock=clock,
             token=owner.token,
-            results=settings.results,
-            servers=servers_of(settings.mcp),
             tracker_scopes=tracker_scopes,
             catalogue=book.catalogue,
             sandbox=sandbox,
         )
         base = ChainMap({"LOOPWRIGHT_HOME": str(settings.home)}, os.environ)
         performer = LocalPerformer(
-            bus, schema_problem, base, models=chats.performer, price=book.price, sandbox=sandbox
+            bus, schema_problem, base, models=tools.models, price=book.price, sandbox=sandbox
         )
         paid = _within_budgets(performer, settings, log, clock)
         if line is None:
@@ -144,8 +146,7 @@ async def local(
                 ),
             )
         performer.ask_through(driver.ask)
-        stages = StageServers(tracker_scopes, chats.workshop, settings.results)
-        performer.serve_stages(stages.serve)
+        performer.serve_stages(tools.serve_stage)
         performer.look_through(tracker_scopes.look)
         variables, worktrees = RunVariables(settings.home), _worktrees_of(settings)
         variables.remove_expired(lambda run: _is_open(log, run))
@@ -170,14 +171,70 @@ async def local(
                         sandbox=sandbox,
                         jumped=clock.jump_ms,
                     )
-                    stages.find_loops = chats.find_loops = partial(_find_loops, here, settings)
+                    tools.find_loops = partial(_find_loops, here, settings)
                     yield here
         finally:
             await driver.close()
-            await chats.close()
+            await tools.close()
 
 
-def _find_loops(here: Local, settings: Settings, job: EffectJob, agent: Agent) -> ChatLoops | None:
+@dataclass(kw_only=True)
+class ToolsOfAgents:
+    """Chat models, and the servers with tools of coding agents. They are loaded when the first
+    agent needs them: many runs have only agents that are programs.
+    """
+
+    settings: Settings
+    clock: Clock
+    token: str
+    tracker_scopes: TrackerScopes
+    catalogue: Catalogue
+    sandbox: Sandbox
+    find_loops: "FindChatLoops" = lambda job, agent: None
+
+    def models(self, bus: Bus) -> Performer:
+        """What performs the calls of chat models."""
+        return self._chats.performer(bus)
+
+    def serve_stage(
+        self, job: EffectJob, agent: Agent
+    ) -> AbstractAsyncContextManager[StageServer | None]:
+        """The server with the tools of a coding agent, for one call."""
+        return self._stages.serve(job, agent)
+
+    async def close(self) -> None:
+        """End servers and connections."""
+        if "_chats" in self.__dict__:
+            await self._chats.close()
+
+    @cached_property
+    def _chats(self) -> "Chats":
+        from loopwright.operations.agents.tools import Chats  # noqa: PLC0415 - not every run needs it
+
+        return Chats(
+            environment=os.environ,
+            clock=self.clock,
+            token=self.token,
+            results=self.settings.results,
+            servers=servers_of(self.settings.mcp),
+            tracker_scopes=self.tracker_scopes,
+            catalogue=self.catalogue,
+            sandbox=self.sandbox,
+            find_loops=self.find_loops,
+        )
+
+    @cached_property
+    def _stages(self) -> "StageServers":
+        from loopwright.operations.agents.tools import StageServers  # noqa: PLC0415 - the same
+
+        stages = StageServers(self.tracker_scopes, self._chats.workshop, self.settings.results)
+        stages.find_loops = self.find_loops
+        return stages
+
+
+def _find_loops(
+    here: Local, settings: Settings, job: EffectJob, agent: Agent
+) -> "ChatLoops | None":
     """The loop tools of an agent, where its definition names them; loaded when first needed."""
     if not agent.loops:
         return None
