@@ -1,11 +1,10 @@
 """Entry point of `loopwright`: the table of commands, each imported when it is called."""
 
 import contextlib
-import gc
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import NamedTuple, TextIO
 
@@ -21,11 +20,6 @@ from loopwright.cli.verb import (
     wants_traces,
     write_examples,
 )
-
-LOADED_OBJECTS = 50_000
-"""New objects before the garbage collector looks at them."""
-LONG_LIVED = frozenset({"mcp", "repl", "serve"})
-"""Commands whose garbage is collected as usual."""
 
 
 class CommandEntry(NamedTuple):
@@ -219,24 +213,9 @@ def main(args: Sequence[str] | None = None) -> None:
     """Run a command line and leave with its exit code."""
     words = list(sys.argv[1:] if args is None else args)
     _prepare_streams()
-    is_short = LONG_LIVED.isdisjoint(words)
-    with _collecting_rarely() if is_short else contextlib.nullcontext():
-        code = _guarded(words)
+    code = _guarded(words)
     _flush()
     sys.exit(code)
-
-
-@contextlib.contextmanager
-def _collecting_rarely() -> Iterator[None]:
-    """Let the garbage collector of this process run less often. Loading some 450 modules leaves no
-    garbage, and looking for it takes a sixth of the time of a short command.
-    """
-    usual = gc.get_threshold()
-    gc.set_threshold(LOADED_OBJECTS, *usual[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*usual)
 
 
 def _guarded(words: list[str]) -> int:
