@@ -12,7 +12,7 @@ from mcp import ClientSession
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from loopwright import __version__
-from loopwright.operations.loops.loop_tools import INSIDE_RUN
+from loopwright.operations.mcp.loop_tools import INSIDE_RUN
 from tests.cli.conftest import Place
 
 STAGES = """\

@@ -101,6 +101,8 @@ class Normaliser:
         if isinstance(value, dict):
             if MACHINE_CHECK.fullmatch(str(value.get("check", ""))) and "fix" in value:
                 return {"check": value["check"], "depends on": "the machine"}
+            if value.get("kind") == "cli" and {"available", "hint"} <= value.keys():
+                value = {**value, "available": "<machine>", "hint": "<machine>"}
             fields = {
                 self.inline(str(key)): self._field(str(key), one) for key, one in value.items()
             }

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from loopwright.operations.loops.loop_tools import LoopTools
-from loopwright.operations.loops.role_loops import RoleLoops
+from loopwright.operations.mcp.loop_tools import LoopTools
+from loopwright.operations.use_cases.role_loops import RoleLoops
 from tests.cli.conftest import Place, lw
 from tests.http.served import SECONDS, Served, served
 from tests.http.talking import tab, talk

@@ -25,8 +25,8 @@ from loopwright.kernel.events import (
 from loopwright.kernel.fold import fold
 from loopwright.model.actions import AskPerson, CallAgent, Decision, Repeat, Step
 from loopwright.model.plan import Agent, Plan, content_hash, encode_plan
-from loopwright.operations.loops.loop_tools import LoopTools
-from loopwright.operations.loops.role_loops import RoleLoops
+from loopwright.operations.mcp.loop_tools import LoopTools
+from loopwright.operations.use_cases.role_loops import RoleLoops
 from loopwright.ports import Append, Owner
 from loopwright.ports.headline import headline_of, usage_rows
 from loopwright.views.event_records import sortable_id

@@ -7,7 +7,15 @@ import pytest
 
 from loopwright.http.operation_routes import app_of
 from loopwright.operations.run_request import Request
-from loopwright.operations.use_cases import agents, notifications, tokens, users, workspaces
+from loopwright.operations.use_cases import (
+    agents,
+    definitions,
+    notifications,
+    tokens,
+    trackers,
+    users,
+    workspaces,
+)
 from loopwright.operations.use_cases.operation import App, Caller, Operation
 from loopwright.operations.use_cases.stored_notifications import StoredNotification, notice_record
 from tests.http.served import Served
@@ -32,8 +40,36 @@ def token_calls(app: App) -> Iterator[Call]:
     """A token that is created, listed and revoked."""
     yield tokens.add, tokens.AddToken(label="ci")
     yield tokens.list_tokens, tokens.PageRequest()
+    wanted = tokens.AddTokenForUser(label="other", role="viewer", days=1)
+    yield tokens.add_for_user, wanted
     [made] = [one for one in app.access().tokens() if one.label == "ci"]
     yield tokens.revoke, tokens.TokenReference(token=made.id)
+
+
+def definition_calls(app: App) -> Iterator[Call]:
+    """A definition that is stored, imported, approved, shown and removed."""
+    text = '{"name": "work", "agent": "command:/bin/cat", "goal": "Do it.", "repeat": {"max": 3}}'
+    saved = definitions.SaveDefinition(name="one", text=text)
+    yield definitions.save, saved
+    yield definitions.list_definitions, definitions.PageRequest()
+    reference = definitions.DefinitionReference(name="one")
+    yield definitions.show, reference
+    yield definitions.import_definition, definitions.ImportDefinition(name="two", text=text)
+    assert app.definitions is not None
+    held = app.definitions().get("two")
+    approval = definitions.ApproveDefinition(name="two", digest=held.digest)
+    yield definitions.approve, approval
+    yield definitions.remove, reference
+
+
+def tracker_calls(_app: App) -> Iterator[Call]:
+    """A project with a sprint, and a session with a todo, until they are closed."""
+    yield trackers.create_project, trackers.CreateProject(title="Shop", slug="shop")
+    yield trackers.list_projects, trackers.ListProjects()
+    yield trackers.show_project, trackers.ProjectReference(project="shop")
+    yield trackers.change_project, trackers.ChangeProject(project="shop", title="Store")
+    yield trackers.create_sprint, trackers.CreateSprint(project="shop", title="One")
+    yield trackers.list_sprints, trackers.ListSprints()
 
 
 def agent_calls(_app: App) -> Iterator[Call]:
@@ -71,9 +107,20 @@ def notification_calls(app: App) -> Iterator[Call]:
     yield notifications.read, notifications.NotificationReference(notification="n1")
 
 
+TRACKERS = (
+    trackers.list_projects,
+    trackers.create_project,
+    trackers.show_project,
+    trackers.change_project,
+    trackers.create_sprint,
+    trackers.list_sprints,
+)
+
 NOUNS = {
     "users": (users.OPERATIONS, user_calls),
     "tokens": (tokens.OPERATIONS, token_calls),
+    "trackers": (TRACKERS, tracker_calls),
+    "definitions": (definitions.OPERATIONS, definition_calls),
     "agents": (agents.OPERATIONS, agent_calls),
     "workspaces": (workspaces.OPERATIONS, workspace_calls),
     "notifications": (notifications.OPERATIONS, notification_calls),

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from loopwright.cli.main import main
-from loopwright.operations.loops.loop_tools import LoopTools
-from loopwright.operations.loops.role_loops import RoleLoops
+from loopwright.operations.mcp.loop_tools import LoopTools
 from loopwright.operations.run_admission import acting_as
+from loopwright.operations.use_cases.role_loops import RoleLoops
 from loopwright.tools.results import ToolCallResult
 from tests.http.served import SECONDS, Served, served
 from tests.http.talking import tab, talk

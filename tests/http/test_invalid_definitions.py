@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from loopwright.model.record import JsonValue
-from loopwright.operations.loops.loop_tools import LoopTools
-from loopwright.operations.loops.role_loops import RoleLoops
+from loopwright.operations.mcp.loop_tools import LoopTools
 from loopwright.operations.problems import without_flags
+from loopwright.operations.use_cases.role_loops import RoleLoops
 from tests.cli.conftest import MODEL, lw
 from tests.http.served import Served
 from tests.http.test_equal_refusals import code_of

@@ -11,8 +11,8 @@ import pytest
 
 from loopwright.errors import LoopwrightError
 from loopwright.model.ids import loop_path, parse_iteration, try_number
-from loopwright.operations.loops.loop_tools import LoopTools
-from loopwright.operations.loops.role_loops import RoleLoops
+from loopwright.operations.mcp.loop_tools import LoopTools
+from loopwright.operations.use_cases.role_loops import RoleLoops
 from loopwright.views.iterations import IterationNames
 from tests.cli.conftest import Place, lw
 from tests.http.served import SECONDS, Served, served

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from loopwright.operations.loops.loop_tools import LoopTools
-from loopwright.operations.loops.role_loops import RoleLoops
+from loopwright.operations.mcp.loop_tools import LoopTools
+from loopwright.operations.use_cases.role_loops import RoleLoops
 from loopwright.testing.wires import ScriptedCall, ScriptedTurn
 from tests.cli.conftest import MODEL, Serve, lw, serve
 from tests.http.served import Served

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from loopwright.operations.loops.loop_tools import LoopTools
-from loopwright.operations.loops.role_loops import RoleLoops
+from loopwright.operations.mcp.loop_tools import LoopTools
 from loopwright.operations.problems import without_flags
+from loopwright.operations.use_cases.role_loops import RoleLoops
 from tests.cli.conftest import lw
 from tests.http.served import Served, wait_for
 from tests.http.talking import tab, talk

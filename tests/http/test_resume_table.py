@@ -29,8 +29,8 @@ from loopwright.kernel.events import (
 from loopwright.kernel.fold import fold
 from loopwright.model.plan import Agent, Plan, content_hash, encode_plan
 from loopwright.model.policy import Limits
-from loopwright.operations.loops.loop_tools import LoopTools
-from loopwright.operations.loops.role_loops import RoleLoops
+from loopwright.operations.mcp.loop_tools import LoopTools
+from loopwright.operations.use_cases.role_loops import RoleLoops
 from loopwright.ports import Answer, Append, EffectJob, EffectSuccess, Owner
 from loopwright.ports.headline import headline_of
 from loopwright.views.event_records import sortable_id

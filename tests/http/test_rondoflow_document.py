@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from loopwright.http.context import RequestLimits
-from loopwright.http.loop_disconnects import departures
+from loopwright.operations.loops.loop_disconnects import departures
 from tests.http.served import Served, served
 from tests.http.talking import tab, talk
 from tests.http.test_assistants import BASE, made, refused, start, status, waiting

@@ -13,9 +13,9 @@ from loopwright.kernel.events import EffectDone
 from loopwright.model.actions import RunCommand, Step
 from loopwright.model.plan import Plan
 from loopwright.model.policy import WorkspacePolicy
-from loopwright.operations.loops.loop_tools import LoopTools
-from loopwright.operations.loops.role_loops import RoleLoops
+from loopwright.operations.mcp.loop_tools import LoopTools
 from loopwright.operations.run_request import RunStart
+from loopwright.operations.use_cases.role_loops import RoleLoops
 from tests.cli.conftest import Place, lw
 from tests.http.served import SECONDS, Reply, Served, served
 from tests.http.talking import tab, talk

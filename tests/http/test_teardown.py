@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from loopwright.http.loop_disconnects import LEASH
+from loopwright.operations.loops.loop_disconnects import LEASH
 from loopwright.ports import Append
 from tests.http.served import Served, served, wait_for
 from tests.http.talking import tab, talk

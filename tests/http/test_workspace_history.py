@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from loopwright.operations.loops.loop_tools import LoopTools
-from loopwright.operations.loops.role_loops import RoleLoops
+from loopwright.operations.mcp.loop_tools import LoopTools
+from loopwright.operations.use_cases.role_loops import RoleLoops
 from loopwright.operations.use_cases.run_views import RunCertificate, RunDiff
 from tests.cli.conftest import Place, lw
 from tests.http.served import SECONDS, Served, served, wait_for

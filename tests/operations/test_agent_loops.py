@@ -25,8 +25,8 @@ from loopwright.model.record import literal
 from loopwright.model.sandbox import SandboxLevel, is_at_least
 from loopwright.operations.agents.tools import StageServers, open_workshop
 from loopwright.operations.child_runs import InsideRun
-from loopwright.operations.loops import agent_loop_tools
-from loopwright.operations.loops.agent_loop_tools import (
+from loopwright.operations.mcp import agent_loop_tools
+from loopwright.operations.mcp.agent_loop_tools import (
     AgentLoops,
     CallingAgent,
     confine_agent,

@@ -14,9 +14,9 @@ import pytest
 
 from loopwright.agents.script import ScriptedAgent
 from loopwright.operations.library import DefinitionLibrary
-from loopwright.operations.loops.loop_tools import LoopTools
-from loopwright.operations.loops.role_loops import RoleLoops
+from loopwright.operations.mcp.loop_tools import LoopTools
 from loopwright.operations.settings import Settings
+from loopwright.operations.use_cases.role_loops import RoleLoops
 from loopwright.operations.wiring import Local, local
 from loopwright.ports import EffectJob
 

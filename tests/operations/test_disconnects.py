@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from loopwright.errors import StorageError
-from loopwright.http.loop_disconnects import (
+from loopwright.operations.loops.loop_disconnects import (
     GRACE_MS,
     DisconnectSettings,
     DisconnectTimers,

@@ -13,10 +13,10 @@ import yaml
 from loopwright.errors import Conflict, NotFound
 from loopwright.http.compat.coqui.payloads import sheet
 from loopwright.operations.loops.loop_details import figures, forget, history, iteration, live
-from loopwright.operations.loops.role_loops import RoleLoops
 from loopwright.operations.run_request import StartRun
 from loopwright.operations.run_start import DefinitionSource, StartPlace, prepare_start
 from loopwright.operations.settings import Settings
+from loopwright.operations.use_cases.role_loops import RoleLoops
 from loopwright.operations.wiring import Local, local
 
 Test = Callable[[Local, Path], Coroutine[Any, Any, None]]

@@ -12,8 +12,8 @@ import pytest
 from loopwright.errors import Conflict
 from loopwright.kernel.events import EffectFailed, StepFinished, StepStarted
 from loopwright.model.trackers import Item, TrackerChange
-from loopwright.operations.loops.role_loops import RoleLoops, StartRoleLoop
 from loopwright.operations.preflight import check_health
+from loopwright.operations.use_cases.role_loops import RoleLoops, StartRoleLoop
 from loopwright.operations.wiring import Local
 from tests.operations.test_loop_records import round_of
 from tests.operations.test_loop_steering import Played, in_a_home, until

@@ -12,8 +12,8 @@ from loopwright.errors import Conflict, LoopwrightError, NotFound
 from loopwright.kernel.events import EffectRequested, RunEdited, StepKept
 from loopwright.model.record import JsonValue
 from loopwright.operations.loops.loop_details import LoopEdit, edit_of
-from loopwright.operations.loops.role_loops import RoleLoops, StartRoleLoop
 from loopwright.operations.settings import Settings
+from loopwright.operations.use_cases.role_loops import RoleLoops, StartRoleLoop
 from loopwright.operations.wiring import Local, local
 from tests.operations.test_loop_records import reply, round_of
 from tests.support.laws.log import check_invariants

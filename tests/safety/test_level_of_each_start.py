@@ -17,9 +17,9 @@ import pytest
 from loopwright.agents.sandbox.bubblewrap import works
 from loopwright.model.plan import Plan
 from loopwright.operations.data_directory import open_reader
-from loopwright.operations.loops.loop_tools import LoopTools
-from loopwright.operations.loops.role_loops import RoleLoops
+from loopwright.operations.mcp.loop_tools import LoopTools
 from loopwright.operations.settings import load_settings
+from loopwright.operations.use_cases.role_loops import RoleLoops
 from loopwright.operations.wiring import near
 from tests.cli.conftest import Place, Told, lw, until
 from tests.http.served import Served, served

@@ -8,12 +8,12 @@ import ipaddress
 import socket
 import sys
 from contextlib import suppress
+from datetime import datetime
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 import click
 
-from loopwright.cli.account_lists import open_accounts
 from loopwright.cli.formats import put_rows
 from loopwright.cli.remote_client import RemoteClient
 from loopwright.cli.terminal import Terminal
@@ -29,7 +29,7 @@ from loopwright.client.servers import (
 from loopwright.errors import LoopwrightError, NotAllowed, NotFound, NotSignedIn, ServerFailed
 
 if TYPE_CHECKING:
-    pass
+    from loopwright.operations.response_types import TokenItem
 
 MOST_DAYS = 3_650
 
@@ -196,13 +196,16 @@ _ROLE = click.option("--role", type=click.Choice(ROLES), default="viewer", show_
 @click.pass_context
 def user_ls(ctx: click.Context, /) -> None:
     """List the user accounts."""
+    from loopwright.operations.use_cases import users  # noqa: PLC0415 - help stays quick
+
     terminal = terminal_of(ctx)
-    with open_accounts(terminal) as accounts:
-        found = accounts.users()
+    with terminal.client() as client:
+        found = client.call_pages(users.list_users, lambda page: page.users)
     if terminal.as_json:
-        terminal.put_json({"users": found})
+        listed = [{"name": one.name, "role": one.role, "active": one.active} for one in found]
+        terminal.put_json({"users": listed})
         return
-    rows = [[one["name"], one["role"], "active" if one["active"] else "off"] for one in found]
+    rows = [[one.name, one.role, "active" if one.active else "off"] for one in found]
     empty = "no accounts yet; `loopwright user add NAME --role admin` creates one"
     put_rows(terminal, ("NAME", "ROLE", "STATE"), rows, empty)
 
@@ -221,10 +224,13 @@ def user_add(ctx: click.Context, /, *, name: str, role: str, password_stdin: boo
     """Create an account. Without --password-stdin, a link is printed with which the user sets a
     password; it works once, within a day.
     """
+    from loopwright.operations.use_cases import users  # noqa: PLC0415 - help stays quick
+
     terminal = terminal_of(ctx)
     password = sys.stdin.readline().rstrip("\n") if password_stdin else ""
-    with open_accounts(terminal) as accounts:
-        link = accounts.add(name, role, password)
+    with terminal.client() as client:
+        client.call(users.add, users.AddUser(name=name, role=role, password=password or None))
+        link = None if password else client.call(users.link, users.UserReference(name=name)).link
     printed: dict[str, object] = {"name": name, "role": role, "link": _shown_link(terminal, link)}
     words = f"; link that sets the password (once, within a day): {link}" if link else ""
     terminal.done(f"created {name} with the role {role}{words}", printed)
@@ -240,9 +246,10 @@ def user_add(ctx: click.Context, /, *, name: str, role: str, password_stdin: boo
 @click.pass_context
 def user_link(ctx: click.Context, /, *, name: str) -> None:
     """Print a link with which a user sets a new password; it works once, within a day."""
+    from loopwright.operations.use_cases import users  # noqa: PLC0415 - help stays quick
+
     terminal = terminal_of(ctx)
-    with open_accounts(terminal) as accounts:
-        link = accounts.link(name)
+    link = terminal.call(users.link, users.UserReference(name=name)).link
     terminal.done(
         f"link that sets the password of {name} (once, within a day): {link}",
         {"name": name, "link": _shown_link(terminal, link)},
@@ -251,9 +258,9 @@ def user_link(ctx: click.Context, /, *, name: str) -> None:
 
 def _shown_link(terminal: Terminal, link: str | None) -> str | None:
     """The link in JSON: of the local server only its path, since its address may be unknown."""
-    return (
-        link if link is None or terminal.remote is not None else f"/setup{link[link.index('#') :]}"
-    )
+    if link is None or terminal.options.server is not None:
+        return link
+    return f"/setup{link[link.index('#') :]}"
 
 
 @click.command("role", cls=Verb, remote=True)
@@ -262,9 +269,10 @@ def _shown_link(terminal: Terminal, link: str | None) -> str | None:
 @click.pass_context
 def user_role(ctx: click.Context, /, *, name: str, role: str) -> None:
     """Change the role of a user; their sessions end."""
+    from loopwright.operations.use_cases import users  # noqa: PLC0415 - help stays quick
+
     terminal = terminal_of(ctx)
-    with open_accounts(terminal) as accounts:
-        accounts.change(name, role=role)
+    terminal.call(users.change, users.ChangeUser(name=name, role=role))
     terminal.done(f"{name} now has the role {role}", {"name": name, "role": role})
 
 
@@ -273,9 +281,10 @@ def user_role(ctx: click.Context, /, *, name: str, role: str) -> None:
 @click.pass_context
 def user_off(ctx: click.Context, /, *, name: str) -> None:
     """Disable an account; its sessions and tokens stop working."""
+    from loopwright.operations.use_cases import users  # noqa: PLC0415 - help stays quick
+
     terminal = terminal_of(ctx)
-    with open_accounts(terminal) as accounts:
-        accounts.change(name, active=False)
+    terminal.call(users.change, users.ChangeUser(name=name, active=False))
     terminal.done(f"{name} is disabled", {"name": name, "active": False})
 
 
@@ -284,9 +293,10 @@ def user_off(ctx: click.Context, /, *, name: str) -> None:
 @click.pass_context
 def user_on(ctx: click.Context, /, *, name: str) -> None:
     """Enable a disabled account."""
+    from loopwright.operations.use_cases import users  # noqa: PLC0415 - help stays quick
+
     terminal = terminal_of(ctx)
-    with open_accounts(terminal) as accounts:
-        accounts.change(name, active=True)
+    terminal.call(users.change, users.ChangeUser(name=name, active=True))
     terminal.done(f"{name} is enabled", {"name": name, "active": True})
 
 
@@ -295,9 +305,10 @@ def user_on(ctx: click.Context, /, *, name: str) -> None:
 @click.pass_context
 def user_rm(ctx: click.Context, /, *, name: str) -> None:
     """Delete an account with its sessions and tokens."""
+    from loopwright.operations.use_cases import users  # noqa: PLC0415 - help stays quick
+
     terminal = terminal_of(ctx)
-    with open_accounts(terminal) as accounts:
-        accounts.remove(name)
+    terminal.call(users.remove, users.UserReference(name=name))
     terminal.done(f"{name} is deleted", {"name": name, "removed": True})
 
 
@@ -308,15 +319,32 @@ def user_rm(ctx: click.Context, /, *, name: str) -> None:
 @click.pass_context
 def token_ls(ctx: click.Context, /) -> None:
     """List the tokens, without their texts."""
+    from loopwright.operations.use_cases import tokens  # noqa: PLC0415 - help stays quick
+
     terminal = terminal_of(ctx)
-    with open_accounts(terminal) as accounts:
-        found = accounts.tokens()
+    with terminal.client() as client:
+        listed = client.call_pages(tokens.list_tokens, lambda page: page.tokens)
+    found = [_token_fields(one) for one in listed]
     if terminal.as_json:
         terminal.put_json({"tokens": found})
         return
     rows = [list(one.values()) for one in found]
     empty = "no tokens yet; `loopwright token create LABEL` creates one"
     put_rows(terminal, ("ID", "ROLE", "STATE", "UNTIL", "LABEL"), rows, empty)
+
+
+def _token_fields(token: "TokenItem") -> dict[str, str]:
+    """A token as the list shows it, with its user or the token that made it before its label."""
+    until = None if token.expires_at is None else datetime.fromisoformat(token.expires_at)
+    state = "good"
+    if token.revoked_at is not None:
+        state = "revoked"
+    elif until is not None and until <= datetime.now().astimezone():
+        state = "expired"
+    owner = f"{token.person}: " if token.person else (f"{token.parent}/" if token.parent else "")
+    day = until.astimezone().date().isoformat() if until is not None else "-"
+    label = f"{owner}{token.label}"
+    return {"id": token.id, "role": token.role, "state": state, "until": day, "label": label}
 
 
 @click.command(
@@ -342,13 +370,24 @@ def token_create(
     ctx: click.Context, /, *, label: str, role: str, days: int, user: str | None
 ) -> None:
     """Create a token. Its text is shown once, not stored."""
+    from loopwright.operations.use_cases import tokens  # noqa: PLC0415 - help stays quick
+
     terminal = terminal_of(ctx)
-    with open_accounts(terminal) as accounts:
-        made = accounts.create(label, role, days, user)
-    if terminal.as_json:
-        terminal.put_json({**made, "role": role, "days": days})
+    if user is None:
+        made = terminal.call(tokens.add, tokens.AddToken(label=label, role=role, days=days))
+    elif terminal.options.server is not None:
+        raise LoopwrightError(
+            "a remote server creates tokens only for the person who asks",
+            code="usage",
+            hint="leave out --user, or run the command on the machine of the server",
+        )
     else:
-        terminal.put(made["token"])
+        wanted = tokens.AddTokenForUser(label=label, role=role, days=days, user=user)
+        made = terminal.call(tokens.add_for_user, wanted)
+    if terminal.as_json:
+        terminal.put_json({"id": made.id, "token": made.token, "role": role, "days": days})
+    else:
+        terminal.put(made.token)
 
 
 @click.command("revoke", cls=Verb, remote=True)
@@ -356,11 +395,12 @@ def token_create(
 @click.pass_context
 def token_revoke(ctx: click.Context, /, *, token: str) -> None:
     """Revoke a token for good."""
+    from loopwright.operations.use_cases import tokens  # noqa: PLC0415 - help stays quick
+
     terminal = terminal_of(ctx)
-    with open_accounts(terminal) as accounts:
-        ended = accounts.revoke(token)
-    words = f"{ended['id']} ({ended['label']}) is revoked"
-    terminal.done(words, {"id": ended["id"], "revoked": True})
+    ended = terminal.call(tokens.revoke, tokens.TokenReference(token=token))
+    words = f"{ended.id} ({ended.label}) is revoked"
+    terminal.done(words, {"id": ended.id, "revoked": True})
 
 
 VERBS = {

@@ -1,126 +1,32 @@
 """`artifact`: files that runs and sessions created or were given."""
 
-import asyncio
 import os
 import sys
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import quote, urlencode
+from typing import TYPE_CHECKING
 
 import click
-from msgspec.structs import asdict
 
 from loopwright.cli.completion import complete_runs
-from loopwright.cli.formats import open_service, put_rows
+from loopwright.cli.formats import put_rows
 from loopwright.cli.terminal import Terminal
 from loopwright.cli.verb import Verb, group, terminal_of
 from loopwright.errors import Conflict, LoopwrightError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from loopwright.cli.remote_client import RemoteClient
-    from loopwright.model.trackers import Item
-    from loopwright.operations.trackers import ArtifactAccess, ArtifactScope
-    from loopwright.operations.uploads import File
+    from loopwright.client.addresses import CommandClient
+    from loopwright.operations.response_types import ArtifactItem
 
 SESSION = "ses_"
 SIZE = "a file has at most 64 MB"
-JsonObject = dict[str, Any]
 _WHERE = click.argument("where", metavar="RUN|SESSION", shell_complete=complete_runs)
 
 
-class ArtifactClient(Protocol):
-    """Artifacts of a run or a session, here or at a server, as programs read them."""
-
-    def all(self) -> list[JsonObject]: ...
-
-    def put(self, name: str, data: bytes, *, unpack: bool) -> list[JsonObject]: ...
-
-    def get(self, name: str, version: int | None) -> bytes: ...
-
-    def remove(self, name: str) -> None: ...
-
-
-class _RemoteArtifacts:
-    """Artifacts of a remote server."""
-
-    def __init__(self, remote: "RemoteClient", where: str) -> None:
-        kind, name = ("sessions", where) if where.startswith(SESSION) else ("runs", "")
-        self._remote = remote
-        self._base = f"/api/v1/{kind}/{quote(name or remote.run(where), safe='')}/artifacts"
-
-    def all(self) -> list[JsonObject]:
-        found: list[JsonObject] = self._remote.get(self._base)["artifacts"]
-        return found
-
-    def put(self, name: str, data: bytes, *, unpack: bool) -> list[JsonObject]:
-        query = urlencode({"name": name, "unpack": str(unpack).lower()})
-        made: list[JsonObject] = self._remote.upload(f"{self._base}?{query}", data)["artifacts"]
-        return made
-
-    def get(self, name: str, version: int | None) -> bytes:
-        if "/" in name:  # a path such as iteration-2/claude.jsonl.gz, and no part of an address
-            name = next((one["id"] for one in self.all() if one["name"] == name), name)
-        which = "" if version is None else f"?version={version}"
-        return self._remote.download(f"{self._base}/{quote(name, safe='')}/content{which}")
-
-    def remove(self, name: str) -> None:
-        self._remote.delete(f"{self._base}/{quote(name, safe='')}")
-
-
-class _LocalArtifacts:
-    """Those of this home."""
-
-    def __init__(self, given: "ArtifactAccess", where: "ArtifactScope", me: str) -> None:
-        self._given, self._where, self._me = given, where, me
-
-    def all(self) -> list[JsonObject]:
-        return self._told(self._given.all(self._where))
-
-    def put(self, name: str, data: bytes, *, unpack: bool) -> list[JsonObject]:
-        uploads = self._given.uploads
-
-        def keep() -> "list[File]":
-            return uploads.keep_all(data) if unpack else [uploads.keep(name, data)]
-
-        files = keep()
-        items = uploads.enter(
-            self._where.scope, files, self._given.added(self._where, files, by=self._me)
-        )
-        if not uploads.are_there(files):
-            keep()  # they were taken away with another artifact meanwhile
-        return self._told(items)
-
-    @staticmethod
-    def _told(items: "list[Item]") -> list[JsonObject]:
-        from loopwright.operations.trackers import artifact_view  # noqa: PLC0415 - help stays quick
-
-        return [asdict(artifact_view(one)) for one in items]
-
-    def get(self, name: str, version: int | None) -> bytes:
-        item = self._given.version(self._where, name, version)
-        return self._given.content(item)[0]
-
-    def remove(self, name: str) -> None:
-        asyncio.run(self._given.remove(self._where, name, by=self._me))
-
-
-@contextmanager
-def _artifacts(terminal: Terminal, where: str) -> "Iterator[ArtifactClient]":
-    if terminal.remote is not None:
-        yield _RemoteArtifacts(terminal.remote, where)
-        return
-    from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.trackers import artifacts_in  # noqa: PLC0415 - help stays quick
-
-    with open_service(terminal) as service:
-        given = artifacts_in(terminal.settings, service)
-        if where.startswith(SESSION):
-            yield _LocalArtifacts(given, given.of_session(where), current_user())
-        else:
-            yield _LocalArtifacts(given, given.of_run(service.find(where)), current_user())
+def scope_of(client: "CommandClient", where: str) -> dict[str, str]:
+    """The fields that name a run or a session in a request."""
+    if where.startswith(SESSION):
+        return {"session": where}
+    return {"run": client.find_run(where)}
 
 
 @click.command("ls", cls=Verb, remote=True)
@@ -128,19 +34,20 @@ def _artifacts(terminal: Terminal, where: str) -> "Iterator[ArtifactClient]":
 @click.pass_context
 def artifact_ls(ctx: click.Context, /, *, where: str) -> None:
     """What was made or given there, the oldest first."""
+    from loopwright.operations.use_cases import artifacts  # noqa: PLC0415 - help stays quick
+
     terminal = terminal_of(ctx)
-    with _artifacts(terminal, where) as artifacts:
-        found = artifacts.all()
+    with terminal.client() as client:
+        wanted = artifacts.OfRunOrSession(**scope_of(client, where))
+        found = client.call(artifacts.list_artifacts, wanted).artifacts
     put_artifacts(terminal, found)
 
 
-def put_artifacts(terminal: Terminal, found: list[JsonObject]) -> None:
+def put_artifacts(terminal: Terminal, found: "list[ArtifactItem]") -> None:
     if terminal.as_json:
         terminal.put_json({"artifacts": found})
         return
-    rows = [
-        (one["id"], one["version"], one["size"], one["by"] or "-", one["name"]) for one in found
-    ]
+    rows = [(one.id, one.version, one.size, one.by or "-", one.name) for one in found]
     empty = "there are none; `loopwright artifact put RUN FILE` gives one"
     put_rows(terminal, ("ID", "VERSION", "BYTES", "BY", "NAME"), rows, empty)
 
@@ -164,13 +71,15 @@ def artifact_put(
 ) -> None:
     """Give a run or a session a file; what is text its agents can read."""
     from loopwright.operations.trackers import UPLOAD_BYTES  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases import artifacts  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)
     data = read_upload(file, UPLOAD_BYTES)
-    with _artifacts(terminal, where) as artifacts:
-        made = artifacts.put(
-            name or (Path(file).name if file != "-" else "stdin"), data, unpack=unpack
-        )
+    called = name or (Path(file).name if file != "-" else "stdin")
+    with terminal.client() as client:
+        scope = scope_of(client, where)
+        given = artifacts.UploadArtifact(data=data, name=called, unpack=unpack, **scope)
+        made = client.call(artifacts.upload, given).artifacts
     put_artifacts(terminal, made)
 
 
@@ -215,8 +124,15 @@ def artifact_get(
     terminal = terminal_of(ctx)
     if terminal.as_json and output is None:
         raise click.UsageError("with --json, name a file with --output", ctx)
-    with _artifacts(terminal, where) as artifacts:
-        data = artifacts.get(name, version)
+    from loopwright.operations.use_cases import artifacts  # noqa: PLC0415 - help stays quick
+
+    with terminal.client() as client:
+        scope = scope_of(client, where)
+        if "/" in name:  # a path such as iteration-2/claude.jsonl.gz, which is not an id
+            listed = client.call(artifacts.list_artifacts, artifacts.OfRunOrSession(**scope))
+            name = next((one.id for one in listed.artifacts if one.name == name), name)
+        wanted = artifacts.ReadArtifact(artifact=name, version=version, **scope)
+        data = client.call(artifacts.read, wanted).data
     if output is None:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
@@ -247,9 +163,12 @@ def _write(place: Path, data: bytes) -> None:
 @click.pass_context
 def artifact_rm(ctx: click.Context, /, *, where: str, name: str) -> None:
     """Take away a file that was given, with all its versions; what a run made stays with it."""
+    from loopwright.operations.use_cases import artifacts  # noqa: PLC0415 - help stays quick
+
     terminal = terminal_of(ctx)
-    with _artifacts(terminal, where) as artifacts:
-        artifacts.remove(name)
+    with terminal.client() as client:
+        scope = scope_of(client, where)
+        client.call(artifacts.remove, artifacts.ArtifactReference(artifact=name, **scope))
     terminal.done(f"{name} is deleted", {"id": name, "removed": True})
 
 

@@ -7,10 +7,9 @@ import sys
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 import click
-import msgspec
 from click.shell_completion import CompletionItem
 
 from loopwright.cli.completion import complete_dialects, complete_stored
@@ -18,17 +17,18 @@ from loopwright.cli.formats import put_rows, table, terminal_width
 from loopwright.cli.start_options import STDIN, STDIN_NAME, piped_definition
 from loopwright.cli.terminal import Terminal, cleaned, one_line
 from loopwright.cli.verb import CONTEXT, Verb, common_options, group, terminal_of
-from loopwright.client.servers import DEFINITIONS, definition_path
 from loopwright.errors import Conflict, DefinitionError, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loopwright.cli.remote_client import RemoteClient
+    from loopwright.client.addresses import CommandClient
     from loopwright.model.record import JsonValue
     from loopwright.operations.agents.roles import RoleFile
-    from loopwright.operations.definitions import Definitions, Stored
+    from loopwright.operations.definitions import Definitions
     from loopwright.operations.library import DefinitionLibrary, LibraryEntry
+    from loopwright.operations.response_types import DefinitionItem
+    from loopwright.operations.use_cases.definitions import DefinitionReference
 
 WRONG = 2
 
@@ -180,100 +180,7 @@ def _ending(one: "LibraryEntry") -> str:
     return "" if value is None else one_line(str(value))
 
 
-JsonObject = dict[str, Any]
 _NAME = click.argument("name", metavar="NAME", shell_complete=complete_stored)
-
-
-class _StoredDefinitions(Protocol):
-    """Where definitions are stored: in the data directory or on a server."""
-
-    def all(self) -> list[JsonObject]:
-        """All of them, without their texts."""
-
-    def get(self, name: str) -> JsonObject: ...
-
-    def put(self, name: str, text: str, *, dialect: str | None, seen: int) -> JsonObject:
-        """Store it in the place of the version that was seen; 0 is none."""
-
-    def remove(self, name: str) -> None: ...
-
-    def approve(self, name: str, digest: str) -> JsonObject: ...
-
-
-class _RemoteStored:
-    """Definitions of a remote server."""
-
-    def __init__(self, remote: "RemoteClient") -> None:
-        self._remote = remote
-
-    def all(self) -> list[JsonObject]:
-        found: list[JsonObject] = []
-        cursor: str | None = None
-        while True:
-            page = self._remote.get(DEFINITIONS, cursor=cursor)
-            found += page["definitions"]
-            cursor = page["next"]
-            if cursor is None:
-                return found
-
-    def get(self, name: str) -> JsonObject:
-        found: JsonObject = self._remote.get(definition_path(name))
-        return found
-
-    def put(self, name: str, text: str, *, dialect: str | None, seen: int) -> JsonObject:
-        made: JsonObject = self._remote.put(
-            definition_path(name), {"text": text, "dialect": dialect}, seen
-        )
-        return made
-
-    def remove(self, name: str) -> None:
-        self._remote.delete(definition_path(name))
-
-    def approve(self, name: str, digest: str) -> JsonObject:
-        printed: JsonObject = self._remote.post(
-            f"{definition_path(name)}/approve", {"digest": digest}
-        )
-        return printed
-
-
-class _LocalStored:
-    """Those of this home."""
-
-    def __init__(self, definitions: "Definitions", me: str) -> None:
-        from loopwright.operations.definitions import stored_item  # noqa: PLC0415 - help stays quick
-
-        self._definitions, self._me = definitions, me
-        self._item = stored_item
-
-    def _told(self, stored: "Stored", *, text: bool = True) -> JsonObject:
-        return msgspec.structs.asdict(self._item(stored, text=text))
-
-    def all(self) -> list[JsonObject]:
-        return [self._told(one, text=False) for one in self._definitions.all()]
-
-    def get(self, name: str) -> JsonObject:
-        return self._told(self._definitions.get(name))
-
-    def put(self, name: str, text: str, *, dialect: str | None, seen: int) -> JsonObject:
-        made = self._definitions.save(name, text, by=self._me, dialect=dialect, expected=seen)
-        return self._told(made)
-
-    def remove(self, name: str) -> None:
-        self._definitions.remove(name, by=self._me)
-
-    def approve(self, name: str, digest: str) -> JsonObject:
-        return self._told(self._definitions.approve(name, digest, by=self._me))
-
-
-@contextmanager
-def _open_stored(terminal: Terminal) -> "Iterator[_StoredDefinitions]":
-    if terminal.remote is not None:
-        yield _RemoteStored(terminal.remote)
-        return
-    from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
-
-    with definitions_here(terminal) as definitions:
-        yield _LocalStored(definitions, current_user())
 
 
 @contextmanager
@@ -288,6 +195,15 @@ def definitions_here(terminal: Terminal) -> "Iterator[Definitions]":
         yield Definitions(log, Access(log, SystemClock()))
 
 
+def _reference(name: str) -> "DefinitionReference":
+    """A stored definition by its name, which must be one that can be part of an address."""
+    from loopwright.client.servers import definition_path  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases.definitions import DefinitionReference  # noqa: PLC0415 - same
+
+    definition_path(name)
+    return DefinitionReference(name=name)
+
+
 # -- looking ---------------------------------------------------------------------------------------
 
 
@@ -295,23 +211,26 @@ def definitions_here(terminal: Terminal) -> "Iterator[Definitions]":
 @click.pass_context
 def stored_ls(ctx: click.Context, /) -> None:
     """Stored definitions by name."""
+    from loopwright.operations.use_cases.definitions import (  # noqa: PLC0415 - help stays quick
+        list_definitions,
+    )
+
     terminal = terminal_of(ctx)
-    with _open_stored(terminal) as shelf:
-        found = shelf.all()
+    with terminal.client() as client:
+        found = client.call_pages(list_definitions, lambda page: page.definitions)
     if terminal.as_json:
         terminal.put_json({"definitions": found})
         return
     rows = []
     for one in found:
-        state = "ready" if one["enabled"] else "needs approval"
-        who = (one["by"] or "-", one["changed_at"])
-        rows.append([one["name"], one["dialect"], state, *who, _programs(one)])
+        state = "ready" if one.enabled else "needs approval"
+        rows.append([one.name, one.dialect, state, one.by or "-", one.changed_at, _programs(one)])
     empty = "nothing is stored; `loopwright stored put NAME FILE` stores a definition"
     put_rows(terminal, ("NAME", "DIALECT", "STATE", "BY", "CHANGED", "PROGRAMS"), rows, empty)
 
 
-def _programs(one: JsonObject) -> str:
-    return ", ".join(map(str, one["programs"])) or "-"
+def _programs(one: "DefinitionItem") -> str:
+    return ", ".join(one.programs) or "-"
 
 
 @click.command("show", cls=Verb, remote=True)
@@ -320,13 +239,14 @@ def _programs(one: JsonObject) -> str:
 @click.pass_context
 def stored_show(ctx: click.Context, /, *, name: str, source: bool) -> None:
     """One stored definition: who stored it and when, and whether it may be run."""
+    from loopwright.operations.use_cases import definitions as stored  # noqa: PLC0415 - quick help
+
     terminal = terminal_of(ctx)
-    with _open_stored(terminal) as shelf:
-        found = shelf.get(name)
+    found = terminal.call(stored.show, _reference(name))
     if terminal.as_json:
         terminal.put_json(found)
     elif source:
-        _put_source(terminal, str(found["text"]))
+        _put_source(terminal, found.text or "")
     else:
         _put_stored(terminal, found)
 
@@ -340,16 +260,15 @@ def _put_source(terminal: Terminal, text: str) -> None:
     sys.stdout.buffer.flush()
 
 
-def _put_stored(terminal: Terminal, one: JsonObject) -> None:
-    name, digest = one["name"], one["digest"]
+def _put_stored(terminal: Terminal, one: "DefinitionItem") -> None:
     state = "ready"
-    if not one["enabled"]:
-        state = f"needs approval: `loopwright stored approve {name} {digest}`"
+    if not one.enabled:
+        state = f"needs approval: `loopwright stored approve {one.name} {one.digest}`"
     rows = [
-        ("name", name),
-        ("dialect", one["dialect"]),
-        ("digest", digest),
-        ("stored", f"by {one['by'] or '-'} at {one['changed_at']}, version {one['version']}"),
+        ("name", one.name),
+        ("dialect", one.dialect),
+        ("digest", one.digest),
+        ("stored", f"by {one.by or '-'} at {one.changed_at}, version {one.version}"),
         ("state", state),
         ("programs", _programs(one)),
     ]
@@ -384,15 +303,19 @@ def stored_put(
     A change by somebody else meanwhile is not overwritten. Files that a definition names are not
     stored with it: such a definition is refused.
     """
+    from loopwright.operations.use_cases import definitions as stored  # noqa: PLC0415 - quick help
+
     terminal = terminal_of(ctx)
     shown = STDIN_NAME if file == STDIN else file
     text = _read(ctx, file, shown)
-    with _open_stored(terminal) as shelf:
-        seen = _version(shelf, name)
+    with terminal.client() as client:
+        seen = _version(client, name)
         if seen and not replace:
             raise _taken(name)
         try:
-            made = shelf.put(name, text, dialect=dialect, seen=seen)
+            match = f'"{seen}"' if seen else None
+            wanted = stored.SaveDefinition(name=name, text=text, dialect=dialect, if_match=match)
+            made = client.call(stored.save, wanted)
         except Conflict as conflict:
             raise (_changed(name) if seen else _taken(name)) from conflict
         except DefinitionError as error:
@@ -417,9 +340,11 @@ def _read(ctx: click.Context, file: str, shown: str) -> str:
         raise
 
 
-def _version(shelf: _StoredDefinitions, name: str) -> int:
+def _version(client: "CommandClient", name: str) -> int:
+    from loopwright.operations.use_cases import definitions as stored  # noqa: PLC0415 - quick help
+
     try:
-        return int(shelf.get(name)["version"])
+        return client.call(stored.show, _reference(name)).version
     except NotFound:
         return 0
 
@@ -461,9 +386,10 @@ def _warn(terminal: Terminal, text: str, shown: str, dialect: str | None) -> Non
 @click.pass_context
 def stored_rm(ctx: click.Context, /, *, name: str) -> None:
     """Delete a stored definition; its runs continue."""
+    from loopwright.operations.use_cases import definitions as stored  # noqa: PLC0415 - quick help
+
     terminal = terminal_of(ctx)
-    with _open_stored(terminal) as shelf:
-        shelf.remove(name)
+    terminal.call(stored.remove, _reference(name))
     terminal.done(f"{name} is deleted", {"name": name, "removed": True})
 
 
@@ -473,10 +399,11 @@ def stored_rm(ctx: click.Context, /, *, name: str) -> None:
 @click.pass_context
 def stored_approve(ctx: click.Context, /, *, name: str, digest: str) -> None:
     """Approve an imported definition with exactly this digest."""
+    from loopwright.operations.use_cases import definitions as stored  # noqa: PLC0415 - quick help
+
     terminal = terminal_of(ctx)
-    with _open_stored(terminal) as shelf:
-        printed = shelf.approve(name, digest)
-    terminal.done(f"{name} may be run now", printed)
+    approved = terminal.call(stored.approve, stored.ApproveDefinition(name=name, digest=digest))
+    terminal.done(f"{name} may be run now", approved)
 
 
 _GROUP = group(

@@ -5,9 +5,8 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import msgspec
@@ -28,14 +27,9 @@ from loopwright.cli.verb import Example, Verb, group, terminal_of
 from loopwright.views.status_text import place_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from loopwright.cli.remote_client import RemoteClient
     from loopwright.model.actions import Decision
     from loopwright.model.record import JsonValue
     from loopwright.operations.runs import Service
-    from loopwright.operations.settings import Settings
-    from loopwright.operations.use_cases.notifications import MarkNotificationsRead
     from loopwright.operations.use_cases.stored_notifications import Level
     from loopwright.operations.wiring import Local
 
@@ -250,94 +244,9 @@ def _record(terminal: Terminal, decide: "Callable[[Service], Any]") -> int:
     return 0
 
 
-NOTIFICATIONS_PATH = "/api/v1/notifications"
 ASKING = "action_required"
 LEVELS = ("info", ASKING, "critical", "error")
 MOST, AT_ONCE = 200, 50
-JsonObject = dict[str, Any]
-
-
-class NotificationFilter(NamedTuple):
-    """Which of them."""
-
-    limit: int = AT_ONCE
-    unread: bool = False
-    run: str | None = None
-    level: "Level | None" = None
-    waiting: bool = False
-
-
-class NotificationClient(Protocol):
-    """Notifications here or at a server, as programs read them."""
-
-    def some(self, wanted: NotificationFilter) -> list[JsonObject]: ...
-
-    def read(self, names: list[str]) -> int: ...
-
-    def read_up_to(self, name: str) -> int: ...
-
-
-class _RemoteNotifications:
-    """Notifications of a remote server, for the owner of the token."""
-
-    def __init__(self, remote: "RemoteClient") -> None:
-        self._remote = remote
-
-    def some(self, wanted: NotificationFilter) -> list[JsonObject]:
-        run = None if wanted.run is None else self._remote.run(wanted.run)
-        query = {"limit": wanted.limit, "run": run, "level": wanted.level}
-        flags = {name: "true" for name in ("unread", "waiting") if getattr(wanted, name)}
-        found: list[JsonObject] = self._remote.get(NOTIFICATIONS_PATH, **query, **flags)[
-            "notifications"
-        ]
-        return found
-
-    def read(self, names: list[str]) -> int:
-        return int(self._remote.post(f"{NOTIFICATIONS_PATH}/read", {"ids": [*names]})["read"])
-
-    def read_up_to(self, name: str) -> int:
-        return int(self._remote.post(f"{NOTIFICATIONS_PATH}/read", {"up_to": name})["read"])
-
-
-class _LocalNotifications:
-    """Notifications of this data directory, for its user."""
-
-    def __init__(self, service: "Service", settings: "Settings") -> None:
-        from loopwright.operations.use_cases import notifications  # noqa: PLC0415 - quick help
-        from loopwright.operations.use_cases.operation import local_app, local_caller  # noqa: PLC0415 - quick help
-
-        self._operations = notifications
-        self._app, self._caller = local_app(service, settings), local_caller(service)
-
-    def some(self, wanted: NotificationFilter) -> list[JsonObject]:
-        request = self._operations.ListNotifications(
-            unread=wanted.unread,
-            waiting=wanted.waiting,
-            run=None if wanted.run is None else self._app.service.find(wanted.run),
-            level=wanted.level,
-            limit=wanted.limit,
-        )
-        page = asyncio.run(self._operations.list_notifications(self._app, self._caller, request))
-        found: list[JsonObject] = msgspec.to_builtins(page.notifications)
-        return found
-
-    def read(self, names: list[str]) -> int:
-        return self._read(self._operations.MarkNotificationsRead(ids=names))
-
-    def read_up_to(self, name: str) -> int:
-        return self._read(self._operations.MarkNotificationsRead(up_to=name))
-
-    def _read(self, request: "MarkNotificationsRead") -> int:
-        return asyncio.run(self._operations.read_many(self._app, self._caller, request)).read
-
-
-@contextmanager
-def _notifications(terminal: Terminal) -> "Iterator[NotificationClient]":
-    if terminal.remote is not None:
-        yield _RemoteNotifications(terminal.remote)
-        return
-    with open_service(terminal) as service:
-        yield _LocalNotifications(service, terminal.settings)
 
 
 @click.command(
@@ -375,19 +284,26 @@ def notifications_ls(
 
     They are recorded while the server of this data directory runs.
     """
+    from loopwright.operations.use_cases import notifications  # noqa: PLC0415 - help stays quick
+
     terminal = terminal_of(ctx)
-    with _notifications(terminal) as notifications:
-        found = notifications.some(NotificationFilter(limit, unread, run, level, waiting))
+    with terminal.client() as client:
+        wanted = notifications.ListNotifications(
+            unread=unread,
+            waiting=waiting,
+            run=None if run is None else client.find_run(run),
+            level=level,
+            limit=limit,
+        )
+        found = client.call(notifications.list_notifications, wanted).notifications
     if terminal.as_json:
         terminal.put_json({"notifications": found})
         return
     rows = []
     for one in found:
-        mark = "-" if one["read"] else "*"
-        # Answered, or its run was ended; a server of an older version does not tell.
-        settled = one["level"] == ASKING and not one.get("waiting", True)
-        level_now = "settled" if settled else one["level"]
-        rows.append([mark, one["at"], level_now, one["id"], one["title"]])
+        is_settled = one.level == ASKING and not one.waiting  # answered, or its run was ended
+        level_now = "settled" if is_settled else one.level
+        rows.append(["-" if one.read else "*", one.at, level_now, one.id, one.title])
     put_rows(terminal, ("", "AT", "LEVEL", "ID", "TITLE"), rows, "no notifications")
 
 
@@ -406,13 +322,20 @@ def notifications_read(ctx: click.Context, /, *, names: tuple[str, ...], everyth
         raise click.UsageError("name notifications, or say --all", ctx)
     if len(names) > MOST:
         raise click.UsageError(f"at most {MOST} at a time", ctx)
+    from loopwright.operations.use_cases import notifications  # noqa: PLC0415 - help stays quick
+
     terminal = terminal_of(ctx)
-    with _notifications(terminal) as notifications:
+    with terminal.client() as client:
+        read = notifications.MarkNotificationsRead(ids=list(names))
         if everything:
-            newest = notifications.some(NotificationFilter(limit=1))
-            count = notifications.read_up_to(newest[0]["id"]) if newest else 0
-        else:
-            count = notifications.read(list(names))
+            newest = client.call(
+                notifications.list_notifications, notifications.ListNotifications(limit=1)
+            )
+            if newest.notifications:
+                up_to = newest.notifications[0].id
+                read = notifications.MarkNotificationsRead(up_to=up_to)
+        is_needed = bool(read.ids or read.up_to)
+        count = client.call(notifications.read_many, read).read if is_needed else 0
     terminal.done(f"{count} read", {"read": count})
 
 

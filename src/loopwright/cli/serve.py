@@ -179,7 +179,7 @@ def mcp(
     the Model Context Protocol, on stdin and stdout. It ends when the client
     disconnects; loops that are running then continue in the background.
     """
-    from loopwright.operations.loops.loop_tools import serve  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.mcp.loop_tools import serve  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)
     if terminal.as_json:

@@ -1,156 +1,19 @@
 """`project`, `sprint` and `todo`: view, create and change trackers."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import quote, unquote
+from collections.abc import Sequence
+from typing import Any, cast
 
 import click
 
+from loopwright.cli.artifact import scope_of
 from loopwright.cli.completion import complete_runs
-from loopwright.cli.formats import open_service, put_rows
+from loopwright.cli.formats import put_rows
 from loopwright.cli.terminal import Terminal
 from loopwright.cli.verb import Verb, group, terminal_of
 from loopwright.model.record import JsonValue
 
-if TYPE_CHECKING:
-    from loopwright.cli.remote_client import RemoteClient
-    from loopwright.operations.trackers import TrackerOperations
-
-SESSION = "ses_"
-JsonObject = dict[str, Any]
-Changes = dict[str, JsonValue]
+JsonObject = dict[str, JsonValue]
 _WHERE = click.argument("where", metavar="RUN|SESSION", shell_complete=complete_runs)
-
-
-class TrackerClient(Protocol):
-    """The trackers of this data directory, or of a server."""
-
-    def ask(self, method: str, path: str, body: Changes | None = None, **query: str) -> JsonObject:
-        """The answer of a server's route, wherever the trackers are."""
-
-    def todos_of(self, where: str) -> str:
-        """The path of the todos of a run or a session."""
-
-
-class RemoteTrackers:
-    """Those of a server."""
-
-    def __init__(self, remote: "RemoteClient") -> None:
-        self._remote = remote
-
-    def ask(self, method: str, path: str, body: Changes | None = None, **query: str) -> JsonObject:
-        path = f"/api/v1/{path}"
-        if method == "DELETE":
-            self._remote.delete(path)
-            return {"deleted": True, "id": path.rpartition("/")[2]}
-        if method == "GET":
-            given = {name: value for name, value in query.items() if value}
-            found: JsonObject = self._remote.get(path, **given)
-            return found
-        send = self._remote.post if method == "POST" else self._remote.patch
-        answer: JsonObject = send(path, body or {})
-        return answer
-
-    def todos_of(self, where: str) -> str:
-        if where.startswith(SESSION):
-            return f"sessions/{quote(where, safe='')}/todos"
-        return f"runs/{quote(self._remote.run(where), safe='')}/todos"
-
-
-class LocalTrackers:
-    """Those of this data directory."""
-
-    def __init__(self, operations: "TrackerOperations", find: "FindRun") -> None:
-        self._do, self._find = operations, find
-
-    def ask(self, method: str, path: str, body: Changes | None = None, **query: str) -> JsonObject:
-        given: Changes = dict(body or {})
-        texts = {name: value for name, value in given.items() if isinstance(value, str)}
-        match (method, *map(unquote, path.split("/"))):
-            case ("GET", "projects"):
-                return {"projects": self._do.projects(**query)}
-            case ("POST", "projects"):
-                return self._do.create_project(**texts)
-            case ("GET", "projects", name):
-                return self._do.project(name)
-            case ("PATCH", "projects", name):
-                return self._do.change_project(name, given)
-            case ("GET", "sprints"):
-                return {"sprints": self._do.sprints(**query)}
-            case ("POST", "projects", name, "sprints"):
-                most = given.get("max_review_rounds")
-                rounds = most if isinstance(most, int) else None
-                return self._do.create_sprint(name, **texts, max_review_rounds=rounds)
-            case ("PATCH", "sprints", name):
-                return self._do.move_sprint(name, **texts)
-            case (_, kind, place, "todos", *rest):
-                return self._todo(method, kind, place, rest, texts, query)
-        raise AssertionError(path)
-
-    def _todo(
-        self,
-        method: str,
-        kind: str,
-        place: str,
-        rest: Sequence[str],
-        given: dict[str, str],
-        query: dict[str, str],
-    ) -> JsonObject:
-        of = self._do.given.of_session if kind == "sessions" else self._do.given.of_run
-        where = of(place)
-        match method:
-            case "GET":
-                return {"todos": self._do.todos(where, **query)}
-            case "POST":
-                return self._do.add_todo(where, **given)
-            case "PATCH":
-                return self._do.change_todo(where, rest[0], dict(given))
-            case _:
-                return {"deleted": True, "id": self._do.remove_todo(where, rest[0])}
-
-    def todos_of(self, where: str) -> str:
-        if where.startswith(SESSION):
-            return f"sessions/{where}/todos"
-        return f"runs/{self._find(where)}/todos"
-
-
-class FindRun(Protocol):
-    """Finds a run by the beginning or the end of its id."""
-
-    def __call__(self, reference: str) -> str: ...
-
-
-@contextmanager
-def trackers_of(terminal: Terminal) -> "Iterator[TrackerClient]":
-    if terminal.remote is not None:
-        yield RemoteTrackers(terminal.remote)
-        return
-    from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.trackers import (  # noqa: PLC0415 - help stays quick
-        TrackerOperations,
-        artifacts_in,
-    )
-
-    with open_service(terminal) as service:
-        given = artifacts_in(terminal.settings, service)
-        yield LocalTrackers(TrackerOperations(given=given, by=current_user()), service.find)
-
-
-def _ask(
-    ctx: click.Context, method: str, path: str, body: Changes | None = None, **query: str
-) -> tuple[Terminal, JsonObject]:
-    terminal = terminal_of(ctx)
-    with trackers_of(terminal) as trackers:
-        return terminal, trackers.ask(method, path, body, **query)
-
-
-def _part(name: str) -> str:
-    return quote(name, safe="")
-
-
-def _given(**values: JsonValue) -> Changes:
-    return {name: value for name, value in values.items() if value is not None}
 
 
 # -- how they are shown ----------------------------------------------------------------------------
@@ -189,11 +52,15 @@ def _shown(one: JsonObject) -> JsonObject:
     return {**one, "reviews": reviews}
 
 
-def _put_list(terminal: Terminal, kind: str, answer: JsonObject) -> None:
+def _put_list(terminal: Terminal, kind: str, found: list[JsonObject]) -> None:
     if terminal.as_json:
-        terminal.put_json(answer)
+        terminal.put_json({kind: found})
     else:
-        put_list(terminal, kind, answer[kind])
+        put_list(terminal, kind, found)
+
+
+def _given(**values: str | None) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _put_one(terminal: Terminal, one: JsonObject) -> None:
@@ -212,8 +79,11 @@ def _put_one(terminal: Terminal, one: JsonObject) -> None:
 @click.pass_context
 def project_ls(ctx: click.Context, /, *, status: str) -> None:
     """Projects, the oldest first. A loop that is started without one creates one."""
-    terminal, answer = _ask(ctx, "GET", "projects", status=status)
-    _put_list(terminal, "projects", answer)
+    from loopwright.operations.use_cases import trackers  # noqa: PLC0415 - help stays quick
+
+    terminal = terminal_of(ctx)
+    found = terminal.call(trackers.list_projects, trackers.ListProjects(status=status))
+    _put_list(terminal, "projects", found.projects)
 
 
 @click.command("show", cls=Verb, remote=True)
@@ -221,14 +91,17 @@ def project_ls(ctx: click.Context, /, *, status: str) -> None:
 @click.pass_context
 def project_show(ctx: click.Context, /, *, project: str) -> None:
     """A project by its slug or id, with its sprints."""
-    terminal, answer = _ask(ctx, "GET", f"projects/{_part(project)}")
+    from loopwright.operations.use_cases import trackers  # noqa: PLC0415 - help stays quick
+
+    terminal = terminal_of(ctx)
+    found = terminal.call(trackers.show_project, trackers.ProjectReference(project=project))
     if terminal.as_json:
-        terminal.put_json(answer)
+        terminal.put_json(found)
         return
-    terminal.put(f"{answer['title']} ({answer['slug']}, {answer['status']})")
-    if answer.get("description"):
-        terminal.put(str(answer["description"]))
-    put_list(terminal, "sprints", answer["sprints"])
+    terminal.put(f"{found['title']} ({found['slug']}, {found['status']})")
+    if found.get("description"):
+        terminal.put(str(found["description"]))
+    put_list(terminal, "sprints", cast("list[JsonObject]", found["sprints"]))
 
 
 @click.command(
@@ -243,8 +116,11 @@ def project_show(ctx: click.Context, /, *, project: str) -> None:
 @click.pass_context
 def project_create(ctx: click.Context, /, *, title: str, slug: str, description: str) -> None:
     """Create a project."""
-    body: Changes = {"title": title, "slug": slug, "description": description}
-    _put_one(*_ask(ctx, "POST", "projects", body))
+    from loopwright.operations.use_cases import trackers  # noqa: PLC0415 - help stays quick
+
+    terminal = terminal_of(ctx)
+    wanted = trackers.CreateProject(title=title, slug=slug, description=description)
+    _put_one(terminal, terminal.call(trackers.create_project, wanted))
 
 
 @click.command("change", cls=Verb, remote=True)
@@ -263,8 +139,12 @@ def project_change(
     status: str | None,
 ) -> None:
     """Change title, description or status of a project."""
-    body = _given(title=title, description=description, status=status)
-    _put_one(*_ask(ctx, "PATCH", f"projects/{_part(project)}", body))
+    from loopwright.operations.use_cases import trackers  # noqa: PLC0415 - help stays quick
+
+    terminal = terminal_of(ctx)
+    changes = _given(title=title, description=description, status=status)
+    wanted = trackers.ChangeProject(project=project, **changes)
+    _put_one(terminal, terminal.call(trackers.change_project, wanted))
 
 
 # -- sprints ---------------------------------------------------------------------------------------
@@ -276,8 +156,11 @@ def project_change(
 @click.pass_context
 def sprint_ls(ctx: click.Context, /, *, project: str, status: str) -> None:
     """Sprints of a project or of all active ones; each iteration of a loop is one."""
-    terminal, answer = _ask(ctx, "GET", "sprints", project=project, status=status)
-    _put_list(terminal, "sprints", answer)
+    from loopwright.operations.use_cases import trackers  # noqa: PLC0415 - help stays quick
+
+    terminal = terminal_of(ctx)
+    wanted = trackers.ListSprints(project=project, status=status)
+    _put_list(terminal, "sprints", terminal.call(trackers.list_sprints, wanted).sprints)
 
 
 @click.command(
@@ -303,8 +186,13 @@ def sprint_create(
     max_review_rounds: int | None,
 ) -> None:
     """Plan a sprint; agents of the project see it."""
-    body = _given(title=title, criteria=criteria, max_review_rounds=max_review_rounds)
-    _put_one(*_ask(ctx, "POST", f"projects/{_part(project)}/sprints", body))
+    from loopwright.operations.use_cases import trackers  # noqa: PLC0415 - help stays quick
+
+    terminal = terminal_of(ctx)
+    wanted = trackers.CreateSprint(
+        project=project, title=title, criteria=criteria, max_review_rounds=max_review_rounds
+    )
+    _put_one(terminal, terminal.call(trackers.create_sprint, wanted))
 
 
 @click.command("move", cls=Verb, remote=True)
@@ -314,8 +202,11 @@ def sprint_create(
 @click.pass_context
 def sprint_move(ctx: click.Context, /, *, sprint: str, status: str, notes: str) -> None:
     """Move a sprint: planned, in_progress, review, then complete or rejected."""
-    body: Changes = {"status": status, "notes": notes}
-    _put_one(*_ask(ctx, "PATCH", f"sprints/{_part(sprint)}", body))
+    from loopwright.operations.use_cases import trackers  # noqa: PLC0415 - help stays quick
+
+    terminal = terminal_of(ctx)
+    wanted = trackers.MoveSprint(sprint=sprint, status=status, notes=notes)
+    _put_one(terminal, terminal.call(trackers.move_sprint, wanted))
 
 
 # -- todos -----------------------------------------------------------------------------------------
@@ -327,10 +218,13 @@ def sprint_move(ctx: click.Context, /, *, sprint: str, status: str, notes: str) 
 @click.pass_context
 def todo_ls(ctx: click.Context, /, *, where: str, status: str) -> None:
     """Todos of a run or a session, the oldest first."""
+    from loopwright.operations.use_cases import trackers  # noqa: PLC0415 - help stays quick
+
     terminal = terminal_of(ctx)
-    with trackers_of(terminal) as trackers:
-        answer = trackers.ask("GET", trackers.todos_of(where), status=status)
-    _put_list(terminal, "todos", answer)
+    with terminal.client() as client:
+        wanted = trackers.ListTodos(status=status, **scope_of(client, where))
+        found = client.call(trackers.list_todos, wanted).todos
+    _put_list(terminal, "todos", found)
 
 
 @click.command(
@@ -343,11 +237,13 @@ def todo_ls(ctx: click.Context, /, *, where: str, status: str) -> None:
 @click.pass_context
 def todo_add(ctx: click.Context, /, *, where: str, title: str, priority: str, parent: str) -> None:
     """Add a todo; agents of the run or session find it in their list."""
+    from loopwright.operations.use_cases import trackers  # noqa: PLC0415 - help stays quick
+
     terminal = terminal_of(ctx)
-    body: Changes = {"title": title, "priority": priority, "parent": parent}
-    with trackers_of(terminal) as trackers:
-        answer = trackers.ask("POST", trackers.todos_of(where), body)
-    _put_one(terminal, answer)
+    with terminal.client() as client:
+        scope = scope_of(client, where)
+        wanted = trackers.AddTodo(title=title, priority=priority, parent=parent, **scope)
+        _put_one(terminal, client.call(trackers.add_todo, wanted))
 
 
 @click.command("change", cls=Verb, remote=True)
@@ -368,11 +264,13 @@ def todo_change(
     priority: str | None,
 ) -> None:
     """Change title, status or priority of a todo."""
+    from loopwright.operations.use_cases import trackers  # noqa: PLC0415 - help stays quick
+
     terminal = terminal_of(ctx)
-    body = _given(title=title, status=status, priority=priority)
-    with trackers_of(terminal) as trackers:
-        answer = trackers.ask("PATCH", f"{trackers.todos_of(where)}/{_part(todo)}", body)
-    _put_one(terminal, answer)
+    changes = _given(title=title, status=status, priority=priority)
+    with terminal.client() as client:
+        wanted = trackers.ChangeTodo(todo=todo, **changes, **scope_of(client, where))
+        _put_one(terminal, client.call(trackers.change_todo, wanted))
 
 
 @click.command("rm", cls=Verb, remote=True)
@@ -381,13 +279,16 @@ def todo_change(
 @click.pass_context
 def todo_rm(ctx: click.Context, /, *, where: str, todo: str) -> None:
     """Delete a todo."""
+    from loopwright.operations.use_cases import trackers  # noqa: PLC0415 - help stays quick
+
     terminal = terminal_of(ctx)
-    with trackers_of(terminal) as trackers:
-        answer = trackers.ask("DELETE", f"{trackers.todos_of(where)}/{_part(todo)}")
+    with terminal.client() as client:
+        wanted = trackers.TodoReference(todo=todo, **scope_of(client, where))
+        deleted = client.call(trackers.remove_todo, wanted)
     if terminal.as_json:
-        terminal.put_json(answer)
+        terminal.put_json(deleted)
     else:
-        terminal.put(f"{answer['id']}: deleted")
+        terminal.put(f"{deleted.id}: deleted")
 
 
 VERBS = {

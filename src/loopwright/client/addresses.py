@@ -1,20 +1,29 @@
 """Which address a command uses, and the client for it."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from loopwright.client.client import Client, Followed, FollowOptions
 from loopwright.operations.run_request import Request
-from loopwright.operations.use_cases.operation import Operation
+from loopwright.operations.use_cases.operation import Operation, PageRequest
 
 if TYPE_CHECKING:
     from loopwright.operations.settings import Settings
 
+
+class PageOfEntries(Protocol):
+    """A page of a list, with the cursor of the page after it."""
+
+    next: str | None
+
+
 Q = TypeVar("Q", bound=Request)
 A = TypeVar("A")
+E = TypeVar("E")
+P = TypeVar("P", bound=PageOfEntries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +104,19 @@ class CommandClient:
     def call(self, operation: Operation[Q, A], request: Q) -> A:
         """The response of an operation."""
         return self._runner.run(self._client.call(operation, request))
+
+    def call_pages(
+        self, operation: Operation[PageRequest, P], entries: Callable[[P], Sequence[E]]
+    ) -> list[E]:
+        """The entries of all pages of a list."""
+        found: list[E] = []
+        cursor: str | None = None
+        while True:
+            page = self.call(operation, PageRequest(cursor=cursor))
+            found += entries(page)
+            cursor = page.next
+            if cursor is None:
+                return found
 
     def find_run(self, reference: str) -> str:
         """The id of a run: a whole id, the beginning or end of one, or `last`."""

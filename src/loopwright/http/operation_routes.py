@@ -14,7 +14,6 @@ from typing import Any, TypeVar, get_type_hints
 import msgspec
 
 from loopwright.http.context import Context
-from loopwright.http.loop_disconnects import Looping
 from loopwright.http.password_hashes import Hashing
 from loopwright.http.requests import (
     Answer,
@@ -34,6 +33,7 @@ from loopwright.kernel.state import State
 from loopwright.operations.accounts.access import Principal
 from loopwright.operations.run_groups import Beside, OnDisconnect
 from loopwright.operations.run_request import Request, RunStart
+from loopwright.operations.use_cases.assistants import looping_of
 from loopwright.operations.use_cases.operation import (
     BYTES,
     App,
@@ -62,7 +62,7 @@ def app_of(context: Context) -> App:
         start: RunStart | None = None,
         name: str = "",
     ) -> Beside:
-        looping = context.part(Looping)
+        looping = context.part(app_of).part(looping_of)
         return looping.beside(caller.name, start, parting=on_disconnect, name=name)
 
     return App(
@@ -79,6 +79,7 @@ def app_of(context: Context) -> App:
         read_item=context.gallery.item,
         read_snapshot=context.gallery.snapshot,
         beside=beside,
+        here=context.here,
         webhooks=lambda: context.webhooks,
         run_slowly=context.part(Hashing).do,
         base_url=lambda: context.serving.base,

@@ -238,7 +238,7 @@ def _find_loops(
     """The loop tools of an agent, where its definition names them; loaded when first needed."""
     if not agent.loops:
         return None
-    module = import_module("loopwright.operations.loops.agent_loop_tools")
+    module = import_module("loopwright.operations.mcp.agent_loop_tools")
     return cast("ChatLoops | None", module.find_agent_loops(here, settings, job, agent))
 
 

@@ -33,7 +33,7 @@ from loopwright.model.actions import Decision
 from loopwright.model.record import JsonValue
 from loopwright.operations.library import DefinitionLibrary
 from loopwright.operations.loops.loop_details import edit, edit_of, retry, skip
-from loopwright.operations.loops.loop_tools import described
+from loopwright.operations.mcp.loop_tools import described
 from loopwright.operations.messages import WHEN_WORDS
 from loopwright.operations.problems import known_problem
 from loopwright.operations.run_control import (

@@ -2,51 +2,40 @@
 
 import shlex
 from pathlib import Path
+from typing import Any, TypeVar
 
-from msgspec.structs import asdict
-
-from loopwright.cli.artifact import put_artifacts, read_upload
+from loopwright.cli.artifact import SESSION, put_artifacts, read_upload
 from loopwright.cli.repl.session import ReplSession
-from loopwright.cli.trackers import SESSION, put_list
+from loopwright.cli.trackers import put_list
 from loopwright.errors import InputError
 from loopwright.model.record import JsonValue
 from loopwright.model.trackers import TODO_STATUSES
-from loopwright.operations.accounts.access import Access
 from loopwright.operations.problems import unknown_input
-from loopwright.operations.runs import current_user
-from loopwright.operations.trackers import (
-    UPLOAD_BYTES,
-    ArtifactAccess,
-    ArtifactScope,
-    TrackerOperations,
-    artifact_view,
-)
-from loopwright.operations.uploads import Uploads
+from loopwright.operations.run_request import Request
+from loopwright.operations.trackers import UPLOAD_BYTES
+from loopwright.operations.use_cases import artifacts, trackers
+from loopwright.operations.use_cases.operation import Operation, local_app, local_caller
 from loopwright.syntax.document import did_you_mean
+
+Q = TypeVar("Q", bound=Request)
+A = TypeVar("A")
 
 
 class Misused(Exception):
     """A command without what it needs."""
 
 
-def _given(session: ReplSession) -> ArtifactAccess:
-    here, settings = session.here, session.terminal.settings
-    access = Access(here.log, here.service.clock)
-    uploads = Uploads(home=settings.home, trackers=here.trackers, clock=here.service.clock)
-    return ArtifactAccess(
-        log=here.log, tracker_scopes=here.tracker_scopes, uploads=uploads, access=access
-    )
+async def _call(session: ReplSession, operation: Operation[Q, A], request: Q) -> A:
+    service = session.here.service
+    app = local_app(service, session.terminal.settings)
+    return await operation(app, local_caller(service), request)
 
 
-def _trackers(session: ReplSession) -> TrackerOperations:
-    return TrackerOperations(given=_given(session), by=current_user())
-
-
-def _where(session: ReplSession, reference: str) -> ArtifactScope:
-    given = _given(session)
+def _scope(session: ReplSession, reference: str) -> dict[str, Any]:
+    """The fields that name a run or a session in a request."""
     if reference.startswith(SESSION):
-        return given.of_session(reference)
-    return given.of_run(session.here.service.find(reference))
+        return {"session": reference}
+    return {"run": session.here.service.find(reference)}
 
 
 def _put_one(session: ReplSession, one: dict[str, JsonValue]) -> None:
@@ -92,65 +81,71 @@ def _unknown_option(word: str, option: str) -> InputError:
 
 
 async def show_projects(session: ReplSession, rest: str) -> None:
-    put_list(session.terminal, "projects", _trackers(session).projects(rest), at_prompt=True)
+    found = await _call(session, trackers.list_projects, trackers.ListProjects(status=rest))
+    put_list(session.terminal, "projects", found.projects, at_prompt=True)
 
 
 async def create_project(session: ReplSession, rest: str) -> None:
     title, slug = split_title(rest, "--slug")
-    _put_one(session, _trackers(session).create_project(title, slug=slug))
+    wanted = trackers.CreateProject(title=title, slug=slug)
+    _put_one(session, await _call(session, trackers.create_project, wanted))
 
 
 async def change_project(session: ReplSession, rest: str) -> None:
     project, status = _words(rest, 2)
-    _put_one(session, _trackers(session).change_project(project, {"status": status}))
+    wanted = trackers.ChangeProject(project=project, status=status)
+    _put_one(session, await _call(session, trackers.change_project, wanted))
 
 
 async def show_sprints(session: ReplSession, rest: str) -> None:
-    put_list(session.terminal, "sprints", _trackers(session).sprints(rest), at_prompt=True)
+    found = await _call(session, trackers.list_sprints, trackers.ListSprints(project=rest))
+    put_list(session.terminal, "sprints", found.sprints, at_prompt=True)
 
 
 async def create_sprint(session: ReplSession, rest: str) -> None:
     project, written = _words(rest, 2)
     title, criteria = split_title(written, "--criteria")
-    _put_one(session, _trackers(session).create_sprint(project, title, criteria=criteria))
+    wanted = trackers.CreateSprint(project=project, title=title, criteria=criteria)
+    _put_one(session, await _call(session, trackers.create_sprint, wanted))
 
 
 async def move_sprint(session: ReplSession, rest: str) -> None:
     sprint, status, *notes = rest.split(maxsplit=2) if rest.count(" ") else _words(rest, 2)
-    line = _trackers(session).move_sprint(sprint, status, notes=notes[0] if notes else "")
-    _put_one(session, line)
+    wanted = trackers.MoveSprint(sprint=sprint, status=status, notes=notes[0] if notes else "")
+    _put_one(session, await _call(session, trackers.move_sprint, wanted))
 
 
 async def show_todos(session: ReplSession, rest: str) -> None:
     reference, _, status = (rest or "last").partition(" ")
     if reference in TODO_STATUSES and not status:  # of the newest run
         reference, status = "last", reference
-    found = _trackers(session).todos(_where(session, reference), status.strip())
-    put_list(session.terminal, "todos", found, at_prompt=True)
+    wanted = trackers.ListTodos(status=status.strip(), **_scope(session, reference))
+    found = await _call(session, trackers.list_todos, wanted)
+    put_list(session.terminal, "todos", found.todos, at_prompt=True)
 
 
 async def add_todo(session: ReplSession, rest: str) -> None:
     reference, written = _words(rest, 2)
     title, priority = split_title(written, "--priority")
-    where = _where(session, reference)
-    _put_one(session, _trackers(session).add_todo(where, title, priority=priority or "medium"))
+    scope = _scope(session, reference)
+    wanted = trackers.AddTodo(title=title, priority=priority or "medium", **scope)
+    _put_one(session, await _call(session, trackers.add_todo, wanted))
 
 
 async def change_todo(session: ReplSession, rest: str) -> None:
     reference, todo, status = _words(rest, 3)
-    where = _where(session, reference)
-    _put_one(session, _trackers(session).change_todo(where, todo, {"status": status}))
+    wanted = trackers.ChangeTodo(todo=todo, status=status, **_scope(session, reference))
+    _put_one(session, await _call(session, trackers.change_todo, wanted))
 
 
 async def show_artifacts(session: ReplSession, rest: str) -> None:
-    found = _given(session).all(_where(session, rest or "last"))
-    put_artifacts(session.terminal, [asdict(artifact_view(one)) for one in found])
+    wanted = artifacts.OfRunOrSession(**_scope(session, rest or "last"))
+    found = await _call(session, artifacts.list_artifacts, wanted)
+    put_artifacts(session.terminal, found.artifacts)
 
 
 async def put_artifact(session: ReplSession, rest: str) -> None:
     reference, file = _words(rest, 2)
-    given, where = _given(session), _where(session, reference)
-    files = [given.uploads.keep(Path(file).name, read_upload(file, UPLOAD_BYTES))]
-    added = given.added(where, files, by=current_user())
-    items = given.uploads.enter(where.scope, files, added)
-    put_artifacts(session.terminal, [asdict(artifact_view(one)) for one in items])
+    scope, data = _scope(session, reference), read_upload(file, UPLOAD_BYTES)
+    given = artifacts.UploadArtifact(data=data, name=Path(file).name, **scope)
+    put_artifacts(session.terminal, (await _call(session, artifacts.upload, given)).artifacts)

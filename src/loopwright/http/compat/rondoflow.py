@@ -7,7 +7,6 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from starlette.responses import Response
 
-from loopwright.http.loop_disconnects import Looping
 from loopwright.http.operation_routes import app_of, caller_of
 from loopwright.http.requests import (
     Answer,
@@ -17,7 +16,6 @@ from loopwright.http.requests import (
     Route,
     RouteFamily,
     RouteRequest,
-    paged,
     strict_json,
 )
 from loopwright.http.responses import assistant_refusal, unfit_is_bad
@@ -25,13 +23,13 @@ from loopwright.model.record import JsonValue
 from loopwright.operations.accounts.access import DENIED
 from loopwright.operations.loops.assistants import (
     AssistantEdit,
-    Assistants,
     StoredAssistant,
     decoded_criteria,
 )
 from loopwright.operations.loops.dialect_events import LoopStory
 from loopwright.operations.problems import ProblemReport
-from loopwright.operations.use_cases.gates import NamedAnswer
+from loopwright.operations.use_cases import assistants
+from loopwright.operations.use_cases.operation import App, Caller, PageRequest
 from loopwright.views.event_records import timestamp
 
 Text: TypeAlias = str | UnsetType | None
@@ -229,28 +227,29 @@ POLICY = "POLICY_ERROR"
 
 
 async def listed(request: RouteRequest) -> Answer:
-    page = paged(request, "assistants", _looping(request).assistants.all(), lambda one: one.id)
-    return {**_good([_shown(one) for one in page.entries]), "next": page.next}
+    query = request.query(PageQuery)
+    wanted = PageRequest(limit=query.limit, cursor=query.cursor)
+    page = await assistants.list_assistants(*_call(request), wanted)
+    return {**_good([_shown(one) for one in page.assistants]), "next": page.next}
 
 
 async def created(request: RouteRequest) -> Answer:
-    assistants, edit = _looping(request).assistants, _edit(request, CreateBody)
-    made = assistants.create(edit, by=request.who.name)
-    return {**_good(_shown(made)), "warnings": _warnings(assistants, made)}
+    wanted = assistants.CreateAssistant(edit=_edit(request, CreateBody))
+    return _checked(await assistants.create(*_call(request), wanted))
 
 
 async def shown(request: RouteRequest) -> Answer:
-    return _good(_shown(_looping(request).assistants.get(request.params["agent"])))
+    return _good(_shown(await assistants.show(*_call(request), _reference(request))))
 
 
 async def changed(request: RouteRequest) -> Answer:
-    assistants, edit = _looping(request).assistants, _edit(request, ChangeAssistantBody)
-    found = await assistants.change(request.params["agent"], edit, by=request.who.name)
-    return {**_good(_shown(found)), "warnings": _warnings(assistants, found)}
+    edit = _edit(request, ChangeAssistantBody)
+    wanted = assistants.ChangeAssistant(agent=request.params["agent"], edit=edit)
+    return _checked(await assistants.change(*_call(request), wanted))
 
 
 async def deleted(request: RouteRequest) -> Answer:
-    _looping(request).assistants.delete(request.params["agent"], by=request.who.name)
+    await assistants.remove(*_call(request), _reference(request))
     return _good({"id": request.params["agent"]})
 
 
@@ -259,35 +258,32 @@ async def deleted(request: RouteRequest) -> Answer:
 
 async def started(request: RouteRequest) -> Answer:
     body, agent_id = request.body(StartAssistantLoopBody), request.params["agent"]
-    await _looping(request).start(
-        agent_id,
-        body.message,
-        by=request.who.name,
-        parting=body.onDisconnect,
+    wanted = assistants.StartAssistant(
+        agent=agent_id,
+        message=body.message,
+        on_disconnect=body.onDisconnect,
         allow_unknown_cost=body.allowUnknownCost,
     )
+    await assistants.start(*_call(request), wanted)
     return _good({"agentId": agent_id, "status": "started"})
 
 
 async def stopped(request: RouteRequest) -> Answer:
-    agent_id = request.params["agent"]
-    app, caller = request.context.part(app_of), caller_of(request.who)
-    stopped_run = await _looping(request).stop(app, caller, agent_id)
-    return _good({"agentId": agent_id, "status": stopped_run.stop})
+    stopped_run = await assistants.stop(*_call(request), _reference(request))
+    return _good({"agentId": request.params["agent"], "status": stopped_run.stop})
 
 
 async def status(request: RouteRequest) -> Answer:
-    agent_id = request.params["agent"]
-    _looping(request).known(agent_id)
-    story = await _looping(request).story(agent_id)
-    return _good(status_of(agent_id, story))
+    found = await assistants.status(*_call(request), _reference(request))
+    return _good(status_of(request.params["agent"], found.story))
 
 
 async def approved(request: RouteRequest) -> Answer:
     body = request.body(AnswerReviewBody)
-    app, caller = request.context.part(app_of), caller_of(request.who)
-    review = NamedAnswer(decision="approve" if body.approved else "reject", text=body.text)
-    await _looping(request).review(app, caller, request.params["agent"], body.loopId, review)
+    wanted = assistants.ReviewAssistant(
+        agent=request.params["agent"], loop=body.loopId, approved=body.approved, text=body.text
+    )
+    await assistants.review(*_call(request), wanted)
     return _good({"resolved": True})
 
 
@@ -311,8 +307,12 @@ def status_of(agent_id: str, story: LoopStory | None) -> dict[str, JsonValue]:
 # -- shapes ----------------------------------------------------------------------------------------
 
 
-def _looping(request: RouteRequest) -> Looping:
-    return request.context.part(Looping)
+def _call(request: RouteRequest) -> tuple[App, Caller]:
+    return request.context.part(app_of), caller_of(request.who)
+
+
+def _reference(request: RouteRequest) -> assistants.AssistantReference:
+    return assistants.AssistantReference(agent=request.params["agent"])
 
 
 def _good(data: object) -> dict[str, object]:
@@ -333,10 +333,11 @@ def _edit(request: RouteRequest, kind: type[ChangeAssistantBody]) -> AssistantEd
     return AssistantEdit(document=decoded_criteria(kept), ours=ours)
 
 
-def _warnings(assistants: Assistants, made: StoredAssistant) -> list[JsonValue]:
-    """What is doubtful about an assistant: fields without effect, a pattern that never matches."""
-    found = assistants.definition(made).warnings
-    return [{"code": one.code, "message": one.message, "hint": one.hint} for one in found]
+def _checked(stored: assistants.CheckedAssistant) -> dict[str, object]:
+    warnings = [
+        {"code": one.code, "message": one.message, "hint": one.hint} for one in stored.warnings
+    ]
+    return {**_good(_shown(stored.assistant)), "warnings": warnings}
 
 
 def _shown(assistant: StoredAssistant) -> dict[str, JsonValue]:

@@ -19,7 +19,6 @@ from starlette.types import ASGIApp
 from loopwright.errors import InputError, LoopwrightError
 from loopwright.http.clients import admit, identify
 from loopwright.http.context import Context
-from loopwright.http.loop_disconnects import GRACE_MS, Looping
 from loopwright.http.operation_routes import app_of, caller_of
 from loopwright.http.requests import Mount, RouteFamily, check_texts
 from loopwright.http.responses import RequestRefusal, assistant_refusal, problem_of, without_paths
@@ -37,11 +36,11 @@ from loopwright.http.sockets.transport import PATH, ConnectionRefused, SocketSer
 from loopwright.model.record import JsonValue
 from loopwright.operations.accounts.access import DENIED, Principal, Role
 from loopwright.operations.accounts.request_rates import Rates, TooManyRequests
+from loopwright.operations.loops.loop_disconnects import GRACE_MS
 from loopwright.operations.problems import ProblemReport, request_problem
 from loopwright.operations.run_admission import acting_as
-from loopwright.operations.run_workspaces import start_warnings
-from loopwright.operations.use_cases import run_changes, runs
-from loopwright.operations.use_cases.gates import NamedAnswer
+from loopwright.operations.use_cases import assistants, run_changes, runs
+from loopwright.operations.use_cases import notifications as stored
 from loopwright.operations.use_cases.operation import Caller, Operation, WhileDraining
 from loopwright.operations.use_cases.stored_notifications import StoredNotification
 from loopwright.workers import notifications
@@ -124,7 +123,6 @@ class SocketCommands:
         self, context: Context, clients: ConnectedClients, line: SocketServer, tails: Tails
     ) -> None:
         self._context, self._clients, self._line, self._tails = context, clients, line, tails
-        self._looping = context.part(Looping)
         self._app = context.part(app_of)
 
     async def take(
@@ -176,40 +174,36 @@ class SocketCommands:
     # -- loops ---------------------------------------------------------------------------------
 
     async def start(self, client: ConnectedClient, payload: StartLoop) -> Answer:
-        run = await self._looping.start(
-            payload.agentId,
-            payload.message,
-            by=client.who.name,
-            parting=payload.onDisconnect,
+        wanted = assistants.StartAssistant(
+            agent=payload.agentId,
+            message=payload.message,
+            on_disconnect=payload.onDisconnect,
             otherwise="teardown",  # the default of this protocol
             allow_unknown_cost=payload.allowUnknownCost,
         )
-        warnings: list[JsonValue] = [
-            *self._looping.warnings(payload.agentId),
-            *start_warnings(self._context.service, run),
-        ]
-        return {"agentId": payload.agentId, "status": "started", "run": run, "warnings": warnings}
+        started = await assistants.start(self._app, _caller(client), wanted)
+        about: Answer = {"agentId": payload.agentId, "status": "started", "run": started.run}
+        return {**about, "warnings": [*started.warnings]}
 
     async def stop(self, client: ConnectedClient, payload: StopLoop) -> Answer:
-        stopped = await self._looping.stop(self._app, _caller(client), payload.agentId)
+        reference = assistants.AssistantReference(agent=payload.agentId)
+        stopped = await assistants.stop(self._app, _caller(client), reference)
         run = stopped.run
-        if self._looping.story_of(run).owner != client.who.name:
+        if self._app.part(assistants.looping_of).story_of(run).owner != client.who.name:
             for one in self._clients.of(client.who.name):
                 await tell(self._line, one, *notifications.status(payload.agentId, "idle"))
         return {"agentId": payload.agentId, "status": stopped.stop, "run": run}
 
     async def approve(self, client: ConnectedClient, payload: ApproveLoop) -> Answer:
-        review = NamedAnswer(
-            decision="approve" if payload.approved else "reject", text=payload.text
+        wanted = assistants.ReviewAssistant(
+            agent=payload.agentId, loop=payload.loopId, approved=payload.approved, text=payload.text
         )
-        shown = await self._looping.review(
-            self._app, _caller(client), payload.agentId, payload.loopId, review
-        )
+        shown = await assistants.review(self._app, _caller(client), wanted)
         return {"resolved": True, "run": shown.run}
 
     async def read(self, client: ConnectedClient, payload: ReadNotifications) -> Answer:
-        notices = self._context.part(app_of).part(NotificationWatcher).notices
-        return {"read": notices.read(payload.ids, client.who.name)}
+        read = stored.MarkNotificationsRead(ids=payload.ids)
+        return {"read": (await stored.read_many(self._app, _caller(client), read)).read}
 
     # -- runs ----------------------------------------------------------------------------------
 
@@ -242,19 +236,25 @@ def _bad(why: str) -> RequestRefusal:
     return RequestRefusal(400, BAD_EVENT, why[:300])
 
 
-def _of(operation: Operation[Any, Any], do: Callable[..., Awaitable[Answer]]) -> SocketCommand[Any]:
-    """An event that calls an operation, with its request, role and behaviour while draining."""
+def _of(
+    operation: Operation[Any, Any],
+    do: Callable[..., Awaitable[Answer]],
+    said: type[msgspec.Struct] | None = None,
+) -> SocketCommand[Any]:
+    """An event that calls an operation, with its role and behaviour while draining; `said` is what
+    the event carries where that is not the request of the operation.
+    """
     role = operation.role
     if role == "open" or role == "signed":
         raise AssertionError("every connection of a socket has a person")
-    return SocketCommand(operation.request, role, do, operation.draining)
+    return SocketCommand(said or operation.request, role, do, operation.draining)
 
 
 TABLE: Mapping[str, SocketCommand[Any]] = {
-    "loop:start": SocketCommand(StartLoop, "editor", SocketCommands.start, "refuse"),
-    "loop:stop": SocketCommand(StopLoop, "editor", SocketCommands.stop),
-    "loop:approve": SocketCommand(ApproveLoop, "editor", SocketCommands.approve),
-    "notifications:read": SocketCommand(ReadNotifications, "viewer", SocketCommands.read),
+    "loop:start": _of(assistants.start, SocketCommands.start, StartLoop),
+    "loop:stop": _of(assistants.stop, SocketCommands.stop, StopLoop),
+    "loop:approve": _of(assistants.review, SocketCommands.approve, ApproveLoop),
+    "notifications:read": _of(stored.read_many, SocketCommands.read, ReadNotifications),
     "run:resume": _of(runs.resume, SocketCommands.resume),
     "subscribe": SocketCommand(Subscribe, "viewer", SocketCommands.subscribe),
     "run:tell": _of(run_changes.message, SocketCommands.message),
@@ -282,7 +282,7 @@ class Sockets:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._looping = context.part(Looping)
+        self._looping = context.part(app_of).part(assistants.looping_of)
         self.clients = ConnectedClients()
         self.line = SocketServer(self._come, self._go, self._hear)
         self._tails = Tails(context, self.line)

@@ -19,6 +19,7 @@ from loopwright.operations.dialects import (
     assistant_key,
     parse_definition,
 )
+from loopwright.operations.preflight import missing_programs
 from loopwright.operations.run_admission import acting_role
 from loopwright.operations.run_groups import Beside, OnDisconnect, alone
 from loopwright.operations.run_start import (
@@ -159,6 +160,17 @@ class Assistants:
             return parse_definition(msgspec.json.encode(document), file=REQUEST, force=ASSISTANTS)
         except DefinitionError as error:
             raise _unfit(error) from error
+
+    def warnings(self, assistant: StoredAssistant) -> list[Diagnostic]:
+        """What is doubtful about an assistant: fields without effect, a pattern that never
+        matches, and programs that are missing where its loop would start.
+        """
+        definition = self.definition(assistant)
+        found = [one for one in definition.warnings if isinstance(one, Diagnostic)]
+        folder = Path(assistant.workspace or self._workspace)
+        for problem in missing_programs(definition.plan, folder):
+            found.append(Diagnostic(REQUEST, 1, 1, "no-program", problem, severity="warning"))
+        return found
 
     def _check(self, assistant: StoredAssistant, definition: ParsedDefinition, *, by: str) -> None:
         """Refuse an assistant whose agent or folder its authors could not use."""

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from loopwright.operations.run_admission import WorkspaceRoots
     from loopwright.operations.settings import Settings
     from loopwright.operations.webhooks.outgoing_hooks import OutgoingWebhooks
+    from loopwright.operations.wiring import Local
 
 Kind: TypeAlias = Literal["query", "command", "stream", "raw"]
 """`raw` is for bodies that are not JSON, such as files."""
@@ -144,6 +145,7 @@ class App:
     read_item: Callable[[RunRow], Awaitable[RunItem]] | None = None
     read_snapshot: Callable[[str], Awaitable[RunSnapshot]] | None = None
     beside: KeepBeside = _beside_nothing
+    here: "Local | None" = None  # of a process that drives runs
     webhooks: "Callable[[], OutgoingWebhooks] | None" = None
     run_slowly: RunSlowly = _in_thread
     base_url: Callable[[], str] = _no_address  # what links to this server begin with
@@ -218,13 +220,35 @@ def local_app(service: Service, settings: "Settings", workspace: Path | None = N
             loopback=settings.webhooks_to_loopback == "on",
         )
 
+    def registry() -> "AgentRegistry":
+        from loopwright.operations.agents.allowlist import (  # noqa: PLC0415 - rarely needed
+            AgentRegistry,
+            listed_default,
+        )
+
+        return AgentRegistry(Access(records, service.clock), listed_default(settings))
+
+    def roots() -> "WorkspaceRoots":
+        from loopwright.operations.run_admission import WorkspaceRoots  # noqa: PLC0415 - the same
+
+        access = Access(records, service.clock)
+        return WorkspaceRoots(access, settings.home, named=settings.workspaces)
+
+    def base_url() -> str:
+        from loopwright.operations.data_directory import address_of  # noqa: PLC0415 - the same
+
+        return address_of(settings.home) or "SERVER"
+
     return App(
         service=service,
         settings=settings,
         records=records,
         workspace=workspace or Path.cwd(),
         definitions=stored,
+        registry=registry,
+        roots=roots,
         webhooks=webhooks,
+        base_url=base_url,
     )
 
 
@@ -291,12 +315,14 @@ class HttpRoute:
 
     def address(self, request: Request) -> str:
         """The path for a request, with its values; of several, the one whose fields are set."""
-        for path in self.paths:
-            values = {name: getattr(request, name) for name in _PARAMETER.findall(path)}
-            if all(values.values()):
-                quoted = {name: quote(str(one), safe="") for name, one in values.items()}
-                return path.format_map(quoted)
-        raise LoopwrightError(f"the request does not have the fields of {self.path}")
+        fitting = [
+            path
+            for path in self.paths
+            if all(getattr(request, name) for name in _PARAMETER.findall(path))
+        ]
+        path = fitting[0] if fitting else self.path
+        values = {name: str(getattr(request, name)) for name in _PARAMETER.findall(path)}
+        return path.format_map({name: quote(one, safe="") for name, one in values.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

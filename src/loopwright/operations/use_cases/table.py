@@ -11,8 +11,10 @@ from loopwright.operations.use_cases import (
     accounts,
     agents,
     artifacts,
+    assistants,
     definitions,
     gates,
+    loops,
     notifications,
     run_changes,
     run_queries,
@@ -52,5 +54,7 @@ TABLE: Mapping[str, Operation[Any, Any]] = _by_name(
         artifacts.OPERATIONS,
         trackers.OPERATIONS,
         webhooks.OPERATIONS,
+        assistants.OPERATIONS,
+        loops.OPERATIONS,
     )
 )

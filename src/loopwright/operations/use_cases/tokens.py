@@ -27,6 +27,15 @@ class AddToken(Request):
     days: Annotated[int, msgspec.Meta(ge=1, le=3_650)] | None = 90
 
 
+class AddTokenForUser(Request):
+    """A new token for a user, or for a program."""
+
+    label: str
+    role: str
+    days: int
+    user: str = ""
+
+
 class TokenReference(Request):
     """A token, by its id."""
 
@@ -88,6 +97,26 @@ def _created(app: App, caller: Caller, request: AddToken, role: Role) -> NewToke
 
 
 @operation(
+    "tokens.add_for_user",
+    kind="command",
+    role="admin",
+    summary="Add a token for a user; its text is shown once",
+    request=AddTokenForUser,
+    response=TokenMade,
+    audit=("token.created",),
+    draining="serve",
+    repeatable=False,
+    family=FAMILY,
+)
+async def add_for_user(app: App, caller: Caller, request: AddTokenForUser) -> TokenMade:
+    """Create a token that acts as a user, with at most their role."""
+    made = People(app.access()).new_token(
+        request.label, as_role(request.role), by=caller.name, person=request.user, days=request.days
+    )
+    return TokenMade(**msgspec.structs.asdict(_item(made.token)), token=made.text)
+
+
+@operation(
     "tokens.revoke",
     kind="command",
     role="viewer",
@@ -102,7 +131,8 @@ def _created(app: App, caller: Caller, request: AddToken, role: Role) -> NewToke
 async def revoke(app: App, caller: Caller, request: TokenReference) -> TokenItem:
     """Revoke a token that the caller may see, and all that were created with it."""
     if request.token not in [one.id for one in _visible(app, caller)]:
-        raise NotFound(f"no token {request.token[:80]!a}")
+        hint = "`loopwright token ls` lists them"
+        raise NotFound(f"no token {request.token[:80]!a}", hint=hint)
     return _item(app.access().revoke(request.token, by=caller.name))
 
 
@@ -127,4 +157,4 @@ def _item(token: TokenRecord) -> TokenItem:
     )
 
 
-OPERATIONS = (list_tokens, add, revoke)
+OPERATIONS = (list_tokens, add, add_for_user, revoke)

@@ -5,7 +5,7 @@ Both are signed by Standard Webhooks. Secrets are shown once.
 
 import asyncio
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
@@ -48,14 +48,15 @@ from loopwright.operations.webhooks.outgoing_hooks import (
 
 OUTGOING = "/api/v1/webhooks"
 INCOMING = "/api/v1/hooks"
-KINDS: tuple[Literal["gate.opened", "run.finished"], ...] = ("gate.opened", "run.finished")
+WebhookKind: TypeAlias = Literal["gate.opened", "run.finished"]
+KINDS: tuple[WebhookKind, ...] = ("gate.opened", "run.finished")
 
 
 class AddWebhook(Request):
     """Whom to tell, and of what."""
 
     url: str
-    kinds: tuple[Literal["gate.opened", "run.finished"], ...] = KINDS
+    kinds: tuple[WebhookKind, ...] = KINDS
 
 
 class WebhookReference(Request):

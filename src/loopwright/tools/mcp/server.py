@@ -24,9 +24,15 @@ from loopwright.tools.results import ToolCallResult
 
 LINE_BYTES = 16 * 1024 * 1024
 WAITING_MESSAGES = 1_000
+LAST_SECONDS = 10.0  # for the answers to calls that run when a client has closed its input
 
 Answering: TypeAlias = Callable[[str, dict[str, JsonValue]], Awaitable[ToolCallResult]]
 """Calls a tool by the name under which it was offered."""
+
+_Streams: TypeAlias = tuple[
+    anyio.abc.ObjectReceiveStream[SessionMessage | Exception],
+    anyio.abc.ObjectSendStream[SessionMessage],
+]
 
 logging.getLogger("mcp").addHandler(logging.NullHandler())
 logging.getLogger("mcp").propagate = False
@@ -93,8 +99,51 @@ async def serve_stdio(
     offered.
     """
     server = _server(name, tools, answer, instructions, refused)
-    async with stdio_server() as (read, write):
+    async with stdio_server() as streams, _last_answers(*streams) as (read, write):
         await server.run(read, write, server.create_initialization_options())
+
+
+@asynccontextmanager
+async def _last_answers(
+    source: anyio.abc.ObjectReceiveStream[SessionMessage | Exception],
+    target: anyio.abc.ObjectSendStream[SessionMessage],
+) -> AsyncIterator[_Streams]:
+    """The same streams, whose input ends only when every request has its answer: the library stops
+    its calls at the end of its input.
+    """
+    into, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    write, out = anyio.create_memory_object_stream[SessionMessage](0)
+    waiting: set[object] = set()
+    answered = asyncio.Event()
+
+    async def take() -> None:
+        async with into:
+            async for message in source:
+                if isinstance(message, SessionMessage) and hasattr(message.message, "method"):
+                    waiting.add(getattr(message.message, "id", None))
+                await into.send(message)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LAST_SECONDS):
+                    while waiting - {None}:
+                        answered.clear()
+                        await answered.wait()
+
+    async def give() -> None:
+        async with target:
+            async for message in out:
+                await target.send(message)
+                waiting.discard(getattr(message.message, "id", None))
+                answered.set()
+
+    tasks = [asyncio.ensure_future(work()) for work in (take, give)]
+    try:
+        yield read, write
+        await write.aclose()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def serve_connection(
@@ -115,12 +164,7 @@ async def serve_connection(
 @asynccontextmanager
 async def _lines(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> AsyncIterator[
-    tuple[
-        anyio.abc.ObjectReceiveStream[SessionMessage | Exception],
-        anyio.abc.ObjectSendStream[SessionMessage],
-    ]
-]:
+) -> AsyncIterator[_Streams]:
     """A connection as the two streams that the library needs."""
     into, read = anyio.create_memory_object_stream[SessionMessage | Exception](WAITING_MESSAGES)
     write, out = anyio.create_memory_object_stream[SessionMessage](WAITING_MESSAGES)

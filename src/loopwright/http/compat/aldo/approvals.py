@@ -7,7 +7,6 @@ get our events.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Annotated, Any, cast
 
 import msgspec
@@ -32,16 +31,17 @@ from loopwright.model.actions import Decision
 from loopwright.model.effect_ids import AGENT_CALL
 from loopwright.model.ids import parent_path
 from loopwright.model.record import JsonValue, Text
-from loopwright.operations.forks import Fork, fork
 from loopwright.operations.loops.dialect_events import (
     DialectEventFeed,
     dialect_events_after,
     is_pass,
 )
 from loopwright.operations.problems import ProblemReport
-from loopwright.operations.run_groups import Beside, OnDisconnect
+from loopwright.operations.run_groups import OnDisconnect
 from loopwright.operations.runs import Service
+from loopwright.operations.use_cases import run_changes
 from loopwright.operations.use_cases.gates import NamedAnswer, answer_named
+from loopwright.operations.use_cases.run_changes import ForkRun
 from loopwright.ports import NumberedEvent
 from loopwright.views.event_records import timestamp
 from loopwright.views.run_responses import GateCall
@@ -221,38 +221,31 @@ async def _decide(request: RouteRequest, call_id: str, decision: Decision, reaso
 
 async def edited(request: RouteRequest) -> Answer:
     body = request.body(EditMessageBody)
-    options = Fork(
-        at=None,
+    wanted = ForkRun(
+        run=request.params["run"],
         edit=body.newText,
-        beside=_beside(request, body.onDisconnect),
         allow_unknown_cost=body.allowUnknownCost,
+        on_disconnect=body.onDisconnect,
     )
-    return await _taken_up(request, body.checkpointId, options)
+    return await _continued(request, body.checkpointId, wanted)
 
 
 async def swapped(request: RouteRequest) -> Answer:
     body = request.body(SwapBody)
-    options = Fork(
-        at=None,
+    wanted = ForkRun(
+        run=request.params["run"],
         model=body.model,
-        beside=_beside(request, body.onDisconnect),
         allow_unknown_cost=body.allowUnknownCost,
+        on_disconnect=body.onDisconnect,
     )
-    return await _taken_up(request, body.checkpointId, options)
+    return await _continued(request, body.checkpointId, wanted)
 
 
-def _beside(request: RouteRequest, on_disconnect: OnDisconnect | None) -> Beside:
-    context = request.context
-    name = context.here.log.row(request.params["run"]).headline.name
-    return context.part(app_of).beside(caller_of(request.who), on_disconnect, name=name)
-
-
-async def _taken_up(request: RouteRequest, checkpoint: str | None, options: Fork) -> Answer:
-    context, run = request.context, request.params["run"]
-    place = place_before(context.service, run, checkpoint)
-    options = replace(options, at=place, workspaces=context.here.workspaces)
-    new, _ = await fork(context.service, run, options, by=request.who.name)
-    return ContinuedRun(runId=run, newRunId=new, place=place)
+async def _continued(request: RouteRequest, checkpoint: str | None, wanted: ForkRun) -> Answer:
+    place = place_before(request.context.service, wanted.run, checkpoint)
+    wanted = msgspec.structs.replace(wanted, at=place)
+    forked = await run_changes.fork(request.context.part(app_of), caller_of(request.who), wanted)
+    return ContinuedRun(runId=wanted.run, newRunId=forked.run, place=place)
 
 
 def refuse(problem: ProblemReport, headers: Mapping[str, str]) -> Response:

@@ -1,9 +1,7 @@
 """Definitions of loops by their name: list, show, write under a version, delete."""
 
-from collections.abc import Callable
-
 import msgspec
-from starlette.requests import Request
+from starlette.datastructures import Headers
 
 from loopwright.http.compat.coqui.payloads import (
     LoopDefinition,
@@ -12,21 +10,26 @@ from loopwright.http.compat.coqui.payloads import (
     LoopFailure,
     refuse_definition,
 )
+from loopwright.http.operation_routes import app_of, caller_of
 from loopwright.http.requests import Answer, PageQuery, Route, RouteFamily, RouteRequest, paged
 from loopwright.http.responses import RequestRefusal, as_response
 from loopwright.model.record import JsonValue
-from loopwright.operations.library import NEW, DefinitionLibrary, LibraryEntry
+from loopwright.operations.library import NEW, LibraryEntry
 from loopwright.operations.response_types import Deleted
+from loopwright.operations.run_request import Request
+from loopwright.operations.use_cases import loops
+from loopwright.operations.use_cases.operation import App, Caller
 
 BASE = "/api/v1/loops/definitions"
 
 
-def _library(request: RouteRequest) -> DefinitionLibrary:
-    return DefinitionLibrary(request.context.settings.home, request.context.serving.workspace)
+def _call(request: RouteRequest) -> tuple[App, Caller]:
+    return request.context.part(app_of), caller_of(request.who)
 
 
 async def listed(request: RouteRequest) -> Answer:
-    page = paged(request, "loop definitions", _library(request).all(), _place)
+    entries = await loops.list_definitions(*_call(request), Request())
+    page = paged(request, "loop definitions", entries, _place)
     found = [_item(one) for one in page.entries]
     return {"definitions": found, "count": len(found), "next": page.next}
 
@@ -37,31 +40,25 @@ def _place(one: LibraryEntry) -> str:
 
 
 async def shown(request: RouteRequest) -> Answer:
-    return _answer(_library(request).get(request.params["name"]), 200)
+    reference = loops.NamedDefinition(name=request.params["name"])
+    return _answer(await loops.show_definition(*_call(request), reference), 200)
 
 
 async def saved(request: RouteRequest) -> Answer:
     """New with `If-None-Match: *`, changed with `If-Match: VERSION`, and nothing without either."""
     name = request.params["name"]
-    expected = _expected(request.request)
+    expected = _expected(request.request.headers)
     body = request.body(LoopDefinitionBody)
     written = msgspec.to_builtins(body)
     data = msgspec.json.format(msgspec.json.encode({"name": name, **written}), indent=2)
-    noted = _noting(request, "loop-definition.saved")
-    stored, is_new = _library(request).save(name, data, expected=expected, noted=noted)
-    return _answer(stored, 201 if is_new else 200)
+    wanted = loops.SaveLoopDefinition(name=name, data=data, expected=expected)
+    saved_definition = await loops.save_definition(*_call(request), wanted)
+    return _answer(saved_definition.entry, 201 if saved_definition.is_new else 200)
 
 
-def _noting(request: RouteRequest, action: str) -> Callable[[], None]:
-    """Says in the record who does it."""
-    context = request.context
-    row = context.access.row(request.who.name, action, request.params["name"])
-    return lambda: context.records.change(audit=[row])
-
-
-def _expected(request: Request) -> str:
+def _expected(headers: Headers) -> str:
     """Which version is replaced, or that there is none."""
-    new, seen = request.headers.get("if-none-match"), request.headers.get("if-match")
+    new, seen = headers.get("if-none-match"), headers.get("if-match")
     if new is not None and new.strip() == "*" and seen is None:
         return NEW
     if seen is not None and new is None and seen.strip() != "*":
@@ -82,8 +79,8 @@ async def deleted(request: RouteRequest) -> Answer:
     name = request.params["name"]
     seen = request.request.headers.get("if-match")
     expected = None if seen is None else _tag(seen)
-    noted = _noting(request, "loop-definition.deleted")
-    _library(request).delete(name, expected=expected, noted=noted)
+    wanted = loops.RemoveLoopDefinition(name=name, expected=expected)
+    await loops.remove_definition(*_call(request), wanted)
     return {"deleted": True, "id": name}
 
 

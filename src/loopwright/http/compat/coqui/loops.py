@@ -6,7 +6,6 @@ loops of roles have are empty for others. The event stream has `connected`, `sta
 """
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 import msgspec
 from starlette.responses import StreamingResponse
@@ -33,139 +32,102 @@ from loopwright.http.compat.coqui.payloads import (
     refuse,
     sheet,
 )
-from loopwright.http.context import Context
-from loopwright.http.loop_disconnects import Looping
-from loopwright.http.operation_routes import app_of, body_of, request_of
+from loopwright.http.operation_routes import app_of, body_of, caller_of, request_of
 from loopwright.http.requests import Answer, Route, RouteFamily, RouteRequest
 from loopwright.http.responses import as_response
 from loopwright.http.routes.events import EventsQuery, cursor
 from loopwright.model.record import JsonValue
-from loopwright.operations.loops.loop_details import edit_of, figures, forget, is_loop, loop_row
-from loopwright.operations.loops.role_loops import RoleLoops, StartRoleLoop, check_status
+from loopwright.operations.loops.loop_details import edit_of, figures
 from loopwright.operations.response_types import Deleted
 from loopwright.operations.run_control import ResumeChanges
+from loopwright.operations.run_request import Request
 from loopwright.operations.run_start import choices
-from loopwright.operations.use_cases import runs
-from loopwright.operations.use_cases.trackers import sessions_of
+from loopwright.operations.use_cases import loops, runs
+from loopwright.operations.use_cases.operation import App, Caller
 from loopwright.ports import OPEN_STATUSES, RunRow
 from loopwright.views.role_loops import Move, StageMoves, loop_status
 
 BASE = "/api/v1/loops"
 HEADLESS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
-AT_ONCE = 500
 RESUME_BODY = body_of(runs.resume)
 
 
-def loops_for(request: RouteRequest) -> RoleLoops:
-    """The loops of this data directory that the caller may see."""
-    context = request.context
-    return RoleLoops(
-        here=context.here,
-        settings=context.settings,
-        cwd=context.serving.workspace,
-        by=request.who.name,
-        app=context.part(app_of),
-    )
+def _call(request: RouteRequest) -> tuple[App, Caller]:
+    return request.context.part(app_of), caller_of(request.who)
 
 
-def row_of(request: RouteRequest) -> RunRow:
+def _reference(request: RouteRequest) -> loops.LoopReference:
+    return loops.LoopReference(loop=request.params["loop"])
+
+
+async def row_of(request: RouteRequest) -> RunRow:
     """The requested loop, by its whole id, no matter who started it."""
-    return loop_row(request.context.service, request.params["loop"])
+    return await loops.show(*_call(request), _reference(request))
 
 
-def sheet_of(request: RouteRequest) -> Sheet:
-    return sheet(request.context.service, row_of(request))
+async def sheet_of(request: RouteRequest) -> Sheet:
+    return sheet(request.context.service, await row_of(request))
 
 
 # -- lists -----------------------------------------------------------------------------------------
 
 
 async def listed(request: RouteRequest) -> Answer:
-    context, query = request.context, request.query(LoopsQuery)
-    if query.status:
-        check_status(query.status)
+    query = request.query(LoopsQuery)
     if query.headless is not None and query.headless.lower() not in HEADLESS:
         raise LoopwrightError(
             "headless must be true or false", code="bad-value", hint="leave it out for all loops"
         )
-    before = context.cursors.place("loops", query.cursor) if query.cursor is not None else None
-    found = _page(context, query, before)
-    page = found[: query.limit]
-    more = context.cursors.after("loops", page[-1].run) if len(found) > query.limit else None
+    wanted = loops.ListLoops(
+        status=query.status or "",
+        headless=HEADLESS.get((query.headless or "").lower()),
+        limit=query.limit,
+        cursor=query.cursor,
+    )
+    found = await loops.list_loops(*_call(request), wanted)
     return {
-        "loops": [sheet(context.service, row).loop() for row in page],
-        "count": len(page),
-        "active": _active(context),
-        "next": more,
+        "loops": [sheet(request.context.service, row).loop() for row in found.rows],
+        "count": len(found.rows),
+        "active": found.active,
+        "next": found.next,
     }
 
 
-def _page(context: Context, query: LoopsQuery, before: str | None) -> list[RunRow]:
-    """As many as are asked for and one more, if there are so many."""
-    found: list[RunRow] = []
-    while len(found) <= query.limit:
-        rows = context.here.log.rows(before=before, limit=AT_ONCE)
-        found += [row for row in rows if _fits(context, row, query)]
-        if len(rows) < AT_ONCE:
-            break
-        before = rows[-1].run
-    return found
-
-
-def _fits(context: Context, row: RunRow, query: LoopsQuery) -> bool:
-    if query.status and loop_status(row) != query.status:
-        return False
-    headless = HEADLESS.get((query.headless or "").lower())
-    if headless is not None and headless is bool(row.headline.session):
-        return False
-    return is_loop(context.service, row)
-
-
-def _active(context: Context) -> int:
-    rows = context.here.log.rows(statuses=("running",))
-    return sum(is_loop(context.service, row) for row in rows)
-
-
 async def active(request: RouteRequest) -> Answer:
-    return {"active": _active(request.context)}
+    return {"active": await loops.count(*_call(request), Request())}
 
 
 # -- one loop --------------------------------------------------------------------------------------
 
 
 async def started(request: RouteRequest) -> Answer:
-    context, body = request.context, request.body(StartLoopBody)
-    if body.session_id is not None:
-        sessions_of(context.part(app_of)).check(body.session_id)
-    loops = replace(loops_for(request), agents=choices(body.agent, body.agents))
-    options = StartRoleLoop(
+    body = request.body(StartLoopBody)
+    wanted = loops.StartNamedLoop(
         definition=body.definition,
         goal=body.goal,
         parameters={name: _text(value) for name, value in body.parameters.items()},
+        agents=tuple(choices(body.agent, body.agents)),
         max_iterations=body.max_iterations,
         allow_unknown_cost=body.allow_unknown_cost,
         project_id=body.project_id or "",
         project_slug=body.project_slug or "",
         session=body.session_id or "",
-        beside=context.part(Looping).beside(
-            request.who.name, parting=body.on_disconnect, name=body.definition
-        ),
+        on_disconnect=body.on_disconnect,
     )
-    made = await loops.start(options)
-    return _answer_started(request, str(made["loop_id"]), made["warnings"])
+    made = await loops.start(*_call(request), wanted)
+    return _answer_started(request, made.row, made.warnings)
 
 
 async def created_answer(request: RouteRequest, run: str) -> Answer:
     """The answer to a repeated request whose first answer is lost, without its warnings."""
-    return _answer_started(request, run, [])
+    return _answer_started(request, request.context.here.log.row(run), [])
 
 
-def _answer_started(request: RouteRequest, run: str, warnings: JsonValue) -> Answer:
+def _answer_started(request: RouteRequest, row: RunRow, warnings: JsonValue) -> Answer:
     """A loop that was just started, where it is, and the warnings about its definition."""
-    context = request.context
-    answer = {**whole(sheet(context.service, context.here.log.row(run))), "warnings": warnings}
+    answer = {**whole(sheet(request.context.service, row)), "warnings": warnings}
     response = as_response(answer, 201)
-    response.headers["Location"] = f"{BASE}/{run}"
+    response.headers["Location"] = f"{BASE}/{row.run}"
     return response
 
 
@@ -175,7 +137,7 @@ def _text(value: str | float) -> str:
 
 
 async def shown(request: RouteRequest) -> Answer:
-    return whole(sheet_of(request))
+    return whole(await sheet_of(request))
 
 
 def whole(found: Sheet) -> dict[str, JsonValue]:
@@ -188,19 +150,19 @@ def whole(found: Sheet) -> dict[str, JsonValue]:
 
 
 async def history(request: RouteRequest) -> Answer:
-    found = sheet_of(request)
+    found = await sheet_of(request)
     answer = [found.in_full(cycle) for cycle in found.cycles]
     return {"loop": found.loop(), "history": answer, "count": len(answer)}
 
 
 async def iterations(request: RouteRequest) -> Answer:
-    found = sheet_of(request)
+    found = await sheet_of(request)
     answer = [found.iteration(cycle) for cycle in found.cycles]
     return {"iterations": answer, "count": len(answer)}
 
 
 async def iteration(request: RouteRequest) -> Answer:
-    found, wanted = sheet_of(request), request.params["iteration"]
+    found, wanted = await sheet_of(request), request.params["iteration"]
     for cycle in found.cycles:
         if cycle.name(found.row.run) == wanted:
             return {"iteration": found.iteration(cycle), "stages": found.stages(cycle)}
@@ -208,45 +170,42 @@ async def iteration(request: RouteRequest) -> Answer:
 
 
 async def metrics(request: RouteRequest) -> Answer:
-    row = row_of(request)
+    row = await row_of(request)
     until = row.headline.finished_at or request.context.clock.now_ms()
     took = (until - row.headline.started_at) / 1_000
     return {**figures(request.context.service, row.run), "duration_seconds": took}
 
 
 async def deleted(request: RouteRequest) -> Answer:
-    row = row_of(request)
-    return forget(request.context.service, row.run, by=request.who.name)
+    return await loops.remove(*_call(request), _reference(request))
 
 
 # -- steering --------------------------------------------------------------------------------------
 
 
 async def paused(request: RouteRequest) -> Answer:
-    return await _steered(request, "pause")
+    return _now(await loops.pause(*_call(request), _reference(request)))
 
 
-async def resumed(route_request: RouteRequest) -> Answer:
-    row = row_of(route_request)
-    request = request_of(runs.resume, route_request.body(RESUME_BODY), {"run": row.run})
+async def resumed(request: RouteRequest) -> Answer:
+    row = await row_of(request)
+    resumption = request_of(runs.resume, request.body(RESUME_BODY), {"run": row.run})
     if row.headline.status == "cancelled":  # as the system of these routes has it
         raise Conflict(
             f"{row.run} was stopped, so it cannot be resumed as a loop",
             code="wrong-state",
             hint=f"POST /api/v1/runs/{row.run}/resume resumes it as a run",
         )
-    await loops_for(route_request).resume(row.run, request.changes(), by=route_request.who.name)
-    return {"id": row.run, "status": loop_status(route_request.context.here.log.row(row.run))}
+    wanted = loops.ContinueLoop(loop=row.run, changes=resumption.changes())
+    return _now(await loops.resume(*_call(request), wanted))
 
 
 async def stopped(request: RouteRequest) -> Answer:
-    return await _steered(request, "stop")
+    return _now(await loops.stop(*_call(request), _reference(request)))
 
 
-async def _steered(request: RouteRequest, action: str) -> Answer:
-    row = row_of(request)
-    await loops_for(request).control(action, row.run)
-    return {"id": row.run, "status": loop_status(request.context.here.log.row(row.run))}
+def _now(row: RunRow) -> Answer:
+    return {"id": row.run, "status": loop_status(row)}
 
 
 FAMILY = RouteFamily(
@@ -363,25 +322,26 @@ FAMILY = RouteFamily(
 
 
 async def live(request: RouteRequest) -> Answer:
-    return loops_for(request).live(row_of(request).run)
+    return await loops.live(*_call(request), _reference(request))
 
 
 async def edited(request: RouteRequest) -> Answer:
-    run, body = row_of(request).run, msgspec.to_builtins(request.body(EditLoopBody))
-    await loops_for(request).edit(run, edit_of(body), by=request.who.name)
-    return whole(sheet_of(request))
+    body = msgspec.to_builtins(request.body(EditLoopBody))
+    wanted = loops.EditLoop(loop=request.params["loop"], edit=edit_of(body))
+    row = await loops.edit(*_call(request), wanted)
+    return whole(sheet(request.context.service, row))
 
 
 async def skipped(request: RouteRequest) -> Answer:
-    run, body = row_of(request).run, request.body(NoteBody)
+    body = request.body(NoteBody)
     changes = ResumeChanges(allow_unknown_cost=body.allow_unknown_cost)
-    await loops_for(request).skip(run, body.note, by=request.who.name, changes=changes)
-    return _now(request)
+    wanted = loops.ContinueLoop(loop=request.params["loop"], note=body.note, changes=changes)
+    return _now(await loops.skip(*_call(request), wanted))
 
 
 async def retried(request: RouteRequest) -> Answer:
     """Only the newest iteration can be tried again."""
-    found, wanted = sheet_of(request), request.params["iteration"]
+    found, wanted = await sheet_of(request), request.params["iteration"]
     run = found.row.run
     names = [cycle.name(run) for cycle in found.cycles or [found.newest()]]
     if wanted not in names:
@@ -394,13 +354,8 @@ async def retried(request: RouteRequest) -> Answer:
         budget=body.budget,
         allow_unknown_cost=body.allow_unknown_cost,
     )
-    await loops_for(request).retry(run, body.note, by=request.who.name, changes=changes)
-    return _now(request)
-
-
-def _now(request: RouteRequest) -> Answer:
-    row = row_of(request)
-    return {"id": row.run, "status": loop_status(row)}
+    wanted_loop = loops.ContinueLoop(loop=run, note=body.note, changes=changes)
+    return _now(await loops.retry(*_call(request), wanted_loop))
 
 
 STEERING_FAMILY = RouteFamily(
@@ -457,7 +412,7 @@ GONE = "cancelled"
 
 async def events(request: RouteRequest) -> Answer:
     """Refused before anything is sent, if there is no such loop."""
-    run = row_of(request).run
+    run = (await row_of(request)).run
     after = cursor(request.request, request.query(EventsQuery).after)
     headers = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
     return StreamingResponse(_stream(request, run, after), media_type=STREAM, headers=headers)

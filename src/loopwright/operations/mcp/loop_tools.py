@@ -21,7 +21,17 @@ from loopwright.model.ids import ITERATION_PATTERN
 from loopwright.model.record import JsonValue
 from loopwright.operations.background_runs import drive_in_background
 from loopwright.operations.library import LibraryEntry
-from loopwright.operations.loops.role_loops import (
+from loopwright.operations.messages import WHEN_WORDS
+from loopwright.operations.problems import find_problem, problem_words
+from loopwright.operations.run_control import ResumeChanges
+from loopwright.operations.run_request import Request
+from loopwright.operations.run_variables import names_only
+from loopwright.operations.run_workspaces import RunSnapshots
+from loopwright.operations.settings import Settings
+from loopwright.operations.use_cases.gates import NamedAnswer, answer_named, list_open
+from loopwright.operations.use_cases.loops import list_definitions
+from loopwright.operations.use_cases.operation import PageRequest
+from loopwright.operations.use_cases.role_loops import (
     ACTIONS,
     ALL,
     OF_ONE,
@@ -29,14 +39,6 @@ from loopwright.operations.loops.role_loops import (
     RoleLoops,
     StartRoleLoop,
 )
-from loopwright.operations.messages import WHEN_WORDS
-from loopwright.operations.problems import find_problem, problem_words
-from loopwright.operations.run_control import ResumeChanges
-from loopwright.operations.run_lists import inbox_items
-from loopwright.operations.run_variables import names_only
-from loopwright.operations.run_workspaces import RunSnapshots
-from loopwright.operations.settings import Settings
-from loopwright.operations.use_cases.gates import NamedAnswer, answer_named
 from loopwright.operations.use_cases.run_changes import MessageRun, message
 from loopwright.operations.wiring import near
 from loopwright.ports import OPEN_STATUSES
@@ -396,10 +398,12 @@ class LoopTools:
         return _json({"run": run, "entries": [*newest]})
 
     async def _definitions(self, given: Arguments) -> str:
-        return "\n".join(map(described, self.loops.definitions.all()))
+        found = await list_definitions(self.loops.app_here, self.loops.caller(), Request())
+        return "\n".join(map(described, found))
 
     async def _gates(self, given: Arguments) -> str:
-        return _json({"gates": [*inbox_items(self.loops.here.service)]})
+        page = await list_open(self.loops.app_here, self.loops.caller(), PageRequest())
+        return _json({"gates": page.gates})
 
     async def _answer(self, given: Arguments) -> str:
         gate = read_text(given, "id")

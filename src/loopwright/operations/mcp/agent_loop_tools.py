@@ -32,19 +32,19 @@ from loopwright.operations.agents.allowlist import AgentRegistry
 from loopwright.operations.agents.tool_grants import asking, granted_names
 from loopwright.operations.child_runs import AgentRights, InsideRun, find_caller, record_refusal
 from loopwright.operations.dialects import OF_LOOPS
-from loopwright.operations.loops.loop_tools import (
+from loopwright.operations.mcp.loop_tools import (
     Arguments,
     LoopTools,
     check_arguments,
     read_parameters,
     read_text,
 )
-from loopwright.operations.loops.role_loops import RoleLoops, StartRoleLoop
 from loopwright.operations.problems import problem_words
 from loopwright.operations.run_admission import ADMIN, acting_as
 from loopwright.operations.run_request import RunStart
 from loopwright.operations.runs import row_ended
 from loopwright.operations.settings import Settings
+from loopwright.operations.use_cases.role_loops import RoleLoops, StartRoleLoop
 from loopwright.operations.wiring import Local
 from loopwright.ports import EffectJob
 from loopwright.tools.builtin import schema, text, whole

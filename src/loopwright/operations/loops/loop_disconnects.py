@@ -9,24 +9,19 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 
 from loopwright.errors import LoopwrightError, NotFound
-from loopwright.http.context import Context
 from loopwright.operations.dialects import THEIR_VARIABLES
 from loopwright.operations.loops.assistants import Assistants
 from loopwright.operations.loops.dialect_events import LoopStory, agent_of, is_loop
-from loopwright.operations.problems import rendered
 from loopwright.operations.run_groups import TORN_DOWN, Beside, OnDisconnect
 from loopwright.operations.run_request import RunStart
 from loopwright.operations.runs import Service, row_ended
-from loopwright.operations.settings import PREFIX
-from loopwright.operations.use_cases import gates, runs
-from loopwright.operations.use_cases.gates import NamedAnswer
-from loopwright.operations.use_cases.operation import App, Caller, RunReference
+from loopwright.operations.settings import PREFIX, Settings
 from loopwright.ports import AuditRow, RecordStore, StoredRecord
-from loopwright.views.run_responses import RunSummary, StoppedRun
 
 LEASH = "leash"
 TOLD = "torn-down"
@@ -198,13 +193,12 @@ MOST_KEPT = 256
 class Looping:
     """Assistants, their loops, and what becomes of them when people leave."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        settings, serving = context.settings, context.serving
-        self.assistants = Assistants(context.service, context.records, settings, serving.workspace)
-        self.disconnect_timers = DisconnectTimers(
-            context.service, context.records, departures(os.environ)
-        )
+    def __init__(
+        self, service: Service, records: RecordStore, settings: Settings, workspace: Path
+    ) -> None:
+        self._service = service
+        self.assistants = Assistants(service, records, settings, workspace)
+        self.disconnect_timers = DisconnectTimers(service, records, departures(os.environ))
         self._kept: OrderedDict[str, LoopStory] = OrderedDict()
 
     async def start(
@@ -231,11 +225,6 @@ class Looping:
             agent_id, message, by=by, beside=beside, allow_unknown_cost=allow_unknown_cost
         )
 
-    def warnings(self, agent_id: str) -> list[str]:
-        """What is doubtful about an assistant, in the words of a run that is just started."""
-        found = self.assistants.definition(self.assistants.get(agent_id)).warnings
-        return rendered(found)
-
     def beside(
         self,
         by: str,
@@ -244,7 +233,7 @@ class Looping:
         parting: OnDisconnect | None,
         name: str = "",
     ) -> Beside:
-        """What is stored beside a run that is started by another interface."""
+        """What is stored with a run that a person starts through another interface."""
         agent_id = ""
         if start is not None and is_loop(start.plan.dialect, start.key):
             agent_id = agent_of(start.key)
@@ -256,20 +245,6 @@ class Looping:
         if self.assistants.newest(agent_id) is None:
             self.assistants.get(agent_id)
 
-    async def stop(self, app: App, caller: Caller, agent_id: str) -> StoppedRun:
-        """End a loop, and wait for its end, so that the next may be started."""
-        self.known(agent_id)
-        request = RunReference(run=self.assistants.open_run(agent_id))
-        return await runs.stop(app, caller, request)
-
-    async def review(
-        self, app: App, caller: Caller, agent_id: str, loop_id: str, review: NamedAnswer
-    ) -> RunSummary:
-        """Answer the review that a loop waits for."""
-        self.known(agent_id)
-        gate = self.assistants.open_review(agent_id, loop_id)
-        return await gates.answer_named(app, caller, gate, review)
-
     async def story(self, agent_id: str) -> LoopStory | None:
         """The loop of an assistant or the last one it had; None if it never had one."""
         row = self.assistants.newest(agent_id)
@@ -277,7 +252,7 @@ class Looping:
 
     def story_of(self, run: str) -> LoopStory:
         """The story of a loop, up to now."""
-        story = self._kept.pop(run, None) or LoopStory(self._context.service, run)
+        story = self._kept.pop(run, None) or LoopStory(self._service, run)
         story.carry_on()
         self._kept[run] = story
         while len(self._kept) > MOST_KEPT:

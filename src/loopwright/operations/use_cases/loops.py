@@ -1,0 +1,452 @@
+"""Loops: list, start, change and control every run that repeats something.
+
+They have no route of their own in the table: `http/compat/coqui` serves them with the payloads of
+that system.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
+
+from loopwright.model.record import JsonValue
+from loopwright.operations.library import DefinitionLibrary, LibraryEntry
+from loopwright.operations.loops.loop_details import LoopEdit, forget, is_loop, loop_row
+from loopwright.operations.run_control import NO_CHANGES, ResumeChanges
+from loopwright.operations.run_groups import OnDisconnect
+from loopwright.operations.run_request import Request
+from loopwright.operations.use_cases import gates, runs
+from loopwright.operations.use_cases.operation import App, Caller, operation
+from loopwright.operations.use_cases.pages import MOST
+from loopwright.operations.use_cases.role_loops import RoleLoops, StartRoleLoop, check_status
+from loopwright.operations.use_cases.trackers import sessions_of
+from loopwright.ports import RunRow
+from loopwright.views.role_loops import loop_status
+
+AT_ONCE = 500
+
+
+class LoopReference(Request):
+    """A loop, by the whole id of its run."""
+
+    loop: str
+
+
+class ListLoops(Request):
+    """Which loops, and which page of them; `headless` are those without a session."""
+
+    status: str = ""
+    headless: bool | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST)] = MOST
+    cursor: str | None = None
+
+
+class StartNamedLoop(Request):
+    """What a loop of roles is started with."""
+
+    definition: str
+    goal: str
+    parameters: Mapping[str, str]
+    agents: tuple[str, ...] = ()
+    max_iterations: int | None = None
+    allow_unknown_cost: bool = False
+    project_id: str = ""
+    project_slug: str = ""
+    session: str = ""
+    on_disconnect: OnDisconnect | None = None
+
+
+class EditLoop(LoopReference):
+    """What changes of a loop that is open."""
+
+    edit: LoopEdit
+
+
+class ContinueLoop(LoopReference, kw_only=True):
+    """How a loop continues: with what changes, and with a note for what it stopped at."""
+
+    note: str = ""
+    changes: ResumeChanges = NO_CHANGES
+
+
+class LoopRows(msgspec.Struct):
+    """A page of loops, and how many are running in all."""
+
+    rows: list[RunRow]
+    active: int
+    next: str | None
+
+
+class StartedRoleLoop(msgspec.Struct):
+    """A loop that was started, with the warnings about its definition."""
+
+    row: RunRow
+    warnings: JsonValue
+
+
+@operation(
+    "loops.list",
+    kind="query",
+    role="viewer",
+    summary="Loops, newest first, from every interface",
+    request=ListLoops,
+    response=LoopRows,
+)
+async def list_loops(app: App, _caller: Caller, request: ListLoops) -> LoopRows:
+    """A page of the runs that repeat something."""
+    if request.status:
+        check_status(request.status)
+    cursor = request.cursor
+    found = _page(app, request, None if cursor is None else app.cursors().place("loops", cursor))
+    rows = found[: request.limit]
+    more = app.cursors().after("loops", rows[-1].run) if len(found) > request.limit else None
+    return LoopRows(rows=rows, active=_active(app), next=more)
+
+
+def _page(app: App, request: ListLoops, before: str | None) -> list[RunRow]:
+    """As many as are asked for and one more, if there are so many."""
+    found: list[RunRow] = []
+    while len(found) <= request.limit:
+        rows = app.service.log.rows(before=before, limit=AT_ONCE)
+        found += [row for row in rows if _fits(app, row, request)]
+        if len(rows) < AT_ONCE:
+            break
+        before = rows[-1].run
+    return found
+
+
+def _fits(app: App, row: RunRow, request: ListLoops) -> bool:
+    if request.status and loop_status(row) != request.status:
+        return False
+    if request.headless is not None and request.headless is bool(row.headline.session):
+        return False
+    return is_loop(app.service, row)
+
+
+def _active(app: App) -> int:
+    rows = app.service.log.rows(statuses=("running",))
+    return sum(is_loop(app.service, row) for row in rows)
+
+
+@operation(
+    "loops.count",
+    kind="query",
+    role="viewer",
+    summary="How many loops are running",
+    request=Request,
+    response=int,
+)
+async def count(app: App, _caller: Caller, _request: Request) -> int:
+    """The number of loops that are running."""
+    return _active(app)
+
+
+@operation(
+    "loops.show",
+    kind="query",
+    role="viewer",
+    summary="A loop of any user",
+    request=LoopReference,
+    response=RunRow,
+)
+async def show(app: App, _caller: Caller, request: LoopReference) -> RunRow:
+    """The run of a loop."""
+    return loop_row(app.service, request.loop)
+
+
+@operation(
+    "loops.live",
+    kind="query",
+    role="viewer",
+    summary="Where a loop is now, what it has spent, and what happened last",
+    request=LoopReference,
+    response=dict[str, JsonValue],
+)
+async def live(app: App, caller: Caller, request: LoopReference) -> dict[str, JsonValue]:
+    """The current stage and spend of a loop."""
+    return _loops(app, caller).live(loop_row(app.service, request.loop).run)
+
+
+@operation(
+    "loops.start",
+    kind="command",
+    role="editor",
+    summary="Start a loop from a definition with a goal",
+    request=StartNamedLoop,
+    response=StartedRoleLoop,
+    audit=runs.start.audit,
+    draining="refuse",
+)
+async def start(app: App, caller: Caller, request: StartNamedLoop) -> StartedRoleLoop:
+    """Start a loop of roles, in a session if one is named."""
+    if request.session:
+        sessions_of(app).check(request.session)
+    wish = StartRoleLoop(
+        definition=request.definition,
+        goal=request.goal,
+        parameters=request.parameters,
+        max_iterations=request.max_iterations,
+        allow_unknown_cost=request.allow_unknown_cost,
+        project_id=request.project_id,
+        project_slug=request.project_slug,
+        session=request.session,
+        beside=app.beside(caller, request.on_disconnect, name=request.definition),
+    )
+    made = await _loops(app, caller, request.agents).start(wish)
+    row = app.service.log.row(str(made["loop_id"]))
+    return StartedRoleLoop(row=row, warnings=made["warnings"])
+
+
+@operation(
+    "loops.edit",
+    kind="command",
+    role="editor",
+    summary="Change goal, cap, metadata or labels of a loop that is open",
+    request=EditLoop,
+    response=RunRow,
+    audit=("run.edited",),
+    draining="serve",
+)
+async def edit(app: App, caller: Caller, request: EditLoop) -> RunRow:
+    """Change a loop that is open."""
+    run = loop_row(app.service, request.loop).run
+    await _loops(app, caller).edit(run, request.edit, by=caller.name)
+    return app.service.log.row(run)
+
+
+@operation(
+    "loops.pause",
+    kind="command",
+    role="editor",
+    summary="Pause a running loop; the current stage is finished first",
+    request=LoopReference,
+    response=RunRow,
+    audit=runs.pause.audit,
+    draining="serve",
+)
+async def pause(app: App, caller: Caller, request: LoopReference) -> RunRow:
+    """Pause a loop."""
+    return await _control(app, caller, "pause", request)
+
+
+@operation(
+    "loops.stop",
+    kind="command",
+    role="editor",
+    summary="End a loop now",
+    request=LoopReference,
+    response=RunRow,
+    audit=runs.stop.audit,
+    draining="serve",
+    waits_seconds=runs.stop.waits_seconds,
+)
+async def stop(app: App, caller: Caller, request: LoopReference) -> RunRow:
+    """End a loop."""
+    return await _control(app, caller, "stop", request)
+
+
+async def _control(app: App, caller: Caller, action: str, request: LoopReference) -> RunRow:
+    run = loop_row(app.service, request.loop).run
+    await _loops(app, caller).control(action, run)
+    return app.service.log.row(run)
+
+
+@operation(
+    "loops.resume",
+    kind="command",
+    role="editor",
+    summary="Resume a loop; one that failed continues at the iteration that did not finish",
+    request=ContinueLoop,
+    response=RunRow,
+    audit=runs.resume.audit,
+    draining="refuse",
+)
+async def resume(app: App, caller: Caller, request: ContinueLoop) -> RunRow:
+    """Resume a loop that is paused or has ended."""
+    run = loop_row(app.service, request.loop).run
+    await _loops(app, caller).resume(run, request.changes, by=caller.name)
+    return app.service.log.row(run)
+
+
+@operation(
+    "loops.skip",
+    kind="command",
+    role="editor",
+    summary="Leave out the stage that a loop stopped at",
+    request=ContinueLoop,
+    response=RunRow,
+    audit=gates.approve.audit,
+    draining="refuse",
+)
+async def skip(app: App, caller: Caller, request: ContinueLoop) -> RunRow:
+    """Continue a loop without the stage that it stopped at."""
+    run = loop_row(app.service, request.loop).run
+    await _loops(app, caller).skip(run, request.note, by=caller.name, changes=request.changes)
+    return app.service.log.row(run)
+
+
+@operation(
+    "loops.retry",
+    kind="command",
+    role="editor",
+    summary="Try again what a loop stopped at in its newest iteration, with a note",
+    request=ContinueLoop,
+    response=RunRow,
+    audit=gates.approve.audit,
+    draining="refuse",
+)
+async def retry(app: App, caller: Caller, request: ContinueLoop) -> RunRow:
+    """Try again what a loop stopped at."""
+    run = loop_row(app.service, request.loop).run
+    await _loops(app, caller).retry(run, request.note, by=caller.name, changes=request.changes)
+    return app.service.log.row(run)
+
+
+@operation(
+    "loops.remove",
+    kind="command",
+    role="editor",
+    summary="Delete a loop that has ended",
+    request=LoopReference,
+    response=dict[str, JsonValue],
+    audit=("run.forgotten",),
+    draining="serve",
+)
+async def remove(app: App, caller: Caller, request: LoopReference) -> dict[str, JsonValue]:
+    """Delete the run of a loop that has ended."""
+    return forget(app.service, loop_row(app.service, request.loop).run, by=caller.name)
+
+
+def _loops(app: App, caller: Caller, agents: tuple[str, ...] = ()) -> RoleLoops:
+    assert app.here is not None, "only a process that drives runs controls loops"
+    return RoleLoops(
+        here=app.here,
+        settings=app.settings,
+        cwd=app.workspace,
+        by=caller.name,
+        app=app,
+        agents=agents,
+    )
+
+
+# -- definitions of loops --------------------------------------------------------------------------
+
+
+class NamedDefinition(Request):
+    """A definition of a loop, by its name."""
+
+    name: str
+
+
+class SaveLoopDefinition(NamedDefinition):
+    """A definition of a loop as JSON, and the version that it replaces."""
+
+    data: bytes
+    expected: str
+
+
+class RemoveLoopDefinition(NamedDefinition):
+    """A definition of a loop, and the version that is meant; None: any."""
+
+    expected: str | None = None
+
+
+class SavedLoopDefinition(msgspec.Struct):
+    """A definition that was written."""
+
+    entry: LibraryEntry
+    is_new: bool
+
+
+@operation(
+    "loop_definitions.list",
+    kind="query",
+    role="viewer",
+    summary="Definitions of loops by name, and what is wrong with those that cannot be used",
+    request=Request,
+    response=list[LibraryEntry],
+)
+async def list_definitions(app: App, _caller: Caller, _request: Request) -> list[LibraryEntry]:
+    """The definitions of the workspace, of the data directory, and the built-in ones."""
+    return _library(app).all()
+
+
+@operation(
+    "loop_definitions.show",
+    kind="query",
+    role="viewer",
+    summary="One definition of a loop",
+    request=NamedDefinition,
+    response=LibraryEntry,
+)
+async def show_definition(app: App, _caller: Caller, request: NamedDefinition) -> LibraryEntry:
+    """One definition by its name."""
+    return _library(app).get(request.name)
+
+
+@operation(
+    "loop_definitions.save",
+    kind="command",
+    role="editor",
+    summary="Write a definition of a loop",
+    request=SaveLoopDefinition,
+    response=SavedLoopDefinition,
+    audit=("loop-definition.saved",),
+    draining="serve",
+)
+async def save_definition(
+    app: App, caller: Caller, request: SaveLoopDefinition
+) -> SavedLoopDefinition:
+    """Write a definition into the data directory."""
+    row = app.access().row(caller.name, "loop-definition.saved", request.name)
+    entry, is_new = _library(app).save(
+        request.name,
+        request.data,
+        expected=request.expected,
+        noted=lambda: app.records.change(audit=[row]),
+    )
+    return SavedLoopDefinition(entry=entry, is_new=is_new)
+
+
+@operation(
+    "loop_definitions.remove",
+    kind="command",
+    role="editor",
+    summary="Delete a definition of a loop",
+    request=RemoveLoopDefinition,
+    response=type(None),
+    audit=("loop-definition.deleted",),
+    draining="serve",
+)
+async def remove_definition(app: App, caller: Caller, request: RemoveLoopDefinition) -> None:
+    """Delete a definition of the data directory; one of its name that it hid is used again."""
+    row = app.access().row(caller.name, "loop-definition.deleted", request.name)
+    _library(app).delete(
+        request.name,
+        expected=request.expected,
+        noted=lambda: app.records.change(audit=[row]),
+    )
+
+
+def _library(app: App) -> DefinitionLibrary:
+    return DefinitionLibrary(app.settings.home, app.workspace)
+
+
+OPERATIONS = (
+    list_loops,
+    count,
+    show,
+    live,
+    start,
+    edit,
+    pause,
+    stop,
+    resume,
+    skip,
+    retry,
+    remove,
+    list_definitions,
+    show_definition,
+    save_definition,
+    remove_definition,
+)
