@@ -2,8 +2,7 @@
 
 import pytest
 
-from loopwright.dialects.aldo.files import inside
-from loopwright.dialects.aldo.references import parse_path
+from loopwright.dialects.aldo.files import inside, parse_path
 from tests.dialects.aldo.cases import lowered, spec
 
 

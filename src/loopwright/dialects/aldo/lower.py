@@ -11,9 +11,8 @@ from typing import Literal, assert_never
 
 import msgspec
 
-from loopwright.dialects.aldo.files import AldoFileRequest, Files
+from loopwright.dialects.aldo.files import AldoFileRequest, Files, parse_path, parse_source
 from loopwright.dialects.aldo.loader import AldoLoader, AldoUnit
-from loopwright.dialects.aldo.references import parse_path, parse_source
 from loopwright.dialects.aldo.rules import SHELL, own_tool, tool_names
 from loopwright.dialects.aldo.surface import (
     AldoAgent,

@@ -10,8 +10,7 @@ from typing import Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from loopwright.dialects.aldo.files import Path
-from loopwright.dialects.aldo.references import parse_source
+from loopwright.dialects.aldo.files import Path, parse_source
 from loopwright.dialects.aldo.surface import (
     FORMER_NETWORK,
     AldoAgent,

@@ -22,8 +22,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from loopwright.dialects.aldo.files import inside
-from loopwright.dialects.aldo.references import parse_path
+from loopwright.dialects.aldo.files import inside, parse_path
 from loopwright.model.record import JsonValue
 from loopwright.syntax.document import check_text, clip
 

@@ -3,7 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from loopwright.dialects.zenflow.outline import (
     LoopEntry,
@@ -24,6 +24,7 @@ from loopwright.dialects.zenflow.surface import (
     ZenflowWorkflow,
     milliseconds,
 )
+from loopwright.model.record import JsonValue
 from loopwright.syntax.document import Diagnostic, Document, check_text, clip, misspelt
 from loopwright.syntax.validation import keys_of
 
@@ -221,3 +222,52 @@ def _repeat(document: Document, loop: LoopEntry) -> Iterator[Diagnostic]:
     if loop.has("onExhausted") and not (loop.has("until") or loop.has("untilAgent")):
         message = "onExhausted has no effect: without until or untilAgent all iterations run"
         yield document.warning("ignored-field", message, at=(*loop.path, "onExhausted"))
+
+
+_EXAMPLE: JsonValue = {
+    "name": "refine",
+    "agents": {
+        "writer": {"description": "Writes the text."},
+        "judge": {
+            "description": "Says whether the text is good.",
+            "resultSchema": {
+                "type": "object",
+                "required": ["done"],
+                "properties": {"done": {"type": "boolean"}},
+            },
+        },
+    },
+    "steps": [
+        {
+            "id": "draft",
+            "agent": "writer",
+            "instructions": "Improve the text.",
+            "loop": {"maxIterations": 5, "untilAgent": "judge"},
+        }
+    ],
+}
+
+
+def json_schema() -> dict[str, JsonValue]:
+    """Draft 7, which every editor knows."""
+    template = "#/definitions/{model}"
+    made = cast("dict[str, JsonValue]", ZenflowWorkflow.model_json_schema(ref_template=template))
+    definitions = cast("dict[str, dict[str, JsonValue]]", made.pop("$defs", {}))
+    loop = definitions["LoopSpec"]
+    loop["anyOf"] = [{"required": ["maxIterations"]}, {"required": ["forEach"]}]
+    properties = cast("dict[str, dict[str, JsonValue]]", made["properties"])
+    # Not stated by the surface, because each missing key has its own code.
+    properties["name"] |= {"minLength": 1}
+    properties["steps"] = {
+        "type": "array",
+        "items": {"$ref": "#/definitions/StepSpec"},
+        "minItems": 1,
+        "maxItems": MAX_STEPS,
+        "description": "The steps.",
+    }
+    head: dict[str, JsonValue] = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "ZenFlow workflow",
+        "required": ["name", "steps"],
+    }
+    return {**made, **head, "examples": [_EXAMPLE], "definitions": cast("JsonValue", definitions)}
