@@ -2,15 +2,16 @@
 
 import pytest
 
-from loopwright.cli.charts import MOST_LANES, ChartNode, draw, in_order
+from loopwright.cli.charts import MOST_LANES, draw, in_order
 from loopwright.cli.terminal import width
+from loopwright.views.run_responses import GraphNode
 
 
-def node(id: str, *needs: str, status: str = "", inner: tuple[ChartNode, ...] = ()) -> ChartNode:
-    return ChartNode(id=id, kind="agent w", needs=needs, status=status, inner=inner)
+def node(id: str, *needs: str, status: str = "", inner: tuple[GraphNode, ...] = ()) -> GraphNode:
+    return GraphNode(id=id, kind="agent w", needs=[*needs], status=status, steps=[*inner])
 
 
-def picture(nodes: list[ChartNode], *, cells: int = 80, signs: bool = True) -> str:
+def picture(nodes: list[GraphNode], *, cells: int = 80, signs: bool = True) -> str:
     return "\n" + "\n".join(line.text for line in draw(nodes, cells=cells, signs=signs)) + "\n"
 
 
@@ -23,16 +24,16 @@ DIAMOND = [
 ]
 LOOP = [
     node("plan", status="completed"),
-    ChartNode(
+    GraphNode(
         id="dev",
         kind="until expr x",
-        needs=("plan",),
+        needs=["plan"],
         status="running",
         passes="iteration 2/4",
-        inner=(
+        steps=[
             node("code", status="completed"),
             node("review", "code", status="waiting"),
-        ),
+        ],
     ),
     node("ship", "dev"),
     node("notes", "plan"),
@@ -104,12 +105,12 @@ def test_status_is_more_than_a_colour() -> None:
     ]
 
 
-def ladder(count: int) -> list[ChartNode]:
+def ladder(count: int) -> list[GraphNode]:
     """Each step needs the one before and the first."""
     return [node("s0"), *[node(f"s{n}", f"s{n - 1}", "s0") for n in range(1, count)]]
 
 
-def fan(count: int) -> list[ChartNode]:
+def fan(count: int) -> list[GraphNode]:
     """One, then many, then one."""
     middle = [node(f"p{n}", "root") for n in range(count)]
     return [node("root"), *middle, node("join", *[one.id for one in middle])]
@@ -126,7 +127,7 @@ def fan(count: int) -> list[ChartNode]:
         pytest.param([node("a", inner=(node("b", inner=tuple(fan(20))),))], id="deep"),
     ],
 )
-def test_many_steps_fit(nodes: list[ChartNode], cells: int) -> None:
+def test_many_steps_fit(nodes: list[GraphNode], cells: int) -> None:
     """No line is wider than the terminal, and every step has its line."""
     lines = draw(nodes, cells=cells, signs=True)
     assert max(width(line.text) for line in lines) <= cells
@@ -154,4 +155,4 @@ def test_the_order_is_that_of_the_needs() -> None:
 
 def test_hostile_names_stay_names() -> None:
     """What an author wrote cannot drive the terminal."""
-    assert "\x1b" not in picture([ChartNode(id="a\x1b[2J", kind="agent \x1b]0;x\x07")])
+    assert "\x1b" not in picture([GraphNode(id="a\x1b[2J", kind="agent \x1b]0;x\x07")])

@@ -142,9 +142,8 @@ def test_the_worst_case_is_counted_not_guessed() -> None:
 def test_a_rehearsal_has_an_end() -> None:
     """A plan that could go on for longer than anybody waits is told as such."""
     loop = Repeat(body=Repeat(body=CALL, max=1_000, at_cap="complete"), max=1_000)
-    told = rehearse(plan_of(Step(id="main", action=loop))).as_dict()
-    assert isinstance(told["worst"], dict)
-    assert told["worst"]["complete"] is False
+    told = rehearse(plan_of(Step(id="main", action=loop))).report()
+    assert told.worst.complete is False
 
 
 def test_what_is_assumed_is_said() -> None:
@@ -290,9 +289,8 @@ def test_a_chat_model_behind_a_call_is_one_call() -> None:
 )
 def test_the_most_that_may_be_spent(plan: Plan, usd: float | None) -> None:
     """It is read off the limits, wherever they stand."""
-    worst = rehearse(plan).as_dict()["worst"]
-    assert isinstance(worst, dict)
-    assert worst["usd"] == usd
+    worst = rehearse(plan).report().worst
+    assert worst.usd == usd
 
 
 def test_a_person_rejects_what_has_passed_the_other_checks() -> None:

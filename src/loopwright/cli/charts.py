@@ -26,8 +26,14 @@ from loopwright.cli.terminal import Terminal, Tone, cut, one_line, padded, width
 from loopwright.views.formats import NOTHING, cost_text, money
 
 if TYPE_CHECKING:
-    from loopwright.model.record import JsonValue
+    from loopwright.operations.dry_run.simulation import (
+        DryRunEnding,
+        DryRunReport,
+        DryRunWorst,
+        SnapshotPlan,
+    )
     from loopwright.views.metrics import IterationMetrics, MetricsPart, MetricsUsage, RunFigures
+    from loopwright.views.run_responses import GraphNode
 
 MOST_LANES = 12
 NAME_CELLS = 34
@@ -49,34 +55,6 @@ _CORNERS = {
     DOWN | LEFT | RIGHT: "┬",
     UP | DOWN | LEFT | RIGHT: "┼",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChartNode:
-    """A step to be drawn."""
-
-    id: str
-    kind: str = ""
-    needs: tuple[str, ...] = ()
-    status: str = ""
-    passes: str = ""
-    inner: tuple["ChartNode", ...] = ()
-
-
-def node_of(value: "JsonValue") -> ChartNode:
-    """A step as the views tell it."""
-    assert isinstance(value, dict)
-    needs, steps = value["needs"], value["steps"]
-    assert isinstance(needs, list)
-    assert isinstance(steps, list)
-    return ChartNode(
-        id=str(value["id"]),
-        kind=str(value["kind"]),
-        needs=tuple(map(str, needs)),
-        status=str(value["status"] or ""),
-        passes=str(value["passes"] or ""),
-        inner=tuple(map(node_of, steps)),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,18 +91,18 @@ class _Canvas:
         self.lines.append(DrawnLine(cut(text.rstrip(), self.cells), tone))
 
 
-def draw(nodes: Sequence[ChartNode], *, cells: int, signs: bool) -> list[DrawnLine]:
+def draw(nodes: "Sequence[GraphNode]", *, cells: int, signs: bool) -> list[DrawnLine]:
     """The drawing of a graph, with a maximum width in cells."""
     canvas = _Canvas(signs=signs, cells=cells, names=min(NAME_CELLS, max(12, cells // 2)))
     _draw(canvas, nodes, before="")
     return canvas.lines
 
 
-def in_order(nodes: Sequence[ChartNode]) -> list[ChartNode]:
+def in_order(nodes: "Sequence[GraphNode]") -> "list[GraphNode]":
     """Steps after all that they need, otherwise as they were written."""
     known = {node.id for node in nodes}
     done: set[str] = set()
-    left, order = list(nodes), list[ChartNode]()
+    left, order = list(nodes), list["GraphNode"]()
     while left:
         ready = (n for n in left if all(need in done or need not in known for need in n.needs))
         first = next(ready, left[0])
@@ -134,7 +112,7 @@ def in_order(nodes: Sequence[ChartNode]) -> list[ChartNode]:
     return order
 
 
-def _draw(canvas: _Canvas, nodes: Sequence[ChartNode], *, before: str) -> None:
+def _draw(canvas: _Canvas, nodes: "Sequence[GraphNode]", *, before: str) -> None:
     dependents: dict[str, set[str]] = {node.id: set() for node in nodes}
     for node in nodes:
         for need in node.needs:
@@ -144,11 +122,11 @@ def _draw(canvas: _Canvas, nodes: Sequence[ChartNode], *, before: str) -> None:
         column, untold = _enter(canvas, lanes, node, before)
         _leave(lanes, node, column, dependents[node.id])
         _line(canvas, node, before=before, column=column, lanes=lanes, untold=untold)
-        _draw(canvas, node.inner, before=f"{before}{_bars(canvas, lanes)}  ")
+        _draw(canvas, node.steps, before=f"{before}{_bars(canvas, lanes)}  ")
 
 
 def _enter(
-    canvas: _Canvas, lanes: list[_Lane | None], node: ChartNode, before: str
+    canvas: _Canvas, lanes: list[_Lane | None], node: "GraphNode", before: str
 ) -> tuple[int, list[str]]:
     """Lead the lanes of a step's dependencies to its column; dependencies without a lane are
     listed.
@@ -202,7 +180,7 @@ def _connect(
     canvas.add(before + text)
 
 
-def _leave(lanes: list[_Lane | None], node: ChartNode, column: int, dependents: set[str]) -> None:
+def _leave(lanes: list[_Lane | None], node: "GraphNode", column: int, dependents: set[str]) -> None:
     """Start the lane of a step that others need, if there is space for one."""
     if column >= len(lanes):
         lanes.append(None)
@@ -217,14 +195,14 @@ def _bars(canvas: _Canvas, lanes: list[_Lane | None]) -> str:
 
 def _line(
     canvas: _Canvas,
-    node: ChartNode,
+    node: "GraphNode",
     *,
     before: str,
     column: int,
     lanes: list[_Lane | None],
     untold: list[str],
 ) -> None:
-    sign = _SIGNS.get(node.status, _SIGNS[""])[0 if canvas.signs else 1]
+    sign = _SIGNS.get(node.status or "", _SIGNS[""])[0 if canvas.signs else 1]
     shown = max(min(len(lanes), MOST_LANES), min(column, MOST_LANES) + 1)
     row = ""
     for number in range(shown):
@@ -240,7 +218,7 @@ def _line(
     room = max(canvas.names, width(name))
     status = padded(node.status, STATUS_CELLS) if node.status else " " * STATUS_CELLS
     canvas.add(
-        f"{padded(name, room)} {status} {', '.join(words)}", _TONES.get(node.status, "plain")
+        f"{padded(name, room)} {status} {', '.join(words)}", _TONES.get(node.status or "", "plain")
     )
 
 
@@ -335,83 +313,78 @@ def _bill(used: "MetricsUsage") -> str:
 DRAWN_CELLS = 100
 
 
-def put_dry_run(terminal: Terminal, snapshot: "dict[str, JsonValue]") -> None:
+def put_dry_run(terminal: Terminal, report: "DryRunReport") -> None:
     """Print what a dry run found."""
     if terminal.as_json:
-        terminal.put_json(snapshot)
+        terminal.put_json(report)
         return
     cells, signs = min(terminal_width(), DRAWN_CELLS), terminal.has_signs(sys.stdout)
-    title = (
-        f"{one_line(str(snapshot['name']))} ({snapshot['dialect']}): a dry run, nothing is called"
-    )
+    title = f"{one_line(report.name)} ({report.dialect}): a dry run, nothing is called"
     terminal.put(terminal.painted(cut(title, cells), "bold", sys.stdout))
     terminal.put("")
-    for line in draw([node_of(one) for one in _list(snapshot["graph"])], cells=cells, signs=signs):
+    for line in draw(report.graph, cells=cells, signs=signs):
         terminal.put(terminal.painted(line.text, line.tone, sys.stdout))
     terminal.put("")
     terminal.put("How it can end")
-    endings = [_dict(one) for one in _list(snapshot["endings"])]
-    rows = [_row(one, signs=signs) for one in endings]
-    for one, text in zip(endings, table(rows, cells), strict=True):
-        tone = STATUS_TONES.get(str(one["outcome"]), "plain")
+    rows = [_row(one, signs=signs) for one in report.endings]
+    for one, text in zip(report.endings, table(rows, cells), strict=True):
+        tone = STATUS_TONES.get(one.outcome, "plain")
         terminal.put(terminal.painted(text, tone, sys.stdout))
     terminal.put("")
-    limits = [str(one) for one in _list(snapshot.get("limits") or [])]
-    for text in _worst(_dict(snapshot["worst"]), limits):
+    for text in _worst(report.worst, report.limits):
         terminal.put(cut(text, cells))
-    terminal.put(cut(f"snapshots  {_snapshots(snapshot.get('snapshots'))}", cells))
-    if snapshot.get("worktree"):
+    terminal.put(cut(f"snapshots  {_snapshots(report.snapshots)}", cells))
+    if report.worktree:
         terminal.put("worktree   a Git worktree of the workspace, on the branch loopwright/RUN")
-    if snapshot.get("sandbox"):
+    if report.sandbox:
         terminal.put(
-            f"sandbox    {snapshot['sandbox']}, or stricter where a role or an agent asks for it"
+            f"sandbox    {report.sandbox}, or stricter where a role or an agent asks for it"
         )
-    for limit in limits:
+    for limit in report.limits:
         terminal.put(f"limit      {one_line(limit)}")
-    for assumed in _list(snapshot["assumed"]):
-        terminal.put(cut(f"assumed    {one_line(str(assumed))}", cells))
+    for assumed in report.assumed:
+        terminal.put(cut(f"assumed    {one_line(assumed)}", cells))
 
 
-def _snapshots(snapshot: "JsonValue") -> str:
+def _snapshots(plan: "SnapshotPlan") -> str:
     """Whether the files of the workspace are recorded."""
-    if not isinstance(snapshot, dict) or not snapshot["taken"]:
+    if not plan.taken:
         return "none are taken of the workspace"
-    protect = ", ".join(str(one) for one in _list(snapshot["protect"]))
     words = "of the workspace, before the first iteration and after each one"
-    return f"{words}; protected: {protect}" if protect else words
+    return f"{words}; protected: {', '.join(plan.protect)}" if plan.protect else words
 
 
-def _row(one: "dict[str, JsonValue]", *, signs: bool) -> list[str]:
-    outcome = status_cell(str(one["outcome"]), signs=signs)
-    passes, calls = int(str(one["iterations"])), _total(one["calls"])
-    made = f"{_count(passes, 'iteration')}, {_count(calls, 'call')}"
-    return [f"  if {one_line(str(one['story']), 36)}", outcome, str(one["reason"]), made]
+def _row(one: "DryRunEnding", *, signs: bool) -> list[str]:
+    calls = _count(sum(one.calls.values()), "call")
+    outcome = status_cell(one.outcome, signs=signs)
+    made = f"{_count(one.iterations, 'iteration')}, {calls}"
+    return [f"  if {one_line(one.story, 36)}", outcome, one.reason, made]
 
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _worst(worst: "dict[str, JsonValue]", limits: list[str]) -> list[str]:
-    calls = _dict(worst["calls"])
-    more = "" if worst["complete"] else "more than "
-    each = ", ".join(f"{one_line(name)} {count}" for name, count in sorted(calls.items()))
-    counted = f"{more}{_count(_total(calls), 'call')} of agents, every retry counted"
-    total = f"{more}{_count(int(str(worst['iterations'])), 'iteration')}, {counted}"
+def _worst(worst: "DryRunWorst", limits: list[str]) -> list[str]:
+    more = "" if worst.complete else "more than "
+    each = ", ".join(f"{one_line(name)} {count}" for name, count in sorted(worst.calls.items()))
+    calls = _count(sum(worst.calls.values()), "call")
+    counted = f"{more}{calls} of agents, every retry counted"
+    total = f"{more}{_count(worst.iterations, 'iteration')}, {counted}"
     spending = _spending(worst, limits)
     return [f"at worst   {total}{f' ({each})' if each else ''}", f"spending   {spending}"]
 
 
-def _spending(worst: "dict[str, JsonValue]", limits: list[str]) -> str:
+def _spending(worst: "DryRunWorst", limits: list[str]) -> str:
     """The limits; one that is not enforced is not listed."""
     loose = [one for one in limits if "not enforced" in one]
     no_usd = any("usd=" in one or "usd_" in one for one in loose)
     no_tokens = any(one.startswith("tokens=") for one in loose)
-    usd, count, wall = worst["usd"], worst["tokens"], worst["wall_ms"]
+    usd, count, wall = worst.usd, worst.tokens, worst.wall_ms
     parts = [
-        f"{money(float(str(usd)))}{_bound(loose=no_usd)}" if usd is not None else "",
-        f"{tokens(int(str(count)))} tokens{_bound(loose=no_tokens)}" if count is not None else "",
-        f"{duration(int(str(wall)))} at most" if wall is not None else "",
+        f"{money(usd)}{_bound(loose=no_usd)}" if usd is not None else "",
+        f"{tokens(count)} tokens{_bound(loose=no_tokens)}" if count is not None else "",
+        f"{duration(wall)} at most" if wall is not None else "",
     ]
     label = ", ".join(part for part in parts if part)
     return label or "not limited; --budget usd=5,tokens=2M,time=2h limits it"
@@ -419,17 +392,3 @@ def _spending(worst: "dict[str, JsonValue]", limits: list[str]) -> str:
 
 def _bound(*, loose: bool) -> str:
     return " (not enforced)" if loose else " at most"
-
-
-def _total(calls: "JsonValue") -> int:
-    return sum(int(str(count)) for count in _dict(calls).values())
-
-
-def _dict(value: "JsonValue") -> "dict[str, JsonValue]":
-    assert isinstance(value, dict)
-    return value
-
-
-def _list(value: "JsonValue") -> "list[JsonValue]":
-    assert isinstance(value, list)
-    return value

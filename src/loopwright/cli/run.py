@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from loopwright.cli.attach import AttachOptions
     from loopwright.model.plan import Plan
-    from loopwright.model.record import JsonValue
     from loopwright.model.sandbox import SandboxLevel
     from loopwright.operations.dialects import ParsedDefinition
     from loopwright.operations.loop_definition import LoopOptions
@@ -404,12 +403,10 @@ def _rehearse(terminal: Terminal, start: "RunStart", request: "LocalStart", chec
         terminal.say(f"warning: {limited}", tone="warn")
     warn_unconfined(terminal, plan)
     check_worktree_programs(terminal.settings, start)
-    warnings: list[JsonValue] = [*dry_run_warnings(start, checks=checks)]
+    warnings = [*dry_run_warnings(start, checks=checks)]
     for missing in warnings:
         terminal.say(f"warning: {missing}", tone="warn")
-    shown = rehearse(start.plan).as_dict()
-    limits: list[JsonValue] = [*rules.enforcement(plan)]
-    put_dry_run(terminal, {**shown, "limits": limits, "warnings": warnings})
+    put_dry_run(terminal, rehearse(start.plan).report(rules.enforcement(plan), warnings))
     return 0
 
 

@@ -417,7 +417,7 @@ async def _rehearse(terminal: Terminal, client: Client, sent: "LocalStart", file
     report.warnings = [one.replace(REQUEST, file) for one in report.warnings]
     for warning in report.warnings:
         terminal.say(f"warning: {warning}", tone="warn")
-    put_dry_run(terminal, _as_dict(report))
+    put_dry_run(terminal, report)
     return 0
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from loopwright.cli.charts import draw, figure_lines, node_of
+from loopwright.cli.charts import draw, figure_lines
 from loopwright.cli.completion import complete_runs
 from loopwright.cli.formats import (
     STATUS_TONES,
@@ -26,6 +26,7 @@ from loopwright.cli.terminal import Terminal, Tone, cleaned, cut, last_lines, on
 from loopwright.cli.verb import Verb, terminal_of
 from loopwright.model.ids import logical_path, loop_path, try_number
 from loopwright.views.formats import evidence_below, labelled, money, without_signs
+from loopwright.views.run_responses import GraphNode
 from loopwright.views.status_text import place_words
 
 if TYPE_CHECKING:
@@ -213,8 +214,8 @@ class _Sheet:
 
     def _graph(self, graph: "JsonValue") -> None:
         """The steps as a drawing, unless there is only one thing to draw."""
-        nodes = [node_of(one) for one in _list(graph)]
-        if len(nodes) < 2 and not any(node.inner for node in nodes):
+        nodes = msgspec.convert(graph, list[GraphNode])
+        if len(nodes) < 2 and not any(node.steps for node in nodes):
             return
         self._line("")
         for line in draw(nodes, cells=min(self._width, DRAWN_CELLS), signs=self._signs):

@@ -69,22 +69,6 @@ class SpendReport(msgspec.Struct):
     left_out: list[str]  # damaged runs, which are not counted
 
 
-class DryRunReport(msgspec.Struct):
-    """Possible results of a run, the same as `run --dry-run --json` prints."""
-
-    name: str
-    dialect: str
-    graph: list[dict[str, JsonValue]]
-    endings: list[dict[str, JsonValue]]
-    worst: dict[str, JsonValue]
-    snapshots: dict[str, JsonValue]
-    worktree: bool
-    sandbox: str | None
-    assumed: list[str]
-    limits: list[str]  # which are enforced, and how
-    warnings: list[str]  # programs that are missing where the run would start
-
-
 class Inbox(msgspec.Struct):
     """What waits for a person, oldest first; `next` is the cursor of the next page."""
 

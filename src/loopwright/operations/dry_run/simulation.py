@@ -72,6 +72,7 @@ from loopwright.operations.dry_run.stub_answers import (
     stories,
     stub_turn,
 )
+from loopwright.views.run_responses import GraphNode
 from loopwright.views.run_view import graph
 
 Amount: TypeAlias = Literal["usd", "tokens"]
@@ -138,6 +139,54 @@ MOST_ANSWERS = 20_000
 """A longer dry run is reported as too long."""
 
 
+class DryRunEnding(msgspec.Struct):
+    """How a run could end."""
+
+    story: str
+    outcome: str
+    reason: str
+    iterations: int
+    calls: dict[str, int]
+    gates: int
+    steps: dict[str, str]
+
+
+class DryRunWorst(msgspec.Struct):
+    """The most that a run could do and spend. `complete` is false for a run that could do more than
+    was simulated; null is no limit.
+    """
+
+    iterations: int
+    calls: dict[str, int]
+    complete: bool
+    usd: float | None
+    tokens: int | None
+    wall_ms: int | None
+
+
+class SnapshotPlan(msgspec.Struct):
+    """Whether the files of the workspace are recorded, and which of them are protected."""
+
+    taken: bool
+    protect: list[str]
+
+
+class DryRunReport(msgspec.Struct):
+    """Possible results of a run, the same as `run --dry-run --json` prints."""
+
+    name: str
+    dialect: str
+    graph: list[GraphNode]
+    endings: list[DryRunEnding]
+    worst: DryRunWorst
+    snapshots: SnapshotPlan
+    worktree: bool
+    sandbox: str | None
+    assumed: list[str]
+    limits: list[str]  # which are enforced, and how
+    warnings: list[str]  # programs that are missing where the run would start
+
+
 @dataclass(slots=True, kw_only=True)
 class StoryEnding:
     """What a story led to."""
@@ -154,16 +203,16 @@ class StoryEnding:
     def size(self) -> tuple[int, int]:
         return sum(self.calls.values()), self.passes
 
-    def as_dict(self) -> dict[str, JsonValue]:
-        return {
-            "story": self.story,
-            "outcome": self.outcome,
-            "reason": self.reason,
-            "iterations": self.passes,
-            "calls": dict(self.calls),
-            "gates": self.gates,
-            "steps": dict(self.steps),
-        }
+    def item(self) -> DryRunEnding:
+        return DryRunEnding(
+            story=self.story,
+            outcome=self.outcome,
+            reason=self.reason,
+            iterations=self.passes,
+            calls=dict(self.calls),
+            gates=self.gates,
+            steps=dict(self.steps),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,32 +223,29 @@ class DryRun:
     endings: tuple[StoryEnding, ...]
     worst: StoryEnding
     assumed: tuple[str, ...]
-    limits: tuple[str, ...] = ()  # which are enforced, and how
 
-    def as_dict(self) -> dict[str, JsonValue]:
-        most = ceilings(self.plan)
-        return {
-            "name": self.plan.name,
-            "dialect": self.plan.dialect,
-            "graph": msgspec.to_builtins(graph(self.plan)),
-            "endings": [ending.as_dict() for ending in self.endings],
-            "worst": {
-                "iterations": self.worst.passes,
-                "calls": dict(self.worst.calls),
-                "complete": self.worst.outcome != "unfinished",
-                "usd": most.usd,
-                "tokens": most.tokens,
-                "wall_ms": self.plan.limits.wall_ms,
-            },
-            "snapshots": {
-                "taken": bool(self.plan.workspace.snapshots),
-                "protect": list(self.plan.workspace.protect),
-            },
-            "worktree": self.plan.workspace.worktree,
-            "sandbox": self.plan.sandbox,
-            "assumed": list(self.assumed),
-            "limits": list(self.limits),
-        }
+    def report(self, limits: Iterable[str] = (), warnings: Iterable[str] = ()) -> DryRunReport:
+        most, policy = ceilings(self.plan), self.plan.workspace
+        return DryRunReport(
+            name=self.plan.name,
+            dialect=self.plan.dialect,
+            graph=graph(self.plan),
+            endings=[ending.item() for ending in self.endings],
+            worst=DryRunWorst(
+                iterations=self.worst.passes,
+                calls=dict(self.worst.calls),
+                complete=self.worst.outcome != "unfinished",
+                usd=most.usd,
+                tokens=most.tokens,
+                wall_ms=self.plan.limits.wall_ms,
+            ),
+            snapshots=SnapshotPlan(bool(policy.snapshots), list(policy.protect)),
+            worktree=policy.worktree,
+            sandbox=self.plan.sandbox,
+            assumed=list(self.assumed),
+            limits=list(limits),
+            warnings=list(warnings),
+        )
 
 
 def rehearse(plan: Plan) -> DryRun:

@@ -1,7 +1,6 @@
 """Runs: fork, send messages, dry runs, and the results of worktrees."""
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -11,13 +10,12 @@ import msgspec
 from loopwright.errors import InputError
 from loopwright.kernel.events import RunForked
 from loopwright.model.actions import MAX_ITERATIONS
-from loopwright.operations.dry_run.simulation import all_stories, played, rehearsed
+from loopwright.operations.dry_run.simulation import DryRunReport, all_stories, played, rehearsed
 from loopwright.operations.forks import Fork
 from loopwright.operations.forks import fork as fork_run
 from loopwright.operations.messages import When, tell
 from loopwright.operations.preflight import dry_run_warnings
 from loopwright.operations.problems import without_flags
-from loopwright.operations.response_types import DryRunReport
 from loopwright.operations.run_admission import rehearsal_of
 from loopwright.operations.run_groups import OnDisconnect
 from loopwright.operations.run_request import Request, RunEnv, StartRun
@@ -127,12 +125,10 @@ async def dry_run(app: App, caller: Caller, request: StartRun) -> DryRunReport:
     for story in all_stories(plan):  # one by one: a server that is to stop does not wait for all
         app.refuse_while_draining()
         endings.append(await asyncio.to_thread(played, plan, story))
-    report: Mapping[str, object] = {
-        **rehearsed(plan, endings).as_dict(),
-        "limits": [] if service.costs is None else [*service.costs.enforcement(plan)],
-        "warnings": [*map(without_flags, dry_run_warnings(start))],
-    }
-    return typed(DryRunReport, report)
+    return rehearsed(plan, endings).report(
+        limits=[] if service.costs is None else service.costs.enforcement(plan),
+        warnings=map(without_flags, dry_run_warnings(start)),
+    )
 
 
 # -- forks -----------------------------------------------------------------------------------------
