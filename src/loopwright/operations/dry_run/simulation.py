@@ -153,7 +153,7 @@ class DryRunEnding(msgspec.Struct):
 
 class DryRunWorst(msgspec.Struct):
     """The most that a run could do and spend. `complete` is false for a run that could do more than
-    was simulated; null is no limit.
+    was simulated; null is unlimited.
     """
 
     iterations: int
