@@ -8,8 +8,9 @@
 set -eu
 if [ "${KEEP_FILES:-}" != 1 ] && [ "$(id -u)" = 0 ] && unshare --mount true 2>/dev/null; then
     folder=$(mktemp -d "${TMPDIR:-/tmp}/lw-XXXXXX")
-    # A second process removes the folder: it cannot be removed while it is a mount point.
     trap 'rmdir "$folder"' EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
     TMPDIR=$folder unshare --mount --propagation private sh -c '
         mount -t tmpfs -o mode=1777,size=75% tmpfs "$TMPDIR" && exec "$@"' sh "$@"
 else

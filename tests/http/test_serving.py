@@ -26,31 +26,39 @@ from loopwright.http.server import announce, hold_lock, serve
 from loopwright.operations.data_directory import ServerLockInfo, address_of
 from loopwright.operations.settings import Settings
 from loopwright.stores.sqlite.log import open_sqlite_log
+from tests.cli.forks import Command, start_forked
 from tests.http.served import SECONDS, Served, served, wait_for
 
 COMMAND = [sys.executable, "-m", "loopwright"]
 
 
 class Process:
-    """`loopwright serve`, and a client for it."""
+    """`loopwright serve`, and a client for it. An interpreter of its own takes long to start."""
 
-    def __init__(self, folder: Path, *args: str, token: str = "") -> None:
+    def __init__(
+        self, folder: Path, *args: str, token: str = "", own_interpreter: bool = False
+    ) -> None:
         self.folder = folder
         self.said: list[str] = []
         env = {k: v for k, v in os.environ.items() if not k.startswith("LOOPWRIGHT_")}
-        self.process = subprocess.Popen(
-            [*COMMAND, "serve", "--port", "0", "--data-dir", "home", *args],
-            cwd=folder,
-            env={**env, "LOOPWRIGHT_DURABILITY": "normal"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        env["LOOPWRIGHT_DURABILITY"] = "normal"
+        words = ["serve", "--port", "0", "--data-dir", "home", *args]
+        self.process: Command | subprocess.Popen[bytes]
+        if own_interpreter:
+            self.process = subprocess.Popen(
+                [*COMMAND, *words],
+                cwd=folder,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+            )
+        else:
+            self.process = start_forked(words, env=env, cwd=folder)
         assert self.process.stderr is not None
         for line in self.process.stderr:
-            self.said.append(line.rstrip())
-            if line.startswith("serving "):
+            self.said.append(line.decode().rstrip())
+            if line.startswith(b"serving "):
                 break
         told = dict(line.partition(" ")[::2] for line in self.said)
         self.url = told.get("serving", "")
@@ -65,12 +73,15 @@ class Process:
         self.process.send_signal(number)
         self.process.communicate(timeout=SECONDS)
         self.ask.close()
+        assert self.process.returncode is not None
         return self.process.returncode
 
 
 @contextmanager
-def serving(folder: Path, *args: str, token: str = "") -> Iterator[Process]:
-    one = Process(folder, *args, token=token)
+def serving(
+    folder: Path, *args: str, token: str = "", own_interpreter: bool = False
+) -> Iterator[Process]:
+    one = Process(folder, *args, token=token, own_interpreter=own_interpreter)
     try:
         yield one
     finally:

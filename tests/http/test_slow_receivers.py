@@ -16,6 +16,7 @@ import pytest
 from loopwright.operations import outgoing_requests
 from loopwright.operations.outgoing_requests import Target, send
 from loopwright.workers import webhooks
+from loopwright.workers.notifiers import COMMAND_SECONDS
 from tests.http.served import SECONDS, wait_for
 from tests.http.test_serving import is_alive, serving
 from tests.http.test_webhooks import World, world
@@ -284,6 +285,6 @@ def test_the_end_waits_for_no_receiver(tmp_path: Path, monkeypatch: pytest.Monke
             assert is_alive(pid)
             began = time.monotonic()
             assert one.end(signal.SIGTERM) == 0
-            assert time.monotonic() - began < 6
+            assert time.monotonic() - began < COMMAND_SECONDS
             line.close()
     wait_for(lambda: not is_alive(pid))

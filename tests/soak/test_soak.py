@@ -63,7 +63,10 @@ def test_a_server_under_load_does_not_grow(
     memory, descriptors, threads and processes stay within 10 % of their value after the first
     tenth, however long it takes, and nothing is left when the server has ended.
     """
-    with serving(tmp_path, "--rate", "10000") as server, shown_on_failure(server, capsys):
+    with (
+        serving(tmp_path, "--rate", "10000", own_interpreter=True) as server,
+        shown_on_failure(server, capsys),
+    ):
         load = Load(ask=server.ask, pid=server.process.pid, seconds=MINUTES * 60)
         asyncio.run(load.make())
         found = growth(load.samples)
