@@ -1,9 +1,11 @@
 """The same calls at each address: in this process, at the local server, at a remote server."""
 
+import asyncio
 import json
 import re
 import stat
 import sys
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,7 +19,9 @@ from loopwright.client.addresses import (
     open_client,
 )
 from loopwright.client.client import FollowOptions
-from loopwright.client.http_transport import encode_request
+from loopwright.client.http_connection import LocalSocket
+from loopwright.client.http_transport import HttpTransport, encode_request
+from loopwright.client.in_process import InProcess
 from loopwright.errors import (
     Conflict,
     LoopwrightError,
@@ -30,7 +34,6 @@ from loopwright.http import clients as peers
 from loopwright.operations.child_runs import InsideRun
 from loopwright.operations.data_directory import HTTP_SOCKET
 from loopwright.operations.runs import current_user
-from loopwright.operations.settings import Settings
 from loopwright.operations.use_cases import (
     artifacts,
     definitions,
@@ -39,11 +42,11 @@ from loopwright.operations.use_cases import (
     run_queries,
     run_views,
 )
-from loopwright.operations.use_cases.operation import Operation, PageRequest
+from loopwright.operations.use_cases.operation import Operation
 from loopwright.operations.use_cases.table import TABLE
 from loopwright.ports import Delta
 from tests.client.conftest import address_of
-from tests.http.served import Served
+from tests.http.served import Served, served
 
 
 @pytest.fixture(scope="module")
@@ -60,10 +63,10 @@ QUERIES: list[tuple[Operation[Any, Any], dict[str, Any]]] = [
     (run_queries.list_runs, {"status": ("completed",), "limit": 1}),
     (run_queries.show, {"run": "RUN"}),
     (run_queries.snapshot, {"run": "RUN"}),
-    (run_views.metrics, {"run": "RUN"}),
-    (run_views.output, {"run": "RUN", "path": "main.0"}),
-    (run_views.activity, {"run": "RUN", "full": True}),
-    (run_views.certificate, {"run": "RUN"}),
+    (run_views.read_metrics, {"run": "RUN"}),
+    (run_views.read_output, {"run": "RUN", "path": "main.0"}),
+    (run_views.read_activity, {"run": "RUN", "full": True}),
+    (run_views.read_certificate, {"run": "RUN"}),
     (run_views.show_spend, {"by": "day"}),
     (gates.list_open, {}),
 ]
@@ -85,9 +88,9 @@ def test_response_of_a_query_is_the_same_at_each_address(
     [
         (run_queries.show, {"run": "run_none"}, NotFound),
         (run_queries.list_runs, {"match": "none"}, NotFound),
-        (run_views.output, {"run": "RUN", "path": "main.7"}, LoopwrightError),
-        (run_changes.discard, {"run": "RUN", "confirm": False}, LoopwrightError),
-        (run_changes.apply, {"run": "RUN"}, LoopwrightError),
+        (run_views.read_output, {"run": "RUN", "path": "main.7"}, LoopwrightError),
+        (run_changes.discard_worktree, {"run": "RUN", "confirm": False}, LoopwrightError),
+        (run_changes.apply_result, {"run": "RUN"}, LoopwrightError),
         (gates.approve, {"gate": "gate_0123456789abcdef0123"}, LoopwrightError),
         (gates.continue_, {"gate": "gate_0123456789abcdef0123"}, LoopwrightError),
     ],
@@ -120,7 +123,7 @@ def test_gate_is_found_by_its_id_and_by_its_run(client: CommandClient, server: S
     assert client.find_gate(gate) == client.find_gate(gate[:15]) == client.find_gate(run) == gate
     answered = client.call(gates.approve, gates.AnswerGate(gate=gate, text="good"))
     assert answered.run == run
-    with pytest.raises(Conflict, match="does not wait for anybody"):
+    with pytest.raises(Conflict, match=r"does not wait for anybody|has ended"):
         client.find_gate(run)
     server.until(run, "completed")
     finished = [one for one in client.follow(run) if isinstance(one, dict)]
@@ -189,7 +192,10 @@ def test_query_and_body_have_only_what_is_not_the_default() -> None:
     path, body, _ = encode_request(gates.approve, answer)
     assert (path, json.loads(body or b"")) == ("/api/v1/gates/gate_1/approve", {"remember": True})
     changed = run_views.DiffRun(run="run_1", start="2", stat=True)
-    assert encode_request(run_views.diff, changed)[0] == "/api/v1/runs/run_1/diff?from=2&stat=true"
+    assert (
+        encode_request(run_views.read_diff, changed)[0]
+        == "/api/v1/runs/run_1/diff?from=2&stat=true"
+    )
 
 
 def test_fields_are_sent_in_headers_and_raw_bodies() -> None:
@@ -208,17 +214,49 @@ def test_fields_are_sent_in_headers_and_raw_bodies() -> None:
 def test_server_without_a_token_asks_to_sign_in(server: Served) -> None:
     address = RemoteServer(f"http://127.0.0.1:{server.port}", "")
     with CommandClient(open_client(address)) as one, pytest.raises(NotSignedIn, match="Auth") as no:
-        one.call(gates.list_open, PageRequest())
+        one.call(gates.list_open, gates.ListGates())
     assert "loopwright login" in str(no.value.hint)
 
 
-def test_server_that_does_not_exist_is_unreachable(tmp_path: Any) -> None:
-    for address in (RemoteServer("http://127.0.0.1:9", ""), LocalServer(Settings(home=tmp_path))):
-        with (
-            CommandClient(open_client(address)) as one,
-            pytest.raises(Unreachable, match="does not answer"),
-        ):
-            one.call(gates.list_open, PageRequest())
+def test_server_that_does_not_exist_is_unreachable() -> None:
+    with (
+        CommandClient(open_client(RemoteServer("http://127.0.0.1:9", ""))) as one,
+        pytest.raises(Unreachable, match="does not answer"),
+    ):
+        one.call(gates.list_open, gates.ListGates())
+
+
+def test_client_of_a_local_server_that_has_ended_continues_in_this_process(tmp_path: Path) -> None:
+    """A run that it started is there, and a command under the same key is done once."""
+    said: list[str] = []
+    with served(tmp_path, held=True) as server:
+        run, gate = server.gated()
+        settings = server.context.settings
+        client = CommandClient(open_client(LocalServer(settings), say=said.append))
+        assert client.find_run("last") == run
+    with client:
+        assert client.find_gate(run) == gate
+        assert client.call(gates.reject, gates.AnswerGate(gate=gate)).run == run
+        [*events] = client.follow(run, FollowOptions(until_end=False))
+    assert said == ["the local server does not answer; continuing in this process"]
+    assert events[-1]["kind"] in ("gate.answered", "run.finished")  # type: ignore[index,call-overload]
+
+
+def test_command_whose_response_was_lost_is_not_done_again(server: Served) -> None:
+    """Its key is in the audit log, which the process that repeats it reads."""
+    run, gate = server.gated()
+    request = gates.AnswerGate(gate=gate, text="good")
+    client = HttpTransport(LocalSocket(server.context.settings.home))
+    here = InProcess(server.context.settings)
+
+    async def repeat() -> None:
+        assert (await client.call(gates.approve, request, "key-1")).run == run
+        with pytest.raises(Conflict, match=f"this was done .gate.answered {run}.") as again:
+            await here.call(gates.approve, request, "key-1")
+        assert again.value.code == "answer-lost"
+        await here.close()
+
+    asyncio.run(repeat())
 
 
 # -- the Unix socket -------------------------------------------------------------------------------
@@ -251,7 +289,7 @@ def test_program_of_a_run_cannot_use_the_socket(
         CommandClient(open_client(address_of(server, "the local server"))) as one,
         pytest.raises(NotAllowed, match="cannot use the server") as refused,
     ):
-        one.call(gates.list_open, PageRequest())
+        one.call(gates.list_open, gates.ListGates())
     assert refused.value.code == "inside-run"
     rows = server.call(lambda: server.context.records.audited(limit=5))
     assert "GET /api/v1/gates" in str(rows[0])

@@ -18,14 +18,12 @@ USED_TWICE = {
 LOADED_BY_NAME = {
     "agents/performer.py",
     "cli/main.py",
-    "cli/serve.py",
     "engine/kernel_services.py",
     "gateway/models.py",
     "operations/dialects.py",
     "operations/agents/tools.py",
     "operations/library.py",
     "operations/mcp/loop_tools.py",
-    "operations/runs.py",
     "operations/wiring.py",
     "syntax/step_references.py",
 }

@@ -11,9 +11,10 @@ import pytest
 
 from loopwright import __version__
 from loopwright.cli.remote_client import RemoteClient
+from loopwright.client.addresses import CommandClient, RemoteServer, open_client
 from loopwright.errors import Unreachable
-from loopwright.http.route_table import events
 from loopwright.kernel.events import GateOpened
+from loopwright.operations.loops import event_views
 from loopwright.ports import NumberedEvent
 from loopwright.views.event_records import event_on_wire
 from tests.cli.conftest import Place, lw
@@ -141,7 +142,7 @@ def test_a_server_that_knows_more(there: There, monkeypatch: pytest.MonkeyPatch)
         event.pop("iteration", None)
         return {**event, "kind": newer.get(str(event["kind"]), event["kind"]), "mood": {"x": [1]}}
 
-    monkeypatch.setattr(events, "fact_on_wire", told)
+    monkeypatch.setattr(event_views, "event_on_wire", told)
     file = there.lw.loop(there.server.script("a", "DONE"), until={"contains": "DONE"})
     done = there("run", file, "Do it.")
     assert (done.code, done.out) == (0, "DONE\n")
@@ -217,10 +218,13 @@ def test_a_watch_outlives_its_server(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with served(tmp_path) as first:
         run, gate = first.gated()
         monkeypatch.setenv("LOOPWRIGHT_TOKEN", first.token)
-        remote = RemoteClient(f"127.0.0.1:{first.port}", said.append)
-        watch = threading.Thread(
-            target=lambda: seen.extend(remote.follow(run, 0, retry=True)), daemon=True
-        )
+        address = RemoteServer(f"127.0.0.1:{first.port}")
+
+        def follow() -> None:
+            with CommandClient(open_client(address, say=said.append)) as client:
+                seen.extend(one for one in client.follow(run) if isinstance(one, dict))
+
+        watch = threading.Thread(target=follow, daemon=True)
         watch.start()
         first.followed(GateOpened)
     with served(tmp_path, at=first.port) as second:

@@ -181,7 +181,7 @@ def test_a_quiet_stream_beats_in_time(beat: float, recheck: float, news: tuple[f
     silent for longer than was promised; nor does it speak all the time.
     """
     scene = Meanwhile(RequestLimits(heartbeat_seconds=beat, recheck_seconds=recheck), news)
-    telling = StreamOptions(after=0, told=lambda _: None, now=lambda: scene.at)
+    telling = StreamOptions(after=0, records=lambda _: [], now=lambda: scene.at)
     told: list[float] = []
 
     async def listen() -> None:

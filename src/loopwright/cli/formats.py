@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from loopwright.cli.terminal import Terminal, Tone, cut, exact_lines, one_line, padded, width
 from loopwright.model.record import JsonValue
 from loopwright.views.formats import cost_text
@@ -98,6 +100,12 @@ def table(rows: list[list[str]], most: int) -> list[str]:
         cells = [padded(cell, size) for cell, size in zip(row, widths, strict=False)]
         lines.append("  ".join([*cells, padded(row[-1], room).rstrip()]).rstrip())
     return lines
+
+
+def as_dict(response: msgspec.Struct) -> dict[str, JsonValue]:
+    """A response as JSON has it."""
+    found: dict[str, JsonValue] = msgspec.to_builtins(response)
+    return found
 
 
 @contextmanager

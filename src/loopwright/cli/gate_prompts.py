@@ -310,13 +310,12 @@ async def ask_served(terminal: Terminal, client: "Client", run: str) -> bool:
 
 
 async def _open_gates(client: "Client") -> "list[InboxGate]":
-    from loopwright.operations.use_cases.gates import list_open  # noqa: PLC0415 - only at a gate
-    from loopwright.operations.use_cases.operation import PageRequest  # noqa: PLC0415 - only at a gate
+    from loopwright.operations.use_cases.gates import ListGates, list_open  # noqa: PLC0415 - only at a gate
 
-    page = await client.call(list_open, PageRequest())
+    page = await client.call(list_open, ListGates())
     found = page.gates
     while page.next is not None:
-        page = await client.call(list_open, PageRequest(cursor=page.next))
+        page = await client.call(list_open, ListGates(cursor=page.next))
         found += page.gates
     return found
 
@@ -364,26 +363,27 @@ async def _opened(client: "Client", run: str, gate: str) -> GateOpened | None:
 
 async def _output(client: "Client", run: str, gate: GateOpened, item: "InboxGate") -> str:
     """The text that is decided about; for a tool call, its arguments."""
-    from loopwright.operations.use_cases.run_views import ReadOutput, output  # noqa: PLC0415 - only at a gate
+    from loopwright.operations.use_cases.run_views import ReadOutput, read_output  # noqa: PLC0415 - only at a gate
 
     if gate.call is not None:
         return json.dumps(item.call.arguments if item.call is not None else None)
     if not isinstance(gate.output, Blob):
         return gate.output or ""
     try:
-        return (await client.call(output, ReadOutput(run=run, path=gate.path))).output
+        return (await client.call(read_output, ReadOutput(run=run, path=gate.path))).output
     except NotFound:
         return gate.output.head
 
 
 async def _show_diff(terminal: Terminal, client: "Client", run: str, gate: GateOpened) -> None:
     """What was changed in the iteration that the gate asks about, else in the whole run."""
-    from loopwright.operations.use_cases.run_views import DiffRun, diff  # noqa: PLC0415 - only then
+    from loopwright.operations.use_cases.run_views import DiffRun, read_diff  # noqa: PLC0415 - only then
 
     number = iteration_of(gate.path, gate.iteration)
     try:
-        request = DiffRun(run=run, start=None if number is None else str(number))
-        text = (await client.call(diff, request)).diff or ""
+        start, color = None if number is None else str(number), terminal.has_color(sys.stdout)
+        request = DiffRun(run=run, start=start, color=color)
+        text = (await client.call(read_diff, request)).diff or ""
     except LoopwrightError as error:
         terminal.tell(str(error), tone="warn")
         return

@@ -1,6 +1,5 @@
 """`inbox`, `notifications` and decisions at gates (`approve`, `reject`, `continue`)."""
 
-import asyncio
 import json
 import sys
 import time
@@ -14,6 +13,7 @@ import msgspec
 from loopwright.cli.completion import complete_gates, complete_runs
 from loopwright.cli.formats import (
     arguments_line,
+    as_dict,
     changed_line,
     duration,
     exposed_lines,
@@ -24,6 +24,10 @@ from loopwright.cli.formats import (
 )
 from loopwright.cli.terminal import Terminal, one_line
 from loopwright.cli.verb import Example, Verb, group, terminal_of
+from loopwright.operations.gates import read_arguments
+from loopwright.operations.use_cases.gates import ANSWERS, AnswerGate, ListGates, list_open
+from loopwright.operations.use_cases.operation import RunReference
+from loopwright.operations.use_cases.run_queries import snapshot
 from loopwright.views.status_text import place_words
 
 if TYPE_CHECKING:
@@ -123,17 +127,16 @@ def _verb(
         arguments: str | None = None,
         remember: bool = False,
     ) -> int:
+        decision = _WrittenDecision(name, text or "", arguments, remember)
+        if no_drive:
+            return _record(ctx, reference, decision)
         if terminal_of(ctx).remote is not None:
-            decision = _WrittenDecision(name, text or "", arguments, remember)
-            return _answer_remote(ctx, reference, decision, go_on=not no_drive)
-        if needs_text and not (text or "").strip():
-            if not no_drive and _has_ended(terminal_of(ctx), reference):
+            return _answer_remote(ctx, reference, decision)
+        if needs_text and not decision.text.strip():
+            if _has_ended(terminal_of(ctx), reference):
                 return _go_on(terminal_of(ctx), reference)
-            raise click.UsageError(f"{name} needs TEXT: say what should be different", ctx)
-        decision = _WrittenDecision(
-            decision=name, text=text or "", arguments=arguments, remember=remember
-        )
-        return _answer(terminal_of(ctx), reference, decision, go_on=not no_drive)
+            raise _text_needed(ctx)
+        return _answer(terminal_of(ctx), reference, decision)
 
     decorate: list[Callable[[Any], Any]] = [
         click.pass_context,
@@ -167,8 +170,8 @@ class _WrittenDecision(NamedTuple):
     remember: bool
 
 
-def _answer(terminal: Terminal, reference: str, decision: _WrittenDecision, *, go_on: bool) -> int:
-    from loopwright.operations.gates import CallAnswer, read_arguments  # noqa: PLC0415 - quick help
+def _answer(terminal: Terminal, reference: str, decision: _WrittenDecision) -> int:
+    from loopwright.operations.gates import CallAnswer  # noqa: PLC0415 - quick help
     from loopwright.operations.use_cases.gates import NamedAnswer, answer_named  # noqa: PLC0415 - help stays quick
     from loopwright.operations.use_cases.operation import local_app, local_caller  # noqa: PLC0415 - quick help
 
@@ -180,8 +183,6 @@ def _answer(terminal: Terminal, reference: str, decision: _WrittenDecision, *, g
         reply = NamedAnswer(decision=decision.decision, text=decision.text, call=call)
         return (await answer_named(app, caller, reference, reply)).run
 
-    if not go_on:
-        return _record(terminal, decide)
     from loopwright.cli.attach import AttachOptions, RunCursor, drive  # noqa: PLC0415 - help stays quick
 
     async def begin(here: "Local") -> list[RunCursor]:
@@ -191,21 +192,27 @@ def _answer(terminal: Terminal, reference: str, decision: _WrittenDecision, *, g
     return drive(terminal, begin, AttachOptions())
 
 
-def _answer_remote(
-    ctx: click.Context, reference: str, decision: _WrittenDecision, *, go_on: bool
-) -> int:
-    """Answer at the server that was named, which drives the run on."""
-    from loopwright.cli.remote_commands import answer_remote_gate  # noqa: PLC0415 - only when asked for
-    from loopwright.operations.gates import read_arguments  # noqa: PLC0415 - help stays quick
+def _text_needed(ctx: click.Context) -> click.UsageError:
+    return click.UsageError("continue needs TEXT: say what should be different", ctx)
 
-    body: dict[str, Any] = {"text": decision.text}
+
+def _answer_remote(ctx: click.Context, reference: str, decision: _WrittenDecision) -> int:
+    """Answer at the server that was named, and follow the run, which the server continues."""
+    from loopwright.cli.served_run import follow_served_run  # noqa: PLC0415 - only when asked for
+
+    terminal = terminal_of(ctx)
     if decision.decision == "continue" and not decision.text.strip():
-        raise click.UsageError("continue needs TEXT: say what should be different", ctx)
-    if decision.arguments is not None:
-        body["arguments"] = json.loads(read_arguments(decision.arguments))
-    if decision.remember:
-        body["remember"] = True
-    return answer_remote_gate(terminal_of(ctx), reference, decision.decision, body, go_on=go_on)
+        raise _text_needed(ctx)
+    with terminal.client() as client:
+        [gate] = client.call(list_open, ListGates(match=reference)).gates
+        seen = client.call(snapshot, RunReference(run=gate.run)).seq
+        client.call(ANSWERS[decision.decision], _request(gate.id, decision))
+    return follow_served_run(terminal, gate.run, seen)
+
+
+def _request(gate: str, decision: _WrittenDecision) -> AnswerGate:
+    given = None if decision.arguments is None else json.loads(read_arguments(decision.arguments))
+    return AnswerGate(gate=gate, text=decision.text, arguments=given, remember=decision.remember)
 
 
 def _has_ended(terminal: Terminal, reference: str) -> bool:
@@ -230,17 +237,19 @@ def _go_on(terminal: Terminal, reference: str) -> int:
     return drive(terminal, begin, AttachOptions())
 
 
-def _record(terminal: Terminal, decide: "Callable[[Service], Any]") -> int:
-    from loopwright.views.summary import summary  # noqa: PLC0415 - help stays quick
-
-    with open_service(terminal) as service:
-        run = asyncio.run(decide(service))
-        if terminal.as_json:
-            terminal.put_json(summary(service.state(run), service.read_text))
-        else:
-            terminal.say(
-                f"recorded; `loopwright resume {run}` continues the run if no process drives it"
-            )
+def _record(ctx: click.Context, reference: str, decision: _WrittenDecision) -> int:
+    """Answer a gate, and drive nothing."""
+    if decision.decision == "continue" and not decision.text.strip():
+        raise _text_needed(ctx)
+    terminal = terminal_of(ctx)
+    with terminal.client() as client:
+        request = _request(client.find_gate(reference), decision)
+        found = client.call(ANSWERS[decision.decision], request)
+    if terminal.as_json:
+        terminal.put_json(as_dict(found))
+    else:
+        resume = f"loopwright resume {found.run}{terminal.server_suffix}"
+        terminal.say(f"recorded; `{resume}` continues the run if no process drives it")
     return 0
 
 

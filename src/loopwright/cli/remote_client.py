@@ -7,13 +7,11 @@ command line, where other users could see it.
 import http.client
 import json
 import ssl
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from loopwright import __version__
 from loopwright.client.servers import TOKEN, TOKEN_FILE, parse_address, token_for
@@ -262,120 +260,6 @@ class RemoteClient:
             cursor = page.get("next")  # a server of an older version has none
             if cursor is None:
                 return found
-
-    def gate(self, reference: str) -> str:
-        """An open gate by its id, the beginning of one, or a run that waits at one gate only."""
-        gates = self.gates()
-        if reference.startswith("gate_"):
-            fits = [gate["id"] for gate in gates if gate["id"].startswith(reference)]
-            return fits[0] if len(fits) == 1 else reference
-        run = self.run(reference)
-        fits = [gate["id"] for gate in gates if gate["run"] == run]
-        if len(fits) != 1:
-            what = "does not wait for anybody" if not fits else f"waits at {', '.join(fits)}"
-            raise Conflict(f"{run} {what}", code="ambiguous" if fits else "no-longer-waiting")
-        return str(fits[0])
-
-    # -- following -----------------------------------------------------------------------------
-
-    def events(self, run: str, after: int) -> "Iterator[dict[str, JsonValue]]":
-        """The current events, page by page."""
-        more: int | None = after
-        while more is not None:
-            page = self.get(f"/api/v1/runs/{quote(run)}/events", after=more, limit=PAGE)
-            yield from page["events"]
-            more = page["next"]
-
-    def follow(
-        self, run: str, after: int, *, retry: bool, words: bool = False, text: bool = False
-    ) -> "Iterator[dict[str, JsonValue]]":
-        """Events as they arrive, with `words` also as text for people, until the run has ended;
-        after a lost connection it continues after the last number.
-        """
-        address = [name for name, wanted in (("words", words), ("text", text)) if wanted]
-        query = f"?{'&'.join(f'{name}=true' for name in address)}" if address else ""
-        path = f"/api/v1/runs/{quote(run)}/events{query}{TAIL if text else ''}"
-        return self._followed(path, after, retry=retry, is_last=lambda one: one == "run.finished")
-
-    def told(
-        self, run: str, after: int, *, follow: bool, retry: bool
-    ) -> "Iterator[dict[str, JsonValue]]":
-        """The same in the format of the system that the definition was written for."""
-        path = f"/v1/runs/{quote(run)}/events"
-        if follow:
-            ended = partial(self._has_ended, run)  # only that system knows what the last event is
-            for event in self._followed(f"{path}?own=true", after, retry=retry, is_last=ended):
-                after = int(str(event["seq"]))
-                yield event
-        more: str | None = ""
-        while more is not None:
-            page = self.get(path, own="true", after=after, cursor=more or None)
-            yield from page["events"]
-            more = page["next"]
-
-    def _has_ended(self, run: str, _: str) -> bool:
-        try:
-            status = self.get(f"/api/v1/runs/{quote(run)}")["status"]
-        except Unreachable as error:
-            raise ConnectionResetError(error.message) from error
-        return status not in ("running", "waiting", "paused")
-
-    def logs(
-        self, run: str, *, follow: bool, retry: bool = False, text: bool = False
-    ) -> "Iterator[dict[str, JsonValue]]":
-        """The transcript of a run, and with `follow` its continuation, until the run has ended."""
-        query = "" if follow else "?follow=false"
-        path = f"/api/v1/runs/{quote(run)}/logs{f'?text=true{TAIL}' if text else query}"
-        return self._followed(path, 0, retry=retry, is_last=lambda one: one == "end")
-
-    def _followed(
-        self, path: str, after: int, *, is_last: Callable[[str], bool], retry: bool
-    ) -> "Iterator[dict[str, JsonValue]]":
-        self._check_server()
-        tries = 0
-        while True:
-            try:
-                for event in self._stream(path, after, is_last):
-                    after, tries = int(str(event.get("seq", after))), 0
-                    yield event
-                return
-            except _LOST as error:
-                if not retry:
-                    raise self._unreachable(error) from error
-                if not tries:
-                    self._say(f"{self.url} is gone; reconnecting")
-                time.sleep(RETRIES_S[min(tries, len(RETRIES_S) - 1)])
-                tries += 1
-                path = path.removesuffix(TAIL)  # earlier text was shown before
-
-    def _stream(
-        self, path: str, after: int, is_last: Callable[[str], bool]
-    ) -> "Iterator[dict[str, JsonValue]]":
-        """A stream until its end; without its last event before it, that is the server's end."""
-        kind = ""
-        line = self._line(QUIET_SECONDS)
-        try:
-            headers = self._headers(has_body=False, accept="text/event-stream")
-            line.request("GET", path, headers={**headers, "Last-Event-ID": str(after)})
-            reply = line.getresponse()
-            if reply.status == 204:
-                return
-            if reply.status >= 400:
-                raise self._refused(reply.status, reply.read())
-            while text := reply.readline():
-                if text.rstrip() == b"event: end":
-                    return
-                if text.startswith(b"data: "):
-                    event = json.loads(text[6:])
-                    said = str(event.get("kind") or event.get("type") or "")
-                    if said and said != "delta":
-                        kind = said
-                    if said:
-                        yield event
-            if not is_last(kind):
-                raise ConnectionResetError("the stream ended")
-        finally:
-            line.close()
 
 
 def _cookies(given: list[str]) -> str:

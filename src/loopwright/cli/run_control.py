@@ -1,18 +1,26 @@
 """`pause`, `resume`, `stop` and `fork`: control one run or all, and branch off a new one."""
 
-import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 
 from loopwright.cli.completion import complete_runs
-from loopwright.cli.formats import open_service
 from loopwright.cli.start_options import sandbox_option
 from loopwright.cli.terminal import Terminal
 from loopwright.cli.verb import Verb, terminal_of
+from loopwright.client.addresses import CommandClient
+from loopwright.operations.run_control import ended_error, stopping_error
+from loopwright.operations.use_cases.operation import RunReference
+from loopwright.operations.use_cases.run_queries import ListRuns, list_runs
+from loopwright.operations.use_cases.runs import ResumeRun
+from loopwright.operations.use_cases.runs import pause as pause_run
+from loopwright.operations.use_cases.runs import resume as resume_run
+from loopwright.operations.use_cases.runs import stop as stop_run
+from loopwright.ports import OPEN_STATUSES, RunStatus
+from loopwright.views.run_responses import RunItem
 
 if TYPE_CHECKING:
     from loopwright.cli.attach import RunCursor
@@ -47,20 +55,13 @@ class _ResumeFlags(TypedDict):
 @click.pass_context
 def pause(ctx: click.Context, /, *, run: str) -> None:
     """Pause a run before its next iteration. Calls under way are completed."""
-    from loopwright.operations.run_control import runs_to_pause  # noqa: PLC0415 - quick help
-    from loopwright.operations.use_cases import runs as operations  # noqa: PLC0415 - quick help
-    from loopwright.operations.use_cases.operation import RunReference, local_app, local_caller  # noqa: PLC0415 - quick help
-
     terminal = terminal_of(ctx)
-    if _control_remote(terminal, run, "pause", "paused"):
-        return
-    with open_service(terminal) as service:
-        app, caller = local_app(service, terminal.settings), local_caller(service)
-        runs = runs_to_pause(service) if run == ALL else [service.find(run)]
-        paused = [one for one in runs if service.log.row(one).headline.status != "paused"]
-        for one in paused:
-            asyncio.run(operations.pause(app, caller, RunReference(run=one)))
-    _report(terminal, "paused", runs, changed=paused)
+    with terminal.client() as client:
+        items = _named_runs(client, run, ("running", "waiting"))
+        changed = [one.run for one in items if one.status != "paused"]
+        for one in changed:
+            client.call(pause_run, RunReference(run=one))
+    _report(terminal, "paused", [one.run for one in items], changed=changed)
 
 
 @click.command(
@@ -79,21 +80,33 @@ def stop(ctx: click.Context, /, *, run: str) -> None:
     What its agent has changed is recorded first, for at most 4 seconds; a second `stop` meanwhile
     ends the run without that.
     """
-    from loopwright.operations.use_cases.operation import local_app, local_caller  # noqa: PLC0415 - quick help
-    from loopwright.operations.use_cases.runs import stop_all_open, stop_open  # noqa: PLC0415 - quick help
-
     terminal = terminal_of(ctx)
-    if _control_remote(terminal, run, "stop", "stopped"):
-        return
+    with terminal.client(drives=True) as client:
+        items = _named_runs(client, run, OPEN_STATUSES)
+        if run != ALL and items[0].status not in OPEN_STATUSES:
+            raise ended_error(items[0].run, items[0].status, items[0].reason)
+        answers = client.call_all(stop_run, [RunReference(run=one.run) for one in items])
+    for answer in answers:
+        if answer.stop == "stopping":
+            raise stopping_error(answer.run, answer.processes)
+    stopped = [one.run for one in answers]
+    _report(terminal, "stopped", stopped, changed=stopped)
 
-    async def work(here: "Local") -> list[str]:
-        app, caller = local_app(here.service, terminal.settings), local_caller(here.service)
-        if run == ALL:
-            return await stop_all_open(app, caller)
-        return [(await stop_open(app, caller, here.service.find(run))).run]
 
-    runs = asyncio.run(_with_local(terminal, work))
-    _report(terminal, "stopped", runs, changed=runs)
+def _named_runs(
+    client: CommandClient, reference: str, statuses: Sequence[RunStatus]
+) -> list[RunItem]:
+    """The run that a person named, or with `all` every run with one of these statuses."""
+    if reference != ALL:
+        return client.call(list_runs, ListRuns(match=reference)).runs
+    found: list[RunItem] = []
+    cursor: str | None = None
+    while True:
+        page = client.call(list_runs, ListRuns(status=tuple(statuses), cursor=cursor))
+        found += page.runs
+        cursor = page.next
+        if cursor is None:
+            return found
 
 
 @click.command(
@@ -194,12 +207,12 @@ def resume(
     if changes and run == ALL:
         message = "options that change a run, such as --agent, --max or --env, are for one run"
         raise click.UsageError(message, ctx)
-    if terminal.remote is not None and run != ALL:
+    if terminal.server_suffix and run == ALL:
+        return _resume_all_served(terminal)
+    if terminal.server_suffix:
         from loopwright.cli.served_run import resume_served  # noqa: PLC0415 - only when asked for
 
         return resume_served(terminal, run, changes, jsonl=jsonl, detach=detach)
-    if _control_remote(terminal, run, "resume", "resumed"):
-        return 0
     if detach:
         return _resume_detached(terminal, run, changes)
 
@@ -240,23 +253,13 @@ def _resume_detached(terminal: Terminal, run: str, changes: "ResumeChanges") -> 
     return 0
 
 
-async def _with_local(
-    terminal: Terminal, work: "Callable[[Local], Awaitable[list[str]]]"
-) -> list[str]:
-    from loopwright.operations.wiring import near  # noqa: PLC0415 - help stays quick
-
-    async with near(terminal.settings) as here:
-        return await work(here)
-
-
-def _control_remote(terminal: Terminal, run: str, verb: str, word: str) -> bool:
-    """Do it at the server that was named, if one was."""
-    if terminal.remote is None:
-        return False
-    from loopwright.cli.remote_commands import control_remote_runs  # noqa: PLC0415 - only when asked for
-
-    control_remote_runs(terminal, run, verb, word)
-    return True
+def _resume_all_served(terminal: Terminal) -> int:
+    """Resume every paused run of the server that was named."""
+    with terminal.client() as client:
+        runs = [one.run for one in _named_runs(client, ALL, ("paused",))]
+        client.call_all(resume_run, [ResumeRun(run=run) for run in runs])
+    _report(terminal, "resumed", runs, changed=runs)
+    return 0
 
 
 def _report(terminal: Terminal, word: str, runs: list[str], *, changed: list[str]) -> None:

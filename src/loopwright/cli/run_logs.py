@@ -6,22 +6,46 @@ the live view of a run that another process drives.
 
 import asyncio
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import click
-import msgspec
 
 from loopwright.cli.completion import complete_runs
 from loopwright.cli.formats import fine_duration, open_service
-from loopwright.cli.run_source import IterationChoice, RunSource, open_run_source
-from loopwright.cli.terminal import Terminal, Tone, as_json, cleaned, one_line
+from loopwright.cli.terminal import (
+    EXIT_CODES,
+    Terminal,
+    Tone,
+    as_json,
+    cleaned,
+    exit_code,
+    one_line,
+    put_result,
+    say_final_line,
+)
 from loopwright.cli.verb import Verb, terminal_of
-from loopwright.errors import LoopwrightError, StorageError
+from loopwright.client.addresses import CommandClient
+from loopwright.client.client import Followed, FollowOptions
+from loopwright.errors import LoopwrightError
 from loopwright.model.effect_ids import effect_path, effect_words
+from loopwright.model.ids import iteration_name
+from loopwright.operations.loops.event_views import View
+from loopwright.operations.use_cases.operation import RunReference
+from loopwright.operations.use_cases.run_queries import ListRuns, list_runs, snapshot
+from loopwright.operations.use_cases.run_views import ReadActivity, read_activity
+from loopwright.ports import Delta
 from loopwright.views.formats import without_signs
+from loopwright.views.iterations import IterationNames, is_in_iteration
 from loopwright.views.status_text import place_words
+from loopwright.views.transcript import (
+    ActivityFilter,
+    ActivityItem,
+    dropped_in,
+    items_of_event,
+    outcome_words,
+)
 
 if TYPE_CHECKING:
     from loopwright.cli.attach import AttachedRun, Interrupts
@@ -29,6 +53,9 @@ if TYPE_CHECKING:
     from loopwright.operations.run_tail import LiveReader
     from loopwright.operations.runs import Service
     from loopwright.operations.wiring import Local
+
+IterationChoice: TypeAlias = tuple[int | None, int | None]
+"""The number of an iteration and its attempt; None means all of them."""
 
 OWN = "own"
 """The value of `--dialect` without a name: the dialect of the definition."""
@@ -78,31 +105,18 @@ def events(
     ctx: click.Context, /, *, run: str, after: int, follow: bool, dialect: str | None
 ) -> None:
     """The events of a run as JSON lines (with --json: one object that contains them all)."""
-    terminal, in_dialect = terminal_of(ctx), dialect is not None
+    terminal = terminal_of(ctx)
     if follow and terminal.as_json:
         raise click.UsageError("--json is one object and --follow has no end: leave one out", ctx)
-    if terminal.remote is not None:
-        from loopwright.cli.remote_commands import remote_events  # noqa: PLC0415 - only when asked for
-
-        run = terminal.remote.run(run)
+    with terminal.client() as client:
+        run = client.find_run(run)
         if dialect not in (None, OWN):
-            _check_dialect(str(terminal.remote.get(f"/api/v1/runs/{run}")["dialect"]), dialect)
-        _print_events(
-            terminal, run, remote_events(terminal, run, after, follow=follow, in_dialect=in_dialect)
-        )
-        return
-    with open_service(terminal) as service:
-        run = service.find(run)
-        if dialect not in (None, OWN):
-            _check_dialect(service.log.row(run).headline.dialect, dialect)
-        if follow or in_dialect:
-            _print_events(
-                terminal,
-                run,
-                _dialect_events(service, run, after, follow=follow, in_dialect=in_dialect),
-            )
-        else:
-            _print_events(terminal, run, _log_events(terminal, service, run, after))
+            [found] = client.call(list_runs, ListRuns(match=run)).runs
+            _check_dialect(found.dialect, dialect)
+        view: View = "events" if dialect is None else "dialect"
+        retry = not terminal.options.no_retry
+        options = FollowOptions(after=after, view=view, until_end=follow, retry=retry)
+        _print_events(terminal, run, events_only(client.follow(run, options)))
 
 
 def _check_dialect(found: str, wanted: str | None) -> None:
@@ -122,37 +136,6 @@ def _print_events(
         return
     for one in stored_options:
         terminal.put(as_json(one))
-
-
-def _log_events(
-    terminal: Terminal, service: "Service", run: str, after: int
-) -> "Iterator[dict[str, JsonValue]]":
-    """Everything that is recorded; manual changes are shown too, and marked."""
-    from loopwright.views.event_records import event_on_wire  # noqa: PLC0415 - help stays quick
-
-    try:
-        events = service.events(run, after=after)
-    except StorageError as error:
-        events = service.log.read(run, after=after, as_is=True) if error.code == "damaged" else []
-        if not events:
-            raise
-        terminal.tell(f"warning: {error.message}", tone="warn")
-    return (event_on_wire(run, one) for one in events)
-
-
-def _dialect_events(
-    service: "Service", run: str, after: int, *, follow: bool, in_dialect: bool
-) -> "Iterator[dict[str, JsonValue]]":
-    from loopwright.operations.loops.dialect_events import dialect_events_after  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.run_tail import follow as following  # noqa: PLC0415 - help stays quick
-    from loopwright.views.event_records import event_on_wire  # noqa: PLC0415 - help stays quick
-
-    # An output line may combine earlier events, so all of them are read.
-    first = 0 if in_dialect else after
-    events = following(service, run, first) if follow else iter(service.events(run, after=first))
-    if in_dialect:
-        return dialect_events_after(service, run, events, after)
-    return (event_on_wire(run, one) for one in events)
 
 
 @click.command(
@@ -192,56 +175,113 @@ def logs(
     terminal = terminal_of(ctx)
     if follow and terminal.as_json:
         raise click.UsageError("--json is one object and --follow has no end: leave one out", ctx)
-    with open_run_source(terminal, run) as seen:
-        wanted = _iteration(seen, iteration, follow=follow)
+    with terminal.client() as client:
+        seen = _RunLogs(terminal, client, run)
+        wanted = seen.iteration(iteration, follow=follow)
         if tools:
-            dropped: dict[str, int] = {}
-            done = seen.activity(
-                iteration=wanted, follow=follow, full=terminal.as_json, dropped=dropped
-            )
-            _put_activity(terminal, seen.run, done, dropped)
-            return _end(terminal, seen) if follow else 0
-        if terminal.as_json:
-            found = [one for one in seen.entries(follow=False) if _fits(one, wanted)]
+            seen.put_activity(wanted, follow=follow)
+        elif terminal.as_json:
+            found = [one for one in seen.entries() if _fits(one, wanted)]
             terminal.put_json({"run": seen.run, "entries": found})
+        else:
+            seen.put_entries(wanted, follow=follow)
+        return seen.end() if follow else 0
+
+
+class _RunLogs:
+    """What was written in a run, and what its agents did."""
+
+    def __init__(self, terminal: Terminal, client: CommandClient, reference: str) -> None:
+        self.run = client.find_run(reference)
+        self._terminal = terminal
+        self._client = client
+
+    def iteration(self, name: str | None, *, follow: bool) -> IterationChoice:
+        """The number and the attempt in a name; one that is followed may start later."""
+        if name is None:
+            return None, None
+        found = self._client.call(snapshot, RunReference(run=self.run))
+        started = [(one.path, one.iteration or None) for one in found.passes]
+        is_cut = bool(found.passes_before)  # earlier ones may be requested
+        return IterationNames(started).find(self.run, name, future=follow or is_cut)
+
+    def entries(self) -> "Iterator[dict[str, JsonValue]]":
+        """The transcript up to now."""
+        options = FollowOptions(view="transcript", until_end=False)
+        return events_only(self._client.follow(self.run, options))
+
+    def put_entries(self, wanted: IterationChoice, *, follow: bool) -> None:
+        """Print the transcript, with `follow` until the run ends and with text as it is written."""
+        written = _LiveText(self._terminal, wanted)
+        options = FollowOptions(
+            view="transcript",
+            until_end=follow,
+            text=follow,
+            tail=follow,
+            retry=not self._terminal.options.no_retry,
+        )
+        for entry in self._client.follow(self.run, options):
+            if isinstance(entry, Delta):
+                written.take(entry.effect, entry.kind, entry.text)
+            elif _fits(entry, wanted) and not written.ends_with(entry):
+                _print_entry(self._terminal, entry)
+
+    def put_activity(self, wanted: IterationChoice, *, follow: bool) -> None:
+        """Print what agents did, with `follow` until the run ends."""
+        dropped: dict[str, int] = {}
+        found = self._new_activity(wanted, dropped) if follow else self._activity(wanted, dropped)
+        _put_activity(self._terminal, self.run, found, dropped)
+
+    def _activity(self, wanted: IterationChoice, dropped: dict[str, int]) -> Iterator[ActivityItem]:
+        """The activity up to now, page by page. `dropped` receives the number of entries of each
+        call that were not stored.
+        """
+        after: int | None = 0
+        while after is not None:
+            request = ReadActivity(
+                run=self.run,
+                after=after,
+                iteration=iteration_name(*wanted),
+                full=self._terminal.as_json,  # arguments and results are not cut
+            )
+            page = self._client.call(read_activity, request)
+            yield from page.entries
+            _add_counts(dropped, page.dropped_by_call)
+            after = page.next
+
+    def _new_activity(
+        self, wanted: IterationChoice, dropped: dict[str, int]
+    ) -> Iterator[ActivityItem]:
+        """The same until the run ends."""
+        chosen = ActivityFilter(iteration=wanted[0], attempt=wanted[1])
+        options = FollowOptions(retry=not self._terminal.options.no_retry)
+        for event in events_only(self._client.follow(self.run, options)):
+            if event["kind"] == "effect.activity":
+                yield from items_of_event(event, None, chosen)
+                _add_counts(dropped, dropped_in(event, chosen))
+
+    def end(self) -> int:
+        """The exit code after following. An abandoned run is reported in the same way as by
+        `watch`.
+        """
+        found = self._client.call(snapshot, RunReference(run=self.run))
+        if not found.left_behind:
             return 0
-        written = _LiveText(terminal, wanted)
-        for entry in seen.entries(follow=follow, text=written.take if follow else None):
-            if _fits(entry, wanted) and not written.ends_with(entry):
-                _print_entry(terminal, entry)
-        return _end(terminal, seen) if follow else 0
+        line = found.headline
+        signs = self._terminal.has_signs(sys.stderr)
+        say_final_line(self._terminal, self.run, line if signs else without_signs(line), "running")
+        self._terminal.say(f"  loopwright resume {self.run}{self._terminal.server_suffix}")
+        return EXIT_CODES["paused"]
 
 
-def _end(terminal: Terminal, seen: RunSource) -> int:
-    """The exit code after following. An abandoned run is reported in the same way as by `watch`."""
-    from loopwright.cli.terminal import EXIT_CODES, say_final_line  # noqa: PLC0415 - help stays quick
-
-    detail = seen.detail()
-    if not detail["left_behind"]:
-        return 0
-    line = str(detail["headline"])
-    signs = terminal.has_signs(sys.stderr)
-    say_final_line(terminal, seen.run, line if signs else without_signs(line), "running")
-    terminal.say(f"  loopwright resume {seen.run}")
-    return EXIT_CODES["paused"]
+def events_only(found: Iterable[Followed]) -> "Iterator[dict[str, JsonValue]]":
+    """Events without the text of agents."""
+    return (one for one in found if not isinstance(one, Delta))
 
 
-def _iteration(seen: RunSource, name: str | None, *, follow: bool) -> IterationChoice:
-    """The number and the attempt in a name; one that is followed may start later."""
-    from loopwright.views.iterations import IterationNames  # noqa: PLC0415 - help stays quick
-
-    if name is None:
-        return None, None
-    detail = seen.detail()
-    rows = detail["passes"]
-    assert isinstance(rows, list)
-    started = [
-        (str(one["path"]), int(str(one["iteration"])) if one["iteration"] else None)
-        for one in rows
-        if isinstance(one, dict)
-    ]
-    is_cut = bool(detail.get("passes_before"))  # earlier ones may be requested
-    return IterationNames(started).find(seen.run, name, future=follow or is_cut)
+def _add_counts(counts: dict[str, int], more: Mapping[str, int]) -> None:
+    for effect, number in more.items():
+        counts[effect] = counts.get(effect, 0) + number
 
 
 def _fits(entry: "dict[str, JsonValue]", iteration: IterationChoice) -> bool:
@@ -251,8 +291,6 @@ def _fits(entry: "dict[str, JsonValue]", iteration: IterationChoice) -> bool:
 
 
 def _is_in(path: str, number: int | None, iteration: IterationChoice) -> bool:
-    from loopwright.views.iterations import is_in_iteration  # noqa: PLC0415 - help stays quick
-
     return is_in_iteration(path, number, iteration)
 
 
@@ -322,37 +360,32 @@ def _put_title(terminal: Terminal, words: str) -> None:
 
 
 def _put_activity(
-    terminal: Terminal, run: str, entries: "Iterator[dict[str, JsonValue]]", dropped: dict[str, int]
+    terminal: Terminal, run: str, entries: Iterator[ActivityItem], dropped: dict[str, int]
 ) -> None:
     """Print entries; `dropped` is complete when all of them were read."""
     if terminal.as_json:
-        listed: list[JsonValue] = [*entries]
-        counts: dict[str, JsonValue] = {**dropped}
-        terminal.put_json({"run": run, "entries": listed, "dropped": counts})
+        terminal.put_json({"run": run, "entries": [*entries], "dropped": dropped})
         return
     day = datetime.now(UTC).date().isoformat()
     for entry in entries:
-        if str(entry["at"])[:10] != day:
-            day = str(entry["at"])[:10]
+        if entry.at[:10] != day:
+            day = entry.at[:10]
             _put_title(terminal, f"{day} (UTC)")
-        tone: Tone = "warn" if entry["ok"] is False or entry["kind"] == "denied" else "plain"
+        tone: Tone = "warn" if entry.ok is False or entry.kind == "denied" else "plain"
         terminal.put(terminal.painted(activity_line(entry), tone, sys.stdout))
     for effect, count in dropped.items():
         were = "was" if count == 1 else "were"
         terminal.put(f"{one_line(effect)}: {count:,} more {were} not stored")
 
 
-def activity_line(entry: "dict[str, JsonValue]") -> str:
+def activity_line(entry: ActivityItem) -> str:
     """One entry on one line: time, iteration, agent, tool, target, result, duration, text."""
-    from loopwright.views.transcript import ActivityItem, outcome_words  # noqa: PLC0415 - quick help
-
-    number, ms = entry["iteration"], entry["ms"]
-    place = f"#{number} {entry['agent']}" if number is not None else str(entry["agent"])
-    what = f"{entry['tool']} {entry['target']}".strip() or str(entry["kind"])
-    took = fine_duration(ms) if isinstance(ms, int) else ""
-    parts = (what, outcome_words(msgspec.convert(entry, ActivityItem)), took, str(entry["text"]))
+    place = f"#{entry.iteration} {entry.agent}" if entry.iteration is not None else entry.agent
+    what = f"{entry.tool} {entry.target}".strip() or entry.kind
+    took = "" if entry.ms is None else fine_duration(entry.ms)
+    parts = (what, outcome_words(entry), took, entry.text)
     words = "  ".join(one_line(part) for part in parts if part)
-    return f"{str(entry['at'])[11:19]}  {one_line(place)}  {words}"
+    return f"{entry.at[11:19]}  {one_line(place)}  {words}"
 
 
 TICK_S = 0.1
@@ -475,12 +508,6 @@ async def _ask(terminal: "Terminal", service: "Service", one: "AttachedRun") -> 
 def _finish(
     terminal: "Terminal", one: "AttachedRun", interrupts: "Interrupts", *, jsonl: bool
 ) -> int:
-    from loopwright.cli.terminal import (  # noqa: PLC0415 - help stays quick
-        EXIT_CODES,
-        exit_code,
-        put_result,
-        say_final_line,
-    )
     from loopwright.ports.headline import status_of  # noqa: PLC0415 - help stays quick
     from loopwright.views.status_text import answering  # noqa: PLC0415 - help stays quick
     from loopwright.views.summary import final_line  # noqa: PLC0415 - help stays quick

@@ -5,14 +5,16 @@ No other module imports this one, and it imports the server only when it is star
 
 import asyncio
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from loopwright.cli.terminal import Terminal
 from loopwright.cli.verb import Verb, terminal_of
+
+if TYPE_CHECKING:
+    from loopwright.http.server import Started
 
 
 @click.command(
@@ -92,48 +94,29 @@ def serve(
     if bool(tls_cert) != bool(tls_key):
         raise click.UsageError("--tls-cert and --tls-key belong together", ctx)
     terminal = terminal_of(ctx)
-    # A sibling, and heavy: it is loaded by its name, when it is called.
-    context = import_module("loopwright.http.context")
+    from loopwright.http.context import RequestLimits, ServerOptions  # noqa: PLC0415 - help stays quick
+    from loopwright.http.server import serve as serve_runs  # noqa: PLC0415 - help stays quick
+
     folder, rate = given.pop("workspace"), given.pop("rate")
     loopback = given.pop("webhooks_to_loopback")
-    serving = context.ServerOptions(
-        **given,
+    serving = ServerOptions(
+        **cast("dict[str, Any]", given),
         tls_cert=Path(tls_cert) if tls_cert else None,
         tls_key=Path(tls_key) if tls_key else None,
         workspace=Path(str(folder)) if folder else Path.cwd(),
-        limits=context.RequestLimits(requests_per_second=rate),
+        limits=RequestLimits(requests_per_second=int(str(rate))),
     )
     settings = (
         replace(terminal.settings, webhooks_to_loopback="on") if loopback else terminal.settings
     )
     if settings.webhooks_to_loopback == "on":
         terminal.tell("webhooks may go to this machine itself (webhooks_to_loopback)", tone="warn")
-    serving_room = import_module("loopwright.http.server")
-    ended = serving_room.serve(settings, serving, lambda started: _print_start(terminal, started))
+    ended = serve_runs(settings, serving, lambda started: _print_start(terminal, started))
     terminal.say("ended; open runs are resumed at the next start")
-    return int(ended)
+    return ended
 
 
-class _Started(Protocol):
-    """The health report of a running server."""
-
-    @property
-    def url(self) -> str: ...
-
-    @property
-    def pid(self) -> int: ...
-
-    @property
-    def token(self) -> str | None: ...
-
-    @property
-    def link(self) -> str | None: ...
-
-    @property
-    def troubles(self) -> tuple[str, ...]: ...
-
-
-def _print_start(terminal: Terminal, started: _Started) -> None:
+def _print_start(terminal: Terminal, started: "Started") -> None:
     if terminal.as_json:
         printed = {"url": started.url, "pid": started.pid, "token": started.token}
         printed["link"] = started.link

@@ -12,6 +12,7 @@ from loopwright.cli.charts import draw, figure_lines
 from loopwright.cli.completion import complete_runs
 from loopwright.cli.formats import (
     STATUS_TONES,
+    as_dict,
     bill,
     call_lines,
     changed_line,
@@ -21,12 +22,23 @@ from loopwright.cli.formats import (
     tokens,
     used_tokens,
 )
-from loopwright.cli.run_source import RunSource, open_run_source
 from loopwright.cli.terminal import Terminal, Tone, cleaned, cut, last_lines, one_line, width
 from loopwright.cli.verb import Verb, terminal_of
+from loopwright.client.addresses import CommandClient
 from loopwright.model.ids import logical_path, loop_path, try_number
+from loopwright.operations.use_cases.operation import RunReference
+from loopwright.operations.use_cases.run_queries import snapshot
+from loopwright.operations.use_cases.run_views import (
+    ReadOutput,
+    read_certificate,
+    read_metrics,
+    read_output,
+)
+from loopwright.views.certificate import RunCertificate, certificate_lines
 from loopwright.views.formats import evidence_below, labelled, money, without_signs
+from loopwright.views.metrics import metrics_chart
 from loopwright.views.run_responses import GraphNode
+from loopwright.views.run_view import RunOutput
 from loopwright.views.status_text import place_words
 
 if TYPE_CHECKING:
@@ -88,52 +100,54 @@ def show(
     that other commands take: 2~1 is iteration 2 of the first try.
     """
     terminal = terminal_of(ctx)
-    with open_run_source(terminal, run) as seen:
+    with terminal.client() as client:
+        wanted = RunReference(run=client.find_run(run))
         if certificate:
-            _put_certificate(terminal, seen.certificate())
+            _put_certificate(terminal, client.call(read_certificate, wanted))
         elif output is not None:
-            _put_output(terminal, seen.output(output))
+            found = client.call(read_output, ReadOutput(run=wanted.run, path=output))
+            _put_output(terminal, found)
         elif metrics or svg is not None:
-            _put_figures(terminal, seen, svg)
+            _put_figures(terminal, client, wanted, svg)
         elif terminal.as_json:
-            terminal.put_json(seen.detail())
+            terminal.put_json(as_dict(client.call(snapshot, wanted)))
         else:
-            put_run(terminal, seen.detail())
+            put_run(terminal, as_dict(client.call(snapshot, wanted)))
 
 
-def _put_certificate(terminal: Terminal, made: "dict[str, JsonValue]") -> None:
-    from loopwright.views.certificate import RunCertificate, certificate_lines  # noqa: PLC0415 - quick help
-
+def _put_certificate(terminal: Terminal, made: RunCertificate) -> None:
     if terminal.as_json:
         terminal.put_json(made)
         return
-    for line in certificate_lines(msgspec.convert(made, RunCertificate)):
+    for line in certificate_lines(made):
         terminal.put(one_line(line))
 
 
-def _put_output(terminal: Terminal, text: "dict[str, JsonValue]") -> None:
+def _put_output(terminal: Terminal, found: RunOutput) -> None:
     if terminal.as_json:
-        terminal.put_json(text)
+        terminal.put_json(found)
     else:
-        terminal.put(cleaned(str(text["output"])))
+        terminal.put(cleaned(found.output))
 
 
-def _put_figures(terminal: Terminal, seen: RunSource, svg: Path | None) -> None:
-    from loopwright.views.metrics import RunFigures  # noqa: PLC0415 - help stays quick
-
+def _put_figures(
+    terminal: Terminal, client: CommandClient, wanted: RunReference, svg: Path | None
+) -> None:
+    figures = client.call(read_metrics, wanted)
     if svg is not None:
-        drawn = seen.picture()
+        title = client.call(snapshot, wanted).name
+        drawn = metrics_chart(figures, title=title)
         if str(svg) == "-":
             terminal.put(drawn.rstrip())
             return
         svg.write_text(drawn, encoding="utf-8")
         terminal.tell(f"drew {svg}")
     elif not terminal.as_json:
-        signs, columns = terminal.has_signs(sys.stdout), msgspec.convert(seen.figures(), RunFigures)
-        for line, tone in figure_lines(columns, cells=terminal_width(), signs=signs):
+        signs = terminal.has_signs(sys.stdout)
+        for line, tone in figure_lines(figures, cells=terminal_width(), signs=signs):
             terminal.put(terminal.painted(line, tone, sys.stdout))
     if terminal.as_json:
-        terminal.put_json(seen.figures())
+        terminal.put_json(figures)
 
 
 def put_run(terminal: Terminal, detail: "dict[str, JsonValue]") -> None:
@@ -177,8 +191,7 @@ class _Sheet:
 
     def _with_flags(self, command: str) -> str:
         """A command for the server that is being used, if there is one."""
-        remote = self._terminal.remote
-        return command if remote is None else f"{command} --server {remote.url}"
+        return f"{command}{self._terminal.server_suffix}"
 
     def _fields(self, detail: "dict[str, JsonValue]") -> None:
         usage = detail["usage"]

@@ -10,17 +10,22 @@ from urllib.parse import quote
 import click
 
 from loopwright.cli.completion import complete_runs
-from loopwright.cli.formats import open_service
+from loopwright.cli.formats import as_dict, open_service
 from loopwright.cli.verb import Verb, terminal_of
 from loopwright.errors import LoopwrightError
+from loopwright.operations.messages import WHEN_WORDS
+from loopwright.operations.run_start import agent_choices
+from loopwright.operations.use_cases.operation import RunReference
+from loopwright.operations.use_cases.run_changes import MessageRun, send_message
+from loopwright.operations.use_cases.run_queries import snapshot
 
 if TYPE_CHECKING:
     from loopwright.cli.attach import RunCursor
-    from loopwright.cli.remote_client import RemoteClient
     from loopwright.cli.terminal import Terminal
     from loopwright.model.record import JsonValue
     from loopwright.operations.wiring import Local
 
+LOOPS = "/api/v1/loops"
 _UNLIMITED = "none"
 
 
@@ -78,14 +83,12 @@ def retry(
 
     terminal = terminal_of(ctx)
     if terminal.remote is not None:
-        from loopwright.cli.remote_commands import agents_for_request, steer_remote_run  # noqa: PLC0415 - when asked for
-
-        limits: dict[str, JsonValue] = {"budget": budget} if budget is not None else {}
-        if allow_unknown_cost:
-            limits["allow_unknown_cost"] = True
-        return steer_remote_run(
-            terminal, run, "retry", {"note": note, **limits, **agents_for_request(agents)}
-        )
+        default, named = agent_choices(agents)
+        body: dict[str, JsonValue] = {"note": note, "agents": dict(named)}
+        body |= {"agent": default} if default else {}
+        body |= {"budget": budget} if budget is not None else {}
+        body |= {"allow_unknown_cost": True} if allow_unknown_cost else {}
+        return _steer_served(terminal, run, "retry", body)
     changes = ResumeChanges(agents=agents, budget=budget, allow_unknown_cost=allow_unknown_cost)
 
     async def act(here: "Local") -> str:
@@ -121,16 +124,32 @@ def skip(ctx: click.Context, /, run: str, note: str, *, allow_unknown_cost: bool
 
     terminal = terminal_of(ctx)
     if terminal.remote is not None:
-        from loopwright.cli.remote_commands import steer_remote_run  # noqa: PLC0415 - only when asked for
-
         allow: dict[str, JsonValue] = {"allow_unknown_cost": True} if allow_unknown_cost else {}
-        return steer_remote_run(terminal, run, "skip", {"note": note, **allow})
+        return _steer_served(terminal, run, "skip", {"note": note, **allow})
     changes = ResumeChanges(allow_unknown_cost=allow_unknown_cost)
 
     async def act(here: "Local") -> str:
         return await leave(here.service, run, note=note, by=current_user(), changes=changes)
 
     return _driven(terminal, run, act)
+
+
+def _steer_served(
+    terminal: "Terminal", reference: str, verb: str, body: "dict[str, JsonValue]"
+) -> int:
+    """Try again or leave out what a loop of a server stopped at, and follow it."""
+    from loopwright.cli.served_run import follow_served_run  # noqa: PLC0415 - only when asked for
+
+    remote = terminal.remote
+    assert remote is not None
+    with terminal.client() as client:
+        run = client.find_run(reference)
+        seen = client.call(snapshot, RunReference(run=run)).seq
+    loop = remote.get(f"{LOOPS}/{quote(run)}")
+    newest = quote(str(loop["iteration"]["id"]))
+    path = {"retry": f"iterations/{newest}/retry", "skip": "skip-stage"}[verb]
+    remote.post(f"{LOOPS}/{quote(run)}/{path}", body)
+    return follow_served_run(terminal, run, seen)
 
 
 def _driven(terminal: "Terminal", run: str, act: "Callable[[Local], Awaitable[str]]") -> int:
@@ -186,9 +205,8 @@ def edit(
         body["metadata"] = _object(metadata)
     wanted, terminal = edit_of(body), terminal_of(ctx)
     if terminal.remote is not None:
-        from loopwright.cli.remote_commands import edit_remote_run  # noqa: PLC0415 - only when asked for
-
-        changed = edit_remote_run(terminal.remote, run, body)
+        changed = terminal.remote.run(run)
+        terminal.remote.patch(f"{LOOPS}/{quote(changed)}", body)
     else:
         with open_service(terminal) as service:
             changed = asyncio.run(change(service, run, wanted, by=current_user()))
@@ -239,34 +257,12 @@ def tell(ctx: click.Context, /, *, run: str, text: str, to: str) -> None:
     """
     terminal = terminal_of(ctx)
     words = sys.stdin.read() if text == STDIN else text
-    if terminal.remote is not None:
-        sent = _send_remote(terminal.remote, run, words, to)
-    else:
-        sent = _send_here(terminal, run, words, to)
-    from loopwright.operations.messages import WHEN_WORDS  # noqa: PLC0415 - help stays quick
-
-    where = "" if sent["to"] == "*" else f" for {sent['to']}"
-    words = {str(name): one for name, one in WHEN_WORDS.items()}
-    when = words.get(str(sent.get("when")), "recorded")  # an older server does not say when
-    terminal.done(f"{sent['run']}: message {sent['message']}{where}: {when}", sent)
-
-
-def _send_here(terminal: "Terminal", run: str, text: str, to: str) -> "dict[str, JsonValue]":
-    from loopwright.operations.use_cases.operation import local_app, local_caller  # noqa: PLC0415 - quick help
-    from loopwright.operations.use_cases.run_changes import MessageRun, message  # noqa: PLC0415 - quick help
-
-    with open_service(terminal) as service:
-        app, caller = local_app(service, terminal.settings), local_caller(service)
-        request = MessageRun(run=service.find(run), text=text, to=to)
-        sent = asyncio.run(message(app, caller, request))
-    return {"run": sent.run, "message": sent.message, "to": sent.to, "when": sent.when}
-
-
-def _send_remote(remote: "RemoteClient", run: str, text: str, to: str) -> "dict[str, JsonValue]":
-    path = f"/api/v1/runs/{quote(remote.run(run))}/messages"
-    body: dict[str, JsonValue] = {"text": text, **({"to": to} if to else {})}
-    sent: dict[str, JsonValue] = remote.post(path, body)
-    return sent
+    with terminal.client() as client:
+        request = MessageRun(run=client.find_run(run), text=words, to=to)
+        sent = client.call(send_message, request)
+    where = "" if sent.to == "*" else f" for {sent.to}"
+    when = WHEN_WORDS[sent.when]
+    terminal.done(f"{sent.run}: message {sent.message}{where}: {when}", as_dict(sent))
 
 
 VERBS = {

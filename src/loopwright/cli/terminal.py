@@ -208,12 +208,28 @@ class Terminal:
 
         return RemoteClient(self.options.server, self.say)
 
+    @property
+    def server_suffix(self) -> str:
+        """What suggested commands end with: the server that is used, if one was named."""
+        if self.options.server is None:
+            return ""
+        from loopwright.client.servers import parse_address  # noqa: PLC0415 - only when asked for
+
+        return f" --server {parse_address(self.options.server).url}"
+
     @contextlib.contextmanager
-    def client(self) -> "Iterator[CommandClient]":
-        """The client of this command, for several calls."""
+    def client(self, *, drives: bool = False) -> "Iterator[CommandClient]":
+        """The client of this command, for several calls. One that `drives` uses the local server if
+        there is one; otherwise this process drives the runs that it starts or stops.
+        """
         from loopwright.client.addresses import CommandClient, open_client  # noqa: PLC0415 - help stays quick
 
-        with CommandClient(open_client(self._address(), self.say)) as client:
+        def warn(text: str) -> None:
+            self.tell(f"warning: {text}", tone="warn")
+
+        with CommandClient(
+            open_client(self._address(drives=drives), say=self.say, warn=warn)
+        ) as client:
             yield client
 
     def call(self, operation: "Operation[Q, A]", request: "Q") -> "A":
@@ -221,11 +237,18 @@ class Terminal:
         with self.client() as client:
             return client.call(operation, request)
 
-    def _address(self) -> "Address":
-        from loopwright.client.addresses import RemoteServer, ThisProcess  # noqa: PLC0415 - help stays quick
+    def _address(self, *, drives: bool) -> "Address":
+        from loopwright.client.addresses import (  # noqa: PLC0415 - help stays quick
+            LocalServer,
+            RemoteServer,
+            ThisProcess,
+            has_local_server,
+        )
 
         if self.options.server is None:
-            return ThisProcess(self.settings)
+            if drives and not self.options.here and has_local_server(self.settings):
+                return LocalServer(self.settings)
+            return ThisProcess(self.settings, drives=drives, alone=self.options.here)
         if self.options.here:
             raise click.UsageError("--here and --server exclude each other")
         return RemoteServer(self.options.server)
@@ -363,5 +386,4 @@ def say_final_line(
     speak = terminal.tell if is_needed else terminal.say
     speak(f"{run}: {line}" if several else line, tone=_TONES.get(status, "plain"))
     if not several and status not in _OPEN:
-        server = f" --server {terminal.remote.url}" if terminal.remote is not None else ""
-        terminal.say(f"  loopwright show {run}{server}", tone="dim")
+        terminal.say(f"  loopwright show {run}{terminal.server_suffix}", tone="dim")

@@ -11,14 +11,30 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import click
 
 from loopwright.cli.completion import complete_runs
-from loopwright.cli.formats import open_service
+from loopwright.cli.formats import as_dict, open_service
 from loopwright.cli.terminal import file_name
 from loopwright.cli.verb import Verb, terminal_of
+from loopwright.errors import LoopwrightError
+from loopwright.kernel.snapshots import name_files
+from loopwright.operations.data_directory import workspaces_of
+from loopwright.operations.run_workspaces import RunSnapshots
+from loopwright.operations.runs import Service
+from loopwright.operations.use_cases.operation import RunReference
+from loopwright.operations.use_cases.run_changes import (
+    ApplyRun,
+    DiscardRun,
+    RunWorktree,
+    apply_result,
+    discard_worktree,
+    read_worktree,
+)
+from loopwright.operations.use_cases.run_views import DiffRun, RunDiff, read_diff
+from loopwright.operations.workspace_rules import sandbox_of
+from loopwright.views.iterations import stat_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +42,7 @@ if TYPE_CHECKING:
     from loopwright.cli.terminal import Terminal
     from loopwright.kernel.events import GateOpened
     from loopwright.model.record import JsonValue
-    from loopwright.operations.run_workspaces import Bisection, RunSnapshots
+    from loopwright.operations.run_workspaces import Bisection
 
 _LETTERS = {
     "added": "A",
@@ -65,25 +81,16 @@ def diff(ctx: click.Context, /, *, run: str, words: tuple[str, ...], stat: bool)
     terminal = terminal_of(ctx)
     numbers, paths = _split(ctx, words)
     start, end = (*numbers, None, None)[:2]
-    if terminal.remote is not None:
-        _diff_at_server(terminal, run, (start, end), stat=stat, paths=paths)
-        return
-    with open_service(terminal) as service:
-        snapshots = _snapshots(terminal, service.find(run), service)
-        color = terminal.has_color(sys.stdout) and not (stat or terminal.as_json)
-        unrecorded = snapshots.history.unrecorded(start, end)
-        if unrecorded:
-            terminal.tell(unrecorded, tone="warn")
-        _print_omitted(terminal, list(snapshots.history.omitted), snapshots.history.omitted_count)
-        if stat or terminal.as_json:
-            made = asyncio.run(snapshots.changes(start, end)).as_dict()
-            if terminal.as_json and not stat:
-                made["diff"] = asyncio.run(snapshots.diff(start, end, paths=paths))
-            _put_comparison(terminal, made)
-            return
-        text = asyncio.run(snapshots.diff(start, end, paths=paths, color=color))
-        if text.strip() or not unrecorded:
-            _put_diff(terminal, text)
+    with terminal.client() as client:
+        request = DiffRun(
+            run=client.find_run(run),
+            start=start,
+            end=end,
+            stat=stat,
+            paths="\n".join(paths) or None,
+            color=terminal.has_color(sys.stdout) and not terminal.as_json,
+        )
+        _put_changes(terminal, client.call(read_diff, request), stat=stat)
 
 
 def _split(ctx: click.Context, words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -98,53 +105,29 @@ def _split(ctx: click.Context, words: tuple[str, ...]) -> tuple[tuple[str, ...],
     return words[:count], paths
 
 
-def _diff_at_server(
-    terminal: "Terminal",
-    run: str,
-    numbers: tuple[str | None, str | None],
-    *,
-    stat: bool,
-    paths: tuple[str, ...],
-) -> None:
-    assert terminal.remote is not None
-    found: dict[str, JsonValue] = terminal.remote.get(
-        f"/api/v1/runs/{quote(terminal.remote.run(run))}/diff",
-        **{
-            name: value
-            for name, value in (("from", numbers[0]), ("to", numbers[1]))
-            if value is not None
-        },
-        **({"stat": "true"} if stat else {}),
-        **({"paths": "\n".join(paths)} if paths else {}),
-    )
-    unrecorded = found["unrecorded"] and str(found.get("unrecorded_note") or _UNRECORDED)
+def _put_changes(terminal: "Terminal", found: RunDiff, *, stat: bool) -> None:
+    unrecorded = (found.unrecorded_note or _UNRECORDED) if found.unrecorded else ""
     if unrecorded:
-        terminal.tell(str(unrecorded), tone="warn")
-    omitted = found.get("omitted")  # an older server does not name any
-    if isinstance(omitted, list):
-        _print_omitted(terminal, [str(one) for one in omitted], int(str(found["omitted_count"])))
+        terminal.tell(unrecorded, tone="warn")
+    _print_omitted(terminal, found.omitted, found.omitted_count)
+    text = found.diff or ""
     if stat or terminal.as_json:
-        _put_comparison(terminal, found)
-    elif str(found["diff"]).strip() or not unrecorded:
-        _put_diff(terminal, str(found["diff"]))
+        made = as_dict(found)
+        if stat:
+            del made["diff"]
+        _put_comparison(terminal, made)
+    elif text.strip() or not unrecorded:
+        _put_diff(terminal, text)
 
 
 def _print_omitted(terminal: "Terminal", names: "list[str]", count: int) -> None:
     """Name the files that cannot be compared: no snapshot has them."""
-    from loopwright.kernel.snapshots import name_files  # noqa: PLC0415 - help stays quick
-
     if names:
         named = file_name(name_files(tuple(names), count))
         terminal.say(f"not compared, since snapshots left them out (size or kind): {named}")
 
 
-def _snapshots(terminal: "Terminal", run: str, service: object) -> "RunSnapshots":
-    from loopwright.operations.run_workspaces import RunSnapshots  # noqa: PLC0415 - quick help
-    from loopwright.operations.runs import Service  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.wiring import workspaces_of  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.workspace_rules import sandbox_of  # noqa: PLC0415 - help stays quick
-
-    assert isinstance(service, Service)
+def _snapshots(terminal: "Terminal", run: str, service: Service) -> RunSnapshots:
     own = sandbox_of(terminal.settings)
     return RunSnapshots(service, workspaces_of(terminal.settings), run, sandbox=own)
 
@@ -206,11 +189,9 @@ def show_paged(terminal: "Terminal", text: str) -> None:
 
 
 async def show_gate_diff(
-    terminal: "Terminal", service: object, run: str, gate: "GateOpened"
+    terminal: "Terminal", service: Service, run: str, gate: "GateOpened"
 ) -> None:
     """What was changed in the iteration that a gate asks about, else in the whole run."""
-    from loopwright.errors import LoopwrightError  # noqa: PLC0415 - help stays quick
-
     try:
         snapshots = _snapshots(terminal, run, service)
         text = await snapshots.gate_diff(gate.path, color=terminal.has_color(sys.stdout))
@@ -308,8 +289,6 @@ def bisect(ctx: click.Context, /, *, run: str, command: tuple[str, ...]) -> int:
 
 
 def _found_lines(found: "Bisection") -> "Iterator[str]":
-    from loopwright.views.iterations import stat_words  # noqa: PLC0415 - quick help
-
     what = " and ".join(f"`{one}`" for one in found.checks)
     last = [*found.tested][-1]
     if found.verdict == "passes":
@@ -342,30 +321,26 @@ def apply(ctx: click.Context, /, *, run: str) -> None:
     nothing is changed.
     """
     terminal = terminal_of(ctx)
-    done = (
-        _apply_here(terminal, run) if terminal.remote is None else _post(terminal, run, "apply", {})
-    )
+    with terminal.client() as client:
+        done = client.call(apply_result, ApplyRun(run=client.find_run(run)))
     if terminal.as_json:
         terminal.put_json(done)
         return
-    files = done["files"]
-    assert isinstance(files, list)
+    files = done.files
     for file in files[:_NAMED]:
-        terminal.put(file_name(str(file)))
+        terminal.put(file_name(file))
     more = f" ({len(files) - _NAMED} more than shown)" if len(files) > _NAMED else ""
     if files:
         count = "1 file" if len(files) == 1 else f"{len(files)} files"
-        terminal.say(f"changed {count} in {done['repository']}{more}; look at them with `git diff`")
+        terminal.say(f"changed {count} in {done.repository}{more}; look at them with `git diff`")
     else:
-        terminal.say(f"nothing to apply: {done['repository']} has the result already")
-    outside = done["outside"]
-    assert isinstance(outside, list)
-    if outside:
-        names = ", ".join(file_name(str(one)) for one in outside[:_NAMED])
-        more = f" and {len(outside) - _NAMED} more" if len(outside) > _NAMED else ""
+        terminal.say(f"nothing to apply: {done.repository} has the result already")
+    if done.outside:
+        names = ", ".join(file_name(one) for one in done.outside[:_NAMED])
+        more = f" and {len(done.outside) - _NAMED} more" if len(done.outside) > _NAMED else ""
         terminal.say(
             f"warning: not applied, because the run changed it outside of its workspace: {names}"
-            f"{more}; the branch has it: `git merge loopwright/{done['run']}`",
+            f"{more}; the branch has it: `git merge loopwright/{done.run}`",
             tone="warn",
         )
 
@@ -388,68 +363,35 @@ def discard(ctx: click.Context, /, *, run: str, yes: bool) -> int:
     terminal = terminal_of(ctx)
     if not yes and not terminal.can_ask:
         raise click.UsageError("no terminal to ask for confirmation; use --yes", ctx)
-    if terminal.remote is not None:
-        sure = yes or _confirm(f"Remove the worktree of {run} and its branch?")
-        done = _post(terminal, run, "discard", {"confirm": True}) if sure else None
-    else:
-        done = _discard_here(terminal, run, yes=yes)
-    if done is None:
-        terminal.say("nothing was removed")
-        return 1
+    with terminal.client() as client:
+        wanted = RunReference(run=client.find_run(run))
+        if not yes and not _confirm(_loss(terminal, client.call(read_worktree, wanted))):
+            terminal.say("nothing was removed")
+            return 1
+        done = client.call(discard_worktree, DiscardRun(run=wanted.run, confirm=True))
     if terminal.as_json:
         terminal.put_json(done)
     else:
-        terminal.say(f"removed {done['folder']} and the branch {done['branch']}")
+        terminal.say(f"removed {done.folder} and the branch {done.branch}")
     return 0
 
 
-def _apply_here(terminal: "Terminal", reference: str) -> "dict[str, JsonValue]":
-    from loopwright.operations.run_workspaces import apply_run  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
-
-    with open_service(terminal) as service:
-        return asyncio.run(apply_run(service, service.find(reference), by=current_user()))
-
-
-def _discard_here(
-    terminal: "Terminal", reference: str, *, yes: bool
-) -> "dict[str, JsonValue] | None":
-    from loopwright.operations.run_workspaces import (  # noqa: PLC0415 - help stays quick
-        check_discard,
-        discard_run,
-        require_worktree,
-        unapplied_files,
-    )
-    from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
-
-    with open_service(terminal) as service:
-        run = service.find(reference)
-        worktree = require_worktree(service, run)
-        check_discard(service, run)
-        lost = asyncio.run(unapplied_files(service, run))
-        for file in lost[:_NAMED]:
-            terminal.say(f"  {file_name(file)}")
-        count = "1 file" if len(lost) == 1 else f"{len(lost)} files"
-        if lost:
-            never = "was" if len(lost) == 1 else "were"
-            terminal.say(f"{count} of the result {never} never applied to {worktree.repository}")
-        what = f"Remove the worktree {worktree.folder} and its branch"
-        if not yes and not _confirm(f"{what}, and lose {count}?" if lost else f"{what}?"):
-            return None
-        return asyncio.run(discard_run(service, run, by=current_user()))
+def _loss(terminal: "Terminal", found: RunWorktree) -> str:
+    """The question whether a worktree may be removed, after naming the files that would be lost."""
+    lost = found.unapplied
+    for file in lost[:_NAMED]:
+        terminal.say(f"  {file_name(file)}")
+    count = "1 file" if len(lost) == 1 else f"{len(lost)} files"
+    what = f"Remove the worktree {found.folder} and its branch"
+    if not lost:
+        return f"{what}?"
+    never = "was" if len(lost) == 1 else "were"
+    terminal.say(f"{count} of the result {never} never applied to {found.repository}")
+    return f"{what}, and lose {count}?"
 
 
 def _confirm(question: str) -> bool:
     return click.confirm(question, err=True)
-
-
-def _post(
-    terminal: "Terminal", reference: str, verb: str, body: "dict[str, JsonValue]"
-) -> "dict[str, JsonValue]":
-    remote = terminal.remote
-    assert remote is not None
-    done: dict[str, JsonValue] = remote.post(f"/api/v1/runs/{remote.run(reference)}/{verb}", body)
-    return done
 
 
 VERBS = {

@@ -1,14 +1,17 @@
 """Which address a command uses, and the client for it."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
-from loopwright.client.client import Client, Followed, FollowOptions
+from loopwright.client.client import Client, Followed, FollowOptions, Transport
+from loopwright.errors import Unreachable
 from loopwright.operations.run_request import Request
 from loopwright.operations.use_cases.operation import Operation, PageRequest
+from loopwright.ports import Delta
 
 if TYPE_CHECKING:
     from loopwright.operations.settings import Settings
@@ -28,14 +31,20 @@ P = TypeVar("P", bound=PageOfEntries)
 
 @dataclass(frozen=True, slots=True)
 class ThisProcess:
-    """Operations run in this process, on the data directory of these settings."""
+    """Operations run in this process, on the data directory of these settings. With `drives`, runs
+    can be driven here or, unless it is `alone`, by the local server.
+    """
 
     settings: "Settings"
+    drives: bool = False
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LocalServer:
-    """The server of the data directory of these settings, over its Unix socket."""
+    """The server of the data directory of these settings, over its Unix socket. If it ends, the
+    client continues in this process.
+    """
 
     settings: "Settings"
 
@@ -62,22 +71,82 @@ def has_local_server(settings: "Settings") -> bool:
     return held is not None and held.has_line and bool(held.pid) and find_caller() is None
 
 
-def open_client(address: Address, say: Callable[[str], None] = lambda _: None) -> Client:
-    """A client for an address; its connections are made and its files opened when needed."""
+def open_client(
+    address: Address,
+    *,
+    say: Callable[[str], None] = lambda _: None,
+    warn: Callable[[str], None] = lambda _: None,
+) -> Client:
+    """A client for an address; its connections are made and its files opened when needed. `say`
+    gets messages about the connection, `warn` those about damaged data.
+    """
     if isinstance(address, ThisProcess):
         from loopwright.client.in_process import InProcess  # noqa: PLC0415 - the others need less
 
-        return Client(InProcess(address.settings))
+        return Client(
+            InProcess(
+                address.settings, drives=address.drives, alone=address.alone, say=say, warn=warn
+            )
+        )
     from loopwright.client.http_connection import LocalSocket  # noqa: PLC0415 - for servers only
     from loopwright.client.http_transport import HttpTransport  # noqa: PLC0415 - the same
 
     if isinstance(address, LocalServer):
-        return Client(HttpTransport(LocalSocket(address.settings.home), say=say))
+        server = HttpTransport(LocalSocket(address.settings.home), say=say)
+        return Client(_LocalFirst(server, address.settings, say))
     from loopwright.client.servers import parse_address, token_for  # noqa: PLC0415 - the same
 
     found = parse_address(address.url)
     token = token_for(found.url) if address.token is None else address.token
     return Client(HttpTransport(found, token=token, say=say))
+
+
+class _LocalFirst:
+    """Calls the local server. When it does not answer any more, this process continues: a command
+    is repeated with its key, so that it is done once.
+    """
+
+    def __init__(self, server: Transport, settings: "Settings", say: Callable[[str], None]) -> None:
+        self._server = server
+        self._settings = settings
+        self._say = say
+        self._here: Transport | None = None
+
+    async def call(self, operation: Operation[Q, A], request: Q, key: str = "") -> A:
+        key = key or secrets.token_hex(16) if operation.kind == "command" else ""
+        if self._here is None:
+            try:
+                return await self._server.call(operation, request, key)
+            except Unreachable:
+                self._continue_here()
+        assert self._here is not None
+        return await self._here.call(operation, request, key)
+
+    async def follow(self, run: str, options: FollowOptions) -> AsyncIterator[Followed]:
+        last = options.after
+        if self._here is None:
+            try:
+                async for one in self._server.follow(run, replace(options, retry=False)):
+                    last = last if isinstance(one, Delta) else int(str(one.get("seq", last)))
+                    yield one
+            except Unreachable:
+                self._continue_here()
+            else:
+                return
+        assert self._here is not None
+        async for one in self._here.follow(run, replace(options, after=last, tail=False)):
+            yield one
+
+    def _continue_here(self) -> None:
+        from loopwright.client.in_process import InProcess  # noqa: PLC0415 - only then
+
+        self._say("the local server does not answer; continuing in this process")
+        self._here = InProcess(self._settings, drives=True, say=self._say)
+
+    async def close(self) -> None:
+        await self._server.close()
+        if self._here is not None:
+            await self._here.close()
 
 
 class CommandClient:
@@ -117,6 +186,21 @@ class CommandClient:
             cursor = page.next
             if cursor is None:
                 return found
+
+    def call_all(self, operation: Operation[Q, A], requests: Sequence[Q]) -> list[A]:
+        """The responses to several requests, which are sent at once. The first error is raised when
+        all of them have ended.
+        """
+
+        async def gather() -> list[A]:
+            calls = (self._client.call(operation, one) for one in requests)
+            found = await asyncio.gather(*calls, return_exceptions=True)
+            for one in found:
+                if isinstance(one, BaseException):
+                    raise one
+            return [one for one in found if not isinstance(one, BaseException)]
+
+        return self._runner.run(gather())
 
     def find_run(self, reference: str) -> str:
         """The id of a run: a whole id, the beginning or end of one, or `last`."""

@@ -8,15 +8,13 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
-from loopwright.errors import Conflict
 from loopwright.model.record import JsonValue
 from loopwright.operations.loops.event_views import View
 from loopwright.operations.run_request import Request
-from loopwright.operations.use_cases.gates import list_open
-from loopwright.operations.use_cases.operation import Operation, PageRequest
+from loopwright.operations.use_cases.gates import ListGates, list_open
+from loopwright.operations.use_cases.operation import Operation
 from loopwright.operations.use_cases.run_queries import ListRuns, list_runs
 from loopwright.ports import Delta
-from loopwright.views.run_responses import InboxGate
 
 Q = TypeVar("Q", bound=Request)
 A = TypeVar("A")
@@ -40,8 +38,8 @@ class FollowOptions:
 class Transport(Protocol):
     """How a client reaches operations."""
 
-    async def call(self, operation: Operation[Q, A], request: Q) -> A:
-        """Call an operation."""
+    async def call(self, operation: Operation[Q, A], request: Q, key: str = "") -> A:
+        """Call an operation. A command that was done under this key before is not repeated."""
 
     def follow(self, run: str, options: FollowOptions) -> AsyncIterator[Followed]:
         """Events of a run in order."""
@@ -81,24 +79,5 @@ class Client:
         """The id of an open gate: its id, the beginning of one, or a run that waits at this gate
         only.
         """
-        gates = await self._open_gates()
-        if reference.startswith("gate_"):
-            matches = [gate.id for gate in gates if gate.id.startswith(reference)]
-            return matches[0] if len(matches) == 1 else reference
-        run = await self.find_run(reference)
-        matches = [gate.id for gate in gates if gate.run == run]
-        if len(matches) != 1:
-            what = f"waits at {', '.join(matches)}" if matches else "does not wait for anybody"
-            code = "ambiguous" if matches else "no-longer-waiting"
-            raise Conflict(f"{run} {what}", code=code)
-        return matches[0]
-
-    async def _open_gates(self) -> list[InboxGate]:
-        found: list[InboxGate] = []
-        cursor: str | None = None
-        while True:
-            page = await self.call(list_open, PageRequest(cursor=cursor))
-            found += page.gates
-            cursor = page.next
-            if cursor is None:
-                return found
+        page = await self.call(list_open, ListGates(match=reference))
+        return page.gates[0].id

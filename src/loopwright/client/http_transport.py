@@ -122,11 +122,13 @@ class HttpTransport:
         self._say = say
         self._is_checked = False
 
-    async def call(self, operation: Operation[Q, A], request: Q) -> A:
-        """Call an operation through its route."""
+    async def call(self, operation: Operation[Q, A], request: Q, key: str = "") -> A:
+        """Call an operation through its route. A command that was done under this key before is not
+        repeated.
+        """
         path, body, more = encode_request(operation, request)
         if operation.kind == "command" and operation.repeatable:
-            more["Idempotency-Key"] = secrets.token_hex(16)
+            more["Idempotency-Key"] = key or secrets.token_hex(16)
         seconds = SECONDS + operation.waits_seconds
         data = await self.send(_route_of(operation).method, path, body, more, seconds=seconds)
         if operation.response is FileContent:

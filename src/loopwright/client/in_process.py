@@ -1,11 +1,14 @@
 """Calls of operations in this process, on a data directory that it opens itself."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import TypeVar
 
 from loopwright.client.client import Followed, FollowOptions
-from loopwright.operations.data_directory import open_reader
+from loopwright.errors import Conflict, StorageError
+from loopwright.operations.data_directory import open_reader, workspaces_of
 from loopwright.operations.loops.event_views import event_view
 from loopwright.operations.run_request import Request
 from loopwright.operations.run_tail import DriverWatch, tail, tail_with_text
@@ -13,41 +16,78 @@ from loopwright.operations.runs import Service
 from loopwright.operations.settings import Settings
 from loopwright.operations.use_cases.operation import App, Operation, local_app, local_caller
 from loopwright.ports import Delta, NumberedEvent
+from loopwright.views.event_records import request_name, under
 
+MOST_ROWS = 1_000
 Q = TypeVar("Q", bound=Request)
 A = TypeVar("A")
 
 
 class InProcess:
-    """Opens the data directory at the first call, or uses the service of a process that drives."""
+    """Opens the data directory at the first call: for reading, or with a driver for runs that are
+    started or stopped here.
+    """
 
     def __init__(
-        self, settings: Settings, *, service: Service | None = None, workspace: Path | None = None
+        self,
+        settings: Settings,
+        *,
+        drives: bool = False,
+        alone: bool = False,
+        say: Callable[[str], None] = lambda _: None,
+        warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._settings = settings
-        self._workspace = workspace
-        self._service = service
-        self._is_opened_here = False
+        self._drives, self._alone = drives, alone
+        self._say, self._warn = say, warn
+        self._open = AsyncExitStack()
+        self._opening = asyncio.Lock()  # of concurrent calls only the first one opens
         self._app: App | None = None
 
-    @property
-    def app(self) -> App:
+    async def app(self) -> App:
         """What operations work with."""
-        if self._app is None:
-            if self._service is None:
-                self._service = open_reader(self._settings)
-                self._is_opened_here = True
-            self._app = local_app(self._service, self._settings, self._workspace)
-        return self._app
+        async with self._opening:
+            if self._app is not None:
+                return self._app
+            service = await self._open_service()
+            app = local_app(service, self._settings)
+            self._app = replace(app, workspaces=workspaces_of(self._settings))
+            return self._app
 
-    async def call(self, operation: Operation[Q, A], request: Q) -> A:
-        """Call an operation as the person who owns this process."""
-        app = self.app
-        return await operation(app, local_caller(app.service), request)
+    async def _open_service(self) -> Service:
+        if not self._drives:
+            service = open_reader(self._settings)
+            self._open.callback(service.log.close)
+            return service
+        from loopwright.operations.wiring import near  # noqa: PLC0415 - reading needs no adapters
+
+        driving = near(self._settings, say=self._say, alone=self._alone)
+        return (await self._open.enter_async_context(driving)).service
+
+    async def call(self, operation: Operation[Q, A], request: Q, key: str = "") -> A:
+        """Call an operation as the person who owns this process. A command that was done under this
+        key before is not repeated.
+        """
+        app = await self.app()
+        caller = local_caller(app.service)
+        if not key:
+            return await operation(app, caller, request)
+        name = request_name(caller.name, key)
+        if done := app.records.audited(request=name, limit=MOST_ROWS):
+            if operation.again is None:
+                raise Conflict(
+                    f"this was done ({done[-1].action} {done[-1].subject}), and the server ended "
+                    "before it could answer",
+                    code="answer-lost",
+                    hint="look at it; there is no need to ask again",
+                )
+            return await operation.again(app, caller, done[-1].subject)
+        with under(name):
+            return await operation(app, caller, request)
 
     async def follow(self, run: str, options: FollowOptions) -> AsyncIterator[Followed]:
         """Events of a run. Following also ends when no process drives the run any more."""
-        service = self.app.service
+        service = (await self.app()).service
         records = event_view(service, run, options.view)
         # A record of these views may combine earlier events, so all of them are read.
         first = options.after if options.view == "events" else 0
@@ -64,7 +104,7 @@ class InProcess:
         self, service: Service, run: str, after: int, options: FollowOptions
     ) -> AsyncIterator[NumberedEvent | Delta]:
         if not options.until_end:
-            for one in service.events(run, after=after):
+            for one in self._existing(service, run, after, options):
                 yield one
             return
         is_over = DriverWatch(service, run).is_gone
@@ -76,9 +116,22 @@ class InProcess:
         async for numbered in tail(service, run, after, is_over=is_over):
             yield numbered
 
+    def _existing(
+        self, service: Service, run: str, after: int, options: FollowOptions
+    ) -> Sequence[NumberedEvent]:
+        """The events that exist now. Records are also read from a log that was changed by hand."""
+        try:
+            return service.events(run, after=after)
+        except StorageError as error:
+            if error.code != "damaged" or options.view != "events":
+                raise
+            found = service.log.read(run, after=after, as_is=True)
+            if not found:
+                raise
+            self._warn(error.message)
+            return found
+
     async def close(self) -> None:
-        """Close the data directory if it was opened here."""
-        if self._is_opened_here and self._service is not None:
-            self._service.log.close()
-        self._app = self._service = None
-        self._is_opened_here = False
+        """Close what was opened here."""
+        self._app = None
+        await self._open.aclose()

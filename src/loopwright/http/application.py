@@ -60,7 +60,7 @@ from loopwright.operations.accounts.request_rates import Rates
 from loopwright.operations.problems import ProblemReport
 from loopwright.operations.run_admission import acting_as
 from loopwright.ports import AuditRow, Clock, RecordStore, StoredRecord
-from loopwright.views.event_records import under
+from loopwright.views.event_records import request_name, under
 from loopwright.workers.background_tasks import NAME
 
 
@@ -267,7 +267,7 @@ class IdempotencyKeys:
     ) -> Response:
         """Do the work, unless it was done before under this key."""
         check_key(key)
-        name = hashlib.sha256(f"{who.name}\0{key}".encode()).hexdigest()
+        name = request_name(who.name, key)
         digest = hashlib.sha256(request_id_path).hexdigest()
         kept = self._kept(name)
         if kept is not None and kept.status != BEGUN:

@@ -32,7 +32,7 @@ from loopwright.operations.runs import Service
 from loopwright.operations.settings import Settings
 from loopwright.operations.settings_files import refuse_remote, unusable, user_records
 from loopwright.operations.workspace_rules import confine_git, keep_files_private, rules_of
-from loopwright.ports import Owner
+from loopwright.ports import Owner, Workspaces
 from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
 from loopwright.stores.trackers import SqliteTrackers
 from loopwright.workspaces.worktrees import GitWorktrees
@@ -116,6 +116,19 @@ def open_service(
 def open_reader(settings: Settings) -> Service:
     """A service that does not drive."""
     return open_service(settings, open_log(settings))
+
+
+def workspaces_of(settings: Settings) -> Workspaces:
+    """Where snapshots of workspaces are stored."""
+    from loopwright.workspaces.scan import SnapshotLimits  # noqa: PLC0415 - few commands need them
+    from loopwright.workspaces.snapshots import GitWorkspaces  # noqa: PLC0415 - the same
+
+    limits = SnapshotLimits(
+        file_bytes=settings.snapshot_max_file,
+        total_bytes=settings.snapshot_max_total,
+        files=settings.snapshot_max_files,
+    )
+    return GitWorkspaces(settings.home, limits)
 
 
 RECORD = "server.json"

@@ -1,17 +1,17 @@
 """Decisions at gates: which answers are allowed, checked before anything is recorded."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from loopwright.errors import Conflict, LoopwrightError, NotAllowed, NotFound
-from loopwright.kernel.events import GateAnswered, GateClosed, GateOpened, RunStarted
+from loopwright.kernel.events import GateAnswered, GateClosed, GateOpened, RunStarted, TurnTaken
 from loopwright.model.actions import Decision
 from loopwright.model.record import JsonValue
 from loopwright.operations.accounts.access import same_somebody
-from loopwright.ports import OPEN_STATUSES, EventLog, OpenGate
+from loopwright.ports import OPEN_STATUSES, EventLog, NumberedEvent, OpenGate
 from loopwright.views.event_records import timestamp
 
 MAX_ARGUMENTS_BYTES = 1_000_000
@@ -172,3 +172,28 @@ def not_open(log: EventLog, gate: str, run: str | None = None) -> LoopwrightErro
         if about:
             return Conflict(f"{about[0].gate} no longer waits", code="no-longer-waiting")
     return NotFound(f"no gate {gate!r}", hint="`loopwright inbox` lists them")
+
+
+def check_arguments(events: Iterable[NumberedEvent], opened: GateOpened, arguments: str) -> None:
+    """Refuse arguments that do not fit a built-in tool; the gate stays open then. Those of a
+    server's tool are looked at when it is run.
+    """
+    from loopwright.engine.json_schema import schema_problem  # noqa: PLC0415 - few answers need it
+    from loopwright.tools.toolbox import NATIVE  # noqa: PLC0415 - the same
+
+    tool = next(
+        (
+            one.event.calls[opened.call - 1].tool
+            for one in events
+            if isinstance(one.event, TurnTaken)
+            and one.event.path == opened.path
+            and opened.call is not None
+        ),
+        "",
+    )
+    if tool not in NATIVE:
+        return
+    value: JsonValue = msgspec.json.decode(arguments)
+    problem = schema_problem(NATIVE[tool].spec.schema, value)
+    if problem is not None:
+        raise unfit(f"they do not fit {tool}: {problem}")

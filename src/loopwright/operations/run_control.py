@@ -523,10 +523,9 @@ async def stop_and_wait(
     return await wait_until_stopped(service.log, [run], is_closing=is_closing)
 
 
-def ended_error(row: RunRow) -> Conflict:
+def ended_error(run: str, status: str, reason: str) -> Conflict:
     """A run that cannot be stopped because it has ended."""
-    head = row.headline
-    return Conflict(f"{row.run} has already ended: {head.status} ({head.reason})", code="ended")
+    return Conflict(f"{run} has already ended: {status} ({reason})", code="ended")
 
 
 def stopping_error(run: str, pids: Sequence[int]) -> Conflict:

@@ -4,7 +4,6 @@ import os
 import pwd
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -62,6 +61,7 @@ from loopwright.operations.gates import (
     AS_ASKED,
     CallAnswer,
     check_answer,
+    check_arguments,
     check_other_person,
     gate_named,
     not_open,
@@ -349,8 +349,7 @@ class Service:
         if self.four_eyes and decision == "approve":
             check_other_person(self.log, gate.run, by)
         if call.arguments is not None:
-            fit = import_module("loopwright.operations.agents.tool_arguments")
-            fit.check_arguments(self.log.read(gate.run), opened, call.arguments)
+            check_arguments(self.log.read(gate.run), opened, call.arguments)
         arguments, blobs = stored_text(call.arguments or "")
         for _ in range(CAS_TRIES):
             version = self.log.version(gate.run)

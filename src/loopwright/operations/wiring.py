@@ -39,6 +39,7 @@ from loopwright.operations.data_directory import (
     presence_of,
     reach,
     this_owner,
+    workspaces_of,
 )
 from loopwright.operations.delegating_driver import DelegatingDriver, ServerHandle
 from loopwright.operations.run_request import RunStart
@@ -52,8 +53,6 @@ from loopwright.operations.workspace_rules import confine_git, policy_of
 from loopwright.ports import OPEN_STATUSES, Bus, Clock, EffectJob, Performer, Workspaces
 from loopwright.stores.sqlite.log import SqliteLog
 from loopwright.stores.trackers import SqliteTrackers
-from loopwright.workspaces.scan import SnapshotLimits
-from loopwright.workspaces.snapshots import GitWorkspaces
 from loopwright.workspaces.worktrees import GitWorktrees
 
 if TYPE_CHECKING:
@@ -68,7 +67,6 @@ __all__ = [
     "open_reader",
     "sweep_leftovers",
     "this_owner",
-    "workspaces_of",
 ]
 
 
@@ -269,16 +267,6 @@ def _is_open(log: SqliteLog, run: str) -> bool:
         return log.row(run).headline.status in OPEN_STATUSES
     except NotFound:
         return False
-
-
-def workspaces_of(settings: Settings) -> Workspaces:
-    """Where snapshots of workspaces are stored."""
-    limits = SnapshotLimits(
-        file_bytes=settings.snapshot_max_file,
-        total_bytes=settings.snapshot_max_total,
-        files=settings.snapshot_max_files,
-    )
-    return GitWorkspaces(settings.home, limits)
 
 
 def _worktrees_of(settings: Settings) -> GitWorktrees:

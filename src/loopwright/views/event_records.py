@@ -5,6 +5,7 @@ row has the idempotency key of the request, so that a repeated request can see w
 done.
 """
 
+import hashlib
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -98,6 +99,11 @@ def text_of(text: str | Blob | None) -> str:
 
 _REQUEST: ContextVar[str] = ContextVar("request", default="")
 SHOWN = 200  # characters of a text that are in the row; the event has all of it
+
+
+def request_name(who: str, key: str) -> str:
+    """The name under which a request with an idempotency key is recorded."""
+    return hashlib.sha256(f"{who}\0{key}".encode()).hexdigest()
 
 
 @contextmanager

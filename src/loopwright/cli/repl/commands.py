@@ -48,7 +48,7 @@ from loopwright.operations.runs import current_user
 from loopwright.operations.use_cases import runs as operations
 from loopwright.operations.use_cases.gates import NamedAnswer, answer_named
 from loopwright.operations.use_cases.operation import RunReference
-from loopwright.operations.use_cases.run_changes import MessageRun, message
+from loopwright.operations.use_cases.run_changes import MessageRun, send_message
 from loopwright.ports import CHAT_SURFACE
 from loopwright.syntax.document import Diagnostic
 
@@ -360,7 +360,7 @@ async def _message(session: ReplSession, rest: str) -> None:
         raise Misused
     run = session.here.service.find(reference)
     request = MessageRun(run=run, text=text.strip())
-    sent = await message(session.app, session.caller, request)
+    sent = await send_message(session.app, session.caller, request)
     session.terminal.put(f"{sent.run}: message {sent.message}: {WHEN_WORDS[sent.when]}")
 
 

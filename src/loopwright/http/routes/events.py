@@ -5,9 +5,8 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from dataclasses import asdict, dataclass
-from functools import partial
-from typing import Annotated, Any, TypeAlias
+from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
 from starlette.requests import Request
@@ -19,11 +18,10 @@ from loopwright.http.requests import Answer, Query, Route, RouteFamily, RouteReq
 from loopwright.http.responses import RequestRefusal
 from loopwright.kernel.events import RunFinished
 from loopwright.model.record import JsonValue
+from loopwright.operations.loops.event_views import Records, event_view
 from loopwright.operations.response_types import EventPage
 from loopwright.operations.run_tail import read_live_text
 from loopwright.ports import OPEN_STATUSES, Delta, NumberedEvent
-from loopwright.views.event_records import event_on_wire
-from loopwright.views.progress import Progress
 
 AT_ONCE = 500
 RETRY_MS = 1_000
@@ -38,13 +36,13 @@ HEADERS = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOptions:
-    """How events are sent in a stream."""
+    """Which events are in a stream, and in which form."""
 
     after: int  # what has a number up to this is known already
-    told: Callable[[NumberedEvent], object]  # what is sent for an event; None: nothing
+    records: Callable[[NumberedEvent], Records]  # what is sent for an event
     whole: bool = False  # whether it also needs the events up to `after`
     follow: bool = True  # else the stream ends with what there is now, and says so
-    frame: Callable[[int, Any], bytes] | None = None  # how that is written; None: as data alone
+    has_names: bool = False  # whether each record is sent under its type
     now: Callable[[], float] = time.monotonic
     text: bool = False  # whether what agents write is sent, too, as events without a number
     tail: bool = False  # with the end of what the call under way has written before
@@ -239,19 +237,19 @@ def _ended(context: Context, run: str, newest: list[NumberedEvent]) -> bool:
 
 
 def _frame(numbered: NumberedEvent, telling: StreamOptions) -> bytes:
-    told = telling.told(numbered)
-    if told is None or numbered.seq <= telling.after:
+    records = telling.records(numbered)
+    if numbered.seq <= telling.after:
         return b""
-    if telling.frame is not None:
-        return telling.frame(numbered.seq, told)
-    return b"id: %d\ndata: %s\n\n" % (numbered.seq, msgspec.json.encode(told))
+    return b"".join(_named_frame(numbered.seq, one, telling) for one in records)
+
+
+def _named_frame(seq: int, record: dict[str, JsonValue], telling: StreamOptions) -> bytes:
+    name = b"event: %s\n" % str(record["type"]).encode() if telling.has_names else b""
+    return b"id: %d\n%sdata: %s\n\n" % (seq, name, msgspec.json.encode(record))
 
 
 def _event(name: str, value: object) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(value))
-
-
-Told: TypeAlias = Callable[[NumberedEvent], dict[str, JsonValue]]
 
 
 class EventsQuery(Query):
@@ -275,34 +273,20 @@ class EventTextQuery(EventsQuery):
 async def events(request: RouteRequest) -> Answer:
     run, query = request.params["run"], request.query(EventTextQuery)
     request.context.here.log.row(run)  # refused before anything is sent, if there is none
-    told = _in_words(request.context, run) if query.words else partial(event_on_wire, run)
+    records = event_view(request.context.service, run, "words" if query.words else "events")
     if wants_stream(request.request):
         after = cursor(request.request, query.after)
         tail = query.text and query.tail
         telling = StreamOptions(
-            after=after, told=told, whole=query.words, text=query.text, tail=tail
+            after=after, records=records, whole=query.words, text=query.text, tail=tail
         )
         return streamed(request, run, telling)
     if query.words and query.after:
         async for one in events_of(request.context, run):
             if one.seq > query.after:
                 break
-            told(one)
-    return _page(request.context, run, query, told)
-
-
-def _in_words(context: Context, run: str) -> Told:
-    """Events with their lines for people; it must be given all of them, from the first on."""
-    service = context.service
-    first = service.log.read(run, limit=1) or service.events(run)  # which tells what is wrong
-    progress = Progress(service.plan(first[0].event), service.read_text)
-
-    def told(numbered: NumberedEvent) -> dict[str, JsonValue]:
-        line = progress.take(numbered)
-        words: dict[str, JsonValue] = {"told": asdict(line)} if line is not None else {}
-        return event_on_wire(run, numbered) | words
-
-    return told
+            records(one)
+    return _page(request.context, run, query, records)
 
 
 def streamed(request: RouteRequest, run: str, telling: StreamOptions) -> Response:
@@ -329,14 +313,16 @@ def cursor(request: Request, after: int | None) -> int:
     return int(given)
 
 
-def _page(context: Context, run: str, query: EventsQuery, told: Told) -> Answer:
+def _page(
+    context: Context, run: str, query: EventsQuery, records: Callable[[NumberedEvent], Records]
+) -> Answer:
     log, after = context.here.log, query.after or 0
     events = log.read(run, after=after, limit=query.limit)
     version = log.version(run)
     last = events[-1].seq if events else after
     return {
         "run": run,
-        "events": [told(one) for one in events],
+        "events": [record for one in events for record in records(one)],
         "seq": version,
         "next": last if last < version else None,
     }

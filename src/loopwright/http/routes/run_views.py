@@ -8,11 +8,10 @@ from starlette.responses import Response
 from loopwright.http.operation_routes import app_of
 from loopwright.http.requests import Answer, Query, Route, RouteFamily, RouteRequest
 from loopwright.http.routes.events import StreamOptions, cursor, events_of, streamed, wants_stream
-from loopwright.model.record import JsonValue
+from loopwright.operations.loops.event_views import event_view
 from loopwright.operations.use_cases.run_views import metrics_of
-from loopwright.ports import NumberedEvent
 from loopwright.views.metrics import metrics_chart
-from loopwright.views.transcript import LogEntry, RunTranscript
+from loopwright.views.transcript import LogEntry
 
 
 class LogPage(msgspec.Struct):
@@ -53,18 +52,12 @@ async def picture(request: RouteRequest) -> Answer:
 async def logs(request: RouteRequest) -> Answer:
     run, query, service = request.params["run"], request.query(LogsQuery), request.context.service
     version = request.context.here.log.row(run).version
-    first = service.log.read(run, limit=1) or service.events(run)  # which tells what is wrong
-    transcript = RunTranscript(service.plan(first[0].event), service.read_text)
-
-    def told(numbered: NumberedEvent) -> dict[str, JsonValue] | None:
-        entry = transcript.take(numbered)
-        return None if entry is None else msgspec.structs.asdict(entry)
-
+    records = event_view(service, run, "transcript")
     if wants_stream(request.request):
         after = cursor(request.request, query.after)
         telling = StreamOptions(
             after=after,
-            told=told,
+            records=records,
             whole=True,
             follow=query.follow,
             text=query.text,
@@ -75,13 +68,13 @@ async def logs(request: RouteRequest) -> Answer:
     entries: list[LogEntry] = []
     more: int | None = None
     async for one in events_of(request.context, run):
-        entry = transcript.take(one)
-        if entry is None or one.seq <= after:
+        found = records(one)
+        if not found or one.seq <= after:
             continue
         if len(entries) == query.limit:
             more = entries[-1].seq
             break
-        entries.append(entry)
+        entries += [msgspec.convert(entry, LogEntry) for entry in found]
     return LogPage(run=run, entries=entries, seq=version, next=more)
 
 

@@ -221,7 +221,7 @@ class SocketCommands:
         return await self._tails.subscribe(client, payload.run, payload.after)
 
     async def message(self, client: ConnectedClient, payload: run_changes.MessageRun) -> Answer:
-        sent = await run_changes.message(self._app, _caller(client), payload)
+        sent = await run_changes.send_message(self._app, _caller(client), payload)
         return {"run": sent.run, "message": sent.message, "to": sent.to, "when": sent.when}
 
     async def unsubscribe(self, client: ConnectedClient, payload: Unsubscribe) -> Answer:
@@ -257,7 +257,7 @@ TABLE: Mapping[str, SocketCommand[Any]] = {
     "notifications:read": _of(stored.read_many, SocketCommands.read, ReadNotifications),
     "run:resume": _of(runs.resume, SocketCommands.resume),
     "subscribe": SocketCommand(Subscribe, "viewer", SocketCommands.subscribe),
-    "run:tell": _of(run_changes.message, SocketCommands.message),
+    "run:tell": _of(run_changes.send_message, SocketCommands.message),
     "unsubscribe": SocketCommand(Unsubscribe, "viewer", SocketCommands.unsubscribe),
 }
 """Everything that may be said, with the least role that may say it."""

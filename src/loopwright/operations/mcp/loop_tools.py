@@ -28,9 +28,8 @@ from loopwright.operations.run_request import Request
 from loopwright.operations.run_variables import names_only
 from loopwright.operations.run_workspaces import RunSnapshots
 from loopwright.operations.settings import Settings
-from loopwright.operations.use_cases.gates import NamedAnswer, answer_named, list_open
+from loopwright.operations.use_cases.gates import ListGates, NamedAnswer, answer_named, list_open
 from loopwright.operations.use_cases.loops import list_definitions
-from loopwright.operations.use_cases.operation import PageRequest
 from loopwright.operations.use_cases.role_loops import (
     ACTIONS,
     ALL,
@@ -39,7 +38,7 @@ from loopwright.operations.use_cases.role_loops import (
     RoleLoops,
     StartRoleLoop,
 )
-from loopwright.operations.use_cases.run_changes import MessageRun, message
+from loopwright.operations.use_cases.run_changes import MessageRun, send_message
 from loopwright.operations.wiring import near
 from loopwright.ports import OPEN_STATUSES
 from loopwright.tools.builtin import schema, text
@@ -376,7 +375,7 @@ class LoopTools:
     async def _send_text(self, given: Arguments) -> str:
         loop, words, to = (read_text(given, name) for name in ("id", "text", "to"))
         request = MessageRun(run=self.loops.here.service.find(loop), text=words, to=to)
-        sent = await message(self.loops.app_here, self.loops.caller(), request)
+        sent = await send_message(self.loops.app_here, self.loops.caller(), request)
         return f"{sent.run}: message {sent.message} recorded: {WHEN_WORDS[sent.when]}"
 
     def _waits(self, loop: str) -> bool:
@@ -402,7 +401,7 @@ class LoopTools:
         return "\n".join(map(described, found))
 
     async def _gates(self, given: Arguments) -> str:
-        page = await list_open(self.loops.app_here, self.loops.caller(), PageRequest())
+        page = await list_open(self.loops.app_here, self.loops.caller(), ListGates())
         return _json({"gates": page.gates})
 
     async def _answer(self, given: Arguments) -> str:

@@ -43,17 +43,28 @@ class AnswerGate(Request):
     remember: bool = False
 
 
+class ListGates(PageRequest):
+    """Which page of the list; or the gate that a person names: by its id, by the beginning of one,
+    or by a run that waits at this gate only.
+    """
+
+    match: str | None = None
+
+
 @operation(
     "gates.list",
     kind="query",
     role="viewer",
     summary="What waits for a person, oldest first",
-    request=PageRequest,
+    request=ListGates,
     response=Inbox,
-    http=HttpRoute(method="GET", path=BASE),
+    http=HttpRoute(method="GET", path=BASE, schema="GatesQuery"),
 )
-async def list_open(app: App, _caller: Caller, request: PageRequest) -> Inbox:
-    """A page of the open gates."""
+async def list_open(app: App, _caller: Caller, request: ListGates) -> Inbox:
+    """A page of the open gates, or one of them."""
+    if request.match is not None:
+        found = [app.service.find_gate(request.match)]
+        return Inbox(gates=inbox_items(app.service, found), next=None)
     page = page_of(
         app.cursors,
         "gates",

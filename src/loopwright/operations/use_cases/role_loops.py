@@ -267,7 +267,7 @@ class RoleLoops:
         if status not in _FITS[action] and not resumable:
             if row_ended(row):
                 if action == "stop":
-                    raise ended_error(row)
+                    raise ended_error(row.run, row.headline.status, row.headline.reason)
                 raise Conflict(f"{run} has ended: {status} ({row.headline.reason})", code="ended")
             raise Conflict(
                 f"{run} is {loop_status(row)}, so it cannot be {_DONE[action]}", code="wrong-state"

@@ -21,8 +21,20 @@ from loopwright.operations.run_groups import OnDisconnect
 from loopwright.operations.run_request import Request, RunEnv, StartRun
 from loopwright.operations.run_start import choices
 from loopwright.operations.run_variables import env_choices
-from loopwright.operations.run_workspaces import apply_run, discard_run
-from loopwright.operations.use_cases.operation import App, Caller, HttpRoute, operation
+from loopwright.operations.run_workspaces import (
+    apply_run,
+    check_discard,
+    discard_run,
+    require_worktree,
+    unapplied_files,
+)
+from loopwright.operations.use_cases.operation import (
+    App,
+    Caller,
+    HttpRoute,
+    RunReference,
+    operation,
+)
 from loopwright.operations.use_cases.run_queries import BASE, events_of, run_summary, typed
 from loopwright.operations.use_cases.runs import prepare_request
 from loopwright.views.run_responses import Forked
@@ -88,6 +100,16 @@ class AppliedResult(msgspec.Struct):
     repository: str
     files: list[str]
     outside: list[str]
+
+
+class RunWorktree(msgspec.Struct):
+    """The worktree of a run. `unapplied` are files of the result that would be lost with it."""
+
+    run: str
+    branch: str
+    folder: str
+    repository: str
+    unapplied: list[str]
 
 
 class DiscardedResult(msgspec.Struct):
@@ -198,7 +220,7 @@ async def fork(app: App, caller: Caller, request: ForkRun) -> Forked:
     draining="refuse",
     family="messages",
 )
-async def message(app: App, caller: Caller, request: MessageRun) -> RunMessageSent:
+async def send_message(app: App, caller: Caller, request: MessageRun) -> RunMessageSent:
     """Record a message for the agents of a run."""
     run = app.service.log.row(request.run).run
     sent = await tell(app.service, run, request.text, to=request.to, by=caller.name)
@@ -206,6 +228,30 @@ async def message(app: App, caller: Caller, request: MessageRun) -> RunMessageSe
 
 
 # -- worktrees -------------------------------------------------------------------------------------
+
+
+@operation(
+    "runs.worktree",
+    kind="query",
+    role="viewer",
+    summary="The worktree of a run, and the files of its result that were never applied",
+    request=RunReference,
+    response=RunWorktree,
+    http=HttpRoute(method="GET", path=f"{BASE}/{{run}}/worktree"),
+    family="worktrees",
+)
+async def read_worktree(app: App, _caller: Caller, request: RunReference) -> RunWorktree:
+    """What `discard` would remove; refused as long as the run needs it."""
+    run = app.service.log.row(request.run).run
+    worktree = require_worktree(app.service, run)
+    check_discard(app.service, run)
+    return RunWorktree(
+        run=run,
+        branch=worktree.branch,
+        folder=worktree.folder,
+        repository=worktree.repository,
+        unapplied=await unapplied_files(app.service, run),
+    )
 
 
 @operation(
@@ -222,7 +268,7 @@ async def message(app: App, caller: Caller, request: MessageRun) -> RunMessageSe
     draining="serve",
     family="worktrees",
 )
-async def apply(app: App, caller: Caller, request: ApplyRun) -> AppliedResult:
+async def apply_result(app: App, caller: Caller, request: ApplyRun) -> AppliedResult:
     """Merge the result of a worktree into its checkout."""
     run = app.service.log.row(request.run).run
     return typed(AppliedResult, await apply_run(app.service, run, by=caller.name))
@@ -240,7 +286,7 @@ async def apply(app: App, caller: Caller, request: ApplyRun) -> AppliedResult:
     draining="serve",
     family="worktrees",
 )
-async def discard(app: App, caller: Caller, request: DiscardRun) -> DiscardedResult:
+async def discard_worktree(app: App, caller: Caller, request: DiscardRun) -> DiscardedResult:
     """Remove the worktree of a run and its branch, if that is confirmed."""
     run = app.service.log.row(request.run).run
     if not request.confirm:
@@ -248,4 +294,4 @@ async def discard(app: App, caller: Caller, request: DiscardRun) -> DiscardedRes
     return typed(DiscardedResult, await discard_run(app.service, run, by=caller.name))
 
 
-OPERATIONS = (dry_run, fork, message, apply, discard)
+OPERATIONS = (dry_run, fork, send_message, read_worktree, apply_result, discard_worktree)

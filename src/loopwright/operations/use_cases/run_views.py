@@ -94,6 +94,7 @@ class DiffRun(Request):
     end: IterationName | None = msgspec.field(default=None, name="to")
     stat: bool = False
     paths: Annotated[str, msgspec.Meta(max_length=10_000)] | None = None
+    color: bool = False  # whether the diff has the colours of a terminal
 
 
 class ReadActivity(Request):
@@ -136,7 +137,7 @@ async def metrics_of(app: App, run: str) -> RunFigures:
     http=HttpRoute(method="GET", path=f"{BASE}/metrics"),
     family=FAMILY,
 )
-async def metrics(app: App, _caller: Caller, request: RunReference) -> RunFigures:
+async def read_metrics(app: App, _caller: Caller, request: RunReference) -> RunFigures:
     """The figures of a run."""
     return await metrics_of(app, request.run)
 
@@ -151,7 +152,7 @@ async def metrics(app: App, _caller: Caller, request: RunReference) -> RunFigure
     http=HttpRoute(method="GET", path=f"{BASE}/output", schema="OutputQuery"),
     family=FAMILY,
 )
-async def output(app: App, _caller: Caller, request: ReadOutput) -> RunOutput:
+async def read_output(app: App, _caller: Caller, request: ReadOutput) -> RunOutput:
     """The output of one step or iteration."""
     outputs = Outputs(app.service, request.run)
     async for one in events_of(app.service, request.run):
@@ -169,7 +170,7 @@ async def output(app: App, _caller: Caller, request: ReadOutput) -> RunOutput:
     http=HttpRoute(method="GET", path=f"{BASE}/activity", schema="ActivityQuery"),
     family=FAMILY,
 )
-async def activity(app: App, _caller: Caller, request: ReadActivity) -> ActivityPage:
+async def read_activity(app: App, _caller: Caller, request: ReadActivity) -> ActivityPage:
     """A page of what agents did."""
     run, service = request.run, app.service
     version = service.log.row(run).version
@@ -219,7 +220,7 @@ async def _iteration(app: App, run: str, name: str | None) -> tuple[int | None, 
     http=HttpRoute(method="GET", path=f"{BASE}/diff", schema="DiffQuery"),
     family=FAMILY,
 )
-async def diff(app: App, _caller: Caller, request: DiffRun) -> RunDiff:
+async def read_diff(app: App, _caller: Caller, request: DiffRun) -> RunDiff:
     """The files that differ, and the diff itself unless only the counts are wanted."""
     assert app.workspaces is not None, "this process has no snapshots"
     snapshots = RunSnapshots(app.service, app.workspaces, request.run)
@@ -227,7 +228,7 @@ async def diff(app: App, _caller: Caller, request: DiffRun) -> RunDiff:
     text = None
     if not request.stat:
         paths = [one for one in (request.paths or "").splitlines() if one]
-        text = await snapshots.diff(request.start, request.end, paths=paths)
+        text = await snapshots.diff(request.start, request.end, paths=paths, color=request.color)
     return typed(RunDiff, {**changes, "diff": text})
 
 
@@ -241,7 +242,7 @@ async def diff(app: App, _caller: Caller, request: DiffRun) -> RunDiff:
     http=HttpRoute(method="GET", path=f"{BASE}/certificate"),
     family=FAMILY,
 )
-async def certificate(app: App, _caller: Caller, request: RunReference) -> RunCertificate:
+async def read_certificate(app: App, _caller: Caller, request: RunReference) -> RunCertificate:
     """What decided a run."""
     return run_certificate(app.service, request.run)
 
@@ -263,4 +264,4 @@ async def show_spend(app: App, _caller: Caller, request: ReadSpend) -> SpendRepo
     return spend(app.service.log, by=request.by, since=since, budget=budget, now_ms=now)
 
 
-OPERATIONS = (metrics, output, activity, diff, certificate, show_spend)
+OPERATIONS = (read_metrics, read_output, read_activity, read_diff, read_certificate, show_spend)

@@ -286,7 +286,7 @@ async def stop_open(app: App, caller: Caller, run: str) -> StoppedRun:
     """
     row = app.service.log.row(run)
     if row_ended(row):
-        raise ended_error(row)
+        raise ended_error(row.run, row.headline.status, row.headline.reason)
     stopped = await stop(app, caller, RunReference(run=run))
     if stopped.stop == "stopping":
         raise stopping_error(run, stopped.processes)

@@ -6,7 +6,7 @@ of the system of the definition, as a stream and in pages. Systems without a for
 get our events.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, cast
 
 import msgspec
@@ -417,20 +417,9 @@ async def events(request: RouteRequest) -> Answer:
     teller = DialectEventFeed(request.context.service, run, own=query.own)
     if not wants_stream(request.request):
         return await _page(request, teller, query)
-
-    def take(numbered: NumberedEvent) -> list[dict[str, JsonValue]] | None:
-        return teller.take(numbered) or None
-
     after = cursor(request.request, query.after)
-    return streamed(request, run, StreamOptions(after=after, told=take, whole=True, frame=_frames))
-
-
-def _frames(seq: int, events: Sequence[dict[str, Any]]) -> bytes:
-    return b"".join(
-        b"id: %d\nevent: %s\ndata: %s\n\n"
-        % (seq, str(one["type"]).encode(), msgspec.json.encode(one))
-        for one in events
-    )
+    options = StreamOptions(after=after, records=teller.take, whole=True, has_names=True)
+    return streamed(request, run, options)
 
 
 async def _page(request: RouteRequest, teller: DialectEventFeed, query: NarrationQuery) -> Answer:
