@@ -16,16 +16,12 @@ USED_TWICE = {
 }
 # Modules that take long to import or are chosen by name at run time.
 LOADED_BY_NAME = {
-    "agents/performer.py",
     "cli/main.py",
-    "engine/kernel_services.py",
     "gateway/models.py",
     "operations/dialects.py",
     "operations/agents/tools.py",
-    "operations/library.py",
     "operations/mcp/loop_tools.py",
     "operations/wiring.py",
-    "syntax/step_references.py",
 }
 
 

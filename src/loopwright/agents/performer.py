@@ -3,8 +3,7 @@
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from importlib import import_module
-from typing import TYPE_CHECKING, assert_never, cast
+from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 from msgspec.structs import replace
@@ -201,9 +200,10 @@ class LocalPerformer:
         takes longer to load than everything else, and real agents never need it.
         """
         if self._scripted is None:
-            module = import_module("loopwright.agents.script")
-            agent = module.ScriptedAgent(self._bus, schema_problem=self._unfit)
-            self._scripted = cast("ScriptedAgent", agent)
+            from loopwright.agents.script import ScriptedAgent  # noqa: PLC0415 - see above
+
+            agent = ScriptedAgent(self._bus, schema_problem=self._unfit)
+            self._scripted = agent
         return self._scripted
 
     def _from_script(self, job: EffectJob, file: str) -> Answer | Awaitable[Answer]:

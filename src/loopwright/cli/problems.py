@@ -21,6 +21,7 @@ from loopwright.operations.problems import (
     value_of_text,
     wrong_input,
 )
+from loopwright.syntax.document import suggest
 
 _SECRET = re.compile(r"--?(?:[\w-]*-)?(?:token|api-?key|password|passwd|secret)s?", re.IGNORECASE)
 
@@ -94,7 +95,10 @@ def _refused_input(error: click.UsageError, command: str) -> InputError | None:
     help_of = f"`{command} --help`"
     if isinstance(error, click.NoSuchOption) and error.option_name.startswith("--"):
         refused = unknown_input(error.option_name)
-        near = f"; did you mean {error.possibilities[0]!r}?" if error.possibilities else ""
+        # The library finds words similar that only share the dashes and some letters.
+        known = [one.removeprefix("--") for one in error.possibilities or ()]
+        meant = suggest(error.option_name.removeprefix("--"), known)
+        near = f"; did you mean '--{meant}'?" if meant else ""
         refused.hint = f"there is no option {error.option_name}{near} {help_of} lists them"
         refused.hint = refused.hint if near else refused.hint.replace(f" {help_of}", f"; {help_of}")
         return refused

@@ -51,6 +51,7 @@ from loopwright.views.progress import ProgressLine
 
 if TYPE_CHECKING:
     from loopwright.cli.start_options import StartManner
+    from loopwright.operations.response_types import DryRunReport
     from loopwright.operations.run_control import ResumeChanges
     from loopwright.operations.run_request import LocalStart
     from loopwright.operations.run_start import DefinitionSource
@@ -306,15 +307,17 @@ def start_served(
 
     async def start(client: Client, attach: Callable[[ServedRun], None]) -> int:
         sent, definition = await _sendable(terminal, client, request, source)
-        _warn(terminal, definition, request)
         file = definition.file
         if options["dry_run"]:
-            return await _rehearse(terminal, client, sent, file)
+            report = await _rehearse(client, sent, file)
+            _warn(terminal, definition, request)
+            return _put_report(terminal, report)
         _check_ready(terminal)
         try:
             started = await client.call(runs.start, sent)
         except LoopwrightError as error:
             raise _renamed(error, file) from error
+        _warn(terminal, definition, request)
         started.warnings = [one.replace(REQUEST, file) for one in started.warnings]
         if options["detach"]:
             if terminal.as_json:
@@ -382,7 +385,7 @@ def _check_json(file: str, definition: bytes) -> None:
 
 
 def _warn(terminal: Terminal, definition: _SentDefinition, request: "LocalStart") -> None:
-    """Warnings are shown before the start; the server reports errors."""
+    """Warnings are shown when the server has accepted the definition, as for a local start."""
     try:
         found = parse_definition(
             definition.text,
@@ -407,14 +410,18 @@ def _check_ready(terminal: Terminal) -> None:
     check_health(health, terminal.remote.url)
 
 
-async def _rehearse(terminal: Terminal, client: Client, sent: "LocalStart", file: str) -> int:
-    from loopwright.cli.charts import put_dry_run  # noqa: PLC0415 - only when asked for
-
+async def _rehearse(client: Client, sent: "LocalStart", file: str) -> "DryRunReport":
     try:
         report = await client.call(run_changes.dry_run, sent)
     except LoopwrightError as error:
         raise _renamed(error, file) from error
     report.warnings = [one.replace(REQUEST, file) for one in report.warnings]
+    return report
+
+
+def _put_report(terminal: Terminal, report: "DryRunReport") -> int:
+    from loopwright.cli.charts import put_dry_run  # noqa: PLC0415 - only when asked for
+
     for warning in report.warnings:
         terminal.say(f"warning: {warning}", tone="warn")
     put_dry_run(terminal, report)

@@ -5,7 +5,6 @@ CEL.
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from importlib import import_module
 from typing import Literal, Protocol, TypeAlias, cast
 
 import re2
@@ -46,14 +45,16 @@ def stored_text(text: str) -> tuple[Text, dict[str, bytes]]:
 def evaluated(text: str, scope: ExpressionNames, *, wants: Wants) -> ExpressionValue:
     """The value of an expression; only the steps that it uses are looked up."""
     # The evaluator costs 40 ms to load, and most runs have no expression.
-    cel = import_module("loopwright.syntax.cel")
+    from loopwright.syntax import cel  # noqa: PLC0415 - see above
+
     program = cel.compile_cel(text, step_ids=scope.step_ids, wants=wants)
     if isinstance(program, list):
         return ExpressionValue(problem="; ".join(problem.message for problem in program))
     named = scope.step_ids if program.uses_steps is None else program.uses_steps
     found = {name: scope.step(name) for name in named}
     steps = {name: value for name, value in found.items() if value is not None}
-    said = program.evaluate({**scope.variables, "steps": steps})
+    variables: dict[str, JsonValue] = {**scope.variables, "steps": dict(steps)}
+    said = program.evaluate(variables)
     if isinstance(said, cel.Truth):
         return ExpressionValue(value=said.holds)
     if isinstance(said, cel.Items):

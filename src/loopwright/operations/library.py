@@ -14,7 +14,6 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import unified_diff
-from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -325,7 +324,7 @@ def _problems(data: bytes, file: str) -> list[Diagnostic]:
 def _shipped() -> list[LibraryEntry]:
     """What is built in."""
     language = loops()
-    folder = files(import_module(f"loopwright.dialects.{OF_LOOPS}")).joinpath(language.BUILTIN)
+    folder = files(f"loopwright.dialects.{OF_LOOPS}").joinpath(language.BUILTIN)
     places = sorted(folder.iterdir(), key=lambda place: place.name)
     return [
         _of(

@@ -10,10 +10,12 @@ first expression.
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Literal, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
 
 from loopwright.syntax.document import Diagnostic, Document, Position, did_you_mean
+
+if TYPE_CHECKING:
+    from loopwright.syntax.cel import CelProblem
 
 _MOST_SHOWN = 12
 
@@ -199,23 +201,6 @@ Wants: TypeAlias = Literal["bool", "list"]
 _ID = re.compile(r"['\"]?([A-Za-z0-9_-]+)")
 
 
-class _Problem(Protocol):
-    """Why an expression is rejected; `offset` counts characters of its text."""
-
-    message: str
-    offset: int
-    code: str
-    hint: str | None
-
-
-class _Language(Protocol):
-    """The interface of the module of the expression language."""
-
-    def compile_cel(
-        self, text: str, *, step_ids: Collection[str], wants: Wants
-    ) -> object | list[_Problem]: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expression:
     """An expression and its position. `ids` are the steps that it can use, `late` those that exist
@@ -232,13 +217,14 @@ class Expression:
 
 def expression_problems(document: Document, one: Expression) -> Iterator[Diagnostic]:
     """All problems of an expression."""
-    language = cast(_Language, import_module("loopwright.syntax.cel"))
-    made = language.compile_cel(one.text, step_ids=one.ids, wants=one.wants)
+    from loopwright.syntax.cel import compile_cel  # noqa: PLC0415 - most definitions have none
+
+    made = compile_cel(one.text, step_ids=one.ids, wants=one.wants)
     for problem in made if isinstance(made, list) else ():
         yield _diagnostic(document, one, problem)
 
 
-def _diagnostic(document: Document, one: Expression, problem: _Problem) -> Diagnostic:
+def _diagnostic(document: Document, one: Expression, problem: "CelProblem") -> Diagnostic:
     line, column = place_in_text(document, one.path, one.text, problem.offset)
     message, hint = problem.message, problem.hint
     named = _ID.match(one.text, problem.offset)

@@ -348,6 +348,10 @@ class Operation(Generic[Q, A]):
     async def __call__(self, app: App, caller: Caller, request: Q) -> A:
         """Do it, if the caller may and the server still accepts it."""
         caller.check(self.role)
+        rights = app.service.rights
+        if rights is not None and self.role == "admin" and self.kind == "command":
+            # The owner of the data directory is an admin, and so would be an agent of theirs.
+            rights.refuse("change accounts, webhooks or lists of a server", self.name)
         if self.draining == "refuse":
             app.refuse_while_draining()
         with acting_as(caller.role):

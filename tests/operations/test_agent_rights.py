@@ -1,0 +1,55 @@
+"""What a program of a run may not do with the operations of its data directory."""
+
+import asyncio
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from loopwright.errors import NotAllowed
+from loopwright.operations.child_runs import AgentRights, InsideRun
+from loopwright.operations.data_directory import open_reader
+from loopwright.operations.run_request import Request
+from loopwright.operations.settings import Settings
+from loopwright.operations.use_cases import tokens, users, webhooks, workspaces
+from loopwright.operations.use_cases.operation import (
+    Operation,
+    PageRequest,
+    local_app,
+    local_caller,
+)
+from loopwright.ports import RecordStore
+
+CHANGES: list[tuple[Operation[Request, object], Request]] = [
+    (cast("Operation[Request, object]", users.add), users.AddUser(name="ann")),
+    (
+        cast("Operation[Request, object]", tokens.add_for_user),
+        tokens.AddTokenForUser(label="x", role="admin", days=1),
+    ),
+    (
+        cast("Operation[Request, object]", webhooks.add_webhook),
+        webhooks.AddWebhook(url="https://example.org"),
+    ),
+    (cast("Operation[Request, object]", workspaces.add), workspaces.AddWorkspace(path="/")),
+]
+
+
+@pytest.mark.parametrize(("operation", "request_"), CHANGES, ids=[one.name for one, _ in CHANGES])
+def test_agent_of_a_run_when_it_changes_accounts_is_refused_and_recorded(
+    tmp_path: Path, operation: Operation[Request, object], request_: Request
+) -> None:
+    settings = Settings(home=tmp_path)
+    service = open_reader(settings)
+    records = cast("RecordStore", service.log)
+    inside = InsideRun(run="run_1", runs=("run_1",))
+    service.rights = AgentRights(
+        inside=inside, log=service.log, records=records, clock=service.clock, via="cli"
+    )
+    app, caller = local_app(service, settings), local_caller(service)
+    with pytest.raises(NotAllowed):
+        asyncio.run(operation(app, caller, request_))
+    assert (
+        operation.name in records.audited(limit=1)[0].detail + records.audited(limit=1)[0].subject
+    )
+    assert asyncio.run(users.list_users(app, caller, PageRequest())).users == []
+    service.log.close()
