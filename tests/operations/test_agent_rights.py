@@ -48,8 +48,7 @@ def test_agent_of_a_run_when_it_changes_accounts_is_refused_and_recorded(
     app, caller = local_app(service, settings), local_caller(service)
     with pytest.raises(NotAllowed):
         asyncio.run(operation(app, caller, request_))
-    assert (
-        operation.name in records.audited(limit=1)[0].detail + records.audited(limit=1)[0].subject
-    )
+    [row] = records.audited(limit=1)
+    assert operation.name in row.detail + row.subject
     assert asyncio.run(users.list_users(app, caller, PageRequest())).users == []
     service.log.close()

@@ -51,7 +51,7 @@ from loopwright.views.progress import ProgressLine
 
 if TYPE_CHECKING:
     from loopwright.cli.start_options import StartManner
-    from loopwright.operations.response_types import DryRunReport
+    from loopwright.operations.dry_run.simulation import DryRunReport
     from loopwright.operations.run_control import ResumeChanges
     from loopwright.operations.run_request import LocalStart
     from loopwright.operations.run_start import DefinitionSource
