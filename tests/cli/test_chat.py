@@ -125,7 +125,7 @@ def test_commands_never_reach_the_model(lw: Place, serve: Serve) -> None:
     assert "did you mean /export?" in told.err
     assert "no command /nothing: /help lists the commands" in told.err
     assert "/quit" in told.out
-    assert "nothing was said yet" in told.err
+    assert "the conversation is empty" in told.err
     assert [users(server, number) for number in range(len(server.requests))] == [["Hi"]]
 
 

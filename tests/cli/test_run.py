@@ -382,7 +382,7 @@ def test_a_loop_is_told_its_inputs(lw: Place) -> None:
     ],
 )
 def test_a_loop_that_cannot_be(lw: Place, words: list[str], said: str) -> None:
-    """A problem of a loop is told as a problem of its option."""
+    """A problem of a loop is reported as a problem of its option."""
     told = lw("loop", "Go", "--agent", lw.script("x"), *words)
     assert told.code == 2
     assert said in told.err

@@ -992,7 +992,7 @@ def test_verify_finds_missing_content(world: World, log: Log) -> None:
     world.append(log, Append(run="run_a", expected=1, events=[done, short]))
     missing, wrong = log.verify("run_a")
     assert "gone" in missing
-    assert "msg has 4 bytes, the fact says 5" in wrong
+    assert "msg has 4bytes, the event says 5" in wrong
     assert any("plan is not what its name says" in one for one in log.verify("run_a", digest=str))
 
 

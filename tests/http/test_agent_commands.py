@@ -77,7 +77,7 @@ REFUSED = {
     "unknown": (("change", "nobody", "--disable"), 2, "no agent 'nobody' on the list"),
     "built-in": (("rm", "claude"), 8, "cannot be removed"),
     "taken": (("add", "claude", "command:/opt/x"), 8, "there is an agent 'claude' already"),
-    "nothing": (("change", "claude"), 2, "say what is to be different"),
+    "nothing": (("change", "claude"), 2, "name at least one option to change"),
     "both": (("change", "claude", "--env", "A", "--no-env"), 2, "exclude each other"),
     "off": (
         ("add", "x", "command:/opt/x", "--sandbox", "off"),

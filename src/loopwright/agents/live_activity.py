@@ -136,7 +136,7 @@ class LiveCost:
 
 
 class LiveOutput:
-    """Hands on the output of one program."""
+    """Forwards the output of one program."""
 
     def __init__(
         self,

@@ -418,7 +418,7 @@ def _check_output(end: ProgramEnd) -> str:
 
 
 def _result_text(job: EffectJob, spoken: JsonLinesAnswer) -> str | None:
-    """The structured result as JSON text: what the agent handed over, else what it wrote."""
+    """The structured result as JSON text: what the agent submitted, else what it wrote."""
     if spoken.has_data:
         return msgspec.json.encode(spoken.data).decode()
     return last_json_object(spoken.output) if job.schema is not None else None

@@ -394,7 +394,7 @@ def token_create(
 @click.argument("token", metavar="ID")
 @click.pass_context
 def token_revoke(ctx: click.Context, /, *, token: str) -> None:
-    """Revoke a token for good."""
+    """Revoke a token permanently."""
     from loopwright.operations.use_cases import tokens  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)

@@ -132,7 +132,7 @@ def agent_change(
     if variables or no_env:
         fields["pass_env"] = variables
     if not fields:
-        raise click.UsageError("say what is to be different", ctx)
+        raise click.UsageError("name at least one option to change", ctx)
     terminal = terminal_of(ctx)
     made = terminal.call(agents.change, agents.ChangeAgent(agent=name, **fields))
     state = "on the list" if made.listed else "disabled"

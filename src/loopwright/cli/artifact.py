@@ -145,7 +145,7 @@ def artifact_get(
 
 
 def _write(place: Path, data: bytes) -> None:
-    """Into a new file: an existing one may be somebody's work."""
+    """Into a new file: an existing one may contain work."""
     try:
         handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     except FileExistsError as error:

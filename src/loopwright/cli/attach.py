@@ -191,7 +191,7 @@ class AttachedRun:
         self._troubles = len(problems)
 
     async def rest(self) -> bool:
-        """Wait until nothing but a person can move the run on; False when we leave before that."""
+        """Wait until only a person can continue the run; False if the command exits before that."""
         while True:
             self._moved.clear()
             if await self.interrupts.unless(self._here.driver.rest(self.run)):

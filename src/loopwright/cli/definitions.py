@@ -185,7 +185,7 @@ _NAME = click.argument("name", metavar="NAME", shell_complete=complete_stored)
 
 @contextmanager
 def definitions_here(terminal: Terminal) -> "Iterator[Definitions]":
-    """The stored definitions of this home."""
+    """The stored definitions of this data directory."""
     from loopwright.engine.clock import SystemClock  # noqa: PLC0415 - help stays quick
     from loopwright.operations.accounts.access import Access  # noqa: PLC0415 - help stays quick
     from loopwright.operations.data_directory import open_log  # noqa: PLC0415 - help stays quick
@@ -300,8 +300,8 @@ def stored_put(
 ) -> None:
     """Store the text of a definition under a name, so that runs and hooks can be started by it.
 
-    A change by somebody else meanwhile is not overwritten. Files that a definition names are not
-    stored with it: such a definition is refused.
+    A change by another person in the meantime is not overwritten. Files that a definition names are
+    not stored with it: such a definition is refused.
     """
     from loopwright.operations.use_cases import definitions as stored  # noqa: PLC0415 - quick help
 

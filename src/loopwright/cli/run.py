@@ -82,7 +82,7 @@ def run(
     most: int | None,
     **options: object,
 ) -> int:
-    """Run a definition. MESSAGE says what is to be done and takes the place of its goal.
+    """Run a definition. MESSAGE is the task and replaces the goal of the definition.
 
     FILE may be the name of a definition that `loopwright definitions` lists, stored:NAME for one
     that `loopwright stored` keeps here or at the server, or - for stdin. Files that it names are
@@ -217,7 +217,7 @@ MEMORIES = ("progress-log", "previous-output", "session", "none")
 @start_options
 @click.pass_context
 def loop(ctx: click.Context, /, **options: object) -> int:
-    """Repeat one agent until it is done. MESSAGE says what is to be done.
+    """Repeat one agent until it is done. MESSAGE is the task.
 
     Several --until options (and --manual) must all hold in the same iteration. Without any of them
     the loop makes all its iterations. The prompt states these criteria and, after an

@@ -143,8 +143,8 @@ def _print_events(
     remote=True,
     watches=True,
     examples=[
-        ("loopwright logs run_01", "everything that was said"),
-        ("loopwright logs run_01 -f", "and what will be, until the run has ended"),
+        ("loopwright logs run_01", "all texts of the run"),
+        ("loopwright logs run_01 -f", "and new texts, until the run has ended"),
         ("loopwright logs run_01 --iteration 2", "the second iteration only"),
         ("loopwright logs run_01 --iteration 2~1", "of the first try, after a restart"),
         ("loopwright logs run_01 --tools", "each tool call, command and edit"),
@@ -168,7 +168,7 @@ def _print_events(
 def logs(
     ctx: click.Context, /, *, run: str, follow: bool, tools: bool, iteration: str | None
 ) -> int:
-    """What agents, checks and people said, iteration by iteration.
+    """Show the messages of agents, checks and people, iteration by iteration.
 
     `--follow` ends with the run, or with exit code 5 when no process drives it any more.
     """

@@ -50,7 +50,9 @@ def hook_ls(ctx: click.Context, /) -> None:
     shell_complete=complete_stored,
     help="A stored definition; `loopwright stored ls` lists them.",
 )
-@click.option("--message", default="", metavar="TEXT", help="Said before the words that come in.")
+@click.option(
+    "--message", default="", metavar="TEXT", help="Text to put before the text of each message."
+)
 @click.option(
     "--at-once",
     type=click.IntRange(1, MOST_AT_ONCE),

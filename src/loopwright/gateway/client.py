@@ -175,7 +175,7 @@ def without_keys(text: str, keys: Iterable[str]) -> str:
 LONGEST_ANSWER = 16_000_000  # characters; a model that never stops is ended before memory runs out
 
 _WORDS: dict[ModelFailureKind, str] = {
-    "first_token_timeout": "nothing was said within {first_token_ms} ms",
+    "first_token_timeout": "no output arrived within {first_token_ms} ms",
     "idle_timeout": "it fell silent for {idle_ms} ms",
     "wall_timeout": "it was not done within {total_ms} ms, all tries together",
     "bad_answer": "the answer did not end",

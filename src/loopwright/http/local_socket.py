@@ -180,7 +180,7 @@ class Visit:
                 self._drive(msgspec.json.decode(line, type=DriveRequest).run)
                 await self._writer.drain()  # a client that does not read is not read either
         except (OSError, ValueError, msgspec.DecodeError, msgspec.ValidationError) as error:
-            _LOG.info("a command of this home left: %s", error)
+            _LOG.info("a command of this data directory disconnected: %s", error)
         finally:
             looking.cancel()
             for end in ends:

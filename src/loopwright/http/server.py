@@ -404,7 +404,7 @@ async def _bounded(settings: Settings) -> AsyncIterator[Local]:
 
 async def _beating(context: Context) -> None:
     """Whatever holds up this thread holds this up too."""
-    work = BackgroundTask("the beat of the server")
+    work = BackgroundTask("the heartbeat of the server")
     while True:
         with work.round():
             context.pulse.beat(TASKS, context.clock.now_ms())

@@ -177,7 +177,7 @@ def refuse(state: State, message: QueuedMessage, why: UnreachableAddress) -> Non
     state.touch(state.root)
 
 
-# -- handing over ----------------------------------------------------------------------------------
+# -- delegation -----------------------------------------------------------------------------------
 
 
 def deliver(state: State, owner: Owner, effect: str) -> list[AnyEvent]:
@@ -226,7 +226,7 @@ def message_delivered(state: State, event: MessageDelivered) -> None:
 
 
 def note_letters(reader: Owner, heard: list[QueuedMessage]) -> None:
-    """A conversation keeps what was written to it, like everything else that was said."""
+    """A conversation keeps the messages to it, like all its other texts."""
     assert isinstance(reader, IterationOwner)
     reader.parent.talk.history += [
         HistoryEntry(
@@ -277,7 +277,7 @@ def message_dropped(state: State, event: MessageDropped) -> None:
 
 
 def _take_from_coordinator(state: State, message: str) -> None:
-    """It is called no more, so what came before the message is not told either."""
+    """It is not called any more, so earlier messages are not delivered either."""
     notices = state.mail.coordinator.notices
     found = (n for n, one in enumerate(notices) if one.message and one.message.id == message)
     del notices[: next(found, -1) + 1]

@@ -216,7 +216,7 @@ def _resolve(
     if ref.of == "message":
         message = _message(state, owner, senses)
         value = _read_json(message, senses) if ref.field else None
-        # A message that is not an object has no fields: it is handed over as it is.
+        # A message that is not an object has no fields: it is passed unchanged.
         return _field(value, ref.field) if isinstance(value, dict) else message
     return _field(started.inputs.get(ref.name or "") if started else None, ref.field)
 
@@ -252,7 +252,7 @@ def _of_pass(
 
 
 def _feedback(inside: IterationOwner) -> str:
-    """What a person said at the gate of the nearest loop that asks one."""
+    """The text of a person at the gate of the nearest loop with one."""
     place: IterationOwner | None = inside
     while place is not None and place.parent.action.gate is None:
         place = pass_in_scope(place.parent.owner)
@@ -281,7 +281,7 @@ def _pass_with(inside: IterationOwner, step: str) -> IterationOwner | None:
 
 
 def _shown(owner: Owner, found: Result, ref: Ref, senses: KernelServices) -> Text | None:
-    """What a step of this place said, without the signal for the loop around it. If it gave a
+    """The output of a step at this path, without the signal for the enclosing loop. If it has a
     structured result and no text, or the reference prefers the result, that result as JSON.
     """
     if found.result is not None and (found.output == "" or ref.structured):
@@ -343,7 +343,9 @@ def _missing_in_step(
         place = _pass_with(inside, ref.name or "") if inside is not None else None
         found = place.parent.progress.last_steps.get(ref.name or "") if place is not None else None
     if found is None or found.status == "skipped" or found.result is not None:
-        return None  # what has not run has said nothing; a declared form says what may be absent
+        return (
+            None  # a step that has not run has no output; its schema says which fields are optional
+        )
     value = _read_json(found.output, senses)
     if not isinstance(value, dict):
         return f"{ref.name} has no field {ref.field}: what it said is not a JSON object"
@@ -390,7 +392,7 @@ def _find_items(
         case ItemsFrom(ref=ref):
             found = _list_in(resolve(state, owner, ref, senses), senses)
             if found is None and ref.of == "result" and ref.field is None:
-                ended = step_result(owner, ref.name or "")  # what it said is not JSON at all
+                ended = step_result(owner, ref.name or "")  # its output is not JSON
                 found = senses.read(ended.output) or None if ended is not None else None
         case ItemsExpr(expr=expr):
             value = senses.evaluate(expr, scope_at(state, owner, senses), wants="list")
@@ -434,7 +436,7 @@ def _steps_with(owner: Owner, step: str, *, outside: bool = False) -> StepsBody 
 
 
 def _result_field(found: Result, dotted: str | None, senses: KernelServices) -> JsonValue:
-    """A field of a step's result; of a step that has none, of what it said, if that is JSON."""
+    """A field of a step's result; if it has none, a field of its output, if that is JSON."""
     text = found.output if found.result is None else found.result
     return _field(_read_json(text, senses), dotted)
 

@@ -366,7 +366,7 @@ def run_forked(state: State, event: RunForked) -> None:
 
 
 def _add_user_text(repeat: RepeatBody, text: str) -> None:
-    """Somebody says something to a loop, which is therefore not done."""
+    """Add a message of a person to a loop, which is therefore not done."""
     repeat.progress.last_done = False
     if isinstance(repeat.action.body, ModelCycle):
         repeat.talk.history.append(HistoryEntry(kind="user", text=text))

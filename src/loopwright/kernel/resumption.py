@@ -58,7 +58,7 @@ def run_edited(state: State, event: RunEdited) -> None:
 
 
 def set_cap(state: State, owner: StepOwner) -> None:
-    """Let a loop of the plan make as many iterations as somebody has said since the run started."""
+    """Let a loop of the plan make as many iterations as were set since the run started."""
     body = owner.body
     if state.control.passes is None or not isinstance(body, RepeatBody):
         return
@@ -173,7 +173,7 @@ def _open(state: State, owner: StepOwner | IterationOwner) -> None:
 
 
 def _raise_cap(state: State, owner: StepOwner, most: int) -> None:
-    """Let a loop of the plan make as many iterations as a person has said."""
+    """Let a loop of the plan make as many iterations as a person has set."""
     body = owner.body
     if isinstance(body, RepeatBody) and isinstance(body.action.body, ModelCycle):
         body.progress.extra = most - (body.action.max or most)

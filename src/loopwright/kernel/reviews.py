@@ -115,18 +115,18 @@ CONTRAST = re.compile(
     r"\b(?:but|however|except|although|though|yet|still|whereas|aber|jedoch|pero|mais|cependant|"
     r"mas|ma|maar|men|но|однако)\b|但|しかし|ただし"
 )
-"""What takes back part of what was said before it."""
+"""Words that withdraw part of the text before them."""
 
 TAKEN_BACK = re.compile(
     r"\W*(?:not|no|nope|never|not really|not yet|just kidding|kidding|scratch that|no way)\W*"
 )
-"""A whole sentence that takes back what was said before it."""
+"""A whole sentence that withdraws the text before it."""
 
 BUT = re.compile(
     r"\W*(?:but|however|although|though|that said|still|on the other hand|yet|aber|jedoch|pero|"
     r"mais|mas|но)\b|\W*(?:但|しかし)"
 )
-"""How a sentence begins that takes back part of what was said before it."""
+"""The start of a sentence that withdraws part of the text before it."""
 
 _NOUNS = (
     r"(?:issues?|problems?|concerns?|comments?|changes?|blockers?|objections?|remarks?|findings?|"
@@ -388,7 +388,7 @@ def _own_words(text: str, instructions: str) -> str:
 
 
 def _is_bare(line: str) -> bool:
-    """Whether a line is nothing but a word of approval, which is meant to be copied."""
+    """Whether a line is only a word of approval, which is meant to be copied."""
     return APPROVES.fullmatch(_plain(line).strip(" .!")) is not None
 
 

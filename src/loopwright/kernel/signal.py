@@ -104,7 +104,7 @@ def _is_denied_in_clause(clause: str) -> bool:
 
 
 def _is_denied_after(rest: str) -> bool:
-    """Whether the rest of a sentence denies what was said."""
+    """Whether the rest of a sentence negates its start."""
     first, *others = [*_CLAUSE_END.split(rest)]
     return bool(_DENIED.search(first) or any(map(_DENIAL_FIRST.match, others)))
 

@@ -109,7 +109,7 @@ class StepDirectory:
 
 
 AgentMessage: TypeAlias = tuple[str, str, Text]
-"""What an agent under way has said to its run: the tool, to whom, the text."""
+"""A message of an active agent: the tool, the recipient, the text."""
 
 
 @dataclass(slots=True)
@@ -292,7 +292,7 @@ class AgentUse:
     calls: int = 0
     served: dict[str, int] = field(default_factory=dict)  # by agent: which event called it last
     marks: dict[str, set[int]] = field(default_factory=dict)
-    remembered: set[str] = field(default_factory=set)  # tools that a person let through for good
+    remembered: set[str] = field(default_factory=set)  # tools that a person always allows
 
 
 @dataclass(slots=True)
@@ -301,7 +301,7 @@ class RunControl:
 
     cancel: CancelRequested | None = None
     paused: bool = False
-    passes: int | None = None  # the most iterations of the plan's loops, where somebody changed it
+    passes: int | None = None  # the most iterations of the plan's loops, if it was changed
     metadata: dict[str, JsonValue] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
 
@@ -594,6 +594,6 @@ def head(text: Text | None, size: int) -> str:
 
 
 def opening(state: State) -> RunReopened:
-    """What was said when the run was reopened last."""
+    """The options of the newest reopening of the run."""
     assert state.reopenings.last is not None, "only a reopened run has frames that were kept"
     return state.reopenings.last

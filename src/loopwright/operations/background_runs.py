@@ -40,13 +40,13 @@ class Detached:
 
     run: str
     pid: int
-    served: bool  # by the server of this home
+    served: bool  # by the local server
     summary: RunSummary
     notes: tuple[str, ...] = ()  # about the folder it works in, and where it continues
 
 
 def start_in_background(settings: Settings, start: RunStart, *, alone: bool = False) -> Detached:
-    """Create a run that the server of this home drives; where there is none, start a process that
+    """Create a run that the local server drives; without a server, start a process that
     takes it up and drives it until it rests.
     """
     if not alone and lock_holder(settings.home) is not None:
@@ -71,7 +71,7 @@ def start_in_background(settings: Settings, start: RunStart, *, alone: bool = Fa
 def resume_in_background(
     settings: Settings, reference: str, changes: ResumeChanges, *, alone: bool = False
 ) -> Detached:
-    """Resume a run that the server of this home drives; where there is none, start a process that
+    """Resume a run that the local server drives; without a server, start a process that
     drives it until it rests.
     """
     if not alone and lock_holder(settings.home) is not None:

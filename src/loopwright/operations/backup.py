@@ -108,7 +108,7 @@ def _fetch(source: Path, folder: Path, wanted: set[str]) -> None:
                 place.touch(0o600)
                 with place.open("wb") as taken:
                     shutil.copyfileobj(given, taken)
-        except FileNotFoundError:  # somebody has just taken it away
+        except FileNotFoundError:  # it was just removed
             continue
 
 

@@ -355,7 +355,7 @@ class AgentRights:
         return is_own_run(self.log, claimed_run(self.log, self.inside), run)
 
     def check_own(self, run: str, what: str) -> None:
-        """Refuse what concerns a run of somebody else."""
+        """Refuse requests about a run of another person."""
         if not self.is_own(run):
             self.refuse(what, run)
 

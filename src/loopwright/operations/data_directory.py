@@ -52,7 +52,7 @@ def this_owner() -> Owner:
 
 
 def presence_of(settings: Settings) -> Presence:
-    """Which owners of this home live."""
+    """Which owners of runs in this data directory are alive."""
     return Presence(settings.home / "owners")
 
 
@@ -137,11 +137,11 @@ HTTP_SOCKET = "http.sock"  # where the same server answers HTTP requests
 PROTOCOL = 1
 LINE_BYTES = 4_000_000
 _KEY = re.compile(r"_(API_KEY|AUTH_TOKEN|OAUTH_TOKEN)$|^LOOPWRIGHT_MODEL_BASE_URL$")
-TEXT_CHARS = 100_000  # of what an agent said, in one line
+TEXT_CHARS = 100_000  # of the text of an agent, in one line
 
 
 class ServerLockInfo(msgspec.Struct):
-    """The server of a home, as others find it."""
+    """The server of a data directory, as other processes find it."""
 
     pid: int
     url: str
@@ -150,7 +150,8 @@ class ServerLockInfo(msgspec.Struct):
     has_line: bool = True  # commands can reach it
 
 
-# -- what is said ----------------------------------------------------------------------------------
+# -- live text
+# ---------------------------------------------------------------------------------------
 
 
 class Hello(msgspec.Struct, tag="hello", frozen=True):
@@ -194,7 +195,7 @@ class RunMoved(msgspec.Struct, tag="moved", frozen=True):
 
 
 class LiveTextSent(msgspec.Struct, tag="said", frozen=True):
-    """An agent said something just now."""
+    """New text of an agent."""
 
     run: str
     effect: str
@@ -247,7 +248,7 @@ def as_line(message: FromServer | DriveRequest) -> bytes:
 
 
 def lock_holder(home: Path) -> ServerLockInfo | None:
-    """The server of a home, if there is one right now; its pid is 0 while it is just starting."""
+    """The running server of a data directory, or None; its pid is 0 while it starts."""
     try:
         handle = os.open(home / RECORD, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
@@ -264,7 +265,7 @@ def lock_holder(home: Path) -> ServerLockInfo | None:
 
 
 def address_of(home: Path) -> str | None:
-    """Where the server of this home is reached, if there is one right now."""
+    """The address of the running server of this data directory, or None."""
     held = lock_holder(home)
     return (held.public or held.url).rstrip("/") or None if held is not None else None
 
@@ -291,7 +292,7 @@ class LocalServerLink:
             self._writer.write(as_line(DriveRequest(run)))
 
     async def hear(self, take: Callable[[FromServer], None]) -> None:
-        """Hand on what is said, until the other end hangs up."""
+        """Forward live text until the peer disconnects."""
         with contextlib.suppress(OSError, ValueError):
             while line := await self._reader.readline():
                 with contextlib.suppress(msgspec.DecodeError):  # a later version says more
@@ -303,7 +304,7 @@ class LocalServerLink:
 
 
 async def reach(settings: Settings, say: Say, seconds: float = HELLO_S) -> LocalServerLink | None:
-    """The line to the server of a home; None where there is none, or none that may drive for us."""
+    """A connection to the server of a data directory; None without a server that may drive runs."""
     home = settings.home
     end = time.monotonic() + seconds
     while (held := lock_holder(home)) is not None:

@@ -56,7 +56,7 @@ DRAINING = "draining"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerHandle:
-    """The server of a home, and what comes of it that it tells."""
+    """The server of a data directory, and the messages that it sends."""
 
     line: LocalServerLink
     settings: Settings
@@ -76,7 +76,7 @@ class _Handed:
 
 
 class DelegatingDriver(LocalDriver):
-    """Hands runs to the server of the home. Once there is none, it is a driver like any other."""
+    """Delegates runs to the local server. Without a server, it drives them itself."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class DelegatingDriver(LocalDriver):
         owner = self.log.row(run).owner
         return owner if owner is not None and self.log.alive(owner) else None
 
-    # -- handing over ------------------------------------------------------------------------------
+    # -- delegation -------------------------------------------------------------------------------
 
     @property
     def first_owner(self) -> Owner | None:
@@ -269,7 +269,7 @@ class DelegatingDriver(LocalDriver):
                     self._hand(run)
 
     async def _again(self) -> LocalServerLink | None:
-        """The next server of this home, should one come soon."""
+        """The next server of this data directory, if one starts soon."""
         gone_at = silent_at = time.monotonic()
         while time.monotonic() - gone_at < GONE_S:
             if (

@@ -109,7 +109,7 @@ Evaluators: TypeAlias = Annotated[list[Evaluator], Field(min_length=1, max_lengt
 
 
 class Case(NativeModel):
-    """What an agent is asked, and what is expected of what comes of it."""
+    """The task of an agent, and the expected result."""
 
     id: Maybe[Id] = None
     input: Words
@@ -398,7 +398,7 @@ class Jury:
         prompt = evaluators.judge_prompt(
             template, output=output, expected=question.expected, input=question.input
         )
-        assert self.here is not None, "somebody has seen to it that there is a judge"
+        assert self.here is not None, "the start checks that there is a judge"
         start = RunStart(
             plan=self._plan(),
             workspace=self.workspace,
@@ -461,7 +461,7 @@ def no_judge() -> LoopwrightError:
 
 
 async def settled(here: Local, run: str) -> None:
-    """Wait until nothing but a person can move a run on."""
+    """Wait until only a person can continue a run."""
     while True:
         await here.driver.rest(run)
         if status_of(here.service.state(run)) != "running":

@@ -81,9 +81,9 @@ def check_other_person(log: EventLog, run: str, by: str) -> None:
         assert isinstance(event, RunStarted), "every run begins so"
         if same_somebody(event.by, by):
             raise NotAllowed(
-                f"{by or 'the caller'} started {run}, and somebody else has to approve it",
+                f"{by or 'the caller'} started {run}, and another person has to approve it",
                 code="self-approval",
-                hint="ask somebody else, or `continue` with what should be different; the setting "
+                hint="ask another person, or `continue` with what should be different; the setting "
                 "is four_eyes",
             )
         run = event.parent or ""
@@ -158,7 +158,7 @@ def which_gate(run: str, gates: Sequence[OpenGate]) -> Conflict:
 
 
 def not_open(log: EventLog, gate: str, run: str | None = None) -> LoopwrightError:
-    """Why a gate is not open: answered by somebody, closed, or never there."""
+    """Why a gate is not open: answered, closed, or unknown."""
     for name in [run] if run else [row.run for row in log.rows(limit=MANY)]:
         events = [numbered.event for numbered in log.read(name)]
         about = [f for f in events if isinstance(f, GATE_EVENTS) and f.gate.startswith(gate)]

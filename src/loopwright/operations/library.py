@@ -41,7 +41,7 @@ Source: TypeAlias = Literal["project", "user", "builtin"]
 FOLDER = "loops"
 ENDING = ".json"
 NEW = "*"
-"""In the place of a version: there must be none yet."""
+"""Instead of a version: there must be none yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -368,13 +368,13 @@ repeat:
 
   # The run is done when all of these hold in the same pass. Other checks: {contains: text},
   # {command: [pytest, -q]} (a program that succeeds), {judge: {prompt: Is it good?}} (an agent
-  # says so), {person: true} (somebody approves).
+  # says so), {person: true} (a person approves).
   until:
     all:
       - signal: DONE
       - regex: '(?i)again'
 
-  # What a pass learns from those before it: progress-log, previous-output, session or none.
+  # What an iteration learns from earlier ones: progress-log, previous-output, session or none.
   memory: progress-log
 
 # Whatever is used up first ends the run.

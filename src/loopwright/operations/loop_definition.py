@@ -201,7 +201,7 @@ def plain_plan(name: str, step: Step, limits: Limits) -> Plan | None:
 
 
 def tightened(limits: Limits, text: str) -> Limits:
-    """The limits of the plan, with what `--budget` says in the place of what the file says."""
+    """The limits of the plan; values of `--budget` replace those of the file."""
     given = budget_values(text)
     wanted = plain_limits(given) or _read_limits(given)
     return msgspec.structs.replace(
@@ -265,7 +265,7 @@ def _first_words(error: DefinitionError) -> str:
 
 class _LoopText:
     """A native definition as JSON text, one line for each option, so that a problem in a line is
-    told as a problem of its option.
+    reported as a problem of its option.
     """
 
     def __init__(self) -> None:

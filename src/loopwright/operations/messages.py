@@ -321,12 +321,12 @@ def fenced(text: str) -> str:
     return f"{fence}\n{text}\n{fence}"
 
 
-# -- what was said ---------------------------------------------------------------------------------
+# -- messages -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class ChatEntry:
-    """One entry of a chat: who said it, or which tools were asked for; a model, in which turn."""
+    """One entry of a chat: its author, or the requested tools; for a model, the turn."""
 
     who: str
     text: str
@@ -433,7 +433,7 @@ def assistant_start(
 
 
 def _as_text(messages: Sequence[ConversationMessage]) -> str:
-    """The conversation as one message: what was said before, and what is asked now."""
+    """The conversation as one message: the earlier messages, and the new question."""
     *before, last = messages
     if not before:
         return last.text

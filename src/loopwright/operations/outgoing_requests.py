@@ -211,7 +211,7 @@ def _public(host: str, port: int, resolved: Resolve, near: Callable[[str], bool]
 
 
 def is_loopback(text: str) -> bool:
-    """Whether an address is this machine itself, said plainly."""
+    """Whether an address is a literal address of this machine."""
     try:
         address: Address = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:

@@ -224,7 +224,7 @@ def _fix(named: NamedProgram, why: CannotStart) -> str | None:
 STALE_MS = 15_000
 YOUNG_MS = 10_000
 
-TASKS = "tasks"  # the thread that performs and records: it beats when it has time
+TASKS = "tasks"  # the thread that performs and records: it sends heartbeats when it has time
 LOOPS = "loops"  # takes up runs that no process drives
 
 
@@ -257,7 +257,7 @@ def check_worker(driver: LocalDriver, workspace: Path, now: int) -> None:
         raise _refusal("the worker of this process has been closed")
     if now - driver.looked_at > STALE_MS:
         silent = (now - driver.looked_at) // 1_000
-        raise _refusal(f"the worker of this process has not been heard for {silent} s")
+        raise _refusal(f"the worker of this process has not responded for {silent} s")
     if not workspace.is_dir():
         raise _refusal(f"the workspace {workspace} is not there")
 

@@ -93,7 +93,7 @@ class Me(msgspec.Struct):
 
 
 class UserItem(msgspec.Struct):
-    """Somebody with an account."""
+    """A person with an account."""
 
     name: str
     role: str
@@ -141,7 +141,7 @@ class TokenMade(TokenItem):
 
 
 class AuditItem(msgspec.Struct):
-    """Something that somebody did."""
+    """An action of a person."""
 
     id: int
     at: str

@@ -297,7 +297,7 @@ class RunAdmission:
                 self._check_off(plan.agents)
 
     def check_text(self, plan: Plan, *, by: str, what: str) -> None:
-        """Refuse a definition that somebody wants to store and could not start."""
+        """Refuse to store a definition that the caller could not start."""
         actor, names = acting_role(), self.names()
         if actor == ADMIN:
             return

@@ -27,7 +27,7 @@ STATUSES = ("active", "completed", "archived")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectChoice:
-    """What was said about the project of a loop."""
+    """The requested project of a loop."""
 
     definition: str
     goal: str

@@ -136,7 +136,7 @@ class RunStart(RunRecord):
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)  # never in the log
     allow_unknown_cost: bool = False  # limits in USD need not cover agents of unknown cost
     snapshots: SnapshotChoice = NO_CHOICE
-    sandbox: SandboxLevel | None = None  # for this run, in the place of what is set
+    sandbox: SandboxLevel | None = None  # for this run, instead of the setting
 
     def check_workspace(self) -> None:
         """Refuse a folder that does not exist."""
@@ -173,7 +173,7 @@ class Admission(Protocol):
         """Agents that take the place of others in a run, as they are allowed."""
 
     def check_text(self, plan: Plan, *, by: str, what: str) -> None:
-        """Refuse a definition that somebody wants to store and could not start."""
+        """Refuse to store a definition that the caller could not start."""
 
     def check_workspace(self, workspace: Path, *, by: str, role: Role | None = None) -> None:
         """Refuse a workspace that the caller, or an author with this role, may not choose."""

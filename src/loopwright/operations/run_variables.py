@@ -173,7 +173,7 @@ class RunVariables:
         return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
 
     def remove(self, run: str) -> None:
-        """Delete the values of a run that has ended for good."""
+        """Delete the values of a run that has ended finally."""
         if self._folder.is_dir():
             self._file(run).unlink(missing_ok=True)
 

@@ -377,7 +377,7 @@ class OpenTelemetry:
         return self._api.SpanContext(span.trace, number, is_remote=False, trace_flags=flags)
 
     def close(self) -> None:
-        """Hand over what is left, for a bounded time: a collector may be away."""
+        """Export the remaining spans, for a bounded time: a collector may be unreachable."""
         ending = threading.Thread(target=self._processor.shutdown, daemon=True)
         ending.start()
         ending.join(CLOSE_SECONDS)
@@ -413,7 +413,7 @@ class Tracing:
             self._look = asyncio.get_running_loop().call_later(LOOK_SECONDS, self.look)
 
     def look(self) -> None:
-        """Hand over what has ended since the last look."""
+        """Export the spans that have ended since the last export."""
         self._look = None
         moved, self._moved = self._moved, set()
         for run in moved:
@@ -437,7 +437,7 @@ class Tracing:
         before = self._told.get(run, 0)
         for numbered in events:
             for span in self._spans[run].take(numbered):
-                # What ended before this process began was handed over by another one.
+                # Spans that ended before this process started were exported by another one.
                 if numbered.seq > before and span.end >= self._since:
                     self._exporter.take(span)
             self._seen[run] = numbered.seq

@@ -385,7 +385,7 @@ class Uploads:
         def work(book: TrackerChange) -> str:
             named = {one.text for one in book.having("artifact", "file")}
             for place in (self.home / FOLDER).glob("??/*"):
-                with contextlib.suppress(OSError):  # somebody was quicker
+                with contextlib.suppress(OSError):  # another process was quicker
                     if place.name not in named and place.stat().st_mtime < last:
                         place.unlink()
                         found.append(place)
@@ -433,7 +433,7 @@ def digests(trackers: SqliteTrackers) -> set[str]:
 
 
 def not_given(name: str) -> Conflict:
-    """Only what somebody gave can be taken away."""
+    """Only uploaded files can be deleted."""
     return Conflict(
         f"{name[:80]!a} was made by a run: it goes when that is forgotten", code="not-given"
     )
@@ -451,7 +451,7 @@ def shown_name(name: str) -> str:
 
 
 def saved_name(item: Item) -> str:
-    """A name for a file on somebody's disk, good on every system."""
+    """A file name that is valid on every system."""
     plain = _UNSAFE.sub("_", item.text("title").replace("\\", "/").rpartition("/")[2])
     plain = plain.strip("._-")[:100]
     return item.id if not plain or _RESERVED.fullmatch(plain) else plain

@@ -90,7 +90,7 @@ class Local:
 async def near(
     settings: Settings, via: str = "cli", *, say: Say = lambda _: None, alone: bool = False
 ) -> AsyncIterator[Local]:
-    """Everything, with runs driven by the server of this home where there is one."""
+    """All services, with runs driven by the local server if there is one."""
     # What an agent of a run starts is driven below that agent, and ends with it.
     alone = alone or find_caller() is not None
     line = None if alone else await reach(settings, say)

@@ -89,7 +89,7 @@ class SandboxRules:
         return msgspec.structs.replace(plan, sandbox=level, sandbox_least=least)
 
     def change(self, plan: Plan, chosen: SandboxLevel) -> SandboxLevel:
-        """The level of a run from now on, where somebody chooses another one."""
+        """The new sandbox level of a run, if another one was chosen."""
         requested = stricter_level(self.default, chosen) if self.served else chosen
         level = strictest(requested, plan.sandbox_least)
         self.check(msgspec.structs.replace(plan, sandbox=level))

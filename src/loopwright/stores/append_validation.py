@@ -66,7 +66,7 @@ def encode_append(append: Append) -> bytes:
             decode_events(body)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise StorageError(
-            f"a fact of {append.run!a} cannot be stored: {error}", code="bad-fact"
+            f"an event of {append.run!a} cannot be stored: {error}", code="bad-fact"
         ) from error
     _check_size(body, f"an append to {append.run}")
     return body

@@ -109,9 +109,9 @@ def _inspect_blob(
     name: str, size: int | None, body: bytes | None, digest: Digest | None
 ) -> str | None:
     if body is None:
-        return f"content {name} is named by a fact and not stored"
+        return f"content {name}is named by an event and not stored"
     if size is not None and size not in (len(body), len(body.decode("utf-8", "replace"))):
-        return f"content {name} has {len(body)} bytes, the fact says {size}"
+        return f"content {name} has {len(body)}bytes, the event says {size}"
     if digest is not None and digest(body) != name:
         return f"content {name} is not what its name says"
     return None

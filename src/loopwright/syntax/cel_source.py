@@ -366,7 +366,7 @@ def step_problem(reference: StepReference, step_ids: Collection[str]) -> CelProb
         return CelProblem(message, reference.start, "unknown-step", hint)
     if reference.field is not None and reference.field not in STEP_FIELDS:
         behind = f"fields of a result are behind it: steps.{reference.step}.result.…"
-        said = "what a step said is its content" if reference.field == "output" else None
+        said = "the text of a step is its content" if reference.field == "output" else None
         hint = said or did_you_mean(reference.field, STEP_FIELDS) or behind
         message = f"a step has {', '.join(STEP_FIELDS)}, but no {clip(reference.field)}"
         return CelProblem(message, reference.field_start, "unknown-name", hint)

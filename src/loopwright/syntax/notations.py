@@ -224,7 +224,9 @@ def checked_words(words: list[str]) -> list[str] | CommandFault:
         return CommandFault("bad-command", "the command is empty")
     for word in words:
         if _OURS.search(word):
-            message = "a command takes no references: what an agent said would become a command"
+            message = (
+                "a command cannot contain references: the output of an agent would become a command"
+            )
             hint = "let the program read the workspace, or its LOOPWRIGHT_ variables"
             return CommandFault("reference-in-command", message, hint)
     return words

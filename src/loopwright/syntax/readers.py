@@ -197,7 +197,7 @@ def read(
     if composer.problems:
         return None, in_order(composer.problems)
     if root is None or root.value is None:
-        message = "the file is empty, or has nothing but comments"
+        message = "the file is empty, or contains only comments"
         return None, [source.problem(0, "empty-definition", message)]
     return Document(root.value, file, source, root), []
 

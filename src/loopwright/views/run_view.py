@@ -405,7 +405,7 @@ SPEAKING = (StepFinished, StepKept, IterationFinished, EffectDone)
 
 
 class RunOutput(msgspec.Struct):
-    """All that one step or pass said."""
+    """The whole output of a step or an iteration."""
 
     run: str
     path: str

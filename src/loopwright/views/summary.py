@@ -273,7 +273,7 @@ def _limit(state: State) -> str:
 
 
 def _loop(state: State) -> Repeat | None:
-    """The loop of a run that is nothing but one loop."""
+    """The loop of a run that consists of one loop."""
     steps = state.plan.steps
     action = steps[0].action if len(steps) == 1 else None
     return action if isinstance(action, Repeat) and not action.is_one_call else None

@@ -1,4 +1,4 @@
-"""What agents did and said in a run: activity entries, model turns, messages, and the transcript.
+"""What agents did and wrote in a run: activity entries, model turns, messages, and the transcript.
 
 The transcript contains agents, checks and people in the order of the events.
 """
@@ -428,7 +428,7 @@ Kind: TypeAlias = Literal["agent", "command", "tool", "check", "person", "messag
 
 
 class LogEntry(msgspec.Struct):
-    """One thing that was said."""
+    """One entry of the transcript."""
 
     kind: Kind
     seq: int

@@ -92,7 +92,7 @@ def iteration(agent_id: str, number: JsonValue, most: JsonValue) -> Event:
 
 def notification(story: LoopStory, one: LoopStoryEvent) -> dict[str, JsonValue] | None:
     """The notification about something that happened to a loop; the same whether it is sent while
-    it happens or kept for somebody who is away.
+    it happens or kept for people who are not connected.
     """
     torn_down = one.name == "stopped" and one.payload.get("reason") == TORN_DOWN
     if one.name not in _TITLES and not torn_down:
@@ -208,7 +208,7 @@ class NotificationFeed:
         since = self._present_since(following.to)
         if not following.by_herald or since is None:
             return found
-        # Who is here has heard it already.
+        # Connected clients have already received it.
         return [msgspec.structs.replace(one, told=one.at >= since) for one in found]
 
     def end_of(self, run: str) -> StoredNotification | None:

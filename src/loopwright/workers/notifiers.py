@@ -188,7 +188,7 @@ class GateLinks:
         link = self.look(code)
         if app.service.four_eyes and decision == "approve":  # it was sent before the gate opened
             raise NotAllowed(
-                "a link does not say who follows it, and somebody else has to approve",
+                "a link does not say who follows it, and another person has to approve",
                 code="self-approval",
                 hint="sign in; the setting is four_eyes",
             )

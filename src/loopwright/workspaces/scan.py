@@ -32,7 +32,7 @@ class SnapshotLimits:
 
 @dataclass(slots=True)
 class IndexChanges:
-    """What is to be done to the index, as paths relative to the workspace."""
+    """Changes of the index, as paths relative to the workspace."""
 
     update: list[bytes] = field(default_factory=list)
     remove: list[bytes] = field(default_factory=list)

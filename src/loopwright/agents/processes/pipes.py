@@ -181,7 +181,7 @@ class PipeWriter:
         os.set_blocking(fd, False)
 
     def write(self, data: bytes) -> None:
-        """Add data to what is to be written; beyond the limit it is dropped."""
+        """Queue data for writing; data beyond the limit is dropped."""
         if self._open and len(self._rest) + len(data) <= self.LIMIT:
             self._rest += data
             self._ready()

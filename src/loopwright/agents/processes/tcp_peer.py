@@ -99,8 +99,8 @@ def _judge_unlisted(row: _Row, inside: set[int]) -> InsideRun | None:
 
 
 def is_read_outside(peer: Address, own: Address, send: Send) -> bool:
-    """Whether a process outside of all runs reads from a connection: somebody reads what is sent
-    while no program of a run runs. Wherever a program has hidden the connection, it cannot.
+    """Whether a process outside of all runs reads from a connection: a reader exists for what is
+    sent while no program of a run runs. Wherever a program has hidden the connection, it cannot.
     """
     with _PROVING, suppress(OSError):
         if not send() or not _is_read(peer, own, _UNSTOPPED_READ_S):

@@ -97,7 +97,7 @@ _PROJECT_FILES = (".loopwright", "loopwright.toml")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxView:
-    """What is to be seen of the files, and by which program."""
+    """The visible files, and the program that sees them."""
 
     level: SandboxLevel
     file: str  # of the program

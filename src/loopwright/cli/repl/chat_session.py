@@ -102,9 +102,9 @@ class Speech:
 
 COMMANDS = {
     "/help": "this list",
-    "/export [FILE]": "what was said, as Markdown; into a file, or here",
+    "/export [FILE]": "write the conversation as Markdown, to a file or to the terminal",
     "/cost": "what the chat has used",
-    "/end": "end the chat for good; its run is completed",
+    "/end": "end the chat permanently; its run is completed",
     "/quit": "leave; the chat waits, and can be resumed by its id",
 }
 _NAMES = [name.partition(" ")[0] for name in COMMANDS]
@@ -222,7 +222,7 @@ class ChatSession:
 
     def _export(self, file: str) -> None:
         if self._run is None:
-            self._terminal.say("nothing was said yet", tone="warn")
+            self._terminal.say("the conversation is empty", tone="warn")
             return
         text = cleaned(transcript(self._here.service, self._run))
         if not file:

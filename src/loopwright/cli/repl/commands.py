@@ -507,5 +507,7 @@ COMMANDS = (
     ),
     ReplCommand("/workflow resume", f"/workflow {_RESUME}", "continue it here", _resume, "run"),
     ReplCommand("/workflow cancel", "/workflow cancel RUN|all", "end it now", _stop, "open"),
-    ReplCommand("/workflow abandon", "/workflow abandon RUN", "give it up for good", _stop, "run"),
+    ReplCommand(
+        "/workflow abandon", "/workflow abandon RUN", "give it up permanently", _stop, "run"
+    ),
 )

@@ -137,9 +137,9 @@ GREETING = "/help lists the commands, Tab completes, /quit leaves"
 def repl(ctx: click.Context, /, *, agents: tuple[str, ...]) -> int:
     """Start, watch, answer and steer loops at a prompt. Loops that are started here run here.
 
-    With commands from a pipe it waits for what they started, and leaves with the exit code of the
-    worst command that failed (2 for one that there is not); how loops end does not count. At a
-    terminal it leaves with 0.
+    With commands from a pipe it waits for the runs that they started, and exits with the code of
+    the worst command that failed (2 for an unknown command); results of loops do not count. At a
+    terminal it exits with code 0.
     """
     terminal = terminal_of(ctx)
     if terminal.as_json:

@@ -290,7 +290,7 @@ def _input_maps(
         for key, path in named.items() if strategy != "iterative" else ():
             source = parse_source(path) if isinstance(path, str) else None
             if isinstance(path, str) and source is None:
-                message = f"{path[:60]} is handed over as a text"
+                message = f"{path[:60]}is passed as a text"
                 hint = (
                     "a value comes from input.FIELD, outputs.ALIAS.FIELD or previous.ALIAS.output"
                 )

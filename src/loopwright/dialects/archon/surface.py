@@ -201,15 +201,14 @@ class LoopControl(ArchonModel):
         examples=["COMPLETE"],
     )
     until_bash: Maybe[ScriptText] = Field(
-        default=None, description="A script that is run after each pass; code 0 ends the loop."
+        default=None,
+        description="A script that runs after each iteration; exit code 0 ends the loop.",
     )
     max_iterations: Annotated[int, Field(ge=1, le=MAX_ITERATIONS)] = Field(
         description="The most passes; a loop that makes them all without an end has failed."
     )
-    fresh_context: bool = Field(
-        default=False, description="Every pass starts a session of its own."
-    )
-    interactive: bool = Field(default=False, description="Ask a person after each pass.")
+    fresh_context: bool = Field(default=False, description="Every iteration starts a new session.")
+    interactive: bool = Field(default=False, description="Ask a person after each iteration.")
     gate_message: Maybe[Prose] = Field(
         default=None, description="What the person is asked. Required with interactive."
     )

@@ -289,7 +289,7 @@ def _people(document: Document, loop: LoopOutline) -> Iterator[Diagnostic]:
     if "gate" in loop.value and "for_each" not in loop.value:
         questions.append((*loop.path, "gate"))
     for place in questions[1:]:
-        message = "a person is asked about a pass once"
+        message = "a person is asked about an iteration once"
         yield _on_key(document, place, "mutually-exclusive", message, hint="keep one of them")
 
 

@@ -294,7 +294,7 @@ class LoopSpec(ZenflowModel):
         default=None, description="An expression that ends the loop when it is true."
     )
     until_agent: Name | None = Field(
-        default=None, alias="untilAgent", description="An agent that judges each pass."
+        default=None, alias="untilAgent", description="An agent that judges each iteration."
     )
     for_each: Expression | list[JsonValue] | None = Field(
         default=None, alias="forEach", description="A list, or an expression that gives one."
@@ -304,7 +304,7 @@ class LoopSpec(ZenflowModel):
     )
     delay: Duration | None = Field(default=None, description="Wait between passes.")
     steps: list["StepSpec"] | None = Field(
-        default=None, description="Steps of a pass; without them the step itself is repeated."
+        default=None, description="Steps of an iteration; without them the step itself is repeated."
     )
     output_mode: Annotated[OutputMode, BeforeValidator(_output_mode)] | None = Field(
         default=None, alias="outputMode", description="What the loop gives back. Default last."

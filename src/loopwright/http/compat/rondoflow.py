@@ -404,7 +404,7 @@ FAMILY = RouteFamily(
             path=f"{BASE}/{{agent}}",
             handle=changed,
             need="editor",
-            say="Change an assistant; a loop under way sees it with its next pass",
+            say="Change an assistant; an active loop uses the change from its next iteration",
             body=ChangeAssistantBody,
             answer=WrittenAssistant,
         ),

@@ -96,8 +96,8 @@ FAMILY = RouteFamily(
             path=f"{BASE}/logs",
             handle=logs,
             need="viewer",
-            say="What agents, checks and people said: server-sent events, or JSON where that is "
-            "accepted alone",
+            say="The messages of agents, checks and people: server-sent events, or JSON if "
+            "only that is accepted",
             query=LogsQuery,
             answer=LogPage,
             streams=True,

@@ -51,7 +51,7 @@ _Done = TypeVar("_Done")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Somebody who has shown who they are."""
+    """An authenticated caller."""
 
     name: str
     role: Role
@@ -69,7 +69,7 @@ class Principal:
 
 
 class PersonRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody with an account."""
+    """A person with an account."""
 
     name: str
     role: Role
@@ -137,7 +137,7 @@ class Access:
         return Principal(name=token.name, role=role, by="token", id=token.id, person=token.person)
 
     def still(self, who: Principal) -> bool:
-        """Whether somebody who came in a while ago would be let in again, as the same."""
+        """Whether a caller who signed in earlier would still be accepted with the same identity."""
         token = self._token(who.id) if who.by == "token" else None
         if token is None or token.revoked_at is not None:
             return False
@@ -265,7 +265,7 @@ class Access:
         return [token for _, token in self._family(who.id)]
 
     def revoke(self, token_id: str, *, by: str) -> TokenRecord:
-        """End a token, now and for good, and all that it has made."""
+        """Revoke a token and all tokens that it created."""
 
         def work() -> TokenRecord:
             now, family = self.clock.now_ms(), self._family(token_id)
@@ -315,7 +315,7 @@ class Access:
 
 
 def require(who: Principal, role: Role) -> None:
-    """NotAllowed unless somebody has this role or more."""
+    """NotAllowed unless the caller has this role or a higher one."""
     if not who.may(role):
         hint = f"this needs the role {role}; {who.name} is {who.role}"
         raise NotAllowed(DENIED, code="role", hint=hint)

@@ -75,7 +75,7 @@ SIGN_IN = "name or password is wrong"
 
 
 class SignInSession(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who signed in with a password."""
+    """A person who signed in with a password."""
 
     person: str
     role: Role  # as it was then; a new role needs a new session
@@ -224,7 +224,7 @@ class People:
         return [(record.kind, record.key) for record in self.records.records(SESSION, owner=name)]
 
     def _links(self, name: str) -> list[tuple[str, str]]:
-        """Links that would set the password of somebody."""
+        """Links that would set the password of a person."""
         return [
             (record.kind, record.key)
             for record in self.records.records(LINK)
@@ -234,7 +234,7 @@ class People:
     def new_token(
         self, label: str, role: Role, *, by: str, person: str, days: int | None
     ) -> NewToken:
-        """A token for a program, or for somebody with an account."""
+        """A token for a program, or for a person with an account."""
 
         def work() -> NewToken:
             guard = self.access.guard()
@@ -260,8 +260,8 @@ class People:
         return Hashed(person.password) if person is not None and person.password else NOBODY
 
     def begin(self, name: str, shown: Hashed | None) -> SignedIn:
-        """Begin a session for somebody whose password fits what is kept, unless that is another
-        one by now.
+        """Begin a session for a person whose password matches the stored one, unless that is
+        another one by now.
         """
         secret = secrets.token_urlsafe(32)
 
@@ -293,7 +293,7 @@ class People:
         return who
 
     def still(self, who: Principal) -> bool:
-        """Whether somebody who came in a while ago would be let in again, as the same."""
+        """Whether a caller who signed in earlier would still be accepted with the same identity."""
         if who.by == "socket":
             return True
         if who.by == "token":

@@ -463,7 +463,7 @@ def _missing_hint(name: str, wanted: Input) -> str:
 def check_not_empty(message: str) -> None:
     """Refuse a message that says nothing."""
     if not message.strip():
-        raise DefinitionError("the message is empty: say what is to be done")
+        raise DefinitionError("the message is empty: describe the task")
 
 
 def check_message(plan: Plan, message: str | None) -> str:

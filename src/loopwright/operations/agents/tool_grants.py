@@ -288,7 +288,7 @@ def servers_of(written: Mapping[str, Mapping[str, JsonValue]]) -> dict[str, Serv
 
 
 def server_of(value: Mapping[str, JsonValue]) -> Server | None:
-    """A server as somebody wrote it down: a command, or an address."""
+    """A server as configured: a command, or an address."""
     command, url = value.get("command"), value.get("url")
     words = (command,) if isinstance(command, str) else _words(command)
     argv = (*words, *_words(value.get("args")))
@@ -346,7 +346,7 @@ class TrackedOutputs:
 
 
 def rounds_of(plan: Plan, events: Iterable[AnyEvent], read: ReadText) -> TrackedOutputs:
-    """The rounds of a run and what its stages said."""
+    """The rounds of a run and the outputs of its stages."""
     reading = _Reading(plan, read)
     for event in events:
         reading.take(event)

@@ -336,7 +336,7 @@ class _Stage:
     def _decide(self) -> AnyEvent:
         gate = next(iter(self.state.gates.values()))
         wanted = [one for one in self.story.person if one in gate.answers]
-        if self.ending.gates >= _MOST_GATES:  # somebody who always asks for more never ends
+        if self.ending.gates >= _MOST_GATES:  # a person who always asks for more never ends
             wanted = [one for one in ("approve", "reject") if one in gate.answers]
         self.ending.gates += 1
         return GateAnswered(

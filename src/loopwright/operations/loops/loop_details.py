@@ -188,7 +188,7 @@ def _stages(state: State, cycles: Sequence[LoopIteration], spent: StageSpend) ->
 def _current(
     state: State, seen_loop: Seen, events: Sequence[AnyEvent]
 ) -> dict[str, JsonValue] | None:
-    """The stage that is under way, who works on it, and when something was heard of it last."""
+    """The active stage, its agent, and the time of its last output."""
     if not seen_loop.stages or seen_loop.stages[seen_loop.stage].status != "running":
         return None
     stage = seen_loop.stages[seen_loop.stage]

@@ -412,7 +412,7 @@ class LoopTools:
             raise LoopwrightError(f"the decision must be one of {there}", code="bad-decision")
         reply = NamedAnswer(decision=decision, text=read_text(given, "text"))
         run = (await answer_named(self.loops.app_here, self.loops.caller(), gate, reply)).run
-        return f"{gate}: {decision}, told to {run}"
+        return f"{gate}: {decision}, sent to {run}"
 
 
 def check_arguments(spec: ChatTool, given: Arguments) -> None:

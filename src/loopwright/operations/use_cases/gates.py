@@ -32,7 +32,7 @@ _GATE = re.compile(r"gate_[0-9a-f]{20}")
 
 
 class AnswerGate(Request):
-    """What is said with a decision; `digest` is that of what was shown."""
+    """The text and arguments of a decision; `digest` is that of the question that was shown."""
 
     free = ("arguments",)
 

@@ -59,7 +59,7 @@ OF_ONE = {"retry": "tries again", "skip": "continues without the stage"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRoleLoop:
-    """What somebody says who wants a loop."""
+    """The request to start a loop."""
 
     definition: str
     goal: str
@@ -105,7 +105,9 @@ class RoleLoops:
         return Caller(name=name, role=acting_role(), interface=service.via)
 
     async def start(self, options: StartRoleLoop) -> dict[str, JsonValue]:
-        """Start a loop. Nothing is created unless all of it can be, and somebody would move it."""
+        """Start a loop. Nothing is created unless all of it can be created and a driver is
+        available.
+        """
         check_worker(self.here.driver, self.cwd, self.here.service.clock.now_ms())
         _check(options)
         listed = self.definitions.get(options.definition)

@@ -67,7 +67,7 @@ class MessageRun(Request):
 
 
 class ApplyRun(Request):
-    """Nothing needs to be said."""
+    """A request without fields."""
 
     run: str
 

@@ -130,7 +130,7 @@ async def show(app: App, _caller: Caller, request: RunReference) -> RunSummary:
     "runs.snapshot",
     kind="query",
     role="viewer",
-    summary="One run with everything that a page shows, and the number of its newest fact",
+    summary="One run with everything that a page shows, and the number of its newest event",
     request=RunReference,
     response=RunSnapshot,
     http=HttpRoute(method="GET", path=f"{BASE}/{{run}}/snapshot"),

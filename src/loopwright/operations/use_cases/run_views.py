@@ -146,7 +146,7 @@ async def read_metrics(app: App, _caller: Caller, request: RunReference) -> RunF
     "runs.output",
     kind="query",
     role="viewer",
-    summary="All that one step or pass said",
+    summary="The whole output of a step or an iteration",
     request=ReadOutput,
     response=RunOutput,
     http=HttpRoute(method="GET", path=f"{BASE}/output", schema="OutputQuery"),

@@ -225,7 +225,7 @@ async def _started(app: App, run: str, found: Sequence[Diagnostic]) -> StartedRu
     "runs.pause",
     kind="command",
     role="editor",
-    summary="Let a run hold before its next pass",
+    summary="Pause a run before its next iteration",
     request=RunReference,
     response=RunSummary,
     http=HttpRoute(method="POST", path=f"{BASE}/{{run}}/pause"),

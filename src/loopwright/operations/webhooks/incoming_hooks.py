@@ -191,7 +191,7 @@ class Hooks:
         return arrival
 
     def words(self, arrival: Arrival) -> str:
-        """What was said with a message that waits."""
+        """The text of a stored message."""
         record = self._records.record(WORDS, _key(arrival.hook, arrival.id))
         return "" if record is None else record.body.decode()
 

@@ -22,7 +22,9 @@ ECHO = WireScript(otherwise=ScriptedTurn(text="Hello from the fake model."))
 def main() -> int:
     """Serve until SIGINT or SIGTERM."""
     parser = argparse.ArgumentParser(prog="loopwright.testing.wires", description=__doc__)
-    parser.add_argument("--script", type=Path, help="YAML or JSON; without it every turn greets")
+    parser.add_argument(
+        "--script", type=Path, help="YAML or JSON; without it every turn answers with a greeting"
+    )
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--log", type=Path, help="append each request as a line of JSON")
     chosen = parser.parse_args()

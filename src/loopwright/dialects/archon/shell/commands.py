@@ -163,7 +163,7 @@ class CommandVerdict(NamedTuple):
 
 _NAME = ShellFault(
     "reference-in-code",
-    "a value in the place of a command would be run",
+    "a value in the position of a command would be run",
     'name the command and give it the value as an argument, or choose it with case "$x" in …',
 )
 EVALUATED = ShellFault(

@@ -58,7 +58,7 @@ IN_ANSI = ("'\"", "\"$'")
 
 _QUOTED_HEREDOC = ShellFault(
     "reference-in-quoted-heredoc",
-    "a here-document with this delimiter takes no values",
+    "a here-document with this delimiter cannot contain values",
     "use a delimiter of letters, such as <<'EOF', outside of backquotes",
 )
 SAY: dict[Kind, str] = {
