@@ -263,7 +263,7 @@ class CodingAgents:
                     wall_s=seconds(job.wall_ms),
                     idle_s=seconds(job.idle_ms or DEFAULT_IDLE_MS),
                     stderr_counts=False,  # programs report their retries on it
-                    stdout_cap=64 * 1024,  # it is read as it comes
+                    stdout_cap=64 * 1024,  # it is read without checks
                 ),
                 confinement,
                 on_stdout=talk.take,

@@ -115,7 +115,7 @@ class LocalPerformer:
         self._workspaces: Workspaces | None = None
 
     def ask_through(self, ask: Ask) -> None:
-        """Where agents turn to with what a person has to decide; without it that is a no."""
+        """Where agents request decisions of a person; without it they are denied."""
         self._acp.ask = ask
 
     def serve_stages(self, stage: Stage) -> None:
@@ -302,7 +302,9 @@ class LocalPerformer:
         failure, result = (failure_of(end), None) if submitted is None else (None, submitted)
         failure = over or failure
         if failure is None and spoken.is_error:
-            failure = Failure(type="agent", detail=spoken.output[-TAIL_CHARS:] or "it said so")
+            failure = Failure(
+                type="agent", detail=spoken.output[-TAIL_CHARS:] or "it reported a failure"
+            )
         if failure is None and submitted is None:
             result = _result_text(job, spoken)
             problem = self._unfit(job, result)

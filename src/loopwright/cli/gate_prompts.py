@@ -90,7 +90,7 @@ async def ask(
     read_line: ReadLine | None = None,
     show_diff: ShowDiff | None = None,
 ) -> GateReply | None:
-    """Show what is to be decided and wait for an answer; None when the person leaves. With
+    """Show the question and wait for an answer; None when the person leaves. With
     `show_diff`, a person can look at what changed first.
     """
     read_line = read_line or terminal_line

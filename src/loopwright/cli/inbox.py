@@ -224,7 +224,7 @@ def _has_ended(terminal: Terminal, reference: str) -> bool:
 
 
 def _go_on(terminal: Terminal, reference: str) -> int:
-    """A run that has ended takes no answer; it is resumed."""
+    """A run that has ended accepts no answer; it must be resumed."""
     from loopwright.cli.attach import AttachOptions, RunCursor, drive  # noqa: PLC0415 - help stays quick
     from loopwright.operations.use_cases.operation import local_app, local_caller  # noqa: PLC0415 - quick help
     from loopwright.operations.use_cases.runs import resume_named  # noqa: PLC0415 - help stays quick

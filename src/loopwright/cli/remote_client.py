@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 API = 1  # what this version of the command line speaks
 SESSION = "/api/v1/session"
 SECONDS = 30.0
-QUIET_SECONDS = 60.0  # a stream beats every 15
+QUIET_SECONDS = 60.0  # a stream sends a heartbeat every 15
 PAGE = 200
 RETRIES_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 BYTES = "application/octet-stream"
@@ -68,26 +68,26 @@ class RemoteClient:
 
     # -- asking --------------------------------------------------------------------------------
 
-    def get(self, path: str, /, **query: object) -> Any:  # noqa: ANN401 - JSON, as it comes
+    def get(self, path: str, /, **query: object) -> Any:  # noqa: ANN401 - unchecked JSON
         given = {name: value for name, value in query.items() if value is not None}
         address = f"{path}?{urlencode(given, doseq=True)}" if given else path
         return self._ask("GET", address)
 
-    def post(self, path: str, body: "dict[str, JsonValue] | None" = None) -> Any:  # noqa: ANN401 - JSON, as it comes
+    def post(self, path: str, body: "dict[str, JsonValue] | None" = None) -> Any:  # noqa: ANN401 - unchecked JSON
         return self._ask("POST", path, {} if body is None else body)
 
-    def patch(self, path: str, body: "dict[str, JsonValue]") -> Any:  # noqa: ANN401 - JSON, as it comes
+    def patch(self, path: str, body: "dict[str, JsonValue]") -> Any:  # noqa: ANN401 - unchecked JSON
         return self._ask("PATCH", path, body)
 
-    def put(self, path: str, body: "dict[str, JsonValue]", seen: int) -> Any:  # noqa: ANN401 - JSON, as it comes
-        """Keep something new, or in the place of the version that was seen and no other."""
+    def put(self, path: str, body: "dict[str, JsonValue]", seen: int) -> Any:  # noqa: ANN401 - unchecked JSON
+        """Store a new entry, or replace exactly the version that was read."""
         condition = {"If-Match": f'"{seen}"'} if seen else {}
         return self._ask("PUT", path, body, condition)
 
     def delete(self, path: str) -> None:
         self._ask("DELETE", path)
 
-    def upload(self, path: str, data: bytes) -> Any:  # noqa: ANN401 - JSON, as it comes
+    def upload(self, path: str, data: bytes) -> Any:  # noqa: ANN401 - unchecked JSON
         """Post bytes as they are."""
         return self._ask("POST", path, data)
 
@@ -100,7 +100,7 @@ class RemoteClient:
 
     def _ask(
         self, method: str, path: str, body: object = None, more: Mapping[str, str] = NO_HEADERS
-    ) -> Any:  # noqa: ANN401 - JSON, as it comes
+    ) -> Any:  # noqa: ANN401 - unchecked JSON
         data = self._answer(method, path, body, more)
         try:
             return json.loads(data) if data else None

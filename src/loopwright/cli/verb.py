@@ -103,7 +103,7 @@ class Verb(click.Command):
 
     def __init__(
         self,
-        *args: Any,  # noqa: ANN401 - click's own parameters, handed on
+        *args: Any,  # noqa: ANN401 - parameters of click
         examples: Sequence[Example] = (),
         remote: bool = False,
         watches: bool = False,
@@ -157,7 +157,7 @@ def group(name: str, say: str, commands: Sequence[click.Command]) -> click.Group
 
 
 def _names_run(param: click.Parameter) -> bool:
-    """Whether an argument is a run, or a gate in the place of which a run may be named."""
+    """Whether an argument is a run, or a gate that a run can name."""
     named = (param.metavar or "").split("|")
     return isinstance(param, click.Argument) and ("RUN" in named or "ID" in named)
 

@@ -361,7 +361,7 @@ def _again(kept: StoredReply, digest: str) -> Response:
 
 
 _LOG = logging.getLogger(NAME)
-GUARD = "guard"  # in the place of a family: what was refused before any was asked
+GUARD = "guard"  # instead of a family: requests that were refused before routing
 MOST_LOGGED = 2_000  # of a path
 VIEWER = ROLES[0]  # the role of a request that says nothing about who sends it
 UNKNOWN = ("open", "signed")  # no sign-in is needed

@@ -310,7 +310,7 @@ def _named(context: Context, scope: Scope) -> str:
 
 
 def admit(context: Context, who: Principal, role: Role, what: str) -> None:
-    """NotAllowed unless somebody has this role or more; `what` is what they wanted."""
+    """NotAllowed unless the caller has this role or a higher one; `what` is the request."""
     try:
         require(who, role)
     except NotAllowed:

@@ -67,8 +67,8 @@ REQUEST_BYTES = 4_096  # of what a command says
 
 @asynccontextmanager
 async def serve_local_socket(context: Context) -> AsyncIterator[bool]:
-    """Listen in the home for as long as this lasts. Where that cannot be, which is the answer,
-    commands work without.
+    """Listen in the data directory while this context is open. If that is not possible, which is
+    the answer, commands work without.
     """
     home = context.settings.home
     visits: set[Visit] = set()
@@ -139,7 +139,7 @@ async def serve_http_socket(context: Context, server: uvicorn.Server) -> AsyncIt
 
 
 def _bound(context: Context, name: str) -> socket.socket:
-    """The socket; we are the only server of this home, so one that lies there is a dead one's."""
+    """The socket; this is the only server of the data directory, so an existing file is stale."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with host.socket_path(context.settings.home, name) as path:
@@ -199,7 +199,7 @@ class Visit:
         return True
 
     def end(self) -> None:
-        """Hang up, also on one who never read what was said."""
+        """Close the connection, even if the client never read its messages."""
         if self._writer.transport.get_write_buffer_size():
             self._writer.transport.abort()
         self._writer.close()

@@ -121,7 +121,7 @@ class SignInLimits:
         self._total.count("")
 
     def remember(self, attempt: SignInAttempt) -> str:
-        """Remember that somebody signed in; a cookie for their browser."""
+        """Remember a sign-in; the result is a cookie for the browser."""
         name = hashlib.sha256(attempt.name.encode(errors="replace")).hexdigest()
         known = (address_group(attempt.address), name)
         self._known[known] = None

@@ -68,7 +68,7 @@ TRY_S = 0.02
 
 @contextmanager
 def hold_lock(home: Path) -> Iterator[int]:
-    """Be the one server of this home; the answer is the file that says so."""
+    """Become the only server of this data directory; returns the lock file."""
     refuse_remote(home)
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -474,7 +474,7 @@ def quiet_server(app: Application, serving: ServerOptions) -> uvicorn.Server:
     config = uvicorn.Config(
         app,
         http=limit_connections(serving.trusted_proxies),
-        backlog=128,  # of so many is it told at once that no place is left for them
+        backlog=128,  # so many connections are refused with a message when the limit is reached
         ws=BoundedWebSocket,
         ws_max_size=SOCKET_BYTES,
         ws_per_message_deflate=False,

@@ -79,7 +79,7 @@ _JSON = JSONDecoder()
 
 
 class DueCheck(msgspec.Struct, frozen=True):
-    """This check has to speak before more can be said."""
+    """This check has to decide before the result is known."""
 
     index: int
     leaf: Leaf
@@ -181,7 +181,7 @@ def inspect(
     result: Text | None,
     instructions: str,
 ) -> CheckResult | None:
-    """What a check that needs nothing but the iteration's own texts says; None for any other
+    """The result of a check that needs only the texts of the iteration; None for any other
     check.
     """
     match leaf:

@@ -141,7 +141,7 @@ def note_backoff_end(body: LeafBody | CycleBody, attempt: int, at: int) -> None:
 
 def free_slot(state: State) -> None:
     """Let the next call that waits for a place among the parallel ones be looked at, if there is
-    one that fits. Where nothing but the plan is capped, the first one fits or none does.
+    one that fits. If only the plan has a limit, the first one fits or none does.
     """
     done: list[str] = []
     for name, owner in _in_order(state):

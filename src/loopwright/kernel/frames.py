@@ -335,7 +335,7 @@ class KeptLoop(msgspec.Struct):
 
 
 class CheckNote(msgspec.Struct, eq=False, gc=False):
-    """What a check said about an iteration, for the next one to read."""
+    """The feedback of a check about an iteration, for the next one."""
 
     index: int
     check: str
@@ -415,7 +415,7 @@ class StepOwner:
     inside: str = ""  # how places inside are named; a new try of the whole step gets a new name
     tries: int = 1
     gate: GateState | None = None  # asked because its agent says that it is blocked
-    note: str = ""  # what a person said to it then
+    note: str = ""  # the message of a person then
     look: str | None = None  # the last look for what it had to leave behind
     looks: int = 0
     found: bool | None = None  # the result of that

@@ -239,7 +239,7 @@ def _lookup(state: State, owner: StepOwner) -> list[AnyEvent]:
 def _retry_blocked_step(
     state: State, owner: StepOwner, ended: Result, *, blocked: bool
 ) -> Result | list[AnyEvent]:
-    """Try a step again. One that only lacked an artifact is complete when somebody has left it
+    """Try a step again. One that only lacked an artifact is complete if the artifact was added
     meanwhile.
     """
     if not blocked and (owner.looks == 1 or owner.look is not None):

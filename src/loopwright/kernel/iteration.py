@@ -91,7 +91,7 @@ from loopwright.model.ids import judge_path
 from loopwright.model.record import Template, Text
 
 MATCH_MS = 5_000  # for one search with the JavaScript engine
-JUDGE_TRIES = 2  # a judge whose answer does not fit is asked once more, and told what is missing
+JUDGE_TRIES = 2  # a judge whose answer is not valid is asked once more, with the problem
 
 
 def decide_iteration(state: State, owner: IterationOwner, senses: KernelServices) -> list[AnyEvent]:
@@ -214,7 +214,7 @@ def _settled(
 
 
 def _without_signal(owner: IterationOwner, ended: Result, senses: KernelServices) -> Result:
-    """What others see of an iteration: what it said to its loop alone is left out."""
+    """The visible output of an iteration: signals to its loop are left out."""
     word = hidden_word(owner)
     if word is None or ended.output is None:
         return ended

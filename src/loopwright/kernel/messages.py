@@ -306,7 +306,7 @@ def stop_delivered(state: State, owner: Owner) -> list[AnyEvent]:
 
 
 def note(state: State, event: AnyEvent) -> None:
-    """Look at an event that was just folded, in a run where somebody writes or listens."""
+    """Handle an event that was just folded, in a run with messages."""
     match event:
         case RunStarted():
             tell(state, CoordinatorNotice("run.started", text=event.message), wakes=True)

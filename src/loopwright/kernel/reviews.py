@@ -312,7 +312,7 @@ def _finding_text(finding: JsonValue) -> str:
 
 def _last_verdict(text: str) -> tuple[ReviewResult, str] | None:
     """The last verdict of a text, and the prose beside it that may take it back: none where it is
-    the last thing said.
+    the last statement.
     """
     last: tuple[ReviewResult, str] | None = None
     at = 0
@@ -431,7 +431,7 @@ def _mention(sentence: str, found: "re.Match[str]") -> bool | None:
 
 
 def _clause(after: str) -> str:
-    """What is said right after a word, up to the next comma; a short remark behind it belongs to
+    """The text right after a word, up to the next comma; a short remark behind it belongs to
     it.
     """
     first, *rest = _CLAUSE.split(after)

@@ -248,7 +248,7 @@ def iteration_begun(state: State, owner: IterationOwner) -> None:
 
 
 def iteration_resumed(state: State, owner: IterationOwner) -> None:
-    """The changes of an iteration include those of its attempts before. When somebody changed the
+    """The changes of an iteration include those of its earlier attempts. If a person changed the
     workspace between two attempts, they begin after that: those changes are not the agent's.
     """
     known = state.snapshots

@@ -293,7 +293,7 @@ def prune(
     *,
     by: str = "",
 ) -> Pruned:
-    """Forget these runs; `told` hears how many are done. What was reopened meanwhile stays."""
+    """Delete these runs; `told` is called with the number of deleted runs. Reopened runs stay."""
     gone: list[str] = []
     contents = 0
     for start in range(0, len(runs), AT_ONCE):

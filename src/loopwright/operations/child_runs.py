@@ -134,7 +134,7 @@ def is_stage_of_loop(log: EventLog, inside: InsideRun) -> bool:
 
 
 def superseded(log: EventLog, rows: Iterable[RunRow]) -> set[str]:
-    """Of runs that somebody left behind, those whose parent will not wait for them: it was ended,
+    """Of runs without a driver, those whose parent will not wait for them: it was ended,
     or it makes the iteration again that had started them, and with it another such run. And those
     of a parent with sandboxed agents: no other process would drive them in that sandbox.
     """

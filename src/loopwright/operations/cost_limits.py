@@ -90,7 +90,7 @@ class PriceBook:
         return None
 
     def source(self, agent: Agent) -> CostSource:
-        """How the cost of an agent's calls will be known, as far as that can be said before."""
+        """How the cost of an agent's calls will be known, as far as that can be predicted."""
         spec = parse_spec(agent.spec or "")
         if not isinstance(spec, Spec):
             return "unknown"
@@ -169,7 +169,7 @@ _HOW: dict[CostSource, str] = {
     "unknown": "the cost of {agent} is unknown",
 }
 _LIVE = ("claude", "opencode", "jsonl")
-"""Agents that report usage while a call runs; `model` is watched by what it has said."""
+"""Agents that report usage while a call runs; the usage of `model` is estimated from its text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Definitions:
-    """The stored definitions of a home."""
+    """The stored definitions of a data directory."""
 
     def __init__(
         self, records: RecordStore, access: Access, admission: Admission | None = None
@@ -118,7 +118,9 @@ class Definitions:
     def save(
         self, name: str, text: str, *, by: str, dialect: str | None, expected: int | None
     ) -> Stored:
-        """Keep a definition that somebody wrote here; `expected` is the version they saw."""
+        """Store a definition that was written here; `expected` is the version that the author
+        read.
+        """
         parsed = self._parsed(name, text, dialect)
         if self._admission is not None:
             self._admission.check_text(parsed.plan, by=by, what=f"definition {name}")

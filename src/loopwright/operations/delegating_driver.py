@@ -203,7 +203,7 @@ class DelegatingDriver(LocalDriver):
         await super().rest(run)
 
     async def _hear_out(self, handed: _Handed, version: int) -> None:
-        """What agents said before an event is said before it here, too: the log may be quicker than
+        """Text of agents is shown before the event that followed it: the log may be quicker than
         the line, which is waited for a moment.
         """
         end = time.monotonic() + TICK_S

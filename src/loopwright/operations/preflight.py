@@ -107,7 +107,7 @@ async def check_programs(start: RunStart) -> None:
 
 def preflight_agents(agents: Mapping[str, Agent], workspace: Path, passed: Sequence[str]) -> None:
     """Refuse agents that take the place of others in a run, if their programs are not here or not
-    signed in. `passed` names the variables that the run hands on.
+    signed in. `passed` names the variables that the run passes on.
     """
     found = [
         one for name in agents for one in programs_of_agent(name, agents, later=False, maybe=False)

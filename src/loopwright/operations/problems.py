@@ -86,7 +86,7 @@ _FIELDS = {"input": "inputs", "label": "labels"}
 def without_flags(text: str) -> str:
     """A text for interfaces other than the command line: an option is written as the parameter of
     the same name (`--allow-unknown-cost` is `allow_unknown_cost`). A whole command in backticks
-    stays, since it says itself where it belongs, and so does what somebody has written.
+    stays, since it names its own position, and so does text of people.
     """
     if "--" not in text:
         return text

@@ -2,7 +2,7 @@
 
 A caller with a role below admin may only use agents of the allowlist. A definition counts as
 written by the person who stored it: an admin who starts an editor's definition does not approve
-the programs in it. The text of a definition by somebody below admin may not name another agent,
+the programs in it. The text of a definition by a person below admin may not name another agent,
 describe an MCP server, or ask for variables of the server. A listed program must be the one
 that was approved. The workspace must be in an approved folder unless an admin chooses it.
 Resumes and forks are checked in the same way. The role is that of the request (`acting_as`), by
@@ -160,8 +160,8 @@ def _real(path: Path) -> str:
 
 
 def _why_not_implied(folder: Path, home: Path) -> str:
-    """Why a folder is approved only if somebody names it; empty if it is approved by itself. Links
-    are resolved.
+    """Why a folder is approved only if it is named explicitly; empty if it is approved by default.
+    Links are resolved.
     """
     person = Path(_real(Path(os.path.expanduser("~"))))
     if folder == Path(os.sep):
@@ -185,7 +185,7 @@ Agents: TypeAlias = Mapping[str, Agent]
 
 @contextlib.contextmanager
 def acting_as(role: Role) -> Iterator[None]:
-    """Runs that are started in here are started by somebody with this role."""
+    """Runs that are started in this context are started by a caller with this role."""
     token = _ACTING.set(role)
     try:
         yield

@@ -117,7 +117,7 @@ MOST = 500
 
 
 class TrackerSession(msgspec.Struct, frozen=True, kw_only=True):
-    """A session; one that is closed takes no further loops."""
+    """A session; a closed one accepts no further loops."""
 
     id: str
     title: str = ""

@@ -322,7 +322,7 @@ def run_labels(given: Sequence[str]) -> tuple[str, ...]:
 
 
 def _side_by_side(plan: Plan, most: int) -> Plan:
-    """A number that the definition itself names beats the option, and that beats its default."""
+    """A number in the definition overrides the option, and the option overrides its default."""
     if plan.parallel is not None and plan.settings.get("parallel") != "default":
         return plan
     return msgspec.structs.replace(plan, parallel=most)

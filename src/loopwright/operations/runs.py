@@ -412,7 +412,7 @@ class Service:
 
     async def resume(self, run: str, by: str = "") -> bool:
         """Resume a paused run, and drive one that no process drives. False when the run was not
-        paused, or when somebody else has resumed it meanwhile.
+        paused, or if it was resumed by another caller in the meantime.
         """
         self._open(run)
         check_wall(self.log, run, self.inside)

@@ -125,12 +125,14 @@ class Settings:
     allow_unsandboxed: Switch = "off"  # on: a server may run agents without a sandbox
     workspaces: tuple[Path, ...] = ()  # of a server: where editors may choose workspaces
     editor_variables: tuple[str, ...] = EDITOR_VARIABLES  # that their definitions may set
-    snapshots: Switch = "off"  # on where nothing else is said; see `_settings`
+    snapshots: Switch = "off"  # on by default; see `_settings`
     snapshot_max_file: int = 50_000_000  # bytes of one file that a snapshot takes in
     snapshot_max_total: int = 2_000_000_000  # bytes of all new and changed files
     snapshot_max_files: int = 200_000  # new and changed files
     mcp: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)  # servers by name
-    budget: SharedBudget = field(default_factory=SharedBudget)  # of all runs of the home together
+    budget: SharedBudget = field(
+        default_factory=SharedBudget
+    )  # of all runs of the data directory together
     notify: Mapping[str, Notifier] = field(default_factory=dict)  # whom a server tells
     prices: Mapping[str, Price] = field(default_factory=dict)  # by model or agent
     models: Mapping[str, str] = field(default_factory=dict)  # agents by tier, alias or provider
@@ -515,7 +517,7 @@ def _notifiers(value: object, origin: str) -> dict[str, Notifier]:
 
 
 def _budget(value: object, origin: str) -> SharedBudget:
-    """What all runs of the home may use together."""
+    """The shared budget of all runs of the data directory."""
     keys = ", ".join(BUDGET_KEYS)
     if not isinstance(value, dict):
         raise refused(f"{origin}: {BUDGET} is not a table", f"write [{BUDGET}] with {keys}")

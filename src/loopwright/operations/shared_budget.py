@@ -496,7 +496,7 @@ def spend(
 
 class _AgentTitles:
     """What the agents of usage rows are called; each run is read once, and only where an agent may
-    have no name that somebody gave it.
+    have no name that was given to it.
     """
 
     def __init__(self, log: EventLog) -> None:

@@ -240,7 +240,7 @@ def artifacts_in(
 
 
 def uploads_in(settings: Settings, service: Service) -> Uploads:
-    """The files of such a home."""
+    """The files of such a data directory."""
     trackers = SqliteTrackers(_log(service))
     return Uploads(home=settings.home, trackers=trackers, clock=service.clock)
 
@@ -251,7 +251,7 @@ def access_in(service: Service) -> Access:
 
 
 def _log(service: Service) -> SqliteLog:
-    assert isinstance(service.log, SqliteLog), "a home has its log in a file"
+    assert isinstance(service.log, SqliteLog), "a data directory has its log in a file"
     return service.log
 
 

@@ -255,7 +255,7 @@ class File:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uploads:
-    """The files of a home."""
+    """The files of a data directory."""
 
     home: Path
     trackers: SqliteTrackers

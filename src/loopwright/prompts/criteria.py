@@ -85,7 +85,7 @@ def done_when(state: State, inside: IterationOwner, senses: KernelServices) -> l
     kept = [f"Do not change: {', '.join(f'`{one}`' for one in protect)}"] if protect else []
     section = "\n\n".join([DONE, *done, *kept])
     if any(wording.is_met_by(leaf, section) for leaf in leaves(loop.until)):
-        return kept  # words as common as `done` meet it: nothing is said about it
+        return kept  # words as common as `done` match it: the prompt does not mention it
     return [section] if done or kept else []
 
 

@@ -364,7 +364,7 @@ class UserRepository:
         return file_signature(self.git_dir / "index")
 
     def git(self, folder: Path, *, fds: tuple[int, ...] = ()) -> Git:
-        """Git for reading. It takes no locks, refreshes nothing and starts no other program."""
+        """Git for reading. It does not lock or refresh anything and starts no other program."""
         return Git(
             folder=folder,
             variables={

@@ -116,7 +116,7 @@ class AcpConversation:
         return []
 
     def decide(self, permission: Permission, *, allowed: bool, by_person: bool = False) -> Send:
-        """The answer to a question about a permission; without a fitting option it is a no."""
+        """The answer to a permission request; without a fitting option the request is denied."""
         option = permission.allow if allowed else permission.reject
         outcome: Message = {"outcome": "cancelled"}
         if option is not None:

@@ -449,8 +449,8 @@ _MAKERS: dict[str, Callable[[Cli, CommandLineRequest], CommandLine]] = {
 
 
 def own_variables(name: str, base: Mapping[str, str]) -> dict[str, str]:
-    """What a CLI is handed on of our own environment beside the allow-list: where it finds its
-    settings and its server, and one credential, the first of those it knows.
+    """The variables of our own environment that a CLI receives beside the allow-list: where it
+    finds its settings and its server, and one credential, the first of those it knows.
     """
     cli = CLIS[name]
     found = {variable: base[variable] for variable in cli.variables if base.get(variable)}

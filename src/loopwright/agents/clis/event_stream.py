@@ -186,7 +186,7 @@ def find_failure(cli: Cli, transcript: Transcript, end: ProcessExit) -> CallFail
 
 
 def _stated_failure(cli: Cli, transcript: Transcript) -> CallFailure:
-    message = transcript.ending.problem.strip()[-TAIL_CHARS:] or "it said so"
+    message = transcript.ending.problem.strip()[-TAIL_CHARS:] or "it reported a failure"
     match transcript.ending.trouble:
         case "turns":
             return CallFailure(Failure(type="turn_limit", detail=message))

@@ -399,7 +399,7 @@ def main() -> None:
     """Supervise according to the command line, report, and exit immediately."""
     order = SupervisorOrder(sys.argv[1:])
     _prctl(_PR_SET_NAME, PROCESS_NAME)
-    os.set_inheritable(order.status_fd, False)  # noqa: FBT003 - takes no keyword
+    os.set_inheritable(order.status_fd, False)  # noqa: FBT003 - positional only
     for number in _WATCHED:
         signal.signal(number, signal.SIG_DFL)  # an ignored SIGCHLD would hide every exit
     signal.pthread_sigmask(signal.SIG_SETMASK, _WATCHED)

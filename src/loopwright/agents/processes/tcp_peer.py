@@ -9,7 +9,7 @@ between its processes.
 Two kinds of connections of people are found nowhere either. Those of another user, which no
 program of a run has, are known by the user id of the socket. Those of a process of the same user
 whose open files cannot be listed, such as a tunnel of `sshd`, need a proof (`is_read_outside`):
-while all programs of runs are stopped, somebody reads what the server sends.
+while all programs of runs are stopped, another process reads what the server sends.
 """
 
 from __future__ import annotations

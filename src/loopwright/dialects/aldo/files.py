@@ -46,7 +46,7 @@ class AldoFileRequest(NamedTuple):
 
 
 class AldoFileProblem(Protocol):
-    """Why a file could not be handed over."""
+    """Why a file could not be read."""
 
     @property
     def code(self) -> str: ...

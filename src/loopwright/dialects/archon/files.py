@@ -40,7 +40,7 @@ class ArchonFileRequest(NamedTuple):
 
 
 class ArchonFileProblem(Protocol):
-    """Why a file could not be handed over."""
+    """Why a file could not be read."""
 
     @property
     def code(self) -> str: ...

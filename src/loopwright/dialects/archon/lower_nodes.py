@@ -277,7 +277,7 @@ class ArchonLowering:
         return {name: self._binding(one) for name, one in (node.with_ or {}).items()}
 
     def _binding(self, value: JsonValue, item: str | None = None) -> Template:
-        """What `with` hands over: a value, or what `from` names."""
+        """A value of `with`: a literal, or the reference in `from`."""
         named_ = isinstance(value, dict) and "from" in value
         source = value["from"] if isinstance(value, dict) and named_ else value
         made = self._text(source, item) if isinstance(source, str) else _plain(source)

@@ -129,7 +129,7 @@ def find_misspelt(text: str) -> Iterator[tuple[UnsetVariable, str]]:
 
 
 def _visible(script: str) -> str:
-    """The script with blanks in the place of comments and of texts in single quotes, which the
+    """The script with blanks instead of comments and of texts in single quotes, which the
     shell takes as they are.
     """
     made, quote, at = list(script), "", 0

@@ -50,7 +50,7 @@ def names_in(text: str) -> Iterator[str]:
 
 
 def only_name(text: str) -> str | None:
-    """The parameter that a text is, if it is nothing but a place for one."""
+    """The parameter that a text consists of, if it consists of one."""
     found = _PLACE.fullmatch(text.strip())
     return found[1] if found else None
 
@@ -384,7 +384,7 @@ class ToolBound(CoquiModel):
 
 
 class Manual(CoquiModel):
-    """Nothing but a person ends it."""
+    """Only a person ends it."""
 
     type: Literal["manual"]
     value: JsonValue = Field(default=None, description="Nothing.")

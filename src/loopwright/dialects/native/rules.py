@@ -171,7 +171,7 @@ def _values(document: Document, body: BodyOutline, kind: str) -> Iterator[Diagno
         yield from _pasted(document, body.keys["script"], script)
     for name, text in env.items() if kind == "run" and isinstance(env, dict) else ():
         if isinstance(text, str) and any(mark.ref for mark in parse(text)[1]):
-            message = f"{name} takes no references here"
+            message = f"{name}cannot contain references here"
             hint = "use script: its env takes them"
             at = (*body.keys["env"], name)
             yield document.error("reference-in-command", message, at=at, hint=hint)
@@ -180,7 +180,7 @@ def _values(document: Document, body: BodyOutline, kind: str) -> Iterator[Diagno
 def _pasted(document: Document, path: Path, script: str) -> Iterator[Diagnostic]:
     marks = [mark for mark in parse(script)[1] if mark.ref]
     if marks:
-        message = f"{marks[0].written} stays as it is: a script takes no references"
+        message = f"{marks[0].written}is not replaced: a script cannot contain references"
         hint = f'write env: {{NAME: "{marks[0].written}"}} and use $NAME'
         yield document.warning("reference-in-command", message, at=path, hint=hint)
 

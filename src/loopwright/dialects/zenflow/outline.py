@@ -26,7 +26,7 @@ class ZenflowFileRequest(NamedTuple):
 
 
 class ZenflowFileProblem(Protocol):
-    """Why a file could not be handed over."""
+    """Why a file could not be read."""
 
     @property
     def code(self) -> str: ...

@@ -142,7 +142,7 @@ class ManyAssistants(msgspec.Struct):
 
 
 class LoopData(msgspec.Struct):
-    """What became of a wish for a loop."""
+    """The result of a request to start a loop."""
 
     agentId: str
     status: str

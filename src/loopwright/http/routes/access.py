@@ -22,7 +22,7 @@ from loopwright.operations.response_types import (
 from loopwright.operations.use_cases import accounts
 
 BASE = "/api/v1"
-SETUP = "(setup)"  # what one-time links count for in the place of a name
+SETUP = "(setup)"  # counts attempts with one-time links, which have no name
 SIGN_IN_BYTES = 16_384
 
 

@@ -86,14 +86,14 @@ class LiveTextBuffer:
 
 
 class StreamPause:
-    """How long nothing was said on a line: a comment must say in time that it is alive."""
+    """How long a stream was silent: a comment must show in time that it is alive."""
 
     def __init__(self, limits: RequestLimits, now: Callable[[], float] = time.monotonic) -> None:
         self._most, self._recheck = limits.heartbeat_seconds * EARLY, limits.recheck_seconds
         self._now, self._since = now, now()
 
     def over(self) -> None:
-        """Something was said."""
+        """Note that something was sent."""
         self._since = self._now()
 
     @property
@@ -110,7 +110,9 @@ class StreamPause:
 
 
 async def stream(request: RouteRequest, run: str, telling: StreamOptions) -> AsyncIterator[bytes]:
-    """Everything after a number, then what comes, until the run has ended or somebody leaves."""
+    """All events after a number, then new ones, until the run has ended or the client
+    disconnects.
+    """
     yield f"retry: {RETRY_MS}\n\n".encode()
     version = request.context.here.log.version(run)
     if telling.after > version:

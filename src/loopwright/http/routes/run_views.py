@@ -15,7 +15,7 @@ from loopwright.views.transcript import LogEntry
 
 
 class LogPage(msgspec.Struct):
-    """What was said in a run, in order; ask again after `next`, which is None at the newest."""
+    """The transcript of a run, in order; continue after `next`, which is None at the newest."""
 
     run: str
     entries: list[LogEntry]

@@ -105,7 +105,7 @@ async def readyz(request: RouteRequest) -> Answer:
 
 
 async def _add_disk(request: RouteRequest, parts: dict[str, str]) -> None:
-    """A disk that takes no writes, where it does not."""
+    """The disk, if it cannot be written to."""
     state = await request.context.part(Disk).state()
     if state != WELL:
         parts["disk"] = state

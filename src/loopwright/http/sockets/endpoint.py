@@ -241,8 +241,8 @@ def _of(
     do: Callable[..., Awaitable[Answer]],
     said: type[msgspec.Struct] | None = None,
 ) -> SocketCommand[Any]:
-    """An event that calls an operation, with its role and behaviour while draining; `said` is what
-    the event carries where that is not the request of the operation.
+    """An event that calls an operation, with its role and behaviour while draining; `said` is the
+    type that the event carries where that is not the request of the operation.
     """
     role = operation.role
     if role == "open" or role == "signed":
@@ -260,7 +260,7 @@ TABLE: Mapping[str, SocketCommand[Any]] = {
     "run:tell": _of(run_changes.send_message, SocketCommands.message),
     "unsubscribe": SocketCommand(Unsubscribe, "viewer", SocketCommands.unsubscribe),
 }
-"""Everything that may be said, with the least role that may say it."""
+"""All client events, with the least role that may send them."""
 
 LOOPS = [command for event, command in TABLE.items() if event.startswith("loop:")]
 
@@ -327,7 +327,7 @@ class Sockets:
         task.add_done_callback(self._tasks.discard)
 
     async def _send_welcome(self, client: ConnectedClient) -> None:
-        """Tell somebody what became of their loops while they were away."""
+        """Notify a client about its loops that ended while it was disconnected."""
         with contextlib.suppress(LoopwrightError):
             disconnect_timers, name = self._looping.disconnect_timers, client.who.name
             for one in disconnect_timers.came_back(name):

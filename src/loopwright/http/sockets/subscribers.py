@@ -70,7 +70,7 @@ class ConnectedClients:
         return list(self._by_sid.values())
 
     def of(self, name: str) -> list[ConnectedClient]:
-        """All connections of somebody."""
+        """All connections of a person."""
         return list(self._by_name.get(name, {}).values())
 
     def behind(self, root: str) -> int:
@@ -81,7 +81,7 @@ class ConnectedClients:
         return name in self._by_name
 
     def since(self, name: str) -> int | None:
-        """When the oldest connection of somebody began."""
+        """When the oldest connection of a person began."""
         return min((one.since for one in self.of(name)), default=None)
 
 

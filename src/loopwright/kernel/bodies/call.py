@@ -121,7 +121,7 @@ def says_nothing(action: Action, answer: EffectDone) -> bool:
 
 
 def _ended_by_silence(body: LeafBody) -> bool:
-    """Whether a call that fell silent counts with what it had said."""
+    """Whether a call that became silent counts with its output so far."""
     assert body.failure is not None
     takes = isinstance(body.action, CallAgent) and body.action.on_idle == "answer"
     return takes and body.failure.error.type == "idle_timeout"
@@ -209,7 +209,7 @@ def _timed(approved: str, gate: GateState) -> str:
 
 
 def chosen(choices: tuple[str, ...], decision: str, text: str) -> dict[str, str]:
-    """Which of the choices of a gate a person took, and the rest of what the person said."""
+    """The choice of a person at a gate, and the rest of the person's text."""
     first, _, rest = text.strip().partition(" ")
     word = first.rstrip(":,.").lower()
     named = next((one for one in choices if one.lower() == word), None)

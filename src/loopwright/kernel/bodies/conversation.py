@@ -130,7 +130,7 @@ def outcome(state: State, body: CycleBody) -> Result | None:
         if len(body.answers) < len(body.turn.calls):
             return None
         assert body.answer is not None
-        # Who has only handed in a result has said that.
+        # The text of an agent that only submitted a result is that result.
         said = body.answer.output or body.submitted
         return Result("completed", "done", output=said, result=body.submitted)
     if body.pending is not None or body.answer is not None:
@@ -526,7 +526,7 @@ def history_compressed(state: State, event: HistoryCompressed) -> None:
 
 def note_turn(repeat: RepeatBody, body: CycleBody, *, done: bool) -> None:
     """The turn and its results enter the conversation; a turn that asked for nothing and did not
-    end the loop is answered, so that the model does not wait for somebody to speak.
+    end the loop is answered, so that the model does not wait for a message.
     """
     if body.answer is None or body.turn is None:
         return

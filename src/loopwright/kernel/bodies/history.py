@@ -163,7 +163,7 @@ def _tokens(chars: int) -> int:
 
 def thread_of(state: State, owner: Owner, call: CallAgent) -> tuple[IterationOwner, str] | None:
     """The iteration in which an agent continues its previous iteration, and the name of the
-    thread; None where it begins anew. Another program behind the agent cannot know what was said,
+    thread; None if it starts again. Another backend of the agent cannot know the conversation,
     so it is part of the name.
     """
     inside = pass_in_scope(owner)
@@ -197,5 +197,5 @@ def keep_talk(repeat: RepeatBody) -> None:
 
 
 def is_first_turn(repeat: RepeatBody) -> bool:
-    """Whether the model has said nothing yet since it was given this task."""
+    """Whether the model has not answered yet since it received this task."""
     return not any(entry.kind == "model" for entry in repeat.talk.history[repeat.talk.carried :])

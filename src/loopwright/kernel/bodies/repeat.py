@@ -221,7 +221,7 @@ def _repeat_output(body: RepeatBody, senses: KernelServices, *, met: bool) -> Te
 
 
 def _everything(body: RepeatBody, senses: KernelServices) -> Iterator[str]:
-    """All that was said, pass by pass, each part under the name of who said it."""
+    """All outputs, iteration by iteration, each part under the name of its author."""
     for number, texts in enumerate(body.memory.outputs, start=1):
         yield f"## Iteration {number}"
         for name, text in texts:
@@ -367,7 +367,7 @@ def _decided(owner: IterationOwner, *, done: bool) -> str:
 
 
 def _texts_in(owner: IterationOwner, ended: Result) -> list[tuple[str, Text]]:
-    """Everything that was said in an iteration, with the step or the judge that said it."""
+    """All texts of an iteration, each with its step or judge."""
     if isinstance(owner.body, StepsBody):
         results = owner.body.results
         order = [step.id for step in owner.body.index.action.steps]

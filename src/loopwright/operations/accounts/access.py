@@ -4,7 +4,7 @@ A token is `lwt_ID_SECRET`. The secret has 256 bits of chance, so a plain hash o
 request costs no slow one. What a token may do is the least of its own role and of its person's.
 
 A token of a person acts as that person. A token of a program acts as `token:LABEL`, which no person
-can be called, and what it makes itself as `token:LABEL/OTHER`: those are the same somebody, have no
+can be called, and what it makes itself as `token:LABEL/OTHER`: those are the same caller, have no
 longer life and no higher role, and end with it.
 """
 

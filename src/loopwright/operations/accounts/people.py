@@ -102,7 +102,7 @@ class SignedIn:
 
 
 class People:
-    """The accounts of a home."""
+    """The accounts of a data directory."""
 
     def __init__(self, access: Access) -> None:
         self.access = access

@@ -225,7 +225,7 @@ def bind_agents(
 ) -> Plan:
     """Give every agent of a plan a spec that can be started.
 
-    A named choice beats the default, the default beats what the file says, and that beats the
+    A named choice overrides the default, the default overrides the file, and that overrides the
     fallback of the settings. Files of the definition are looked for beside it (`base`), those of
     the command line in the current folder (`cwd`). A coordinator that is named for a plan without
     one is its coordinator.

@@ -213,8 +213,8 @@ DENIED = "denied_tools"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rights:
-    """The options of a start. `attended`: a person can answer. `strict`: the caller may restrict
-    the permissions of the definition, and may not allow calls that need approval.
+    """The options of a start. `attended` means that a person can answer, `strict` that the caller
+    may restrict the permissions of the definition, and may not allow calls that need approval.
     """
 
     allow: tuple[str, ...] = ()

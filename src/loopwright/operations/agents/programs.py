@@ -167,7 +167,7 @@ class NamedProgram:
     maybe: bool
     fix: str = ""
     agent: str = ""
-    in_first_step: bool = False  # if `later`: nothing but the body of its own loop comes before
+    in_first_step: bool = False  # if `later`: only the body of its own loop comes before
     check_of: str = ""  # the step whose loop it checks
     origin: Origin | None = None  # where that step, or the one that it is, was written
 
@@ -434,7 +434,7 @@ def _signed_in(cli: Cli, path: str, env: Mapping[str, str]) -> tuple[SignedIn, s
 
 
 def is_signed_out(cli: Cli, env: Mapping[str, str], workspace: str) -> bool:
-    """Whether a program is known not to be signed in. A script of somebody's own around a program
+    """Whether a program is known not to be signed in. A script of the user around a program
     is not asked: it may do anything, and it decides about its sign-in itself.
     """
     path = _find(cli, env, workspace)

@@ -72,7 +72,7 @@ class AssistantEdit:
 
 
 class Assistants:
-    """The assistants of a home, and their loops."""
+    """The assistants of a data directory, and their loops."""
 
     def __init__(
         self, service: Service, records: RecordStore, settings: Settings, workspace: Path

@@ -43,7 +43,7 @@ class DisconnectSettings:
 
 
 def departures(env: Mapping[str, str]) -> DisconnectSettings:
-    """From the environment; a variable of ours beats one of the other system."""
+    """From the environment; our own variable overrides that of the other system."""
     switch, grace = _variable(env, SWITCH), _variable(env, GRACE)
     return DisconnectSettings(
         enabled=switch != "0",

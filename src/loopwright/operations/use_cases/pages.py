@@ -20,7 +20,9 @@ _Entry = TypeVar("_Entry")
 
 
 class Cursors:
-    """Signs and reads cursors with a secret of the home, so that they outlive a restart."""
+    """Signs and reads cursors with a secret of the data directory, so that they outlive a
+    restart.
+    """
 
     def __init__(self, records: RecordStore) -> None:
         kind, key = SECRET

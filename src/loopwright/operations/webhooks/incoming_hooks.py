@@ -86,7 +86,7 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hooks:
-    """The incoming hooks of a home, and what came in by them."""
+    """The incoming webhooks of a data directory, and their messages."""
 
     def __init__(self, access: Access, definitions: Definitions) -> None:
         self._access = access

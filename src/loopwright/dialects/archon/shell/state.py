@@ -372,7 +372,7 @@ class Taint:
         self.types.counted.add(name)
 
     def is_number(self, name: str) -> bool:
-        """Whether a variable holds nothing but a number, wherever it is read."""
+        """Whether a variable always contains a number where it is read."""
         seen: set[str] = set()
         waiting = [name]
         while waiting:

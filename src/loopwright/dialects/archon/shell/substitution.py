@@ -171,7 +171,7 @@ _STARTS_COMMAND = re.compile(
 )
 # What a backslash escapes in double quotes, and in a here-document that the shell expands.
 _ESCAPED = {'"': re.compile(r"\\([\"\\$`\n])"), "<<": re.compile(r"\\([\\$`\n])")}
-_HIDDEN = "\ue000"  # in the place of a $ that the shell does not see
+_HIDDEN = "\ue000"  # instead of a $ that the shell does not see
 
 
 class _Piece(NamedTuple):
@@ -248,7 +248,7 @@ def _unescaped(text: str, quote: str) -> tuple[str, list[int]]:
 def _find_edits(
     text: str, language: str, forms: _Forms, env: Environment
 ) -> tuple[list[tuple[int, int, str]], list[Misuse]]:
-    """What to write in the place of each reference."""
+    """The replacement of each reference."""
     found = [one for one in marks(text, env.item) if _is_meant(one, env)]
     if not found:
         return [], []

@@ -339,7 +339,7 @@ def cycle_tree(events: Iterable[dict[str, JsonValue]]) -> list[dict[str, JsonVal
 
 def pass_tree(events: Iterable[NumberedEvent], read: Read) -> list[dict[str, JsonValue]]:
     """The same for a run that calls no model by itself: every loop with its iterations, and what
-    its agent said last in each.
+    its agent wrote last in each.
     """
     loops: dict[str, dict[str, Any]] = {}
     passes: dict[str, dict[str, Any]] = {}

@@ -439,7 +439,7 @@ async def _stream(request: RouteRequest, run: str, after: int) -> AsyncIterator[
                 return
             if not await context.feed.moved(run, seen, wait):
                 yield b": still here\n\n"
-    except NotFound:  # somebody has deleted it meanwhile
+    except NotFound:  # it was deleted in the meantime
         yield _event("done", {"status": GONE, "reason": "deleted"})
 
 
