@@ -144,6 +144,8 @@ async def _last_answers(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for stream in (source, into, read, write, out, target):
+            await stream.aclose()
 
 
 async def serve_connection(
