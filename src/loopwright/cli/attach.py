@@ -19,7 +19,6 @@ import msgspec
 from loopwright.cli.gate_prompts import answer_here, ask
 from loopwright.cli.run_output import ProgressView, choose_view
 from loopwright.cli.terminal import Terminal, exit_code, put_result, say_final_line, worst_exit_code
-from loopwright.cli.workspace_changes import show_gate_diff
 from loopwright.errors import Conflict, LoopwrightError, NotAllowed, StorageError
 from loopwright.kernel.events import EffectDone, EffectFailed
 from loopwright.kernel.state import State
@@ -222,6 +221,8 @@ class AttachedRun:
         output = self._here.service.read_text(gate.output)
 
         async def show_diff() -> None:
+            from loopwright.cli.workspace_changes import show_gate_diff  # noqa: PLC0415 - only then
+
             await show_gate_diff(terminal, self._here.service, self.run, gate)
 
         question = asyncio.ensure_future(ask(terminal, gate, output, show_diff=show_diff))

@@ -11,7 +11,6 @@ import msgspec
 
 from loopwright.cli.formats import arguments_lines, exposed_lines
 from loopwright.cli.terminal import Terminal, last_lines, one_line
-from loopwright.cli.workspace_changes import show_paged
 from loopwright.errors import Conflict, LoopwrightError, NotAllowed, NotFound
 from loopwright.kernel.events import GateOpened
 from loopwright.model.actions import Decision
@@ -388,6 +387,8 @@ async def _show_diff(terminal: Terminal, client: "Client", run: str, gate: GateO
         terminal.tell(str(error), tone="warn")
         return
     if text.strip():
+        from loopwright.cli.workspace_changes import show_paged  # noqa: PLC0415 - only then
+
         show_paged(terminal, text)
     else:
         terminal.tell("no files changed")

@@ -7,9 +7,8 @@ command line, where other users could see it.
 import http.client
 import json
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -33,12 +32,7 @@ if TYPE_CHECKING:
 API = 1  # what this version of the command line speaks
 SESSION = "/api/v1/session"
 SECONDS = 30.0
-QUIET_SECONDS = 60.0  # a stream sends a heartbeat every 15
 PAGE = 200
-RETRIES_S = (0.2, 0.5, 1.0, 2.0, 5.0)
-BYTES = "application/octet-stream"
-NO_HEADERS: Mapping[str, str] = MappingProxyType({})
-ANYTHING: Mapping[str, str] = MappingProxyType({"Accept": "*/*"})
 _LOST = (OSError, http.client.HTTPException)
 
 
@@ -50,9 +44,6 @@ _KINDS: dict[int, type[LoopwrightError]] = {
     412: Conflict,
     428: Conflict,
 }
-
-
-TAIL = "&tail=true"
 
 
 class RemoteClient:
@@ -79,29 +70,11 @@ class RemoteClient:
     def patch(self, path: str, body: "dict[str, JsonValue]") -> Any:  # noqa: ANN401 - unchecked JSON
         return self._ask("PATCH", path, body)
 
-    def put(self, path: str, body: "dict[str, JsonValue]", seen: int) -> Any:  # noqa: ANN401 - unchecked JSON
-        """Store a new entry, or replace exactly the version that was read."""
-        condition = {"If-Match": f'"{seen}"'} if seen else {}
-        return self._ask("PUT", path, body, condition)
-
     def delete(self, path: str) -> None:
         self._ask("DELETE", path)
 
-    def upload(self, path: str, data: bytes) -> Any:  # noqa: ANN401 - unchecked JSON
-        """Post bytes as they are."""
-        return self._ask("POST", path, data)
-
-    def download(self, path: str) -> bytes:
-        return self._answer("GET", path, more=ANYTHING)
-
-    def text(self, path: str) -> str:
-        """Something that is not JSON."""
-        return self._answer("GET", path, more=ANYTHING).decode()
-
-    def _ask(
-        self, method: str, path: str, body: object = None, more: Mapping[str, str] = NO_HEADERS
-    ) -> Any:  # noqa: ANN401 - unchecked JSON
-        data = self._answer(method, path, body, more)
+    def _ask(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - unchecked JSON
+        data = self._answer(method, path, body)
         try:
             return json.loads(data) if data else None
         except (ValueError, RecursionError) as error:
@@ -109,11 +82,9 @@ class RemoteClient:
                 f"{self.url} answered with what is not JSON", code="not-loopwright"
             ) from error
 
-    def _answer(
-        self, method: str, path: str, body: object = None, more: Mapping[str, str] = NO_HEADERS
-    ) -> bytes:
+    def _answer(self, method: str, path: str, body: object = None) -> bytes:
         self._check_server()
-        status, data = self._send(method, path, body, more)
+        status, data = self._send(method, path, body)
         if status >= 300:
             raise self._refused(status, data)
         return data
@@ -141,15 +112,11 @@ class RemoteClient:
             )
         self._greeted = True
 
-    def _send(
-        self, method: str, path: str, body: object, more: Mapping[str, str] = NO_HEADERS
-    ) -> tuple[int, bytes]:
-        line = self._line(SECONDS)
+    def _send(self, method: str, path: str, body: object) -> tuple[int, bytes]:
+        line = self._line()
         try:
-            headers = {**self._headers(has_body=body is not None), **more}
-            data = body if isinstance(body, bytes | None) else _as_bytes(body)
-            if isinstance(body, bytes):
-                headers["Content-Type"] = BYTES
+            headers = self._headers(has_body=body is not None)
+            data = None if body is None else _as_bytes(body)
             # it may have reported the reason already
             with suppress(BrokenPipeError, ConnectionResetError):
                 line.request(method, path, data, headers)
@@ -162,14 +129,14 @@ class RemoteClient:
         finally:
             line.close()
 
-    def _line(self, seconds: float) -> http.client.HTTPConnection:
+    def _line(self) -> http.client.HTTPConnection:
         host, port = self._at.host, self._at.port
         if self._at.scheme == "https":
-            return http.client.HTTPSConnection(host, port, timeout=seconds)
-        return http.client.HTTPConnection(host, port, timeout=seconds)
+            return http.client.HTTPSConnection(host, port, timeout=SECONDS)
+        return http.client.HTTPConnection(host, port, timeout=SECONDS)
 
-    def _headers(self, *, has_body: bool, accept: str = "application/json") -> dict[str, str]:
-        headers = {"Accept": accept, "User-Agent": f"loopwright/{__version__}"}
+    def _headers(self, *, has_body: bool) -> dict[str, str]:
+        headers = {"Accept": "application/json", "User-Agent": f"loopwright/{__version__}"}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         if self._cookie:
