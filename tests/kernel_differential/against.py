@@ -1,10 +1,10 @@
-"""Compare the events of the kernel with those of another working tree, in histories by chance.
+"""Compare the events of the kernel with those of other working trees, in histories by chance.
 
     git worktree add ../old COMMIT
     python -m tests.kernel_differential.against ../old --histories 100000
 
-The other kernel and its `model` package are copied under another name, so nothing is shared. In
-each history both kernels are given the same answers, decisions, crashes and forks; the events that
+Each other kernel and its `model` package are copied under another name, so nothing is shared. In
+each history all kernels are given the same answers, decisions, crashes and forks; the events that
 they decide are compared byte for byte after every move, and after the log was cut anywhere. It
 prints the first differences and how many histories differ, and ends with code 1 if any does.
 """
@@ -14,11 +14,12 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from itertools import product
 from pathlib import Path
 
 from tests.kernel_differential.freeze_kernel import freeze_tree
-from tests.kernel_differential.harness import current_kernel, load_kernel
-from tests.kernel_differential.histories import differences
+from tests.kernel_differential.harness import Kernel, current_kernel, load_kernel
+from tests.kernel_differential.histories import difference_in, numbered
 
 SHOWN = 3
 PORTION = 1_000
@@ -26,28 +27,34 @@ PORTION = 1_000
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("tree", type=Path, help="the working tree with the other kernel")
+    parser.add_argument("trees", type=Path, nargs="+", help="working trees with another kernel")
     parser.add_argument("--histories", type=int, default=100_000)
     parser.add_argument("--first", type=int, default=0, help="the number of the first history")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="loopwright-") as folder:
-        package = Path(folder).name.replace("-", "_")
-        freeze_tree(options.tree, Path(folder) / package, package)
+        names = [f"{Path(folder).name}_{number}" for number in range(len(options.trees))]
+        packages = [name.replace("-", "_") for name in names]
+        for tree, package in zip(options.trees, packages, strict=True):
+            freeze_tree(tree, Path(folder) / package, package)
         sys.path.insert(0, folder)
-        return compare_all(options.first, options.histories, f"{package}.kernel")
+        kernels = [load_kernel(f"{package}.kernel") for package in packages]
+        return compare_all(options.first, options.histories, kernels)
 
 
-def compare_all(first: int, histories: int, package: str) -> int:
+def compare_all(first: int, histories: int, others: list[Kernel]) -> int:
     """Compare so many histories, and print what was found."""
-    kernel, other, found = current_kernel(), load_kernel(package), 0
-    for start in range(first, first + histories, PORTION):
-        numbers = range(start, min(start + PORTION, first + histories))
-        for difference in differences(numbers, kernel, other):
-            found += 1
-            if found <= SHOWN:
-                sys.stdout.write(f"{difference.report()}\n\n")
-        sys.stdout.write(f"{numbers.stop - first} histories, {found} with a difference\n")
-        sys.stdout.flush()
+    kernel, found = current_kernel(), 0
+    for number in range(first, first + histories):
+        made = numbered(number, kernel)
+        for history, other in product(made, others):
+            difference = difference_in(history, kernel, other)
+            if difference is not None:
+                found += 1
+                sys.stdout.write(f"{difference.report()}\n\n" if found <= SHOWN else "")
+        done = number + 1 - first
+        if done % PORTION == 0 or done == histories:
+            sys.stdout.write(f"{done} histories, {found} with a difference\n")
+            sys.stdout.flush()
     return 1 if found else 0
 
 

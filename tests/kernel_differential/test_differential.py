@@ -246,7 +246,7 @@ def test_kernel_of_another_tree_when_it_decides_otherwise_is_shown(
     freeze_kernel.freeze_tree(ROOT, tmp_path / "planted_tree", "planted_tree")
     PLANTED["the cap of a loop"].plant(tmp_path / "planted_tree" / "kernel")
     monkeypatch.syspath_prepend(tmp_path)
-    assert against.compare_all(0, 40, "planted_tree.kernel") == 1
+    assert against.compare_all(0, 40, [load_kernel("planted_tree.kernel")]) == 1
     shown = capsys.readouterr().out
     assert "decided otherwise at move" in shown
     assert "40 histories, 0 with a difference" not in shown
