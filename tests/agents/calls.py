@@ -12,6 +12,7 @@ from loopwright.kernel.event_parts import AgentCall, AnyCall
 from loopwright.model.plan import Agent
 from loopwright.ports import ActivityEntry, Answer, Delta, EffectJob
 from tests.agents.leaping import leap_when, play
+from tests.support.jobs import effect_job
 
 
 def job(workspace: Path, call: AnyCall | None = None, **more: object) -> EffectJob:
@@ -29,7 +30,7 @@ def job(workspace: Path, call: AnyCall | None = None, **more: object) -> EffectJ
         "step": "dev",
         **more,
     }
-    return EffectJob(**fields)  # type: ignore[arg-type]
+    return effect_job(**fields)
 
 
 class Stage:

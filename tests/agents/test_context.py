@@ -10,10 +10,11 @@ from loopwright.kernel.event_parts import AgentCall
 from loopwright.model.chat import UserMessage
 from loopwright.model.plan import Agent
 from loopwright.ports import EffectJob
+from tests.support.jobs import effect_job
 
 
 def job(workspace: Path, *files: str, prompt: str = "Do it.") -> EffectJob:
-    return EffectJob(
+    return effect_job(
         run="run_1",
         effect="a/agent#1",
         path="a",
@@ -38,7 +39,7 @@ def test_files_stand_below_the_task(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.md").write_text("first")
     (tmp_path / "b.txt").write_text("second")
-    assert with_files(job(tmp_path, "docs/a.md", "b.txt")).prompt == (
+    assert with_files(job(tmp_path, "docs/a.md", "b.txt")).prompt.text == (
         "Do it.\n\n## Context Files\n\n### docs/a.md\n\nfirst\n\n### b.txt\n\nsecond"
     )
 
@@ -53,7 +54,7 @@ def test_what_cannot_be_shown_is_told(tmp_path: Path, name: str) -> None:
     (workspace / "binary").write_bytes(b"\xff\xfe\x00")
     with (workspace / "large").open("wb") as file:
         file.truncate(MAX_FILE_BYTES + 1)
-    prompt = with_files(job(workspace, name)).prompt
+    prompt = with_files(job(workspace, name)).prompt.text
     assert f"### {name}\n\n(not shown: " in prompt
     assert "TOP SECRET" not in prompt
 
@@ -62,7 +63,7 @@ def test_long_files_are_cut(tmp_path: Path) -> None:
     """The whole prompt keeps its cap; of each file at least its beginning is shown."""
     for name in ("a", "b"):
         (tmp_path / name).write_text(name * 200_000)
-    prompt = with_files(job(tmp_path, "a", "b")).prompt
+    prompt = with_files(job(tmp_path, "a", "b")).prompt.text
     assert len(prompt) < 125_000
     assert prompt.count("[… truncated") == 2
     assert "b" * LEAST_BYTES in prompt
@@ -85,8 +86,9 @@ def test_images_and_pdfs_are_parts_for_models_that_can_see_them(
     (tmp_path / "spec.pdf").write_bytes(b"%PDF-1.7\n\xff")
     (tmp_path / "fake.png").write_bytes(b"\xff\xfe")
     asked = job(tmp_path, "logo.png", "spec.pdf", "fake.png")
-    asked = replace(asked, agent=Agent(spec=spec), messages=(UserMessage(text="Look."),))
-    [first] = with_files(asked).messages
+    asked = replace(asked, agent=Agent(spec=spec))
+    asked.chat = replace(asked.chat, messages=(UserMessage(text="Look."),))
+    [first] = with_files(asked).chat.messages
     assert isinstance(first, UserMessage)
     assert [one.name for one in first.files] == attached
     for name in ("logo.png", "spec.pdf", "fake.png"):

@@ -373,7 +373,9 @@ def test_a_script_that_asks_for_the_file_of_a_value_gets_it(tmp_path: Path, leve
         pytest.skip(f"bubblewrap cannot work here: {bubblewrap.works()}")
     call = CommandCall(argv=("bash", "-c", 'cat "$V_FILE"; printf %s "$V"'), timeout_ms=60_000)
     what = job(tmp_path, call, effect="dev/script#1", env={"V": "a b"})
-    answer = Stage(os.environ).perform(replace(what, sandbox=level))
+    answer = Stage(os.environ).perform(
+        replace(what, confinement=replace(what.confinement, sandbox=level))
+    )
     assert isinstance(answer, EffectSuccess)
     assert answer.output == "a ba b"
 
@@ -388,7 +390,9 @@ def test_a_field_called_file_shows_no_file_to_a_script(tmp_path: Path) -> None:
     call = CommandCall(argv=("bash", "-c", 'echo begin "$(<"$V_FILE")"'), timeout_ms=60_000)
     env = {"V": "x", "V_FILE": str(tmp_path / "secret")}
     what = job(place, call, effect="dev/script#1", env=env)
-    answer = Stage(os.environ).perform(replace(what, sandbox="none"))
+    answer = Stage(os.environ).perform(
+        replace(what, confinement=replace(what.confinement, sandbox="none"))
+    )
     assert answer.output.strip() == "begin"
 
 

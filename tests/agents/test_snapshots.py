@@ -20,8 +20,9 @@ from loopwright.agents.snapshots import (
 from loopwright.errors import LoopwrightError
 from loopwright.kernel.event_parts import Snapshot, SnapshotCall
 from loopwright.kernel.snapshots import without_violation
-from loopwright.ports import EffectFailure, EffectJob, EffectSuccess, FileChange
+from loopwright.ports import EffectFailure, EffectSuccess, FileChange
 from loopwright.workspaces.snapshots import GitWorkspaces
+from tests.support.jobs import effect_job
 
 
 class Trees:
@@ -46,7 +47,7 @@ class Trees:
 
 
 def taken(trees: Trees, folder: Path, call: SnapshotCall) -> EffectSuccess | EffectFailure:
-    job = EffectJob(
+    job = effect_job(
         run="r",
         effect="/snapshot#1",
         path="",

@@ -32,7 +32,7 @@ class Speaker:
         self._numbers = count()
 
     def perform(self, job: EffectJob) -> Answer:
-        words = f"answer {next(self._numbers)} to a prompt of {len(job.prompt)} characters; "
+        words = f"answer {next(self._numbers)} to a prompt of {len(job.prompt.text)} characters; "
         return EffectSuccess(output=(words * ANSWER_CHARS)[:ANSWER_CHARS])
 
 

@@ -401,7 +401,11 @@ def test_the_same_log_gives_the_same_job() -> None:
         again.service.recover()
         await quiet()
         (before,), (after,) = process.scripted.jobs, again.scripted.jobs
-        assert (before.effect, before.prompt, before.attempt) == ("main.0/agent#1", "Do it.", 1)
+        assert (before.effect, before.prompt.text, before.attempt) == (
+            "main.0/agent#1",
+            "Do it.",
+            1,
+        )
         assert (after.effect, after.prompt, after.attempt) == (
             before.effect,
             before.prompt,

@@ -24,5 +24,5 @@ def test_a_call_knows_the_check_commands_of_all_loops_around_it() -> None:
     process = World().process()
     run(process.finish(plan))
     called, *others = process.scripted.jobs
-    assert called.checks == (("pytest", "-q"), ("ruff", "check"))
-    assert {job.checks for job in others} == {()}
+    assert called.confinement.checks == (("pytest", "-q"), ("ruff", "check"))
+    assert {job.confinement.checks for job in others} == {()}

@@ -138,12 +138,12 @@ def test_what_was_read_before_a_crash_is_in_the_prompt_after_it() -> None:
         )
         told = await held.use("a/agent#1", "read_inbox")
         assert [one.text for one in told.messages] == ["mind the gap"]
-        assert "mind the gap" not in held.jobs["a/agent#1"].prompt
+        assert "mind the gap" not in held.jobs["a/agent#1"].prompt.text
         world.kill(process)
         again = Held()
         world.process(performer=again).driver.wake(name)
         await quiet()
-        assert "[coordinator]: mind the gap" in again.jobs["a/agent#1"].prompt
+        assert "[coordinator]: mind the gap" in again.jobs["a/agent#1"].prompt.text
 
     run(body())
 

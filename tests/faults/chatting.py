@@ -132,7 +132,7 @@ class Chat:
     def _note(self, job: EffectJob) -> None:
         told = [
             result.id
-            for message in job.messages
+            for message in job.chat.messages
             if isinstance(message, ToolMessage)
             for result in message.results
             if INTERRUPTED[:40] in result.text

@@ -42,15 +42,15 @@ def _shown(job: EffectJob) -> Iterator[str]:
     speak of things that are not there.
     """
     assert isinstance(job.call, ModelCall)
-    first, last = job.messages[0], job.messages[-1]
-    if not is_paired([one for one in job.messages if one != UserMessage(text="")]):
+    first, last = job.chat.messages[0], job.chat.messages[-1]
+    if not is_paired([one for one in job.chat.messages if one != UserMessage(text="")]):
         yield f"{job.effect} is shown calls without results, or results without calls"
     task = "" if job.call.agent == "worker" else TASK
-    told = [one.text for one in job.messages if isinstance(one, UserMessage)]
+    told = [one.text for one in job.chat.messages if isinstance(one, UserMessage)]
     if not isinstance(first, UserMessage) or not any(task in one for one in told):
         yield f"{job.effect} is not shown its task"
     asked = isinstance(last, UserMessage) and TASK in last.text
-    if asked and len(job.messages) > 1 and not job.task:
+    if asked and len(job.chat.messages) > 1 and not job.chat.task:
         yield f"{job.effect} is shown its task after what was said since"
 
 

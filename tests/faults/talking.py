@@ -163,11 +163,11 @@ def talking_answer(dice: Random, job: EffectJob) -> Answer:
 
 def _turn(dice: Random, job: EffectJob, usage: Usage | None) -> Answer:
     text = dice.choice(("", *["let me see"] * 3, "DONE", LONG, LONG))
-    wants_result = any(spec.name == SUBMIT for spec in job.offers)
+    wants_result = any(spec.name == SUBMIT for spec in job.chat.offers)
     calls = [
         _wanted(dice, f"{job.effect}:{n}") for n in range(dice.choice((0, 1, 1, 1, 2, 2, 3, 4)))
     ]
-    if wants_result and (job.forced or dice.random() < 0.4):
+    if wants_result and (job.chat.forced or dice.random() < 0.4):
         for n in range(dice.choice((1, 1, 2))):
             calls.insert(dice.randint(0, len(calls)), _handed_in(dice, f"{job.effect}:s{n}"))
     if wants_result and not calls:
@@ -175,7 +175,7 @@ def _turn(dice: Random, job: EffectJob, usage: Usage | None) -> Answer:
     said: tuple[AnyPart, ...] = (TextPart(text=text),) if text else ()
     parts = (*said, *(CallPart(id=one.id, tool=one.tool) for one in calls))
     turn = ModelTurn(
-        message=AssistantMessage(parts=parts), calls=tuple(calls), model="fake", task=job.task
+        message=AssistantMessage(parts=parts), calls=tuple(calls), model="fake", task=job.chat.task
     )
     return EffectSuccess(output=text, result=encode_turn(turn), usage=usage)
 

@@ -23,12 +23,13 @@ from loopwright.model.plan import Plan
 from loopwright.model.policy import Limits
 from loopwright.ports import Answer, Clock, EffectJob, EffectSuccess, Performer
 from loopwright.testing import FakeClock, ScriptedPerformer, always, by_effect, by_pass, never
+from tests.support.jobs import effect_job
 from tests.support.laws.run import event_problems
 from tests.support.plans import WORKER, for_each, graph, loop, plan_of, retrying, step
 
 
 def job(effect: str = "a/agent#1", iteration: int = 1, *, agent: bool = True) -> EffectJob:
-    return EffectJob(
+    return effect_job(
         run="r",
         effect=effect,
         path=effect.partition("/")[0],

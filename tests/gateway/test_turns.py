@@ -34,6 +34,7 @@ from loopwright.testing.wires import (
     ScriptedUsage,
     WireScript,
 )
+from tests.support.jobs import effect_job
 
 AGENT = Agent(spec="model:local/tiny", system="Be brief.")
 SCHEMA: dict[str, JsonValue] = {
@@ -141,7 +142,7 @@ def job(call: AnyCall | None = None, **more: object) -> EffectJob:
         "agent": AGENT,
         "messages": (UserMessage(text="Mend it."),),
     }
-    return EffectJob(**{**made, **more})  # type: ignore[arg-type]
+    return effect_job(**{**made, **more})
 
 
 def taken(answer: Answer) -> Taken:

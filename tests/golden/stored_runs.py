@@ -225,7 +225,7 @@ def aldo() -> Recorded:
             message=AssistantMessage(parts=(TextPart(text=text),)),
             calls=calls,
             model="fake",
-            task=job.task,
+            task=job.chat.task,
         )
         return EffectSuccess(output=text, result=encode_turn(turn), usage=SPENT)
 
@@ -383,7 +383,7 @@ def _asks_once(job: EffectJob) -> Answer:
         return EffectSuccess(output="ok", code=0)
     calls = () if job.iteration > 1 else (RequestedCall(id="c1", tool="fs.write", paths=("a",)),)
     message = AssistantMessage(parts=(TextPart(text="I write."),))
-    turn = ModelTurn(message=message, calls=calls, model="fake", task=job.task)
+    turn = ModelTurn(message=message, calls=calls, model="fake", task=job.chat.task)
     return EffectSuccess(output="I write.", result=encode_turn(turn), usage=SPENT)
 
 

@@ -13,7 +13,6 @@ MOST_FIELDS = 20
 
 LARGE_RECORDS = {
     "model/plan.py:Plan": 24,  # stored with each run: other names are another format
-    "ports/runs.py:EffectJob": 42,
 }
 """Records with more fields, and how many. This list may only become shorter, and the numbers
 smaller.

@@ -103,13 +103,13 @@ def _answer(job: EffectJob, said: Words) -> Answer:
     if isinstance(said, dict):
         said = msgspec.json.encode(said).decode()
     text = said or ""
-    if job.schema is None:
+    if job.prompt.schema is None:
         return EffectSuccess(output=text, usage=USED)
     result = last_json_object(text)
     if result is None:
         problem: str | None = "the agent gave no structured result"
     else:
-        problem = schema_problem(job.schema, msgspec.json.decode(result))
+        problem = schema_problem(job.prompt.schema, msgspec.json.decode(result))
     if problem is not None:
         error = Failure(type="bad_result", detail=problem)
         return EffectFailure(error=error, output=text, usage=USED)
@@ -171,7 +171,7 @@ class Played:
 
     def prompt(self, place: str, number: int = 0) -> str:
         """What the agent at a place was shown, the n-th time."""
-        return [job.prompt for job in self.cast.jobs if named(job) == place][number]
+        return [job.prompt.text for job in self.cast.jobs if named(job) == place][number]
 
     @property
     def requested(self) -> list[EffectRequested]:

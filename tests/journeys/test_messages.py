@@ -101,8 +101,8 @@ class Coordinator:
 
     async def __call__(self, job: EffectJob) -> Words:
         """Each act waits for its words in the prompt, and is done once."""
-        self.prompts.append(job.prompt)
-        for act in [act for act in self.acts if act[0] in job.prompt]:
+        self.prompts.append(job.prompt.text)
+        for act in [act for act in self.acts if act[0] in job.prompt.text]:
             self.acts.remove(act)
             self.told.append(await use(job, act[1], **act[2]))
         return ""
@@ -309,7 +309,7 @@ def test_a_bare_name_that_fits_two_steps_is_refused_with_both() -> None:
     (dropped,) = only(played, MessageDropped)
     assert dropped.reason == "ambiguous"
     assert dropped.known == ("stages.0.worker", "other.0.worker")
-    assert not any("take care" in job.prompt for job in played.cast.jobs if job.path)
+    assert not any("take care" in job.prompt.text for job in played.cast.jobs if job.path)
     lawful(played)
 
 
@@ -475,7 +475,7 @@ def test_answers_come_to_an_end() -> None:
     """A coordinator that asks for ever is stopped by the number of answers a step gives."""
 
     async def asks(job: EffectJob) -> Words:
-        if "step.finished step=a" in job.prompt or "reply from=a" in job.prompt:
+        if "step.finished step=a" in job.prompt.text or "reply from=a" in job.prompt.text:
             await use(job, "forward_to_agent", **forward("a", "and?"))
         return ""
 
@@ -554,7 +554,7 @@ def test_what_the_coordinator_tells_and_sums_up() -> None:
     """Narrations are events; the summary is the output of the run, and closes the inbox."""
 
     async def listens(job: EffectJob) -> Words:
-        if "step.finished step=a" in job.prompt:
+        if "step.finished step=a" in job.prompt.text:
             await use(job, "narrate", text="A is done.")
             await use(job, "finalize", summary="All good.")
             again = await use(job, "finalize", summary="No.")
@@ -585,7 +585,7 @@ def test_a_plain_program_coordinates_by_its_answer() -> None:
         return "ok"
 
     async def listens(job: EffectJob) -> Words:
-        return words if "run.started" in job.prompt else '{"tools": "none"}'
+        return words if "run.started" in job.prompt.text else '{"tools": "none"}'
 
     played = play(flow(TWO, agents=LISTENS), by_place({"/coordinator": listens, "a": first}))
     assert "[coordinator]: mind the gap" in played.prompt("b")

@@ -43,7 +43,7 @@ def test_what_was_never_said_is_empty(first: Step, join: Any, prompt: str | None
             lambda job: failed("agent") if job.path == "a" else answer_of("ok")
         )
         state = await process.finish(plan)
-        prompts = [job.prompt for job in process.scripted.jobs if job.path == "b"]
+        prompts = [job.prompt.text for job in process.scripted.jobs if job.path == "b"]
         assert prompts == ([prompt] if prompt is not None else [])
         skipped = [f.path for f in process.events(state.run) if isinstance(f, StepSkipped)]
         assert ("b" in skipped) == (prompt is None)

@@ -370,7 +370,7 @@ def test_context_files_are_handed_to_the_performer() -> None:
     """As they are named; the performer reads them in the workspace."""
     text = flow("  - {id: a, agent: w, instructions: Go., contextFiles: [docs/a.md]}")
     (job,) = play(text).cast.jobs
-    assert job.files == ("docs/a.md",)
+    assert job.prompt.files == ("docs/a.md",)
 
 
 def test_the_message_of_the_run_reaches_steps_with_instructions() -> None:

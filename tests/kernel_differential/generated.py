@@ -236,10 +236,12 @@ class _Making:
                 job = SimpleNamespace(
                     call=call,
                     effect=pending.effect,
-                    offers=(SimpleNamespace(name=SUBMIT),) if dice.random() < 0.4 else (),
-                    forced=dice.random() < 0.2,
+                    chat=SimpleNamespace(
+                        offers=(SimpleNamespace(name=SUBMIT),) if dice.random() < 0.4 else (),
+                        forced=dice.random() < 0.2,
+                        task="make it work",
+                    ),
                     again=dice.random() < 0.1,
-                    task="make it work",
                 )
                 return self._counted(random_answer(dice, job))  # type: ignore[arg-type]
 

@@ -35,9 +35,9 @@ from loopwright.operations.mcp.agent_loop_tools import (
 from loopwright.operations.run_request import RunStart
 from loopwright.operations.settings import Settings
 from loopwright.operations.wiring import Local, local
-from loopwright.ports import EffectJob
 from loopwright.testing.wires import ScriptedCall, ScriptedTurn, WireRequest, WireServer
 from tests.operations import loop_tool_agents
+from tests.support.jobs import effect_job
 
 BOTH: tuple[LoopRight, ...] = ("start", "look")
 START_TOOLS = {"loop_start", "loop_definitions"}
@@ -444,7 +444,7 @@ def test_the_token_of_a_call_is_useless_for_other_processes(tmp_path: Path) -> N
                 here.tracker_scopes, open_workshop(os.environ, "t"), tmp_path / "results"
             )
             servers.find_loops = partial(find_agent_loops, here, Settings(home=tmp_path / "data"))
-            job = EffectJob(
+            job = effect_job(
                 run=run,
                 effect="main/agent#1",
                 path="main",

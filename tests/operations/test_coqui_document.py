@@ -105,7 +105,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Play], No
                 agent = Agent(here, tmp_path)
 
                 def recorded(self: ScriptedAgent, job: EffectJob, file: str) -> Any:
-                    agent.prompts.append((job.path.rpartition(".")[2], job.prompt or ""))
+                    agent.prompts.append((job.path.rpartition(".")[2], job.prompt.text or ""))
                     return perform(self, job, file)
 
                 monkeypatch.setattr(ScriptedAgent, "perform", recorded)

@@ -48,7 +48,7 @@ def prompts(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     perform = ScriptedAgent.perform
 
     def recorded(self: ScriptedAgent, job: EffectJob, file: str) -> Any:
-        found[job.path.rpartition(".")[2].partition("~")[0]] = job.prompt or ""
+        found[job.path.rpartition(".")[2].partition("~")[0]] = job.prompt.text or ""
         return perform(self, job, file)
 
     monkeypatch.setattr(ScriptedAgent, "perform", recorded)

@@ -158,7 +158,7 @@ def test_words_reach_the_next_pass_of_another_loop() -> None:
         process = World().process(by_model)
         name = await ended(process)
         made = await forked(process, name, "main.1", edit="Use ghp_" + "a" * 36)
-        prompts = [job.prompt for job in process.scripted.jobs if job.run == made]
+        prompts = [job.prompt.text for job in process.scripted.jobs if job.run == made]
         assert "Feedback from a person" in prompts[0]
         assert "aaaa" not in prompts[0]
         assert "Feedback" not in prompts[1]

@@ -240,7 +240,7 @@ def test_feedback_reaches_the_next_pass() -> None:
         await process.service.answer(gate, "continue", text="Shorter, please.", by="ann")
         await process.driver.rest(name)
         assert process.scripted.jobs[-1].iteration == 2
-        assert "Shorter, please." in process.scripted.jobs[-1].prompt
+        assert "Shorter, please." in process.scripted.jobs[-1].prompt.text
 
     run(body())
 

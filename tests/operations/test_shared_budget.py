@@ -27,6 +27,7 @@ from loopwright.ports import (
 from loopwright.ports.headline import DAY_MS
 from loopwright.stores.sqlite.log import open_sqlite_log
 from loopwright.testing.fakes import FakeClock
+from tests.support.jobs import effect_job
 
 PLAN = encode_plan(Plan(name="work", steps=()))
 BUDGET = SharedBudget(usd_per_day=1.0)
@@ -67,7 +68,7 @@ class Process:
 
     def call(self) -> Answer | Awaitable[Answer]:
         call = AgentCall(agent="worker")
-        job = EffectJob(
+        job = effect_job(
             run=self.run,
             effect=f"main/agent#{len(self.jobs)}",
             path="main",
@@ -123,7 +124,7 @@ def test_live_usage_of_another_process_counts_before_a_call(two: tuple[Process, 
         await a.store(Usage(usd=0.7))
         other = asyncio.ensure_future(b.call())  # type: ignore[arg-type]
         await asyncio.sleep(0)
-        assert b.jobs[0].remaining_usd == pytest.approx(0.3)
+        assert b.jobs[0].limits.remaining_usd == pytest.approx(0.3)
         await a.store(Usage(usd=1.0))
         refused = b.call()
         assert isinstance(refused, EffectFailure)

@@ -23,6 +23,7 @@ from loopwright.operations.wiring import Local, local
 from loopwright.ports import EffectJob
 from tests.safety import asking_cli
 from tests.safety.test_access import TOOLKIT_CALLS
+from tests.support.jobs import effect_job
 
 SESSION = "a-session"
 ORDER = [
@@ -102,7 +103,7 @@ def test_what_a_coding_agent_leaves_belongs_to_the_session(tmp_path: Path) -> No
 
 
 def job(top: Path, run: str, effect: str = "main/agent#1") -> EffectJob:
-    return EffectJob(
+    return effect_job(
         run=run,
         effect=effect,
         path="main",

@@ -28,12 +28,13 @@ from loopwright.operations.data_directory import open_log
 from loopwright.operations.settings import Settings
 from loopwright.operations.settings_files import user_records
 from loopwright.operations.workspace_rules import policy_of
-from loopwright.ports import EffectFailure, EffectJob
+from loopwright.ports import EffectFailure
 from loopwright.tools.results import FolderResultStore, ToolCallResult
 from loopwright.tools.toolbox import Grant
 from loopwright.workspaces.snapshots import GitWorkspaces
 from tests.http.served import Served, served
 from tests.safety import stage
+from tests.support.jobs import effect_job
 from tests.tools.boxes import problem
 
 RUNS, AGENTS = "/api/v1/runs", "/api/v1/agents"
@@ -202,7 +203,7 @@ def test_file_tools_do_not_follow_a_link_in_the_place_of_a_workspace(
     shown = read_beneath(work, "secret.txt", 1_000, fixed=True)
     assert isinstance(shown, FileProblem)
     assert shown.code == "workspace-gone"
-    job = EffectJob(
+    job = effect_job(
         run="run_1",
         effect="e",
         path="p",

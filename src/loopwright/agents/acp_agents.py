@@ -53,11 +53,11 @@ class AcpAgents:
         problem = unfit_agent(spec, agent)
         if problem is not None:
             return EffectFailure(error=Failure(type="bad_input", detail=problem))
-        prompt = "\n\n".join(part for part in (agent.system, job.prompt) if part)
+        prompt = "\n\n".join(part for part in (agent.system, job.prompt.text) if part)
         async with self.stage(job, agent) as server:
             servers = [] if server is None else [(server.name, server.argv)]
             talk = AcpConversation(
-                prompt=prompt, cwd=job.workspace, session=job.session, servers=tuple(servers)
+                prompt=prompt, cwd=job.workspace, session=job.prompt.session, servers=tuple(servers)
             )
             end, over = await self._run(job, agent, spec, talk, server)
         return self._judged(job, agent, talk, end, over)
@@ -79,14 +79,14 @@ class AcpAgents:
                     argv=spec.argv,
                     cwd=job.workspace,
                     env=agent_environment(self._base, extra, job_variables(job)),
-                    wall_s=seconds(job.wall_ms),
-                    idle_s=seconds(job.idle_ms or DEFAULT_IDLE_MS),
+                    wall_s=seconds(job.limits.wall_ms),
+                    idle_s=seconds(job.limits.idle_ms or DEFAULT_IDLE_MS),
                     stderr_counts=False,  # programs report their retries on it
                     stdout_cap=64 * 1024,
                 ),
                 confinement_of(
                     agent,
-                    job.sandbox,
+                    job.confinement.sandbox,
                     default=self._sandbox.policy.default,
                     configuration=configuration_of(spec.argv, self._base),
                     shown=server.shows if server is not None else (),
@@ -110,8 +110,7 @@ class AcpAgents:
         transcript = talk.transcript
         usage = transcript.spent.usage or (Usage() if talk.cost is not None else None)
         if usage is not None and talk.cost is not None:
-            before = 0.0 if talk.began_anew or job.session is None else job.session_used.usd
-            usage = replace(usage, usd=max(0.0, round(talk.cost - before, 9)), unpriced=0)
+            usage = replace(usage, usd=_cost_of_call(talk, job, talk.cost), unpriced=0)
         if usage is None and (transcript.counts.tools or transcript.said.parts):
             usage = UNKNOWN_COST
         failure = over or _failure(talk, end)
@@ -128,7 +127,7 @@ class AcpAgents:
             [f"permission was denied: {', '.join(transcript.denied)}"] if transcript.denied else []
         )
         if talk.began_anew:
-            notes.append(f"session {job.session} was gone and a new one was begun")
+            notes.append(f"session {job.prompt.session} was gone and a new one was begun")
         if agent.model is not None:
             notes.append("an acp agent chooses its model by its own settings")
         notes += [note for note in end_notes(end) if "output" not in note]
@@ -192,9 +191,7 @@ class _Call:
 
     def _live(self, cost: float) -> Usage:
         """The cost of the call so far; the agent reports that of the session."""
-        job = self._job
-        before = 0.0 if self._talk.began_anew or job.session is None else job.session_used.usd
-        return Usage(usd=max(0.0, round(cost - before, 9)))
+        return Usage(usd=_cost_of_call(self._talk, self._job, cost))
 
     def take_stderr(self, chunk: bytes) -> None:
         """A line about a retry or a limit is a status; other output on stderr is not."""
@@ -226,7 +223,7 @@ class _Call:
             self._running.write(msgspec.json.encode(move.message) + b"\n")
 
     def _permit(self, wanted: Permission) -> None:
-        decided = policy(self._agent, wanted, self._job.checks)
+        decided = policy(self._agent, wanted, self._job.confinement.checks)
         if decided != "ask" or self._ask is None:
             self._send(self._talk.decide(wanted, allowed=decided == "allow"))
             return
@@ -258,6 +255,12 @@ _AGENT = Cli(
     credentials=(),
     permissions={},
 )
+
+
+def _cost_of_call(talk: AcpConversation, job: EffectJob, cost: float) -> float:
+    """What a call has cost, of the cost that the agent reports for its whole session."""
+    goes_on = not talk.began_anew and job.prompt.session is not None
+    return max(0.0, round(cost - (job.prompt.session_used.usd if goes_on else 0.0), 9))
 
 
 def _failure(talk: AcpConversation, end: ProgramEnd) -> Failure | None:

@@ -153,20 +153,22 @@ def limited(job: EffectJob, agent: Agent, answer: Answer) -> Answer:
     failure: Failure | None = None
     if agent.max_usd is not None and usage.usd > agent.max_usd:
         failure = _over_call_limit(agent.max_usd, usage)
-    elif usage.unpriced and job.covered and (job.budgeted or agent.max_usd is not None):
+    elif (
+        usage.unpriced and job.limits.covered and (job.limits.budgeted or agent.max_usd is not None)
+    ):
         failure = Failure(type="budget_limit", detail=COST_UNKNOWN)
     return answer if failure is None else _failed(answer, failure)
 
 
 def call_budget(job: EffectJob, agent: Agent) -> float | None:
     """The USD that one call may cost: the agent's own limit or what the budgets around it leave."""
-    known = [one for one in (agent.max_usd, job.remaining_usd) if one is not None]
+    known = [one for one in (agent.max_usd, job.limits.remaining_usd) if one is not None]
     return min(known, default=None)
 
 
 def is_outer_limit(job: EffectJob, agent: Agent) -> bool:
     """Whether a budget around the call is the smaller limit of the two."""
-    left = job.remaining_usd
+    left = job.limits.remaining_usd
     return left is not None and (agent.max_usd is None or left <= agent.max_usd)
 
 

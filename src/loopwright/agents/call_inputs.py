@@ -44,15 +44,15 @@ def job_variables(job: EffectJob) -> dict[str, str]:
     """Where in its run a program is."""
     return {
         "LOOPWRIGHT_RUN": job.run,
-        "LOOPWRIGHT_DEPTH": str(job.depth),
+        "LOOPWRIGHT_DEPTH": str(job.origin.depth),
         "LOOPWRIGHT_PATH": job.path,
         "LOOPWRIGHT_AGENT": job.call.agent if isinstance(job.call, AgentCall) else "",
         "LOOPWRIGHT_ITERATION": str(job.iteration),
         "LOOPWRIGHT_ATTEMPT": str(job.attempt),
         "LOOPWRIGHT_EFFECT": job.effect,
-        "LOOPWRIGHT_SESSION": job.session or "",
+        "LOOPWRIGHT_SESSION": job.prompt.session or "",
         "LOOPWRIGHT_WORKSPACE": job.workspace,
-        "LOOPWRIGHT_SWEEP": job.token,
+        "LOOPWRIGHT_SWEEP": job.origin.token,
     }
 
 
@@ -128,7 +128,7 @@ def python_variables(job: EffectJob) -> Iterator[dict[str, str]]:
     """Settings that keep Python from reading bytecode that an agent left behind, and from writing
     any into the workspace: an empty folder instead of every `__pycache__`.
     """
-    if not job.fresh_bytecode:
+    if not job.confinement.fresh_bytecode:
         yield {}
         return
     with tempfile.TemporaryDirectory(prefix="loopwright-check-", ignore_cleanup_errors=True) as at:
@@ -180,8 +180,8 @@ def open_value_files(job: EffectJob, agent: Agent) -> Iterator[dict[str, str]]:
             values["LOOPWRIGHT_SYSTEM"] = agent.system
         elif agent.system:
             values["LOOPWRIGHT_SYSTEM_FILE"] = as_file(agent.system)
-        if job.schema is not None:
-            schema = msgspec.json.encode(job.schema).decode()
+        if job.prompt.schema is not None:
+            schema = msgspec.json.encode(job.prompt.schema).decode()
             values["LOOPWRIGHT_RESULT_SCHEMA"] = as_file(schema)
         yield values
     finally:
@@ -204,9 +204,10 @@ MOST_NAMED = 3
 def with_variables(job: EffectJob, base: Mapping[str, str], given: Mapping[str, str]) -> EffectJob:
     """A job whose program has these variables. The values are never part of a plan or an event."""
     known = {**base, **given}
-    values = {name: known[name] for name in job.pass_env if name in known}
+    values = {name: known[name] for name in job.origin.pass_env if name in known}
     if not isinstance(job.call, AgentCall) or job.agent is None:
-        return msgspec.structs.replace(job, env={**values, **job.env})
+        env = {**values, **job.confinement.env}
+        return replace(job, confinement=replace(job.confinement, env=env))
     agent = msgspec.structs.replace(job.agent, env={**job.agent.env, **values})
     return msgspec.structs.replace(job, agent=agent)
 
@@ -275,13 +276,13 @@ def with_files(job: EffectJob) -> EffectJob:
     """The job with its files in the prompt, or in the first message of a conversation. Models that
     accept images and PDFs receive them as parts of that message; others receive their names.
     """
-    if not job.files:
+    if not job.prompt.files:
         return job
-    room = PROMPT_BYTES - len(job.prompt.encode(errors="replace"))
+    room = PROMPT_BYTES - len(job.prompt.text.encode(errors="replace"))
     sections = ["## Context Files"]
     attached: list[FilePart] = []
-    for name in job.files:
-        part = _attached(job, name) if job.messages else None
+    for name in job.prompt.files:
+        part = _attached(job, name) if job.chat.messages else None
         if part is not None:
             attached.append(part)
             sections.append(f"### {name}\n\n(attached as {part.media_type})")
@@ -289,13 +290,14 @@ def with_files(job: EffectJob) -> EffectJob:
         shown = clip_end(_text(job, name), max(room, LEAST_BYTES))
         room -= len(shown.encode(errors="replace"))
         sections.append(f"### {name}\n\n{shown}")
-    if not job.messages:
-        return replace(job, prompt="\n\n".join([job.prompt, *sections]))
-    first = job.messages[0]
+    if not job.chat.messages:
+        text = "\n\n".join([job.prompt.text, *sections])
+        return replace(job, prompt=replace(job.prompt, text=text))
+    first = job.chat.messages[0]
     if not isinstance(first, UserMessage):
         return job
     message = UserMessage(text="\n\n".join([first.text, *sections]), files=tuple(attached))
-    return replace(job, messages=(message, *job.messages[1:]))
+    return replace(job, chat=replace(job.chat, messages=(message, *job.chat.messages[1:])))
 
 
 def _attached(job: EffectJob, name: str) -> FilePart | None:

@@ -197,15 +197,15 @@ class CodingAgents:
         messages = _turn_messages(job, spec)
         answer = await self._once(job, agent, spec, messages)
         gone = isinstance(answer, EffectFailure) and answer.error.type == "session_gone"
-        if not gone or job.session is None:
+        if not gone or job.prompt.session is None:
             return answer
         report = ActivityReport(self._bus, job, agent, spec.kind)
-        report.say(LiveEntry("note", f"session {job.session} is gone, a new one begins"))
-        anew = replace(job, session=None, session_used=Usage())
+        report.say(LiveEntry("note", f"session {job.prompt.session} is gone, a new one begins"))
+        anew = replace(job, prompt=replace(job.prompt, session=None, session_used=Usage()))
         again = await self._once(anew, agent, spec, messages)
         if isinstance(again, EffectFailure):
             return again
-        reply = f"session {job.session} was gone and a new one was begun"
+        reply = f"session {job.prompt.session} was gone and a new one was begun"
         return replace(again, note="; ".join(part for part in (reply, again.note) if part))
 
     async def _once(
@@ -218,17 +218,17 @@ class CodingAgents:
             confinement = self._confinement(job, agent, spec.kind)
             has_own = has_own_sandbox(spec.kind, self._base.get("HOME", ""), job.workspace)
             wanted = CommandLineRequest(
-                prompt=job.prompt,
+                prompt=job.prompt.text,
                 agent=replace(agent, max_usd=call_budget(job, agent)),
                 extra=spec.argv,
-                session=job.session,
-                schema=job.schema,
+                session=job.prompt.session,
+                schema=job.prompt.schema,
                 system_file=files.enter_context(text_file(agent.system))
                 if needs_system_file(agent)
                 else None,
-                session_usd=job.session_used.usd,
+                session_usd=job.prompt.session_used.usd,
                 server=server,
-                checks=job.checks,
+                checks=job.confinement.checks,
                 as_root=os.geteuid() == 0,
                 own_sandbox=not _replaces_own_sandbox(confinement.level, has_own=has_own),
                 takes_messages=messages is not None,
@@ -260,8 +260,8 @@ class CodingAgents:
                     cwd=job.workspace,
                     env=env,
                     stdin=line.stdin.encode(errors="replace"),
-                    wall_s=seconds(job.wall_ms),
-                    idle_s=seconds(job.idle_ms or DEFAULT_IDLE_MS),
+                    wall_s=seconds(job.limits.wall_ms),
+                    idle_s=seconds(job.limits.idle_ms or DEFAULT_IDLE_MS),
                     stderr_counts=False,  # programs report their retries on it
                     stdout_cap=64 * 1024,  # it is read without checks
                 ),
@@ -277,7 +277,7 @@ class CodingAgents:
         """How the program is confined. One that starts without its own sandbox is confined by ours
         at least as far as its own would have done.
         """
-        found = confinement_of(agent, job.sandbox, default=self._sandbox.policy.default)
+        found = confinement_of(agent, job.confinement.sandbox, default=self._sandbox.policy.default)
         has_own = has_own_sandbox(name, self._base.get("HOME", ""), job.workspace)
         level = level_of_cli(name, agent, found.level, has_own=has_own)
         return dataclasses.replace(found, level=level)
@@ -550,8 +550,12 @@ def _usage(transcript: Transcript, job: EffectJob) -> Usage | None:
     """The usage of this call; for a program that reports the sum of its session, the difference."""
     if transcript.spent.usage is not None or transcript.spent.total is None:
         return transcript.spent.usage
-    goes_on = job.session is not None and transcript.session == job.session
-    return minus(transcript.spent.total, job.session_used) if goes_on else transcript.spent.total
+    goes_on = job.prompt.session is not None and transcript.session == job.prompt.session
+    return (
+        minus(transcript.spent.total, job.prompt.session_used)
+        if goes_on
+        else transcript.spent.total
+    )
 
 
 def _notes(transcript: Transcript) -> list[str]:

@@ -336,7 +336,7 @@ def run_tool_names(job: EffectJob) -> tuple[str, ...]:
         found = tools_of("step")
     elif job.talk is not None and role == "coordinator":
         found = tools_of("coordinator")
-    return (*found, SUBMIT) if job.schema is not None else found
+    return (*found, SUBMIT) if job.prompt.schema is not None else found
 
 
 class ToolUses:

@@ -252,8 +252,8 @@ class FilteredBus:
         """Perform a job, and ensure that neither its signal nor the secrets of its agent are shown
         while it runs.
         """
-        if job.hidden is not None:
-            self._hiding[job.run, job.effect] = SignalFilter(job.hidden)
+        if job.confinement.hidden is not None:
+            self._hiding[job.run, job.effect] = SignalFilter(job.confinement.hidden)
         self._redact[job.run, job.effect] = job.activity.redact
         answer = perform(job)
         if isinstance(answer, Awaitable):

@@ -139,11 +139,13 @@ class LocalPerformer:
 
     def _perform(self, job: EffectJob) -> Answer | Awaitable[Answer]:
         self._sandbox.note_workspace(job.run, job.workspace)
-        if job.pass_env:
+        if job.origin.pass_env:
             job = with_variables(job, self._base, self._variables(job.run))
         agent = job.agent or Agent()
         # Not the job itself: that refers to its activity.
-        job.activity.hide(partial(given_secrets, self._base, agent, job.env, job.pass_env))
+        job.activity.hide(
+            partial(given_secrets, self._base, agent, job.confinement.env, job.origin.pass_env)
+        )
         match job.call:
             case AgentCall():
                 answer = self._agent(job, agent)
@@ -177,7 +179,7 @@ class LocalPerformer:
             return EffectFailure(
                 error=Failure(type="not_found", detail=f"{spec.message}; {spec.hint}")
             )
-        if not job.prompt.strip():
+        if not job.prompt.text.strip():
             return EffectFailure(error=Failure(type="bad_input", detail="the prompt is empty"))
         job = with_files(job)
         if spec.kind == "model":
@@ -217,7 +219,7 @@ class LocalPerformer:
 
     def _fitting(self, job: EffectJob, answer: Answer) -> Answer:
         """A scripted answer under the same rules for results as any other."""
-        if job.schema is None or isinstance(answer, EffectFailure):
+        if job.prompt.schema is None or isinstance(answer, EffectFailure):
             return answer
         result = answer.result or last_json_object(answer.output)
         problem = self._unfit(job, result)
@@ -257,13 +259,13 @@ class LocalPerformer:
                         {**passed_on_variables(self._base, agent), **agent.env},
                         {**job_variables(job), **own, **call_variables},
                     ),
-                    stdin=job.prompt.encode(),
-                    wall_s=seconds(job.wall_ms),
-                    idle_s=seconds(job.idle_ms or DEFAULT_IDLE_MS),
+                    stdin=job.prompt.text.encode(),
+                    wall_s=seconds(job.limits.wall_ms),
+                    idle_s=seconds(job.limits.idle_ms or DEFAULT_IDLE_MS),
                 ),
                 confinement_of(
                     agent,
-                    job.sandbox,
+                    job.confinement.sandbox,
                     default=self._sandbox.policy.default,
                     configuration=configuration_of(argv, self._base),
                     shown=tuple({**own, **call_variables}.get(one, "") for one in MADE_FILES),
@@ -330,7 +332,7 @@ class LocalPerformer:
         )
 
     def _unfit(self, job: EffectJob, result: str | None) -> str | None:
-        if job.schema is None:
+        if job.prompt.schema is None:
             return None
         if result is None:
             return "the agent gave no structured result although one is required"
@@ -338,13 +340,13 @@ class LocalPerformer:
             value: JsonValue = msgspec.json.decode(result)
         except (msgspec.DecodeError, RecursionError) as error:
             return f"the result is not JSON: {error}"
-        return self._schema_problem(job.schema, value)
+        return self._schema_problem(job.prompt.schema, value)
 
     # -- commands of the author
 
     async def _command(self, job: EffectJob, call: CommandCall) -> Answer:
         script = f"{' '.join(call.argv)} {call.stdin}"
-        with as_variables(job.env, script) as values, python_variables(job) as python:
+        with as_variables(job.confinement.env, script) as values, python_variables(job) as python:
             end = await self._sandbox.run(
                 ProgramStart(
                     argv=reading_files(call.argv, values),
@@ -357,7 +359,7 @@ class LocalPerformer:
                     stdout_cap=CHECK_OUTPUT_BYTES,
                 ),
                 Confinement(
-                    level=job.sandbox or self._sandbox.policy.default,
+                    level=job.confinement.sandbox or self._sandbox.policy.default,
                     # Not every NAME_FILE: an agent chooses the value of a field called `file`.
                     shown=tuple(values.files.values()),
                 ),
@@ -379,7 +381,7 @@ async def _search(job: EffectJob, call: MatchCall) -> Answer:
     """Search the text of a job with the JavaScript engine."""
     wanted = PatternSearch(
         pattern=call.pattern,
-        text=job.prompt,
+        text=job.prompt.text,
         ignore_case=call.ignore_case,
         seconds=call.timeout_ms / 1_000,
     )
@@ -423,4 +425,4 @@ def _result_text(job: EffectJob, spoken: JsonLinesAnswer) -> str | None:
     """The structured result as JSON text: what the agent submitted, else what it wrote."""
     if spoken.has_data:
         return msgspec.json.encode(spoken.data).decode()
-    return last_json_object(spoken.output) if job.schema is not None else None
+    return last_json_object(spoken.output) if job.prompt.schema is not None else None

@@ -41,8 +41,8 @@ class LiveUsage:
     def share(self, pending: PendingEffect, job: EffectJob) -> None:
         """Give a starting call what is left after counting the running calls."""
         left = remaining(self.state(), pending.owner, self.used)
-        job.remaining_usd = left.usd if job.covered else None
-        job.remaining_tokens = left.tokens
+        usd = left.usd if job.limits.covered else None
+        job.limits = replace(job.limits, remaining_usd=usd, remaining_tokens=left.tokens)
 
     def count(self, effect: str, usage: Usage) -> str | None:
         """Record the usage of a call so far; returns the limit that it exceeds."""

@@ -48,6 +48,7 @@ from loopwright.ports import (
     Headline,
     Performer,
     Question,
+    RunOrigin,
     RunRow,
     RunStatus,
     UsageRow,
@@ -131,6 +132,7 @@ class Actor:
         self._failures = 0
         self._fresh_state = False
         self._answered_at: int | None = None
+        self._origin: RunOrigin | None = None
 
     # -- incoming events----------------------------------------------------------------------------
 
@@ -260,10 +262,15 @@ class Actor:
                 if type(asked.call) is not SleepCall:
                     self._ahead[event.effect] = self._prepared(asked)
 
+    def _common(self) -> RunOrigin:
+        if self._origin is None:
+            self._origin = effects.origin_of(self.state, self.around.token)
+        return self._origin
+
     def _prepared(self, pending: PendingEffect) -> EffectJob | Answer:
         """The job of an effect, or the answer of one that cannot be requested."""
         try:
-            return job_for(self.state, pending, self.texts, self.around.token)
+            return job_for(self.state, pending, self.texts, self._common())
         except Exception as error:  # a defect of ours must end the effect, not the driver
             return effects.defect(error)
 

@@ -36,7 +36,14 @@ from loopwright.kernel.events import EffectDone, EffectFailed, GateOpened
 from loopwright.kernel.frames import CycleBody, IterationOwner, LeafBody, Owner, RepeatBody
 from loopwright.kernel.gates import tool_gate
 from loopwright.kernel.limits import has_usd_limit
-from loopwright.kernel.references import fill, hidden_word, missing_value, request_text
+from loopwright.kernel.references import (
+    NO_PROMPT,
+    CallPrompt,
+    fill,
+    hidden_word,
+    missing_value,
+    request_text,
+)
 from loopwright.kernel.state import (
     PendingEffect,
     State,
@@ -72,15 +79,18 @@ from loopwright.model.sandbox import SandboxLevel, command_level, strictest
 from loopwright.ports import (
     NO_VALUES,
     Answer,
+    ChatTurn,
+    Confinement,
     EffectFailure,
     EffectJob,
     EffectSuccess,
+    JobLimits,
     Performer,
     Question,
+    RunOrigin,
 )
+from loopwright.ports.jobs import NO_JOB_LIMITS
 from loopwright.prompts.calls import (
-    NOTHING,
-    CallPrompt,
     compose,
     compose_coordinator,
     compose_reply,
@@ -116,7 +126,7 @@ def idle_limit(state: State, owner: Owner, agent: Agent | None) -> int | None:
 
 
 def turn_job(
-    state: State, pending: PendingEffect, agent: Agent, texts: TextServices, token: str
+    state: State, pending: PendingEffect, agent: Agent, texts: TextServices, origin: RunOrigin
 ) -> EffectJob:
     """The job of a model call or of a tool call."""
     owner, call, started = pending.owner, pending.call, state.started
@@ -124,7 +134,27 @@ def turn_job(
     assert isinstance(owner, IterationOwner), "a cycle is the body of a loop"
     step = enclosing_step(owner)
     limits = [limits_of(state, place) for place in chain(owner)]
-    job = EffectJob(
+    files: tuple[str, ...] = ()
+    if isinstance(call, ToolCall):
+        assert isinstance(pending.purpose, ToolPurpose)
+        approved = _is_approved(owner, pending.purpose.call)
+        chat = ChatTurn(arguments=texts.read(call.arguments), approved=approved)
+    else:
+        assert isinstance(call, ModelCall)
+        talk: Conversation = (
+            summarise(owner, texts)
+            if call.role == "summary"
+            else converse(state, owner, agent, texts)
+        )
+        files = talk.files
+        chat = ChatTurn(
+            system=talk.system,
+            messages=talk.messages,
+            offers=talk.tools,
+            forced=talk.forced,
+            task=talk.task,
+        )
+    return EffectJob(
         run=started.run,
         effect=pending.effect,
         path=owner.path,
@@ -132,31 +162,20 @@ def turn_job(
         attempt=pending.attempt,
         call=call,
         workspace=started.workspace,
-        token=token,
-        scope=started.session or started.run,
+        origin=origin,
         step=last_id(step.path) if step else owner.path,
         agent=agent,
-        idle_ms=idle_limit(state, owner, agent),
-        hidden=hidden_from(owner.parent.owner),
-        wall_ms=agent.wall_ms,
-        budgeted=any(one.usd is not None for one in limits),
-        covered=call.agent not in state.plan.uncovered if isinstance(call, CALLED) else True,
-        sandbox=state.plan.sandbox,
-        counted=any(one.tokens is not None for one in limits),
+        prompt=CallPrompt(files=files),
+        chat=chat,
+        limits=JobLimits(
+            idle_ms=idle_limit(state, owner, agent),
+            wall_ms=agent.wall_ms,
+            budgeted=any(one.usd is not None for one in limits),
+            counted=any(one.tokens is not None for one in limits),
+            covered=call.agent not in state.plan.uncovered,
+        ),
+        confinement=Confinement(hidden=hidden_from(owner.parent.owner), sandbox=state.plan.sandbox),
     )
-    if isinstance(call, ToolCall):
-        job.arguments = texts.read(call.arguments)
-        assert isinstance(pending.purpose, ToolPurpose)
-        job.approved = _is_approved(owner, pending.purpose.call)
-        return job
-    assert isinstance(call, ModelCall)
-    talk: Conversation = (
-        summarise(owner, texts) if call.role == "summary" else converse(state, owner, agent, texts)
-    )
-    job.system, job.messages = talk.system, talk.messages
-    job.offers, job.files, job.forced = talk.tools, talk.files, talk.forced
-    job.task = talk.task
-    return job
 
 
 def _is_approved(owner: IterationOwner, call: int) -> bool:
@@ -267,8 +286,20 @@ NONE_USED: AbstractSet[int] = frozenset()
 UNKNOWN = Agent()
 
 
+def origin_of(state: State, token: str) -> RunOrigin:
+    """What all jobs of a run have in common; the same for as long as a process drives it."""
+    started = state.started
+    assert started is not None
+    return RunOrigin(
+        token=token,
+        scope=started.session or started.run,
+        depth=started.depth,
+        pass_env=state.plan.pass_env,
+    )
+
+
 def job_for(
-    state: State, pending: PendingEffect, texts: TextServices, token: str
+    state: State, pending: PendingEffect, texts: TextServices, origin: RunOrigin
 ) -> EffectJob | Answer:
     """The job of an effect. The same log always gives the same job. An effect that cannot be
     requested, because a value in it is missing, has its answer at once.
@@ -280,18 +311,19 @@ def job_for(
         return EffectFailure(error=Failure(type="bad_input", detail=unfit))
     step = enclosing_step(owner)
     agent: Agent | None = None
-    shown = NOTHING
+    prompt = NO_PROMPT
     used = NONE_USED
-    call = pending.call
-    kind, plan, index = type(call), state.plan, state.plan_index
+    call, plan = pending.call, state.plan
     if type(call) is AgentCall:
         agent = plan.agents.get(call.agent, UNKNOWN)
-        shown = _shown(state, pending, call, texts)
+        prompt = _shown(state, pending, call, texts)
         if state.agents.marks:
             used = _used(state, call.agent, agent)
     elif type(call) is ModelCall or type(call) is ToolCall:
         agent = plan.agents.get(call.agent, UNKNOWN)
-        return turn_job(state, pending, agent, texts, token)
+        return turn_job(state, pending, agent, texts, origin)
+    elif type(call) is MatchCall:
+        prompt = CallPrompt(text=texts.read(call.text))
     path = _path(pending)
     is_coordinator = type(pending.purpose) is CoordinatorPurpose
     return EffectJob(
@@ -302,27 +334,38 @@ def job_for(
         attempt=1 if is_coordinator else pending.attempt,
         call=call,
         workspace=started.workspace,
-        token=token,
-        scope=started.session or started.run,
-        depth=started.depth,
+        origin=origin,
         step=last_id(step.path) if step else path,
         agent=agent,
-        prompt=texts.read(call.text) if type(call) is MatchCall else shown.text,
-        schema=shown.schema,
-        session=shown.session,
-        session_used=shown.session_used,
-        files=shown.files,
-        idle_ms=idle_limit(state, owner, agent),
-        env=_values(state, pending, texts) if kind is CommandCall else NO_VALUES,
-        pass_env=plan.pass_env,
-        hidden=hidden_from(owner),
-        fresh_bytecode=bool(plan.workspace.protect) and type(pending.purpose) is CheckPurpose,
-        checks=check_commands(state, owner) if index.has_checks and agent is not None else (),
-        wall_ms=agent.wall_ms if agent else None,
+        prompt=prompt,
+        limits=_limits(state, pending, agent),
+        confinement=_confinement(state, pending, texts),
         used=used,
-        budgeted=index.has_budget and agent is not None and has_usd_limit(state, owner),
-        covered=not plan.uncovered or _is_covered(state, call),
-        sandbox=plan.sandbox if kind is AgentCall else _sandbox(state, pending),
+    )
+
+
+def _limits(state: State, pending: PendingEffect, agent: Agent | None) -> JobLimits:
+    index = state.plan_index
+    is_limited = agent is not None and (agent.idle_ms is not None or agent.wall_ms is not None)
+    if not (is_limited or index.has_idle or index.has_budget or state.plan.uncovered):
+        return NO_JOB_LIMITS  # the usual case: one record for all calls
+    return JobLimits(
+        idle_ms=idle_limit(state, pending.owner, agent),
+        wall_ms=agent.wall_ms if agent else None,
+        budgeted=agent is not None and has_usd_limit(state, pending.owner),
+        covered=_is_covered(state, pending.call),
+    )
+
+
+def _confinement(state: State, pending: PendingEffect, texts: TextServices) -> Confinement:
+    plan, owner, kind = state.plan, pending.owner, type(pending.call)
+    is_agent = kind is AgentCall
+    return Confinement(
+        sandbox=plan.sandbox if is_agent else _sandbox(state, pending),
+        env=_values(state, pending, texts) if kind is CommandCall else NO_VALUES,
+        checks=check_commands(state, owner) if is_agent else (),
+        fresh_bytecode=bool(plan.workspace.protect) and type(pending.purpose) is CheckPurpose,
+        hidden=hidden_from(owner),
     )
 
 
@@ -369,7 +412,7 @@ def _shown(
     if type(body) is LeafBody and type(body.action) is AskPerson:
         rework = body.action.on_reject
         prompt = rework.prompt if rework is not None else ()
-        return CallPrompt(text=request_text(state, owner, prompt, texts), schema=None, session=None)
+        return CallPrompt(text=request_text(state, owner, prompt, texts))
     return compose(state, owner, texts)
 
 

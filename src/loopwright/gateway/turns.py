@@ -106,11 +106,11 @@ def models_of(agent: Agent) -> tuple[str, ...]:
 def request_of(job: EffectJob, tools: tuple[ChatTool, ...]) -> ModelRequest:
     """The request to the model for a job."""
     agent = job.agent or Agent()
-    idle = job.idle_ms or CallLimits().idle_ms
+    idle = job.limits.idle_ms or CallLimits().idle_ms
     return ModelRequest(
         models=models_of(agent),
-        messages=job.messages,
-        system=agent.system if job.system is None else job.system,
+        messages=job.chat.messages,
+        system=agent.system if job.chat.system is None else job.chat.system,
         tools=tools,
         decoding=DecodingOptions(
             temperature=agent.temperature,
@@ -119,9 +119,9 @@ def request_of(job: EffectJob, tools: tuple[ChatTool, ...]) -> ModelRequest:
             seed=_whole(agent.options.get("seed")),
         ),
         limits=CallLimits(
-            first_token_ms=idle, idle_ms=idle, total_ms=job.wall_ms or DEFAULT_WALL_MS
+            first_token_ms=idle, idle_ms=idle, total_ms=job.limits.wall_ms or DEFAULT_WALL_MS
         ),
-        pricing=pricing_of(agent.options, budgeted=job.budgeted and job.covered),
+        pricing=pricing_of(agent.options, budgeted=job.limits.budgeted and job.limits.covered),
         key=f"{job.run}/{job.effect}",
     )
 
@@ -252,19 +252,19 @@ class ModelTurns:
         """The next turn of a conversation."""
         tools = self._tools_of(job)
         offered: tuple[ChatTool, ...] = ()
-        if not job.forced:
+        if not job.chat.forced:
             offer = await tools.specs()
             if offer.problems:  # continuing without the author's prices would give wrong results
                 return EffectFailure(
                     error=Failure(type="not_found", detail="; ".join(offer.problems))
                 )
             offered = offer.tools
-        end = await self._ask(job, request_of(job, (*offered, *job.offers)))
+        end = await self._ask(job, request_of(job, (*offered, *job.chat.offers)))
         if isinstance(end, UnansweredRequest):
             return _unanswered(end)
         usage = usage_of(end.attempts)
         # A model on this machine costs nothing, so that a limit in money needs no count of tokens.
-        is_limited = job.counted or (job.budgeted and usage.unpriced)
+        is_limited = job.limits.counted or (job.limits.budgeted and usage.unpriced)
         if is_limited and not is_measured(end.attempts):
             return EffectFailure(
                 error=Failure(type="budget_limit", detail=UNMEASURED),
@@ -274,7 +274,7 @@ class ModelTurns:
         calls = [await self._wanted(job, tools, call) for call in end.message.calls]
         if calls and end.finish == "length":
             calls[-1] = msgspec.structs.replace(calls[-1], problem=CUT_OFF)
-        form = next((spec.schema for spec in job.offers if spec.name == SUBMIT), None)
+        form = next((spec.schema for spec in job.chat.offers if spec.name == SUBMIT), None)
         if not calls and form is not None:
             written = _written_result(end.message.text)
             problem = self._unfit(form, written)
@@ -288,7 +288,7 @@ class ModelTurns:
             calls=tuple(calls),
             finish=end.finish,
             model=_full_name(end),
-            task=job.task,
+            task=job.chat.task,
         )
         return EffectSuccess(output=end.message.text, result=encode_turn(turn), usage=usage)
 
@@ -303,9 +303,9 @@ class ModelTurns:
         result.
         """
         assert isinstance(job.call, AgentCall)
-        job.messages = (UserMessage(text=job.prompt),)
+        job.chat = msgspec.structs.replace(job.chat, messages=(UserMessage(text=job.prompt.text),))
         spent: list[Usage] = []
-        tools = (submit_tool(job.schema),) if job.schema is not None else ()
+        tools = (submit_tool(job.prompt.schema),) if job.prompt.schema is not None else ()
         text = ""
         for attempt in range(2):
             end = await self._ask(job, request_of(job, tools))
@@ -313,14 +313,15 @@ class ModelTurns:
                 return _unanswered(end, spent)
             spent.append(usage_of(end.attempts))
             text, result = end.message.text, _handed_in(end)
-            if job.schema is None:
+            if job.prompt.schema is None:
                 return EffectSuccess(output=text, usage=_sum(spent))
-            problem = self._unfit(job.schema, result)
+            problem = self._unfit(job.prompt.schema, result)
             if problem is None:
                 return EffectSuccess(output=text, result=result, usage=_sum(spent))
             if attempt == 0:
                 reply = f"{problem}\n\n{HAND_IN}"
-                job.messages = (*job.messages, UserMessage(text=reply))
+                messages = (*job.chat.messages, UserMessage(text=reply))
+                job.chat = msgspec.structs.replace(job.chat, messages=messages)
         return EffectFailure(
             error=Failure(type="bad_result", detail=problem or NOT_HANDED_IN),
             output=text,
@@ -367,7 +368,7 @@ class ModelTurns:
 
     async def _wanted(self, job: EffectJob, tools: AgentTools, call: CallPart) -> RequestedCall:
         """A call as the engine sees it."""
-        own = next((spec for spec in job.offers if spec.name == call.tool), None)
+        own = next((spec for spec in job.chat.offers if spec.name == call.tool), None)
         if own is None:
             return await tools.resolve(call)
         try:
@@ -380,7 +381,7 @@ class ModelTurns:
         return RequestedCall(id=call.id, tool=call.tool, arguments=value, problem=problem, paths=())
 
     async def _tool(self, job: EffectJob, call: ToolCall) -> Answer:
-        arguments: JsonValue = msgspec.json.decode(job.arguments)
+        arguments: JsonValue = msgspec.json.decode(job.chat.arguments)
         if call.tool == SEND.name:
             reply = await _sent(job, arguments)
             job.activity.record(
@@ -388,7 +389,7 @@ class ModelTurns:
                     kind="tool",
                     tool=call.tool,
                     ok=isinstance(reply, EffectSuccess),
-                    arguments=job.arguments,
+                    arguments=job.chat.arguments,
                     result=reply.output,
                 )
             )
@@ -399,7 +400,7 @@ class ModelTurns:
         self._publish(job, "tool", call.tool)
         key = f"{job.run}/{job.effect}"
         began = time.monotonic()
-        end = await tools.run(call.tool, arguments, approved=job.approved, key=key)
+        end = await tools.run(call.tool, arguments, approved=job.chat.approved, key=key)
         job.activity.record(_entry(call.tool, arguments, end, time.monotonic() - began))
         if end.error:
             return EffectFailure(

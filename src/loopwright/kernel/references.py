@@ -15,7 +15,7 @@ from typing import assert_never
 
 import msgspec
 
-from loopwright.kernel.event_parts import Failure
+from loopwright.kernel.event_parts import NO_USAGE, Failure, Usage
 from loopwright.kernel.frames import (
     Body,
     IterationOwner,
@@ -42,6 +42,19 @@ from loopwright.model.record import (
 )
 
 _COMBINED = (AnyOf, AllOf)
+
+
+class CallPrompt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Everything that an agent receives for one call."""
+
+    text: str = ""
+    schema: dict[str, JsonValue] | None = None
+    session: str | None = None
+    session_used: Usage = NO_USAGE  # by the session, before this call
+    files: tuple[str, ...] = ()  # of the workspace, to be shown below the text
+
+
+NO_PROMPT = CallPrompt()
 
 
 def pass_in_scope(owner: Owner) -> IterationOwner | None:

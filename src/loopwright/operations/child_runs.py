@@ -486,18 +486,20 @@ class _Call(Meter):
         for one in accounts:
             one.live[id(self)] = NO_USAGE
         usd = [one.limits.usd - one.total.usd for one in accounts if one.limits.usd is not None]
-        if usd and job.covered:
-            known = [] if job.remaining_usd is None else [job.remaining_usd]
-            job.remaining_usd = max(0.0, round(min([*usd, *known]), 9))
-            job.budgeted = True
+        if usd and job.limits.covered:
+            known = [] if job.limits.remaining_usd is None else [job.limits.remaining_usd]
+            remaining = max(0.0, round(min([*usd, *known]), 9))
+            job.limits = msgspec.structs.replace(job.limits, remaining_usd=remaining, budgeted=True)
         tokens = [
             one.limits.tokens - one.total.tokens
             for one in accounts
             if one.limits.tokens is not None
         ]
         if tokens:
-            left = [] if job.remaining_tokens is None else [job.remaining_tokens]
-            job.remaining_tokens = max(0, min([*tokens, *left]))
+            left = [] if job.limits.remaining_tokens is None else [job.limits.remaining_tokens]
+            job.limits = msgspec.structs.replace(
+                job.limits, remaining_tokens=max(0, min([*tokens, *left]))
+            )
         job.meter = self
 
     def report(self, usage: Usage) -> str | None:

@@ -233,7 +233,7 @@ class BudgetedPerformer:
         if spent is not None:
             return EffectFailure(error=Failure(type=HOME_BUDGET, detail=spent))
         if self._budget.limits_usd:
-            job.budgeted = True
+            job.limits = msgspec.structs.replace(job.limits, budgeted=True)
         call = _GuardedCall(self, job, left, self._clock)
         call.limit(job)
         answer = self._performer.perform(job)
@@ -327,18 +327,20 @@ class _GuardedCall(Meter):
         """Give a call what is left, unless the budgets of its run leave less."""
         others = self._guard.calls.live
         usd = [one.usd - one.used.usd - others.usd for one in self._left if one.usd is not None]
-        if usd and job.covered:
+        if usd and job.limits.covered:
             left = max(0.0, round(min(usd), 9))
-            self._is_smallest = job.remaining_usd is None or left < job.remaining_usd
-            job.remaining_usd = left if self._is_smallest else job.remaining_usd
+            self._is_smallest = job.limits.remaining_usd is None or left < job.limits.remaining_usd
+            if self._is_smallest:
+                job.limits = msgspec.structs.replace(job.limits, remaining_usd=left)
         tokens = [
             one.tokens - one.used.tokens - others.tokens
             for one in self._left
             if one.tokens is not None
         ]
         if tokens:
-            known = [] if job.remaining_tokens is None else [job.remaining_tokens]
-            job.remaining_tokens = max(0, min([*tokens, *known]))
+            known = [] if job.limits.remaining_tokens is None else [job.limits.remaining_tokens]
+            remaining = max(0, min([*tokens, *known]))
+            job.limits = msgspec.structs.replace(job.limits, remaining_tokens=remaining)
         job.meter = self
         if self._left:
             self._guard.calls.begin(id(self), self._key)

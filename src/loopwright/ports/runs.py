@@ -9,17 +9,15 @@ attached to the effect of the call. Recording never blocks and never fails the c
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, Literal, Protocol, TypeAlias, final
+from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from loopwright.kernel.event_parts import NO_USAGE, AnyCall, Failure, Snapshot, ToolUse, Usage
+from loopwright.kernel.event_parts import NO_USAGE, Usage
 from loopwright.kernel.events import AnyEvent
 from loopwright.model.chat import (
-    AnyMessage,
     CallPart,
     ChatTool,
     ModelEvent,
@@ -27,9 +25,8 @@ from loopwright.model.chat import (
     Pricing,
     RequestedCall,
 )
-from loopwright.model.plan import Agent, Plan
+from loopwright.model.plan import Plan
 from loopwright.model.record import JsonValue, Text
-from loopwright.model.sandbox import SandboxLevel
 from loopwright.ports.storage import AuditRow, StoredRecord
 
 ActivityKind: TypeAlias = Literal[
@@ -384,110 +381,6 @@ class AgentChannel(Protocol):
         """Let readers of the call that wait for a message wait no longer. One whose messages are
         being recorded as delivered still gets them.
         """
-
-
-@final
-class EffectJob(msgspec.Struct, kw_only=True):
-    """One effect as a performer sees it: what to do, where, and under which key."""
-
-    run: str
-    effect: str
-    path: str
-    iteration: int
-    attempt: int
-    call: AnyCall
-    workspace: str
-    token: str  # marks every process of the driver, so that a later start can find leftovers
-    agent: Agent | None = None
-    prompt: str = ""
-    schema: dict[str, JsonValue] | None = None
-    session: str | None = None
-    session_used: Usage = NO_USAGE  # by that session, before this call
-    step: str = ""
-    idle_ms: int | None = None
-    wall_ms: int | None = None
-    depth: int = 0  # of runs around this one
-    scope: str = ""  # of the trackers: the session that the run belongs to, or the run itself
-    env: Mapping[str, str] = NO_VALUES  # values that a script is given
-    pass_env: tuple[str, ...] = ()  # names of variables that the run was given
-    checks: tuple[tuple[str, ...], ...] = ()  # command checks of the loops around the call
-    files: tuple[str, ...] = ()  # of the workspace, to be shown below the prompt
-    # a check: Python reads no bytecode that an agent may have left behind
-    fresh_bytecode: bool = False
-    hidden: str | None = None  # a signal whose tags those who look on do not see
-    used: AbstractSet[int] = frozenset()  # bookmarks that this agent has already used up
-    talk: AgentChannel | None = None
-    system: str | None = None  # instead of the agent's own
-    messages: tuple[AnyMessage, ...] = ()  # a conversation with a chat model so far
-    offers: tuple[ChatTool, ...] = ()  # tools of the run, for a chat model
-    arguments: str = "{}"  # of a tool, as JSON
-    approved: bool = False  # a person has let this very call of a tool through
-    task: str = ""  # to be recorded with a chat model's turn, for a later iteration that continues
-    forced: bool = False  # a chat model may only submit its result
-    again: bool = False  # started by an earlier process, and its result is unknown
-    budgeted: bool = False  # what it costs counts against a limit in USD
-    counted: bool = False  # its tokens count against some limit
-    remaining_usd: float | None = None  # what the budgets around the call leave for it
-    remaining_tokens: int | None = None
-    covered: bool = True  # False: a limit in USD does not apply to this agent; its cost is unknown
-    meter: Meter = UNLIMITED  # where the backend reports the usage of the call
-    sandbox: SandboxLevel | None = None  # of the run; None: as this machine is set
-    activity: ActivitySink = IGNORED_ACTIVITY  # where the backend reports the activity of its agent
-
-
-@final
-class EffectSuccess(msgspec.Struct, kw_only=True, gc=False):
-    """An effect's answer."""
-
-    output: str = ""
-    result: str | None = None  # JSON text
-    usage: Usage | None = None
-    session: str | None = None
-    code: int | None = None
-    mark: int | None = None
-    note: str = ""
-    tools: tuple[ToolUse, ...] = ()
-    snapshot: Snapshot | None = None
-    model: str = ""  # that answered, as far as the agent names it; prices depend on it
-
-
-@final
-class EffectFailure(msgspec.Struct, kw_only=True, gc=False):
-    """The other answer: it did not work, and why."""
-
-    error: Failure
-    output: str = ""
-    usage: Usage | None = None
-    session: str | None = None
-    code: int | None = None
-    mark: int | None = None
-    tools: tuple[ToolUse, ...] = ()
-    model: str = ""
-
-
-Answer: TypeAlias = EffectSuccess | EffectFailure
-
-
-class Question(msgspec.Struct, kw_only=True, frozen=True):
-    """A question that a person has to decide before an effect can continue. `number` distinguishes
-    equal questions of one effect.
-    """
-
-    message: str
-    about: str = ""  # exactly what is decided
-    number: int = 0
-
-
-Ask: TypeAlias = Callable[[EffectJob, Question], Awaitable[bool]]
-"""Asks a person, durably; True is an approval, and nothing else is."""
-
-
-class Performer(Protocol):
-    """Performs effects. Returns at once or an awaitable; never raises for the behaviour of an agent
-    or a program. Cancelling the wait ends everything that the effect has started.
-    """
-
-    def perform(self, job: EffectJob) -> Answer | Awaitable[Answer]: ...
 
 
 class OfferedTools(Protocol):

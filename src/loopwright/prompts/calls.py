@@ -19,7 +19,7 @@ import msgspec
 
 from loopwright.kernel.addresses import EndedStep, locate, reachable
 from loopwright.kernel.bodies.history import thread_of
-from loopwright.kernel.event_parts import NO_USAGE, Usage
+from loopwright.kernel.event_parts import NO_USAGE
 from loopwright.kernel.frames import (
     AgentSession,
     CheckNote,
@@ -33,6 +33,7 @@ from loopwright.kernel.frames import (
 )
 from loopwright.kernel.limits import cap
 from loopwright.kernel.references import (
+    CallPrompt,
     fill,
     message_for,
     pass_in_scope,
@@ -206,19 +207,6 @@ OUTPUT_CHARS = 32_000
 MARGIN_BYTES = 256  # for the note about omitted text
 
 
-class CallPrompt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Everything that an agent receives for one call."""
-
-    text: str
-    schema: dict[str, JsonValue] | None
-    session: str | None
-    session_used: Usage = NO_USAGE  # by the session, before this call
-    files: tuple[str, ...] = ()
-
-
-NOTHING = CallPrompt(text="", schema=None, session=None)
-
-
 def compose(state: State, owner: Owner, senses: KernelServices) -> CallPrompt:
     """What the agent at this place is shown now."""
     body = owner.body
@@ -251,7 +239,7 @@ def _composed(
         return _shown(_joined(notes), action, session)
     request = [request_text(state, owner, action.prompt, senses)]
     if not message_sections and _is_plain(action, inside):
-        return CallPrompt(text=request[0], schema=None, session=None)
+        return CallPrompt(text=request[0])
     request += [*_occasion(state, owner, action, senses), *form]
     after = _item(inside, action.prompt) if inside else []
     if inside is not None:
@@ -444,9 +432,7 @@ def compose_coordinator(state: State, senses: KernelServices) -> CallPrompt:
         _steps(state),
         _events(state, senses),
     ]
-    return CallPrompt(
-        text="\n\n".join(sections), schema=None, session=state.mail.coordinator.session
-    )
+    return CallPrompt(text="\n\n".join(sections), session=state.mail.coordinator.session)
 
 
 def _steps(state: State) -> str:
@@ -491,7 +477,7 @@ def compose_reply(state: State, key: str, effect: str, senses: KernelServices) -
         "their senders.",
     ]
     text = "\n\n".join(section for section in sections if section)
-    return CallPrompt(text=text, schema=None, session=state.mail.sessions.get(key))
+    return CallPrompt(text=text, session=state.mail.sessions.get(key))
 
 
 def _call(action: Action) -> CallAgent:

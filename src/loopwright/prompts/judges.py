@@ -29,11 +29,10 @@ from loopwright.kernel.events import (
     TurnTaken,
 )
 from loopwright.kernel.frames import IterationOwner, LeafBody, StepsBody, ToolAnswer
-from loopwright.kernel.references import fill, request_text
+from loopwright.kernel.references import CallPrompt, fill, request_text
 from loopwright.kernel.state import KernelServices, State
 from loopwright.model.checks import Goal, Judge
 from loopwright.model.record import JsonValue, Text
-from loopwright.prompts.calls import CallPrompt
 from loopwright.prompts.excerpts import clip
 
 VERDICT: dict[str, JsonValue] = {
@@ -63,7 +62,7 @@ def compose_judge(
         _form(schema, forced=owner.checks.tries > 1),
         *(_WORDS if isinstance(leaf, Goal) else ()),
     ]
-    return CallPrompt(text="\n\n".join(sections), schema=schema, session=None)
+    return CallPrompt(text="\n\n".join(sections), schema=schema)
 
 
 def _work(owner: IterationOwner, senses: KernelServices) -> list[str]:

@@ -502,20 +502,20 @@ class TrackerScopes:
 
         return TrackerScope(
             trackers=self.trackers,
-            scope=job.scope or job.run,
+            scope=job.origin.scope or job.run,
             run=job.run,
             role=agent.role or name,
             now_ms=self.clock.now_ms,
             project=self._project(job.run),
             memory=f"{MEMORY}{job.workspace}",
-            made=lambda kind: self.made(job.scope or job.run, kind, run=job.run),
+            made=lambda kind: self.made(job.origin.scope or job.run, kind, run=job.run),
             skills=skills,
         )
 
     def look(self, job: EffectJob) -> Answer:
         """Whether an agent or a person has left an artifact in the scope of a job."""
         assert isinstance(job.call, LookupCall)
-        since, scope = job.call.since, job.scope or job.run
+        since, scope = job.call.since, job.origin.scope or job.run
         left = [one for one in self.trackers.all(scope, "artifact") if one.at >= since]
         return EffectSuccess(
             code=0 if left else 1, output="\n".join(one.text("title") or one.id for one in left)

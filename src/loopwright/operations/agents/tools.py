@@ -481,7 +481,7 @@ class Chats:
         """
         agent = job.agent or Agent()
         level = effective_level(
-            job.sandbox, requested=agent.sandbox, default=self.sandbox.policy.default
+            job.confinement.sandbox, requested=agent.sandbox, default=self.sandbox.policy.default
         )
         return msgspec.structs.replace(agent, sandbox=level)
 

@@ -125,7 +125,7 @@ def find_agent_loops(
         agent=agent,
         workspace=Path(job.workspace),
         level=effective_level(
-            job.sandbox,
+            job.confinement.sandbox,
             requested=agent.sandbox,
             access=agent.access,
             offline=is_offline(agent),
