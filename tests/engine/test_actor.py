@@ -411,7 +411,7 @@ def test_the_same_log_gives_the_same_job() -> None:
             before.prompt,
             before.attempt,
         )
-        assert after.token != before.token
+        assert after.origin.token != before.origin.token
         requested = [f for f in again.events(name) if isinstance(f, EffectRequested)]
         assert len(requested) == 1
 
