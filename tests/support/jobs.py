@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from loopwright.kernel.references import CallPrompt
-from loopwright.ports import ChatTurn, Confinement, EffectJob, JobLimits, RunOrigin
+from loopwright.ports import ChatTurn, EffectJob, JobLimits, ProgramConfinement, RunOrigin
 
 PARTS: dict[str, Any] = {
     "origin": RunOrigin,
     "prompt": CallPrompt,
     "chat": ChatTurn,
     "limits": JobLimits,
-    "confinement": Confinement,
+    "confinement": ProgramConfinement,
 }
 
 

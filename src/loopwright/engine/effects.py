@@ -80,12 +80,12 @@ from loopwright.ports import (
     NO_VALUES,
     Answer,
     ChatTurn,
-    Confinement,
     EffectFailure,
     EffectJob,
     EffectSuccess,
     JobLimits,
     Performer,
+    ProgramConfinement,
     Question,
     RunOrigin,
 )
@@ -174,7 +174,9 @@ def turn_job(
             counted=any(one.tokens is not None for one in limits),
             covered=call.agent not in state.plan.uncovered,
         ),
-        confinement=Confinement(hidden=hidden_from(owner.parent.owner), sandbox=state.plan.sandbox),
+        confinement=ProgramConfinement(
+            hidden=hidden_from(owner.parent.owner), sandbox=state.plan.sandbox
+        ),
     )
 
 
@@ -357,10 +359,10 @@ def _limits(state: State, pending: PendingEffect, agent: Agent | None) -> JobLim
     )
 
 
-def _confinement(state: State, pending: PendingEffect, texts: TextServices) -> Confinement:
+def _confinement(state: State, pending: PendingEffect, texts: TextServices) -> ProgramConfinement:
     plan, owner, kind = state.plan, pending.owner, type(pending.call)
     is_agent = kind is AgentCall
-    return Confinement(
+    return ProgramConfinement(
         sandbox=plan.sandbox if is_agent else _sandbox(state, pending),
         env=_values(state, pending, texts) if kind is CommandCall else NO_VALUES,
         checks=check_commands(state, owner) if is_agent else (),

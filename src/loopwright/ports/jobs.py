@@ -58,7 +58,7 @@ class ChatTurn(msgspec.Struct, frozen=True, kw_only=True):
     approved: bool = False  # a person has let this very call of a tool through
 
 
-class Confinement(msgspec.Struct, frozen=True, kw_only=True):
+class ProgramConfinement(msgspec.Struct, frozen=True, kw_only=True):
     """What a program is given, and what is kept from it and from those who look on."""
 
     sandbox: SandboxLevel | None = None  # of the run; None: as this machine is set
@@ -71,7 +71,7 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True):
 
 NO_JOB_LIMITS = JobLimits()
 NO_CHAT = ChatTurn()
-NO_CONFINEMENT = Confinement()
+NO_CONFINEMENT = ProgramConfinement()
 
 
 @final
@@ -91,7 +91,7 @@ class EffectJob(msgspec.Struct, kw_only=True):
     prompt: CallPrompt = NO_PROMPT
     chat: ChatTurn = NO_CHAT
     limits: JobLimits = NO_JOB_LIMITS
-    confinement: Confinement = NO_CONFINEMENT
+    confinement: ProgramConfinement = NO_CONFINEMENT
     used: AbstractSet[int] = frozenset()  # bookmarks that this agent has already used up
     again: bool = False  # started by an earlier process, and its result is unknown
     talk: AgentChannel | None = None
