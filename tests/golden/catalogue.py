@@ -14,8 +14,8 @@ import msgspec
 
 from loopwright.kernel.events import AnyEvent, EffectRequested, StepFinished, StepSkipped
 from loopwright.kernel.state import State
-from loopwright.model import effect_ids
-from loopwright.model.effect_ids import CheckPurpose, ToolPurpose, effect_id
+from loopwright.model import ids
+from loopwright.model.ids import CheckPurpose, ToolPurpose, effect_id
 from loopwright.model.plan import Plan, decode_plan
 from loopwright.model.record import Blob, Text
 from loopwright.views.summary import summary as run_summary
@@ -168,6 +168,6 @@ def roles_of(call: type) -> Iterator[str]:
 
 def known_purposes() -> set[str]:
     """The purposes that an effect can have, each as its word in an id."""
-    known = [*effect_ids.PURPOSES.values(), CheckPurpose(0), ToolPurpose(1)]
-    assert set(map(type, known)) == set(typing.get_args(effect_ids.EffectPurpose))
+    known = [*ids.PURPOSES.values(), CheckPurpose(0), ToolPurpose(1)]
+    assert set(map(type, known)) == set(typing.get_args(ids.EffectPurpose))
     return {purpose_of(effect_id("dev", one, 1)) for one in known}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopwright.model.effect_ids import (
+from loopwright.model.ids import (
     AGENT_CALL,
     PURPOSES,
     CheckPurpose,

@@ -28,7 +28,7 @@ from loopwright.model.checks import (
     SpendCheck,
     ToolResultCheck,
 )
-from loopwright.model.effect_ids import AGENT_CALL
+from loopwright.model.ids import AGENT_CALL
 from loopwright.model.policy import PreviousOutput, StageOutputs, WorkspacePolicy
 from loopwright.model.record import literal
 from loopwright.prompts.calls import CallPrompt, compose

@@ -8,7 +8,7 @@ from loopwright.kernel.events import AgentChanged
 from loopwright.kernel.frames import IterationOwner, RepeatBody, Result
 from loopwright.model.actions import CallAgent, Each, LoopGate, Repeat, Step, Steps, WorkflowInputs
 from loopwright.model.checks import Cap, Check, CommandCheck, Regex, Signal
-from loopwright.model.effect_ids import AGENT_CALL
+from loopwright.model.ids import AGENT_CALL
 from loopwright.model.plan import Agent
 from loopwright.model.policy import Memory, NoMemory, PreviousOutput, ProgressLog, SameSession
 from loopwright.model.record import Lit, LiteralItems, Ref, Template, literal

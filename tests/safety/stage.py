@@ -17,7 +17,7 @@ import msgspec
 from loopwright.kernel.event_parts import ToolCall
 from loopwright.kernel.events import AnyEvent, EffectRequested, GateAnswered, GateOpened, TurnTaken
 from loopwright.model.actions import Decision
-from loopwright.model.effect_ids import ToolPurpose, effect_id
+from loopwright.model.ids import ToolPurpose, effect_id
 from loopwright.model.plan import Plan
 from loopwright.model.record import JsonValue
 from loopwright.operations.run_request import RunStart

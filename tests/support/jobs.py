@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from loopwright.kernel.references import CallPrompt
-from loopwright.ports import ChatTurn, EffectJob, JobLimits, ProgramConfinement, RunOrigin
+from loopwright.ports import ChatTurn, EffectJob, JobLimits, JobOrigin, ProgramConfinement
 
 PARTS: dict[str, Any] = {
-    "origin": RunOrigin,
+    "origin": JobOrigin,
     "prompt": CallPrompt,
     "chat": ChatTurn,
     "limits": JobLimits,

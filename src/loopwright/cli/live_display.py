@@ -21,7 +21,7 @@ from loopwright.kernel.events import (
     EffectRepeated,
     TurnTaken,
 )
-from loopwright.model.effect_ids import SnapshotPurpose
+from loopwright.model.ids import SnapshotPurpose
 from loopwright.ports import Delta, NumberedEvent
 from loopwright.ports.headline import status_of
 from loopwright.views.formats import cost_text, evidence_below, labelled, money

@@ -29,8 +29,7 @@ from loopwright.cli.verb import Verb, terminal_of
 from loopwright.client.addresses import CommandClient
 from loopwright.client.client import Followed, FollowOptions
 from loopwright.errors import LoopwrightError
-from loopwright.model.effect_ids import effect_path, effect_words
-from loopwright.model.ids import iteration_name
+from loopwright.model.ids import effect_path, effect_words, iteration_name
 from loopwright.operations.loops.event_views import View
 from loopwright.operations.use_cases.operation import RunReference
 from loopwright.operations.use_cases.run_queries import ListRuns, list_runs, snapshot

@@ -46,9 +46,9 @@ from loopwright.ports import (
     EffectSuccess,
     EventLog,
     Headline,
+    JobOrigin,
     Performer,
     Question,
-    RunOrigin,
     RunRow,
     RunStatus,
     UsageRow,
@@ -132,7 +132,7 @@ class Actor:
         self._failures = 0
         self._fresh_state = False
         self._answered_at: int | None = None
-        self._origin: RunOrigin | None = None
+        self._origin: JobOrigin | None = None
 
     # -- incoming events----------------------------------------------------------------------------
 
@@ -262,15 +262,11 @@ class Actor:
                 if type(asked.call) is not SleepCall:
                     self._ahead[event.effect] = self._prepared(asked)
 
-    def _common(self) -> RunOrigin:
-        if self._origin is None:
-            self._origin = effects.origin_of(self.state, self.around.token)
-        return self._origin
-
     def _prepared(self, pending: PendingEffect) -> EffectJob | Answer:
         """The job of an effect, or the answer of one that cannot be requested."""
         try:
-            return job_for(self.state, pending, self.texts, self._common())
+            self._origin = self._origin or effects.origin_of(self.state, self.around.token)
+            return job_for(self.state, pending, self.texts, self._origin)
         except Exception as error:  # a defect of ours must end the effect, not the driver
             return effects.defect(error)
 

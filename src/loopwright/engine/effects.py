@@ -66,13 +66,13 @@ from loopwright.model.actions import (
     Wait,
 )
 from loopwright.model.checks import CommandCheck, Goal, Judge, Leaf, ScriptCheck, leaves
-from loopwright.model.effect_ids import (
+from loopwright.model.ids import (
     SCRIPT_CALL,
     CheckPurpose,
     CoordinatorPurpose,
     ToolPurpose,
+    last_id,
 )
-from loopwright.model.ids import last_id
 from loopwright.model.plan import Agent
 from loopwright.model.record import Template
 from loopwright.model.sandbox import SandboxLevel, command_level, strictest
@@ -84,10 +84,10 @@ from loopwright.ports import (
     EffectJob,
     EffectSuccess,
     JobLimits,
+    JobOrigin,
     Performer,
     ProgramConfinement,
     Question,
-    RunOrigin,
 )
 from loopwright.ports.jobs import NO_JOB_LIMITS
 from loopwright.prompts.calls import (
@@ -126,7 +126,7 @@ def idle_limit(state: State, owner: Owner, agent: Agent | None) -> int | None:
 
 
 def turn_job(
-    state: State, pending: PendingEffect, agent: Agent, texts: TextServices, origin: RunOrigin
+    state: State, pending: PendingEffect, agent: Agent, texts: TextServices, origin: JobOrigin
 ) -> EffectJob:
     """The job of a model call or of a tool call."""
     owner, call, started = pending.owner, pending.call, state.started
@@ -288,11 +288,11 @@ NONE_USED: AbstractSet[int] = frozenset()
 UNKNOWN = Agent()
 
 
-def origin_of(state: State, token: str) -> RunOrigin:
+def origin_of(state: State, token: str) -> JobOrigin:
     """What all jobs of a run have in common; the same for as long as a process drives it."""
     started = state.started
     assert started is not None
-    return RunOrigin(
+    return JobOrigin(
         token=token,
         scope=started.session or started.run,
         depth=started.depth,
@@ -301,7 +301,7 @@ def origin_of(state: State, token: str) -> RunOrigin:
 
 
 def job_for(
-    state: State, pending: PendingEffect, texts: TextServices, origin: RunOrigin
+    state: State, pending: PendingEffect, texts: TextServices, origin: JobOrigin
 ) -> EffectJob | Answer:
     """The job of an effect. The same log always gives the same job. An effect that cannot be
     requested, because a value in it is missing, has its answer at once.

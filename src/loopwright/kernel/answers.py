@@ -42,7 +42,7 @@ from loopwright.kernel.state import (
     note_request,
     session_key,
 )
-from loopwright.model.effect_ids import (
+from loopwright.model.ids import (
     ArtifactPurpose,
     BackoffPurpose,
     CallPurpose,

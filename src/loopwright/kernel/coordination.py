@@ -47,7 +47,7 @@ from loopwright.kernel.state import (
     UndeliverableMessage,
 )
 from loopwright.model.actions import Action, CallAgent, Repeat, Step
-from loopwright.model.effect_ids import (
+from loopwright.model.ids import (
     COORDINATOR_BACKOFF,
     COORDINATOR_CALL,
     HOLD,

@@ -5,6 +5,7 @@ the next events, fold them, and repeat until there are none.
 """
 
 from loopwright.kernel.bodies import dispatch
+from loopwright.kernel.bodies.dispatch import close_inside, close_try
 from loopwright.kernel.bodies.steps import run_result
 from loopwright.kernel.coordination import close_mail, correspond, last_words
 from loopwright.kernel.effects import close_lost, close_stale, free_slot, is_retried
@@ -24,7 +25,6 @@ from loopwright.kernel.gates import check_blocked_step
 from loopwright.kernel.iteration import decide_iteration
 from loopwright.kernel.limits import deadline_result, request_deadline
 from loopwright.kernel.messages import REOPENED, stop_delivered, stopped
-from loopwright.kernel.open_places import close_inside, close_try
 from loopwright.kernel.snapshots import (
     after_run,
     after_step,

@@ -27,7 +27,7 @@ from loopwright.kernel.frames import (
 )
 from loopwright.kernel.state import PendingEffect, State, enclosing_pass, is_full
 from loopwright.model.actions import AskPerson, CallAgent
-from loopwright.model.effect_ids import BACKOFF, EffectPurpose, effect_id
+from loopwright.model.ids import BACKOFF, EffectPurpose, effect_id
 from loopwright.model.policy import FailureKind, Retry, StageOutputs
 
 LEAST_PARK_MS = 1_000

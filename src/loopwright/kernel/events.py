@@ -26,7 +26,7 @@ from loopwright.kernel.event_parts import (
     Worktree,
 )
 from loopwright.model.actions import Decision
-from loopwright.model.effect_ids import EffectPurpose, read_effect_id
+from loopwright.model.ids import EffectPurpose, read_effect_id
 from loopwright.model.plan import Agent
 from loopwright.model.policy import Limits
 from loopwright.model.record import JsonValue, Text

@@ -29,7 +29,7 @@ from loopwright.kernel.references import fill
 from loopwright.kernel.snapshots import gate_snapshot, violation
 from loopwright.kernel.state import KernelServices, State, enclosing_pass
 from loopwright.model.actions import AskPerson, LoopGate
-from loopwright.model.effect_ids import ARTIFACT
+from loopwright.model.ids import ARTIFACT
 from loopwright.model.record import Blob, Text, literal
 
 About: TypeAlias = Literal["pass", "step", "cap", "tool", "blocked"]

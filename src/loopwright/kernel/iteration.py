@@ -6,6 +6,7 @@ import msgspec
 
 from loopwright.kernel.bodies import dispatch
 from loopwright.kernel.bodies.conversation import inspect_cycle
+from loopwright.kernel.bodies.dispatch import close_inside
 from loopwright.kernel.checks import (
     CheckResult,
     ChecksDecision,
@@ -41,7 +42,6 @@ from loopwright.kernel.frames import (
 from loopwright.kernel.gates import open_gate
 from loopwright.kernel.limits import cap, deadline_result, request_deadline
 from loopwright.kernel.messages import stop_delivered, stopped
-from loopwright.kernel.open_places import close_inside
 from loopwright.kernel.references import hidden_word, missing_value, request_text, scope_at
 from loopwright.kernel.signal import without_signal
 from loopwright.kernel.snapshots import (
@@ -86,8 +86,7 @@ from loopwright.model.checks import (
     SpendCheck,
     ToolResultCheck,
 )
-from loopwright.model.effect_ids import CHECK_BACKOFF, CheckPurpose
-from loopwright.model.ids import judge_path
+from loopwright.model.ids import CHECK_BACKOFF, CheckPurpose, judge_path
 from loopwright.model.record import Template, Text
 
 MATCH_MS = 5_000  # for one search with the JavaScript engine

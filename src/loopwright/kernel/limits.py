@@ -20,7 +20,7 @@ from loopwright.kernel.frames import (
 )
 from loopwright.kernel.state import State, chain, limits_of
 from loopwright.model.actions import AskPerson
-from loopwright.model.effect_ids import DEADLINE, LOOP_DEADLINE
+from loopwright.model.ids import DEADLINE, LOOP_DEADLINE
 from loopwright.model.plan import Plan
 from loopwright.model.policy import Limits
 

@@ -49,8 +49,7 @@ from loopwright.kernel.state import (
     State,
     UndeliverableMessage,
 )
-from loopwright.model.effect_ids import AGENT_CALL
-from loopwright.model.ids import logical_path
+from loopwright.model.ids import AGENT_CALL, logical_path
 
 MAILBOX_SIZE = 10_000
 REOPENED: tuple[Outcome, ...] = ("failed", "exhausted", "cancelled")

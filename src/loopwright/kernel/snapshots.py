@@ -46,7 +46,7 @@ from loopwright.kernel.frames import (
 from loopwright.kernel.state import PendingEffect, State, enclosing_pass
 from loopwright.model.actions import AskPerson, StopRun, Wait
 from loopwright.model.checks import leaves
-from loopwright.model.effect_ids import SNAPSHOT, CheckPurpose
+from loopwright.model.ids import SNAPSHOT, CheckPurpose
 
 PROTECT = "protect"
 """The name of the check that protected files are unchanged."""

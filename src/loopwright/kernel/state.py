@@ -56,7 +56,7 @@ from loopwright.kernel.frames import (
 )
 from loopwright.model.actions import Action, CallAgent, ModelCycle, Repeat, Steps
 from loopwright.model.checks import NoCalls
-from loopwright.model.effect_ids import EffectPurpose, read_effect_id
+from loopwright.model.ids import EffectPurpose, read_effect_id
 from loopwright.model.plan import Agent, Plan, all_limits, check_words, graphs_inside
 from loopwright.model.policy import NO_LIMITS, ConversationHistory, Limits, Retry
 from loopwright.model.record import JsonValue, Text

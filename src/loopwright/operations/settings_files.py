@@ -16,9 +16,9 @@ from typing import Literal, TypeAlias, cast
 import msgspec
 from platformdirs import user_data_path
 
-from loopwright.agents.sandbox.mount_table import read_mounts
 from loopwright.agents.user_records import UserRecords
 from loopwright.errors import LoopwrightError, StorageError
+from loopwright.host import read_mounts
 from loopwright.model.chat import Price
 from loopwright.model.record import JsonValue
 

@@ -16,10 +16,10 @@ from loopwright.ports.jobs import (
     EffectJob,
     EffectSuccess,
     JobLimits,
+    JobOrigin,
     Performer,
     ProgramConfinement,
     Question,
-    RunOrigin,
 )
 from loopwright.ports.runs import (
     CHAT_SURFACE,
@@ -114,6 +114,7 @@ __all__ = [
     "IgnoredActivity",
     "InboxMessage",
     "JobLimits",
+    "JobOrigin",
     "Liveness",
     "Meter",
     "ModelCatalogue",
@@ -127,7 +128,6 @@ __all__ = [
     "Progress",
     "Question",
     "RecordStore",
-    "RunOrigin",
     "RunReader",
     "RunRow",
     "RunStatus",

@@ -25,7 +25,7 @@ from loopwright.ports.runs import (
 )
 
 
-class RunOrigin(msgspec.Struct, frozen=True, kw_only=True):
+class JobOrigin(msgspec.Struct, frozen=True, kw_only=True):
     """What all effects of a run have in common."""
 
     token: str  # marks every process of the driver, so that a later start can find leftovers
@@ -85,7 +85,7 @@ class EffectJob(msgspec.Struct, kw_only=True):
     attempt: int
     call: AnyCall
     workspace: str
-    origin: RunOrigin
+    origin: JobOrigin
     agent: Agent | None = None
     step: str = ""
     prompt: CallPrompt = NO_PROMPT

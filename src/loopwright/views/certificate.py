@@ -23,8 +23,7 @@ from loopwright.kernel.events import (
 from loopwright.kernel.fold import apply
 from loopwright.kernel.snapshots import PROTECT, violation
 from loopwright.kernel.state import State
-from loopwright.model.effect_ids import CheckPurpose
-from loopwright.model.ids import parent_path
+from loopwright.model.ids import CheckPurpose, parent_path
 from loopwright.model.plan import Plan
 from loopwright.model.record import Text
 from loopwright.model.sandbox import NO_MATCH

@@ -56,8 +56,15 @@ from loopwright.kernel.events import (
 from loopwright.kernel.fold import apply
 from loopwright.kernel.snapshots import name_files
 from loopwright.kernel.state import State
-from loopwright.model.effect_ids import AGENT_CALL, COMMAND_CALL, SCRIPT_CALL, TURN, BackoffPurpose
-from loopwright.model.ids import is_inside, parent_path
+from loopwright.model.ids import (
+    AGENT_CALL,
+    COMMAND_CALL,
+    SCRIPT_CALL,
+    TURN,
+    BackoffPurpose,
+    is_inside,
+    parent_path,
+)
 from loopwright.model.plan import Plan
 from loopwright.ports import Delta, NumberedEvent
 from loopwright.views.event_records import edited

@@ -32,8 +32,7 @@ from loopwright.kernel.resumption import unfinished_places
 from loopwright.kernel.state import State
 from loopwright.model.actions import Decision, ModelCycle, Repeat, StopRun
 from loopwright.model.checks import Contains, leaves
-from loopwright.model.effect_ids import BackoffPurpose, CheckBackoffPurpose
-from loopwright.model.ids import MAIN
+from loopwright.model.ids import MAIN, BackoffPurpose, CheckBackoffPurpose
 from loopwright.model.plan import only_repeat
 from loopwright.ports.headline import status_of
 from loopwright.views.event_records import text_of

@@ -39,10 +39,10 @@ from loopwright.agents.program_files import (
     resolve_program,
 )
 from loopwright.agents.sandbox.git_settings import protect_git_settings
-from loopwright.agents.sandbox.mount_table import is_within
 from loopwright.agents.sandbox.mounts import SandboxView, file_arguments
 from loopwright.agents.sandbox.seccomp import filter_program
 from loopwright.agents.user_records import UserRecords
+from loopwright.host import is_within
 from loopwright.model.access import Commands, is_offline, reach_of
 from loopwright.model.plan import Agent
 from loopwright.model.sandbox import DEFAULT_SANDBOX, SandboxLevel, effective_level

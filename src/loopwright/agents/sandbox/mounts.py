@@ -17,13 +17,13 @@ from pathlib import Path
 from loopwright.agents.processes.process_tree import list_listening_sockets
 from loopwright.agents.program_files import is_own_checkout, program_files, script_files
 from loopwright.agents.sandbox.git_settings import find_repository
-from loopwright.agents.sandbox.mount_table import (
+from loopwright.agents.user_records import entries_on_the_way
+from loopwright.host import (
     all_paths,
     is_within,
     other_kernel_mounts,
     read_mounts,
 )
-from loopwright.agents.user_records import entries_on_the_way
 from loopwright.model.access import READ_COMMANDS, Commands
 from loopwright.model.sandbox import SandboxLevel
 

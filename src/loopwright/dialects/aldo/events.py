@@ -23,8 +23,7 @@ from loopwright.dialects.aldo.results import (
     result_of,
 )
 from loopwright.model.actions import ModelCycle
-from loopwright.model.effect_ids import ToolPurpose, TurnPurpose, read_effect_id
-from loopwright.model.ids import last_id, parent_path
+from loopwright.model.ids import ToolPurpose, TurnPurpose, last_id, parent_path, read_effect_id
 from loopwright.model.plan import Plan
 from loopwright.model.record import JsonValue
 

@@ -38,7 +38,7 @@ from loopwright.model.actions import (
     StopRun,
     Wait,
 )
-from loopwright.model.effect_ids import (
+from loopwright.model.ids import (
     AGENT_CALL,
     COMMAND_CALL,
     REWORK,
@@ -47,8 +47,8 @@ from loopwright.model.effect_ids import (
     BackoffPurpose,
     CallPurpose,
     ReworkPurpose,
+    last_id,
 )
-from loopwright.model.ids import last_id
 from loopwright.model.record import JsonValue, Text
 
 _DETAIL_CHARS = 500

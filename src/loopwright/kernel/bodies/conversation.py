@@ -80,7 +80,7 @@ from loopwright.model.checks import (
     SpendCheck,
     ToolResultCheck,
 )
-from loopwright.model.effect_ids import (
+from loopwright.model.ids import (
     SUMMARY,
     TURN,
     BackoffPurpose,

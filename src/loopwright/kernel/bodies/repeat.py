@@ -60,8 +60,7 @@ from loopwright.model.checks import (
     ToolResultCheck,
     leaves,
 )
-from loopwright.model.effect_ids import DELAY, LoopDeadlinePurpose
-from loopwright.model.ids import iteration_path
+from loopwright.model.ids import DELAY, LoopDeadlinePurpose, iteration_path
 from loopwright.model.policy import ProgressLog, StageOutputs
 from loopwright.model.record import Text
 

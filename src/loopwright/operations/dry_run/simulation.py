@@ -57,7 +57,7 @@ from loopwright.model.actions import (
     Wait,
 )
 from loopwright.model.chat import encode_turn
-from loopwright.model.effect_ids import AGENT_CALL, CheckPurpose
+from loopwright.model.ids import AGENT_CALL, CheckPurpose
 from loopwright.model.plan import Plan
 from loopwright.model.policy import NO_WORKSPACE_POLICY, Limits
 from loopwright.model.record import JsonValue

@@ -24,8 +24,7 @@ from loopwright.kernel.events import (
     RunResumed,
     RunStarted,
 )
-from loopwright.model.effect_ids import AGENT_CALL
-from loopwright.model.ids import MAIN, last_id
+from loopwright.model.ids import AGENT_CALL, MAIN, last_id
 from loopwright.model.plan import only_repeat
 from loopwright.model.record import Blob, JsonValue
 from loopwright.operations.dialects import (

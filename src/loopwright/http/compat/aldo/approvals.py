@@ -28,8 +28,7 @@ from loopwright.kernel.events import EffectDone, IterationFinished, IterationSta
 from loopwright.kernel.frames import GateState
 from loopwright.kernel.reopened_runs import places
 from loopwright.model.actions import Decision
-from loopwright.model.effect_ids import AGENT_CALL
-from loopwright.model.ids import parent_path
+from loopwright.model.ids import AGENT_CALL, parent_path
 from loopwright.model.record import JsonValue, Text
 from loopwright.operations.loops.dialect_events import (
     DialectEventFeed,
