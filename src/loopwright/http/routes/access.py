@@ -118,12 +118,12 @@ label, input, button { display: block; width: 100%; box-sizing: border-box; marg
  minlength="8" maxlength="128"></label>
 <button>Set it</button>
 </form>
-<p id="told" role="status"></p>
+<p id="result" role="status"></p>
 <script src="/setup.js"></script>
 </html>
 """
 SCRIPT = """
-const told = document.getElementById("told");
+const result = document.getElementById("result");
 document.getElementById("form").addEventListener("submit", async (event) => {
   event.preventDefault();
   const given = Object.fromEntries(new FormData(event.target));
@@ -133,7 +133,7 @@ document.getElementById("form").addEventListener("submit", async (event) => {
     body: JSON.stringify({...given, code: location.hash.slice(1)}),
   });
   const answer = await reply.json();
-  told.textContent = reply.ok ? `Done: ${answer.name} is ${answer.role}.` : answer.detail;
+  result.textContent = reply.ok ? `Done: ${answer.name} is ${answer.role}.` : answer.detail;
 });
 """
 

@@ -38,8 +38,8 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; border: 1px solid; padding
 textarea { display: block; width: 100%; box-sizing: border-box }
 </style>
 <h1>A decision</h1>
-<p id="told" role="status"></p>
-<pre id="asked"></pre>
+<p id="result" role="status"></p>
+<pre id="question"></pre>
 <form id="form" hidden>
 <label>Words to go with it <textarea name="text" maxlength="10000"></textarea></label>
 <button value="approve">Approve</button> <button value="reject">Reject</button>
@@ -48,7 +48,7 @@ textarea { display: block; width: 100%; box-sizing: border-box }
 </html>
 """
 SCRIPT = """
-const told = document.getElementById("told"), form = document.getElementById("form");
+const result = document.getElementById("result"), form = document.getElementById("form");
 async function say(decision, text) {
   const reply = await fetch("/api/v1/links", {
     method: "POST",
@@ -57,9 +57,9 @@ async function say(decision, text) {
   });
   const answer = await reply.json();
   const words = decision === "look" ? `${answer.name} asks:` : `Done: ${decision}.`;
-  told.textContent = reply.ok ? words : answer.detail;
+  result.textContent = reply.ok ? words : answer.detail;
   form.hidden = !reply.ok || decision !== "look";
-  if (reply.ok) document.getElementById("asked").textContent = answer.shown.join("\\n");
+  if (reply.ok) document.getElementById("question").textContent = answer.shown.join("\\n");
 }
 form.addEventListener("submit", (event) => {
   event.preventDefault();
