@@ -14,6 +14,8 @@ from loopwright.cli.gate_prompts import GateReply, ask
 from loopwright.cli.terminal import CommonOptions, Terminal
 from loopwright.kernel.events import GateOpened
 from loopwright.model.chat import RequestedCall
+from loopwright.model.record import JsonValue
+from loopwright.views.run_responses import GateCall
 from tests.cli.conftest import Place
 from tests.cli.planting import first_event, plant, texts
 from tests.kernel.driving import Driver
@@ -100,20 +102,23 @@ def test_nothing_hides_in_a_command(lw: Place) -> None:
     plain = held(shell(argv=["ls", "é", "日本"]), name="run_plain")
     assert "CAREFUL" not in lw("show", plain).out
     [_, _, line] = call_lines(
-        {"tool": "shell.exec", "held": "", "reason": None, "arguments": {"argv": ["x" * 5_000]}}
+        GateCall("c", "shell.exec", arguments={"argv": ["x" * 5_000]}, held="", reason=None)
     )
     assert line.endswith(f'{"x" * 5_000}"]')
 
 
 def test_long_arguments_are_cut_and_say_so() -> None:
     """Of many lines the first are shown, of a long line its beginning; both tell how much."""
-    long = {"id": "c", "tool": "fs.write", "held": "", "reason": None}
-    lines = call_lines({**long, "arguments": {"text": "\n".join("ab" * 100)}})
+
+    def call(arguments: JsonValue) -> GateCall:
+        return GateCall("c", "fs.write", arguments=arguments, held="", reason=None)
+
+    lines = call_lines(call({"text": "\n".join("ab" * 100)}))
     assert len(lines) == MOST_LINES + 3
     assert lines[-1] == "  … 171 more lines; --json shows all of them"
-    [_, _, line] = call_lines({**long, "arguments": {"text": "x" * 5_000}})
+    [_, _, line] = call_lines(call({"text": "x" * 5_000}))
     assert line.endswith("… (5000 characters in all)")
-    assert call_lines({**long, "arguments": {}})[-1] == "arguments  {}"
+    assert call_lines(call({}))[-1] == "arguments  {}"
 
 
 @pytest.mark.item("aldo-36")

@@ -15,12 +15,14 @@ import msgspec
 
 from loopwright.cli.terminal import Terminal, Tone, cut, exact_lines, one_line, padded, width
 from loopwright.model.record import JsonValue
-from loopwright.views.formats import cost_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from loopwright.operations.response_types import SpendAmount
     from loopwright.operations.runs import Service
+    from loopwright.views.formats import UsageAmounts
+    from loopwright.views.run_responses import GateCall, GateItem, InboxGate
 
 STATUS_SIGNS = {
     "running": ("▶", ">"),
@@ -69,13 +71,6 @@ def fine_duration(ms: int) -> str:
     return f"{ms // 100 / 10:.1f}s" if ms < 10_000 else duration(ms)
 
 
-def bill(usage: dict[str, JsonValue]) -> str:
-    """What was spent. A server of an older version tells the amounts alone."""
-    if "cost" in usage:
-        return str(usage["cost"])
-    return cost_text(float(str(usage["usd"] or 0)), int(str(usage["unpriced_calls"])))
-
-
 def tokens(count: int) -> str:
     """A number of tokens, short."""
     for size, unit in ((1_000_000, "M"), (1_000, "k")):
@@ -84,10 +79,10 @@ def tokens(count: int) -> str:
     return str(count)
 
 
-def used_tokens(usage: dict[str, JsonValue]) -> str:
+def used_tokens(usage: "UsageAmounts | SpendAmount") -> str:
     """The number of tokens of calls, short; empty if calls of unknown cost reported none."""
-    used = int(str(usage["input_tokens"])) + int(str(usage["output_tokens"]))
-    return "" if not used and int(str(usage["unpriced_calls"])) else tokens(used)
+    used = usage.input_tokens + usage.output_tokens
+    return "" if not used and usage.unpriced_calls else tokens(used)
 
 
 def table(rows: list[list[str]], most: int) -> list[str]:
@@ -148,24 +143,23 @@ def arguments_line(arguments: "JsonValue") -> str:
     return cut(" ".join(exact_lines(_json(arguments))), LINE_CELLS)
 
 
-def exposed_lines(gate: "dict[str, JsonValue]") -> list[str]:
+def exposed_lines(gate: str, marks: "list[str] | None", shown: "list[str] | None") -> list[str]:
     """What a question could hide, and every line of it; nothing for one that hides nothing."""
-    marks, shown = gate.get("marks"), gate.get("shown")
-    if not isinstance(marks, list) or not isinstance(shown, list):
+    if not marks or not shown:
         return []
-    head = f"CAREFUL: {gate['id']} has {', '.join(map(str, marks))}. This is all of it:"
+    head = f"CAREFUL: {gate} has {', '.join(marks)}. This is all of it:"
     return [head, *(f"  | {line}" for line in shown)]
 
 
-def call_lines(call: "dict[str, JsonValue]") -> list[str]:
+def call_lines(call: "GateCall") -> list[str]:
     """Tool, why it was held, the model's text about it, and its arguments one below the other.
 
     Omissions are marked, so that a part is not taken for the whole.
     """
-    lines = [f"tool       {one_line(str(call['tool']))}"]
-    lines += [f"held       {one_line(str(call['held']))}"] if call["held"] else []
-    lines += [f"its words  {one_line(str(call['reason']), VALUE_CELLS)}"] if call["reason"] else []
-    return [*lines, *arguments_lines(call["arguments"])]
+    lines = [f"tool       {one_line(call.tool)}"]
+    lines += [f"held       {one_line(call.held)}"] if call.held else []
+    lines += [f"its words  {one_line(call.reason, VALUE_CELLS)}"] if call.reason else []
+    return [*lines, *arguments_lines(call.arguments)]
 
 
 def arguments_lines(arguments: "JsonValue") -> list[str]:
@@ -208,18 +202,14 @@ def _json(value: "JsonValue") -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def changed_line(gate: "dict[str, JsonValue]") -> str:
+def changed_line(gate: "GateItem | InboxGate") -> str:
     """`3 files changed (+12 −4): src/a.py …`, of the iteration that a gate asks about."""
-    snapshot = gate.get("snapshot")
-    if not isinstance(snapshot, dict):
+    if gate.snapshot is None:
         return ""
-    changed, paths = snapshot["changed"], snapshot["paths"]
-    assert isinstance(changed, dict)
-    assert isinstance(paths, list)
-    if not changed["files"]:
+    changed, paths = gate.snapshot.changed, gate.snapshot.paths
+    if not changed.files:
         return "no files changed"
-    plural = "" if changed["files"] == 1 else "s"
-    named = ", ".join(str(one) for one in paths[:3])
+    plural = "" if changed.files == 1 else "s"
     more = " …" if len(paths) > 3 else ""
-    lines = f"(+{changed['insertions']} −{changed['deletions']})"
-    return f"{changed['files']} file{plural} changed {lines}: {named}{more}"
+    lines = f"(+{changed.insertions} −{changed.deletions})"
+    return f"{changed.files} file{plural} changed {lines}: {', '.join(paths[:3])}{more}"

@@ -222,7 +222,7 @@ def _show(terminal: Terminal, gate: GateOpened, output: str) -> None:
         _show_output(terminal, output)
     if gate.snapshot is not None:
         terminal.tell(f"  {change_words(gate.snapshot)}", tone="bold")
-    for line in exposed_lines({"id": gate.gate, **exposure(gate.message, call)._asdict()}):
+    for line in exposed_lines(gate.gate, *exposure(gate.message, call)):
         terminal.tell(f"  {line}", tone="warn")
     place = f" · {words}" if (words := place_words(gate.path)) else ""
     terminal.tell(f"  {gate.gate}{place}", tone="dim")

@@ -28,11 +28,11 @@ from loopwright.operations.gates import read_arguments
 from loopwright.operations.use_cases.gates import ANSWERS, AnswerGate, ListGates, list_open
 from loopwright.operations.use_cases.operation import RunReference
 from loopwright.operations.use_cases.run_queries import snapshot
+from loopwright.views.run_responses import InboxGate
 from loopwright.views.status_text import place_words
 
 if TYPE_CHECKING:
     from loopwright.model.actions import Decision
-    from loopwright.model.record import JsonValue
     from loopwright.operations.runs import Service
     from loopwright.operations.use_cases.stored_notifications import Level
     from loopwright.operations.wiring import Local
@@ -51,47 +51,46 @@ def inbox(ctx: click.Context, /) -> None:
     """What waits for a person, oldest first."""
     terminal = terminal_of(ctx)
     if terminal.remote is not None:
-        items = terminal.remote.gates()
+        items = msgspec.convert(terminal.remote.gates(), list[InboxGate])
     else:
         with open_service(terminal) as service:
             from loopwright.operations.run_lists import inbox_items  # noqa: PLC0415 - quick help
 
-            items = msgspec.to_builtins(inbox_items(service))
+            items = inbox_items(service)
     if terminal.as_json:
         terminal.put_json({"gates": items})
     else:
         put_inbox(terminal, items)
 
 
-def put_inbox(terminal: Terminal, items: "list[dict[str, JsonValue]]") -> None:
+def put_inbox(terminal: Terminal, items: "list[InboxGate]") -> None:
     """What waits for a person, as a table."""
     if not items:
         terminal.say("nothing waits for a person")
         return
     rows = [["GATE", "RUN", "AGE", "WHAT"]]
     for item in items:
-        opened = datetime.fromisoformat(str(item["opened_at"])).timestamp()
+        opened = datetime.fromisoformat(item.opened_at).timestamp()
         age = duration(int((time.time() - opened) * 1_000))
         changed = f" · {words}" if (words := changed_line(item)) else ""
-        place = f" ({words})" if (words := place_words(str(item["path"]))) else ""
-        what = one_line(f"{item['name']}{place}: {item['message']}{_given(item)}{changed}")
-        rows.append([str(item["id"]), str(item["run"]), age, what])
+        place = f" ({words})" if (words := place_words(item.path)) else ""
+        what = one_line(f"{item.name}{place}: {item.message}{_given(item)}{changed}")
+        rows.append([item.id, item.run, age, what])
     head, *lines = table(rows, terminal_width())
     terminal.put(terminal.painted(head, "dim", sys.stdout))
     for line in lines:
         terminal.put(line)
     for item in items:
-        for line in exposed_lines(item):
+        for line in exposed_lines(item.id, item.marks, item.shown):
             terminal.put(line)
     terminal.say(
         "`loopwright show RUN` shows what it is about; approve, reject or continue decides"
     )
 
 
-def _given(item: "dict[str, JsonValue]") -> str:
+def _given(item: "InboxGate") -> str:
     """What a tool would be given, on the same line."""
-    call = item.get("call")
-    return f" {arguments_line(call['arguments'])}" if isinstance(call, dict) else ""
+    return f" {arguments_line(item.call.arguments)}" if item.call is not None else ""
 
 
 _DRIVING = (

@@ -12,7 +12,6 @@ from click.shell_completion import CompletionItem
 from loopwright.cli.formats import (
     STATUS_SIGNS,
     STATUS_TONES,
-    bill,
     duration,
     open_service,
     status_cell,
@@ -24,9 +23,10 @@ from loopwright.cli.terminal import Terminal, one_line
 from loopwright.cli.verb import Verb, terminal_of
 
 if TYPE_CHECKING:
-    from loopwright.model.record import JsonValue
+    from loopwright.operations.response_types import SpendAmount, SpendReport
     from loopwright.operations.shared_budget import By
     from loopwright.ports import RunStatus
+    from loopwright.views.run_responses import ChangedTree, RunItem, RunTotal, WorktreeView
 
 STATUSES = tuple(STATUS_SIGNS)
 MOST_NAMED = 10
@@ -101,11 +101,11 @@ def ls(ctx: click.Context, /, *, limit: int, everything: bool, **given: Unpack[_
     return _print_missing(terminal, total)
 
 
-def _print_missing(terminal: Terminal, total: "dict[str, JsonValue] | None") -> int:
-    missing = total.get("missing") if total is not None else None
-    if not isinstance(missing, list) or not missing:
+def _print_missing(terminal: Terminal, total: "RunTotal | None") -> int:
+    missing = total.missing if total is not None else []
+    if not missing:
         return 0
-    runs = ", ".join(str(run) for run in missing[:MOST_NAMED])
+    runs = ", ".join(missing[:MOST_NAMED])
     more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
     terminal.tell(
         f"error: runs were recorded and are missing from the database: {runs}{more} "
@@ -117,8 +117,8 @@ def _print_missing(terminal: Terminal, total: "dict[str, JsonValue] | None") -> 
 
 def _put_list(
     terminal: Terminal,
-    items: "list[dict[str, JsonValue]]",
-    total: "dict[str, JsonValue] | None",
+    items: "list[RunItem]",
+    total: "RunTotal | None",
     given: _ListFlags,
     *,
     more: bool,
@@ -128,7 +128,7 @@ def _put_list(
         if more:
             terminal.say("there are more: --all shows them, or --limit N")
         if total is not None:
-            interrupted = sum(item.get("left_behind") is True for item in items)
+            interrupted = sum(item.left_behind for item in items)
             terminal.say(_total_line(total, interrupted, chats=given["chats"]))
             if interrupted and terminal.remote is None:
                 terminal.say("`loopwright resume all` continues what was interrupted")
@@ -142,7 +142,7 @@ def _put_list(
 
 def _found(
     terminal: Terminal, given: _ListFlags, most: int | None
-) -> "tuple[list[dict[str, JsonValue]], dict[str, JsonValue] | None]":
+) -> "tuple[list[RunItem], RunTotal | None]":
     """The runs that fit, and the total of all that do."""
     if terminal.remote is not None:
         wanted: dict[str, object] = {
@@ -151,7 +151,10 @@ def _found(
             "label": list(given["labels"]) or None,
             "chats": str(given["chats"]).lower(),
         }
-        return terminal.remote.runs(given["statuses"], most, wanted)
+        from loopwright.views.run_responses import RunItem, RunTotal  # noqa: PLC0415 - help stays quick
+
+        items, total = terminal.remote.runs(given["statuses"], most, wanted)
+        return msgspec.convert(items, list[RunItem]), msgspec.convert(total, RunTotal | None)
     from loopwright.operations.run_lists import run_item  # noqa: PLC0415 - help stays quick
     from loopwright.operations.shared_budget import (  # noqa: PLC0415 - help stays quick
         RunFilter,
@@ -170,16 +173,13 @@ def _found(
             chats=given["chats"],
         )
         rows = service.visible_rows(filtered_runs(service.log, fits))
-        items = msgspec.to_builtins([run_item(service, row) for row in rows[:most]])
-        return items, msgspec.to_builtins(total_of(service.log, rows))
+        return [run_item(service, row) for row in rows[:most]], total_of(service.log, rows)
 
 
-def _total_line(total: "dict[str, JsonValue]", interrupted: int, *, chats: bool) -> str:
-    usage = total["usage"]
-    assert isinstance(usage, dict)
-    count, what = int(str(total["runs"])), "chat" if chats else "run"
-    cost, used = bill(usage), used_tokens(usage)
-    running = int(str(total["running"])) - interrupted
+def _total_line(total: "RunTotal", interrupted: int, *, chats: bool) -> str:
+    count, what = total.runs, "chat" if chats else "run"
+    cost, used = total.usage.cost, used_tokens(total.usage)
+    running = total.running - interrupted
     parts = [
         f"{count} {what}{'' if count == 1 else 's'}",
         f"{running} running" if running > 0 else "",
@@ -190,57 +190,55 @@ def _total_line(total: "dict[str, JsonValue]", interrupted: int, *, chats: bool)
     return " · ".join(part for part in parts if part)
 
 
-def put_runs(terminal: Terminal, items: "list[dict[str, JsonValue]]") -> None:
+def put_runs(terminal: Terminal, items: "list[RunItem]") -> None:
     """Runs as a table."""
     signs = terminal.has_signs(sys.stdout)
     head = ["STATUS", "RUN", "ITERATIONS", "CHANGED", "SPENT", "AGE", "NAME"]
     rows = [head, *(_run_row(item, signs=signs) for item in items)]
-    if not any(item.get("changed") for item in items):  # none of them has snapshots
+    if not any(item.changed for item in items):  # none of them has snapshots
         rows = [[*row[:3], *row[4:]] for row in rows]
     lines = table(rows, terminal_width())
     terminal.put(terminal.painted(lines[0], "dim", sys.stdout))
     for line, item in zip(lines[1:], items, strict=True):
-        terminal.put(terminal.painted(line, STATUS_TONES[str(item["status"])], sys.stdout))
+        terminal.put(terminal.painted(line, STATUS_TONES[item.status], sys.stdout))
 
 
-def _run_row(item: "dict[str, JsonValue]", *, signs: bool) -> list[str]:
-    status = status_cell(str(item["status"]), signs=signs)
-    if item["gates"]:
-        status += f" ({item['gates']})"
-    if item["damaged"]:
+def _run_row(item: "RunItem", *, signs: bool) -> list[str]:
+    status = status_cell(item.status, signs=signs)
+    if item.gates:
+        status += f" ({item.gates})"
+    if item.damaged:
         status += " (damaged)"
-    elif item["left_behind"]:
+    elif item.left_behind:
         status += " (left behind)"
-    elif item.get("waits_for"):  # a server of an older version does not tell
-        status += f" ({item['waits_for']})"
-    usage = item["usage"]
-    assert isinstance(usage, dict)
-    most = f"/{item['max']}" if item["max"] else ""
-    started = datetime.fromisoformat(str(item["started_at"])).timestamp()
+    elif item.waits_for:
+        status += f" ({item.waits_for})"
+    most = f"/{item.max}" if item.max else ""
+    started = datetime.fromisoformat(item.started_at).timestamp()
     return [
         status,
-        str(item["run"]),
-        f"{item['iterations']}{most}",
-        _changed(item.get("changed")),
-        bill(usage),
+        item.run,
+        f"{item.iterations}{most}",
+        _changed(item.changed),
+        item.usage.cost,
         duration(int((time.time() - started) * 1_000)),
-        one_line(str(item["name"])) + _mark(item.get("worktree")),
+        one_line(item.name) + _mark(item.worktree),
     ]
 
 
-def _changed(stat: "JsonValue") -> str:
+def _changed(stat: "ChangedTree | None") -> str:
     """The number of changed files and lines: `3 (+12 −4)`; a dash for a run without snapshots."""
-    if not isinstance(stat, dict):
+    if stat is None:
         return "–"
-    lines = f" (+{stat['insertions']} −{stat['deletions']})" if stat["files"] else ""
-    return f"{stat['files']}{lines}"
+    lines = f" (+{stat.insertions} −{stat.deletions})" if stat.files else ""
+    return f"{stat.files}{lines}"
 
 
-def _mark(worktree: "JsonValue") -> str:
+def _mark(worktree: "WorktreeView | None") -> str:
     """That a run has a worktree, as long as it has."""
-    if not isinstance(worktree, dict) or not worktree["exists"]:
+    if worktree is None or not worktree.exists:
         return ""
-    return " [worktree, applied]" if worktree["applied"] else " [worktree]"
+    return " [worktree, applied]" if worktree.applied else " [worktree]"
 
 
 @click.command(
@@ -275,52 +273,45 @@ def spend(ctx: click.Context, /, *, since: str | None, by: "By") -> None:
 
     terminal = terminal_of(ctx)
     if terminal.remote is not None:
-        told = terminal.remote.get("/api/v1/spend", since=since, by=by)
+        from loopwright.operations.response_types import SpendReport  # noqa: PLC0415 - help stays quick
+
+        found = terminal.remote.get("/api/v1/spend", since=since, by=by)
+        report = msgspec.convert(found, SpendReport)
     else:
         now = int(time.time() * 1_000)
         start = None if since is None else since_ms(since, now)
         with open_service(terminal) as service:
             budget = terminal.settings.budget
             report = spend_of(service.log, by=by, since=start, budget=budget, now_ms=now)
-            told = msgspec.to_builtins(report)
     if terminal.as_json:
-        terminal.put_json(told)
+        terminal.put_json(report)
     else:
-        _put(terminal, told)
+        _put(terminal, report)
 
 
-def _put(terminal: Terminal, spend: "dict[str, JsonValue]") -> None:
-    from loopwright.operations.response_types import LimitUsed  # noqa: PLC0415 - help stays quick
+def _put(terminal: Terminal, report: "SpendReport") -> None:
     from loopwright.operations.shared_budget import limit_text  # noqa: PLC0415 - help stays quick
 
-    rows = [["COST", "TOKENS", "CALLS", "RUNS", str(spend["by"]).upper()]]
-    lines = [one for one in _list(spend["lines"]) if isinstance(one, dict)]
-    total = spend["total"]
-    assert isinstance(total, dict)
-    rows += [_spend_row(one, one_line(str(one["name"]))) for one in lines]
-    rows.append(_spend_row(total, "total"))
+    rows = [["COST", "TOKENS", "CALLS", "RUNS", report.by.upper()]]
+    rows += [_spend_row(one, one_line(one.name)) for one in report.lines]
+    rows.append(_spend_row(report.total, "total"))
     heading, *others = table(rows, terminal_width())
     terminal.put(terminal.painted(heading, "dim", sys.stdout))
     for text in others[:-1]:
         terminal.put(text)
     terminal.put(terminal.painted(others[-1], "bold", sys.stdout))
-    unused = int(str(spend.get("runs_without_usage", 0)))  # an older server does not say
+    unused = report.runs_without_usage
     if unused:
         were = "1 run without usage is" if unused == 1 else f"{unused:,} runs without usage are"
         terminal.say(f"{were} not listed", tone="dim")
-    for limit in _list(spend["limits"]):
-        terminal.put(limit_text(msgspec.convert(limit, LimitUsed)))
-    if spend["left_out"]:
-        terminal.say(f"{len(_list(spend['left_out']))} damaged runs are not counted", tone="warn")
+    for limit in report.limits:
+        terminal.put(limit_text(limit))
+    if report.left_out:
+        terminal.say(f"{len(report.left_out)} damaged runs are not counted", tone="warn")
 
 
-def _spend_row(one: "dict[str, JsonValue]", name: str) -> list[str]:
-    return [bill(one), used_tokens(one) or "unknown", str(one["calls"]), str(one["runs"]), name]
-
-
-def _list(value: "JsonValue") -> "list[JsonValue]":
-    assert isinstance(value, list)
-    return value
+def _spend_row(one: "SpendAmount", name: str) -> list[str]:
+    return [one.cost, used_tokens(one) or "unknown", str(one.calls), str(one.runs), name]
 
 
 VERBS = {

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-import msgspec
-
 from loopwright.cli.inbox import put_inbox
 from loopwright.cli.repl.session import ReplSession, suggest_command
 from loopwright.cli.repl.tracker_commands import (
@@ -170,7 +168,7 @@ async def _help(session: ReplSession, rest: str) -> None:
 async def _loops(session: ReplSession, _: str) -> None:
     service = session.here.service
     rows = [row for row in service.rows(limit=NEWEST) if row.headline.surface != CHAT_SURFACE]
-    items = msgspec.to_builtins([run_item(service, row) for row in rows])
+    items = [run_item(service, row) for row in rows]
     if items:
         put_runs(session.terminal, items)
     else:
@@ -182,11 +180,11 @@ async def _status(session: ReplSession, rest: str) -> None:
         await _loops(session, "")
         return
     service = session.here.service
-    put_run(session.terminal, msgspec.to_builtins(run_detail(service, service.find(rest))))
+    put_run(session.terminal, run_detail(service, service.find(rest)))
 
 
 async def _inbox(session: ReplSession, _: str) -> None:
-    put_inbox(session.terminal, msgspec.to_builtins(inbox_items(session.here.service)))
+    put_inbox(session.terminal, inbox_items(session.here.service))
 
 
 # -- starting --------------------------------------------------------------------------------------
