@@ -10,8 +10,8 @@ from loopwright.cli.gate_prompts import GateReply, ask
 from loopwright.cli.run_logs import _put_activity
 from loopwright.cli.terminal import CommonOptions, Terminal
 from loopwright.kernel.events import GateOpened
-from loopwright.model.record import JsonValue
 from loopwright.views.status_text import duration_text
+from loopwright.views.transcript import ActivityItem
 from tests.cli.conftest import Place
 
 AGENT = """\
@@ -109,19 +109,27 @@ def test_a_rejected_iteration_is_asked_for_a_reason(
 
 def test_activity_of_several_days_has_dates(capsys: pytest.CaptureFixture[str]) -> None:
     """A line names the date wherever the day is not that of the entry before."""
-    entries: list[dict[str, JsonValue]] = [
-        {
-            "at": at,
-            "iteration": 1,
-            "agent": "a",
-            "kind": "tool",
-            "tool": "Read",
-            "target": "x",
-            "ok": None,
-            "code": None,
-            "ms": None,
-            "text": "",
-        }
+    entries = [
+        ActivityItem(
+            seq=1,
+            number=1,
+            effect="main/agent#1",
+            path="main",
+            iteration=1,
+            agent="a",
+            at=at,
+            kind="tool",
+            tool="Read",
+            target="x",
+            ok=None,
+            code=None,
+            ms=None,
+            text="",
+            arguments="",
+            arguments_bytes=0,
+            result="",
+            result_bytes=0,
+        )
         for at in ("2020-01-01T23:59:00Z", "2020-01-01T23:59:30Z", "2020-01-02T00:01:00Z")
     ]
     _put_activity(Terminal(CommonOptions()), "run_1", iter(entries), {})

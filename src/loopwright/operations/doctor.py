@@ -425,9 +425,7 @@ def _spending(patient: DoctorSubject) -> Iterator[DoctorFinding]:
     if patient.log is None or not budget.has_limits:
         return
     used = limits_used(patient.log, budget, wall_ms())
-    reached = budget.hard_stop and any(
-        isinstance(one, dict) and float(str(one["used"])) >= float(str(one["of"])) for one in used
-    )
+    reached = budget.hard_stop and any(one.used >= one.of for one in used)
     why = "; ".join(limit_text(one) for one in used)
     fix = "raise it in the settings ([budget]), or wait for the next day (UTC)" if reached else ""
     yield DoctorFinding("budget", "warn" if reached else "ok", why, fix)
