@@ -268,7 +268,7 @@ def slugs(nodes: Sequence[ast.AST]) -> Iterator[str]:
 
 def all_codes() -> set[str]:
     places = ("syntax", "dialects", "operations", "views", "workers", "stores", "cli", "engine")
-    places = (*places, "http", "workspaces", "errors.py", "agents/files.py")
+    places = (*places, "client", "http", "workspaces", "errors.py", "agents/files.py")
     files = [f for r in places for f in ([SOURCE / r] if "." in r else (SOURCE / r).rglob("*.py"))]
     trees = (ast.parse(file.read_text(encoding="utf-8")) for file in files)
     return {code for tree in trees for code in codes_in(tree)}
