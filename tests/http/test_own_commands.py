@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from loopwright.cli.remote_client import RemoteClient
+from loopwright.client.http_transport import HttpTransport
 from loopwright.operations import outgoing_requests
 from tests.cli.conftest import Place, Told, lw
 from tests.http.served import Served, served, wait_for
@@ -131,21 +131,18 @@ def test_notifications(say: tuple[Say, Served]) -> None:
 def test_notifications_of_an_older_server(
     say: tuple[Say, Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that does not say what still waits is listed as it is."""
+    """One that does not say what still waits is of another version, and is named as such."""
     do, server = say
     server.gated()
     wait_for(lambda: do("notifications", "ls").out)
-    real = RemoteClient.get
+    real = HttpTransport.send
 
-    def older(remote: RemoteClient, path: str, /, **query: object) -> Any:
-        told = real(remote, path, **query)
-        for one in told.get("notifications", ()):
-            del one["waiting"]
-        return told
+    async def older(transport: HttpTransport, *request: Any, **more: Any) -> bytes:
+        return (await real(transport, *request, **more)).replace(b'"waiting":true,', b"")
 
-    monkeypatch.setattr(RemoteClient, "get", older)
-    told = do("notifications", "ls")
-    assert (told.code, told.out.count("action_required")) == (0, 1)
+    monkeypatch.setattr(HttpTransport, "send", older)
+    refused = do("notifications", "ls")
+    assert (refused.code, "use versions that fit together" in refused.err) == (1, True)
 
 
 # -- artifacts -------------------------------------------------------------------------------------

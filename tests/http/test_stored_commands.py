@@ -3,13 +3,15 @@
 import io
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from loopwright.cli import definitions as commands
-from loopwright.cli.remote_client import RemoteClient
+from loopwright.client import addresses
+from loopwright.operations.use_cases.operation import PageRequest
 from tests.cli.conftest import Place, Told, lw
 from tests.cli.test_definitions import SELF_JUDGED
 from tests.http.served import Served, served
@@ -279,13 +281,10 @@ def test_a_long_list_comes_page_by_page(
     lw: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All that a server keeps is listed, however many pages that takes."""
-    get = RemoteClient.get
     with served(tmp_path, home="elsewhere") as server:
         monkeypatch.setenv("LOOPWRIGHT_TOKEN", server.token)
         for name in ("a", "b", "c"):
             server("PUT", f"{BASE}/{name}", {"text": native("model:test/x")})
-        monkeypatch.setattr(
-            RemoteClient, "get", lambda *path, **query: get(*path, **query, limit=1)
-        )
+        monkeypatch.setattr(addresses, "PageRequest", partial(PageRequest, limit=1))
         found = lw("stored", "ls", "--json", "--server", f"http://127.0.0.1:{server.port}").json
     assert [one["name"] for one in found["definitions"]] == ["a", "b", "c"]

@@ -299,14 +299,8 @@ class Uploads:
             except OSError as error:
                 raise unusable(folder, error) from error
 
-    def enter(self, scope: str, files: list[File], added: AuditRow) -> list[Item]:
-        """Make artifacts of files, all of them or none; `added` says by whom."""
-        made: dict[str, Item] = {}
-        self.trackers.change(_key("upload"), self._entering(scope, files, added, made), [added])
-        return list(made.values())
-
     async def enter_aside(self, scope: str, files: list[File], added: AuditRow) -> list[Item]:
-        """The same for many files: the event loop continues in the meantime."""
+        """Store files as artifacts; the event loop continues in the meantime."""
         made: dict[str, Item] = {}
         work = self._entering(scope, files, added, made)
         await self.trackers.change_aside(_key("upload"), work, [added])

@@ -18,7 +18,6 @@ import msgspec
 from loopwright.agents.clis.catalogue import CLIS
 from loopwright.agents.specs import KINDS, BadSpec, Spec, parse_spec
 from loopwright.errors import Conflict, LoopwrightError, NotFound, StorageError, VersionConflict
-from loopwright.model.record import JsonValue
 from loopwright.model.sandbox import SandboxLevel, is_reserved, is_variable_name
 from loopwright.operations.accounts.access import Access
 from loopwright.operations.agents.approved_programs import (
@@ -33,7 +32,6 @@ from loopwright.operations.agents.approved_programs import (
 from loopwright.operations.agents.programs import PREFIX, plugins
 from loopwright.operations.settings import Settings
 from loopwright.ports import StoredRecord
-from loopwright.views.event_records import timestamp
 
 RECORD_KIND = "agent"
 ANY_MODEL, ANY_SCRIPT = "model:*", "script:*"
@@ -397,19 +395,3 @@ def _decode(record: StoredRecord) -> AgentEntry:
 
 PATTERNS = {ANY_MODEL: "model:PROVIDER/NAME", ANY_SCRIPT: "script:FILE"}
 """How entries for every model and every script are shown, by their spec."""
-
-
-def entry_item(entry: AgentEntry, problem: str | None = None) -> dict[str, JsonValue]:
-    """An entry as one object, in the words of `GET /api/v1/agents`."""
-    return {
-        "name": entry.name,
-        "spec": PATTERNS.get(entry.spec, entry.spec),
-        "listed": entry.enabled,
-        "source": entry.source,
-        "sandbox": entry.sandbox,
-        "allow_off": entry.allow_off,
-        "pass_env": [*entry.pass_env],
-        "by": entry.by or None,
-        "approved_at": timestamp(entry.approved_at) if entry.approved_at else None,
-        "problem": problem,
-    }
