@@ -152,7 +152,7 @@ def test_a_folder_that_is_gone(lw: Place) -> None:
 
 
 @pytest.mark.item("J5")
-def test_a_fact_that_was_edited_by_hand(lw: Place) -> None:
+def test_an_event_that_was_edited_by_hand(lw: Place) -> None:
     """The events can still be read, and the break of their chain is told; nothing else is done with
     the run, and the others go on.
     """

@@ -118,7 +118,7 @@ def test_a_judge_of_ones_own_words(lw: Place) -> None:
     assert asked["goal"] == "Build it.|all green|green {{expected}}"
 
 
-def test_a_judge_that_fails_is_no_pass(lw: Place) -> None:
+def test_a_judge_that_fails_is_no_iteration(lw: Place) -> None:
     """An answer that never came counts as not passed, and why is told."""
     judge = lw.script({"fail": "no more quota"}, name="judge.yaml")
     wanted = expect(lw, {"rubric": "Is it?"})

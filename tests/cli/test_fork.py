@@ -17,7 +17,7 @@ def made(lw: Place) -> str:
 
 
 @pytest.mark.item("aldo-48", "aldo-49")
-def test_a_fork_goes_on_from_a_pass(lw: Place) -> None:
+def test_a_fork_goes_on_from_an_iteration(lw: Place) -> None:
     """Only the iterations after it are made, the next one is told the words; both runs are
     whole.
     """
@@ -91,7 +91,7 @@ def test_refusals(lw: Place, words: list[str], code: int, told: str) -> None:
 
 
 @pytest.mark.parametrize("at", ["main.1", "2"])
-def test_a_pass_by_its_number(lw: Place, at: str) -> None:
+def test_an_iteration_by_its_number(lw: Place, at: str) -> None:
     """A number alone counts passes as people do; what it is called in events is told."""
     told = lw("fork", made(lw), "--at", at, "--json")
     assert lw("show", told.json["run"], "--json").json["forked"]["at"] == "main.1"
@@ -124,7 +124,7 @@ def test_a_fork_starts_when_it_is_made(lw: Place) -> None:
     assert lw("doctor", "--deep", "--json").json["ok"] is True
 
 
-def test_a_pass_that_is_none(lw: Place) -> None:
+def test_an_iteration_that_is_none(lw: Place) -> None:
     """The names of those that there are come with what they mean."""
     told = lw("fork", made(lw), "--at", "9")
     assert told.code == 2

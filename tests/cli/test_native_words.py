@@ -163,7 +163,7 @@ steps:
     assert (done.code, done.json["steps"]["ask"]["output"]) == (0, "fine now")
 
 
-def test_steps_of_the_pass_before_and_settings(lw: Place) -> None:
+def test_steps_of_the_iteration_before_and_settings(lw: Place) -> None:
     """A reference to a step of the iteration before is empty in the first iteration; settings are
     filled.
     """

@@ -215,7 +215,7 @@ def test_all_that_a_stage_said_can_be_read(lw: Place) -> None:
     assert (wrong.code, "did you mean main.0.coder?" in wrong.err) == (2, True)
 
 
-def test_a_number_of_passes_is_for_one_loop(lw: Place) -> None:
+def test_a_number_of_iterations_is_for_one_loop(lw: Place) -> None:
     """`--max` is refused where there is no loop, or more than one."""
     (lw.folder / "plain.yaml").write_text("name: x\ngoal: g\nagent: claude\n", encoding="utf-8")
     told = lw("run", "plain.yaml", "--max", "3")

@@ -138,7 +138,7 @@ def test_14_learnings_in_order(lw: Place) -> None:
 
 
 @pytest.mark.item("rondoflow-15")
-def test_15_every_pass_is_a_new_process_without_a_session(lw: Place) -> None:
+def test_15_every_iteration_is_a_new_process_without_a_session(lw: Place) -> None:
     """No pid twice, and no session to go on with."""
     run(lw, assistant(lw, maxIterations=3))
     calls = lw.calls()
@@ -227,7 +227,7 @@ def test_22_a_broken_pattern_runs_to_the_cap(lw: Place) -> None:
 
 
 @pytest.mark.item("rondoflow-23")
-def test_23_a_match_on_the_last_pass(lw: Place) -> None:
+def test_23_a_match_on_the_last_iteration(lw: Place) -> None:
     """Gives the whole text, not its learning."""
     text = "x\n" * 300 + "DONE"
     file = assistant(lw, "regex", "DONE", maxIterations=2)
@@ -280,7 +280,7 @@ def test_27_no_shell_reads_a_test_command(lw: Place) -> None:
 
 
 @pytest.mark.item("rondoflow-28")
-def test_28_a_review_after_each_pass(lw: Place) -> None:
+def test_28_a_review_after_each_iteration(lw: Place) -> None:
     """It shows the iteration and its output under a new id, and nothing runs meanwhile."""
     told = run(lw, assistant(lw, "manual"), {"say": "one"}, {"say": "two"})
     assert (told.code, told.json["status"], told.json["output"]) == (5, "waiting", "one")
@@ -365,7 +365,7 @@ def test_33_silence_is_ended(lw: Place) -> None:
 
 
 @pytest.mark.item("rondoflow-34")
-def test_34_stop_during_a_pass(lw: Place) -> None:
+def test_34_stop_during_an_iteration(lw: Place) -> None:
     """All processes of the iteration are dead, no iteration follows, a new start is possible."""
     file = assistant(lw)
     process = begun(lw, file, {"hang": True})
@@ -398,7 +398,7 @@ def test_36_stop_of_nothing(lw: Place) -> None:
 
 
 @pytest.mark.item("rondoflow-37")
-def test_37_pause_holds_the_next_pass(lw: Place) -> None:
+def test_37_pause_holds_the_next_iteration(lw: Place) -> None:
     """The iteration under way ends, the next one waits for resume."""
     go = lw.folder / "go"
     process = begun(lw, assistant(lw, maxIterations=2), {"wait_for": str(go)}, {"say": "two"})

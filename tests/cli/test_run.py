@@ -136,7 +136,7 @@ def test_streams_that_are_not_there(lw: Place) -> None:
     assert process.wait(PATIENCE_S) == 4
 
 
-def test_facts_as_they_come(lw: Place) -> None:
+def test_events_as_they_come(lw: Place) -> None:
     """--jsonl puts every event on stdout, numbered without a gap, and nothing else."""
     told = lw("run", lw.loop(lw.script("x"), max=1), "--jsonl")
     assert [event["seq"] for event in told.lines] == list(range(1, len(told.lines) + 1))

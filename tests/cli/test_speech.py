@@ -36,7 +36,7 @@ def test_words_are_shown_as_they_come(heard: Heard) -> None:
     assert not heard.speech.has_said("e2", "")
 
 
-def test_what_its_fact_has_told_is_not_said_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_its_event_has_told_is_not_said_again(capsys: pytest.CaptureFixture[str]) -> None:
     """An event that is read before the words of its turn have come, as beside a server, counts."""
     told: set[str] = set()
     speech = Speech(Terminal(CommonOptions()), "run_1", lambda: told.add("e1"), told)

@@ -46,7 +46,7 @@ def texts(found: list[NumberedEvent]) -> list[str]:
 
 @pytest.mark.item("inv-1")
 @pytest.mark.parametrize("sizes", [[1], [3], [1, 1, 1], [2, 5, 1, 3]], ids=str)
-def test_facts_are_numbered_without_a_gap(world: World, log: Log, sizes: list[int]) -> None:
+def test_events_are_numbered_without_a_gap(world: World, log: Log, sizes: list[int]) -> None:
     """Numbers count from 1 over all appends, each event keeps its place."""
     world.start(log, count=sizes[0])
     at = sizes[0]
@@ -110,7 +110,7 @@ def test_facts_are_numbered_without_a_gap(world: World, log: Log, sizes: list[in
         pytest.param(RunFinished(at=2**62, outcome="completed", reason=""), id="late"),
     ],
 )
-def test_a_fact_comes_back_as_it_went_in(world: World, log: Log, given: AnyEvent) -> None:
+def test_an_event_comes_back_as_it_went_in(world: World, log: Log, given: AnyEvent) -> None:
     """Reading gives an equal event of the same type."""
     world.append(log, Append(run="run_a", expected=0, events=(given,), headline=headline()))
     assert log.read("run_a") == [NumberedEvent(1, given)]
@@ -155,14 +155,14 @@ def test_a_long_run_is_read_whole_and_in_parts(world: World, log: Log) -> None:
     assert [one.seq for one in log.read("run_a", 4_999, 2_000)] == list(range(5_000, 7_000))
 
 
-def test_ten_thousand_facts_in_one_append(world: World, log: Log) -> None:
+def test_ten_thousand_events_in_one_append(world: World, log: Log) -> None:
     """An append may be as large as it needs to be."""
     world.start(log, count=10_000)
     assert log.version("run_a") == 10_000
     assert [one.seq for one in log.read("run_a", 9_998)] == [9_999, 10_000]
 
 
-def test_a_large_fact(world: World, log: Log) -> None:
+def test_a_large_event(world: World, log: Log) -> None:
     """A text of several megabytes inside an event comes back whole."""
     text = "0123456789abcdef" * 300_000
     world.append(
@@ -187,7 +187,7 @@ def test_runs_do_not_mix(world: World, log: Log) -> None:
         assert log.verify(run) == []
 
 
-def test_the_same_facts_object_may_change_later(world: World, log: Log) -> None:
+def test_the_same_events_object_may_change_later(world: World, log: Log) -> None:
     """What was submitted counts, not what the caller does with his list afterwards."""
     given: list[AnyEvent] = [event("before")]
 
@@ -203,7 +203,7 @@ def test_the_same_facts_object_may_change_later(world: World, log: Log) -> None:
     assert texts(log.read("run_a")) == ["before"]
 
 
-def test_an_append_without_facts_changes_the_row_alone(world: World, log: Log) -> None:
+def test_an_append_without_events_changes_the_row_alone(world: World, log: Log) -> None:
     """A headline may be written without a new event; the version stays."""
     world.start(log, count=2)
     world.append(log, Append(run="run_a", expected=2, events=(), headline=headline("waiting")))
@@ -242,7 +242,7 @@ def test_an_append_to_no_run_is_refused(world: World, log: Log) -> None:
         pytest.param(Append(run="run_a", expected=0, events=(), headline=headline()), id="no fact"),
     ],
 )
-def test_a_run_begins_with_a_fact_and_a_headline(world: World, log: Log, append: Append) -> None:
+def test_a_run_begins_with_an_event_and_a_headline(world: World, log: Log, append: Append) -> None:
     """Without either there is nothing to list or to fold."""
     with pytest.raises(StorageError) as refusal:
         world.append(log, append)

@@ -148,7 +148,7 @@ def test_generated_pages_are_current() -> None:
     assert [shown(page) for page in reference().stale()] == []
 
 
-def test_reserved_facts_are_written_by_nothing() -> None:
+def test_reserved_events_are_written_by_nothing() -> None:
     """A kind of event that the reference calls reserved is made nowhere in the source."""
     module = reference()
     names = {

@@ -454,7 +454,7 @@ def test_a_call_whose_end_nobody_saw_is_told_from_one_that_is_new() -> None:
     run(body())
 
 
-def test_pause_lets_the_pass_end_and_holds_the_next() -> None:
+def test_pause_lets_the_iteration_end_and_holds_the_next() -> None:
     """What is under way goes on to its end; the next iteration begins only after resume."""
 
     async def body() -> None:

@@ -106,7 +106,7 @@ def closed(gate: str) -> GateClosed:
         pytest.param([answered("a"), opened("b")], ["b"], ["a"], id="the next one"),
     ],
 )
-def test_the_inbox_follows_the_facts(
+def test_the_inbox_follows_the_events(
     events: list[AnyEvent], added: list[str], taken: list[str]
 ) -> None:
     """A gate that opens is a row, one that is answered or closed is none."""

@@ -421,7 +421,7 @@ def test_a_loop_that_fails(shared: Served) -> None:
 
 
 @pytest.mark.item("rondoflow-18")
-def test_an_edit_reaches_the_next_pass(shared: Served) -> None:
+def test_an_edit_reaches_the_next_iteration(shared: Served) -> None:
     """Persona and model are seen by the next iteration; the cap and the criterion are not
     touched.
     """

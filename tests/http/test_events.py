@@ -75,7 +75,7 @@ def pages(server: Served, run: str, limit: int) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_stream_has_every_fact_and_ends_with_the_run(own: Served) -> None:
+def test_a_stream_has_every_event_and_ends_with_the_run(own: Served) -> None:
     """Events come in order without a gap, also those of before; then the stream ends."""
     run, gate = own.gated()
     with Stream(own, run) as stream:

@@ -144,7 +144,7 @@ def test_time_is_up_for_a_run_that_is_gone() -> None:
     run(go)
 
 
-def test_facts_are_written_down_once(own: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_are_written_down_once(own: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """What goes to all who follow a run is made once for all of them."""
     run_id, _ = own.gated()
     made: list[str] = []

@@ -495,7 +495,7 @@ def _said(process: "subprocess.Popen[bytes]") -> bytes:
         os.set_blocking(process.stderr.fileno(), True)
 
 
-def test_ctrl_c_lets_the_pass_come_to_its_end(lw: Place, tmp_path: Path) -> None:
+def test_ctrl_c_lets_the_iteration_come_to_its_end(lw: Place, tmp_path: Path) -> None:
     """The command leaves when the iteration that was under way has ended, as it does without a
     server; then the run is paused.
     """

@@ -30,7 +30,7 @@ def status(told: Any) -> tuple[int, str, str, int]:
 
 
 @pytest.mark.item("archon-38")
-def test_a_person_is_asked_after_the_first_pass(troupe: Troupe) -> None:
+def test_a_person_is_asked_after_the_first_iteration(troupe: Troupe) -> None:
     """One call; then the run waits, and says what is asked, of which run, and how to answer."""
     troupe.says(refine=["draft one"])
     file = troupe.write(workflow(refine(), interactive=True))
@@ -47,7 +47,7 @@ def test_a_person_is_asked_after_the_first_pass(troupe: Troupe) -> None:
 
 
 @pytest.mark.item("archon-40", "archon-41")
-def test_words_reach_the_next_pass_and_no_other(troupe: Troupe) -> None:
+def test_words_reach_the_next_iteration_and_no_other(troupe: Troupe) -> None:
     """The text stands in the next prompt alone, with nothing added; count and session go on."""
     troupe.says(refine=[{"say": ["x"], "session": "s1"}, {"say": ["y"], "session": "s2"}, "z"])
     run = first(troupe)["run"]
@@ -105,7 +105,7 @@ def test_what_an_approval_means(
 
 
 @pytest.mark.item("archon-45")
-def test_a_signal_may_end_the_first_pass(troupe: Troupe) -> None:
+def test_a_signal_may_end_the_first_iteration(troupe: Troupe) -> None:
     """With signal_completes an iteration that is done asks nobody."""
     troupe.says(refine=[f"good {TAG}"])
     told = first(troupe, signal_completes=True)

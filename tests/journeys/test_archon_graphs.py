@@ -310,7 +310,7 @@ def test_a_run_stopped_between_passes_calls_nobody_again(troupe: Troupe) -> None
 
 
 @pytest.mark.item("archon-33")
-def test_a_run_stopped_in_a_pass_ends_at_once(troupe: Troupe) -> None:
+def test_a_run_stopped_in_an_iteration_ends_at_once(troupe: Troupe) -> None:
     """The agent is ended in the middle of its work."""
     troupe.says(work=[{"say": ["x"], "linger": 60}])
     lw = troupe.lw

@@ -69,7 +69,7 @@ def test_what_only_looks_like_the_signal_does_not(lw: Place, said: str) -> None:
 
 
 @pytest.mark.item("archon-12", "archon-17", "archon-14")
-def test_the_last_pass_speaks_for_the_loop(troupe: Troupe) -> None:
+def test_the_last_iteration_speaks_for_the_loop(troupe: Troupe) -> None:
     """Three calls when the third says it, the last allowed one too; later nodes see only that."""
     troupe.says(work=["first", "second", f"third\n{TAG}"], read=["seen"])
     told = troupe.run(work(), READ)
@@ -164,7 +164,7 @@ def test_nodes_of_a_group_keep_their_own_sessions(troupe: Troupe) -> None:
 
 
 @pytest.mark.item("archon-19")
-def test_variables_are_filled_in_every_pass(troupe: Troupe) -> None:
+def test_variables_are_filled_in_every_iteration(troupe: Troupe) -> None:
     """Message, run, folders, outputs and the iteration before; the folder for artifacts is
     there.
     """
@@ -290,7 +290,7 @@ def test_an_empty_answer_is_an_iteration_like_any_other(troupe: Troupe) -> None:
 
 
 @pytest.mark.item("archon-30")
-def test_silence_ends_the_pass_and_not_the_loop(troupe: Troupe) -> None:
+def test_silence_ends_the_iteration_and_not_the_loop(troupe: Troupe) -> None:
     """The iteration counts with what was said, people are told, and the next one starts."""
     troupe.says(work=[{"say": ["half"], "linger": 30}, f"rest\n{TAG}"])
     file = troupe.write(workflow({**work(prompt="Was: $LOOP_PREV_OUTPUT"), "idle_timeout": 3_000}))
@@ -315,7 +315,7 @@ def test_an_agent_that_talks_is_not_silent(troupe: Troupe) -> None:
 
 
 @pytest.mark.item("archon-35")
-def test_events_of_passes(troupe: Troupe) -> None:
+def test_events_of_iterations(troupe: Troupe) -> None:
     """They carry the number from 1, the most there may be, the time, and what was seen."""
     troupe.says(work=[{"say": ["x"], "pause": 0.05}, {"say": [TAG], "pause": 0.05}])
     troupe.run(work(most=4))
@@ -335,7 +335,7 @@ def test_the_cost_of_a_node_is_the_sum_of_its_passes(troupe: Troupe) -> None:
 
 
 @pytest.mark.item("archon-37")
-def test_a_result_ends_the_pass_although_the_program_hangs_on(troupe: Troupe) -> None:
+def test_a_result_ends_the_iteration_although_the_program_hangs_on(troupe: Troupe) -> None:
     """The answer is there, so nobody waits for a program that does not leave."""
     troupe.says(work=[{"say": ["thinking"], "result": f"all of it\n{TAG}", "linger": 60}])
     told = troupe.run(work())

@@ -150,7 +150,7 @@ def test_a_step_writes_to_the_coordinator_by_its_own_name(steps: str, sender: st
 
 
 @pytest.mark.item("zenflow-59")
-def test_a_message_is_a_fact_before_its_call_has_ended() -> None:
+def test_a_message_is_an_event_before_its_call_has_ended() -> None:
     """The order of the log: asked, written, answered."""
     played = play(flow(LOOP, agents=LISTENS), by_place({"stages.0.worker": sends("half way")}))
     effect = "stages.0.worker/agent#1"
@@ -201,7 +201,7 @@ def test_a_forward_reaches_a_running_inner_step(address: str) -> None:
 
 
 @pytest.mark.item("zenflow-60")
-def test_what_comes_too_late_for_a_pass_is_read_in_the_next() -> None:
+def test_what_comes_too_late_for_an_iteration_is_read_in_the_next() -> None:
     """The inbox belongs to the step, not to the iteration: the next prompt begins with what
     waited.
     """
@@ -652,7 +652,7 @@ def test_a_run_that_is_stopped_drops_what_nobody_read() -> None:
 
 
 @pytest.mark.item("zenflow-47")
-def test_facts_name_pass_item_inner_step_and_judge() -> None:
+def test_events_name_pass_item_inner_step_and_judge() -> None:
     """`loop.0.inner`, `each[0].inner`, `each[0]` and `loop.judge`, as in the documents."""
     steps = """
   - id: loop

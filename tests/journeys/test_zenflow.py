@@ -37,7 +37,7 @@ AFTER = "  - {id: after, agent: w, instructions: Sum up., dependsOn: [dev]}\n"
 
 
 @pytest.mark.item("zenflow-15")
-def test_without_a_stop_rule_all_passes_are_made() -> None:
+def test_without_a_stop_rule_all_iterations_are_made() -> None:
     """Exactly so many calls, and the step is complete."""
     played = play(one("maxIterations: 3"))
     assert played.calls == ["dev.0", "dev.1", "dev.2"]
@@ -141,7 +141,7 @@ def verdicts(played: Played) -> list[CheckVerdict]:
 
 
 @pytest.mark.item("zenflow-23")
-def test_a_judge_that_never_can_be_asked_uses_up_the_passes() -> None:
+def test_a_judge_that_never_can_be_asked_uses_up_the_iterations() -> None:
     """All iterations are made and the loop fails as one whose judge never said done."""
     said = {f"dev.{n}/judge": failure() for n in range(4)}
     played = play(one("maxIterations: 4, untilAgent: judge"), said)
@@ -207,7 +207,7 @@ def test_passes_and_judges_are_counted_together(last: Words) -> None:
 
 
 @pytest.mark.item("zenflow-29")
-def test_a_pass_sees_the_one_before() -> None:
+def test_an_iteration_sees_the_one_before() -> None:
     """The output of pass 1 stands in the prompt of pass 2 under its number."""
     played = play(one("maxIterations: 2"), {"dev.0": "half of it"})
     assert "half of it" not in played.prompt("dev.0")
@@ -222,7 +222,7 @@ def test_inner_steps_are_told_the_number_of_their_pass() -> None:
     assert "## Iteration 2" in played.prompt("dev.1.code")
 
 
-def test_inner_steps_see_the_pass_before_the_judge_and_the_needs_of_the_loop() -> None:
+def test_inner_steps_see_the_iteration_before_the_judge_and_the_needs_of_the_loop() -> None:
     """Every inner step of pass 2, not only the first one."""
     text = flow(
         """
@@ -256,7 +256,7 @@ def test_inner_steps_see_the_pass_before_the_judge_and_the_needs_of_the_loop() -
 
 
 @pytest.mark.item("zenflow-31")
-def test_the_last_inner_step_of_the_last_pass_is_the_content() -> None:
+def test_the_last_inner_step_of_the_last_iteration_is_the_content() -> None:
     """Declaration order decides, not who ended last."""
     text = flow("""
   - id: dev

@@ -222,7 +222,7 @@ def test_the_time_of_a_loop_is_that_of_all_its_tries() -> None:
     assert played.end.at - played.events[0].at == 30_000
 
 
-def test_the_time_of_a_pass_is_that_of_a_try() -> None:
+def test_the_time_of_an_iteration_is_that_of_a_try() -> None:
     """An iteration that took too long fails the loop, which is begun anew while retries are
     left.
     """

@@ -171,7 +171,7 @@ def test_a_step_that_has_ended() -> None:
     assert isinstance(locate(state, "deep"), RunningStep)
 
 
-def test_between_two_passes_a_step_is_still_to_come() -> None:
+def test_between_two_iterations_a_step_is_still_to_come() -> None:
     """A loop that waits before its next iteration has nothing under way; its items come again."""
     each = Step(id="e", action=Repeat(body=WORK, each=EACH))
     rest = Step(id="r", action=WORK)

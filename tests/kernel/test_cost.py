@@ -132,7 +132,7 @@ def test_memory_follows_what_is_open(make: Callable[[int], Plan], most: int) -> 
 
 
 @pytest.mark.parametrize("count", [10, 200])
-def test_facts_for_each_pass(count: int) -> None:
+def test_events_for_each_iteration(count: int) -> None:
     """An iteration of one call and one check is five events and one append, however many there
     are.
     """

@@ -235,7 +235,7 @@ def test_defaults_take_no_room() -> None:
         pytest.param(b"[", id="half a batch"),
     ],
 )
-def test_what_is_not_a_fact_is_refused(data: bytes) -> None:
+def test_what_is_not_an_event_is_refused(data: bytes) -> None:
     """A damaged row is an error, not a guess."""
     with pytest.raises(msgspec.DecodeError):
         decode_events(data)

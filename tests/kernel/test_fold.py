@@ -43,7 +43,7 @@ LOOP = plan_of(Repeat(body=WORK, max=2))
 # -- pause and resume ------------------------------------------------------------------------------
 
 
-def test_pause_lets_the_pass_finish() -> None:
+def test_pause_lets_the_iteration_finish() -> None:
     """The iteration that is under way ends; the next one begins after the resume."""
     run = Driver(LOOP).start()
     assert len(run.pause()) == 1
@@ -64,7 +64,7 @@ def test_pause_includes_the_checks() -> None:
     assert run.kinds()[-1] == "iteration.finished"
 
 
-def test_pause_during_the_last_pass() -> None:
+def test_pause_during_the_last_iteration() -> None:
     """A pause that comes too late does not keep a run from ending."""
     run = Driver(plan_of(Repeat(body=WORK, max=1))).start()
     run.pause()
@@ -225,7 +225,7 @@ def test_silence_after_the_end() -> None:
         pytest.param(BudgetSettled(at=5_000, path="main", effect="e", usd=1.0), id="settled"),
     ],
 )
-def test_facts_that_only_tell(event: AnyEvent) -> None:
+def test_events_that_only_tell(event: AnyEvent) -> None:
     """Events for later parts of the product move the clock and the version, nothing else."""
     run = Driver(LOOP).start()
     version = run.state.version
@@ -263,7 +263,7 @@ def test_bookmarks_stay_with_their_program(becomes: str, marks: dict[str, set[in
     assert run.state.agents.marks == marks
 
 
-def test_version_counts_facts() -> None:
+def test_version_counts_events() -> None:
     """The version of a state is the number of its events."""
     run = drive(LOOP)
     for length in range(len(run.events)):

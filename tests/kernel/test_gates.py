@@ -65,7 +65,7 @@ def test_rejection_has_words(text: str, detail: str) -> None:
     assert (ended.status, ended.reason) == ("failed", "rejected")
 
 
-def test_rejection_without_words_after_a_pass() -> None:
+def test_rejection_without_words_after_an_iteration() -> None:
     """A gate after each iteration says who rejected when nobody said why."""
     run = drive(GATED, by_pass("x"), decisions("reject"))
     assert run.end.error is not None
@@ -89,7 +89,7 @@ def test_nothing_begins_while_a_person_is_asked() -> None:
     assert gate.message == "Review iteration 1. Accept?"
 
 
-def test_feedback_reaches_the_next_pass() -> None:
+def test_feedback_reaches_the_next_iteration() -> None:
     """What the person said is there for the next iteration, and for that one only."""
     run = Driver(PERSON, by_pass("x")).run()
     run.decide("continue", "use tabs")

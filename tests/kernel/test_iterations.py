@@ -62,7 +62,7 @@ def requests(run: object) -> list[str]:
 
 
 @pytest.mark.item("zenflow-16")
-def test_an_expression_sees_the_number_of_the_pass() -> None:
+def test_an_expression_sees_the_number_of_the_iteration() -> None:
     """`iteration` counts from 0: `iteration >= 1` holds after the second iteration."""
     run = drive(plan_of(Repeat(body=WORK, max=5, until=Expr(text="iteration >= 1"))))
     assert run.ended[:2] == ("completed", "expr")
@@ -73,13 +73,13 @@ def test_an_expression_sees_the_number_of_the_pass() -> None:
     "text",
     ["content.contains('ok')", "status == 'completed'", "!has(result.x)"],
 )
-def test_an_expression_sees_what_the_pass_said(text: str) -> None:
+def test_an_expression_sees_what_the_iteration_said(text: str) -> None:
     """Content, status and result are those of the iteration that has just ended."""
     run = drive(plan_of(Repeat(body=WORK, max=2, until=Expr(text=text))), by_effect({}, "ok"))
     assert run.ended[:2] == ("completed", "expr")
 
 
-def test_an_expression_sees_the_steps_of_the_pass() -> None:
+def test_an_expression_sees_the_steps_of_the_iteration() -> None:
     """Inner steps are those of the iteration under judgement, hyphens and all."""
     body = Steps(steps=(step("do-it"), step("review", "do-it")))
     until = Expr(text="steps.review.content.contains('LGTM') && steps.do-it.status == 'completed'")
@@ -253,7 +253,7 @@ def interactive(*answers: object, says: dict[str, str], **more: object) -> objec
 
 
 @pytest.mark.item("archon-39", "archon-43")
-def test_the_first_pass_is_shown_even_when_it_signals() -> None:
+def test_the_first_iteration_is_shown_even_when_it_signals() -> None:
     """A bare approval of an iteration that has signalled ends the loop without another call."""
     run = interactive("approve", says={"main.0/agent#1": "DONE"})
     assert run.ended[:2] == ("completed", "signal")

@@ -133,7 +133,7 @@ def test_a_step_whose_time_is_over_is_not_begun_anew() -> None:
     assert [f.effect for f in run.of(EffectRequested)] == ["main/deadline#1", "main.0/agent#1"]
 
 
-def test_closing_facts_of_a_deadline() -> None:
+def test_closing_events_of_a_deadline() -> None:
     """What was under way is withdrawn, ended, and said to have been ended by the deadline."""
     inner = Steps(steps=(Step(id="a", action=WORK), Step(id="b", action=WORK, needs=("a",))))
     run = drive(plan_of(loop(body=inner, limits=WALL)), by_effect({}, default=None))
@@ -158,7 +158,7 @@ def test_a_deadline_keeps_what_was_done() -> None:
     assert run.passes == 3
 
 
-def test_timer_of_a_pass_starts_anew() -> None:
+def test_timer_of_an_iteration_starts_anew() -> None:
     """Each iteration has its own time; one that ends in time withdraws its timer."""
     run = drive(plan_of(loop(max=3, limits=Limits(pass_wall_ms=50))), by_pass("x"))
     assert run.ended[:2] == ("exhausted", "max_iterations")
@@ -246,7 +246,7 @@ def test_retries(answers: list[object], retry: Retry, ended: str, waits: list[in
     assert broken_laws(run.events) == []
 
 
-def test_each_pass_has_all_its_tries() -> None:
+def test_each_iteration_has_all_its_tries() -> None:
     """Tries of one iteration take none from the next."""
     table = {f"main.{n}/agent#1": LIMITED for n in range(3)}
     retry = Retry(attempts=2, base_ms=10)
@@ -285,7 +285,7 @@ def test_no_try_without_money() -> None:
         pytest.param(Limits(usd=0.01), True, id="money"),
     ],
 )
-def test_a_budget_that_ends_elsewhere_ends_the_wait_for_the_next_pass(
+def test_a_budget_that_ends_elsewhere_ends_the_wait_for_the_next_iteration(
     limits: Limits, ends: bool
 ) -> None:
     """A loop between two iterations learns at once that there is no next one, and so after a

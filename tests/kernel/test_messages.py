@@ -455,7 +455,7 @@ def test_an_answer_waits_for_a_place() -> None:
     finish(run)
 
 
-def test_an_answer_to_a_person_is_a_fact_and_no_more() -> None:
+def test_an_answer_to_a_person_is_an_event_and_no_more() -> None:
     """People read the events: nothing waits for them."""
     run = Run(plan(coordinator=None))
     run.start()

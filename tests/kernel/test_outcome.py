@@ -144,7 +144,7 @@ def test_all_of_long_outputs() -> None:
     assert run.ended[2] == f"## Iteration 1\n\n{'a' * 500}\n\n## Iteration 2\n\n{'b' * 500}"
 
 
-def test_all_that_was_said_in_the_steps_of_a_pass() -> None:
+def test_all_that_was_said_in_the_steps_of_an_iteration() -> None:
     """Each step under its name, in the order written, then the judge; who says nothing is left
     out.
     """
@@ -164,7 +164,7 @@ def test_all_that_was_said_in_the_steps_of_a_pass() -> None:
     )
 
 
-def test_learnings_are_kept_for_the_next_pass() -> None:
+def test_learnings_are_kept_for_the_next_iteration() -> None:
     """A progress log holds one line for each iteration before, oldest first."""
     plan = loop(memory=ProgressLog(chars=5), max=4)
     run = Driver(plan, by_pass("first try", "\n", "third", None)).run()
@@ -247,7 +247,7 @@ def test_an_agent_that_was_ended_from_outside() -> None:
     assert run.ended == ("cancelled", "killed", "## Iteration 1\n\none")
 
 
-def test_events_of_a_pass_come_in_order() -> None:
+def test_events_of_an_iteration_come_in_order() -> None:
     """Started, asked, answered, checked, finished; then the next iteration or the end."""
     run = drive(loop(max=1, until=Contains(text="x")), by_pass("x"))
     assert [kind(event) for event in run.events] == [

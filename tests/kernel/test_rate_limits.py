@@ -54,7 +54,7 @@ def test_until_when(failure: Failure, parks: int, until: int | None) -> None:
     assert parked_until(failure, parks=parks, now=5) == until
 
 
-def test_a_parked_call_is_no_pass_and_no_try() -> None:
+def test_a_parked_call_is_no_iteration_and_no_try() -> None:
     """The call goes on when the allowance is renewed, in the same iteration, though one try is
     all.
     """

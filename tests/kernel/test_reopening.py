@@ -85,7 +85,7 @@ def test_only_what_did_not_complete_is_run_again() -> None:
 
 
 @pytest.mark.item("zenflow-68", "archon-63")
-def test_a_failed_loop_begins_with_its_first_pass() -> None:
+def test_a_failed_loop_begins_with_its_first_iteration() -> None:
     """It is the whole step that did not complete, so its iterations are counted anew."""
     loop = Repeat(body=CALL, max=3, until=Regex(pattern="DONE"))
     plan = plan_of(Step(id="dev", action=loop))
@@ -284,7 +284,7 @@ LOOP = Repeat(
 COSTLY = Reply("ok", usage=Usage(input_tokens=50))
 
 
-def test_a_loop_at_its_cap_goes_on_with_the_next_pass() -> None:
+def test_a_loop_at_its_cap_goes_on_with_the_next_iteration() -> None:
     """With more iterations allowed it counts on, knows what it knew, and what it spent stays
     spent.
     """

@@ -133,7 +133,7 @@ def test_expressions_see_the_same() -> None:
     assert (scope.variables["item"], scope.variables["iteration"]) == ({"x": 1}, 0)
 
 
-def test_the_pass_of_the_same_workflow() -> None:
+def test_the_iteration_of_the_same_workflow() -> None:
     """A loop around a workflow is not a loop of what stands inside."""
     owners = RUN.state.owners
     assert pass_in_scope(owners[ASK]) is None

@@ -248,7 +248,7 @@ def test_who_waits_inside_holds_up_nobody_outside() -> None:
     assert set(statuses(run).values()) == {"completed"}
 
 
-def test_every_pass_has_the_places_of_its_own_graph() -> None:
+def test_every_iteration_has_the_places_of_its_own_graph() -> None:
     """A graph that is repeated is capped in each iteration, and a failed call gives its place
     back.
     """

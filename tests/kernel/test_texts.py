@@ -185,7 +185,7 @@ def test_places_around() -> None:
         pytest.param(ItemsFrom(ref=Ref(of="input", name="list")), ["1:0", "2:1"], id="input"),
     ],
 )
-def test_items_reach_the_passes(items: object, texts: list[str]) -> None:
+def test_items_reach_the_iterations(items: object, texts: list[str]) -> None:
     """An iteration over a list knows its item and its index, also right after a crash."""
     message = (Ref(of="item"), Lit(text=":"), Ref(of="index"))
     loop = Repeat(body=AskPerson(message=message), each=Each(items=items))

@@ -35,7 +35,7 @@ def talk(run: Driver, path: str) -> RepeatBody:
     return owner.parent
 
 
-def test_each_place_of_a_pass_has_its_own() -> None:
+def test_each_place_of_an_iteration_has_its_own() -> None:
     """Two steps with the same model behind them do not see what the other one said."""
     steps = (
         Step(id="write", action=call("coder")),
@@ -76,7 +76,7 @@ def test_what_stands_before_the_task_after_a_cut(dropped: int, carried: int, fir
     assert (body.talk.carried, body.talk.history[0].kind) == (carried, first)
 
 
-def test_a_pass_does_not_change_what_another_one_has_said() -> None:
+def test_an_iteration_does_not_change_what_another_one_has_said() -> None:
     """What is kept grows by whole turns, and a run that is folded again keeps the same."""
     run = begun(call("coder"))
     run.answer("main.0.0/model#1", NOT_YET)

@@ -98,7 +98,7 @@ def test_a_turn_that_says_nothing_is_not_remembered() -> None:
     assert [(one.kind, one.text) for one in loop_of(run).talk.history] == [("user", "Go on.")]
 
 
-def test_what_a_person_says_after_a_pass_is_heard() -> None:
+def test_what_a_person_says_after_an_iteration_is_heard() -> None:
     """Words with which somebody lets a loop go on follow the results of the turn."""
     run = begun(plan(PersonCheck()), turn("hm", call("c1")))
     run.answer("main.0/model#1", turn("hm", call("c1")))

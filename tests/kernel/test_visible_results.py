@@ -199,7 +199,7 @@ def test_only_the_signal_is_taken_out() -> None:
 
 
 @pytest.mark.parametrize("until", [ANYWHERE, AnyOf(parts=(Contains(text="zzz"), ANYWHERE))])
-def test_the_output_of_a_pass_is_without_its_signal(until: Signal | AnyOf) -> None:
+def test_the_output_of_an_iteration_is_without_its_signal(until: Signal | AnyOf) -> None:
     """The loop hears it, the record of the call has it, and nobody after it sees it."""
     run = drive(plan_of(Repeat(body=WORK, max=3, until=until)), by_pass(f"said {TAG}"))
     assert run.ended == ("completed", "signal", "said")
@@ -226,7 +226,7 @@ def group(*steps: object, until: object = ANYWHERE, **more: object) -> Repeat:
     return Repeat(body=graph, until=until, max=3, **more)  # type: ignore[arg-type]
 
 
-def test_steps_of_a_pass_do_not_see_it_either() -> None:
+def test_steps_of_an_iteration_do_not_see_it_either() -> None:
     """A later step of the same iteration and of the next one reads what was said without the
     tag.
     """
@@ -238,7 +238,7 @@ def test_steps_of_a_pass_do_not_see_it_either() -> None:
     assert fill(run.state, place, reads, run.texts) == "two|one"
 
 
-def test_references_to_the_pass_before_look_outward() -> None:
+def test_references_to_the_iteration_before_look_outward() -> None:
     """From an inner loop a step of the outer one is found; what there is not is nothing."""
     inner = Repeat(body=Steps(steps=(step("x"),)), max=2, until=Cap(), at_cap="complete")
     outer = group(step("a"), step("in", "a", action=inner), until=Cap(), gate=LoopGate())
@@ -295,7 +295,7 @@ def test_what_never_ran_has_said_nothing() -> None:
     assert found == "no base branch is known"
 
 
-def test_a_field_of_the_pass_before_must_be_there() -> None:
+def test_a_field_of_the_iteration_before_must_be_there() -> None:
     """In the first iteration there is none before; later its text must have the field."""
     ref = (Ref(of="previous_result", name="a", field="n"),)
     plan = plan_of(group(step("a")), missing="fail")
@@ -338,7 +338,7 @@ PATIENT = CallAgent(agent="a", on_idle="answer", on_empty="fail")
 SILENT = Fail(type="idle_timeout", detail="silent", text="half")
 
 
-def test_silence_may_end_a_pass_and_not_its_loop() -> None:
+def test_silence_may_end_an_iteration_and_not_its_loop() -> None:
     """What was said counts; the record says why the iteration ended."""
     run = drive(plan_of(Repeat(body=PATIENT, max=3, until=ANYWHERE)), by_pass(SILENT, TAG))
     assert run.ended[:2] == ("completed", "signal")

@@ -95,6 +95,6 @@ def test_paths_are_unique(
     assert (built(first, one) == built(first, other)) == (one == other)
 
 
-def test_look_before_the_first_pass_has_a_number() -> None:
+def test_look_before_the_first_iteration_has_a_number() -> None:
     """The place before pass 0 is numbered -1."""
     assert iteration_number(iteration_path("dev", -1)) == -1

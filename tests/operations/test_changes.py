@@ -61,7 +61,7 @@ async def started(here: Local, workspace: Path) -> tuple[str, str, Agent]:
 
 
 @pytest.mark.item("rondoflow-18")
-def test_an_edited_persona_and_model_reach_the_next_pass(tmp_path: Path) -> None:
+def test_an_edited_persona_and_model_reach_the_next_iteration(tmp_path: Path) -> None:
     """The iteration under way keeps what it was given; the next one sees the edit; the cap
     stays.
     """

@@ -151,7 +151,7 @@ def test_another_agent() -> None:
     run(body())
 
 
-def test_words_reach_the_next_pass_of_another_loop() -> None:
+def test_words_reach_the_next_iteration_of_another_loop() -> None:
     """They are its feedback; keys in them are masked, as in every message."""
 
     async def body() -> None:

@@ -231,7 +231,7 @@ def test_a_decision_ends_the_loop(decision: str, outcome: str, reason: str) -> N
     run(body())
 
 
-def test_feedback_reaches_the_next_pass() -> None:
+def test_feedback_reaches_the_next_iteration() -> None:
     """To continue with a text starts another iteration that is shown the text."""
 
     async def body() -> None:

@@ -70,7 +70,7 @@ def sample(event_type: type[msgspec.Struct]) -> AnyEvent:
 
 
 @pytest.mark.parametrize("event_type", KINDS, ids=lambda one: str(one.__struct_config__.tag))
-def test_every_fact_travels_with_run_number_time_kind_and_path(
+def test_every_event_travels_with_run_number_time_kind_and_path(
     event_type: type[msgspec.Struct],
 ) -> None:
     """The five fields come first in every event, and all of it is JSON."""
@@ -89,7 +89,7 @@ def test_times_are_rfc_3339_in_utc() -> None:
     assert datetime.fromisoformat(timestamp(1_700_000_000_001)).timestamp() == 1_700_000_000.001
 
 
-def test_a_fact_of_a_pass_carries_its_iteration() -> None:
+def test_an_event_of_an_iteration_carries_its_iteration() -> None:
     """Passes are counted from 1; an event outside of an iteration has no number."""
     inside = IterationStarted(at=1, path="main.0", iteration=1)
     outside = StepFinished(at=1, path="main", status="completed")
@@ -307,7 +307,7 @@ def test_two_loops_count_their_passes_each() -> None:
     assert [told[name]["iterations"] for name in "ab"] == [2, 3]
 
 
-def test_what_a_judge_says_is_not_what_the_pass_brought() -> None:
+def test_what_a_judge_says_is_not_what_the_iteration_brought() -> None:
     """An iteration is told by its own output; the judge speaks in its verdict."""
     until = Judge(agent="critic", prompt=literal("Good?"))
     loop = Repeat(body=CallAgent(agent="a"), max=2, until=until)
@@ -335,7 +335,7 @@ def test_what_a_judge_says_is_not_what_the_pass_brought() -> None:
     assert progress.passes[0].learning == "a poem"
 
 
-def test_a_turn_that_is_a_pass_is_told_once() -> None:
+def test_a_turn_that_is_an_iteration_is_told_once() -> None:
     """With its calls, and not again when the iteration ends; its check says which text it looks
     for.
     """

@@ -196,7 +196,7 @@ def test_large_and_broken_output_survives_the_disk(
         reader.log.close()
 
 
-def test_the_next_pass_is_shown_the_last_output(
+def test_the_next_iteration_is_shown_the_last_output(
     home: Settings, workspace: Path, tmp_path: Path
 ) -> None:
     """A prompt with memory reaches the program on stdin."""
@@ -429,7 +429,7 @@ def test_a_stop_from_another_process_ends_the_agent(
         reader.log.close()
 
 
-def test_a_pause_from_another_process_holds_the_next_pass(
+def test_a_pause_from_another_process_holds_the_next_iteration(
     home: Settings, tmp_path: Path, spawn: Spawn
 ) -> None:
     """The iteration under way ends, the next one begins after the resume."""

@@ -151,7 +151,7 @@ THREADED = [
 
 
 @pytest.mark.parametrize(("body", "memory"), THREADED)
-def test_a_thread_goes_on_in_the_next_pass(body: CallAgent, memory: Memory) -> None:
+def test_a_thread_goes_on_in_the_next_iteration(body: CallAgent, memory: Memory) -> None:
     """Everything that was said before, the task among it, then the task of this iteration."""
     run = begun(Repeat(body=body, max=3, until=Contains(text="DONE"), memory=memory))
     run.answer("main.0.0/model#1", asked(run, "I look.", "c1"))

@@ -113,7 +113,7 @@ def repeat(body: CallAgent | Steps, **more: object) -> Repeat:
     return Repeat(body=body, max=3, memory=PreviousOutput(by_step=True), **more)  # type: ignore[arg-type]
 
 
-def test_steps_of_a_pass_see_its_number_from_the_first_one_on() -> None:
+def test_steps_of_an_iteration_see_its_number_from_the_first_one_on() -> None:
     """And the steps of the iteration before by their names."""
     driver = started(Step(id="dev", action=repeat(INNER)))
     assert shown(driver, "dev.0.code") == "Write.\n\n## Iteration 1"
@@ -124,7 +124,7 @@ def test_steps_of_a_pass_see_its_number_from_the_first_one_on() -> None:
     )
 
 
-def test_a_single_call_is_told_nothing_in_its_first_pass() -> None:
+def test_a_single_call_is_told_nothing_in_its_first_iteration() -> None:
     """Its prompt is as it was written; later it sees what it said."""
     driver = started(Step(id="dev", action=repeat(call("Write."))))
     assert shown(driver, "dev.0") == "Write."

@@ -47,7 +47,7 @@ def test_a_goal_has_a_prompt_of_its_own_and_our_form() -> None:
     assert own.schema == SCHEMA
 
 
-def test_every_step_of_the_pass_is_shown() -> None:
+def test_every_step_of_the_iteration_is_shown() -> None:
     """In the order in which they are written, only those that have ended."""
     body = Steps(steps=(Step(id="a", action=WORK, needs=("b",)), Step(id="b", action=WORK)))
     judge = Judge(agent="j")

@@ -59,7 +59,7 @@ def after(driver: Driver, *outputs: str) -> str:
 @pytest.mark.parametrize(
     "memory", [ProgressLog(), PreviousOutput(), NoMemory(), SameSession()], ids=lambda m: str(m)
 )
-def test_the_first_pass_sees_the_message_exactly(memory: Memory) -> None:
+def test_the_first_iteration_sees_the_message_exactly(memory: Memory) -> None:
     """Nothing is added to the first prompt and nothing is trimmed off it."""
     assert shown(started(loop(memory))).text == MESSAGE
 
@@ -91,7 +91,7 @@ def test_the_schema_comes_along() -> None:
 
 
 @pytest.mark.item("rondoflow-13")
-def test_the_second_pass_sees_one_learning() -> None:
+def test_the_second_iteration_sees_one_learning() -> None:
     """Message, log with one entry, number of the iteration, in this order."""
     text = after(started(loop()), "Tried A.\nIt broke.")
     assert text.startswith(f"{MESSAGE}\n\n## Progress Log (previous 1 iteration)\n")
@@ -106,7 +106,7 @@ def test_the_third_pass_sees_both_learnings_in_order() -> None:
     assert "## Iteration 3 of 5" in text
 
 
-def test_a_loop_without_a_cap_names_only_the_pass() -> None:
+def test_a_loop_without_a_cap_names_only_the_iteration() -> None:
     """Where no number of iterations is set, none is named."""
     text = after(started(loop(max=None, until=Regex(pattern="never"))), "x")
     assert "## Iteration 2\n" in text
@@ -168,7 +168,7 @@ def test_an_output_that_just_fits_is_whole() -> None:
     assert output in after(started(loop(PreviousOutput())), output)
 
 
-def test_without_memory_every_pass_sees_the_same() -> None:
+def test_without_memory_every_iteration_sees_the_same() -> None:
     """No memory means the same prompt for each iteration."""
     driver = started(loop(NoMemory()))
     assert {after(driver), after(driver, "a"), after(driver, "b")} == {MESSAGE}
@@ -208,7 +208,7 @@ def check_text(said: Reply | Fail, memory: Memory | None = None) -> str:
     ],
 )
 @pytest.mark.parametrize("memory", [ProgressLog(), PreviousOutput()], ids=["log", "output"])
-def test_the_next_pass_sees_what_the_check_said(
+def test_the_next_iteration_sees_what_the_check_said(
     memory: Memory, said: Reply | Fail, heading: str, line: str
 ) -> None:
     """The verdict and what the check printed are shown, indented so that they stay a quotation."""
@@ -299,7 +299,7 @@ def session_after(action: Repeat, said: Reply) -> str | None:
 
 
 @pytest.mark.item("rondoflow-15")
-def test_a_pass_starts_fresh() -> None:
+def test_an_iteration_starts_fresh() -> None:
     """A session is not carried on unless the plan says so."""
     assert session_after(loop(), Reply("x", session="s-1")) is None
 
@@ -326,7 +326,7 @@ def test_another_program_behind_the_agent_begins_a_new_session() -> None:
     assert shown(driver).session == "s-1"
 
 
-def test_a_step_inside_a_pass_has_the_memory_of_its_loop() -> None:
+def test_a_step_inside_an_iteration_has_the_memory_of_its_loop() -> None:
     """Steps of a body see the log of the loop around them, and their own prompt."""
     body = Steps(steps=(Step(id="code", action=call(literal("Write it."))),))
     driver = started(Repeat(body=body, max=3, memory=ProgressLog()))

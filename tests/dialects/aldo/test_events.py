@@ -103,7 +103,7 @@ def test_one_cycle_with_a_tool() -> None:
     ]
 
 
-def test_a_fact_gives_the_same_events_live() -> None:
+def test_an_event_gives_the_same_events_live() -> None:
     """Following a run event by event tells the same as reading it at its end."""
     stage = Stage(plan_of(AGENT), lambda *_: turn("x", call("c1"), usd=0.01)).run()
     live = Rendering(stage.plan, stage.read)
@@ -444,7 +444,7 @@ def test_what_a_run_answers_with(outcome: str, answer: object) -> None:
     assert result_of(outcome, reason="why", output="text", error="broke") == answer  # type: ignore[arg-type]
 
 
-def test_facts_of_other_places_are_none_of_ours() -> None:
+def test_events_of_other_places_are_none_of_ours() -> None:
     """What happens outside of a loop of cycles has no event."""
     rendering = Rendering(plan_of(AGENT), str)
     place = {"at": 1, "path": "elsewhere.0", "iteration": 1, "effect": "elsewhere.0/model#1"}

@@ -73,7 +73,7 @@ def test_the_judge_is_asked_after_the_expression() -> None:
     assert isinstance(loop_of("{maxIterations: 3, untilAgent: judge}").until, Judge)
 
 
-def test_what_a_pass_knows() -> None:
+def test_what_an_iteration_knows() -> None:
     """Passes one after another see the one before; passes over a list see nothing of each other."""
     assert loop_of("{maxIterations: 2}").memory == PreviousOutput(by_step=True)
     assert loop_of("{forEach: [1]}").memory == NoMemory()
