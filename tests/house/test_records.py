@@ -11,13 +11,6 @@ from tests.house.source_tree import SRC, dotted, nodes, source_files, tree
 
 MOST_FIELDS = 20
 
-LARGE_RECORDS = {
-    "model/plan.py:Plan": 24,  # stored with each run: other names are another format
-}
-"""Records with more fields, and how many. This list may only become shorter, and the numbers
-smaller.
-"""
-
 OPEN_ENDED = {"AnyEvent"}
 """Unions of which a reader may handle some classes: whoever reads a log looks for some events."""
 
@@ -31,7 +24,7 @@ def test_record_with_many_fields_is_divided() -> None:
         for name, count in records_in(nodes(path))
         if count > MOST_FIELDS
     }
-    assert found == LARGE_RECORDS
+    assert not found
 
 
 def test_match_over_a_union_ends_in_assert_never() -> None:

@@ -83,8 +83,8 @@ class Coordinator(Record, frozen=True, kw_only=True):
     hold_ms: int = 120_000  # how long a run whose steps have all ended waits for its last call
 
 
-class Plan(Record, frozen=True, kw_only=True):
-    """A whole definition with every default filled in and every choice made."""
+class PlannedWork(Record, frozen=True, kw_only=True):
+    """The work of a definition: its steps and agents, what it is given, and how it ends."""
 
     name: str
     steps: tuple[Step, ...]
@@ -100,6 +100,13 @@ class Plan(Record, frozen=True, kw_only=True):
     returns: str | None = None  # the step whose output is the output of the plan, instead
     missing: Literal["empty", "fail"] = "empty"  # the text for a missing value
     coordinator: Coordinator | None = None
+
+
+class Plan(PlannedWork, frozen=True, kw_only=True):
+    """A whole definition with every default filled in and every choice made. Its fields are stored
+    in this order, after those of its work.
+    """
+
     uncovered: tuple[str, ...] = ()  # agents of unknown cost: limits in USD do not cover them
     allow_unknown_cost: bool = False  # also for runs that its agents start
     settings: dict[str, str] = {}
