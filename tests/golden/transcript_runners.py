@@ -169,8 +169,8 @@ def in_process(scenario: Scenario) -> Iterator[Runner]:
 @contextmanager
 def _prepared(scenario: Scenario) -> Iterator[tuple[InProcess, pytest.MonkeyPatch]]:
     with ExitStack() as stack:
-        # The name has the same length each time, since long lines are cut.
-        root = Path(tempfile.mkdtemp(prefix="lw-"))
+        # The path has the same length each time, since long lines are cut.
+        root = Path(tempfile.mkdtemp(prefix="lw-", dir="/tmp"))
         stack.callback(shutil.rmtree, root, ignore_errors=True)
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         runner = InProcess(root)
