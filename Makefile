@@ -54,7 +54,7 @@ demo: $(RUNTIME_STAMP) ## repair a small project with failing tests (AGENT=claud
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" loopwright demo $(if $(AGENT),--agent "$(AGENT)")
 
 test: check ## set up, run the gates, then all tests but the deep ones
-	scripts/in_memory.sh $(PY) -m pytest -n $(JOBS) --dist worksteal -m "not deep" --ignore tests/house tests
+	scripts/in_memory.sh $(PY) -m pytest -n $(JOBS) --dist loadfile -m "not deep" --ignore tests/house tests
 
 test-deep: setup ## the tests that take minutes: long simulations, every crash point, new examples, a server under load for 30 minutes
 	$(PY) -m pytest -n $(JOBS) -m "deep or hypothesis" --timeout 1800 tests

@@ -18,7 +18,7 @@ from tests.golden.transcript_runners import in_process, set_environment
 from tests.golden.transcript_runs import RUNS, answering
 from tests.golden.transcript_scenarios import read_scenarios, transcribe, typed_in
 from tests.golden.transcript_streams import LOOPS, loop_of, socket_of, sse_of
-from tests.http.served import Served, served, wait_for
+from tests.http.served import Served, served
 
 TRANSCRIPTS = FOLDER / "transcripts"
 SCENARIOS = read_scenarios()
@@ -187,12 +187,6 @@ def test_socket_of_a_starter_when_an_assistant_loops_receives_the_stored_events(
     server: Served, name: str
 ) -> None:
     """The events of the loop under the names of its document, in their order."""
-    if name == "loop_refused":  # it asks for a run by a part of the id that several runs have
-        for _ in range(6):
-            run = server.start(server.definition(server.script("x"), max=1))
-            server.until(run, "completed")
-            path = f"/api/v1/notifications?run={run}"
-            wait_for(lambda path=path: server("GET", path).json["notifications"])
     compare(TRANSCRIPTS / "sockets" / f"{name}.txt", loop_of(server, name).encode())
 
 
