@@ -58,7 +58,7 @@ async def test_without_a_worker_nothing_is_started(played: Played) -> None:
     driver = played.here.driver
     for loops, silent, words in (
         (gone, 0, "is not there"),
-        (played.loops, 60_000, "has not been heard for 60 s"),
+        (played.loops, 60_000, "has not responded for 60 s"),
     ):
         driver.looked_at -= silent
         with pytest.raises(Conflict, match=words) as refused:
