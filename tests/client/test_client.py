@@ -211,6 +211,15 @@ def test_fields_are_sent_in_headers_and_raw_bodies() -> None:
     )
 
 
+def test_text_that_no_encoding_has_is_sent_with_a_replacement() -> None:
+    """An argument on the command line may have bytes that are not text."""
+    request = run_changes.MessageRun(run="run_1", text="a\udcff")
+    _, body, _ = encode_request(run_changes.send_message, request)
+    assert json.loads(body or b"") == {"text": "a?"}
+    found, _, _ = encode_request(run_queries.list_runs, run_queries.ListRuns(match="\udcff"))
+    assert found == "/api/v1/runs?match=%3F"
+
+
 def test_server_without_a_token_asks_to_sign_in(server: Served) -> None:
     address = RemoteServer(f"http://127.0.0.1:{server.port}", "")
     with CommandClient(open_client(address)) as one, pytest.raises(NotSignedIn, match="Auth") as no:

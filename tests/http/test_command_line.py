@@ -12,6 +12,7 @@ import pytest
 from loopwright import __version__
 from loopwright.cli.remote_client import RemoteClient
 from loopwright.client.addresses import CommandClient, RemoteServer, open_client
+from loopwright.client.http_transport import read_refusal
 from loopwright.errors import Unreachable
 from loopwright.kernel.events import GateOpened
 from loopwright.operations.loops import event_views
@@ -289,7 +290,7 @@ def test_a_sign_in_that_is_missing_at_a_server_is_named_with_the_server() -> Non
         "type": "urn:loopwright:problem:agent-not-signed-in",
         "hint": "run x",
     }
-    error = RemoteClient("http://127.0.0.1:9", print)._refused(400, json.dumps(told).encode())
+    error = read_refusal("http://127.0.0.1:9", 400, json.dumps(told).encode())
     assert error.hint == "on the machine of http://127.0.0.1:9: run x"
 
 

@@ -13,18 +13,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from loopwright import __version__
-from loopwright.client.servers import TOKEN, TOKEN_FILE, parse_address, token_for
+from loopwright.client.http_transport import read_refusal
+from loopwright.client.servers import parse_address, token_for
 from loopwright.errors import (
-    Conflict,
-    DefinitionError,
     LoopwrightError,
-    NotAllowed,
-    NotFound,
-    NotSignedIn,
     ServerFailed,
     Unreachable,
 )
-from loopwright.syntax.document import Diagnostic
 
 if TYPE_CHECKING:
     from loopwright.model.record import JsonValue
@@ -34,16 +29,6 @@ SESSION = "/api/v1/session"
 SECONDS = 30.0
 PAGE = 200
 _LOST = (OSError, http.client.HTTPException)
-
-
-_KINDS: dict[int, type[LoopwrightError]] = {
-    401: NotSignedIn,
-    403: NotAllowed,
-    404: NotFound,
-    409: Conflict,
-    412: Conflict,
-    428: Conflict,
-}
 
 
 class RemoteClient:
@@ -86,7 +71,7 @@ class RemoteClient:
         self._check_server()
         status, data = self._send(method, path, body)
         if status >= 300:
-            raise self._refused(status, data)
+            raise read_refusal(self.url, status, data)
         return data
 
     def _check_server(self) -> None:
@@ -158,24 +143,6 @@ class RemoteClient:
             hint="see whether it runs there: `loopwright serve`",
         )
 
-    def _refused(self, status: int, data: bytes) -> LoopwrightError:
-        try:
-            answer = json.loads(data)
-            detail, code, hint, errors = _problem_parts(answer)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return ServerFailed(f"{self.url} answered with {status}")
-        if status == 401:
-            hint = (
-                f"sign in: `loopwright login {self.url}`; or put a token of that server into "
-                f"{TOKEN}, or name a file in {TOKEN_FILE}"
-            )
-        if code == "agent-not-signed-in" and hint:
-            hint = f"on the machine of {self.url}: {hint}"
-        if code == DefinitionError.code:
-            return _bad_definition(detail, errors)
-        kind = _KINDS.get(status, LoopwrightError if status < 500 else ServerFailed)
-        return kind(detail, code=code, hint=hint)
-
     @contextmanager
     def session(self, name: str, password: str) -> Iterator[None]:
         """Signed in by name and password, for a moment."""
@@ -238,34 +205,3 @@ def _cookies(given: list[str]) -> str:
 def _as_bytes(body: object) -> bytes:
     """JSON; half a sign, as arguments that are not text have it, is replaced as it is here."""
     return json.dumps(body, ensure_ascii=False).encode(errors="replace")
-
-
-def _problem_parts(answer: "dict[str, Any]") -> tuple[str, str, str | None, object]:
-    """A refusal: its message, code, hint and details. Routes of other systems have another format,
-    with the hint in the message.
-    """
-    if "error" in answer:
-        found = answer["error"] if isinstance(answer["error"], dict) else answer["details"]
-        hint = found.get("hint")
-        detail = str(found.get("message") or answer["error"]).removesuffix(f" ({hint})")
-        return detail, str(found.get("code") or found["reason"]), hint, found.get("errors")
-    code = str(answer["type"]).rpartition(":")[2]
-    return str(answer["detail"]), code, answer.get("hint"), answer.get("errors")
-
-
-def _bad_definition(detail: str, errors: object) -> DefinitionError:
-    """A definition that was refused, with each of its problems."""
-    found = [one for one in errors if isinstance(one, dict)] if isinstance(errors, list) else []
-    problems = [
-        Diagnostic(
-            file=str(one.get("file")),
-            line=int(one.get("line") or 1),
-            column=int(one.get("column") or 1),
-            code=str(one.get("code")),
-            message=str(one.get("message")),
-            hint=one.get("hint"),
-            severity="warning" if one.get("severity") == "warning" else "error",
-        )
-        for one in found
-    ]
-    return DefinitionError(detail, problems=problems)

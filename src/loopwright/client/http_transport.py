@@ -6,6 +6,7 @@ come from the environment, from a file or from `loopwright login`.
 """
 
 import asyncio
+import json
 import secrets
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
@@ -87,10 +88,12 @@ def encode_request(
     if route.raw is not None:
         body, headers["Content-Type"] = getattr(request, route.raw.field), route.raw.media
     elif not route.has_query:
-        body = msgspec.json.encode(given)
+        # Half a character, which an argument that is not text has, is replaced as it is here.
+        body = json.dumps(given, ensure_ascii=False).encode(errors="replace")
     if operation.response is FileContent:
         headers["Accept"] = "*/*"
-    query = urlencode([pair for name, value in given.items() for pair in _pairs(name, value)])
+    pairs = [pair for name, value in given.items() for pair in _pairs(name, value)]
+    query = urlencode(pairs, errors="replace")
     path = route.address(request)
     return (f"{path}?{query}" if query and route.has_query else path), body, headers
 
@@ -229,22 +232,8 @@ class HttpTransport:
         )
 
     def _refusal(self, status: int, data: bytes) -> LoopwrightError:
-        """The exception for a response that is a refusal."""
-        try:
-            detail, code, hint, errors = _read_problem(msgspec.json.decode(data))
-        except _UNREADABLE:
-            return ServerFailed(f"{self.target.url} answered with {status}")
-        if status == 401:
-            hint = (
-                f"sign in: `loopwright login {self.target.url}`; or put a token of that server "
-                f"into {TOKEN}, or name a file in {TOKEN_FILE}"
-            )
-        if code == "agent-not-signed-in" and hint and not isinstance(self.target, LocalSocket):
-            hint = f"on the machine of {self.target.url}: {hint}"
-        if code == DefinitionError.code:
-            return _definition_error(detail, errors)
-        kind = _ERRORS.get(status, LoopwrightError if status < 500 else ServerFailed)
-        return kind(detail, code=code, hint=hint)
+        is_local = isinstance(self.target, LocalSocket)
+        return read_refusal(self.target.url, status, data, is_local=is_local)
 
     # -- events --------------------------------------------------------------------------------
 
@@ -360,6 +349,25 @@ def _as_followed(record: dict[str, JsonValue]) -> Followed:
     with suppress(msgspec.ValidationError):
         return msgspec.convert({**record, "kind": record["said"]}, Delta)
     return record
+
+
+def read_refusal(url: str, status: int, data: bytes, *, is_local: bool = False) -> LoopwrightError:
+    """The exception for a response of a server that is a refusal."""
+    try:
+        detail, code, hint, errors = _read_problem(msgspec.json.decode(data))
+    except _UNREADABLE:
+        return ServerFailed(f"{url} answered with {status}")
+    if status == 401:
+        hint = (
+            f"sign in: `loopwright login {url}`; or put a token of that server into {TOKEN}, or "
+            f"name a file in {TOKEN_FILE}"
+        )
+    if code == "agent-not-signed-in" and hint and not is_local:
+        hint = f"on the machine of {url}: {hint}"
+    if code == DefinitionError.code:
+        return _definition_error(detail, errors)
+    kind = _ERRORS.get(status, LoopwrightError if status < 500 else ServerFailed)
+    return kind(detail, code=code, hint=hint)
 
 
 def _read_problem(found: dict[str, Any]) -> tuple[str, str, str | None, object]:

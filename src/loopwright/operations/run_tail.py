@@ -14,7 +14,7 @@ import select
 import socket
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal
@@ -304,28 +304,6 @@ class DriverWatch:
         return time.monotonic() - self._driven_at > GRACE_S
 
 
-def follow(
-    service: Service,
-    run: str,
-    after: int = 0,
-    sleep: Callable[[float], None] = time.sleep,
-    is_over: Callable[[], bool] = lambda: False,
-) -> Iterator[NumberedEvent]:
-    """Every event of a run with a number above `after`; ends with the run, or when `is_over` says
-    so after all events were read.
-    """
-    while True:
-        for numbered in service.events(run, after=after):
-            after = numbered.seq
-            yield numbered
-        if _has_ended(service, run, after):
-            return
-        while not service.log.changed():
-            if is_over():
-                return
-            sleep(POLL_S)
-
-
 def _has_ended(service: Service, run: str, seen: int) -> bool:
     """Whether everything was seen, and the last of it ended the run."""
     version = service.log.version(run)
@@ -338,7 +316,9 @@ def _has_ended(service: Service, run: str, seen: int) -> bool:
 async def tail(
     service: Service, run: str, after: int = 0, *, is_over: Callable[[], bool] = lambda: False
 ) -> AsyncIterator[NumberedEvent]:
-    """The same without blocking the thread."""
+    """Every event of a run with a number above `after`; ends with the run, or when `is_over` says
+    so after all events were read.
+    """
     while True:
         for numbered in service.events(run, after=after):
             after = numbered.seq
