@@ -146,6 +146,8 @@ def compared_steps(transcript: str) -> list[str]:
     """The parts of a transcript that are commands to compare, with what they printed. A server
     continues a run as soon as a decision was recorded, so what is read of it then differs.
     """
+    # A slow machine records what an agent does in more events.
+    transcript = re.sub(r"\b\d+ events, hash chain", "<count> events, hash chain", transcript)
     parts = re.split(r"(?m)^(?=\$ loopwright )", transcript)
     found: list[str] = []
     is_decided = False
