@@ -214,7 +214,7 @@ def test_work_beyond_a_budget_is_named(plan: Plan) -> None:
     end = IterationFinished(at=3, path="main.0", iteration=1, status="completed", done=False)
     assert event_problems(plan, events) == []
     [problem] = event_problems(plan, [*events, end, *passes(1), asked("main.1/agent#1")])
-    assert problem.startswith("main.1/agent#1 begins when the budget of")
+    assert problem.startswith("main.1/agent#1 begins after the budget of")
 
 
 @pytest.mark.parametrize(
