@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import time
@@ -35,6 +36,7 @@ from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
 
 IDLE_SECONDS = 4.0
 LOADS = 20
+LIST_TIMES = 11
 TOOL_CALL_SECONDS = 0.003  # far less than any tool of a real agent takes
 
 
@@ -331,8 +333,36 @@ def help_cost(options: argparse.Namespace) -> None:
     )
 
 
+async def lists(options: argparse.Namespace) -> None:
+    """CPU of `loopwright ls` with `n` runs of `passes` iterations, and of an empty `inbox`."""
+    engine = Engine(options.dir, Noop())
+    with protocol.Meter() as meter:
+        for _ in range(options.n):
+            await engine.run(loop_plan(options.passes))
+    await engine.close()
+    protocol.emit(
+        "lists",
+        steps=options.n,
+        meter=meter,
+        ls_seconds=_command_cpu("ls", options.dir),
+        inbox_seconds=_command_cpu("inbox", options.dir),
+    )
+
+
+def _command_cpu(name: str, folder: Path) -> float:
+    """The median CPU of a command, after one that reads the modules into the cache of the disk."""
+    found = []
+    for _ in range(LIST_TIMES + 1):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        words = [sys.executable, "-m", "loopwright", name, "--data-dir", str(folder)]
+        subprocess.run(words, capture_output=True, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        found.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+    return statistics.median(found[1:])
+
+
 def main() -> None:
-    own = ["waiting", "foreach", "passes", "dag", "inner", "load", "cel", "help"]
+    own = ["waiting", "foreach", "passes", "dag", "inner", "load", "cel", "help", "lists"]
     own += ["cycles", "tools", "requests", "streams", "snapshots", "activity"]
     options = protocol.arguments(["sequential", "concurrent", "recovery", *own])
     if options.workload == "recovery":
@@ -346,6 +376,7 @@ def main() -> None:
 PLAIN = {"cel": cel, "help": help_cost, "load": load, "requests": requests}
 PLAYED = {
     "activity": activity,
+    "lists": lists,
     "recovery-survivor": survivor,
     "recovery-victim": victim,
     "snapshots": snapshots,

@@ -278,6 +278,22 @@ TARGETS = (
         "ms",
         _ours("help", field_of("cpu_seconds", 1e3)),
     ),
+    Target(
+        "loopwright ls, 20 runs with 600 iterations each: CPU",
+        "lists",
+        "≤",
+        250,
+        "ms",
+        _ours("lists", field_of("ls_seconds", 1e3)),
+    ),
+    Target(
+        "loopwright inbox with nothing waiting: CPU",
+        "lists",
+        "≤",
+        200,
+        "ms",
+        _ours("lists", field_of("inbox_seconds", 1e3)),
+    ),
     Target("import: files opened", "help", "≤", 0, "", _ours("help", field_of("import_opens"))),
     Target("import: bytes printed", "help", "≤", 0, "", _ours("help", field_of("import_prints"))),
     Target(

@@ -12,8 +12,9 @@ from loopwright.kernel.fold import fold
 from loopwright.model.plan import Plan, content_hash, encode_plan
 from loopwright.operations.data_directory import open_log
 from loopwright.operations.settings import load_settings
-from loopwright.ports import Append
-from loopwright.ports.headline import gate_changes, headline_of
+from loopwright.ports import Append, encode_figures
+from loopwright.ports.headline import figures_of, gate_changes, headline_of
+from loopwright.views.run_responses import details_of
 from tests.kernel.driving import START, Texts
 
 INLINE = 1_000_000
@@ -42,7 +43,9 @@ def append_of(plan: Plan, events: list[AnyEvent]) -> Append:
         events=events,
         blobs={content_hash(plan_text): plan_text},
         headline=headline_of(state),
-        gates_opened=gate_changes(state.run, events)[0],
+        figures=encode_figures(figures_of(state)),
+        details=details_of(plan, state.started) if state.started else None,
+        gates_opened=gate_changes(state, events)[0],
     )
 
 

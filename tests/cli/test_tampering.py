@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from loopwright.operations.backup import check_files
-from loopwright.stores.hash_chain import genesis, link
+from loopwright.stores.appends import genesis, link
 from loopwright.stores.sqlite.log import open_sqlite_log
 from tests.cli.conftest import Place, Told
 
@@ -203,8 +203,20 @@ TAMPERINGS = {
         statement("UPDATE gate SET message = 'Go on?'"), "not as it was opened", plain=False
     ),
     "a gate invented": Tampering(
-        statement("INSERT INTO gate VALUES ('gate_x', 1, '', '', 'Accept?', 1)"),
+        statement(
+            "INSERT INTO gate (gate, run, path, digest, message, opened_at) "
+            "VALUES ('gate_x', 1, '', '', 'Accept?', 1)"
+        ),
         "not open", plain=False,
+    ),
+    "figures edited": Tampering(
+        statement("UPDATE segment SET figures = replace(figures, '[1,', '[2,')"),
+        "has the figures", plain=False,
+    ),
+    "worktree edited": Tampering(
+        statement("UPDATE run SET details = '{\"worktree\": {\"repository\": \"/\", "
+                  "\"folder\": \"/\", \"branch\": \"b\", \"base\": \"c\"}}'"),
+        "another worktree", plain=False,
     ),
     "usage edited": Tampering(
         statement("UPDATE usage SET usd = 0.01"), "the usage of agent", plain=False
@@ -227,7 +239,7 @@ TAMPERINGS = {
         "is not what its name says", plain=False, show="done",
     ),
     "content removed": Tampering(
-        statement("DELETE FROM blob"), "not stored", plain=False, ls=True, show="done"
+        statement("DELETE FROM blob"), "not stored", plain=False, show="done"
     ),
     "a byte of the head file": Tampering(
         lambda home: flip(home.path / HEADS, 64 * 3 + 40), "were changed"

@@ -31,13 +31,13 @@ from loopwright.errors import (
     Unreachable,
 )
 from loopwright.http import clients as peers
-from loopwright.operations.child_runs import InsideRun
+from loopwright.operations.accounts.callers import InsideRun, current_user
 from loopwright.operations.data_directory import HTTP_SOCKET
-from loopwright.operations.runs import current_user
 from loopwright.operations.use_cases import (
     artifacts,
     definitions,
     gates,
+    lists,
     run_changes,
     run_queries,
     run_views,
@@ -59,8 +59,8 @@ def done(server: Served) -> str:
 
 
 QUERIES: list[tuple[Operation[Any, Any], dict[str, Any]]] = [
-    (run_queries.list_runs, {}),
-    (run_queries.list_runs, {"status": ("completed",), "limit": 1}),
+    (lists.list_runs, {}),
+    (lists.list_runs, {"status": ("completed",), "limit": 1}),
     (run_queries.show, {"run": "RUN"}),
     (run_queries.snapshot, {"run": "RUN"}),
     (run_views.read_metrics, {"run": "RUN"}),
@@ -182,8 +182,8 @@ def test_request_is_sent_as_the_route_expects_it(operation: Operation[Any, Any])
 
 
 def test_query_and_body_have_only_what_is_not_the_default() -> None:
-    request = run_queries.ListRuns(status=("running", "waiting"), chats=False, limit=7)
-    assert encode_request(run_queries.list_runs, request) == (
+    request = lists.ListRuns(status=("running", "waiting"), chats=False, limit=7)
+    assert encode_request(lists.list_runs, request) == (
         "/api/v1/runs?status=running&status=waiting&limit=7&chats=false",
         None,
         {},

@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from loopwright.kernel.events import AnyEvent, RunPaused
-from loopwright.ports import Append, Headline, Liveness, OpenGate, Owner, RunStatus
+from loopwright.ports import (
+    Append,
+    ClosedGate,
+    Headline,
+    Liveness,
+    OpenGate,
+    Owner,
+    RunStatus,
+)
 from loopwright.stores.memory import MemoryLog, MemoryStore
 from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
 
@@ -56,6 +64,10 @@ def gate(name: str, run: str = "run_a", opened_at: int = 1) -> OpenGate:
     return OpenGate(
         gate=name, run=run, path="main.0", digest="d", message="go on?", opened_at=opened_at
     )
+
+
+def ended(name: str, run: str = "run_a", decision: str = "approve") -> ClosedGate:
+    return ClosedGate(name, run, 5, decision, "ann")
 
 
 class World:

@@ -10,14 +10,33 @@ import msgspec
 import pytest
 
 from loopwright.errors import Conflict, LoopwrightError, NotFound, StorageError, VersionConflict
-from loopwright.kernel.event_parts import AgentCall, CommandCall, ToolCall, Usage
+from loopwright.kernel.event_parts import (
+    AgentCall,
+    CommandCall,
+    Snapshot,
+    ToolCall,
+    Usage,
+    Worktree,
+)
 from loopwright.kernel.events import AnyEvent, EffectDone, EffectRequested, RunFinished, RunStarted
 from loopwright.model.record import Blob
-from loopwright.ports import Append, NumberedEvent, RunStatus
+from loopwright.ports import (
+    Append,
+    AskedCall,
+    GateSubject,
+    ListedFigures,
+    NumberedEvent,
+    RunDetails,
+    RunListing,
+    RunStatus,
+    UsageRow,
+    encode_figures,
+)
 from tests.contracts.event_log_suite import (
     STORES,
     Log,
     World,
+    ended,
     event,
     events,
     gate,
@@ -410,7 +429,7 @@ LONE = "\ud800"
             {"gates_opened": [replace(gate("g"), message=LONE)]}, "bad-text", id="in its message"
         ),
         pytest.param({"gates_opened": [gate("g", run="run_b")]}, "bad-append", id="other's gate"),
-        pytest.param({"gates_closed": [LONE]}, "bad-text", id="surrogate in a closed gate"),
+        pytest.param({"gates_closed": [ended(LONE)]}, "bad-text", id="surrogate in a closed gate"),
     ],
 )
 def test_what_cannot_be_stored_is_refused_at_the_edge(
@@ -606,7 +625,7 @@ def test_gates_open_and_close(world: World, log: Log) -> None:
     assert log.gates() == [early, other, late]
     assert log.gates("run_a") == [early, late]
     assert log.gates("run_b") == [other]
-    world.append(log, Append(run="run_a", expected=2, events=events(1), gates_closed=["g2"]))
+    world.append(log, Append(run="run_a", expected=2, events=events(1), gates_closed=[ended("g2")]))
     assert log.gates() == [other, late]
 
 
@@ -624,7 +643,9 @@ def test_a_gate_is_closed_by_its_own_run_only(world: World, log: Log, closed: st
     world.start(log, "run_a")
     world.start(log, "run_b")
     world.append(log, Append(run="run_a", expected=1, events=events(1), gates_opened=[gate("g")]))
-    world.append(log, Append(run="run_b", expected=1, events=events(1), gates_closed=[closed]))
+    world.append(
+        log, Append(run="run_b", expected=1, events=events(1), gates_closed=[ended(closed)])
+    )
     assert log.gates() == [gate("g")]
 
 
@@ -650,7 +671,11 @@ def test_a_gate_opened_and_closed_at_once_is_closed(world: World, log: Log) -> N
     world.append(
         log,
         Append(
-            run="run_a", expected=1, events=events(1), gates_opened=[gate("g")], gates_closed=["g"]
+            run="run_a",
+            expected=1,
+            events=events(1),
+            gates_opened=[gate("g")],
+            gates_closed=[ended("g")],
         ),
     )
     assert log.gates() == []
@@ -669,10 +694,120 @@ def test_a_refused_append_changes_no_gate(world: World, log: Log) -> None:
                 expected=1,
                 events=events(1),
                 gates_opened=[gate("h")],
-                gates_closed=["g"],
+                gates_closed=[ended("g")],
             ),
         )
     assert log.gates() == [gate("g")]
+
+
+def test_gates_are_found_by_the_beginning_of_their_ids(world: World, log: Log) -> None:
+    """Open gates come first; a closed gate stays with its decision, also one that was closed by the
+    append that opened it.
+    """
+    world.start(log)
+    gates = [gate("ga"), gate("gb"), gate("h")]
+    world.append(log, Append(run="run_a", expected=1, events=events(1), gates_opened=gates))
+    both = Append(
+        run="run_a",
+        expected=2,
+        events=events(1),
+        gates_opened=[gate("gc")],
+        gates_closed=[ended("ga"), ended("gc", decision="")],
+    )
+    world.append(log, both)
+    assert log.find_gates("g", 9) == [gate("gb"), ended("ga"), ended("gc", decision="")]
+    assert log.find_gates("g", 1) == [gate("gb")]
+    assert log.find_gates("ga", 9) == [ended("ga")]
+    assert log.find_gates("other", 9) == []
+    assert log.find_gates(LONE, 9) == []
+    assert log.row("run_a").gates == 2
+
+
+def test_a_gate_that_opens_again_is_open(world: World, log: Log) -> None:
+    """The question of an effect has the same id after a restart."""
+    world.start(log)
+    world.append(log, Append(run="run_a", expected=1, events=events(1), gates_opened=[gate("g")]))
+    world.append(log, Append(run="run_a", expected=2, events=events(1), gates_closed=[ended("g")]))
+    world.append(log, Append(run="run_a", expected=3, events=events(1), gates_opened=[gate("g")]))
+    assert log.find_gates("g", 9) == [gate("g")]
+    assert log.gates() == [gate("g")]
+
+
+def test_a_gate_keeps_what_it_is_about(world: World, log: Log) -> None:
+    """The tool call and the snapshot of a gate are part of its row."""
+    world.start(log)
+    call = AskedCall(id="c", tool="rm", arguments=Blob(blob="h", size=3), held="it deletes")
+    about = replace(gate("g"), subject=GateSubject(call=call, snapshot=Snapshot(tree="t")))
+    world.append(log, Append(run="run_a", expected=1, events=events(1), gates_opened=[about]))
+    assert log.gates() == [about]
+
+
+# ------------------------------------------------------------------------------ what lists show
+
+FIGURES = ListedFigures(3, 9, True, 10, 20, 0.5, 1, "rate limited", ("tree", 1, 2, 3))
+DETAILS = RunDetails(
+    worktree=Worktree(repository="/r", folder="/f", branch="b", base="c"), titles={"a": "sh"}
+)
+
+
+def test_a_row_has_the_figures_of_its_newest_events(world: World, log: Log) -> None:
+    """Figures stay until an append has others; the details are those of the first append."""
+    first = Append(
+        run="run_a",
+        expected=0,
+        events=events(1),
+        headline=headline(),
+        figures=encode_figures(FIGURES),
+        details=DETAILS,
+    )
+    world.append(log, first)
+    assert (log.row("run_a").figures, log.row("run_a").details) == (FIGURES, DETAILS)
+    world.append(log, Append(run="run_a", expected=1, events=events(1)))
+    world.append(log, Append(run="run_a", expected=2, events=[], headline=headline("waiting")))
+    again = world.open()
+    world.append(again, Append(run="run_a", expected=2, events=events(1)))
+    assert again.row("run_a").figures == FIGURES
+    more = msgspec.structs.replace(FIGURES, iterations=4)
+    world.append(
+        again, Append(run="run_a", expected=3, events=events(1), figures=encode_figures(more))
+    )
+    [row] = log.rows()
+    assert (row.figures, row.details, row.version) == (more, DETAILS, 4)
+
+
+def test_the_listing_of_a_run_is_replaced(world: World, log: Log) -> None:
+    """Everything that lists show of a run is stored, unless the run has changed since."""
+    world.start(log)
+    listing = RunListing(
+        version=1,
+        headline=replace(headline(), labels=("l",), surface="chat"),
+        figures=FIGURES,
+        details=DETAILS,
+        usage=[UsageRow(run="run_a", agent="a", day=1, calls=2, usage=Usage(1, 2, 0.5))],
+        open_gates=[gate("g")],
+        closed_gates=[ended("h")],
+    )
+    log.replace_listing("run_a", replace(listing, version=2))
+    assert log.row("run_a").figures is None
+    log.replace_listing("run_a", listing)
+    log.replace_listing("run_a", listing)
+    row = log.row("run_a")
+    assert (row.figures, row.details, row.gates) == (FIGURES, DETAILS, 1)
+    assert (row.headline.labels, row.headline.surface) == (("l",), "chat")
+    assert log.usage() == listing.usage
+    assert [log.find_gates(one, 9) for one in "gh"] == [[gate("g")], [ended("h")]]
+    assert log.unlisted() == []
+    with pytest.raises(NotFound):
+        log.replace_listing("run_b", listing)
+
+
+def test_the_end_of_a_run_is_checked_without_its_beginning(world: World, log: Log) -> None:
+    """A whole run passes; one that does not exist is named."""
+    world.start(log)
+    world.append(log, Append(run="run_a", expected=1, events=events(2)))
+    log.check_end("run_a")
+    with pytest.raises(NotFound):
+        log.check_end("run_b")
 
 
 # -------------------------------------------------------------------------------- ownership
@@ -992,7 +1127,7 @@ def test_verify_finds_missing_content(world: World, log: Log) -> None:
     world.append(log, Append(run="run_a", expected=1, events=[done, short]))
     missing, wrong = log.verify("run_a")
     assert "gone" in missing
-    assert "msg has 4bytes, the event says 5" in wrong
+    assert "msg has 4 bytes, the event says 5" in wrong
     assert any("plan is not what its name says" in one for one in log.verify("run_a", digest=str))
 
 

@@ -27,9 +27,9 @@ from loopwright.kernel.bodies import conversation as turns
 from loopwright.operations.runs import Service
 from loopwright.ports import Append, headline
 from loopwright.prompts import conversation
-from loopwright.stores.append_validation import PendingAppend
+from loopwright.stores.appends import PendingAppend
 from loopwright.stores.memory import MemoryLog
-from loopwright.stores.sqlite import run_tables
+from loopwright.stores.sqlite import tables
 from loopwright.stores.sqlite.writer import GroupCommit, Writer
 
 Old = Callable[..., Any]
@@ -151,7 +151,7 @@ IN_SIMULATION: dict[str, Mutant] = {
     ),
     "exclusive key off": Mutant(
         MemoryLog._refusal,
-        "return append_validation.key_taken_error(headline.key, name)",
+        "return appends.key_taken_error(headline.key, name)",
         "return None",
     ),
     "gap in the numbers": Mutant(
@@ -161,16 +161,16 @@ IN_SIMULATION: dict[str, Mutant] = {
     ),
     "cursor off by one": Mutant(MemoryLog.read, "if one.seq > after", "if one.seq > after + 1"),
     "runs of the living are taken": Mutant(
-        run_tables.living_owners, "owner.token != claimant.token and alive(owner)", "False"
+        tables.living_owners, "owner.token != claimant.token and alive(owner)", "False"
     ),
     "runs of the dead are not taken": Mutant(
-        run_tables.living_owners,
+        tables.living_owners,
         "owner.token != claimant.token and alive(owner)",
         "owner.token != claimant.token",
     ),
     "gate decided without compare-and-set": Mutant(
         Service.answer,
-        "raise not_open(self.log, gate.gate, gate.run)",
+        "raise not_open(self.log, gate.gate)",
         "pass",
     ),
     "late answers accepted": Mutant(
@@ -264,7 +264,7 @@ IN_SIMULATION: dict[str, Mutant] = {
     ),
     "an edit shows what it saw before": Mutant(Service.change_agent, '"unchanged"', '"waiting"'),
     "inbox keeps answered gates": Mutant(
-        headline.gate_changes, "closed.append(event.gate)", "pass"
+        headline.gate_changes, "closed.append(closed_gate(state.run, event))", "pass"
     ),
 }
 """Caught by the simulation."""

@@ -32,8 +32,9 @@ from loopwright.model.plan import Agent, Plan, decode_plan
 from loopwright.operations.gates import CallAnswer
 from loopwright.operations.run_request import RunStart
 from loopwright.operations.runs import Service
-from loopwright.ports import OPEN_STATUSES, Answer, Append, EffectJob, Owner
-from loopwright.stores.append_validation import PendingAppend
+from loopwright.ports import OPEN_STATUSES, Answer, Append, EffectJob, Owner, RunRow
+from loopwright.ports.headline import figures_of, gate_subject
+from loopwright.stores.appends import PendingAppend
 from loopwright.stores.memory import MemoryLog, MemoryStore
 from loopwright.testing import FakeClock, ScriptedPerformer
 from tests.faults.chance import random_plan
@@ -372,7 +373,9 @@ class World:
             if found != list(append.events):
                 self.complain(f"{append.run}: facts after {append.expected} were told and are lost")
         for row in log.rows():
-            self._judge_turns(log, [numbered.event for numbered in log.read(row.run)])
+            events = [numbered.event for numbered in log.read(row.run)]
+            self._judge_turns(log, events)
+            self._judge_row(log, row, events)
         for gate, times in self.decided.items():
             if times > 1:
                 self.complain(f"{times} people were told to have decided {gate}")
@@ -386,6 +389,17 @@ class World:
         plan = decode_plan(log.blob(started.plan))
         texts = TextServices(log.blob, schema_problem)
         self.problems += holdings(plan, events, texts.read)
+
+    def _judge_row(self, log: MemoryLog, row: RunRow, events: list[AnyEvent]) -> None:
+        """What lists show is what the events say, after every append."""
+        first = events[0]
+        assert isinstance(first, RunStarted)
+        state = fold(decode_plan(log.blob(first.plan)), events)
+        if row.figures != (should := figures_of(state)):
+            self.complain(f"{row.run}: listed with {row.figures}, its events say {should}")
+        subjects = {gate.gate: gate.subject for gate in log.gates(row.run)}
+        if subjects != {name: gate_subject(state, name) for name in state.gates}:
+            self.complain(f"{row.run}: its gates are not listed as its events say")
 
     def _compare(self, actor: Actor, events: list[AnyEvent]) -> None:
         if actor.busy or len(events) != actor.state.version:

@@ -23,8 +23,8 @@ from loopwright.http.server import (
     quiet_server,
 )
 from loopwright.kernel.events import AnyEvent
+from loopwright.operations.accounts.callers import acting_as
 from loopwright.operations.data_directory import ServerLockInfo
-from loopwright.operations.run_admission import acting_as
 from loopwright.operations.settings import Settings
 
 SECONDS = 60.0  # whatever takes so long does not come; a slow machine is no failure

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from loopwright.http.operation_routes import app_of
-from loopwright.operations.run_request import Request
+from loopwright.operations.request_types import Request
 from loopwright.operations.use_cases import (
     agents,
     definitions,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from loopwright.cli.main import main
+from loopwright.operations.accounts.callers import acting_as
 from loopwright.operations.mcp.loop_tools import LoopTools
-from loopwright.operations.run_admission import acting_as
 from loopwright.operations.use_cases.role_loops import RoleLoops
 from loopwright.tools.results import ToolCallResult
 from tests.http.served import SECONDS, Served, served

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from loopwright.operations.backup import prune
-from loopwright.operations.run_lists import detail, run_detail
+from loopwright.operations.run_details import detail, run_detail
 from loopwright.operations.runs import Service
 from loopwright.ports import PICTURE
 from loopwright.views.run_view import RunView
@@ -89,7 +89,7 @@ def test_the_newest_passes_are_shown(own: Served, monkeypatch: pytest.MonkeyPatc
     """
     run = ended(own, 30)
     service = own.context.service
-    monkeypatch.setattr("loopwright.views.run_view.PASSES_SHOWN", 4)
+    monkeypatch.setattr("loopwright.views.run_view.ITERATIONS_SHOWN", 4)
     for cut in (1, 20, 40, 500):
         picture = own.call(lambda: RunView(service, run))
         while own.call(lambda picture=picture, cut=cut: picture.carry_on(cut)):

@@ -3,7 +3,7 @@
 import pytest
 
 from loopwright.model.plan import Agent, Plan
-from loopwright.views.formats import agent_title, quoted_agent, title_among_runs
+from loopwright.views.formats import agent_title, quoted_agent, titles_among_runs
 
 LONG = f"command:{'./a' * 40}"
 
@@ -58,4 +58,4 @@ def test_agents_of_loops_are_called_by_their_spec_among_runs(
     """`loop` calls every agent `worker`, so that name would add up different programs."""
     found = {name: Agent(spec=spec) for name, spec in agents.items()}
     plan = Plan(name="x", steps=(), agents=found, dialect=dialect)
-    assert title_among_runs("worker", plan) == title
+    assert titles_among_runs(plan).get("worker", "worker") == title

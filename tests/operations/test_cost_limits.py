@@ -9,7 +9,7 @@ from loopwright.model.chat import CostSource, Price
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import Limits
 from loopwright.operations.cost_limits import CostRules, PriceBook
-from loopwright.operations.shared_budget import SharedBudget
+from loopwright.operations.settings_files import SharedBudget
 
 HERE = {"HOME": "/nonexistent", "LOOPWRIGHT_MODEL_BASE_URL": "", "OPENAI_API_KEY": "x"}
 LOCAL = {**HERE, "LOOPWRIGHT_MODEL_BASE_URL": "http://192.168.1.7:8080/v1"}

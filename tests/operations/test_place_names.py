@@ -2,7 +2,7 @@
 
 import pytest
 
-from loopwright.views.status_text import place_words
+from loopwright.views.formats import place_words
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from loopwright.errors import LoopwrightError
 from loopwright.operations.settings import ResolvedSettings, SettingsSources, load_settings
-from loopwright.operations.shared_budget import SharedBudget
+from loopwright.operations.settings_files import SharedBudget
 
 ON, OFF = 'four_eyes = "on"\n', 'four_eyes = "off"\n'
 

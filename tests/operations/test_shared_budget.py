@@ -13,8 +13,10 @@ import pytest
 from loopwright.kernel.event_parts import HOME_BUDGET, AgentCall, Usage
 from loopwright.kernel.events import RunPaused, RunStarted
 from loopwright.model.plan import Plan, content_hash, encode_plan
-from loopwright.operations.shared_budget import READ_AGAIN_MS, BudgetedPerformer, SharedBudget
+from loopwright.operations.settings_files import SharedBudget
+from loopwright.operations.shared_budget import READ_AGAIN_MS, BudgetedPerformer
 from loopwright.ports import (
+    DAY_MS,
     Answer,
     Append,
     EffectFailure,
@@ -24,7 +26,6 @@ from loopwright.ports import (
     Headline,
     UsageRow,
 )
-from loopwright.ports.headline import DAY_MS
 from loopwright.stores.sqlite.log import open_sqlite_log
 from loopwright.testing.fakes import FakeClock
 from tests.support.jobs import effect_job

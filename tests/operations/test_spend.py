@@ -1,7 +1,6 @@
 """What `spend` shows: exactly what the events of the runs say."""
 
 import asyncio
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -12,18 +11,17 @@ from loopwright.errors import LoopwrightError
 from loopwright.kernel.event_parts import AgentCall, Failure, Usage
 from loopwright.kernel.events import AnyEvent, EffectDone, EffectFailed, EffectRequested, RunStarted
 from loopwright.model.plan import Plan, content_hash, encode_plan
-from loopwright.operations.response_types import LimitUsed
-from loopwright.operations.shared_budget import (
+from loopwright.operations.lists.usage_reports import (
     BYS,
     By,
     RunFilter,
-    SharedBudget,
     filtered_runs,
-    meter_old_runs,
     since_ms,
     spend,
     total_of,
 )
+from loopwright.operations.response_types import LimitUsed
+from loopwright.operations.settings_files import SharedBudget
 from loopwright.ports import Append, EventLog, Headline
 from loopwright.ports.headline import DAY_MS, usage_rows
 from loopwright.stores.sqlite.log import open_sqlite_log
@@ -125,25 +123,6 @@ def test_spend_is_grouped(tmp_path: Path, by: By, names: list[str]) -> None:
         told = spend(log, by=by, budget=SharedBudget(usd_per_day=5.0), now_ms=NOW)
         assert [one.name for one in told.lines] == names
         assert told.limits == [LimitUsed("usd_per_day", of=5.0, used=1.0, unpriced_calls=0)]
-    finally:
-        log.close()
-
-
-@pytest.mark.item("rec-27")
-def test_usage_of_an_older_data_directory_is_added_up_once(tmp_path: Path) -> None:
-    """Runs from before the table have their usage, labels and surface from their events."""
-    log = opened(tmp_path)
-    events = events_of("run_0", [("writer", 0, False, Usage(10, 5, 3.0))])
-    asyncio.run(record(log, "run_0", events, [], metered=False))
-    log.close()
-    with sqlite3.connect(tmp_path / "log.db") as db:
-        db.execute("UPDATE run SET metered = 0")
-        db.execute("DELETE FROM usage")
-    log = opened(tmp_path)
-    try:
-        assert log.unmetered() == ["run_0"]
-        assert meter_old_runs(log) == []
-        assert (log.unmetered(), log.usage()) == ([], usage_rows("run_0", events))
     finally:
         log.close()
 

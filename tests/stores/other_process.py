@@ -14,7 +14,7 @@ from pathlib import Path
 
 from loopwright.errors import VersionConflict
 from loopwright.kernel.events import RunPaused
-from loopwright.ports import Append, Headline, OpenGate, Owner
+from loopwright.ports import Append, ClosedGate, Headline, OpenGate, Owner
 from loopwright.stores.sqlite.connection import MIGRATIONS, DatabaseOptions, Migration
 from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
 
@@ -83,7 +83,7 @@ async def append_own(log: SqliteLog, run: str, count: int, wait_at: int = 0) -> 
                 events=[event(str(at + 1))],
                 blobs={f"{run}-{at + 1}": b"x" * 2000},
                 headline=Headline(name=run, status="completed") if last else None,
-                gates_closed=[run] if last else (),
+                gates_closed=[ClosedGate(run, run, 0)] if last else (),
             )
         )
         say(str(at + 1))

@@ -12,7 +12,7 @@ import pytest
 
 from loopwright.errors import StorageError
 from loopwright.ports import Append
-from loopwright.stores.hash_chain import genesis
+from loopwright.stores.appends import genesis
 from loopwright.stores.sqlite import head_file, write_connection, writer
 from loopwright.stores.sqlite.head_file import (
     SIZE,

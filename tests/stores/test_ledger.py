@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from loopwright.errors import Conflict, StorageError, VersionConflict
-from loopwright.ports import Append
+from loopwright.ports import Append, ClosedGate
 from loopwright.stores.sqlite.connection import DatabaseOptions, connect
 from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
 from tests.contracts.event_log_suite import World, event, events, gate, headline, owner
@@ -84,7 +84,7 @@ def rich(at: int) -> list[Append]:
             headline=headline("waiting", key="k"),
             blobs={f"h{at}": b"body"},
             gates_opened=[gate(f"g{at}")],
-            gates_closed=[f"g{at - 1}"],
+            gates_closed=[ClosedGate(f"g{at - 1}", "run_a", 0)],
         ),
         Append(run=f"run_{at}", expected=0, events=events(2), headline=headline()),
     ]

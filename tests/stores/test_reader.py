@@ -13,7 +13,7 @@ import pytest
 
 from loopwright.errors import StorageError
 from loopwright.ports import Append
-from loopwright.stores.hash_chain import link
+from loopwright.stores.appends import link
 from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
 from tests.contracts.event_log_suite import World, events, headline
 from tests.stores.conftest import PROGRAM

@@ -64,7 +64,7 @@ def login(
     if url is None:
         _put_all(terminal)
         return
-    from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.accounts.callers import current_user  # noqa: PLC0415 - help stays quick
 
     remote = RemoteClient(url, terminal.say, token="")
     _check_line(remote.url)

@@ -24,7 +24,7 @@ from loopwright.kernel.events import EffectDone, EffectFailed
 from loopwright.kernel.state import State
 from loopwright.model.record import JsonValue
 from loopwright.operations.data_directory import lock_holder
-from loopwright.operations.run_lists import driver_pid
+from loopwright.operations.lists.run_lists import driver_pid
 from loopwright.operations.wiring import Local, near
 from loopwright.ports import OPEN_STATUSES, Delta
 from loopwright.ports.headline import status_of
@@ -320,7 +320,7 @@ async def _pause_here(here: Local, terminal: Terminal, run: str) -> None:
     from loopwright.operations.use_cases.operation import RunReference, local_app, local_caller  # noqa: PLC0415 - only then
     from loopwright.operations.use_cases.runs import pause  # noqa: PLC0415 - only then
 
-    app, caller = local_app(here.service, terminal.settings), local_caller(here.service)
+    app, caller = local_app(here.service, terminal.settings), local_caller(here.service.via)
     await pause(app, caller, RunReference(run=run))
 
 

@@ -16,9 +16,8 @@ from loopwright.kernel.events import GateOpened
 from loopwright.model.actions import Decision
 from loopwright.model.record import Blob, JsonValue
 from loopwright.operations.gates import AS_ASKED, CallAnswer, read_arguments
-from loopwright.views.formats import exposure
+from loopwright.views.formats import exposure, place_words
 from loopwright.views.iterations import change_words, iteration_of
-from loopwright.views.status_text import place_words
 
 if TYPE_CHECKING:
     from loopwright.client.client import Client
@@ -77,7 +76,7 @@ async def answer_here(
     from loopwright.operations.use_cases.gates import NamedAnswer, answer_named  # noqa: PLC0415 - only at a gate
     from loopwright.operations.use_cases.operation import local_app, local_caller  # noqa: PLC0415 - only at a gate
 
-    app, caller = local_app(here.service, terminal.settings), local_caller(here.service)
+    app, caller = local_app(here.service, terminal.settings), local_caller(here.service.via)
     answer = NamedAnswer(decision=reply.decision, text=reply.text, digest=digest, call=reply.call)
     await answer_named(app, caller, gate, answer)
 
@@ -309,7 +308,7 @@ async def ask_served(terminal: Terminal, client: "Client", run: str) -> bool:
 
 
 async def _open_gates(client: "Client") -> "list[InboxGate]":
-    from loopwright.operations.use_cases.gates import ListGates, list_open  # noqa: PLC0415 - only at a gate
+    from loopwright.operations.use_cases.lists import ListGates, list_open  # noqa: PLC0415 - only at a gate
 
     page = await client.call(list_open, ListGates())
     found = page.gates

@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
-import msgspec
 
 from loopwright.cli.completion import complete_gates, complete_runs
 from loopwright.cli.formats import (
@@ -25,15 +24,16 @@ from loopwright.cli.formats import (
 from loopwright.cli.terminal import Terminal, one_line
 from loopwright.cli.verb import Example, Verb, group, terminal_of
 from loopwright.operations.gates import read_arguments
-from loopwright.operations.use_cases.gates import ANSWERS, AnswerGate, ListGates, list_open
+from loopwright.operations.use_cases.gates import ANSWERS, AnswerGate
 from loopwright.operations.use_cases.operation import RunReference
 from loopwright.operations.use_cases.run_queries import snapshot
+from loopwright.views.formats import place_words
 from loopwright.views.run_responses import InboxGate
-from loopwright.views.status_text import place_words
 
 if TYPE_CHECKING:
     from loopwright.model.actions import Decision
     from loopwright.operations.runs import Service
+    from loopwright.operations.use_cases.gates import AnswerGate
     from loopwright.operations.use_cases.stored_notifications import Level
     from loopwright.operations.wiring import Local
 
@@ -50,13 +50,8 @@ if TYPE_CHECKING:
 def inbox(ctx: click.Context, /) -> None:
     """What waits for a person, oldest first."""
     terminal = terminal_of(ctx)
-    if terminal.remote is not None:
-        items = msgspec.convert(terminal.remote.gates(), list[InboxGate])
-    else:
-        with open_service(terminal) as service:
-            from loopwright.operations.run_lists import inbox_items  # noqa: PLC0415 - quick help
-
-            items = inbox_items(service)
+    with terminal.client() as client:
+        items = client.open_gates()
     if terminal.as_json:
         terminal.put_json({"gates": items})
     else:
@@ -178,7 +173,7 @@ def _answer(terminal: Terminal, reference: str, decision: _WrittenDecision) -> i
     call = CallAnswer(arguments=arguments, remember=decision.remember)
 
     async def decide(service: "Service") -> str:
-        app, caller = local_app(service, terminal.settings), local_caller(service)
+        app, caller = local_app(service, terminal.settings), local_caller(service.via)
         reply = NamedAnswer(decision=decision.decision, text=decision.text, call=call)
         return (await answer_named(app, caller, reference, reply)).run
 
@@ -198,6 +193,7 @@ def _text_needed(ctx: click.Context) -> click.UsageError:
 def _answer_remote(ctx: click.Context, reference: str, decision: _WrittenDecision) -> int:
     """Answer at the server that was named, and follow the run, which the server continues."""
     from loopwright.cli.served_run import follow_served_run  # noqa: PLC0415 - only when asked for
+    from loopwright.operations.use_cases.lists import ListGates, list_open  # noqa: PLC0415 - the same
 
     terminal = terminal_of(ctx)
     if decision.decision == "continue" and not decision.text.strip():
@@ -209,7 +205,9 @@ def _answer_remote(ctx: click.Context, reference: str, decision: _WrittenDecisio
     return follow_served_run(terminal, gate.run, seen)
 
 
-def _request(gate: str, decision: _WrittenDecision) -> AnswerGate:
+def _request(gate: str, decision: _WrittenDecision) -> "AnswerGate":
+    from loopwright.operations.use_cases.gates import AnswerGate  # noqa: PLC0415 - the same
+
     given = None if decision.arguments is None else json.loads(read_arguments(decision.arguments))
     return AnswerGate(gate=gate, text=decision.text, arguments=given, remember=decision.remember)
 
@@ -229,7 +227,7 @@ def _go_on(terminal: Terminal, reference: str) -> int:
     from loopwright.operations.use_cases.runs import resume_named  # noqa: PLC0415 - help stays quick
 
     async def begin(here: "Local") -> list[RunCursor]:
-        app, caller = local_app(here.service, terminal.settings), local_caller(here.service)
+        app, caller = local_app(here.service, terminal.settings), local_caller(here.service.via)
         one = await resume_named(app, caller, reference)
         return [RunCursor(one.run, one.seen)]
 
@@ -238,6 +236,7 @@ def _go_on(terminal: Terminal, reference: str) -> int:
 
 def _record(ctx: click.Context, reference: str, decision: _WrittenDecision) -> int:
     """Answer a gate, and drive nothing."""
+
     if decision.decision == "continue" and not decision.text.strip():
         raise _text_needed(ctx)
     terminal = terminal_of(ctx)

@@ -9,17 +9,16 @@ import click
 
 from loopwright.cli.terminal import CommonOptions, Terminal
 from loopwright.errors import LoopwrightError, NotAllowed
-from loopwright.operations.child_runs import (
+from loopwright.operations.accounts.callers import (
     find_caller,
     has_run,
     inside_run_error,
     is_private,
     record_refusal,
 )
-from loopwright.operations.settings import load_settings
 
 if TYPE_CHECKING:
-    from loopwright.operations.child_runs import InsideRun
+    from loopwright.operations.accounts.callers import InsideRun
     from loopwright.operations.settings import Settings
 
 WITHOUT_DATA = (
@@ -47,6 +46,8 @@ def check_caller(ctx: click.Context) -> None:
     wanted = ctx.ensure_object(CommonOptions)
     if not words or words[0] in WITHOUT_DATA:
         return
+    from loopwright.operations.settings import load_settings  # noqa: PLC0415 - only inside a run
+
     terminal = Terminal(wanted)
     try:
         resolved = load_settings(data_dir=wanted.data_dir)
@@ -56,9 +57,9 @@ def check_caller(ctx: click.Context) -> None:
     if not settings.database.exists():
         _check_new(terminal, settings, inside, words, explicit=explicit)
         return
-    from loopwright.operations.data_directory import open_log  # noqa: PLC0415 - only inside a run
+    from loopwright.operations.lists.data_log import open_data_log  # noqa: PLC0415 - only inside a run
 
-    with closing(open_log(settings)) as log:
+    with closing(open_data_log(settings)) as log:
         if is_private(log, inside):
             return
         if wanted.server is not None or not _is_allowed(words):

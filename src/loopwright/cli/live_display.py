@@ -23,11 +23,11 @@ from loopwright.kernel.events import (
 )
 from loopwright.model.ids import SnapshotPurpose
 from loopwright.ports import Delta, NumberedEvent
-from loopwright.ports.headline import status_of
-from loopwright.views.formats import cost_text, evidence_below, labelled, money
-from loopwright.views.iterations import iterations, iterations_text, most_iterations
+from loopwright.ports.headline import iterations, most_iterations, status_of
+from loopwright.views.formats import cost_text, evidence_below, labelled, money, place_words
+from loopwright.views.iterations import iterations_text
 from loopwright.views.progress import CheckSeen, IterationSeen, Progress, ProgressLine
-from loopwright.views.status_text import goal, place_words
+from loopwright.views.status_text import goal
 
 REDRAW_S = 0.1
 SMALL_ROWS, SMALL_COLUMNS = 8, 40

@@ -162,39 +162,6 @@ class RemoteClient:
         """A run by its id, by the beginning or end of one, or `last`."""
         return str(self.get("/api/v1/runs", match=reference)["runs"][0]["run"])
 
-    def runs(
-        self,
-        statuses: tuple[str, ...] = (),
-        limit: int | None = None,
-        wanted: "dict[str, object] | None" = None,
-    ) -> "tuple[list[dict[str, JsonValue]], dict[str, JsonValue] | None]":
-        """Runs, newest first, page by page, and the total usage of all matching runs."""
-        total: dict[str, JsonValue] | None = None
-        found: list[dict[str, JsonValue]] = []
-        cursor: str | None = None
-        while limit is None or len(found) < limit:
-            most = PAGE if limit is None else min(PAGE, limit - len(found))
-            page = self.get(
-                "/api/v1/runs", status=list(statuses), limit=most, cursor=cursor, **(wanted or {})
-            )
-            found += page["runs"]
-            total = total or page.get("total")  # a server of an older version has none
-            cursor = page["next"]
-            if cursor is None:
-                break
-        return found, total
-
-    def gates(self) -> "list[dict[str, Any]]":
-        """Everything that waits for a person."""
-        found: list[dict[str, Any]] = []
-        cursor: str | None = None
-        while True:
-            page = self.get("/api/v1/gates", cursor=cursor)
-            found += page["gates"]
-            cursor = page.get("next")  # a server of an older version has none
-            if cursor is None:
-                return found
-
 
 def _cookies(given: list[str]) -> str:
     """All cookies that were set: a proxy before a server may have its own."""

@@ -13,8 +13,8 @@ from loopwright.cli.terminal import Terminal
 from loopwright.cli.verb import Verb, terminal_of
 from loopwright.client.addresses import CommandClient
 from loopwright.operations.run_control import ended_error, stopping_error
+from loopwright.operations.use_cases.lists import ListRuns, list_runs
 from loopwright.operations.use_cases.operation import RunReference
-from loopwright.operations.use_cases.run_queries import ListRuns, list_runs
 from loopwright.operations.use_cases.runs import ResumeRun
 from loopwright.operations.use_cases.runs import pause as pause_run
 from loopwright.operations.use_cases.runs import resume as resume_run
@@ -218,7 +218,7 @@ def resume(
 
     async def begin(here: "Local") -> "list[RunCursor]":
         if run != ALL:
-            app, caller = local_app(here.service, terminal.settings), local_caller(here.service)
+            app, caller = local_app(here.service, terminal.settings), local_caller(here.service.via)
             one = await resume_named(app, caller, run, changes)
             _warn_about_folders(terminal, here, [one.run])
             return [RunCursor(one.run, one.seen)]
@@ -379,9 +379,9 @@ def fork(
     worktree of its own.
     """
     from loopwright.cli.attach import AttachOptions, RunCursor, drive  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.accounts.callers import current_user  # noqa: PLC0415 - help stays quick
     from loopwright.operations.forks import Fork  # noqa: PLC0415 - help stays quick
     from loopwright.operations.forks import fork as make  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)
     if jsonl and terminal.as_json:

@@ -13,7 +13,6 @@ from loopwright.cli.formats import (
     STATUS_SIGNS,
     STATUS_TONES,
     duration,
-    open_service,
     status_cell,
     table,
     terminal_width,
@@ -23,8 +22,10 @@ from loopwright.cli.terminal import Terminal, one_line
 from loopwright.cli.verb import Verb, terminal_of
 
 if TYPE_CHECKING:
-    from loopwright.operations.response_types import SpendAmount, SpendReport
-    from loopwright.operations.shared_budget import By
+    from collections.abc import Sequence
+
+    from loopwright.operations.lists.usage_reports import By
+    from loopwright.operations.response_types import RunPage, SpendAmount, SpendReport
     from loopwright.ports import RunStatus
     from loopwright.views.run_responses import ChangedTree, RunItem, RunTotal, WorktreeView
 
@@ -92,16 +93,15 @@ def ls(ctx: click.Context, /, *, limit: int, everything: bool, **given: Unpack[_
     """
     terminal = terminal_of(ctx)
     most = None if everything else limit
-    items, total = _found(terminal, given, most and most + 1)
-    more, items = len(items) > (most or len(items)), items[:most]
+    page = _listed(terminal, given, most)
     if terminal.as_json:
-        terminal.put_json({"runs": items, "total": total})
+        terminal.put_json({"runs": page.runs, "total": page.total})
     else:
-        _put_list(terminal, items, total, given, more=more)
-    return _print_missing(terminal, total)
+        _put_list(terminal, page, given)
+    return _tell_missing(terminal, page.total)
 
 
-def _print_missing(terminal: Terminal, total: "RunTotal | None") -> int:
+def _tell_missing(terminal: Terminal, total: "RunTotal | None") -> int:
     missing = total.missing if total is not None else []
     if not missing:
         return 0
@@ -115,22 +115,15 @@ def _print_missing(terminal: Terminal, total: "RunTotal | None") -> int:
     return 1
 
 
-def _put_list(
-    terminal: Terminal,
-    items: "list[RunItem]",
-    total: "RunTotal | None",
-    given: _ListFlags,
-    *,
-    more: bool,
-) -> None:
-    if items:
-        put_runs(terminal, items)
-        if more:
+def _put_list(terminal: Terminal, page: "RunPage", given: _ListFlags) -> None:
+    if page.runs:
+        put_runs(terminal, page.runs)
+        if page.next is not None:
             terminal.say("there are more: --all shows them, or --limit N")
-        if total is not None:
-            interrupted = sum(item.left_behind for item in items)
-            terminal.say(_total_line(total, interrupted, chats=given["chats"]))
-            if interrupted and terminal.remote is None:
+        if page.total is not None:
+            interrupted = sum(item.left_behind for item in page.runs)
+            terminal.say(_total_line(page.total, interrupted, chats=given["chats"]))
+            if interrupted and terminal.options.server is None:
                 terminal.say("`loopwright resume all` continues what was interrupted")
     elif given["chats"]:
         terminal.say("no chats; `loopwright chat` begins one")
@@ -140,40 +133,27 @@ def _put_list(
         terminal.say("no runs yet; `loopwright init` writes a definition to begin with")
 
 
-def _found(
-    terminal: Terminal, given: _ListFlags, most: int | None
-) -> "tuple[list[RunItem], RunTotal | None]":
-    """The runs that fit, and the total of all that do."""
-    if terminal.remote is not None:
-        wanted: dict[str, object] = {
-            "since": given["since"],
-            "name": given["name"],
-            "label": list(given["labels"]) or None,
-            "chats": str(given["chats"]).lower(),
-        }
-        from loopwright.views.run_responses import RunItem, RunTotal  # noqa: PLC0415 - help stays quick
+def _listed(terminal: Terminal, given: _ListFlags, most: int | None) -> "RunPage":
+    """The runs that fit, at most `most`, with the total of all that do."""
+    from loopwright.operations.use_cases.lists import MOST_RUNS, ListRuns, list_runs  # noqa: PLC0415 - help stays quick
 
-        items, total = terminal.remote.runs(given["statuses"], most, wanted)
-        return msgspec.convert(items, list[RunItem]), msgspec.convert(total, RunTotal | None)
-    from loopwright.operations.run_lists import run_item  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.shared_budget import (  # noqa: PLC0415 - help stays quick
-        RunFilter,
-        filtered_runs,
-        since_ms,
-        total_of,
+    wanted = ListRuns(
+        status=given["statuses"],
+        limit=MOST_RUNS if most is None else min(most, MOST_RUNS),
+        since=given["since"],
+        name=given["name"],
+        label=given["labels"],
+        chats=given["chats"],
     )
-
-    now = int(time.time() * 1_000)
-    with open_service(terminal) as service:
-        fits = RunFilter(
-            statuses=given["statuses"],
-            since=None if given["since"] is None else since_ms(given["since"], now),
-            name=given["name"] or "",
-            labels=given["labels"],
-            chats=given["chats"],
-        )
-        rows = service.visible_rows(filtered_runs(service.log, fits))
-        return [run_item(service, row) for row in rows[:most]], total_of(service.log, rows)
+    with terminal.client() as client:
+        found = page = client.call(list_runs, wanted)
+        while page.next is not None and (most is None or len(found.runs) < most):
+            left = MOST_RUNS if most is None else min(most - len(found.runs), MOST_RUNS)
+            wanted = msgspec.structs.replace(wanted, cursor=page.next, limit=left)
+            page = client.call(list_runs, wanted)
+            found.runs += page.runs
+    found.next = page.next
+    return found
 
 
 def _total_line(total: "RunTotal", interrupted: int, *, chats: bool) -> str:
@@ -190,7 +170,7 @@ def _total_line(total: "RunTotal", interrupted: int, *, chats: bool) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def put_runs(terminal: Terminal, items: "list[RunItem]") -> None:
+def put_runs(terminal: Terminal, items: "Sequence[RunItem]") -> None:
     """Runs as a table."""
     signs = terminal.has_signs(sys.stdout)
     head = ["STATUS", "RUN", "ITERATIONS", "CHANGED", "SPENT", "AGE", "NAME"]
@@ -226,12 +206,12 @@ def _run_row(item: "RunItem", *, signs: bool) -> list[str]:
     ]
 
 
-def _changed(stat: "ChangedTree | None") -> str:
+def _changed(tree: "ChangedTree | None") -> str:
     """The number of changed files and lines: `3 (+12 −4)`; a dash for a run without snapshots."""
-    if stat is None:
+    if tree is None:
         return "–"
-    lines = f" (+{stat.insertions} −{stat.deletions})" if stat.files else ""
-    return f"{stat.files}{lines}"
+    lines = f" (+{tree.insertions} −{tree.deletions})" if tree.files else ""
+    return f"{tree.files}{lines}"
 
 
 def _mark(worktree: "WorktreeView | None") -> str:
@@ -268,21 +248,10 @@ def spend(ctx: click.Context, /, *, since: str | None, by: "By") -> None:
 
     Amounts are counted by day (UTC) when a call ends. Calls of unknown cost are only counted.
     """
-    from loopwright.operations.shared_budget import since_ms  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.shared_budget import spend as spend_of  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases.lists import ReadSpend, show_spend  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)
-    if terminal.remote is not None:
-        from loopwright.operations.response_types import SpendReport  # noqa: PLC0415 - help stays quick
-
-        found = terminal.remote.get("/api/v1/spend", since=since, by=by)
-        report = msgspec.convert(found, SpendReport)
-    else:
-        now = int(time.time() * 1_000)
-        start = None if since is None else since_ms(since, now)
-        with open_service(terminal) as service:
-            budget = terminal.settings.budget
-            report = spend_of(service.log, by=by, since=start, budget=budget, now_ms=now)
+    report = terminal.call(show_spend, ReadSpend(by=by, since=since))
     if terminal.as_json:
         terminal.put_json(report)
     else:
@@ -290,7 +259,7 @@ def spend(ctx: click.Context, /, *, since: str | None, by: "By") -> None:
 
 
 def _put(terminal: Terminal, report: "SpendReport") -> None:
-    from loopwright.operations.shared_budget import limit_text  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.lists.usage_reports import limit_text  # noqa: PLC0415 - help stays quick
 
     rows = [["COST", "TOKENS", "CALLS", "RUNS", report.by.upper()]]
     rows += [_spend_row(one, one_line(one.name)) for one in report.lines]

@@ -31,13 +31,13 @@ from loopwright.client.client import Followed, FollowOptions
 from loopwright.errors import LoopwrightError
 from loopwright.model.ids import effect_path, effect_words, iteration_name
 from loopwright.operations.loops.event_views import View
+from loopwright.operations.use_cases.lists import ListRuns, list_runs
 from loopwright.operations.use_cases.operation import RunReference
-from loopwright.operations.use_cases.run_queries import ListRuns, list_runs, snapshot
+from loopwright.operations.use_cases.run_queries import snapshot
 from loopwright.operations.use_cases.run_views import ReadActivity, read_activity
 from loopwright.ports import Delta
-from loopwright.views.formats import without_signs
+from loopwright.views.formats import place_words, without_signs
 from loopwright.views.iterations import IterationNames, is_in_iteration
-from loopwright.views.status_text import place_words
 from loopwright.views.transcript import (
     ActivityFilter,
     ActivityItem,

@@ -32,7 +32,7 @@ from loopwright.operations.use_cases.run_views import (
     read_output,
 )
 from loopwright.views.certificate import RunCertificate, certificate_lines
-from loopwright.views.formats import evidence_below, labelled, money, without_signs
+from loopwright.views.formats import evidence_below, labelled, money, place_words, without_signs
 from loopwright.views.metrics import metrics_chart
 from loopwright.views.run_responses import (
     ActivitySummary,
@@ -49,7 +49,6 @@ from loopwright.views.run_responses import (
     WorktreeView,
 )
 from loopwright.views.run_view import RunOutput
-from loopwright.views.status_text import place_words
 
 if TYPE_CHECKING:
     pass

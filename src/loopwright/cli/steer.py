@@ -77,9 +77,9 @@ def retry(
     completed in that iteration is kept. After rounds that were rejected too often, the next one
     begins with NOTE.
     """
+    from loopwright.operations.accounts.callers import current_user  # noqa: PLC0415 - help stays quick
     from loopwright.operations.loops.loop_details import retry as again  # noqa: PLC0415 - help stays quick
     from loopwright.operations.run_control import ResumeChanges  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)
     if terminal.remote is not None:
@@ -118,9 +118,9 @@ def skip(ctx: click.Context, /, run: str, note: str, *, allow_unknown_cost: bool
     """Leave out the stage that a loop of roles stopped at, and drive it here until it rests; with
     --server it is driven there, and watched.
     """
+    from loopwright.operations.accounts.callers import current_user  # noqa: PLC0415 - help stays quick
     from loopwright.operations.loops.loop_details import skip as leave  # noqa: PLC0415 - help stays quick
     from loopwright.operations.run_control import ResumeChanges  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)
     if terminal.remote is not None:
@@ -190,9 +190,9 @@ def edit(
     The next stage uses the new values; what was done does not change. Other runs cannot be edited:
     use `tell` to send a message, or `fork` to start from an iteration with other words.
     """
+    from loopwright.operations.accounts.callers import current_user  # noqa: PLC0415 - help stays quick
     from loopwright.operations.loops.loop_details import edit as change  # noqa: PLC0415 - help stays quick
     from loopwright.operations.loops.loop_details import edit_of  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.runs import current_user  # noqa: PLC0415 - help stays quick
 
     body: dict[str, JsonValue] = {}
     if goal is not None:

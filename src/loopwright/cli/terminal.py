@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from loopwright.cli.remote_client import RemoteClient
     from loopwright.client.addresses import Address, CommandClient
     from loopwright.model.record import JsonValue
-    from loopwright.operations.run_request import Request
+    from loopwright.operations.request_types import Request
     from loopwright.operations.settings import Settings
     from loopwright.operations.use_cases.operation import Operation
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from loopwright.client.client import Client, Followed, FollowOptions, Transport
 from loopwright.errors import Unreachable
-from loopwright.operations.run_request import Request
+from loopwright.operations.request_types import Request
 from loopwright.operations.use_cases.operation import Operation, PageRequest
 from loopwright.ports import Delta
 
 if TYPE_CHECKING:
     from loopwright.operations.settings import Settings
+    from loopwright.views.run_responses import InboxGate
 
 
 class PageOfEntries(Protocol):
@@ -64,7 +65,7 @@ def has_local_server(settings: "Settings") -> bool:
     """Whether the data directory has a server that this process may use. A process that belongs to
     a run may not: the server refuses it.
     """
-    from loopwright.operations.child_runs import find_caller  # noqa: PLC0415 - when it is asked for
+    from loopwright.operations.accounts.callers import find_caller  # noqa: PLC0415 - when it is asked for
     from loopwright.operations.data_directory import lock_holder  # noqa: PLC0415 - the same
 
     held = lock_holder(settings.home)
@@ -205,6 +206,10 @@ class CommandClient:
     def find_run(self, reference: str) -> str:
         """The id of a run: a whole id, the beginning or end of one, or `last`."""
         return self._runner.run(self._client.find_run(reference))
+
+    def open_gates(self) -> "list[InboxGate]":
+        """All open gates, oldest first."""
+        return self._runner.run(self._client.open_gates())
 
     def find_gate(self, reference: str) -> str:
         """The id of an open gate, by its id, the beginning of one, or its run."""

@@ -6,15 +6,17 @@ call has the same response and raises the same errors at each of them.
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from loopwright.model.record import JsonValue
-from loopwright.operations.loops.event_views import View
-from loopwright.operations.run_request import Request
-from loopwright.operations.use_cases.gates import ListGates, list_open
+from loopwright.operations.request_types import Request
+from loopwright.operations.use_cases.lists import ListGates, ListRuns, list_open, list_runs
 from loopwright.operations.use_cases.operation import Operation
-from loopwright.operations.use_cases.run_queries import ListRuns, list_runs
 from loopwright.ports import Delta
+
+if TYPE_CHECKING:
+    from loopwright.operations.loops.event_views import View
+    from loopwright.views.run_responses import InboxGate
 
 Q = TypeVar("Q", bound=Request)
 A = TypeVar("A")
@@ -28,7 +30,7 @@ class FollowOptions:
     """Which events of a run are returned, and until when."""
 
     after: int = 0  # only events with a greater number
-    view: View = "events"
+    view: "View" = "events"
     until_end: bool = True  # wait for events until the run ends; False: those that exist now
     text: bool = False  # also text as agents write it
     tail: bool = False  # with `text`: also the end of what the current call has written before
@@ -81,3 +83,14 @@ class Client:
         """
         page = await self.call(list_open, ListGates(match=reference))
         return page.gates[0].id
+
+    async def open_gates(self) -> "list[InboxGate]":
+        """All open gates, oldest first."""
+        found: list[InboxGate] = []
+        cursor: str | None = None
+        while True:
+            page = await self.call(list_open, ListGates(cursor=cursor))
+            found += page.gates
+            cursor = page.next
+            if cursor is None:
+                return found

@@ -39,7 +39,7 @@ from loopwright.errors import (
     Unreachable,
 )
 from loopwright.model.record import JsonValue
-from loopwright.operations.run_request import Request
+from loopwright.operations.request_types import Request
 from loopwright.operations.use_cases.operation import FileContent, HttpRoute, Operation
 from loopwright.ports import OPEN_STATUSES, Delta
 from loopwright.syntax.document import Diagnostic

@@ -4,19 +4,27 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from loopwright.client.client import Followed, FollowOptions
+from loopwright.engine.clock import SystemClock
 from loopwright.errors import Conflict, StorageError
-from loopwright.operations.data_directory import open_reader, workspaces_of
-from loopwright.operations.loops.event_views import event_view
-from loopwright.operations.run_request import Request
-from loopwright.operations.run_tail import DriverWatch, tail, tail_with_text
-from loopwright.operations.runs import Service
+from loopwright.operations.lists.data_log import open_data_log
+from loopwright.operations.request_types import Request
 from loopwright.operations.settings import Settings
-from loopwright.operations.use_cases.operation import App, Operation, local_app, local_caller
+from loopwright.operations.use_cases.operation import (
+    App,
+    Operation,
+    list_app,
+    local_app,
+    local_caller,
+)
 from loopwright.ports import Delta, NumberedEvent
 from loopwright.views.event_records import request_name, under
+
+if TYPE_CHECKING:
+    from loopwright.operations.runs import Service
+    from loopwright.ports import Workspaces
 
 MOST_ROWS = 1_000
 Q = TypeVar("Q", bound=Request)
@@ -43,33 +51,49 @@ class InProcess:
         self._open = AsyncExitStack()
         self._opening = asyncio.Lock()  # of concurrent calls only the first one opens
         self._app: App | None = None
+        self._close: Callable[[], None] | None = None  # what was opened here
 
     async def app(self) -> App:
         """What operations work with."""
         async with self._opening:
             if self._app is not None:
                 return self._app
-            service = await self._open_service()
-            app = local_app(service, self._settings)
-            self._app = replace(app, workspaces=workspaces_of(self._settings))
+            self._app = await (self._driving_app() if self._drives else self._reading_app())
             return self._app
 
-    async def _open_service(self) -> Service:
-        if not self._drives:
-            service = open_reader(self._settings)
-            self._open.callback(service.log.close)
-            return service
+    async def _driving_app(self) -> App:
         from loopwright.operations.wiring import near  # noqa: PLC0415 - reading needs no adapters
 
         driving = near(self._settings, say=self._say, alone=self._alone)
-        return (await self._open.enter_async_context(driving)).service
+        service = (await self._open.enter_async_context(driving)).service
+        return replace(local_app(service, self._settings), get_workspaces=self._workspaces)
+
+    def _workspaces(self) -> "Workspaces":
+        from loopwright.operations.data_directory import workspaces_of  # noqa: PLC0415 - lists need less
+
+        return workspaces_of(self._settings)
+
+    async def _reading_app(self) -> App:
+        """The log alone; the service is opened when an operation needs more than lists do."""
+        log = open_data_log(self._settings)
+        self._open.callback(log.close)
+        opened: list[Service] = []
+
+        def service() -> "Service":
+            if not opened:
+                from loopwright.operations.data_directory import open_reader  # noqa: PLC0415 - lists need less
+
+                opened.append(open_reader(self._settings, log))
+            return opened[0]
+
+        return list_app(log, self._settings, SystemClock(), service, self._workspaces)
 
     async def call(self, operation: Operation[Q, A], request: Q, key: str = "") -> A:
         """Call an operation as the person who owns this process. A command that was done under this
         key before is not repeated.
         """
         app = await self.app()
-        caller = local_caller(app.service)
+        caller = local_caller()
         if not key:
             return await operation(app, caller, request)
         name = request_name(caller.name, key)
@@ -88,6 +112,8 @@ class InProcess:
     async def follow(self, run: str, options: FollowOptions) -> AsyncIterator[Followed]:
         """Events of a run. Following also ends when no process drives the run any more."""
         service = (await self.app()).service
+        from loopwright.operations.loops.event_views import event_view  # noqa: PLC0415 - lists need less
+
         records = event_view(service, run, options.view)
         # A record of these views may combine earlier events, so all of them are read.
         first = options.after if options.view == "events" else 0
@@ -101,12 +127,15 @@ class InProcess:
                     yield record
 
     async def _events(
-        self, service: Service, run: str, after: int, options: FollowOptions
+        self, service: "Service", run: str, after: int, options: FollowOptions
     ) -> AsyncIterator[NumberedEvent | Delta]:
         if not options.until_end:
             for one in self._existing(service, run, after, options):
                 yield one
             return
+
+        from loopwright.operations.run_tail import DriverWatch, tail, tail_with_text  # noqa: PLC0415 - lists need less
+
         is_over = DriverWatch(service, run).is_gone
         if options.text:
             home = self._settings.home
@@ -117,7 +146,7 @@ class InProcess:
             yield numbered
 
     def _existing(
-        self, service: Service, run: str, after: int, options: FollowOptions
+        self, service: "Service", run: str, after: int, options: FollowOptions
     ) -> Sequence[NumberedEvent]:
         """The events that exist now. Records are also read from a log that was changed by hand."""
         try:

@@ -53,7 +53,13 @@ from loopwright.ports import (
     RunStatus,
     UsageRow,
 )
-from loopwright.ports.headline import gate_changes, headline_of, status_of, usage_row, wake_time
+from loopwright.ports.headline import (
+    ListedRun,
+    headline_of,
+    status_of,
+    usage_row,
+    wake_time,
+)
 
 RETRY_STORAGE_MS = (1_000, 2_000, 5_000, 10_000, 30_000)
 # Errors of a store about the data: another attempt would fail in the same way.
@@ -127,6 +133,7 @@ class Actor:
         self._usage: list[UsageRow] = []
         self._blobs: Mapping[str, bytes] = {}
         self._shown: Shown | None = None  # the headline of the run in lists; None: not known
+        self._listed = ListedRun()
         self._look_again = False
         self._ahead: dict[str, EffectJob | Answer] = {}
         self._failures = 0
@@ -148,6 +155,7 @@ class Actor:
         self.state = fold(self.plan, events)
         self.activity.load(events)
         self._ahead.clear()
+        self._listed.forget()
         self._fresh_state = True
         self._shown = _shown(headline) if headline else None
 
@@ -162,6 +170,7 @@ class Actor:
         for numbered in new:
             apply(self.state, numbered.event)
         if new:
+            self._listed.forget()
             row = self.around.log.row(self.run)
             if self._is_lost(row):
                 return
@@ -215,7 +224,7 @@ class Actor:
             return
         self.busy = True
         self._blobs = self.texts.take_fresh()
-        opened, closed = gate_changes(self.run, batch)
+        figures, opened, closed = self._listed.take(state, batch)
         self.around.log.submit(
             Append(
                 run=self.run,
@@ -223,6 +232,7 @@ class Actor:
                 events=batch,
                 blobs=self._blobs,
                 headline=headline,
+                figures=figures,
                 gates_opened=opened,
                 gates_closed=closed,
                 usage=self._usage,

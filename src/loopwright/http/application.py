@@ -56,9 +56,9 @@ from loopwright.http.responses import (
     without_paths,
 )
 from loopwright.operations.accounts.access import ROLES, Principal
+from loopwright.operations.accounts.callers import acting_as
 from loopwright.operations.accounts.request_rates import Rates
 from loopwright.operations.problems import ProblemReport
-from loopwright.operations.run_admission import acting_as
 from loopwright.ports import AuditRow, Clock, RecordStore, StoredRecord
 from loopwright.views.event_records import request_name, under
 from loopwright.workers.background_tasks import NAME

@@ -31,18 +31,20 @@ from loopwright.errors import LoopwrightError, NotAllowed, NotSignedIn, StorageE
 from loopwright.http.context import Context, ServerOptions
 from loopwright.http.responses import RequestRefusal
 from loopwright.operations.accounts.access import Principal, Role, require
+from loopwright.operations.accounts.callers import (
+    InsideRun,
+    current_user,
+    inside_run_error,
+    record_refusal,
+)
 from loopwright.operations.accounts.people import SESSION_MS
 from loopwright.operations.child_runs import (
     UNKNOWN_PEER,
     UNLISTED_PEER,
-    InsideRun,
     find_tcp_peer,
     find_unix_peer,
-    inside_run_error,
     is_read_outside,
-    record_refusal,
 )
-from loopwright.operations.runs import current_user
 
 COOKIE = "loopwright_session"
 DEVICE_COOKIE = "loopwright_device"

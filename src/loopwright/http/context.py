@@ -15,11 +15,11 @@ from loopwright.operations.accounts.access import Access
 from loopwright.operations.accounts.people import People
 from loopwright.operations.agents.allowlist import AgentRegistry
 from loopwright.operations.definitions import Definitions
+from loopwright.operations.lists.usage_reports import UsageLedger
 from loopwright.operations.preflight import Pulse
 from loopwright.operations.run_admission import WorkspaceRoots
 from loopwright.operations.runs import Service
 from loopwright.operations.settings import Settings
-from loopwright.operations.shared_budget import UsageLedger
 from loopwright.operations.use_cases.pages import Cursors
 from loopwright.operations.wiring import Local
 from loopwright.ports import Clock, RecordStore, RunRow

@@ -31,8 +31,9 @@ from loopwright.http.requests import (
 from loopwright.http.responses import as_response, file_response
 from loopwright.kernel.state import State
 from loopwright.operations.accounts.access import Principal
+from loopwright.operations.request_types import Request
 from loopwright.operations.run_groups import Beside, OnDisconnect
-from loopwright.operations.run_request import Request, RunStart
+from loopwright.operations.run_request import RunStart
 from loopwright.operations.use_cases.assistants import looping_of
 from loopwright.operations.use_cases.operation import (
     BYTES,
@@ -66,7 +67,10 @@ def app_of(context: Context) -> App:
         return looping.beside(caller.name, start, parting=on_disconnect, name=name)
 
     return App(
-        service=context.service,
+        log=context.service.log,
+        clock=context.service.clock,
+        get_service=lambda: context.service,
+        visible_rows=None if context.service.rights is None else context.service.visible_rows,
         settings=context.settings,
         records=context.records,
         workspace=context.serving.workspace,
@@ -74,9 +78,8 @@ def app_of(context: Context) -> App:
         registry=lambda: context.registry,
         roots=lambda: context.roots,
         is_draining=context.closing.is_set,
-        workspaces=context.here.workspaces,
+        get_workspaces=lambda: context.here.workspaces,
         read_state=read_state,
-        read_item=context.gallery.item,
         read_snapshot=context.gallery.snapshot,
         beside=beside,
         here=context.here,

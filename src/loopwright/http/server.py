@@ -43,6 +43,7 @@ from loopwright.operations.agents.programs import plugins
 from loopwright.operations.child_runs import superseded
 from loopwright.operations.data_directory import RECORD, ServerLockInfo
 from loopwright.operations.definitions import Definitions
+from loopwright.operations.lists.run_lists import driver_pid
 from loopwright.operations.preflight import (
     CLOCK_FIX,
     LOOPS,
@@ -52,7 +53,6 @@ from loopwright.operations.preflight import (
     jump_words,
 )
 from loopwright.operations.run_admission import RunAdmission, WorkspaceRoots
-from loopwright.operations.run_lists import driver_pid
 from loopwright.operations.settings import Settings
 from loopwright.operations.settings_files import refuse_remote, unusable
 from loopwright.operations.use_cases.pages import Cursors

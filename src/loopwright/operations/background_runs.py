@@ -10,15 +10,10 @@ from dataclasses import dataclass, replace
 
 from loopwright.engine.driver import already_driven
 from loopwright.errors import LoopwrightError, StorageError
-from loopwright.operations.child_runs import find_caller
-from loopwright.operations.data_directory import (
-    HANDED,
-    lock_holder,
-    open_reader,
-    presence_of,
-    this_owner,
-)
+from loopwright.operations.accounts.callers import find_caller
+from loopwright.operations.data_directory import HANDED, lock_holder, open_reader, this_owner
 from loopwright.operations.delegating_driver import DelegatingDriver
+from loopwright.operations.lists.data_log import presence_of
 from loopwright.operations.run_control import ResumeChanges, resume_run
 from loopwright.operations.run_request import RunStart
 from loopwright.operations.run_start import launch_run

@@ -25,14 +25,15 @@ from loopwright.kernel.fold import fold
 from loopwright.kernel.state import State
 from loopwright.model.plan import content_hash, stored_plan
 from loopwright.operations.accounts.access import Access
+from loopwright.operations.accounts.callers import current_user
 from loopwright.operations.data_directory import open_log
 from loopwright.operations.run_variables import RunVariables
-from loopwright.operations.runs import Service, current_user
+from loopwright.operations.runs import Service
 from loopwright.operations.settings import Settings
 from loopwright.operations.settings_files import unusable
 from loopwright.operations.uploads import FOLDER, Uploads, digests
 from loopwright.ports import APPLIED, OPEN_STATUSES, AuditRow, Liveness, RunRow, UsageRow
-from loopwright.ports.headline import headline_of, usage_rows
+from loopwright.ports.headline import figures_of, gate_subject, headline_of, usage_rows
 from loopwright.stores.sqlite.connection import DatabaseOptions, heads_beside
 from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
 from loopwright.stores.sqlite.log import rebuild_heads as rebuild
@@ -144,11 +145,11 @@ def check_runs(log: SqliteLog) -> Iterator[str]:
     used: dict[str, list[UsageRow]] = {}
     for usage in log.usage():
         used.setdefault(usage.run, []).append(usage)
-    unmetered = {*log.unmetered()}
+    old = {*log.unlisted()}
     for row in log.rows():
         found = log.verify(row.run, content_hash)
         if not found:
-            stored = None if row.run in unmetered else used.get(row.run, [])
+            stored = None if row.run in old else used.get(row.run, [])
             found = _check_views(log, row, stored)
         yield from (text if row.run in text else f"{row.run}: {text}" for text in found)
     yield from _find_strays(log)
@@ -163,11 +164,10 @@ def _check_views(log: SqliteLog, row: RunRow, used: Sequence[UsageRow] | None) -
         state = fold(stored_plan(log.blob, first.plan), events)
     except (LoopwrightError, LookupError, ValueError) as error:
         return [f"its events cannot be followed: {error}"]
-    return [
-        *_check_row(row, state),
-        *_check_gates(log, row.run, state),
-        *(_check_usage(row.run, events, used) if used is not None else ()),
-    ]
+    found = [*_check_row(row, state), *_check_gates(log, row.run, state)]
+    if used is None:  # of an older version: the rest was not stored yet
+        return found
+    return [*found, *_check_figures(row, state), *_check_usage(row.run, events, used)]
 
 
 def _check_row(row: RunRow, state: State) -> Iterator[str]:
@@ -184,9 +184,24 @@ def _check_row(row: RunRow, state: State) -> Iterator[str]:
         yield f"the row has status {shown.status!r}, but its events do not end"
 
 
+def _check_figures(row: RunRow, state: State) -> Iterator[str]:
+    if row.version != state.version or state.started is None:
+        return  # events were added in the meantime
+    if row.figures != (should := figures_of(state)):
+        yield f"the row has the figures {row.figures}, its events say {should}"
+    if row.details is None or row.details.worktree != state.started.worktree:
+        yield "the row has another worktree than its events"
+
+
 def _check_gates(log: SqliteLog, run: str, state: State) -> Iterator[str]:
-    shown = {gate.gate: (gate.path, gate.digest, gate.message) for gate in log.gates(run)}
-    known = {name: (gate.path, gate.digest, gate.message) for name, gate in state.gates.items()}
+    shown = {
+        row.gate: (row.path, row.digest, row.message, row.subject or gate_subject(state, row.gate))
+        for row in log.gates(run)
+    }
+    known = {
+        name: (gate.path, gate.digest, gate.message, gate_subject(state, name))
+        for name, gate in state.gates.items()
+    }
     for name in sorted(known.keys() - shown.keys()):
         yield f"gate {name} is open and missing from the inbox"
     for name in sorted(shown.keys() - known.keys()):

@@ -13,9 +13,7 @@ counting calls of sibling runs under way, and by what its child runs have used. 
 run cannot check this, because it knows no other runs.
 """
 
-import os
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -23,22 +21,20 @@ import msgspec
 
 from loopwright.agents.processes.process_tree import (
     UNKNOWN_PEER,
-    InsideRun,
-    find_inside_run,
     find_unix_peer,
 )
 from loopwright.agents.processes.tcp_peer import UNLISTED_PEER, find_tcp_peer, is_read_outside
-from loopwright.errors import Conflict, LoopwrightError, NotAllowed, NotFound, StorageError
+from loopwright.errors import Conflict, LoopwrightError, NotFound, StorageError
 from loopwright.kernel.event_parts import CALLED, HOME_BUDGET, NO_USAGE, Failure, Usage
 from loopwright.kernel.events import RunStarted
 from loopwright.kernel.state import State
 from loopwright.model.access import is_offline
 from loopwright.model.plan import stored_plan
 from loopwright.model.policy import Limits
+from loopwright.operations.accounts.callers import InsideRun, inside_run_error, record_refusal
 from loopwright.operations.dialects import OF_LOOPS
 from loopwright.ports import (
     Answer,
-    AuditRow,
     Clock,
     EffectFailure,
     EffectJob,
@@ -48,7 +44,6 @@ from loopwright.ports import (
     Performer,
     RecordStore,
     RunRow,
-    StoredRecord,
 )
 
 MOST_DEPTH = 5
@@ -262,71 +257,10 @@ def _within(own: Limits, around: Limits, used: Usage) -> Limits:
 __all__ = [
     "UNKNOWN_PEER",
     "UNLISTED_PEER",
-    "AgentRights",
-    "InsideRun",
-    "find_caller",
     "find_tcp_peer",
     "find_unix_peer",
-    "has_run",
-    "inside_run_error",
-    "is_private",
     "is_read_outside",
-    "mark_origin",
-    "record_refusal",
 ]
-
-DENIED = "denied"
-_ORIGIN = ("origin", "inside-run")
-HINT = "a person does that outside of the run; see what an agent can do in docs/security.md"
-SHOWN = 200  # characters of what was asked for that are recorded
-
-
-def find_caller(environment: Mapping[str, str] | None = None) -> InsideRun | None:
-    """The run that this process belongs to, or None for a process of a person."""
-    return find_inside_run(environment=os.environ if environment is None else environment)
-
-
-def inside_run_error(inside: InsideRun, what: str, *, hint: str = HINT) -> NotAllowed:
-    """The refusal; `what` completes "cannot …"."""
-    return NotAllowed(f"{inside.actor} cannot {what}", code="inside-run", hint=hint)
-
-
-def record_refusal(
-    records: RecordStore, inside: InsideRun, what: str, *, at: int, via: str, who: str = ""
-) -> None:
-    """Write an attempt to the audit log. It is refused also where that cannot be written."""
-    name = f", as {who}" if who else ""
-    row = AuditRow(
-        at=at,
-        who=inside.actor,
-        action=DENIED,
-        subject=what[:SHOWN],
-        via=via,
-        detail=f"inside-run{name}",
-    )
-    with suppress(LoopwrightError):
-        records.change(audit=[row])
-
-
-def mark_origin(records: RecordStore, inside: InsideRun) -> None:
-    """Record that a new data directory was created inside a run."""
-    kind, key = _ORIGIN
-    body = msgspec.json.encode(inside.runs)
-    with suppress(LoopwrightError):
-        records.change([(StoredRecord(kind=kind, key=key, body=body), 0)])
-
-
-def is_private(records: RecordStore, inside: InsideRun) -> bool:
-    """Whether a data directory was created by a program of the same run."""
-    record = records.record(*_ORIGIN)
-    if record is None:
-        return False
-    return not {*msgspec.json.decode(record.body, type=list[str])}.isdisjoint(inside.runs)
-
-
-def has_run(log: EventLog, run: str) -> bool:
-    """Whether a run is in this data directory."""
-    return any(row.run == run for row in log.rows(prefix=run, limit=1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,7 @@ from loopwright.model.actions import (
 from loopwright.model.chat import MILLION, CostSource, ModelUsage, Price
 from loopwright.model.checks import Goal, Judge, leaves
 from loopwright.model.plan import CHAT, Agent, Plan
-from loopwright.operations.shared_budget import SharedBudget
+from loopwright.operations.settings_files import SharedBudget
 from loopwright.views.formats import agent_title, quoted_agent
 
 PROVIDERS = {"claude": "anthropic", "codex": "openai", "gemini": "google"}

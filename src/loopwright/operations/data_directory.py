@@ -22,18 +22,19 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from loopwright import __version__, host
-from loopwright.agents.processes.process_marks import Presence, owner_mark
+from loopwright.agents.processes.process_marks import owner_mark
 from loopwright.engine.clock import SystemClock
 from loopwright.engine.driver import LocalDriver
-from loopwright.operations.child_runs import AgentRights, find_caller, is_private, mark_origin
+from loopwright.operations.accounts.callers import find_caller, is_private
+from loopwright.operations.child_runs import AgentRights
 from loopwright.operations.cost_limits import CostRules, PriceBook
+from loopwright.operations.lists.data_log import open_data_log
 from loopwright.operations.run_variables import RunVariables
 from loopwright.operations.runs import Service
 from loopwright.operations.settings import Settings
-from loopwright.operations.settings_files import refuse_remote, unusable, user_records
 from loopwright.operations.workspace_rules import confine_git, keep_files_private, rules_of
 from loopwright.ports import Owner, Workspaces
-from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
+from loopwright.stores.sqlite.log import SqliteLog
 from loopwright.stores.trackers import SqliteTrackers
 from loopwright.workspaces.worktrees import GitWorktrees
 
@@ -51,23 +52,11 @@ def this_owner() -> Owner:
     return owner_mark(handed if _TOKEN.fullmatch(handed) else secrets.token_hex(TOKEN_BYTES))
 
 
-def presence_of(settings: Settings) -> Presence:
-    """Which owners of runs in this data directory are alive."""
-    return Presence(settings.home / "owners")
-
-
 def open_log(settings: Settings) -> SqliteLog:
-    """The log in the data directory, which is made when it is not there."""
-    refuse_remote(settings.home)
-    try:
-        settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise unusable(settings.home, error) from error
-    alive, is_new = presence_of(settings).alive, not settings.database.exists()
-    log = open_sqlite_log(settings.database, alive=alive, durability=settings.durability)
-    if is_new and (inside := find_caller()) is not None:
-        mark_origin(log, inside)
-    user_records().add_data_directory(settings.home)
+    """The log in the data directory, for code that also reads definitions or starts agents: they
+    never get files of the data directory.
+    """
+    log = open_data_log(settings)
     keep_files_private(settings)
     return log
 
@@ -113,9 +102,12 @@ def open_service(
     return restrict(service, log)
 
 
-def open_reader(settings: Settings) -> Service:
-    """A service that does not drive."""
-    return open_service(settings, open_log(settings))
+def open_reader(settings: Settings, log: SqliteLog | None = None) -> Service:
+    """A service that does not drive, on a log that is open or that is opened now."""
+    if log is None:
+        return open_service(settings, open_log(settings))
+    keep_files_private(settings)
+    return open_service(settings, log)
 
 
 def workspaces_of(settings: Settings) -> Workspaces:

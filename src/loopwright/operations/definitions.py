@@ -26,6 +26,7 @@ from loopwright.errors import (
 from loopwright.model.plan import Plan, content_hash
 from loopwright.model.record import JsonValue
 from loopwright.operations.accounts.access import Access, Role
+from loopwright.operations.accounts.callers import acting_role, current_user
 from loopwright.operations.agents.programs import programs_named
 from loopwright.operations.dialects import (
     MAX_BYTES,
@@ -36,10 +37,8 @@ from loopwright.operations.dialects import (
 )
 from loopwright.operations.evaluations import Cases, ScoredRun, prepare_cases, run_case
 from loopwright.operations.response_types import DefinitionItem
-from loopwright.operations.run_admission import acting_role
 from loopwright.operations.run_request import Admission, StartRun
 from loopwright.operations.run_start import DefinitionSource, StartPlace
-from loopwright.operations.runs import current_user
 from loopwright.operations.wiring import Local
 from loopwright.ports import AuditRow, RecordStore, StoredRecord
 from loopwright.syntax.document import Diagnostic

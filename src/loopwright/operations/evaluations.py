@@ -23,6 +23,7 @@ from loopwright.errors import DefinitionError, LoopwrightError
 from loopwright.model.actions import CallAgent, Step
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.record import JsonValue
+from loopwright.operations.accounts.callers import current_user
 from loopwright.operations.agents.backends import bind_agents
 from loopwright.operations.dialects import MAX_BYTES, dialect, recognise, rendering
 from loopwright.operations.run_request import RunStart, StartRun
@@ -33,7 +34,7 @@ from loopwright.operations.run_start import (
     launch_run,
     prepare_start,
 )
-from loopwright.operations.runs import Service, current_user
+from loopwright.operations.runs import Service
 from loopwright.operations.wiring import Local
 from loopwright.ports.headline import status_of
 from loopwright.prompts import judges as evaluators

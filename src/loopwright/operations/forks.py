@@ -29,11 +29,12 @@ from loopwright.operations.run_variables import given_again, missing_variables
 from loopwright.operations.run_workspaces import RunSnapshots, tree_at
 from loopwright.operations.runs import Service
 from loopwright.operations.workspace_rules import ARTIFACTS, with_artifacts
-from loopwright.ports import Append, Workspaces
-from loopwright.ports.headline import gate_changes, headline_of
+from loopwright.ports import Append, Workspaces, encode_figures
+from loopwright.ports.headline import figures_of, gate_changes, headline_of
 from loopwright.syntax.document import suggest
 from loopwright.views.event_records import audit_rows, sortable_id
 from loopwright.views.iterations import IterationNames
+from loopwright.views.run_responses import details_of
 
 MOST_NAMED = 12
 MAX_EDIT_BYTES = 100_000
@@ -401,7 +402,9 @@ async def _create(
         events=events,
         blobs=blobs,
         headline=headline,
-        gates_opened=gate_changes(state.run, events)[0],
+        figures=encode_figures(figures_of(state)),
+        details=None if state.started is None else details_of(plan, state.started),
+        gates_opened=gate_changes(state, events)[0],
         owner=service.driver.first_owner if service.driver is not None else None,
         audit=audit_rows(
             state.run, [f for f in events if isinstance(f, RunForked)][-1:], service.via

@@ -7,16 +7,15 @@ from pathlib import Path
 import msgspec
 
 from loopwright.errors import Conflict, LoopwrightError, NotAllowed, NotFound
-from loopwright.kernel.events import GateAnswered, GateClosed, GateOpened, RunStarted, TurnTaken
+from loopwright.kernel.events import GateOpened, RunStarted, TurnTaken
 from loopwright.model.actions import Decision
 from loopwright.model.record import JsonValue
 from loopwright.operations.accounts.access import same_somebody
-from loopwright.ports import OPEN_STATUSES, EventLog, NumberedEvent, OpenGate
+from loopwright.operations.lists.run_lists import list_old_runs
+from loopwright.ports import OPEN_STATUSES, ClosedGate, EventLog, NumberedEvent, OpenGate
 from loopwright.views.event_records import timestamp
 
 MAX_ARGUMENTS_BYTES = 1_000_000
-MANY = 1_000  # runs in which a gate that is not open is looked for
-GATE_EVENTS = (GateOpened, GateAnswered, GateClosed)
 _EXAMPLE = """--arguments '{"path": "notes.txt"}', or --arguments @FILE"""
 
 
@@ -127,10 +126,12 @@ def unfit(why: str) -> LoopwrightError:
 
 def gate_named(log: EventLog, reference: str) -> OpenGate:
     """An open gate by its id, or the beginning of one."""
-    found = [gate for gate in log.gates() if gate.gate.startswith(reference)]
-    if len(found) == 1:
-        return found[0]
-    if found:
+    list_old_runs(log)
+    found = log.find_gates(reference, 2)
+    gates = [gate for gate in found if isinstance(gate, OpenGate)]
+    if len(gates) == 1:
+        return gates[0]
+    if gates:
         raise Conflict(f"{reference!r} fits more than one gate", code="ambiguous")
     raise not_open(log, reference)
 
@@ -157,21 +158,17 @@ def which_gate(run: str, gates: Sequence[OpenGate]) -> Conflict:
     )
 
 
-def not_open(log: EventLog, gate: str, run: str | None = None) -> LoopwrightError:
+def not_open(log: EventLog, reference: str) -> LoopwrightError:
     """Why a gate is not open: answered, closed, or unknown."""
-    for name in [run] if run else [row.run for row in log.rows(limit=MANY)]:
-        events = [numbered.event for numbered in log.read(name)]
-        about = [f for f in events if isinstance(f, GATE_EVENTS) and f.gate.startswith(gate)]
-        for event in about:
-            if isinstance(event, GateAnswered):
-                by, at = event.by or "somebody", timestamp(event.at)
-                return Conflict(
-                    f"{event.gate} was already answered: {event.decision} by {by} at {at}",
-                    code="already-resolved",
-                )
-        if about:
-            return Conflict(f"{about[0].gate} no longer waits", code="no-longer-waiting")
-    return NotFound(f"no gate {gate!r}", hint="`loopwright inbox` lists them")
+    for gate in log.find_gates(reference, 1):
+        if isinstance(gate, ClosedGate) and gate.decision:
+            by, at = gate.by or "somebody", timestamp(gate.at)
+            return Conflict(
+                f"{gate.gate} was already answered: {gate.decision} by {by} at {at}",
+                code="already-resolved",
+            )
+        return Conflict(f"{gate.gate} no longer waits", code="no-longer-waiting")
+    return NotFound(f"no gate {reference!r}", hint="`loopwright inbox` lists them")
 
 
 def check_arguments(events: Iterable[NumberedEvent], opened: GateOpened, arguments: str) -> None:

@@ -44,11 +44,12 @@ from loopwright.model.checks import AllOf, NoCalls, PersonCheck
 from loopwright.model.ids import logical_path
 from loopwright.model.plan import CHAT, Agent, Plan
 from loopwright.model.policy import NO_LIMITS, ConversationHistory, Limits
+from loopwright.operations.accounts.callers import current_user
 from loopwright.operations.agents.backends import bind_agents
 from loopwright.operations.agents.programs import PREFIX
 from loopwright.operations.loop_definition import tightened
 from loopwright.operations.run_request import RunStart
-from loopwright.operations.runs import CAS_TRIES, Service, current_user, row_ended
+from loopwright.operations.runs import CAS_TRIES, Service, row_ended
 from loopwright.ports import Append
 from loopwright.views.event_records import audit_rows
 from loopwright.views.summary import ReadText

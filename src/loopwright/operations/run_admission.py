@@ -16,7 +16,6 @@ that a link that replaces the folder later approves nothing else.
 import contextlib
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -44,6 +43,7 @@ from loopwright.model.sandbox import (
     strictest,
 )
 from loopwright.operations.accounts.access import Access, Role, digest, least
+from loopwright.operations.accounts.callers import acting_role
 from loopwright.operations.agents.allowlist import (
     ANY_SCRIPT,
     AgentEntry,
@@ -176,26 +176,9 @@ def _why_not_implied(folder: Path, home: Path) -> str:
 
 
 ADMIN: Role = "admin"
-EDITOR: Role = "editor"
 SHOWN_CHARS = 200
-_ACTING: ContextVar[Role | None] = ContextVar("acting_role", default=None)
 
 Agents: TypeAlias = Mapping[str, Agent]
-
-
-@contextlib.contextmanager
-def acting_as(role: Role) -> Iterator[None]:
-    """Runs that are started in this context are started by a caller with this role."""
-    token = _ACTING.set(role)
-    try:
-        yield
-    finally:
-        _ACTING.reset(token)
-
-
-def acting_role() -> Role:
-    """The role of the caller; editor if it is not given."""
-    return _ACTING.get() or EDITOR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Protocol, TypeAlias
+from typing import Annotated, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -18,6 +18,7 @@ from loopwright.model.record import JsonValue
 from loopwright.model.sandbox import SandboxLevel
 from loopwright.operations.accounts.access import Role
 from loopwright.operations.dialects import MOST_FILES
+from loopwright.operations.request_types import Request
 from loopwright.operations.run_groups import Beside, OnDisconnect, alone
 from loopwright.operations.workspace_rules import NO_CHOICE, SnapshotChoice
 from loopwright.ports import Owner
@@ -25,14 +26,6 @@ from loopwright.ports import Owner
 MOST_VARIABLES = 100
 RunEnv: TypeAlias = Annotated[dict[str, str], msgspec.Meta(max_length=MOST_VARIABLES)]
 """Variables of a request, with their values."""
-
-
-class Request(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """What an operation is asked for. Control characters are refused in its texts, except in the
-    fields that are `free`.
-    """
-
-    free: ClassVar[tuple[str, ...]] = ()
 
 
 # -- the request of an interface -------------------------------------------------------------------

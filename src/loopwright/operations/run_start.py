@@ -20,6 +20,7 @@ from loopwright.model.plan import LoopRight, Plan
 from loopwright.model.record import JsonValue
 from loopwright.model.sandbox import SandboxLevel
 from loopwright.operations.accounts.access import Role
+from loopwright.operations.accounts.callers import current_user
 from loopwright.operations.agents.allowlist import with_entry_names
 from loopwright.operations.agents.backends import Fallback, bind_agents, bind_inputs, check_message
 from loopwright.operations.agents.permissions import (
@@ -47,7 +48,7 @@ from loopwright.operations.loop_definition import (
 from loopwright.operations.preflight import check_programs
 from loopwright.operations.run_request import LocalStart, RunStart, StartRun
 from loopwright.operations.run_variables import read_variables, with_variables
-from loopwright.operations.runs import Service, current_user
+from loopwright.operations.runs import Service
 from loopwright.operations.settings import Settings
 from loopwright.operations.workspace_rules import (
     SnapshotChoice,

@@ -21,12 +21,13 @@ from loopwright.model.checks import CommandCheck, ScriptCheck, leaves
 from loopwright.model.plan import Plan
 from loopwright.model.record import JsonValue
 from loopwright.operations.agents.programs import worktree_warnings
-from loopwright.operations.run_lists import is_left_behind
+from loopwright.operations.lists.run_lists import is_left_behind
 from loopwright.operations.runs import Service, row_ended
 from loopwright.operations.settings_files import user_records
 from loopwright.operations.trackers import access_in
 from loopwright.ports import CHAT_SURFACE, OPEN_STATUSES, FileChange, RunRow, Workspaces, Worktrees
-from loopwright.views.iterations import WorkspaceHistory, change_counts, history_of, no_snapshots
+from loopwright.views.iterations import WorkspaceHistory, history_of, no_snapshots
+from loopwright.views.run_responses import change_counts
 
 TREE_CHARS = 40
 BISECT_SECONDS = 600.0

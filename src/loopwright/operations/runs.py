@@ -1,7 +1,5 @@
 """Use cases of runs: start, look, answer, pause, resume, stop. Every interface uses them."""
 
-import os
-import pwd
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -39,22 +37,14 @@ from loopwright.model.plan import (
     Plan,
     content_hash,
     encode_plan,
-    stored_content,
     stored_plan,
 )
 from loopwright.model.record import Text
 from loopwright.model.trackers import Trackers
+from loopwright.operations.accounts.callers import InsideRun
 from loopwright.operations.agents.backends import check_scripts
 from loopwright.operations.agents.programs import create_worktree
-from loopwright.operations.child_runs import (
-    AgentRights,
-    InsideRun,
-    Runs,
-    adoptable,
-    check_wall,
-    find_caller,
-    nested,
-)
+from loopwright.operations.child_runs import AgentRights, Runs, adoptable, check_wall, nested
 from loopwright.operations.cost_limits import CostRules
 from loopwright.operations.dialects import OF_LOOPS
 from loopwright.operations.gates import (
@@ -67,6 +57,7 @@ from loopwright.operations.gates import (
     not_open,
     only_gate,
 )
+from loopwright.operations.lists.run_lists import inbox_gates, list_old_runs, read_text
 from loopwright.operations.run_groups import (
     CANDIDATES,
     ProjectChoice,
@@ -89,8 +80,11 @@ from loopwright.ports import (
     RunRow,
     RunStatus,
     Worktrees,
+    encode_figures,
 )
+from loopwright.ports.headline import closed_gate, figures_after, figures_of
 from loopwright.views.event_records import audit_rows, forgotten, sortable_id
+from loopwright.views.run_responses import InboxGate, details_of
 
 CAS_TRIES = 50
 Shown: TypeAlias = RunStatus | Literal["unchanged"]
@@ -193,6 +187,7 @@ class Service:
             labels=start.labels,
             worktree=worktree,
         )
+        state = fold(bound, [first])
         headline = Headline(
             name=start.plan.name,
             status="running",
@@ -212,6 +207,8 @@ class Service:
             events=[first],
             blobs=blobs,
             headline=headline,
+            figures=encode_figures(figures_of(state)),
+            details=details_of(bound, first),
             owner=driver.first_owner if driver else start.owner,
             audit=audit_rows(run, [first], self.via),
             records=start.beside(run),
@@ -315,12 +312,15 @@ class Service:
 
     def read_text(self, text: Text | None) -> str:
         """A text of an event, whole."""
-        if text is None or isinstance(text, str):
-            return text or ""
-        return stored_content(self.log.blob, text.blob).decode()
+        return read_text(self.log, text)
 
     def gates(self) -> list[OpenGate]:
         return self.log.gates()
+
+    def inbox(self, gates: Sequence[OpenGate] | None = None) -> list[InboxGate]:
+        """Open gates, oldest first, or some of them, as rows of the inbox."""
+        list_old_runs(self.log)
+        return inbox_gates(self.log, self.gates() if gates is None else gates, self.read_text)
 
     def find_gate(self, reference: str) -> OpenGate:
         """An open gate by its id, the beginning of one, or a run that waits at one gate only."""
@@ -354,7 +354,7 @@ class Service:
         for _ in range(CAS_TRIES):
             version = self.log.version(gate.run)
             if gate.gate not in {row.gate for row in self.log.gates(gate.run)}:
-                raise not_open(self.log, gate.gate, gate.run)
+                raise not_open(self.log, gate.gate)
             event = GateAnswered(
                 at=self.clock.now_ms(),
                 path=opened.path,
@@ -368,7 +368,7 @@ class Service:
             )
             try:
                 await self._append_event(
-                    gate.run, event, expected=version, closes=gate.gate, status=None, blobs=blobs
+                    gate.run, event, expected=version, status=None, blobs=blobs
                 )
             except VersionConflict:
                 continue
@@ -497,7 +497,6 @@ class Service:
         *,
         expected: int,
         status: Shown | None,
-        closes: str | None = None,
         blobs: Mapping[str, bytes] = NO_BLOBS,
     ) -> None:
         """Append an event from outside the driver, and wake the driver of the run. Without a
@@ -510,6 +509,7 @@ class Service:
         if status != "unchanged":
             shown = status or ("paused" if shown == "paused" else "running")
         headline = replace(row.headline, status=shown, updated_at=event.at)
+        is_answer = isinstance(event, GateAnswered)  # which may allow more iterations
         await self.log.append(
             Append(
                 run=run,
@@ -517,7 +517,8 @@ class Service:
                 events=[event],
                 blobs=blobs,
                 headline=headline,
-                gates_closed=[closes] if closes else [],
+                figures=figures_after(self.state(run), [event]) if is_answer else "",
+                gates_closed=[closed_gate(run, event)] if isinstance(event, GateAnswered) else [],
                 audit=audit_rows(run, [event], self.via),
             )
         )
@@ -547,17 +548,3 @@ class Service:
 
 def row_ended(row: RunRow) -> bool:
     return row.headline.status not in OPEN_STATUSES
-
-
-def current_user() -> str:
-    """Who acts: the person by the user id of this process, or the agent that it descends from.
-
-    Variables such as USER are not asked, since every program can set them.
-    """
-    inside = find_caller()
-    if inside is not None:
-        return inside.actor
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # in a container a number may be all that there is
-        return f"uid-{os.getuid()}"

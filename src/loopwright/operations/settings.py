@@ -33,6 +33,7 @@ from loopwright.operations.settings_files import (
     PRICES,
     BadServers,
     Notifier,
+    SharedBudget,
     read_models,
     read_notifiers,
     read_prices,
@@ -41,7 +42,6 @@ from loopwright.operations.settings_files import (
     toml_hint,
     untrusted_note,
 )
-from loopwright.operations.shared_budget import SharedBudget
 
 PREFIX = "LOOPWRIGHT_"
 PROJECT_FILE = "loopwright.toml"

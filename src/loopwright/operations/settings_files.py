@@ -10,6 +10,7 @@ import os
 import pwd
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias, cast
 
@@ -31,6 +32,33 @@ _UNQUOTED = re.compile(
     re.VERBOSE,
 )
 MODEL_KINDS = ("model", "claude", "codex", "gemini", "opencode")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedBudget:
+    """What may be used in a day (of UTC), and ever. Without `hard_stop` it is only looked at."""
+
+    usd_per_day: float | None = None
+    tokens_per_day: int | None = None
+    usd_total: float | None = None
+    tokens_total: int | None = None
+    hard_stop: bool = True
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether any limit is set, also one that stops nothing."""
+        caps = (self.usd_per_day, self.tokens_per_day, self.usd_total, self.tokens_total)
+        return any(one is not None for one in caps)
+
+    @property
+    def limits_usd(self) -> bool:
+        """Whether USD are limited for all runs together."""
+        return self.hard_stop and (self.usd_per_day is not None or self.usd_total is not None)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing is limited."""
+        return not (self.hard_stop and self.has_limits)
 
 
 def read_models(value: object, origin: str) -> dict[str, str]:

@@ -2,26 +2,20 @@
 
 The budget is checked before every call of a model or an agent, and again when a call reports
 its usage. Usage of running calls is stored, so processes on one data directory share the
-budget. A budget that cannot be read stops nothing. Spend is grouped by agent, definition, label
-or day.
-
-Usage of runs from versions that did not store it with the events is added up once.
+budget. A budget that cannot be read stops nothing.
 """
 
-from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from fnmatch import fnmatchcase
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 import msgspec
 
-from loopwright.errors import LoopwrightError, NotFound, StorageError
 from loopwright.kernel.event_parts import CALLED, HOME_BUDGET, NO_USAGE, Failure, Usage
-from loopwright.kernel.events import RunEdited, RunStarted
-from loopwright.model.plan import stored_plan
-from loopwright.operations.response_types import LimitUsed, SpendAmount, SpendLine, SpendReport
+from loopwright.operations.lists.usage_reports import BudgetUse, UsageLedger, budget_use
+from loopwright.operations.settings_files import SharedBudget
 from loopwright.ports import (
+    DAY_MS,
     Answer,
     Clock,
     EffectFailure,
@@ -30,110 +24,12 @@ from loopwright.ports import (
     EventLog,
     Meter,
     Performer,
-    RunRow,
-    RunStatus,
-    UsageRow,
 )
-from loopwright.ports.headline import DAY_MS, usage_rows
-from loopwright.syntax.notations import is_duration, parse_duration
-from loopwright.views.formats import (
-    LOOP_AGENTS,
-    cost_text,
-    is_kind,
-    money,
-    title_among_runs,
-    usage_amounts,
-)
-from loopwright.views.run_responses import RunTotal
-
-
-def meter_old_runs(log: EventLog) -> list[str]:
-    """Add up the usage of runs that an older version recorded. A damaged run is left out; the
-    answer names those that could not be added up.
-    """
-    left: list[str] = []
-    for run in log.unmetered():
-        try:
-            _meter(log, run)
-        except (StorageError, NotFound):
-            left.append(run)
-    return left
-
-
-def _meter(log: EventLog, run: str) -> None:
-    events = [one.event for one in log.read(run)]
-    headline = log.row(run).headline
-    labels: tuple[str, ...] = ()
-    surface = ""
-    for event in events:
-        if isinstance(event, RunStarted):
-            labels = event.labels
-            surface = stored_plan(log.blob, event.plan).settings.get("surface", "")
-        elif isinstance(event, RunEdited) and event.labels is not None:
-            labels = event.labels
-    log.replace_usage(
-        run, replace(headline, labels=labels, surface=surface), usage_rows(run, events)
-    )
-
 
 Window: TypeAlias = Literal["day", "total"]
 READ_AGAIN_MS = 1_000  # how often a call under way reads what other processes have spent
 STORED_MS = 5_000  # until the usage of a call that has ended is taken to be stored
 _WORDS: dict[Window, str] = {"day": "today", "total": "in all"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedBudget:
-    """What may be used in a day (of UTC), and ever. Without `hard_stop` it is only looked at."""
-
-    usd_per_day: float | None = None
-    tokens_per_day: int | None = None
-    usd_total: float | None = None
-    tokens_total: int | None = None
-    hard_stop: bool = True
-
-    @property
-    def has_limits(self) -> bool:
-        """Whether any limit is set, also one that stops nothing."""
-        caps = (self.usd_per_day, self.tokens_per_day, self.usd_total, self.tokens_total)
-        return any(one is not None for one in caps)
-
-    @property
-    def limits_usd(self) -> bool:
-        """Whether USD are limited for all runs together."""
-        return self.hard_stop and (self.usd_per_day is not None or self.usd_total is not None)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether nothing is limited."""
-        return not (self.hard_stop and self.has_limits)
-
-
-class BudgetUse(NamedTuple):
-    """What was used."""
-
-    usd: float = 0.0
-    tokens: int = 0
-    unpriced: int = 0  # calls whose cost is unknown
-
-
-class UsageLedger:
-    """What the runs of a log have used, from the table that is written with their events."""
-
-    def __init__(self, log: EventLog) -> None:
-        self._log = log
-        self._is_metered = False
-
-    def used(self, since_day: int) -> BudgetUse:
-        """Everything from a day on."""
-        if not self._is_metered:
-            meter_old_runs(self._log)
-            self._is_metered = True
-        return _used(self._log.usage_sum(since_day))
-
-
-def _used(usage: Usage) -> BudgetUse:
-    return BudgetUse(round(usage.usd, 9), usage.tokens, usage.unpriced)
 
 
 @dataclass(slots=True)
@@ -269,7 +165,10 @@ class BudgetedPerformer:
         for window, (usd, tokens) in caps.items():
             if usd is not None or tokens is not None:
                 since = today if window == "day" else 0
-                used, more = self._ledger.used(since), _used(self.calls.correction(window, since))
+                used, more = (
+                    self._ledger.used(since),
+                    budget_use(self.calls.correction(window, since)),
+                )
                 used = BudgetUse(round(used.usd + more.usd, 9), used.tokens + more.tokens)
                 yield _Left(usd=usd, tokens=tokens, used=used, window=window)
 
@@ -373,200 +272,3 @@ class _GuardedCall(Meter):
             answer.error.detail,
         )
         return msgspec.structs.replace(answer, error=Failure(type=HOME_BUDGET, detail=words))
-
-
-By: TypeAlias = Literal["agent", "definition", "label", "day"]
-BYS: tuple[By, ...] = get_args(By)
-NO_LABEL = "(no label)"
-_HINT = "write a duration (7d, 12h), a date (2026-11-01), today or yesterday (UTC)"
-_DAYS = {"today": 0, "yesterday": 1}
-
-
-def since_ms(text: str, now_ms: int) -> int:
-    """A moment as people write it: a duration before now, a date, or the beginning of a day."""
-    if text in _DAYS:
-        return (now_ms // DAY_MS - _DAYS[text]) * DAY_MS
-    length = parse_duration(text)
-    if length is not None and is_duration(length):
-        return now_ms - length
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise LoopwrightError(f"--since cannot be {text!r}", code="bad-since", hint=_HINT) from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1_000)
-
-
-# -- runs of a list --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFilter:
-    """Which runs a list shows. `name` may hold `*`; without one it is a part of the name."""
-
-    statuses: tuple[RunStatus, ...] = ()
-    since: int | None = None  # started since then; milliseconds, epoch
-    name: str = ""
-    labels: tuple[str, ...] = ()  # all of them
-    chats: bool | None = None  # True: chats only, False: no chats
-
-    def fits(self, row: RunRow) -> bool:
-        head = row.headline
-        if self.since is not None and head.started_at < self.since:
-            return False
-        if self.chats is not None and (head.surface == "chat") != self.chats:
-            return False
-        return self._is_named(head.name.casefold()) and {*self.labels} <= {*head.labels}
-
-    def _is_named(self, name: str) -> bool:
-        wanted = self.name.casefold()
-        return fnmatchcase(name, wanted) if "*" in wanted else wanted in name
-
-
-def filtered_runs(
-    log: EventLog, wanted: RunFilter, *, limit: int | None = None, before: str | None = None
-) -> list[RunRow]:
-    """The runs that fit, newest first."""
-    meter_old_runs(log)
-    rows = log.rows(statuses=wanted.statuses, before=before)
-    found = (row for row in rows if wanted.fits(row))
-    return [row for row, _ in zip(found, range(limit), strict=False)] if limit else [*found]
-
-
-def total_of(log: EventLog, rows: Sequence[RunRow]) -> RunTotal:
-    """The number of these runs, the number of running ones, their usage, and which runs were
-    recorded and are missing: no list is complete without those.
-    """
-    named = {row.run for row in rows}
-    found = [one for one in log.usage() if one.run in named]
-    usage = usage_amounts(sum((one.usage for one in found), NO_USAGE), called=bool(found))
-    running = sum(row.headline.status == "running" for row in rows)
-    return RunTotal(runs=len(rows), running=running, usage=usage, missing=[*log.missing()])
-
-
-# -- what was spent --------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _Line:
-    runs: set[str] = field(default_factory=set)
-    calls: int = 0
-    usage: Usage = NO_USAGE
-
-    def add(self, row: UsageRow) -> None:
-        self.runs.add(row.run)
-        self.calls += row.calls
-        self.usage = self.usage + row.usage
-
-    def amount(self) -> SpendAmount:
-        used = usage_amounts(self.usage, called=bool(self.calls))
-        return SpendAmount(runs=len(self.runs), calls=self.calls, **msgspec.structs.asdict(used))
-
-
-def spend(
-    log: EventLog, *, by: By = "agent", since: int | None = None, budget: SharedBudget, now_ms: int
-) -> SpendReport:
-    """What all runs have used since a day (of UTC), and how much of the limits of all runs. A run
-    with several labels counts for each of them, and once in the total.
-    """
-    left_out = meter_old_runs(log)
-    since_day = 0 if since is None else since // DAY_MS
-    needs_rows = by in ("definition", "label")
-    heads = {row.run: row.headline for row in log.rows()} if needs_rows else {}
-    total, lines, titles = _Line(), dict[str, _Line](), _AgentTitles(log)
-    for row in log.usage(since_day):
-        total.add(row)
-        head = heads.get(row.run)
-        labels = head.labels if head is not None else ()
-        agent = titles.of(row) if by == "agent" else ""
-        definition = head.name if head is not None else row.run
-        for name in _names(by, row, agent, definition, labels):
-            lines.setdefault(name, _Line()).add(row)
-    started = (row.run for row in log.rows() if row.headline.started_at // DAY_MS >= since_day)
-    return SpendReport(
-        by=by,
-        since=None if since is None else _date(since_day),
-        lines=[
-            SpendLine(name, **msgspec.structs.asdict(line.amount()))
-            for name, line in _ordered(by, lines)
-        ],
-        total=total.amount(),
-        runs_without_usage=len({*started} - total.runs),
-        limits=limits_used(log, budget, now_ms),
-        left_out=left_out,
-    )
-
-
-class _AgentTitles:
-    """What the agents of usage rows are called; each run is read once, and only where an agent may
-    have no name that was given to it.
-    """
-
-    def __init__(self, log: EventLog) -> None:
-        self._log = log
-        self._known: dict[tuple[str, str], str] = {}
-
-    def of(self, row: UsageRow) -> str:
-        if not is_kind(row.agent) and row.agent not in LOOP_AGENTS:
-            return row.agent
-        key = (row.run, row.agent)
-        if key not in self._known:
-            self._known[key] = self._read(row)
-        return self._known[key]
-
-    def _read(self, row: UsageRow) -> str:
-        try:
-            first = self._log.read(row.run, limit=1)[0].event
-        except (LoopwrightError, IndexError):  # pruned, or damaged: others say so
-            return row.agent
-        assert isinstance(first, RunStarted)
-        return title_among_runs(row.agent, stored_plan(self._log.blob, first.plan))
-
-
-def _names(
-    by: By, row: UsageRow, agent: str, definition: str, labels: Iterable[str]
-) -> Iterator[str]:
-    match by:
-        case "agent":
-            yield agent
-        case "definition":
-            yield definition
-        case "day":
-            yield _date(row.day)
-        case "label":
-            yield from labels or [NO_LABEL]
-
-
-def _ordered(by: By, lines: dict[str, _Line]) -> list[tuple[str, _Line]]:
-    """Days in their order, everything else by what it cost."""
-    if by == "day":
-        return sorted(lines.items())
-    return sorted(lines.items(), key=lambda one: (-one[1].usage.usd, -one[1].usage.tokens, one[0]))
-
-
-def _date(day: int) -> str:
-    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=day)).date().isoformat()
-
-
-def limits_used(log: EventLog, budget: SharedBudget, now_ms: int) -> list[LimitUsed]:
-    """How much of each limit of all runs together is used."""
-    today = now_ms // DAY_MS
-    found: list[LimitUsed] = []
-    ledger = UsageLedger(log)
-    for name, most, since_day in (
-        ("usd_per_day", budget.usd_per_day, today),
-        ("tokens_per_day", budget.tokens_per_day, today),
-        ("usd_total", budget.usd_total, 0),
-        ("tokens_total", budget.tokens_total, 0),
-    ):
-        if most is not None:
-            used = ledger.used(since_day)
-            amount = used.usd if name.startswith("usd") else used.tokens
-            found.append(LimitUsed(name, float(most), float(amount), used.unpriced))
-    return found
-
-
-def limit_text(one: LimitUsed) -> str:
-    """How much of a limit is used, in words."""
-    if one.limit.startswith("usd"):
-        return f"{one.limit}: {cost_text(one.used, one.unpriced_calls)} of {money(one.of)}"
-    return f"{one.limit}: {one.used:.0f} of {one.of:.0f} tokens"

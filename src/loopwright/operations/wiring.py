@@ -25,9 +25,10 @@ from loopwright.kernel.events import RunStarted
 from loopwright.kernel.fold import fold
 from loopwright.kernel.state import State
 from loopwright.model.plan import Agent, stored_plan
+from loopwright.operations.accounts.callers import find_caller
 from loopwright.operations.agents.programs import check_worktree
 from loopwright.operations.agents.tool_grants import TrackerScopes, servers_of
-from loopwright.operations.child_runs import TreeBudget, find_caller
+from loopwright.operations.child_runs import TreeBudget
 from loopwright.operations.cost_limits import PriceBook
 from loopwright.operations.data_directory import (
     SERVED,
@@ -36,12 +37,12 @@ from loopwright.operations.data_directory import (
     open_log,
     open_reader,
     open_service,
-    presence_of,
     reach,
     this_owner,
     workspaces_of,
 )
 from loopwright.operations.delegating_driver import DelegatingDriver, ServerHandle
+from loopwright.operations.lists.data_log import presence_of
 from loopwright.operations.run_request import RunStart
 from loopwright.operations.run_tail import LiveText, serve_live_text
 from loopwright.operations.run_variables import RunVariables

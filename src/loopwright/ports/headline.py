@@ -1,5 +1,4 @@
-"""The headline of a run and the rows of lists and inbox, computed from its state and its
-events.
+"""What lists and the inbox show of a run, computed from its state and its events: the read model.
 
 It belongs to the ports because the engine writes these rows and views and stores read them.
 """
@@ -8,9 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+import msgspec
+
+from loopwright.kernel.effects import SHORTAGE
 from loopwright.kernel.event_parts import CALLED, NO_USAGE, Usage
 from loopwright.kernel.events import (
     AnyEvent,
+    CheckVerdict,
     EffectActivity,
     EffectDone,
     EffectFailed,
@@ -18,15 +21,57 @@ from loopwright.kernel.events import (
     GateAnswered,
     GateClosed,
     GateOpened,
+    IterationFinished,
+    IterationStarted,
     RunForked,
+    StepFinished,
+    StepSkipped,
+    StepStarted,
+    TurnTaken,
+)
+from loopwright.kernel.fold import apply
+from loopwright.kernel.frames import (
+    CycleBody,
+    GateState,
+    IterationOwner,
+    LeafBody,
+    Owner,
+    RepeatBody,
+    has_turns,
+    passes_made,
 )
 from loopwright.kernel.gates import ends_by_itself
+from loopwright.kernel.limits import cap
+from loopwright.kernel.reopened_runs import at_cap
+from loopwright.kernel.snapshots import has_unrecorded
 from loopwright.kernel.state import PendingEffect, State
-from loopwright.ports import Headline, OpenGate, RunStatus, UsageRow
-
-DAY_MS = 24 * 60 * 60 * 1_000
+from loopwright.model.actions import CallAgent
+from loopwright.model.ids import BackoffPurpose, CheckBackoffPurpose
+from loopwright.model.plan import only_repeat
+from loopwright.ports import (
+    DAY_MS,
+    NO_SUBJECT,
+    AskedCall,
+    ClosedGate,
+    GateSubject,
+    Headline,
+    ListedFigures,
+    OpenGate,
+    RunStatus,
+    UsageRow,
+    encode_figures,
+)
 
 _GATE_EVENTS = frozenset({GateOpened, GateAnswered, GateClosed})
+_FREQUENT = frozenset(
+    {
+        *(CheckVerdict, EffectActivity, EffectDone, EffectFailed, EffectRequested),
+        *(IterationFinished, IterationStarted, StepFinished, StepSkipped, StepStarted, TurnTaken),
+    }
+)
+"""Events after which a run that is one loop is in the same loop as before, with the same maximum,
+unless the loop has ended.
+"""
 
 
 def status_of(state: State) -> RunStatus:
@@ -66,6 +111,167 @@ def headline_of(state: State) -> Headline:
         labels=state.control.labels,
         surface=state.plan.settings.get("surface", ""),
     )
+
+
+def iterations(state: State) -> int:
+    """Count the iterations of the outermost loop, or of all loops that ended."""
+    loop = only_repeat(state.plan)
+    total = 0
+    for step in state.plan.steps:
+        ended = state.root.body.results.get(step.id) if state.started else None
+        owner = state.root.body.active.get(step.id) if state.started else None
+        if isinstance(step.action, CallAgent):
+            continue  # older versions recorded the turns of a chat model here
+        if ended is not None:
+            total += ended.iterations
+        elif owner is not None:
+            total += passes_made(owner.body)
+    return total if loop is not None or total else 0
+
+
+def current_loop(state: State) -> RepeatBody | None:
+    """The loop that is under way at the top of the run, for a headline."""
+    for owner in state.root.body.active.values() if state.started else ():
+        if isinstance(owner.body, RepeatBody) and not has_turns(owner.body):
+            return owner.body
+    return None
+
+
+def most_iterations(state: State) -> int | None:
+    """The maximum number of iterations of a run's loop, including those that a person allowed."""
+    running = current_loop(state)
+    if running is not None:
+        return cap(running)
+    loop = only_repeat(state.plan)
+    capped = at_cap(state)
+    if loop is not None and len(capped) == 1:
+        return next(iter(capped.values())).most
+    most = loop.max if loop is not None else None
+    if most is not None and state.control.passes is not None:
+        most = state.control.passes or None
+    # An ended loop has no body any more that knows what was granted to it.
+    return None if most is None else max(most, state.reopenings.raised or 0, iterations(state))
+
+
+def waits_for(state: State) -> str | None:
+    """What a run waits for that neither an agent nor a person gives it: `waiting for file
+    descriptors`, or `rate limited`.
+    """
+    for effect in state.queues.timers:
+        pending = state.pending.get(effect)
+        if pending is None or not isinstance(pending.purpose, BackoffPurpose | CheckBackoffPurpose):
+            continue
+        answer = _last_failure(pending.owner)
+        if not isinstance(answer, EffectFailed):
+            continue
+        if answer.error.type == SHORTAGE:
+            return answer.error.detail.partition(":")[0]
+        if answer.error.type == "rate_limited":
+            return "rate limited"
+    return None
+
+
+def _last_failure(owner: Owner) -> EffectDone | EffectFailed | None:
+    """The answer after which a check, or the call of a place, waits."""
+    if isinstance(owner, IterationOwner) and owner.checks.answer is not None:
+        return owner.checks.answer
+    return owner.body.failure if isinstance(owner.body, LeafBody | CycleBody) else None
+
+
+def run_usage(state: State) -> Usage:
+    """The usage of a run. A program that has just been called, without recorded usage, is a call of
+    unknown cost.
+    """
+    unknown = sum(pending.has_unknown_cost for pending in state.pending.values())
+    used = state.usage
+    return msgspec.structs.replace(used, unpriced=used.unpriced + unknown) if unknown else used
+
+
+def _changed(state: State) -> tuple[str, int, int, int] | None:
+    """What the whole run changed, as far as its snapshots tell."""
+    latest = state.snapshots.latest
+    if latest is None or (not latest.total.files and has_unrecorded(state)):
+        return None  # that nothing changed is not known
+    total = latest.total
+    return latest.tree, total.files, total.insertions, total.deletions
+
+
+def figures_of(state: State) -> ListedFigures:
+    """The current figures of a run."""
+    used = run_usage(state)
+    return ListedFigures(
+        iterations=iterations(state),
+        max=most_iterations(state),
+        is_called=bool(state.agents.served or used.tokens or used.usd or used.unpriced),
+        input_tokens=used.input_tokens,
+        output_tokens=used.output_tokens,
+        usd=used.usd,
+        unpriced=used.unpriced,
+        waits_for=waits_for(state),
+        changed=_changed(state),
+    )
+
+
+def figures_after(state: State, events: Iterable[AnyEvent]) -> str:
+    """The figures of a run after further events, as stores hold them. They are applied to the
+    state.
+    """
+    for event in events:
+        apply(state, event)
+    return encode_figures(figures_of(state))
+
+
+ListedChanges: TypeAlias = tuple[str, Sequence[OpenGate], Sequence[ClosedGate]]
+"""The encoded figures, and the gates that open and close."""
+
+
+class ListedRun:
+    """What lists show of a run that is driven. After most events of a loop only the number of its
+    iterations has changed, so only this is computed and written anew.
+    """
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._rest = ""  # of the text, after the number of iterations
+        self._iterations = 0
+        self._usage = NO_USAGE
+        self._loop: RepeatBody | None = None  # under way; None: compute everything
+
+    def forget(self) -> None:
+        """Compute everything next time: the state has changed in other ways."""
+        self._loop = None
+
+    def take(self, state: State, batch: Sequence[AnyEvent]) -> ListedChanges:
+        """What has changed with these events, which the state includes."""
+        if not _FREQUENT.issuperset(map(type, batch)):
+            return self._encode(state), *gate_changes(state, batch)
+        loop = self._loop
+        if (
+            loop is None
+            or state.usage is not self._usage
+            or state.queues.timers
+            or state.snapshots.on
+            or not state.root.body.active  # the loop has ended
+        ):
+            return self._encode(state), (), ()
+        for pending in state.pending.values():
+            if pending.spec:  # the call may have an unknown cost
+                return self._encode(state), (), ()
+        made = loop.finished + len(loop.active)
+        if made != self._iterations:
+            self._iterations = made
+            self._text = f"[{made}{self._rest}"
+        return self._text, (), ()
+
+    def _encode(self, state: State) -> str:
+        figures = figures_of(state)
+        self._text = text = encode_figures(figures)
+        self._rest = text[text.index(",") :]
+        self._iterations = figures.iterations
+        self._usage = state.usage
+        is_plain = figures.is_called and figures.unpriced == state.usage.unpriced
+        self._loop = current_loop(state) if is_plain and len(state.plan.steps) == 1 else None
+        return text
 
 
 UsageEvent: TypeAlias = EffectActivity | EffectDone | EffectFailed
@@ -116,22 +322,53 @@ def usage_rows(run: str, events: Iterable[AnyEvent]) -> list[UsageRow]:
     return list(found.values())
 
 
-def gate_changes(run: str, events: Sequence[AnyEvent]) -> tuple[list[OpenGate], list[str]]:
-    """Rows that these events add to the inbox and remove from it."""
+def gate_changes(
+    state: State, events: Sequence[AnyEvent]
+) -> tuple[list[OpenGate], list[ClosedGate]]:
+    """Rows that these events, which the state includes, add to the inbox and remove from it."""
     opened: dict[str, OpenGate] = {}
-    closed: list[str] = []
+    closed: list[ClosedGate] = []
     for event in events:
         if type(event) not in _GATE_EVENTS:
             continue
         if isinstance(event, GateOpened):
             opened[event.gate] = OpenGate(
                 gate=event.gate,
-                run=run,
+                run=state.run,
                 path=event.path,
                 digest=event.digest,
                 message=event.message,
                 opened_at=event.at,
+                subject=gate_subject(state, event.gate),
             )
-        elif isinstance(event, GateAnswered | GateClosed) and not opened.pop(event.gate, None):
-            closed.append(event.gate)
+        elif isinstance(event, GateAnswered | GateClosed):
+            opened.pop(event.gate, None)
+            closed.append(closed_gate(state.run, event))
     return list(opened.values()), closed
+
+
+def closed_gate(run: str, event: GateAnswered | GateClosed) -> ClosedGate:
+    """The row of a gate that an event closes."""
+    if isinstance(event, GateAnswered):
+        return ClosedGate(event.gate, run, event.at, event.decision, event.by)
+    return ClosedGate(event.gate, run, event.at)
+
+
+def gate_subject(state: State, name: str) -> GateSubject:
+    """What an open gate is about, besides its message."""
+    gate = state.gates.get(name)
+    if gate is None:
+        return NO_SUBJECT
+    call = asked_call(gate)
+    if call is None and gate.snapshot is None:
+        return NO_SUBJECT
+    return GateSubject(call=call, snapshot=gate.snapshot)
+
+
+def asked_call(gate: GateState) -> AskedCall | None:
+    """The tool call that an open gate asks about; None for every other gate."""
+    body = gate.owner.body
+    if gate.call is None or not isinstance(body, CycleBody) or body.turn is None:
+        return None
+    note = body.turn.calls[gate.call - 1]
+    return AskedCall(id=note.id, tool=note.tool, arguments=note.arguments, held=note.held)

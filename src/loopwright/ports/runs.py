@@ -11,11 +11,11 @@ attached to the effect of the call. Recording never blocks and never fails the c
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
-from loopwright.kernel.event_parts import NO_USAGE, Usage
+from loopwright.kernel.event_parts import Usage
 from loopwright.kernel.events import AnyEvent
 from loopwright.model.chat import (
     CallPart,
@@ -27,6 +27,17 @@ from loopwright.model.chat import (
 )
 from loopwright.model.plan import Plan
 from loopwright.model.record import JsonValue, Text
+from loopwright.ports.rows import (
+    ClosedGate,
+    Headline,
+    OpenGate,
+    Owner,
+    RunDetails,
+    RunListing,
+    RunRow,
+    RunStatus,
+    UsageRow,
+)
 from loopwright.ports.storage import AuditRow, StoredRecord
 
 ActivityKind: TypeAlias = Literal[
@@ -115,78 +126,8 @@ class UnlimitedMeter:
 UNLIMITED = UnlimitedMeter()
 
 
-RunStatus: TypeAlias = Literal[
-    "running", "paused", "waiting", "completed", "exhausted", "failed", "cancelled"
-]
 NO_BLOBS: Mapping[str, bytes] = MappingProxyType({})
 NO_VALUES: Mapping[str, str] = MappingProxyType({})
-OPEN_STATUSES: tuple[RunStatus, ...] = ("running", "paused", "waiting")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
-    """The process that drives a run: enough to tell a living owner from a dead one's reused pid."""
-
-    pid: int
-    start: int
-    boot: str
-    token: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenGate:
-    """A row of the inbox."""
-
-    gate: str
-    run: str
-    path: str
-    digest: str
-    message: str
-    opened_at: int
-
-
-CHAT_SURFACE: Final = "chat"
-"""The surface of a chat."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Headline:
-    """What a list of runs shows; written with an append when it changed, never folded from it."""
-
-    name: str
-    status: RunStatus
-    reason: str = ""
-    dialect: str = "native"
-    workspace: str = ""
-    started_at: int = 0
-    updated_at: int = 0
-    finished_at: int | None = None
-    wake_at: int | None = None
-    key: str | None = None  # at most one open run has this key (one loop per assistant)
-    session: str = ""  # whose trackers it shares; none: its own
-    labels: tuple[str, ...] = ()
-    surface: str = ""  # `chat` for a chat
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageRow:
-    """What the calls of one agent of a run used on one day (of UTC, counted from the epoch)."""
-
-    run: str
-    agent: str
-    day: int
-    calls: int = 0
-    usage: Usage = NO_USAGE
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRow:
-    """A headline with the run it belongs to and who drives it."""
-
-    run: str
-    version: int
-    headline: Headline
-    owner: Owner | None = None
 
 
 class Append(msgspec.Struct, kw_only=True, gc=False):
@@ -197,8 +138,10 @@ class Append(msgspec.Struct, kw_only=True, gc=False):
     events: Sequence[AnyEvent]
     blobs: Mapping[str, bytes] = NO_BLOBS
     headline: Headline | None = None
+    figures: str = ""  # encoded; none: they stay as they are
+    details: RunDetails | None = None  # with the first append
     gates_opened: Sequence[OpenGate] = ()
-    gates_closed: Sequence[str] = ()
+    gates_closed: Sequence[ClosedGate] = ()
     usage: Sequence[UsageRow] = ()  # of the calls that these events end; added to what is stored
     token: str | None = None  # the driver's fence; None: a caller who does not drive
     owner: Owner | None = None  # with the first append of a run: who drives it from the start
@@ -263,6 +206,11 @@ class EventLog(Protocol):
         that have it or had it while they were open.
         """
 
+    def check_end(self, run: str) -> None:
+        """Refuse a run whose newest events, or whose row, were changed after they were recorded.
+        Earlier events are not read.
+        """
+
     def missing(self) -> list[str]:
         """Ids of runs that were recorded and not deleted, and are missing. A list of runs is
         incomplete without them.
@@ -271,18 +219,21 @@ class EventLog(Protocol):
     def gates(self, run: str | None = None) -> list[OpenGate]:
         """Open gates, oldest first."""
 
+    def find_gates(self, beginning: str, limit: int) -> list[OpenGate | ClosedGate]:
+        """Gates whose ids begin so, open ones first, at most `limit`."""
+
     def usage(self, since_day: int = 0) -> list[UsageRow]:
         """What was used since a day, by run, agent and day, in the order of the runs."""
 
     def usage_sum(self, since_day: int = 0, run: str = "", agent: str = "") -> Usage:
         """The sum of what was used since a day: by all runs, or by one agent of one run."""
 
-    def unmetered(self) -> list[str]:
-        """Runs whose usage was recorded before it was added up; `replace_usage` does that."""
+    def unlisted(self) -> list[str]:
+        """Runs of older versions, without some of what lists show; `replace_listing` stores it."""
 
-    def replace_usage(self, run: str, headline: Headline, rows: Sequence[UsageRow]) -> None:
-        """Store the usage of a run as its events say, instead of what is stored, with the labels
-        and the surface of its headline.
+    def replace_listing(self, run: str, listing: RunListing) -> None:
+        """Store what lists show of a run as its events say, instead of what is stored. Nothing
+        happens if the run has changed since.
         """
 
     def claim(self, runs: Iterable[str], owner: Owner) -> dict[str, Owner | None]:

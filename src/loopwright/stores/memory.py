@@ -16,22 +16,38 @@ from loopwright.ports import (
     OPEN_STATUSES,
     Append,
     AuditRow,
+    ClosedGate,
     Headline,
     Liveness,
     NumberedEvent,
     OpenGate,
     Owner,
+    RunDetails,
+    RunListing,
     RunRow,
     RunStatus,
     StoredRecord,
     UsageRow,
+    decode_figures,
+    encode_figures,
 )
-from loopwright.stores import append_validation
-from loopwright.stores.append_validation import Done, PendingAppend, validate_append
-from loopwright.stores.hash_chain import Digest, Segment, followed, genesis, inspect, link, numbered
-from loopwright.stores.sqlite.records import content_hashes, open_run_error
-from loopwright.stores.sqlite.run_tables import living_owners
-from loopwright.stores.subscribers import Subscribers, Watcher, submit_appends
+from loopwright.stores import appends
+from loopwright.stores.appends import (
+    Digest,
+    Done,
+    PendingAppend,
+    Segment,
+    Subscribers,
+    Watcher,
+    followed,
+    genesis,
+    inspect,
+    link,
+    numbered,
+    submit_appends,
+    validate_append,
+)
+from loopwright.stores.sqlite.tables import content_hashes, living_owners, open_run_error
 
 Deliver = Callable[[Callable[[], None]], None]
 
@@ -41,6 +57,8 @@ class _Run:
     headline: Headline
     segments: list[Segment] = field(default_factory=list)
     owner: Owner | None = None
+    figures: str = ""
+    details: RunDetails | None = None
     used: dict[tuple[str, int], UsageRow] = field(default_factory=dict)  # by agent and day
 
     @property
@@ -55,6 +73,7 @@ class MemoryStore:
     runs: dict[str, _Run] = field(default_factory=dict)
     blobs: dict[str, bytes] = field(default_factory=dict)
     gates: dict[str, OpenGate] = field(default_factory=dict)
+    closed_gates: dict[str, ClosedGate] = field(default_factory=dict)
     writes: int = 0
     order: list[str] = field(default_factory=list)  # the run of every append, oldest first
     audit: list[AuditRow] = field(default_factory=list)
@@ -142,13 +161,21 @@ class MemoryLog:
         """Content by its hash."""
         body = self._store().blobs.get(digest)
         if body is None:
-            raise append_validation.no_blob_error(digest)
+            raise appends.no_blob_error(digest)
         return body
 
     def row(self, run: str) -> RunRow:
         """The row of one run."""
         found = self._run(run)
-        return RunRow(run=run, version=found.version, headline=found.headline, owner=found.owner)
+        return RunRow(
+            run=run,
+            version=found.version,
+            headline=found.headline,
+            owner=found.owner,
+            figures=decode_figures(found.figures),
+            details=found.details,
+            gates=sum(gate.run == run for gate in self._disk.gates.values()),
+        )
 
     def rows(
         self,
@@ -174,6 +201,12 @@ class MemoryLog:
         ]
         return found if limit is None else found[: max(limit, 0)]
 
+    def check_end(self, run: str) -> None:
+        """Refuse a run whose newest events were changed."""
+        segments = self._run(run).segments
+        before = segments[-2].chain if len(segments) > 1 else genesis(run)
+        followed(run, before, segments[-1])
+
     def missing(self) -> list[str]:
         """None: no other process can remove runs from a dictionary."""
         return []
@@ -182,6 +215,13 @@ class MemoryLog:
         """Open gates, oldest first."""
         found = (gate for gate in self._store().gates.values() if run in (None, gate.run))
         return sorted(found, key=lambda gate: gate.opened_at)
+
+    def find_gates(self, beginning: str, limit: int) -> list[OpenGate | ClosedGate]:
+        """Gates whose ids begin so, open ones first."""
+        disk = self._store()
+        tables = disk.gates, disk.closed_gates
+        found = (table[gate] for table in tables for gate in sorted(table))
+        return [one for one in found if one.gate.startswith(beginning)][: max(limit, 0)]
 
     def usage(self, since_day: int = 0) -> list[UsageRow]:
         """Usage since a day, by run, agent and day."""
@@ -194,15 +234,20 @@ class MemoryLog:
         wanted = (row for row in rows if not run or (row.run, row.agent) == (run, agent))
         return sum((row.usage for row in wanted), NO_USAGE)
 
-    def unmetered(self) -> list[str]:
+    def unlisted(self) -> list[str]:
         """None: nothing is older than this log."""
         return []
 
-    def replace_usage(self, run: str, headline: Headline, rows: Sequence[UsageRow]) -> None:
-        """Store the usage of a run according to its events."""
-        found = self._run(run)
-        found.used = {(row.agent, row.day): row for row in rows}
-        found.headline = replace(found.headline, labels=headline.labels, surface=headline.surface)
+    def replace_listing(self, run: str, listing: RunListing) -> None:
+        """Store what lists show of a run as its events say."""
+        found, disk, head = self._run(run), self._disk, listing.headline
+        if found.version != listing.version:
+            return
+        found.used = {(row.agent, row.day): row for row in listing.usage}
+        found.headline = replace(found.headline, labels=head.labels, surface=head.surface)
+        found.figures, found.details = encode_figures(listing.figures), listing.details
+        disk.gates.update({gate.gate: gate for gate in listing.open_gates})
+        disk.closed_gates.update({gate.gate: gate for gate in listing.closed_gates})
 
     def claim(self, runs: Iterable[str], owner: Owner) -> dict[str, Owner | None]:
         """Claim runs for this owner. NotFound, and nothing claimed, if one does not exist."""
@@ -232,6 +277,9 @@ class MemoryLog:
             if self._run(run).headline.status in OPEN_STATUSES:
                 raise open_run_error(run)
         gone = content_hashes(one.body for run in named for one in disk.runs.pop(run).segments)
+        for table in (disk.gates, disk.closed_gates):
+            for gate in [gate for gate, row in table.items() if row.run in named]:
+                del table[gate]
         left = content_hashes(one.body for run in disk.runs.values() for one in run.segments)
         removed = [name for name in disk.blobs if name.encode() in gone - left]
         for name in removed:
@@ -267,13 +315,13 @@ class MemoryLog:
 
     def _store(self) -> MemoryStore:
         if self._closed:
-            raise append_validation.closed_error()
+            raise appends.closed_error()
         return self._disk
 
     def _run(self, run: str) -> _Run:
         found = self._store().runs.get(run)
         if found is None:
-            raise append_validation.no_run_error(run)
+            raise appends.no_run_error(run)
         return found
 
     def _wrote(self) -> None:
@@ -298,19 +346,19 @@ class MemoryLog:
         run = disk.runs.get(append.run)
         owner = run.owner if run is not None else None
         if append.token is not None and (owner is None or owner.token != append.token):
-            return append_validation.fenced_error(append.run)
+            return appends.fenced_error(append.run)
         version = run.version if run is not None else 0
         if append.expected != version:
-            return append_validation.stale_error(append, version)
+            return appends.stale_error(append, version)
         headline = append.headline
         if headline is not None and headline.key and headline.status in OPEN_STATUSES:
             for name, other in disk.runs.items():
                 if name != append.run and _holds(other.headline, headline.key):
-                    return append_validation.key_taken_error(headline.key, name)
+                    return appends.key_taken_error(headline.key, name)
         for gate in append.gates_opened:
             holder = disk.gates.get(gate.gate)
             if holder is not None and holder.run != append.run:
-                return append_validation.gate_taken_error(gate.gate, holder.run)
+                return appends.gate_taken_error(gate.gate, holder.run)
         return None
 
     def _commit(self, entry: PendingAppend) -> None:
@@ -318,10 +366,12 @@ class MemoryLog:
         run = disk.runs.get(append.run)
         if append.headline is not None:
             if run is None:
-                run = disk.runs[append.run] = _Run(append.headline, owner=append.owner)
+                run = _Run(append.headline, owner=append.owner, details=append.details)
+                disk.runs[append.run] = run
             run.headline = replace(append.headline)
         assert run is not None  # the first append has a headline, which validation ensures
         if entry.count:
+            run.figures = append.figures or run.figures
             before = run.segments[-1].chain if run.segments else genesis(append.run)
             first, last = run.version + 1, run.version + entry.count
             run.segments.append(Segment(first, last, entry.body, link(before, entry.body)))
@@ -337,9 +387,12 @@ class MemoryLog:
         disk.records += append.records
         for gate in append.gates_opened:
             disk.gates[gate.gate] = gate
+            disk.closed_gates.pop(gate.gate, None)
         for closed in append.gates_closed:
-            if closed in disk.gates and disk.gates[closed].run == append.run:
-                del disk.gates[closed]
+            if closed.gate in disk.gates and disk.gates[closed.gate].run == append.run:
+                del disk.gates[closed.gate]
+            if closed.gate not in disk.gates:
+                disk.closed_gates.setdefault(closed.gate, closed)
         self._wrote()
 
 

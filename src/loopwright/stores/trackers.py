@@ -12,7 +12,7 @@ import msgspec
 from loopwright.errors import LoopwrightError
 from loopwright.model.trackers import Item, ItemText, Kind, TrackerChange, Values
 from loopwright.ports import AuditRow
-from loopwright.stores.sqlite import records
+from loopwright.stores.sqlite import tables
 from loopwright.stores.sqlite.log import SqliteLog
 
 _FIELDS = "scope, kind, id, version, at, body"
@@ -132,7 +132,7 @@ def _answer(work: Callable[[TrackerChange], str], page: _Page) -> str:
 def _once(
     key: str, work: Callable[[TrackerChange], str], audit: Sequence[AuditRow]
 ) -> Callable[[sqlite3.Connection], str]:
-    records.check_write((), audit)
+    tables.check_write((), audit)
 
     def once(db: sqlite3.Connection) -> str:
         known = db.execute(_RECEIPT, (key,)).fetchall()
@@ -140,7 +140,7 @@ def _once(
             return str(known[0][0])
         answer = _answer(work, _Page(db))
         db.execute("INSERT INTO receipt VALUES (?, ?)", (key, answer))
-        records.insert_audit(db, audit)
+        tables.insert_audit(db, audit)
         return answer
 
     return once

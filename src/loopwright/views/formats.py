@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from loopwright.kernel.event_parts import mask_text
+from loopwright.model.ids import MAIN
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.record import JsonValue
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from loopwright.kernel.event_parts import (
         Usage,  # formatted amounts are needed before a run is read
     )
-    from loopwright.kernel.state import State
+    from loopwright.ports import ListedFigures
 
 SIGNS = {
     "running": "▶",
@@ -78,6 +79,29 @@ def labelled(label: str, verdict: str, evidence: str = "", by: str = "") -> str:
     return f"{label.removeprefix('command: ')} {VERDICTS.get(verdict, verdict)}"
 
 
+_PART = re.compile(r"(?P<id>[^\[\]~]*)(?:~\d+)?(?P<items>(?:\[\d+\])*)")
+
+
+def place_words(path: str) -> str:
+    """`dev.0.review` is `step dev, iteration 1, step review`. The only step of a definition that is
+    one action is not named; the path of the run itself, or of that step, gives no words.
+    """
+    words: list[str] = []
+    for number, part in enumerate(path.split(".") if path else ()):
+        found = _PART.fullmatch(part)
+        if found is None:
+            return path
+        name, items = found["id"], found["items"]
+        if name.isdecimal():
+            words.append(f"iteration {int(name) + 1}")
+        elif name == "-1":
+            words.append("before iteration 1")
+        elif name and (name != MAIN or number):
+            words.append(f"step {name}")
+        words += [f"item {int(one) + 1}" for one in re.findall(r"\d+", items)]
+    return ", ".join(words)
+
+
 UNKNOWN = "unknown"
 NOTHING = "–"  # nothing was called, so nothing can have been spent
 
@@ -127,20 +151,16 @@ def usage_amounts(usage: "Usage", *, called: bool = True) -> UsageAmounts:
     )
 
 
-def run_usage(state: "State") -> "Usage":
-    """The usage of a run. A program that has just been called, without recorded usage, is a call of
-    unknown cost.
-    """
-    unknown = sum(pending.has_unknown_cost for pending in state.pending.values())
-    used = state.usage
-    return msgspec.structs.replace(used, unpriced=used.unpriced + unknown) if unknown else used
-
-
-def run_amounts(state: "State") -> UsageAmounts:
+def figures_amounts(figures: "ListedFigures") -> UsageAmounts:
     """The usage of a run, as one object."""
-    used = run_usage(state)
-    is_used = used.tokens or used.usd or used.unpriced
-    return usage_amounts(used, called=bool(state.agents.served or is_used))
+    usd, unpriced = figures.usd, figures.unpriced
+    return UsageAmounts(
+        input_tokens=figures.input_tokens,
+        output_tokens=figures.output_tokens,
+        usd=known_usd(usd, unpriced),
+        unpriced_calls=unpriced,
+        cost=cost_text(usd, unpriced) if figures.is_called else NOTHING,
+    )
 
 
 # Characters that change the text direction, so that a person would decide about another text.
@@ -266,10 +286,16 @@ def agent_title(name: str, agents: Mapping[str, Agent]) -> str:
     return shown if len(shown) <= _MOST_CHARS else f"{shown[: _MOST_CHARS - 1]}…"
 
 
-def title_among_runs(name: str, plan: Plan) -> str:
-    """The same in a list of several runs, where the names that `loop` generates carry no
-    information. Specs are complete, so that those with the same beginning are distinguished.
+def titles_among_runs(plan: Plan) -> dict[str, str]:
+    """The titles of agents in a list of several runs, where names that `loop` generates carry no
+    information. Agents whose title is their name are left out.
     """
+    titles = {name: _title_among_runs(name, plan) for name in plan.agents}
+    return {name: title for name, title in titles.items() if title != name}
+
+
+def _title_among_runs(name: str, plan: Plan) -> str:
+    """Specs are complete, so that those with the same beginning are distinguished."""
     spec = _spec(name, plan.agents)
     is_loop = plan.dialect == "native" and {"worker"} <= {*plan.agents} <= {*LOOP_AGENTS}
     return mask_text(spec) if spec and (is_loop or _is_named_after(name, spec)) else name

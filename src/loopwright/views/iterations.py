@@ -22,54 +22,10 @@ from loopwright.kernel.events import (
     IterationStarted,
     RunReopened,
 )
-from loopwright.kernel.frames import RepeatBody, has_turns, passes_made
-from loopwright.kernel.limits import cap
-from loopwright.kernel.reopened_runs import at_cap
 from loopwright.kernel.state import State
-from loopwright.model.actions import CallAgent
 from loopwright.model.ids import is_inside, logical_path, loop_path, parse_iteration, try_number
 from loopwright.model.plan import only_repeat
-from loopwright.views.run_responses import ChangeCounts, WorkspaceChanges
-
-
-def iterations(state: State) -> int:
-    """Count the iterations of the outermost loop, or of all loops that ended."""
-    loop = only_repeat(state.plan)
-    total = 0
-    for step in state.plan.steps:
-        ended = state.root.body.results.get(step.id) if state.started else None
-        owner = state.root.body.active.get(step.id) if state.started else None
-        if isinstance(step.action, CallAgent):
-            continue  # older versions recorded the turns of a chat model here
-        if ended is not None:
-            total += ended.iterations
-        elif owner is not None:
-            total += passes_made(owner.body)
-    return total if loop is not None or total else 0
-
-
-def current_loop(state: State) -> RepeatBody | None:
-    """The loop that is under way at the top of the run, for a headline."""
-    for owner in state.root.body.active.values() if state.started else ():
-        if isinstance(owner.body, RepeatBody) and not has_turns(owner.body):
-            return owner.body
-    return None
-
-
-def most_iterations(state: State) -> int | None:
-    """The maximum number of iterations of a run's loop, including those that a person allowed."""
-    running = current_loop(state)
-    if running is not None:
-        return cap(running)
-    loop = only_repeat(state.plan)
-    capped = at_cap(state)
-    if loop is not None and len(capped) == 1:
-        return next(iter(capped.values())).most
-    most = loop.max if loop is not None else None
-    if most is not None and state.control.passes is not None:
-        most = state.control.passes or None
-    # An ended loop has no body any more that knows what was granted to it.
-    return None if most is None else max(most, state.reopenings.raised or 0, iterations(state))
+from loopwright.ports.headline import iterations, most_iterations
 
 
 def iterations_text(state: State) -> str:
@@ -434,22 +390,6 @@ def change_words(snapshot: Snapshot, *, of_run: bool = False, named: int = 3) ->
         return words
     more = " …" if stat.files > named else ""
     return f"{words}: {', '.join(snapshot.paths[:named])}{more}"
-
-
-def change_counts(stat: DiffStat) -> ChangeCounts:
-    """The same with every number, also those that are 0."""
-    return ChangeCounts(stat.files, stat.insertions, stat.deletions)
-
-
-def workspace_changes(snapshot: Snapshot) -> WorkspaceChanges:
-    """What a gate shows of the workspace."""
-    return WorkspaceChanges(
-        tree=snapshot.tree,
-        changed=change_counts(snapshot.changed),
-        total=change_counts(snapshot.total),
-        paths=list(snapshot.paths),
-        protected=list(snapshot.protected),
-    )
 
 
 def _entry(number: int, path: str, snapshot: Snapshot, before: str) -> TreeOfIteration:

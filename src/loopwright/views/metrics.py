@@ -35,7 +35,6 @@ from loopwright.kernel.events import (
 )
 from loopwright.model.ids import iteration_number, last_id, logical_path, parent_path
 from loopwright.model.record import JsonValue, Text
-from loopwright.ports import RunReader
 from loopwright.views.formats import known_usd
 from loopwright.views.summary import ReadText
 
@@ -206,14 +205,6 @@ class RunFigures(msgspec.Struct):
     roles: list[MetricsPart]
     total: MetricsUsage
     trends: dict[str, Trend]  # by loop
-
-
-def run_figures(service: RunReader, run: str) -> RunFigures:
-    """The figures of a run in the log here."""
-    counting = Counting(service.read_text)
-    for one in service.events(run):
-        counting.take(one.event)
-    return counting.figures(run)
 
 
 class Counting:

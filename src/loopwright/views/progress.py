@@ -67,14 +67,14 @@ from loopwright.model.ids import (
 )
 from loopwright.model.plan import Plan
 from loopwright.ports import Delta, NumberedEvent
+from loopwright.ports.headline import current_loop
 from loopwright.views.event_records import edited
-from loopwright.views.formats import PERSON, PROTECT, shown_evidence
-from loopwright.views.iterations import current_loop, iterations_text, stat_words
+from loopwright.views.formats import PERSON, PROTECT, place_words, shown_evidence
+from loopwright.views.iterations import iterations_text, stat_words
 from loopwright.views.status_text import (
     check_label,
     check_result,
     decided,
-    place_words,
     resumed_words,
     seen_output,
     verdict_by,

@@ -4,14 +4,20 @@ A run in a page of runs, a run as one object, and a run with everything that a p
 written to JSON as they are, flat, in the order of their fields.
 """
 
-from typing import Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from loopwright.model.record import JsonValue
+from loopwright.kernel.event_parts import DiffStat, Snapshot
+from loopwright.model.record import JsonValue, Text
 from loopwright.model.sandbox import SandboxLevel
-from loopwright.ports import RunStatus
-from loopwright.views.formats import UsageAmounts
+from loopwright.ports import AskedCall, ListedFigures, RunDetails, RunStatus
+from loopwright.views.formats import Exposure, UsageAmounts, exposure, titles_among_runs
+
+if TYPE_CHECKING:
+    from loopwright.kernel.events import RunStarted
+    from loopwright.model.plan import Plan
 
 
 class ChangeCounts(msgspec.Struct):
@@ -363,3 +369,47 @@ class RunSnapshot(RunPlace):
     """A run with everything that a page shows; events with numbers above `seq` follow on it."""
 
     seq: int  # the first in JSON: the fields of the classes above are for keywords only
+
+
+def change_counts(stat: DiffStat) -> ChangeCounts:
+    """A difference with every number, also those that are 0."""
+    return ChangeCounts(stat.files, stat.insertions, stat.deletions)
+
+
+def workspace_changes(snapshot: Snapshot) -> WorkspaceChanges:
+    """What a gate shows of the workspace."""
+    return WorkspaceChanges(
+        tree=snapshot.tree,
+        changed=change_counts(snapshot.changed),
+        total=change_counts(snapshot.total),
+        paths=list(snapshot.paths),
+        protected=list(snapshot.protected),
+    )
+
+
+def changed_tree(figures: ListedFigures) -> ChangedTree | None:
+    """What the whole run changed, as far as its snapshots tell."""
+    return None if figures.changed is None else ChangedTree(*figures.changed)
+
+
+def gate_call(asked: AskedCall, read: Callable[[Text | None], str]) -> GateCall:
+    """The tool call that a gate asks about."""
+    arguments: JsonValue = msgspec.json.decode(read(asked.arguments))
+    reason = arguments.get("reason") if isinstance(arguments, dict) else None
+    return GateCall(
+        id=asked.id,
+        tool=asked.tool,
+        arguments=arguments,
+        held=asked.held,
+        reason=reason if isinstance(reason, str) else None,
+    )
+
+
+def gate_exposure(message: str, call: GateCall | None) -> Exposure:
+    """What the question of a gate could hide."""
+    return exposure(message, None if call is None else (call.tool, call.arguments))
+
+
+def details_of(plan: "Plan", first: "RunStarted") -> RunDetails:
+    """What lists show of a run that never changes."""
+    return RunDetails(worktree=first.worktree, titles=titles_among_runs(plan))

@@ -56,9 +56,10 @@ from loopwright.model.plan import Plan
 from loopwright.model.record import LiteralItems, Text
 from loopwright.ports import RunReader
 from loopwright.syntax.document import suggest
+from loopwright.views.formats import place_words
 from loopwright.views.progress import IterationSeen, Progress
 from loopwright.views.run_responses import GraphNode
-from loopwright.views.status_text import place_words, resume_point
+from loopwright.views.status_text import resume_point
 
 _PASSES = re.compile(r"~\d+|\.-?\d+(?=\.|\[|~|$)")
 _ITEMS = re.compile(r"\[\d+\]")
@@ -435,11 +436,3 @@ class Outputs:
         few = ", ".join(list(found)[:MOST_NAMED])
         hint = f"did you mean {near}?" if near else f"there are {few}" if few else None
         raise NotFound(f"{self._run} has no output at {path!r}", code="no-output", hint=hint)
-
-
-def output_at(service: RunReader, run: str, path: str) -> RunOutput:
-    """The output of a step or an iteration, by its path."""
-    outputs = Outputs(service, run)
-    for numbered in service.events(run):
-        outputs.take(numbered.event)
-    return outputs.at(path)

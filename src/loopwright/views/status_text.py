@@ -3,11 +3,9 @@
 Paths in events count from 0 (`main.2`); people count from 1 (`iteration 3`).
 """
 
-import re
 import shlex
 
 from loopwright.kernel.bodies.repeat import is_at_cap
-from loopwright.kernel.effects import SHORTAGE
 from loopwright.kernel.event_parts import HOME_BUDGET
 from loopwright.kernel.events import (
     CheckVerdict,
@@ -17,11 +15,8 @@ from loopwright.kernel.events import (
     RunReopened,
 )
 from loopwright.kernel.frames import (
-    CycleBody,
     GateState,
     IterationOwner,
-    LeafBody,
-    Owner,
     RepeatBody,
     StepOwner,
     has_turns,
@@ -32,35 +27,11 @@ from loopwright.kernel.resumption import unfinished_places
 from loopwright.kernel.state import State
 from loopwright.model.actions import Decision, ModelCycle, Repeat, StopRun
 from loopwright.model.checks import Contains, leaves
-from loopwright.model.ids import MAIN, BackoffPurpose, CheckBackoffPurpose
 from loopwright.model.plan import only_repeat
 from loopwright.ports.headline import status_of
 from loopwright.views.event_records import text_of
-from loopwright.views.formats import PROTECT, cost_text, money, protect_words
+from loopwright.views.formats import PROTECT, cost_text, money, place_words, protect_words
 from loopwright.views.summary import ReadText, check_phrase, seen_text
-
-_PART = re.compile(r"(?P<id>[^\[\]~]*)(?:~\d+)?(?P<items>(?:\[\d+\])*)")
-
-
-def place_words(path: str) -> str:
-    """`dev.0.review` is `step dev, iteration 1, step review`. The only step of a definition that is
-    one action is not named; the path of the run itself, or of that step, gives no words.
-    """
-    words: list[str] = []
-    for number, part in enumerate(path.split(".") if path else ()):
-        found = _PART.fullmatch(part)
-        if found is None:
-            return path
-        name, items = found["id"], found["items"]
-        if name.isdecimal():
-            words.append(f"iteration {int(name) + 1}")
-        elif name == "-1":
-            words.append("before iteration 1")
-        elif name and (name != MAIN or number):
-            words.append(f"step {name}")
-        words += [f"item {int(one) + 1}" for one in re.findall(r"\d+", items)]
-    return ", ".join(words)
-
 
 RESUMABLE = ("failed", "exhausted", "cancelled")
 """How a run must have ended to be resumed."""
@@ -257,31 +228,6 @@ def goal(state: State) -> str:
         return started.message if isinstance(started.message, str) else started.message.head
     written = "".join(getattr(part, "text", "…") for part in state.plan.message)
     return written or state.plan.description or state.plan.name
-
-
-def waits_for(state: State) -> str | None:
-    """What a run waits for that neither an agent nor a person gives it: `waiting for file
-    descriptors`, or `rate limited`.
-    """
-    for effect in state.queues.timers:
-        pending = state.pending.get(effect)
-        if pending is None or not isinstance(pending.purpose, BackoffPurpose | CheckBackoffPurpose):
-            continue
-        answer = _last_failure(pending.owner)
-        if not isinstance(answer, EffectFailed):
-            continue
-        if answer.error.type == SHORTAGE:
-            return answer.error.detail.partition(":")[0]
-        if answer.error.type == "rate_limited":
-            return "rate limited"
-    return None
-
-
-def _last_failure(owner: Owner) -> EffectDone | EffectFailed | None:
-    """The answer after which a check, or the call of a place, waits."""
-    if isinstance(owner, IterationOwner) and owner.checks.answer is not None:
-        return owner.checks.answer
-    return owner.body.failure if isinstance(owner.body, LeafBody | CycleBody) else None
 
 
 def seen_output(state: State, event: EffectDone | EffectFailed, read: ReadText) -> str:

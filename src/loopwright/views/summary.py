@@ -19,7 +19,6 @@ from loopwright.kernel.events import RunFinished, RunStarted, Verdict
 from loopwright.kernel.fold import fold
 from loopwright.kernel.frames import (
     CheckNote,
-    CycleBody,
     GateState,
     Owner,
     RepeatBody,
@@ -49,30 +48,35 @@ from loopwright.model.checks import (
 from loopwright.model.plan import stored_plan
 from loopwright.model.record import JsonValue, Text
 from loopwright.ports import EventLog
-from loopwright.ports.headline import status_of
+from loopwright.ports.headline import (
+    asked_call,
+    figures_of,
+    iterations,
+    most_iterations,
+    run_usage,
+    status_of,
+)
 from loopwright.views.event_records import text_of
 from loopwright.views.formats import (
     PERSON,
     PROTECT,
     SIGNS,
     VERDICTS,
-    Exposure,
-    exposure,
+    figures_amounts,
     money,
     person_words,
     protect_words,
-    run_amounts,
-    run_usage,
     without_signs,
 )
-from loopwright.views.iterations import iterations, most_iterations, workspace_changes
 from loopwright.views.run_responses import (
     CheckView,
     ErrorItem,
-    GateCall,
     GateItem,
     RunSummary,
     StepSummary,
+    gate_call,
+    gate_exposure,
+    workspace_changes,
 )
 
 DETAIL_CHARS = 60
@@ -410,31 +414,10 @@ ReadText = Callable[[Text | None], str]
 EVIDENCE_CHARS = 2_000
 
 
-def requested_call(gate: GateState, read: ReadText) -> GateCall | None:
-    """The tool call of an open gate; None for every other gate."""
-    body = gate.owner.body
-    if gate.call is None or not isinstance(body, CycleBody) or body.turn is None:
-        return None
-    note = body.turn.calls[gate.call - 1]
-    arguments: JsonValue = msgspec.json.decode(read(note.arguments))
-    reason = arguments.get("reason") if isinstance(arguments, dict) else None
-    return GateCall(
-        id=note.id,
-        tool=note.tool,
-        arguments=arguments,
-        held=note.held,
-        reason=reason if isinstance(reason, str) else None,
-    )
-
-
-def gate_exposure(message: str, call: GateCall | None) -> Exposure:
-    """What the question of a gate could hide."""
-    return exposure(message, None if call is None else (call.tool, call.arguments))
-
-
 def gate_item(gate: GateState, read: ReadText) -> GateItem:
     """An open gate as one object."""
-    call = requested_call(gate, read)
+    asked = asked_call(gate)
+    call = None if asked is None else gate_call(asked, read)
     marks, shown = gate_exposure(gate.message, call)
     return GateItem(
         id=gate.gate,
@@ -460,7 +443,7 @@ def summary(state: State, read: ReadText) -> RunSummary:
         result=_json(finished.result if finished else None, read),
         iterations=iterations(state),
         steps={step.id: _step(state, step.id, read) for step in state.plan.steps},
-        usage=run_amounts(state),
+        usage=figures_amounts(figures_of(state)),
         uncovered=list(state.plan.uncovered),
         labels=list(state.control.labels),
         gates=[gate_item(gate, read) for gate in state.gates.values()],

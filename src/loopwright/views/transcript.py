@@ -50,10 +50,10 @@ from loopwright.model.plan import Plan
 from loopwright.model.record import Blob, JsonValue, Text
 from loopwright.ports import NumberedEvent
 from loopwright.views.event_records import event_on_wire, text_of
-from loopwright.views.formats import shown_evidence
+from loopwright.views.formats import place_words, shown_evidence
 from loopwright.views.iterations import is_in_iteration, iteration_of
 from loopwright.views.run_responses import ActivitySummary
-from loopwright.views.status_text import check_result, decided, place_words, seen_output
+from loopwright.views.status_text import check_result, decided, seen_output
 from loopwright.views.summary import ReadText, final_line
 
 TOOL_CALLS = frozenset({"tool", "command", "edit", "read", "fetch"})
@@ -203,16 +203,6 @@ def dropped_in(event: Mapping[str, JsonValue], wanted: ActivityFilter = ALL) -> 
     found = msgspec.convert(event, _SentActivity)
     is_wanted = found.dropped and wanted.takes_call(found.effect, found.path, found.iteration)
     return {found.effect: found.dropped} if is_wanted else {}
-
-
-def noting_dropped(
-    events: Iterable[NumberedEvent], counts: dict[str, int], wanted: ActivityFilter = ALL
-) -> Iterator[NumberedEvent]:
-    """Hand events on and count what was not stored."""
-    for numbered in events:
-        if isinstance(numbered.event, EffectActivity):
-            count_dropped(counts, numbered.event, wanted)
-        yield numbered
 
 
 def _size(text: Text) -> int:

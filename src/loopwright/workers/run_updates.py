@@ -18,10 +18,10 @@ import msgspec
 
 from loopwright import __version__
 from loopwright.errors import LoopwrightError
-from loopwright.operations.run_lists import RunListFigures, detail, item, run_figures
+from loopwright.operations.run_details import detail
 from loopwright.operations.runs import Service, row_ended
 from loopwright.ports import PICTURE, EventLog, RecordStore, RunRow, StoredRecord
-from loopwright.views.run_responses import RunItem, RunSnapshot
+from loopwright.views.run_responses import RunSnapshot
 from loopwright.views.run_view import RunView
 from loopwright.workers.background_tasks import BackgroundTask
 
@@ -132,7 +132,6 @@ def _time_is_up(woken: asyncio.Future[bool]) -> None:
 
 MOST = 256
 MOST_ENDED = 16  # of them, views of ended runs, which are rarely read again
-MOST_FIGURES = 1_000  # lines of lists, about 1 kB each
 MOST_ITERATIONS = 10_000  # in all views together, about 1 kB each
 AT_ONCE = 500  # events folded before other requests get their turn
 LONG = 2_000  # events
@@ -159,7 +158,6 @@ class ViewCache:
         self._most = most
         self._kept: OrderedDict[str, RunView] = OrderedDict()
         self._ended: OrderedDict[str, None] = OrderedDict()  # those of them that have ended
-        self._figures: OrderedDict[str, tuple[int, RunListFigures]] = OrderedDict()
         self._long: set[str] = set()
 
     async def picture(self, run: str) -> RunView:
@@ -213,32 +211,6 @@ class ViewCache:
         if picture.seen >= LONG and row_ended(row) and row.version == picture.seen:
             self._keep(run, shown)
         return shown
-
-    async def item(self, row: RunRow) -> RunItem:
-        """A run as a line of a list."""
-        version, figures = self._figures.get(row.run, (0, None))
-        if figures is not None and version == row.version:
-            return item(self._service.log, row, figures)
-        found = self._found(row)
-        if found is None:
-            picture = await self.picture(row.run)
-            figures = run_figures(picture.state)
-            if row_ended(row) and picture.seen == row.version:
-                self._keep_figures(row, figures)
-            return item(self._service.log, row, figures)
-        return msgspec.structs.replace(
-            item(self._service.log, row, None),
-            iterations=found.iterations,
-            max=found.max,
-            usage=found.usage,
-            changed=found.changed,
-            gates=len(found.gates),
-        )
-
-    def _keep_figures(self, row: RunRow, figures: RunListFigures) -> None:
-        self._figures[row.run] = row.version, figures
-        while len(self._figures) > MOST_FIGURES:
-            self._figures.popitem(last=False)
 
     # -- long runs -----------------------------------------------------------------------------
 

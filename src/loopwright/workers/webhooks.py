@@ -40,7 +40,7 @@ from loopwright.operations.webhooks.outgoing_hooks import (
 from loopwright.ports import Clock, EventLog, NumberedEvent, RecordStore, StoredRecord
 from loopwright.views.certificate import certify
 from loopwright.views.event_records import event_on_wire
-from loopwright.views.iterations import change_counts
+from loopwright.views.run_responses import change_counts
 from loopwright.views.summary import final_line_at
 from loopwright.workers.background_tasks import BackgroundTask
 

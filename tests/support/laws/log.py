@@ -27,7 +27,7 @@ from loopwright.model.plan import Plan, content_hash, decode_plan
 from loopwright.model.record import JsonValue
 from loopwright.ports import EventLog, NumberedEvent, RunRow
 from loopwright.ports.headline import status_of, wake_time
-from loopwright.stores.hash_chain import Digest
+from loopwright.stores.appends import Digest
 from tests.support.laws.run import event_problems
 from tests.support.laws.spending import Sums
 from tests.support.laws.state_picture import picture

@@ -145,7 +145,7 @@ class ChatSession:
 
     @property
     def _caller(self) -> Caller:
-        return local_caller(self._here.service)
+        return local_caller(self._here.service.via)
 
     async def _answer(self, gate: str, reply: NamedAnswer) -> None:
         await answer_named(self._app, self._caller, gate, reply)

@@ -29,7 +29,9 @@ from loopwright.cli.show import put_run
 from loopwright.errors import DefinitionError, LoopwrightError
 from loopwright.model.actions import Decision
 from loopwright.model.record import JsonValue
+from loopwright.operations.accounts.callers import current_user
 from loopwright.operations.library import DefinitionLibrary
+from loopwright.operations.lists.run_lists import run_item
 from loopwright.operations.loops.loop_details import edit, edit_of, retry, skip
 from loopwright.operations.mcp.loop_tools import described
 from loopwright.operations.messages import WHEN_WORDS
@@ -39,10 +41,9 @@ from loopwright.operations.run_control import (
     resume_all,
     runs_to_pause,
 )
-from loopwright.operations.run_lists import inbox_items, run_detail, run_item
+from loopwright.operations.run_details import run_detail
 from loopwright.operations.run_start import StartPlace, named_source, prepare_start, start_request
 from loopwright.operations.run_variables import names_only
-from loopwright.operations.runs import current_user
 from loopwright.operations.use_cases import runs as operations
 from loopwright.operations.use_cases.gates import NamedAnswer, answer_named
 from loopwright.operations.use_cases.operation import RunReference
@@ -168,7 +169,7 @@ async def _help(session: ReplSession, rest: str) -> None:
 async def _loops(session: ReplSession, _: str) -> None:
     service = session.here.service
     rows = [row for row in service.rows(limit=NEWEST) if row.headline.surface != CHAT_SURFACE]
-    items = [run_item(service, row) for row in rows]
+    items = [run_item(service.log, row) for row in rows]
     if items:
         put_runs(session.terminal, items)
     else:
@@ -184,7 +185,7 @@ async def _status(session: ReplSession, rest: str) -> None:
 
 
 async def _inbox(session: ReplSession, _: str) -> None:
-    put_inbox(session.terminal, inbox_items(session.here.service))
+    put_inbox(session.terminal, session.here.service.inbox())
 
 
 # -- starting --------------------------------------------------------------------------------------

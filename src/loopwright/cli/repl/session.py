@@ -142,7 +142,7 @@ class ReplSession:
     @property
     def caller(self) -> Caller:
         """The person at the prompt, or the agent that this process descends from."""
-        return local_caller(self.here.service)
+        return local_caller(self.here.service.via)
 
     async def start(self, start: RunStart) -> str:
         """Start a run in this process, and show it from its first event."""

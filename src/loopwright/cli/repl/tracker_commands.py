@@ -11,7 +11,7 @@ from loopwright.errors import InputError
 from loopwright.model.record import JsonValue
 from loopwright.model.trackers import TODO_STATUSES
 from loopwright.operations.problems import unknown_input
-from loopwright.operations.run_request import Request
+from loopwright.operations.request_types import Request
 from loopwright.operations.trackers import UPLOAD_BYTES
 from loopwright.operations.use_cases import artifacts, trackers
 from loopwright.operations.use_cases.operation import Operation, local_app, local_caller
@@ -28,7 +28,7 @@ class Misused(Exception):
 async def _call(session: ReplSession, operation: Operation[Q, A], request: Q) -> A:
     service = session.here.service
     app = local_app(service, session.terminal.settings)
-    return await operation(app, local_caller(service), request)
+    return await operation(app, local_caller(service.via), request)
 
 
 def _scope(session: ReplSession, reference: str) -> dict[str, Any]:

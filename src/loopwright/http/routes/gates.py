@@ -21,7 +21,6 @@ from loopwright.http.requests import (
 )
 from loopwright.operations.accounts.request_rates import Rates
 from loopwright.operations.response_types import LinkAnswer
-from loopwright.operations.run_lists import inbox_items
 from loopwright.views.formats import reveal
 from loopwright.workers.notifiers import GateLinks
 
@@ -95,7 +94,7 @@ async def answered(request: RouteRequest) -> Answer:
         run = await links.answer(context.part(app_of), body.code, body.decision, body.text)
         name = context.here.log.row(run).headline.name
         return {"run": run, "name": name, "decision": body.decision, "shown": []}
-    for item in inbox_items(context.service):
+    for item in context.service.inbox(context.here.log.gates(link.run)):
         if item.id == link.gate and item.digest == link.digest:
             shown = item.shown or reveal(item.message)
             return {"run": link.run, "name": item.name, "decision": None, "shown": shown}

@@ -35,10 +35,10 @@ from loopwright.http.sockets.subscribers import (
 from loopwright.http.sockets.transport import PATH, ConnectionRefused, SocketServer
 from loopwright.model.record import JsonValue
 from loopwright.operations.accounts.access import DENIED, Principal, Role
+from loopwright.operations.accounts.callers import acting_as
 from loopwright.operations.accounts.request_rates import Rates, TooManyRequests
 from loopwright.operations.loops.loop_disconnects import GRACE_MS
 from loopwright.operations.problems import ProblemReport, request_problem
-from loopwright.operations.run_admission import acting_as
 from loopwright.operations.use_cases import assistants, run_changes, runs
 from loopwright.operations.use_cases import notifications as stored
 from loopwright.operations.use_cases.operation import Caller, Operation, WhileDraining

@@ -12,6 +12,7 @@ import msgspec
 from loopwright.errors import Conflict, DefinitionError, LoopwrightError, NotFound, VersionConflict
 from loopwright.model.record import JsonValue
 from loopwright.operations.accounts.access import Role, least
+from loopwright.operations.accounts.callers import acting_role
 from loopwright.operations.agents.backends import bind_agents
 from loopwright.operations.dialects import (
     ASSISTANTS,
@@ -20,7 +21,6 @@ from loopwright.operations.dialects import (
     parse_definition,
 )
 from loopwright.operations.preflight import missing_programs
-from loopwright.operations.run_admission import acting_role
 from loopwright.operations.run_groups import Beside, OnDisconnect, alone
 from loopwright.operations.run_start import (
     DefinitionSource,

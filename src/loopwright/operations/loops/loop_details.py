@@ -33,9 +33,9 @@ from loopwright.operations.dialects import ASSISTANTS, OF_LOOPS, filled
 from loopwright.operations.run_control import NO_CHANGES, ResumeChanges, reopen
 from loopwright.operations.runs import CAS_TRIES, Service, row_ended
 from loopwright.ports import Append, RunRow
+from loopwright.ports.headline import current_loop, figures_after
 from loopwright.views.event_records import audit_rows, event_on_wire, timestamp
 from loopwright.views.formats import usage_amounts
-from loopwright.views.iterations import current_loop
 from loopwright.views.role_loops import (
     LoopIteration,
     LoopStage,
@@ -416,6 +416,7 @@ async def edit(service: Service, reference: str, wanted: LoopEdit, *, by: str = 
             events=[event],
             blobs=blobs,
             headline=replace(row.headline, updated_at=event.at),
+            figures=figures_after(state, [event]),
             audit=audit_rows(run, [event], service.via),
         )
         try:

@@ -28,9 +28,10 @@ from loopwright.model.plan import Agent, LoopRight
 from loopwright.model.record import JsonValue
 from loopwright.model.sandbox import SandboxLevel, effective_level, strictest
 from loopwright.operations.accounts.access import Access
+from loopwright.operations.accounts.callers import InsideRun, acting_as, find_caller, record_refusal
 from loopwright.operations.agents.allowlist import AgentRegistry
 from loopwright.operations.agents.tool_grants import asking, granted_names
-from loopwright.operations.child_runs import AgentRights, InsideRun, find_caller, record_refusal
+from loopwright.operations.child_runs import AgentRights
 from loopwright.operations.dialects import OF_LOOPS
 from loopwright.operations.mcp.loop_tools import (
     Arguments,
@@ -40,7 +41,7 @@ from loopwright.operations.mcp.loop_tools import (
     read_text,
 )
 from loopwright.operations.problems import problem_words
-from loopwright.operations.run_admission import ADMIN, acting_as
+from loopwright.operations.run_admission import ADMIN
 from loopwright.operations.run_request import RunStart
 from loopwright.operations.runs import row_ended
 from loopwright.operations.settings import Settings

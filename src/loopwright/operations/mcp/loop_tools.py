@@ -23,12 +23,13 @@ from loopwright.operations.background_runs import drive_in_background
 from loopwright.operations.library import LibraryEntry
 from loopwright.operations.messages import WHEN_WORDS
 from loopwright.operations.problems import find_problem, problem_words
+from loopwright.operations.request_types import Request
 from loopwright.operations.run_control import ResumeChanges
-from loopwright.operations.run_request import Request
 from loopwright.operations.run_variables import names_only
 from loopwright.operations.run_workspaces import RunSnapshots
 from loopwright.operations.settings import Settings
-from loopwright.operations.use_cases.gates import ListGates, NamedAnswer, answer_named, list_open
+from loopwright.operations.use_cases.gates import NamedAnswer, answer_named
+from loopwright.operations.use_cases.lists import ListGates, list_open
 from loopwright.operations.use_cases.loops import list_definitions
 from loopwright.operations.use_cases.role_loops import (
     ACTIONS,

@@ -8,8 +8,8 @@ import msgspec
 from loopwright.model.record import JsonValue
 from loopwright.operations.accounts import people as accounts
 from loopwright.operations.accounts.people import People
+from loopwright.operations.request_types import Request
 from loopwright.operations.response_types import AuditItem, AuditPage, Me
-from loopwright.operations.run_request import Request
 from loopwright.operations.use_cases.operation import App, Caller, HttpRoute, operation
 from loopwright.views.event_records import timestamp
 

@@ -22,7 +22,7 @@ from loopwright.operations.agents.allowlist import (
     EntryChange,
 )
 from loopwright.operations.agents.programs import PREFIX, plugins
-from loopwright.operations.run_request import Request
+from loopwright.operations.request_types import Request
 from loopwright.operations.use_cases.operation import App, Caller, HttpRoute, PageRequest, operation
 from loopwright.operations.use_cases.pages import page_of
 from loopwright.views.event_records import timestamp

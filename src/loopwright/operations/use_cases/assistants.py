@@ -10,8 +10,8 @@ from loopwright.operations.loops.assistants import AssistantEdit, StoredAssistan
 from loopwright.operations.loops.dialect_events import LoopStory
 from loopwright.operations.loops.loop_disconnects import Looping
 from loopwright.operations.problems import rendered
+from loopwright.operations.request_types import Request
 from loopwright.operations.run_groups import OnDisconnect
-from loopwright.operations.run_request import Request
 from loopwright.operations.run_workspaces import start_warnings
 from loopwright.operations.use_cases import gates, runs
 from loopwright.operations.use_cases.gates import NamedAnswer

@@ -2,8 +2,8 @@
 
 from loopwright.errors import Conflict
 from loopwright.operations.definitions import Definitions, stored_item
+from loopwright.operations.request_types import Request
 from loopwright.operations.response_types import DefinitionItem, DefinitionList
-from loopwright.operations.run_request import Request
 from loopwright.operations.use_cases.operation import App, Caller, HttpRoute, PageRequest, operation
 from loopwright.operations.use_cases.pages import page_of
 

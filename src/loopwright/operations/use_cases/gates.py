@@ -10,20 +10,16 @@ from loopwright.errors import InputError, NotFound
 from loopwright.model.actions import Decision
 from loopwright.model.record import JsonValue
 from loopwright.operations.gates import AS_ASKED, CallAnswer
-from loopwright.operations.response_types import Inbox
-from loopwright.operations.run_lists import inbox_items
-from loopwright.operations.run_request import Request
+from loopwright.operations.request_types import Request
+from loopwright.operations.use_cases.lists import list_open
 from loopwright.operations.use_cases.operation import (
     App,
     Caller,
     HttpRoute,
     Operation,
-    PageRequest,
     operation,
 )
-from loopwright.operations.use_cases.pages import oldest_first, page_of
 from loopwright.operations.use_cases.run_queries import run_summary
-from loopwright.ports import OpenGate
 from loopwright.views.run_responses import RunSummary
 
 BASE = "/api/v1/gates"
@@ -41,44 +37,6 @@ class AnswerGate(Request):
     digest: str | None = None
     arguments: dict[str, JsonValue] | None = None
     remember: bool = False
-
-
-class ListGates(PageRequest):
-    """Which page of the list; or the gate that a person names: by its id, by the beginning of one,
-    or by a run that waits at this gate only.
-    """
-
-    match: str | None = None
-
-
-@operation(
-    "gates.list",
-    kind="query",
-    role="viewer",
-    summary="What waits for a person, oldest first",
-    request=ListGates,
-    response=Inbox,
-    http=HttpRoute(method="GET", path=BASE, schema="GatesQuery"),
-)
-async def list_open(app: App, _caller: Caller, request: ListGates) -> Inbox:
-    """A page of the open gates, or one of them."""
-    if request.match is not None:
-        found = [app.service.find_gate(request.match)]
-        return Inbox(gates=inbox_items(app.service, found), next=None)
-    page = page_of(
-        app.cursors,
-        "gates",
-        app.service.gates(),
-        _place,
-        limit=request.limit,
-        cursor=request.cursor,
-    )
-    items = inbox_items(app.service, page.entries)
-    return Inbox(gates=items, next=page.next)
-
-
-def _place(gate: OpenGate) -> str:
-    return oldest_first(gate.opened_at, gate.gate)
 
 
 async def _answer(app: App, caller: Caller, request: AnswerGate, decision: Decision) -> RunSummary:

@@ -12,9 +12,9 @@ import msgspec
 from loopwright.model.record import JsonValue
 from loopwright.operations.library import DefinitionLibrary, LibraryEntry
 from loopwright.operations.loops.loop_details import LoopEdit, forget, is_loop, loop_row
+from loopwright.operations.request_types import Request
 from loopwright.operations.run_control import NO_CHANGES, ResumeChanges
 from loopwright.operations.run_groups import OnDisconnect
-from loopwright.operations.run_request import Request
 from loopwright.operations.use_cases import gates, runs
 from loopwright.operations.use_cases.operation import App, Caller, operation
 from loopwright.operations.use_cases.pages import MOST

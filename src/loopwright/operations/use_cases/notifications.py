@@ -6,8 +6,8 @@ import msgspec
 
 from loopwright.errors import InputError
 from loopwright.operations.problems import missing_input
+from loopwright.operations.request_types import Request
 from loopwright.operations.response_types import Notification, NotificationPage, ReadCount
-from loopwright.operations.run_request import Request
 from loopwright.operations.use_cases.operation import App, Caller, HttpRoute, operation
 from loopwright.operations.use_cases.stored_notifications import Level, Notices, StoredNotification
 from loopwright.views.event_records import timestamp

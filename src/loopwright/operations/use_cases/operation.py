@@ -8,7 +8,7 @@ typed response. It knows nothing about HTTP, sockets or the command line. Interf
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -26,23 +26,25 @@ from urllib.parse import quote
 import msgspec
 
 from loopwright.errors import LoopwrightError, NotAllowed, ServerDraining
-from loopwright.kernel.state import State
 from loopwright.operations.accounts.access import DENIED, ROLES, Access, Principal, Role
-from loopwright.operations.run_admission import acting_as
+from loopwright.operations.accounts.callers import acting_as, current_user, find_caller
+from loopwright.operations.request_types import Request
 from loopwright.operations.run_groups import Beside, OnDisconnect, alone
-from loopwright.operations.run_request import Request, RunStart
-from loopwright.operations.runs import Service, current_user
 from loopwright.operations.use_cases.pages import MOST, Cursors
-from loopwright.ports import RecordStore, RunRow, Workspaces
-from loopwright.views.run_responses import RunItem, RunSnapshot
+from loopwright.ports import Clock, EventLog, RecordStore, RunRow, Workspaces
+from loopwright.views.run_responses import RunSnapshot
 
 if TYPE_CHECKING:
+    from loopwright.kernel.state import State
     from loopwright.operations.agents.allowlist import AgentRegistry
     from loopwright.operations.definitions import Definitions
     from loopwright.operations.run_admission import WorkspaceRoots
+    from loopwright.operations.run_request import RunStart
+    from loopwright.operations.runs import Service
     from loopwright.operations.settings import Settings
     from loopwright.operations.webhooks.outgoing_hooks import OutgoingWebhooks
     from loopwright.operations.wiring import Local
+    from loopwright.views.run_responses import RunSnapshot
 
 Kind: TypeAlias = Literal["query", "command", "stream", "raw"]
 """`raw` is for bodies that are not JSON, such as files."""
@@ -88,6 +90,10 @@ def _never() -> bool:
     return False
 
 
+def _nothing() -> None:
+    return None
+
+
 def _no_address() -> str:
     return ""
 
@@ -104,7 +110,7 @@ class KeepBeside(Protocol):
         caller: "Caller",
         on_disconnect: OnDisconnect | None,
         *,
-        start: RunStart | None = None,
+        start: "RunStart | None" = None,
         name: str = "",
     ) -> Beside: ...
 
@@ -113,7 +119,7 @@ def _beside_nothing(
     caller: "Caller",
     on_disconnect: OnDisconnect | None,
     *,
-    start: RunStart | None = None,
+    start: "RunStart | None" = None,
     name: str = "",
 ) -> Beside:
     return alone
@@ -132,18 +138,20 @@ class RunSlowly(Protocol):
 class App:
     """What operations work with: the same for a server and for a command without one."""
 
-    service: Service
+    log: EventLog
+    clock: Clock
     settings: "Settings"
     records: RecordStore
+    get_service: "Callable[[], Service]"  # what needs more than rows of the log
+    visible_rows: Callable[[list[RunRow]], list[RunRow]] | None = None  # None: all of them
     workspace: Path = field(default_factory=Path.cwd)  # of runs that name none
     definitions: "Callable[[], Definitions] | None" = None  # the stored ones
     registry: "Callable[[], AgentRegistry] | None" = None  # agents that editors may use
     roots: "Callable[[], WorkspaceRoots] | None" = None  # folders that editors may use
     is_draining: Callable[[], bool] = _never
-    workspaces: Workspaces | None = None  # the snapshots of runs
-    read_state: Callable[[str], Awaitable[State]] | None = None  # where views are cached
-    read_item: Callable[[RunRow], Awaitable[RunItem]] | None = None
-    read_snapshot: Callable[[str], Awaitable[RunSnapshot]] | None = None
+    get_workspaces: Callable[[], Workspaces | None] = _nothing  # the snapshots of runs
+    read_state: "Callable[[str], Awaitable[State]] | None" = None  # where views are cached
+    read_snapshot: "Callable[[str], Awaitable[RunSnapshot]] | None" = None
     beside: KeepBeside = _beside_nothing
     here: "Local | None" = None  # of a process that drives runs
     webhooks: "Callable[[], OutgoingWebhooks] | None" = None
@@ -158,6 +166,16 @@ class App:
         found: _Part = self._parts[kind]
         return found
 
+    @property
+    def service(self) -> "Service":
+        """The use cases of runs."""
+        return self.get_service()
+
+    @property
+    def workspaces(self) -> Workspaces | None:
+        """The snapshots of runs."""
+        return self.get_workspaces()
+
     def access(self) -> Access:
         """Accounts, tokens and the audit log, for the interface of this process."""
         return Access(self.records, self.service.clock, self.service.via)
@@ -171,7 +189,7 @@ class App:
         """The cursors of pages, which only this data directory can create."""
         return Cursors(self.records)
 
-    async def state(self, run: str) -> State:
+    async def state(self, run: str) -> "State":
         """The state of a run now."""
         return self.service.state(run) if self.read_state is None else await self.read_state(run)
 
@@ -196,16 +214,45 @@ class Caller:
             raise NotAllowed(DENIED, code="role", hint=hint)
 
 
-def local_app(service: Service, settings: "Settings", workspace: Path | None = None) -> App:
+def local_app(service: "Service", settings: "Settings", workspace: Path | None = None) -> App:
     """What operations work with in a process that has opened the data directory itself."""
-    records = cast(
-        "RecordStore", service.log
-    )  # the log of a data directory also stores its records
+    return replace(
+        _app_of(service.log, service.clock, settings, lambda: service),
+        visible_rows=None if service.rights is None else service.visible_rows,
+        workspace=workspace or Path.cwd(),
+    )
+
+
+def list_app(
+    log: EventLog,
+    settings: "Settings",
+    clock: Clock,
+    get_service: "Callable[[], Service]",
+    get_workspaces: Callable[[], Workspaces | None],
+) -> App:
+    """The same before the service is opened, which lists do not need unless a program of a run
+    calls.
+    """
+
+    def visible_rows(rows: list[RunRow]) -> list[RunRow]:
+        return get_service().visible_rows(rows)
+
+    return replace(
+        _app_of(log, clock, settings, get_service),
+        visible_rows=None if find_caller() is None else visible_rows,
+        get_workspaces=get_workspaces,
+    )
+
+
+def _app_of(
+    log: EventLog, clock: Clock, settings: "Settings", get_service: "Callable[[], Service]"
+) -> App:
+    records = cast("RecordStore", log)  # the log of a data directory also stores its records
 
     def stored() -> "Definitions":
         from loopwright.operations.definitions import Definitions  # noqa: PLC0415 - rarely needed
 
-        return Definitions(records, Access(records, service.clock))
+        return Definitions(records, Access(records, clock))
 
     def webhooks() -> "OutgoingWebhooks":
         from loopwright.operations.webhooks.outgoing_hooks import (  # noqa: PLC0415 - rarely needed
@@ -213,10 +260,10 @@ def local_app(service: Service, settings: "Settings", workspace: Path | None = N
         )
 
         return OutgoingWebhooks(
-            service.log,
+            log,
             records,
-            Access(records, service.clock),
-            service.clock,
+            Access(records, clock),
+            clock,
             loopback=settings.webhooks_to_loopback == "on",
         )
 
@@ -226,12 +273,12 @@ def local_app(service: Service, settings: "Settings", workspace: Path | None = N
             listed_default,
         )
 
-        return AgentRegistry(Access(records, service.clock), listed_default(settings))
+        return AgentRegistry(Access(records, clock), listed_default(settings))
 
     def roots() -> "WorkspaceRoots":
         from loopwright.operations.run_admission import WorkspaceRoots  # noqa: PLC0415 - the same
 
-        access = Access(records, service.clock)
+        access = Access(records, clock)
         return WorkspaceRoots(access, settings.home, named=settings.workspaces)
 
     def base_url() -> str:
@@ -240,10 +287,11 @@ def local_app(service: Service, settings: "Settings", workspace: Path | None = N
         return address_of(settings.home) or "SERVER"
 
     return App(
-        service=service,
+        log=log,
+        clock=clock,
         settings=settings,
         records=records,
-        workspace=workspace or Path.cwd(),
+        get_service=get_service,
         definitions=stored,
         registry=registry,
         roots=roots,
@@ -252,13 +300,14 @@ def local_app(service: Service, settings: "Settings", workspace: Path | None = N
     )
 
 
-def local_caller(service: Service) -> Caller:
+def local_caller(interface: str = "cli") -> Caller:
     """The person who owns this process, or the agent of a run that it descends from. The data
     directory is theirs, so they have every right; what a program of a run may do is decided by
     the service.
     """
-    inside = service.inside.run if service.inside is not None else ""
-    return Caller(name=current_user(), role="admin", interface=service.via, inside=inside)
+    inside = find_caller()
+    run = inside.run if inside is not None else ""
+    return Caller(name=current_user(), role="admin", interface=interface, inside=run)
 
 
 Q = TypeVar("Q", bound=Request)
@@ -348,10 +397,11 @@ class Operation(Generic[Q, A]):
     async def __call__(self, app: App, caller: Caller, request: Q) -> A:
         """Do it, if the caller may and the server still accepts it."""
         caller.check(self.role)
-        rights = app.service.rights
-        if rights is not None and self.role == "admin" and self.kind == "command":
-            # The owner of the data directory is an admin, and so would be an agent of theirs.
-            rights.refuse("change accounts, webhooks or lists of a server", self.name)
+        if self.role == "admin" and self.kind == "command":
+            rights = app.service.rights
+            if rights is not None:
+                # The owner of the data directory is an admin, and so would be an agent of theirs.
+                rights.refuse("change accounts, webhooks or lists of a server", self.name)
         if self.draining == "refuse":
             app.refuse_while_draining()
         with acting_as(caller.role):

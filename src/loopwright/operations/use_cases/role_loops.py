@@ -10,19 +10,19 @@ from loopwright.errors import Conflict, LoopwrightError
 from loopwright.kernel.state import State
 from loopwright.model.actions import MAX_ITERATIONS
 from loopwright.model.record import JsonValue
+from loopwright.operations.accounts.callers import acting_role, current_user
 from loopwright.operations.agents.backends import check_not_empty, unknown_input
 from loopwright.operations.library import DefinitionLibrary, LibraryEntry
+from loopwright.operations.lists.run_lists import driver_pid
 from loopwright.operations.loops.loop_details import LoopEdit, edit, is_loop, live, retry, skip
 from loopwright.operations.preflight import check_worker
 from loopwright.operations.problems import rendered
-from loopwright.operations.run_admission import acting_role
 from loopwright.operations.run_control import (
     NO_CHANGES,
     ResumeChanges,
     ended_error,
 )
 from loopwright.operations.run_groups import Beside, ProjectChoice, alone, project_for
-from loopwright.operations.run_lists import driver_pid
 from loopwright.operations.run_request import RunStart
 from loopwright.operations.run_start import (
     DefinitionSource,
@@ -33,13 +33,14 @@ from loopwright.operations.run_start import (
     start_request,
 )
 from loopwright.operations.run_workspaces import start_warnings
-from loopwright.operations.runs import current_user, row_ended
+from loopwright.operations.runs import row_ended
 from loopwright.operations.settings import Settings
 from loopwright.operations.use_cases import runs
 from loopwright.operations.use_cases.operation import App, Caller, RunReference, local_app
 from loopwright.operations.wiring import Local
 from loopwright.ports import OPEN_STATUSES, RunRow
-from loopwright.views.formats import run_amounts
+from loopwright.ports.headline import figures_of
+from loopwright.views.formats import figures_amounts
 from loopwright.views.role_loops import GOAL_CHARS, Seen, loop_status, seen, shown_time
 from loopwright.views.run_responses import ResumedSummary
 from loopwright.views.status_text import RESUMABLE
@@ -218,7 +219,7 @@ class RoleLoops:
                 "dispatch": seen_loop.dispatch(loop_status(row)),
             },
             "labels": [*state.control.labels],
-            "usage": msgspec.structs.asdict(run_amounts(state)),
+            "usage": msgspec.structs.asdict(figures_amounts(figures_of(state))),
             "current_iteration_status": seen_loop.round_status,
             "session_id": session,
             "stages": [{**one.as_dict(), "parent_session_id": session} for one in seen_loop.stages],

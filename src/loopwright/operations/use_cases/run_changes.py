@@ -16,9 +16,10 @@ from loopwright.operations.forks import fork as fork_run
 from loopwright.operations.messages import When, tell
 from loopwright.operations.preflight import dry_run_warnings
 from loopwright.operations.problems import without_flags
+from loopwright.operations.request_types import Request
 from loopwright.operations.run_admission import rehearsal_of
 from loopwright.operations.run_groups import OnDisconnect
-from loopwright.operations.run_request import Request, RunEnv, StartRun
+from loopwright.operations.run_request import RunEnv, StartRun
 from loopwright.operations.run_start import choices
 from loopwright.operations.run_variables import env_choices
 from loopwright.operations.run_workspaces import (

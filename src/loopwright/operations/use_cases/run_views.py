@@ -6,10 +6,9 @@ import msgspec
 
 from loopwright.kernel.events import EffectActivity, IterationStarted
 from loopwright.model.ids import ITERATION_PATTERN
-from loopwright.operations.response_types import SpendReport
-from loopwright.operations.run_request import Request
+from loopwright.operations.request_types import Request
 from loopwright.operations.run_workspaces import RunSnapshots
-from loopwright.operations.shared_budget import By, since_ms, spend
+from loopwright.operations.use_cases.lists import show_spend
 from loopwright.operations.use_cases.operation import (
     App,
     Caller,
@@ -110,13 +109,6 @@ class ReadActivity(Request):
     after: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] = 0
     limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 200
     full: bool = False
-
-
-class ReadSpend(Request):
-    """Since when (`7d`, `2026-11-01`), and how it is grouped."""
-
-    since: str | None = None
-    by: By = "agent"
 
 
 async def metrics_of(app: App, run: str) -> RunFigures:
@@ -245,23 +237,6 @@ async def read_diff(app: App, _caller: Caller, request: DiffRun) -> RunDiff:
 async def read_certificate(app: App, _caller: Caller, request: RunReference) -> RunCertificate:
     """What decided a run."""
     return run_certificate(app.service, request.run)
-
-
-@operation(
-    "spend.show",
-    kind="query",
-    role="viewer",
-    summary="What runs have cost, by agent, definition, label or day",
-    request=ReadSpend,
-    response=SpendReport,
-    http=HttpRoute(method="GET", path="/api/v1/spend", schema="SpendQuery"),
-)
-async def show_spend(app: App, _caller: Caller, request: ReadSpend) -> SpendReport:
-    """What runs have cost."""
-    now = app.service.clock.now_ms()
-    since = None if request.since is None else since_ms(request.since, now)
-    budget = app.settings.budget
-    return spend(app.service.log, by=request.by, since=since, budget=budget, now_ms=now)
 
 
 OPERATIONS = (read_metrics, read_output, read_activity, read_diff, read_certificate, show_spend)

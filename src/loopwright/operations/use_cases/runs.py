@@ -15,6 +15,7 @@ from loopwright.model.sandbox import SandboxLevel
 from loopwright.operations.definition_files import sent_files
 from loopwright.operations.dialects import WorkspaceFiles
 from loopwright.operations.problems import missing_input, rendered
+from loopwright.operations.request_types import Request
 from loopwright.operations.run_control import (
     NO_CHANGES,
     STOP_SECONDS,
@@ -26,7 +27,7 @@ from loopwright.operations.run_control import (
     stop_and_wait,
     stopping_error,
 )
-from loopwright.operations.run_request import Request, RunEnv, RunStart, StartRun
+from loopwright.operations.run_request import RunEnv, RunStart, StartRun
 from loopwright.operations.run_start import (
     DefinitionSource,
     StartPlace,

@@ -7,8 +7,8 @@ import msgspec
 from loopwright.errors import NotFound
 from loopwright.operations.accounts.access import NewToken, Role, TokenRecord
 from loopwright.operations.accounts.people import People, as_role
+from loopwright.operations.request_types import Request
 from loopwright.operations.response_types import TokenItem, TokenList, TokenMade
-from loopwright.operations.run_request import Request
 from loopwright.operations.use_cases.operation import App, Caller, HttpRoute, PageRequest, operation
 from loopwright.operations.use_cases.pages import page_of
 from loopwright.views.event_records import timestamp

@@ -7,9 +7,9 @@ from msgspec import UNSET, UnsetType
 
 from loopwright.model.record import JsonValue
 from loopwright.model.trackers import MOST_REVIEW_ROUNDS, Values
+from loopwright.operations.request_types import Request
 from loopwright.operations.response_types import Deleted, SessionItem, SessionList
 from loopwright.operations.run_groups import TrackerSession, TrackerSessions
-from loopwright.operations.run_request import Request
 from loopwright.operations.trackers import TrackerOperations, artifacts_in
 from loopwright.operations.use_cases.artifacts import OfRunOrSession, artifact_scope
 from loopwright.operations.use_cases.operation import App, Caller, HttpRoute, PageRequest, operation

@@ -4,8 +4,8 @@ from functools import partial
 
 from loopwright.operations.accounts.access import PersonRecord
 from loopwright.operations.accounts.people import People, as_role, hashed
+from loopwright.operations.request_types import Request
 from loopwright.operations.response_types import LinkMade, UserItem, UserList
-from loopwright.operations.run_request import Request
 from loopwright.operations.use_cases.operation import App, Caller, HttpRoute, PageRequest, operation
 from loopwright.operations.use_cases.pages import page_of
 from loopwright.views.event_records import timestamp

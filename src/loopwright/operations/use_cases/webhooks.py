@@ -10,9 +10,11 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from loopwright.errors import InputError, LoopwrightError, VersionConflict
+from loopwright.operations.accounts.callers import acting_as
 from loopwright.operations.accounts.request_rates import Rates, TooManyRequests
 from loopwright.operations.outgoing_requests import run_in_daemon_thread, send
 from loopwright.operations.problems import NO_CONTROL, control_character
+from loopwright.operations.request_types import Request
 from loopwright.operations.response_types import (
     HookList,
     HookMade,
@@ -20,8 +22,6 @@ from loopwright.operations.response_types import (
     WebhookList,
     WebhookMade,
 )
-from loopwright.operations.run_admission import acting_as
-from loopwright.operations.run_request import Request
 from loopwright.operations.run_start import StartPlace, launch_run, prepare_start, start_request
 from loopwright.operations.use_cases.definitions import definitions_of
 from loopwright.operations.use_cases.operation import (

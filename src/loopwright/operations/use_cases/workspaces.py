@@ -2,8 +2,8 @@
 
 import msgspec
 
+from loopwright.operations.request_types import Request
 from loopwright.operations.run_admission import MOST_PATH_CHARS, WorkspaceRoot, WorkspaceRoots
-from loopwright.operations.run_request import Request
 from loopwright.operations.use_cases.operation import App, Caller, HttpRoute, PageRequest, operation
 from loopwright.operations.use_cases.pages import page_of
 from loopwright.views.event_records import timestamp

@@ -101,6 +101,11 @@ def is_busy(error: sqlite3.Error) -> bool:
     return _primary_code(error) == sqlite3.SQLITE_BUSY
 
 
+def is_read_only(error: sqlite3.Error) -> bool:
+    """Whether the file, or its folder, may only be read."""
+    return _primary_code(error) in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
+
+
 def _primary_code(error: sqlite3.Error) -> int:
     # The lowest byte is the primary code. An error of the Python module itself has none.
     return (getattr(error, "sqlite_errorcode", None) or sqlite3.SQLITE_ERROR) & 0xFF
@@ -138,7 +143,7 @@ class Migration(NamedTuple):
 
 # `segment` has a rowid on purpose: rows of one commit share pages whatever run they belong to. A
 # table clustered by run wrote a page for every run of a group, three to six times slower at 200.
-# `gate` holds open gates only. The key of a `blob` is the hash of its body.
+# The key of a `blob` is the hash of its body.
 MIGRATIONS = (
     Migration(
         1,
@@ -275,6 +280,24 @@ MIGRATIONS = (
         (
             "ALTER TABLE run ADD COLUMN revision INTEGER NOT NULL DEFAULT 0",
             "ALTER TABLE audit ADD COLUMN chain BLOB",
+        ),
+    ),
+    # What lists show, written with the events: the figures are in the row of the events that
+    # changed them, because a change of the row of the run in each iteration takes much longer.
+    # Closed gates stay, so that a late answer is refused with the decision. Older runs are folded
+    # once (`metered` 0).
+    Migration(
+        6,
+        (
+            "ALTER TABLE segment ADD COLUMN figures TEXT",
+            "ALTER TABLE run ADD COLUMN details TEXT",
+            "ALTER TABLE gate ADD COLUMN subject TEXT",
+            "ALTER TABLE gate ADD COLUMN closed_at INTEGER",
+            "ALTER TABLE gate ADD COLUMN decision TEXT NOT NULL DEFAULT ''",
+            "ALTER TABLE gate ADD COLUMN decided_by TEXT NOT NULL DEFAULT ''",
+            "DROP INDEX gate_run",
+            "CREATE INDEX gate_open ON gate (run, opened_at) WHERE closed_at IS NULL",
+            "UPDATE run SET metered = 0",
         ),
     ),
 )

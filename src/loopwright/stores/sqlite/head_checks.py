@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from loopwright.errors import StorageError
-from loopwright.stores.hash_chain import genesis, link
+from loopwright.stores.appends import genesis, link
 from loopwright.stores.sqlite.connection import DatabasePlace
 from loopwright.stores.sqlite.head_file import (
     UNKNOWN,

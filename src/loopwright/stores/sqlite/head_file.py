@@ -24,7 +24,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
-from loopwright.stores.hash_chain import genesis
+from loopwright.stores.appends import genesis
 
 SIZE = 64
 MAGIC = b"LH"

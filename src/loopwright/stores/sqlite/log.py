@@ -24,20 +24,28 @@ from loopwright.kernel.event_parts import Usage
 from loopwright.ports import (
     Append,
     AuditRow,
-    Headline,
+    ClosedGate,
     Liveness,
     NumberedEvent,
     OpenGate,
     Owner,
+    RunListing,
     RunRow,
     RunStatus,
     StoredRecord,
     UsageRow,
 )
-from loopwright.stores import append_validation
-from loopwright.stores.append_validation import Done, PendingAppend, validate_append
-from loopwright.stores.hash_chain import Digest
-from loopwright.stores.sqlite import records, run_tables
+from loopwright.stores import appends
+from loopwright.stores.appends import (
+    Digest,
+    Done,
+    PendingAppend,
+    Subscribers,
+    Watcher,
+    submit_appends,
+    validate_append,
+)
+from loopwright.stores.sqlite import tables
 from loopwright.stores.sqlite.connection import (
     APPLICATION,
     DatabaseOptions,
@@ -47,6 +55,7 @@ from loopwright.stores.sqlite.connection import (
     as_storage_error,
     damaged_error,
     ignore_killpoint,
+    is_read_only,
     migrate,
     newer_schema_error,
 )
@@ -61,7 +70,6 @@ from loopwright.stores.sqlite.head_file import HeadFile
 from loopwright.stores.sqlite.reader import Reader
 from loopwright.stores.sqlite.write_connection import HeadRecorder
 from loopwright.stores.sqlite.writer import ChangeCheck, Waiting, Writer, WriterJob, WriterTask
-from loopwright.stores.subscribers import Subscribers, Watcher, submit_appends
 
 _T = TypeVar("_T")
 
@@ -133,7 +141,7 @@ class SqliteLog:
         """Content by its hash."""
         body = self._reader().find_blob(digest)
         if body is None:
-            raise append_validation.no_blob_error(digest)
+            raise appends.no_blob_error(digest)
         return body
 
     def row(self, run: str) -> RunRow:
@@ -154,6 +162,10 @@ class SqliteLog:
         return self._reader().rows(
             statuses=statuses, prefix=prefix, limit=limit, before=before, session=session, key=key
         )
+
+    def check_end(self, run: str) -> None:
+        """Refuse a run whose newest events, or whose row, were changed."""
+        self._reader().check_end(run)
 
     def transact(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
         """A separate transaction, in order with the appends; durable when it returns."""
@@ -176,32 +188,34 @@ class SqliteLog:
         """Open gates, oldest first."""
         return self._reader().gates(run)
 
+    def find_gates(self, beginning: str, limit: int) -> list[OpenGate | ClosedGate]:
+        """Gates whose ids begin so, open ones first."""
+        return self._reader().find_gates(beginning, limit)
+
     def usage(self, since_day: int = 0) -> list[UsageRow]:
         """Usage since a day, by run, agent and day."""
         return [
-            run_tables.usage_row_of(row)
-            for row in self._reader().query(run_tables.USAGE_SINCE, since_day)
+            tables.usage_row_of(row) for row in self._reader().query(tables.USAGE_SINCE, since_day)
         ]
 
     def usage_sum(self, since_day: int = 0, run: str = "", agent: str = "") -> Usage:
         """The sum of usage since a day: of all runs, or of one agent of one run."""
         if run:
-            [columns] = self._reader().query(run_tables.CALLER_USAGE_SUM, since_day, run, agent)
+            [columns] = self._reader().query(tables.CALLER_USAGE_SUM, since_day, run, agent)
         else:
-            [columns] = self._reader().query(run_tables.USAGE_SUM, since_day)
-        return run_tables.usage_sum_of(columns)
+            [columns] = self._reader().query(tables.USAGE_SUM, since_day)
+        return tables.usage_sum_of(columns)
 
-    def unmetered(self) -> list[str]:
-        """Runs whose usage was recorded but not added up yet."""
-        return [str(name) for (name,) in self._reader().query(run_tables.UNMETERED_RUNS)]
+    def unlisted(self) -> list[str]:
+        """Runs of older versions, without some of what lists show."""
+        return [str(name) for (name,) in self._reader().query(tables.UNLISTED_RUNS)]
 
-    def replace_usage(self, run: str, headline: Headline, rows: Sequence[UsageRow]) -> None:
-        """Store the usage of a run according to its events."""
-        version = self.version(run)
+    def replace_listing(self, run: str, listing: RunListing) -> None:
+        """Store what lists show of a run as its events say."""
         ledger = self._writer.ledger
 
         def put(db: sqlite3.Connection) -> None:
-            run_tables.put_usage(db, run, version, headline, rows)
+            tables.put_listing(db, run, listing)
             ledger.known.pop(run, None)
             if ledger.heads is not None:
                 ledger.heads.add_run(db, run)
@@ -213,21 +227,21 @@ class SqliteLog:
         named = list(runs)
         ledger = self._writer.ledger
         return self._do(
-            WriterJob(lambda db: run_tables.claim_runs(db, ledger, named, owner, self.alive))
+            WriterJob(lambda db: tables.claim_runs(db, ledger, named, owner, self.alive))
         )
 
     def release(self, runs: Iterable[str], owner: Owner) -> None:
         """Release runs; runs of other owners are not changed."""
         named = list(runs)
         ledger = self._writer.ledger
-        self._do(WriterJob(lambda db: run_tables.release_runs(db, ledger, named, owner)))
+        self._do(WriterJob(lambda db: tables.release_runs(db, ledger, named, owner)))
 
     def forget(self, runs: Iterable[str], audit: Sequence[AuditRow] = ()) -> int:
         """Delete runs that have ended, and the content that only they named."""
         named = list(runs)
         ledger = self._writer.ledger
-        records.check_write((), audit)
-        return self._do(WriterJob(lambda db: records.delete_runs(db, ledger, named, audit)))
+        tables.check_write((), audit)
+        return self._do(WriterJob(lambda db: tables.delete_runs(db, ledger, named, audit)))
 
     def nudges(self, after: int) -> tuple[list[str], int]:
         """Runs that were changed since the cursor `after`, and the new cursor."""
@@ -254,7 +268,7 @@ class SqliteLog:
 
     def record(self, kind: str, key: str) -> StoredRecord | None:
         """A small record, or None."""
-        return records.find_record(self._reader(), kind, key)
+        return tables.find_record(self._reader(), kind, key)
 
     def records(
         self,
@@ -266,8 +280,8 @@ class SqliteLog:
         limit: int | None = None,
     ) -> list[StoredRecord]:
         """Small records of a kind."""
-        wanted = records.RecordQuery(kind, owner=owner, due_by=due_by, after=after, limit=limit)
-        return records.select_records(self._reader(), wanted)
+        wanted = tables.RecordQuery(kind, owner=owner, due_by=due_by, after=after, limit=limit)
+        return tables.select_records(self._reader(), wanted)
 
     def change(
         self,
@@ -276,8 +290,8 @@ class SqliteLog:
         audit: Sequence[AuditRow] = (),
     ) -> None:
         """Write small records, all or nothing."""
-        records.check_write(puts, audit)
-        self._do(WriterJob(lambda db: records.write_record(db, puts, drops, audit)))
+        tables.check_write(puts, audit)
+        self._do(WriterJob(lambda db: tables.write_record(db, puts, drops, audit)))
 
     def audited(
         self,
@@ -288,7 +302,7 @@ class SqliteLog:
         limit: int = 100,
     ) -> list[AuditRow]:
         """Audit rows, newest first."""
-        return records.select_audit(
+        return tables.select_audit(
             self._reader(), before=before, subject=subject, request=request, limit=limit
         )
 
@@ -328,7 +342,7 @@ class SqliteLog:
 
     def _reader(self) -> Reader:
         if self._open is None:
-            raise append_validation.closed_error()
+            raise appends.closed_error()
         return self._open
 
     def _take(self, loop: asyncio.AbstractEventLoop, entry: PendingAppend) -> None:
@@ -512,8 +526,17 @@ def _bring_up_to_date(place: DatabasePlace, reader: Reader) -> None:
     if schema > place.schema:
         raise newer_schema_error(place.path, schema, place.schema)
     if schema < place.schema:
-        writer = place.open_writer()
         try:
-            migrate(writer, place.options.steps, place.killpoint)
-        finally:
-            writer.close()
+            _migrate_file(place)
+        except sqlite3.Error as error:
+            if not is_read_only(error):
+                raise
+            reader.use_migrated_copy()
+
+
+def _migrate_file(place: DatabasePlace) -> None:
+    writer = place.open_writer()
+    try:
+        migrate(writer, place.options.steps, place.killpoint)
+    finally:
+        writer.close()

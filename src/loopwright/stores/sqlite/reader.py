@@ -8,16 +8,24 @@ from pathlib import Path
 from typing import Any
 
 from loopwright.errors import StorageError
-from loopwright.ports import Headline, NumberedEvent, OpenGate, RunRow, RunStatus
-from loopwright.stores import append_validation
-from loopwright.stores.append_validation import is_id
-from loopwright.stores.hash_chain import Digest, Segment, followed, genesis, inspect, numbered
-from loopwright.stores.sqlite import run_tables
+from loopwright.ports import (
+    ClosedGate,
+    Headline,
+    NumberedEvent,
+    OpenGate,
+    RunRow,
+    RunStatus,
+    decode_figures,
+)
+from loopwright.stores import appends
+from loopwright.stores.appends import Digest, Segment, followed, genesis, inspect, is_id, numbered
+from loopwright.stores.sqlite import tables
 from loopwright.stores.sqlite.connection import (
     DatabasePlace,
     as_storage_error,
     damaged_error,
     heads_beside,
+    migrate,
     schema_of,
 )
 from loopwright.stores.sqlite.head_checks import (
@@ -44,7 +52,7 @@ from loopwright.stores.sqlite.head_file import (
     records_of,
     write_new,
 )
-from loopwright.stores.sqlite.run_tables import owner_of
+from loopwright.stores.sqlite.tables import owner_of
 
 _Value = str | int | bytes | None
 
@@ -67,19 +75,15 @@ _PAGE = """
     FROM segment WHERE run = ? AND seq >= ? ORDER BY seq LIMIT ?
 """
 _ROWS = """
-    SELECT r.name,
-           (SELECT s.last FROM segment s WHERE s.run = r.id ORDER BY s.seq DESC LIMIT 1),
+    SELECT r.name, s.last,
            r.title, r.status, r.reason, r.dialect, r.workspace, r.started_at, r.updated_at,
            r.finished_at, r.wake_at, r.key, r.session, r.labels, r.surface,
+           s.figures, r.details,
+           (SELECT count(*) FROM gate WHERE run = r.id AND closed_at IS NULL),
            r.owner_pid, r.owner_start, r.owner_boot, r.owner_token
-    FROM run r
+    FROM run r LEFT JOIN segment s
+      ON s.run = r.id AND s.seq = (SELECT max(seq) FROM segment WHERE run = r.id)
 """
-_GATES = """
-    SELECT g.gate, r.name, g.path, g.digest, g.message, g.opened_at
-    FROM gate g JOIN run r ON r.id = g.run {} ORDER BY g.opened_at, g.rowid
-"""
-_ALL_GATES = _GATES.format("")
-_GATES_OF_RUN = _GATES.format("WHERE r.name = ?")
 _NEWEST = "SELECT coalesce(max(rowid), 0) FROM segment"
 _SINCE = """
     SELECT DISTINCT r.name FROM segment s JOIN run r ON r.id = s.run
@@ -106,6 +110,16 @@ class Reader:
     def use_heads(self) -> None:
         """Compare runs with the head file before they are shown."""
         self._has_heads = True
+
+    def use_migrated_copy(self) -> None:
+        """From now on read a copy in memory with the newest tables, because the file has older
+        ones and cannot be written.
+        """
+        copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self._db.backup(copy)
+        migrate(copy, self._place.options.steps, self._place.killpoint)
+        self._db.close()
+        self._db = copy
 
     def read(
         self, run: str, after: int, limit: int | None, *, as_is: bool = False
@@ -142,7 +156,7 @@ class Reader:
         self._compare(run)
         rows = self._all(_VERSION, run) if is_id(run) else []
         if not rows:
-            raise append_validation.no_run_error(run)
+            raise appends.no_run_error(run)
         return int(rows[0][0] or 0)
 
     def head(self, run: str) -> str:
@@ -165,7 +179,7 @@ class Reader:
         self._compare(run)
         rows = self._all(f"{_ROWS} WHERE r.name = ?", run) if is_id(run) else []
         if not rows:
-            raise append_validation.no_run_error(run)
+            raise appends.no_run_error(run)
         return self._run_row(rows[0])
 
     def rows(
@@ -210,13 +224,28 @@ class Reader:
     def gates(self, run: str | None) -> list[OpenGate]:
         """See the port."""
         if run is None:
-            rows = self._all(_ALL_GATES)
+            rows = self._all(tables.ALL_GATES)
         else:
-            rows = self._all(_GATES_OF_RUN, run) if is_id(run) else []
-        return [
-            OpenGate(gate=gate, run=name, path=path, digest=digest, message=text, opened_at=at)
-            for gate, name, path, digest, text, at in rows
-        ]
+            rows = self._all(tables.GATES_OF_RUN, run) if is_id(run) else []
+        found = map(tables.gate_of, rows)
+        return [gate for gate in found if isinstance(gate, OpenGate)]
+
+    def find_gates(self, beginning: str, limit: int) -> list[OpenGate | ClosedGate]:
+        """See the port."""
+        if not is_id(beginning):
+            return []
+        values = beginning, beginning + _LAST_CHARACTER, max(limit, 0)
+        return [*map(tables.gate_of, self._all(tables.GATES_NAMED, *values))]
+
+    def check_end(self, run: str) -> None:
+        """See the port."""
+        self._compare(run)
+        row, start = self._find(run, _MAX)
+        before = self._chain_before(run, row, start)
+        for segment in self._segments(row, start, 1):
+            followed(run, before, segment)
+            return
+        raise damaged_error(self._place.path, f"{run} has no events")
 
     def query(self, statement: str, *values: _Value) -> list[Any]:
         """The rows of one statement."""
@@ -362,7 +391,7 @@ class Reader:
         """The row of a run, and the start of its segment with an event."""
         rows = self._all(_START, seq, run) if is_id(run) else []
         if not rows:
-            raise append_validation.no_run_error(run)
+            raise appends.no_run_error(run)
         return rows[0][0], rows[0][1] or 0
 
     def _chain_before(self, run: str, row: int, start: int) -> bytes:
@@ -435,7 +464,8 @@ def _is_number(value: object) -> bool:
 
 def _run_row(columns: Sequence[Any]) -> RunRow:
     run, version, name, status, reason, dialect, workspace, *rest = columns
-    started, updated, finished, wake, key, session, labels, surface, *owner = rest
+    started, updated, finished, wake, key, session, labels, surface, *rest = rest
+    figures, details, gates, *owner = rest
     return RunRow(
         run=run,
         version=version or 0,
@@ -451,8 +481,11 @@ def _run_row(columns: Sequence[Any]) -> RunRow:
             wake_at=wake,
             key=key,
             session=session,
-            labels=() if labels == "[]" else run_tables.labels_of(labels),
+            labels=() if labels == "[]" else tables.labels_of(labels),
             surface=surface,
         ),
         owner=owner_of(owner),
+        figures=decode_figures(figures),
+        details=tables.details_of(details),
+        gates=gates,
     )

@@ -23,12 +23,12 @@ from contextlib import suppress
 from typing import TypeVar
 
 from loopwright.errors import LoopwrightError, StorageError
-from loopwright.stores.append_validation import ids
-from loopwright.stores.hash_chain import genesis
+from loopwright.stores.appends import genesis, ids
 from loopwright.stores.sqlite.connection import (
     CACHE_KIB,
     DatabasePlace,
     as_storage_error,
+    ignore_killpoint,
     is_busy,
     newer_schema_error,
     schema_of,
@@ -212,7 +212,7 @@ _WRITES_BEFORE_STRETCH = 16
 _STRETCH = 4 * 2**20  # SQLite starts over in the file after a thousand pages
 _PAUSES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)  # between two attempts to get the write lock
 _LOAD = """
-    SELECT r.name, r.id, r.owner_token, r.revision, s.last, s.chain, s.rowid
+    SELECT r.name, r.id, r.owner_token, r.revision, s.figures, s.last, s.chain, s.rowid
     FROM run r LEFT JOIN segment s
       ON s.run = r.id AND s.seq = (SELECT max(seq) FROM segment WHERE run = r.id)
     WHERE r.name IN (SELECT value FROM json_each(?))
@@ -227,7 +227,7 @@ class KnownRun:
     """The state that an append is checked against."""
 
     __slots__ = (
-        *("chain", "digest", "is_new", "key", "position", "problem"),
+        *("chain", "digest", "figures", "is_new", "key", "position", "problem"),
         *("revision", "row", "token", "version"),
     )
 
@@ -240,6 +240,7 @@ class KnownRun:
         self.position = 0
         self.revision = 0
         self.digest = UNKNOWN
+        self.figures: str | None = None  # of the newest events; None: not computed
         self.is_new = False
         self.problem: StorageError | None = None  # why nothing may be appended
 
@@ -284,7 +285,8 @@ class WriteConnection:
         try:
             db = self._begin(wait=wait)
             answer = work(db)
-            self.killpoint("commit.before")
+            if self.killpoint is not ignore_killpoint:
+                self.killpoint("commit.before")
             self.cursor.execute("COMMIT")
         except LoopwrightError:
             self._roll_back()
@@ -296,10 +298,12 @@ class WriteConnection:
             raise as_storage_error(error, self._place.path) from error
         finally:
             self.ended += 1
-        self.killpoint("commit.after")
+        if self.killpoint is not ignore_killpoint:
+            self.killpoint("commit.after")
         if self.heads is not None:
             self.heads.committed()
-            self.killpoint("heads.written")
+            if self.killpoint is not ignore_killpoint:
+                self.killpoint("heads.written")
         return answer
 
     @property
@@ -338,8 +342,9 @@ class WriteConnection:
         unknown = {run for run in runs if run not in self.known}
         if not unknown:
             return
-        for name, row, token, revision, *newest in db.execute(_LOAD, (ids(unknown),)).fetchall():
+        for name, row, token, *more in db.execute(_LOAD, (ids(unknown),)).fetchall():
             known = self.known[name] = KnownRun(name, row, token)
+            revision, known.figures, *newest = more
             known.revision = revision
             known.version, known.position = newest[0] or 0, newest[2] or 0
             known.chain = newest[1] or known.chain
@@ -374,7 +379,8 @@ class WriteConnection:
         return self._cursor
 
     def _begin(self, *, wait: bool) -> sqlite3.Connection:
-        self.killpoint("begin.before")
+        if self.killpoint is not ignore_killpoint:
+            self.killpoint("begin.before")
         self.open()
         db = self._db
         assert db is not None  # open() raises otherwise
@@ -382,7 +388,8 @@ class WriteConnection:
             self.heads.begin()
         cursor = self.cursor
         self._lock(cursor, wait=wait)
-        self.killpoint("begin.after")
+        if self.killpoint is not ignore_killpoint:
+            self.killpoint("begin.after")
         self._notice(db, cursor)
         return db
 

@@ -21,11 +21,15 @@ from typing import Generic, Protocol, TypeVar
 
 from loopwright.errors import LoopwrightError, StorageError
 from loopwright.ports import OPEN_STATUSES, Append, Headline
-from loopwright.stores import append_validation
-from loopwright.stores.append_validation import PendingAppend
-from loopwright.stores.hash_chain import link
-from loopwright.stores.sqlite import records, run_tables
-from loopwright.stores.sqlite.connection import STATUS_IS_OPEN, DatabasePlace, as_storage_error
+from loopwright.stores import appends
+from loopwright.stores.appends import Answer, PendingAppend, Subscribers, link
+from loopwright.stores.sqlite import tables
+from loopwright.stores.sqlite.connection import (
+    STATUS_IS_OPEN,
+    DatabasePlace,
+    as_storage_error,
+    ignore_killpoint,
+)
 from loopwright.stores.sqlite.head_checks import store_position
 from loopwright.stores.sqlite.head_file import row_digest
 from loopwright.stores.sqlite.write_connection import (
@@ -34,15 +38,14 @@ from loopwright.stores.sqlite.write_connection import (
     KnownRun,
     WriteConnection,
 )
-from loopwright.stores.subscribers import Answer, Subscribers
 
 _CHUNKS = (256, 64, 16, 4, 1)
 _HOLDER = f"SELECT name FROM run WHERE key = ? AND {STATUS_IS_OPEN} AND key IS NOT NULL"
 _CREATE = """
     INSERT INTO run (title, status, reason, dialect, workspace, session,
                      started_at, updated_at, finished_at, wake_at, key, labels, surface, name,
-                     owner_pid, owner_start, owner_boot, owner_token, metered)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)
+                     owner_pid, owner_start, owner_boot, owner_token, details, metered)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)
 """
 _UPDATE = """
     UPDATE run SET title = ?, status = ?, reason = ?, dialect = ?, workspace = ?, session = ?,
@@ -51,10 +54,9 @@ _UPDATE = """
     WHERE id = ?
 """
 _GATE_ELSEWHERE = """
-    SELECT r.name FROM gate g JOIN run r ON r.id = g.run WHERE g.gate = ? AND r.name <> ?
+    SELECT r.name FROM gate g JOIN run r ON r.id = g.run
+    WHERE g.gate = ? AND g.closed_at IS NULL AND r.name <> ?
 """
-_OPEN_GATE = "INSERT OR REPLACE INTO gate VALUES (?, ?, ?, ?, ?, ?)"
-_CLOSE_GATE = "DELETE FROM gate WHERE gate = ? AND run = ?"
 
 
 def _inserts(head: str, width: int, tail: str = "") -> tuple[tuple[int, str], ...]:
@@ -62,7 +64,7 @@ def _inserts(head: str, width: int, tail: str = "") -> tuple[tuple[int, str], ..
     return tuple((n * width, f"{head} VALUES {', '.join([row] * n)}{tail}") for n in _CHUNKS)
 
 
-_SEGMENTS = _inserts("INSERT INTO segment (run, seq, last, body, chain)", 5)
+_SEGMENTS = _inserts("INSERT INTO segment (run, seq, last, body, chain, figures)", 6)
 # Existing content is not changed, unless the disk has damaged it: then it is restored.
 _BLOBS = _inserts(
     "INSERT INTO blob (hash, body)",
@@ -78,8 +80,7 @@ class GroupCommit:
         self._db = db
         self._ledger = ledger
         self._known = ledger.known
-        self._kill = ledger.killpoint
-        self._segments: list[int | bytearray] = []
+        self._segments: list[int | bytearray | str | None] = []
         self._appended: list[KnownRun] = []  # one for each segment
         self._moved: dict[str, KnownRun] = {}  # runs whose head changes
         self._listed = False  # whether lists show something new about one of them
@@ -98,19 +99,22 @@ class GroupCommit:
             if unknown:
                 self._ledger.load(self._db, unknown)
             answers = [self._stage(entry) for entry in entries]
-        self._kill("rows.written")
+        if self._ledger.killpoint is not ignore_killpoint:
+            self._ledger.killpoint("rows.written")
         if self._blobs:
             blobs = ((name, bytearray(body)) for name, body in self._blobs.items())
             self._insert(_BLOBS, [value for pair in blobs for value in pair])
-            self._kill("blobs.written")
+            if self._ledger.killpoint is not ignore_killpoint:
+                self._ledger.killpoint("blobs.written")
         newest = self._insert(_SEGMENTS, self._segments)
-        self._kill("segments.written")
+        if self._ledger.killpoint is not ignore_killpoint:
+            self._ledger.killpoint("segments.written")
         if self._ledger.heads is not None:
             self._record_heads(self._ledger.heads, newest)
         return answers
 
     def _insert(
-        self, chunks: tuple[tuple[int, str], ...], values: Sequence[str | int | bytearray]
+        self, chunks: tuple[tuple[int, str], ...], values: Sequence[str | int | bytearray | None]
     ) -> int:
         """Insert all of them; returns the number of the last row.
 
@@ -151,21 +155,24 @@ class GroupCommit:
             self._update(append.headline, known)
             self._moved[append.run] = known
         if append.gates_opened or append.gates_closed:
-            self._change_gates(append, known.row)
+            tables.open_gates(self._db, known.row, append.gates_opened)
+            tables.close_gates(self._db, known.row, append.gates_closed)
         if append.usage:
-            run_tables.add_usage(self._db, known.row, append.usage)
+            tables.add_usage(self._db, known.row, append.usage)
         if append.blobs:
             self._blobs.update(append.blobs)
         if append.audit:
-            records.insert_audit(self._db, append.audit)
+            tables.insert_audit(self._db, append.audit)
             self._audited = True
         if append.records:
-            records.put_record(self._db, [(record, None) for record in append.records])
+            tables.put_record(self._db, [(record, None) for record in append.records])
         if entry.count:
             last = known.version + entry.count
             chain = link(known.chain, entry.body)
-            segment = known.row, known.version + 1, last, bytearray(entry.body), bytearray(chain)
-            self._segments += segment
+            figures = append.figures or known.figures
+            body = bytearray(entry.body)
+            self._segments += (known.row, known.version + 1, last, body, bytearray(chain), figures)
+            known.figures = figures
             known.version = last
             known.chain = chain
             self._appended.append(known)
@@ -183,18 +190,18 @@ class GroupCommit:
         if known is not None and known.problem is not None:
             return known.problem
         if append.token is not None and (known is None or known.token != append.token):
-            return append_validation.fenced_error(append.run)
+            return appends.fenced_error(append.run)
         version = 0 if known is None else known.version
         if append.expected != version:
-            return append_validation.stale_error(append, version)
+            return appends.stale_error(append, version)
         headline = append.headline
         if headline is not None and headline.key and headline.status in OPEN_STATUSES:
             for (holder,) in self._db.execute(_HOLDER, (headline.key,)).fetchall():
                 if holder != append.run:
-                    return append_validation.key_taken_error(headline.key, holder)
+                    return appends.key_taken_error(headline.key, holder)
         for gate in append.gates_opened:
             for (other,) in self._db.execute(_GATE_ELSEWHERE, (gate.gate, append.run)).fetchall():
-                return append_validation.gate_taken_error(gate.gate, other)
+                return appends.gate_taken_error(gate.gate, other)
         return None
 
     def _create(self, append: Append) -> KnownRun:
@@ -202,7 +209,7 @@ class GroupCommit:
         owner = append.owner
         mark = (owner.pid, owner.start, owner.boot, owner.token) if owner else (None,) * 4
         columns = _columns(append.headline)
-        values = (*columns, append.run, *mark)
+        values = (*columns, append.run, *mark, tables.details_text(append.details))
         row = self._db.execute(_CREATE, values).lastrowid
         assert row is not None
         token = owner.token if owner else None
@@ -211,13 +218,6 @@ class GroupCommit:
         known.digest, known.is_new = row_digest(columns), True
         self._known[append.run] = known
         return known
-
-    def _change_gates(self, append: Append, row: int) -> None:
-        for gate in append.gates_opened:
-            values = (gate.gate, row, gate.path, gate.digest, gate.message, gate.opened_at)
-            self._db.execute(_OPEN_GATE, values)
-        for closed in append.gates_closed:
-            self._db.execute(_CLOSE_GATE, (closed, row))
 
 
 def _columns(headline: Headline) -> tuple[str | int | None, ...]:
@@ -233,7 +233,7 @@ def _columns(headline: Headline) -> tuple[str | int | None, ...]:
         headline.finished_at,
         headline.wake_at,
         headline.key,
-        run_tables.labels_text(headline.labels) if headline.labels else "[]",
+        tables.labels_text(headline.labels) if headline.labels else "[]",
         headline.surface,
     )
 
@@ -298,7 +298,6 @@ class Writer:
     ) -> None:
         self.ledger = WriteConnection(place, heads)
         self._path = place.path
-        self._kill = place.killpoint
         self._telling = telling
         self._waiting: queue.SimpleQueue[Waiting | WriterTask | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -388,7 +387,7 @@ class Writer:
 
     def _start(self) -> None:
         if self._closed:
-            raise append_validation.closed_error()
+            raise appends.closed_error()
         # A daemon: a log does not keep a process alive that ends without closing it.
         self._thread = threading.Thread(target=self._work, name="loopwright-log", daemon=True)
         self._thread.start()
@@ -442,7 +441,8 @@ class Writer:
         answers: Sequence[LoopwrightError | None]
         try:
             answers = ledger.transact(lambda db: GroupCommit(db, ledger).write(entries), wait=wait)
-            self._kill("deliver.before")
+            if ledger.killpoint is not ignore_killpoint:
+                ledger.killpoint("deliver.before")
         except DatabaseBusy:
             self._quick = False
             raise

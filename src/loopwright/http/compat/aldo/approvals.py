@@ -42,9 +42,9 @@ from loopwright.operations.use_cases import run_changes
 from loopwright.operations.use_cases.gates import NamedAnswer, answer_named
 from loopwright.operations.use_cases.run_changes import ForkRun
 from loopwright.ports import NumberedEvent
+from loopwright.ports.headline import asked_call
 from loopwright.views.event_records import timestamp
-from loopwright.views.run_responses import GateCall
-from loopwright.views.summary import requested_call
+from loopwright.views.run_responses import GateCall, gate_call
 
 
 def place_before(service: Service, run: str, checkpoint: str | None) -> str:
@@ -177,7 +177,8 @@ async def _pending(request: RouteRequest) -> list[tuple[str, PendingApproval]]:
     picture = await request.context.gallery.picture(run)
     found: list[tuple[str, PendingApproval]] = []
     for name, gate in picture.state.gates.items():
-        call = requested_call(gate, service.read_text) or _no_call(gate)
+        about = asked_call(gate)
+        call = _no_call(gate) if about is None else gate_call(about, service.read_text)
         one = PendingApproval(
             runId=run,
             callId=call.id,

@@ -24,8 +24,8 @@ from loopwright.kernel.events import (
     TurnTaken,
 )
 from loopwright.model.record import JsonValue
+from loopwright.operations.accounts.callers import acting_as
 from loopwright.operations.messages import ConversationMessage, assistant_start, model_of
-from loopwright.operations.run_admission import acting_as
 from loopwright.operations.run_request import RunStart
 from loopwright.operations.run_start import launch_run
 from loopwright.ports import Delta

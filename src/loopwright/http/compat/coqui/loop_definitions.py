@@ -15,8 +15,8 @@ from loopwright.http.requests import Answer, PageQuery, Route, RouteFamily, Rout
 from loopwright.http.responses import RequestRefusal, as_response
 from loopwright.model.record import JsonValue
 from loopwright.operations.library import NEW, LibraryEntry
+from loopwright.operations.request_types import Request
 from loopwright.operations.response_types import Deleted
-from loopwright.operations.run_request import Request
 from loopwright.operations.use_cases import loops
 from loopwright.operations.use_cases.operation import App, Caller
 
