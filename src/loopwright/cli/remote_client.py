@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 API = 1  # what this version of the command line speaks
 SESSION = "/api/v1/session"
 SECONDS = 30.0
-PAGE = 200
 _LOST = (OSError, http.client.HTTPException)
 
 
