@@ -23,10 +23,6 @@ from loopwright.cli.formats import (
 )
 from loopwright.cli.terminal import Terminal, one_line
 from loopwright.cli.verb import Example, Verb, group, terminal_of
-from loopwright.operations.gates import read_arguments
-from loopwright.operations.use_cases.gates import ANSWERS, AnswerGate
-from loopwright.operations.use_cases.operation import RunReference
-from loopwright.operations.use_cases.run_queries import snapshot
 from loopwright.views.formats import place_words
 from loopwright.views.run_responses import InboxGate
 
@@ -165,7 +161,7 @@ class _WrittenDecision(NamedTuple):
 
 
 def _answer(terminal: Terminal, reference: str, decision: _WrittenDecision) -> int:
-    from loopwright.operations.gates import CallAnswer  # noqa: PLC0415 - quick help
+    from loopwright.operations.gates import CallAnswer, read_arguments  # noqa: PLC0415 - quick help
     from loopwright.operations.use_cases.gates import NamedAnswer, answer_named  # noqa: PLC0415 - help stays quick
     from loopwright.operations.use_cases.operation import local_app, local_caller  # noqa: PLC0415 - quick help
 
@@ -198,6 +194,10 @@ def _answer_remote(ctx: click.Context, reference: str, decision: _WrittenDecisio
     terminal = terminal_of(ctx)
     if decision.decision == "continue" and not decision.text.strip():
         raise _text_needed(ctx)
+    from loopwright.operations.use_cases.gates import ANSWERS  # noqa: PLC0415 - lists need less
+    from loopwright.operations.use_cases.operation import RunReference  # noqa: PLC0415 - the same
+    from loopwright.operations.use_cases.run_queries import snapshot  # noqa: PLC0415 - the same
+
     with terminal.client() as client:
         [gate] = client.call(list_open, ListGates(match=reference)).gates
         seen = client.call(snapshot, RunReference(run=gate.run)).seq
@@ -206,6 +206,7 @@ def _answer_remote(ctx: click.Context, reference: str, decision: _WrittenDecisio
 
 
 def _request(gate: str, decision: _WrittenDecision) -> "AnswerGate":
+    from loopwright.operations.gates import read_arguments  # noqa: PLC0415 - lists need less
     from loopwright.operations.use_cases.gates import AnswerGate  # noqa: PLC0415 - the same
 
     given = None if decision.arguments is None else json.loads(read_arguments(decision.arguments))
@@ -240,6 +241,8 @@ def _record(ctx: click.Context, reference: str, decision: _WrittenDecision) -> i
     if decision.decision == "continue" and not decision.text.strip():
         raise _text_needed(ctx)
     terminal = terminal_of(ctx)
+    from loopwright.operations.use_cases.gates import ANSWERS  # noqa: PLC0415 - lists need less
+
     with terminal.client() as client:
         request = _request(client.find_gate(reference), decision)
         found = client.call(ANSWERS[decision.decision], request)

@@ -8,7 +8,7 @@ from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
 
 
 def presence_of(settings: Settings) -> Presence:
-    """Which owners of this home live."""
+    """Which owners of runs in this data directory are alive."""
     return Presence(settings.home / "owners")
 
 
