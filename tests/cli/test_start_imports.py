@@ -32,7 +32,7 @@ NOT_NEEDED = {
     "yaml",
     "zoneinfo",
 }
-MOST_MODULES = {("ls",): 80, ("inbox",): 80, ("spend",): 80, LOOP: 231}
+MOST_MODULES = {("ls",): 80, ("inbox",): 80, ("spend",): 80, LOOP: 212}
 """The modules of Loopwright itself; lower the numbers when a command needs fewer."""
 
 
