@@ -114,7 +114,7 @@ def test_a_turn_and_its_tools() -> None:
     assert after == ["effect.done", "iteration.finished", "iteration.started", "effect.requested"]
     [said_by_model, said_by_tools] = loop_of(run).talk.history
     assert said_by_model.kind == "model"
-    assert [(one.id, one.text, one.code) for one in said_by_tools.said] == [
+    assert [(one.id, one.text, one.code) for one in said_by_tools.answers] == [
         ("c1", "first", None),
         ("c2", "second", 1),
     ]
@@ -139,8 +139,8 @@ def test_a_call_with_a_problem_is_never_run() -> None:
     run.answer("main.0/model#1", turn("", call("c1", problem="there is no tool fs.reed")))
     assert effects(run)[-1] == "main.1/model#1"
     [_, told] = loop_of(run).talk.history
-    assert told.said[0].error
-    assert "no tool fs.reed" in str(told.said[0].text)
+    assert told.answers[0].error
+    assert "no tool fs.reed" in str(told.answers[0].text)
 
 
 @pytest.mark.item("aldo-14", "aldo-24", "aldo-25", "aldo-26")
@@ -289,8 +289,8 @@ def test_a_rejection_is_told_to_the_model() -> None:
     [gate] = [event for event in run.events if isinstance(event, GateOpened)]
     run.append(answer(gate, "reject", text="too risky"))
     [_, told] = loop_of(run).talk.history
-    assert told.said[0].error
-    assert told.said[0].text == '{"rejected":true,"reason":"too risky","approver":"ann"}'
+    assert told.answers[0].error
+    assert told.answers[0].text == '{"rejected":true,"reason":"too risky","approver":"ann"}'
     assert effects(run)[-1] == "main.1/model#1"
 
 
@@ -381,7 +381,7 @@ def test_short_results_stay_whole_beside_a_long_one() -> None:
         run.answer(f"main.{number}/tool2#1", Reply(LONG))
     [first, *_] = compressed(run)
     assert (first.strategy, first.trimmed) == ("trim", (1, 3))
-    short, long = loop_of(run).talk.history[1].said
+    short, long = loop_of(run).talk.history[1].answers
     assert short.text == "short"
     assert str(long.text).startswith("x" * 200)
     assert "[3000 characters" in str(long.text)
@@ -529,9 +529,9 @@ def test_an_approval_alone_runs_a_held_call(
     if runs_with is None:
         assert list(asked) == ["main.1/model#1"]
         [_, told] = loop_of(run).talk.history
-        assert told.said[0].error
-        assert '"rejected":true' in str(told.said[0].text)
-        assert '"reason":""' not in str(told.said[0].text)
+        assert told.answers[0].error
+        assert '"rejected":true' in str(told.answers[0].text)
+        assert '"reason":""' not in str(told.answers[0].text)
     else:
         tool = asked["main.0/tool1#1"]
         assert isinstance(tool, ToolCall)
