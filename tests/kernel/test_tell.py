@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from loopwright.kernel.coordination import ToolCaller, caller_of, use
 from loopwright.kernel.events import (
     AnyEvent,
     EffectRequested,
@@ -229,3 +230,24 @@ def test_a_chat_model_reads_a_message_between_turns_after_a_crash() -> None:
         again = run.cut(length).start().run()
         assert delivered(again) == expected, length
         assert again.end.outcome == "completed"
+
+
+def test_message_to_any_agent_when_it_is_read_during_a_reply_calls_no_step() -> None:
+    """It has its reader; the reply of the ended step goes to its writer too."""
+    run = Driver(GRAPH).start()
+    run.answer("one/agent#1", "A")
+    ask = MessageSent(at=run.clock, path="", to="one", text="?", sender="bob", message="m1")
+    run.append(ask)
+    tell(run)
+    caller = caller_of(run.state, run.state.pending["one/reply#1"])
+    assert isinstance(caller, ToolCaller)
+    read = use(run.state, caller, "read_inbox", {}, run.texts)
+    assert isinstance(read, list)
+    run.append(*read)
+    assert delivered(run)[-1] == ("one/reply#1", ("m2",))
+    assert sorted(run.state.pending) == ["one/reply#1", "two/agent#1"]
+    run.answer("one/reply#1", "Yes.")
+    assert sorted(run.state.pending) == ["two/agent#1"]
+    run.answer("two/agent#1", "B")
+    assert run.end.outcome == "completed"
+    assert event_problems(run.plan, run.events) == []

@@ -190,12 +190,18 @@ def _wake_sleepers(state: State) -> None:
 def _route_answer(state: State, pending: PendingEffect, event: EffectDone | EffectFailed) -> None:
     owner, purpose = pending.owner, pending.purpose
     match purpose:
-        case CallPurpose() | BackoffPurpose() | ReworkPurpose():
-            dispatch.note_answer(owner.body, pending, event)
-        case TurnPurpose() | SummaryPurpose() | ToolPurpose():
-            dispatch.note_answer(owner.body, pending, event)
-        case LoopDeadlinePurpose() | DelayPurpose():
-            dispatch.note_answer(owner.body, pending, event)
+        case (
+            CallPurpose()
+            | BackoffPurpose()
+            | ReworkPurpose()
+            | TurnPurpose()
+            | SummaryPurpose()
+            | ToolPurpose()
+            | LoopDeadlinePurpose()
+            | DelayPurpose()
+        ):
+            if not owner.closed:  # earlier versions did not withdraw all effects of a retried step
+                dispatch.note_answer(owner.body, pending, event)
         case DeadlinePurpose():
             owner.deadline_hit = owner.deadline_hit or type(event) is EffectDone
         case CheckPurpose() | CheckBackoffPurpose():

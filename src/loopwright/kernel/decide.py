@@ -190,6 +190,8 @@ def _decide_step(state: State, owner: StepOwner, senses: KernelServices) -> list
         if late is None:
             ended = protected_result(state, owner, ended)
     following = check_blocked_step(state, owner, ended, senses)
+    if isinstance(following, StepRetried):
+        return [*close_try(state, owner, ended.reason), following]
     if not isinstance(following, Result):
         return following
     ended = following

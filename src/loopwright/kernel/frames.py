@@ -478,6 +478,7 @@ def release_frames(owner: Owner) -> None:
     """
     body = owner.body
     owner.body = None  # type: ignore[assignment]  # nothing looks into a place that has ended
+    owner.closed = True
     if type(owner) is IterationOwner:
         owner.gate = owner.answered_gate = None
     elif type(owner) is StepOwner:

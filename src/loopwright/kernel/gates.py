@@ -182,9 +182,10 @@ def says_blocked(text: str) -> bool:
 
 def check_blocked_step(
     state: State, owner: StepOwner, ended: Result, senses: KernelServices
-) -> Result | list[AnyEvent]:
+) -> Result | StepRetried | list[AnyEvent]:
     """How a step ended, or what is asked and done first: its agent says that it is blocked, or did
-    not leave the artifact that it had to.
+    not leave the artifact that it had to. `StepRetried`: the step begins anew when what is open
+    inside it has been closed.
     """
     if ended.status != "completed":
         return ended
@@ -238,7 +239,7 @@ def _lookup(state: State, owner: StepOwner) -> list[AnyEvent]:
 
 def _retry_blocked_step(
     state: State, owner: StepOwner, ended: Result, *, blocked: bool
-) -> Result | list[AnyEvent]:
+) -> Result | StepRetried | list[AnyEvent]:
     """Try a step again. One that only lacked an artifact is complete if the artifact was added
     meanwhile.
     """
@@ -246,10 +247,9 @@ def _retry_blocked_step(
         return _lookup(state, owner)
     if not blocked and owner.found:
         return ended
-    again = StepRetried(
+    return StepRetried(
         at=state.now, path=owner.path, iteration=owner.iteration, attempt=owner.tries + 1
     )
-    return [again]
 
 
 def kept_gate(gate: GateState | None) -> GateState | None:

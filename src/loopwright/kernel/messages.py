@@ -220,7 +220,7 @@ def message_delivered(state: State, event: MessageDelivered) -> None:
         note_letters(reader, heard)
     elif heard:
         mail.delivered.setdefault(event.path or event.effect, []).extend(heard)
-    if not event.path:
+    if not event.path and event.to != ANY_AGENT:
         mail.replies.asleep[event.to] = None  # until it is called
 
 

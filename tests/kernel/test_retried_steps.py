@@ -1,0 +1,112 @@
+"""What is open inside a step when a person has it tried again."""
+
+from __future__ import annotations
+
+from loopwright.kernel.events import (
+    AnyEvent,
+    EffectFailed,
+    GateClosed,
+    IterationFinished,
+    MessageSent,
+    StepRetried,
+)
+from loopwright.model.actions import CallAgent, LoopGate, Repeat, Step
+from loopwright.model.checks import Signal
+from loopwright.model.policy import Limits
+from tests.kernel.driving import Driver, plan_of_steps
+from tests.kernel.invariants import broken_laws
+
+CODER = CallAgent(agent="coder")
+TIMED = Repeat(body=CODER, max=1, at_cap="complete", limits=Limits(wall_ms=60))
+GATED = Repeat(body=CODER, max=2, until=Signal(word="DONE"), gate=LoopGate())
+
+
+def without_artifact(repeat: Repeat) -> Driver:
+    """A loop that has to leave an artifact; its agent has made one iteration."""
+    driver = Driver(plan_of_steps(Step(id="main", action=repeat, needs_artifact=True))).start()
+    driver.answer("main.0/agent#1", "Code.")
+    return driver
+
+
+def try_again(driver: Driver) -> None:
+    """Let a person try the loop again after a look that found no artifact."""
+    driver.answer("main/artifact#1", 1)
+    (gate,) = (one for one in driver.open_gates() if one.path == "main")
+    driver.append(driver.decision_event(gate, "continue"))
+    driver.answer("main/artifact#2", 1)
+
+
+def as_earlier_versions(driver: Driver, closing: type[AnyEvent]) -> Driver:
+    """The same run, recorded by a version that closed nothing before the step was retried."""
+    (retried,) = (n for n, one in enumerate(driver.events) if isinstance(one, StepRetried))
+    kept = [
+        event
+        for n, event in enumerate(driver.events)
+        if n > retried or not isinstance(event, closing)
+    ]
+    assert len(kept) < len(driver.events)
+    return Driver(driver.plan, events=kept).start()
+
+
+def test_time_limit_of_a_loop_when_the_loop_is_tried_again_begins_anew() -> None:
+    """The timer of the first try is withdrawn."""
+    driver = without_artifact(TIMED)
+    try_again(driver)
+    (withdrawn,) = driver.of(EffectFailed)
+    assert isinstance(withdrawn, EffectFailed)
+    assert withdrawn.effect == "main/loop-deadline#1"
+    assert sorted(driver.state.pending) == ["main~2.0/agent#1", "main~2/loop-deadline#1"]
+    assert broken_laws(driver.events, ended=False) == []
+
+
+def test_timer_of_an_earlier_try_when_its_loop_has_ended_changes_nothing() -> None:
+    """A run that an earlier version recorded can still end."""
+    later = Step(id="later", action=CODER, needs=("main",))
+    plan = plan_of_steps(Step(id="main", action=TIMED, needs_artifact=True), later)
+    driver = Driver(plan).start()
+    driver.answer("main.0/agent#1", "Code.")
+    try_again(driver)
+    earlier = as_earlier_versions(driver, EffectFailed)
+    earlier.answer("main~2.0/agent#1", "Code.")
+    earlier.answer("main~2/artifact#1", 0)
+    assert sorted(earlier.state.pending) == ["later/agent#1", "main/loop-deadline#1"]
+    earlier.fire("main/loop-deadline#1")
+    earlier.answer("later/agent#1", "Done.")
+    assert earlier.end.outcome == "completed"
+
+
+def stopped_at_a_gate() -> Driver:
+    """A loop that a message stops while a person is asked about its first iteration."""
+    driver = without_artifact(GATED)
+    assert [gate.path for gate in driver.open_gates()] == ["main.0"]
+    stop = MessageSent(
+        at=driver.clock,
+        path="",
+        to="main",
+        text="Stop.",
+        sender="ann",
+        message="m1",
+        intent="cancel",
+    )
+    driver.append(stop)
+    return driver
+
+
+def test_gate_of_an_iteration_when_its_loop_is_tried_again_is_closed() -> None:
+    """The iteration has ended with the first try of the loop."""
+    driver = stopped_at_a_gate()
+    try_again(driver)
+    assert driver.open_gates() == []
+    ended = [one.path for one in driver.events if isinstance(one, IterationFinished)]
+    assert ended == ["main.0"]
+    assert broken_laws(driver.events, ended=False) == []
+
+
+def test_gate_of_an_earlier_try_when_it_is_answered_changes_nothing() -> None:
+    """A run that an earlier version recorded can still end."""
+    driver = stopped_at_a_gate()
+    try_again(driver)
+    earlier = as_earlier_versions(driver, GateClosed | IterationFinished)  # type: ignore[arg-type]
+    earlier.decide("approve")
+    earlier.answer("main~2/artifact#1", 0)
+    assert earlier.ended == ("completed", "cancelled", "cancelled")
