@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from loopwright import __version__
-from loopwright.cli.remote_client import RemoteClient
 from loopwright.client.addresses import CommandClient, RemoteServer, open_client
 from loopwright.client.http_transport import read_refusal
 from loopwright.errors import Unreachable
 from loopwright.kernel.events import GateOpened
 from loopwright.operations.loops import event_views
+from loopwright.operations.use_cases.lists import ListRuns, list_runs
 from loopwright.ports import NumberedEvent
 from loopwright.views.event_records import event_on_wire
 from tests.cli.conftest import Place, lw
@@ -296,6 +296,6 @@ def test_a_sign_in_that_is_missing_at_a_server_is_named_with_the_server() -> Non
 
 def test_a_line_that_breaks_is_told() -> None:
     """Without retry the reason is told."""
-    remote = RemoteClient("http://127.0.0.1:9", print)
-    with pytest.raises(Unreachable, match="does not answer"):
-        remote.get("/api/v1/runs")
+    client = CommandClient(open_client(RemoteServer("http://127.0.0.1:9")))
+    with client, pytest.raises(Unreachable, match="does not answer"):
+        client.call(list_runs, ListRuns())

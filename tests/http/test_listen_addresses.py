@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from loopwright.cli.remote_client import RemoteClient
+from loopwright.client.addresses import CommandClient, RemoteServer, open_client
 from loopwright.engine.clock import SystemClock
 from loopwright.errors import NotAllowed, Unreachable
 from loopwright.http import server as serving_room
@@ -343,8 +343,9 @@ def test_a_server_with_tls_of_its_own(tmp_path: Path, tls: dict[str, Path]) -> N
         assert ask("GET", "/healthz").json["status"] == "ok"
         with pytest.raises((OSError, http.client.HTTPException)):
             one.ask("GET", "/healthz")  # not in clear
-        with pytest.raises(Unreachable, match="is not trusted here") as untrusted:
-            RemoteClient(one.url, print).get("/api/v1/health")
+        client = CommandClient(open_client(RemoteServer(one.url)))
+        with client, pytest.raises(Unreachable, match="is not trusted here") as untrusted:
+            client.find_run("last")
         assert "SSL_CERT_FILE" in str(untrusted.value.hint)
         for host, status in (("loops.lan", 200), (f"loops.lan:{port}", 200), ("other.lan", 400)):
             assert ask("GET", "/healthz", headers={"Host": host}).status == status

@@ -13,7 +13,17 @@ import pytest
 from tests.cli.conftest import Place, Told, lw
 
 __all__ = ["lw"]
-TOKEN = {"token": "lwt_a_b", "id": "a", "role": "editor", "expires_at": "2030-01-01T00:00:00.000Z"}
+TOKEN = {
+    "token": "lwt_a_b",
+    "id": "a",
+    "label": "login",
+    "role": "editor",
+    "person": "ann",
+    "parent": None,
+    "created_at": "2029-12-01T00:00:00.000Z",
+    "expires_at": "2030-01-01T00:00:00.000Z",
+    "revoked_at": None,
+}
 VERSION = b'{"api": 1, "version": "0"}'
 
 

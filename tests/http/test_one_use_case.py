@@ -188,6 +188,8 @@ NEW_WORK: list[tuple[str, dict[str, Any]]] = [
     ("/api/v1/rehearsals", {"definition": DEFINITION}),
     ("/api/v1/runs/RUN/resume", {}),
     ("/api/v1/runs/RUN/fork", {}),
+    ("/api/v1/runs/RUN/retry", {}),
+    ("/api/v1/runs/RUN/skip", {}),
     ("/api/v1/runs/RUN/messages", {"text": "Hurry"}),
     ("/api/v1/loops", {"definition": "harness", "goal": "g"}),
     ("/api/v1/loops/RUN/resume", {}),

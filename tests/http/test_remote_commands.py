@@ -474,6 +474,29 @@ def test_a_loop_is_changed_there(both: Both) -> None:
     both("stop", loop)
 
 
+def test_loop_of_roles_is_changed_by_the_routes_of_the_commands(both: Both) -> None:
+    """What is left out stays as it is, null removes the limit, and mistakes are named."""
+    loop = str(start(both.server, "APPROVED", slow={"plan": 600})["loop"]["id"])
+    path = f"/api/v1/runs/{loop}/edit"
+    assert both.server("POST", path, {"max_iterations": 4}).json == {
+        "run": loop,
+        "status": "running",
+    }
+    assert both.server("POST", path, {"labels": ["a"]}).status == 200
+    now = both.server("GET", f"/api/v1/loops/{loop}").json["loop"]
+    assert (now["max_iterations"], now["labels"]) == (4, ["a"])
+    both.server("POST", path, {"max_iterations": None})
+    assert both.server("GET", f"/api/v1/loops/{loop}").json["loop"]["max_iterations"] is None
+    for body, code in (({}, "missing-field"), ({"metadata": {"dispatch": 1}}, "bad-value")):
+        refused = both.server("POST", path, body)
+        assert (refused.status, refused.json["type"].rpartition(":")[2]) == (400, code)
+    for body in ({"max_iterations": 0}, {"goal": ""}, {"other": 1}, {"labels": "x"}):
+        assert both.server("POST", path, body).status == 422, body
+    assert both.server("POST", f"/api/v1/runs/{loop}/skip").json["type"].endswith("wrong-state")
+    assert both.server("POST", f"/api/v1/runs/{loop[:-1]}/retry").status == 404
+    both("stop", loop)
+
+
 def test_a_fork_there(both: Both) -> None:
     """A new run from an iteration of another: only what is new is told, and the other stays."""
     agent = both.server.script("a", "b", "DONE", name="fork.yaml")

@@ -10,17 +10,18 @@ import sys
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import click
 
 from loopwright.cli.formats import put_rows
-from loopwright.cli.remote_client import RemoteClient
 from loopwright.cli.terminal import Terminal
 from loopwright.cli.verb import Verb, group, terminal_of
 from loopwright.client.servers import (
+    Account,
     StoredToken,
     is_token,
+    parse_address,
     remove_token,
     store_token,
     stored_tokens,
@@ -29,7 +30,8 @@ from loopwright.client.servers import (
 from loopwright.errors import LoopwrightError, NotAllowed, NotFound, NotSignedIn, ServerFailed
 
 if TYPE_CHECKING:
-    from loopwright.operations.response_types import TokenItem
+    from loopwright.client.addresses import CommandClient
+    from loopwright.operations.response_types import TokenItem, TokenMade
 
 MOST_DAYS = 3_650
 
@@ -65,53 +67,67 @@ def login(
         _put_all(terminal)
         return
     from loopwright.operations.accounts.callers import current_user  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases import tokens  # noqa: PLC0415 - help stays quick
 
-    remote = RemoteClient(url, terminal.say, token="")
-    _check_line(remote.url)
+    server = parse_address(url).url
+    _check_line(server)
     who = name or current_user()
     password = _password(ctx, terminal, who, from_stdin=password_stdin)
     stored_tokens()  # errors of the file are reported before anything is created
-    label = f"login from {socket.gethostname()}"[:80]
+    wanted = tokens.AddToken(label=f"login from {socket.gethostname()}"[:80], days=days)
     try:
-        with remote.session(who, password):
-            made = _checked(remote, remote.post("/api/v1/tokens", {"label": label, "days": days}))
-            kept = {"token": made["token"], "id": made["id"], "name": who}
-            before = _kept(remote, kept | {"until": made["expires_at"]})
+        with _client(terminal, server, account=Account(who, password)) as client:
+            made = client.call(tokens.add, wanted)
+            until = _check_token(server, made)
+            kept = {"token": made.token, "id": made.id, "name": who, "until": until}
+            before = _store(client, server, kept)
     except NotSignedIn as error:
         error.hint = "accounts are made by an admin: `loopwright user add NAME` at the server"
         raise
     if before is not None:
-        _end_old(
-            terminal, RemoteClient(remote.url, terminal.say, token=before["token"]), before["id"]
-        )
+        _revoke_old(terminal, server, before)
     if instead := token_variable():
         terminal.say(f"warning: {instead} is set, and counts before what is kept here", tone="warn")
-    until = made["expires_at"]
-    printed = {"server": remote.url, "name": who, "role": made["role"], "until": until}
-    terminal.done(f"signed in at {remote.url} as {who} ({made['role']}) until {until}", printed)
+    printed = {"server": server, "name": who, "role": made.role, "until": until}
+    terminal.done(f"signed in at {server} as {who} ({made.role}) until {until}", printed)
 
 
-def _checked(remote: RemoteClient, made: object) -> StoredToken:
-    """A token, if that is what came."""
-    named = ("token", "id", "role", "expires_at")
-    if isinstance(made, dict) and all(is_token(made.get(name)) for name in named):
-        return {name: made[name] for name in named}
-    raise ServerFailed(f"{remote.url} answered with no token", code="not-loopwright")
+def _client(
+    terminal: Terminal, server: str, *, token: str = "", account: Account | None = None
+) -> "CommandClient":
+    """A client of a server, with a token or signed in with an account."""
+    from loopwright.client.addresses import (  # noqa: PLC0415 - help stays quick
+        CommandClient,
+        RemoteServer,
+        open_client,
+    )
+
+    address = RemoteServer(server, token=token, account=account)
+    return CommandClient(open_client(address, say=terminal.say))
 
 
-def _kept(remote: RemoteClient, kept: StoredToken) -> StoredToken | None:
-    """Keep a token; one that cannot be kept counts no longer. The one of before."""
+def _check_token(server: str, made: "TokenMade") -> str:
+    """Until when a new token counts. Refuses what cannot be sent as a token."""
+    until = made.expires_at
+    if until is None or not all(map(is_token, (made.token, made.id, made.role, until))):
+        raise ServerFailed(f"{server} answered with no token", code="not-loopwright")
+    return until
+
+
+def _store(client: "CommandClient", server: str, kept: StoredToken) -> StoredToken | None:
+    """Store a token, or revoke it if it cannot be stored. Returns the token of before."""
     try:
-        return store_token(remote.url, kept)
+        return store_token(server, kept)
     except BaseException:
         with suppress(LoopwrightError):
-            _end(remote, kept["id"])
+            _revoke(client, kept["id"])
         raise
 
 
-def _end_old(terminal: Terminal, remote: RemoteClient, token: str) -> None:
+def _revoke_old(terminal: Terminal, server: str, old: StoredToken) -> None:
     try:
-        _end(remote, token)
+        with _client(terminal, server, token=old["token"]) as client:
+            _revoke(client, old["id"])
     except LoopwrightError as error:
         terminal.say(f"warning: the token of before still counts: {error.message}", tone="warn")
 
@@ -122,12 +138,13 @@ def _end_old(terminal: Terminal, remote: RemoteClient, token: str) -> None:
 def logout(ctx: click.Context, /, *, url: str) -> None:
     """Sign out: the token is revoked at the server and deleted here."""
     terminal = terminal_of(ctx)
-    server = RemoteClient(url, terminal.say, token="").url
+    server = parse_address(url).url
     kept = stored_tokens().get(server)
     if kept is None:
         raise NotFound(f"you are not signed in at {server}", hint="`loopwright login` says where")
     try:
-        ended = _end(RemoteClient(server, terminal.say, token=kept["token"]), kept["id"])
+        with _client(terminal, server, token=kept["token"]) as client:
+            ended = _revoke(client, kept["id"])
     except LoopwrightError as error:
         remove_token(server)
         error.hint = f"the token is deleted here, but is valid there until {kept['until']}"
@@ -137,10 +154,12 @@ def logout(ctx: click.Context, /, *, url: str) -> None:
     terminal.done(f"signed out at {server}{more}", {"server": server, "ended": ended})
 
 
-def _end(remote: RemoteClient, token: str) -> bool:
-    """End a token; False when it counts no more anyway."""
+def _revoke(client: "CommandClient", token: str) -> bool:
+    """Revoke a token; False if it was not valid any more."""
+    from loopwright.operations.use_cases import tokens  # noqa: PLC0415 - help stays quick
+
     try:
-        remote.delete(f"/api/v1/tokens/{quote(token, safe='')}")
+        client.call(tokens.revoke, tokens.TokenReference(token=token))
     except (NotFound, NotSignedIn):
         return False
     return True

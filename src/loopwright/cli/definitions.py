@@ -321,8 +321,8 @@ def stored_put(
         except DefinitionError as error:
             raise _located_error(error, name, shown) from error
     _warn(terminal, text, shown, dialect)
-    where = f" --server {terminal.remote.url}" if terminal.remote is not None else ""
-    terminal.done(f"{name} is stored; `loopwright run stored:{name}{where}` runs it", made)
+    command = f"loopwright run stored:{name}{terminal.server_suffix}"
+    terminal.done(f"{name} is stored; `{command}` runs it", made)
 
 
 def _read(ctx: click.Context, file: str, shown: str) -> str:

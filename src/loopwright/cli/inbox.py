@@ -120,7 +120,7 @@ def _verb(
         decision = _WrittenDecision(name, text or "", arguments, remember)
         if no_drive:
             return _record(ctx, reference, decision)
-        if terminal_of(ctx).remote is not None:
+        if terminal_of(ctx).server_url:
             return _answer_remote(ctx, reference, decision)
         if needs_text and not decision.text.strip():
             if _has_ended(terminal_of(ctx), reference):

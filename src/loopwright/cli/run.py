@@ -258,7 +258,7 @@ def launch(
     options |= {name: names_in(_texts(options[name])) for name in ("allow", "deny", "ask")}
     options["tools"] = tools_in(_texts(options["tools"]))
     request = start_request(cast("StartChoices", options))
-    if terminal.remote is not None:
+    if terminal.server_url:
         from loopwright.cli.served_run import start_served  # noqa: PLC0415 - only when asked for
 
         return start_served(terminal, request, source, start_options)

@@ -207,9 +207,9 @@ def resume(
     if changes and run == ALL:
         message = "options that change a run, such as --agent, --max or --env, are for one run"
         raise click.UsageError(message, ctx)
-    if terminal.server_suffix and run == ALL:
+    if terminal.server_url and run == ALL:
         return _resume_all_served(terminal)
-    if terminal.server_suffix:
+    if terminal.server_url:
         from loopwright.cli.served_run import resume_served  # noqa: PLC0415 - only when asked for
 
         return resume_served(terminal, run, changes, jsonl=jsonl, detach=detach)
@@ -386,7 +386,7 @@ def fork(
     terminal = terminal_of(ctx)
     if jsonl and terminal.as_json:
         raise click.UsageError("--jsonl excludes --json", ctx)
-    if terminal.remote is not None:
+    if terminal.server_url:
         return _fork_remote(terminal, run, given, jsonl=jsonl)
 
     async def begin(here: "Local") -> "list[RunCursor]":

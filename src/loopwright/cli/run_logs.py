@@ -413,7 +413,7 @@ def watch(ctx: click.Context, /, *, run: str, no_wait: bool, jsonl: bool) -> int
     terminal = terminal_of(ctx)
     if jsonl and terminal.as_json:
         raise click.UsageError("--json and --jsonl exclude each other", ctx)
-    if terminal.remote is not None:
+    if terminal.server_url:
         from loopwright.cli.served_run import watch_served  # noqa: PLC0415 - only when asked for
 
         return watch_served(terminal, run, jsonl=jsonl, no_wait=no_wait)

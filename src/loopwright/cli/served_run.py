@@ -27,7 +27,7 @@ from loopwright.cli.terminal import (
 from loopwright.client.addresses import RemoteServer, open_client
 from loopwright.client.client import Client, FollowOptions
 from loopwright.client.servers import definition_path
-from loopwright.errors import DefinitionError, LoopwrightError, NotFound
+from loopwright.errors import DefinitionError, LoopwrightError
 from loopwright.kernel.events import AnyEvent
 from loopwright.model.record import JsonValue
 from loopwright.operations.dialects import (
@@ -128,7 +128,7 @@ class ServedRun:
             line = without_signs(line)
         say_final_line(terminal, self.run, line, ended.status)
         for command in _next_shown(ended.status, page.next):
-            terminal.say(f"  {command} --server {_url(terminal)}")
+            terminal.say(f"  {command}{terminal.server_suffix}")
         result = _as_dict(ended)
         if not self._jsonl:
             put_result(terminal, result)
@@ -158,11 +158,6 @@ def _say_event(terminal: Terminal, event: dict[str, JsonValue], words: JsonValue
 
 def _as_dict(response: object) -> dict[str, JsonValue]:
     return cast("dict[str, JsonValue]", msgspec.to_builtins(response))
-
-
-def _url(terminal: Terminal) -> str:
-    assert terminal.remote is not None
-    return terminal.remote.url
 
 
 # -- what commands do ------------------------------------------------------------------------------
@@ -220,12 +215,12 @@ def _attended(
         for one in attached:
             terminal.tell(f"{one.run} keeps {'waiting' if one.is_asking else 'running'}")
             if not one.is_asking:
-                terminal.say(f"  loopwright watch {one.run} --server {_url(terminal)}")
+                terminal.say(f"  loopwright watch {one.run}{terminal.server_suffix}")
         raise
 
 
 def _client_of(terminal: Terminal) -> Client:
-    return open_client(RemoteServer(str(terminal.options.server)), say=terminal.say)
+    return open_client(RemoteServer(terminal.server_url), say=terminal.say)
 
 
 def resume_served(
@@ -312,7 +307,8 @@ def start_served(
             report = await _rehearse(client, sent, file)
             _warn(terminal, definition, request)
             return _put_report(terminal, report)
-        _check_ready(terminal)
+        # A run is not started on a server that cannot drive it.
+        check_health(await client.read_health(), terminal.server_url)
         try:
             started = await client.call(runs.start, sent)
         except LoopwrightError as error:
@@ -325,7 +321,7 @@ def start_served(
             else:
                 terminal.put(started.run)
             return 0
-        terminal.say(f"driven by {_url(terminal)}")
+        terminal.say(f"driven by {terminal.server_url}")
         one = ServedRun(terminal, client, started.run, jsonl=options["jsonl"])
         attach(one)
         await one.show(0)
@@ -398,16 +394,6 @@ def _warn(terminal: Terminal, definition: _SentDefinition, request: "LocalStart"
         return
     for warning in found.warnings:
         terminal.say(warning.render(), tone="warn")
-
-
-def _check_ready(terminal: Terminal) -> None:
-    """Do not start a run on a server that cannot drive it; older servers do not report this."""
-    assert terminal.remote is not None
-    try:
-        health = terminal.remote.get("/api/v1/health")
-    except NotFound:
-        return
-    check_health(health, terminal.remote.url)
 
 
 async def _rehearse(client: Client, sent: "LocalStart", file: str) -> "DryRunReport":

@@ -1,16 +1,15 @@
 """`retry`, `skip`, `edit` and `tell`: change a loop in progress, or send its agents a message."""
 
-import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
-from urllib.parse import quote
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 import click
+import msgspec
 
 from loopwright.cli.completion import complete_runs
-from loopwright.cli.formats import as_dict, open_service
+from loopwright.cli.formats import as_dict
 from loopwright.cli.verb import Verb, terminal_of
 from loopwright.errors import LoopwrightError
 from loopwright.operations.messages import WHEN_WORDS
@@ -23,9 +22,13 @@ if TYPE_CHECKING:
     from loopwright.cli.attach import RunCursor
     from loopwright.cli.terminal import Terminal
     from loopwright.model.record import JsonValue
+    from loopwright.operations.request_types import Request
+    from loopwright.operations.use_cases.loops import SteeredLoop
+    from loopwright.operations.use_cases.operation import Operation
     from loopwright.operations.wiring import Local
 
-LOOPS = "/api/v1/loops"
+    Q = TypeVar("Q", bound=Request)
+
 _UNLIMITED = "none"
 
 
@@ -77,24 +80,21 @@ def retry(
     completed in that iteration is kept. After rounds that were rejected too often, the next one
     begins with NOTE.
     """
-    from loopwright.operations.accounts.callers import current_user  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.loops.loop_details import retry as again  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.run_control import ResumeChanges  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases import loops  # noqa: PLC0415 - help stays quick
 
-    terminal = terminal_of(ctx)
-    if terminal.remote is not None:
-        default, named = agent_choices(agents)
-        body: dict[str, JsonValue] = {"note": note, "agents": dict(named)}
-        body |= {"agent": default} if default else {}
-        body |= {"budget": budget} if budget is not None else {}
-        body |= {"allow_unknown_cost": True} if allow_unknown_cost else {}
-        return _steer_served(terminal, run, "retry", body)
-    changes = ResumeChanges(agents=agents, budget=budget, allow_unknown_cost=allow_unknown_cost)
+    default, named = agent_choices(agents)
 
-    async def act(here: "Local") -> str:
-        return await again(here.service, run, note=note, by=current_user(), changes=changes)
+    def wanted(name: str) -> loops.RetryStage:
+        return loops.RetryStage(
+            run=name,
+            note=note,
+            agent=default,
+            agents=named,
+            budget=budget,
+            allow_unknown_cost=allow_unknown_cost,
+        )
 
-    return _driven(terminal, run, act)
+    return _steer(terminal_of(ctx), run, loops.retry, wanted)
 
 
 @click.command(
@@ -118,46 +118,38 @@ def skip(ctx: click.Context, /, run: str, note: str, *, allow_unknown_cost: bool
     """Leave out the stage that a loop of roles stopped at, and drive it here until it rests; with
     --server it is driven there, and watched.
     """
-    from loopwright.operations.accounts.callers import current_user  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.loops.loop_details import skip as leave  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.run_control import ResumeChanges  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases import loops  # noqa: PLC0415 - help stays quick
 
-    terminal = terminal_of(ctx)
-    if terminal.remote is not None:
-        allow: dict[str, JsonValue] = {"allow_unknown_cost": True} if allow_unknown_cost else {}
-        return _steer_served(terminal, run, "skip", {"note": note, **allow})
-    changes = ResumeChanges(allow_unknown_cost=allow_unknown_cost)
+    def wanted(name: str) -> loops.SkipStage:
+        return loops.SkipStage(run=name, note=note, allow_unknown_cost=allow_unknown_cost)
 
-    async def act(here: "Local") -> str:
-        return await leave(here.service, run, note=note, by=current_user(), changes=changes)
-
-    return _driven(terminal, run, act)
+    return _steer(terminal_of(ctx), run, loops.skip, wanted)
 
 
-def _steer_served(
-    terminal: "Terminal", reference: str, verb: str, body: "dict[str, JsonValue]"
+def _steer(
+    terminal: "Terminal",
+    reference: str,
+    operation: "Operation[Q, SteeredLoop]",
+    wanted: "Callable[[str], Q]",
 ) -> int:
-    """Try again or leave out what a loop of a server stopped at, and follow it."""
-    from loopwright.cli.served_run import follow_served_run  # noqa: PLC0415 - only when asked for
+    """Continue a loop that stopped at a stage, and follow it: at a server, or driven here."""
+    if terminal.server_url:
+        from loopwright.cli.served_run import follow_served_run  # noqa: PLC0415 - only when asked for
 
-    remote = terminal.remote
-    assert remote is not None
-    with terminal.client() as client:
-        run = client.find_run(reference)
-        seen = client.call(snapshot, RunReference(run=run)).seq
-    loop = remote.get(f"{LOOPS}/{quote(run)}")
-    newest = quote(str(loop["iteration"]["id"]))
-    path = {"retry": f"iterations/{newest}/retry", "skip": "skip-stage"}[verb]
-    remote.post(f"{LOOPS}/{quote(run)}/{path}", body)
-    return follow_served_run(terminal, run, seen)
-
-
-def _driven(terminal: "Terminal", run: str, act: "Callable[[Local], Awaitable[str]]") -> int:
+        with terminal.client() as client:
+            run = client.find_run(reference)
+            seen = client.call(snapshot, RunReference(run=run)).seq
+            client.call(operation, wanted(run))
+        return follow_served_run(terminal, run, seen)
     from loopwright.cli.attach import AttachOptions, RunCursor, drive  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases.operation import local_app, local_caller  # noqa: PLC0415 - quick help
 
     async def begin(here: "Local") -> "list[RunCursor]":
-        seen = here.log.version(here.service.find(run))
-        return [RunCursor(await act(here), seen)]
+        run = here.service.find(reference)
+        seen = here.log.version(run)
+        app, caller = local_app(here.service, terminal.settings), local_caller(here.service.via)
+        await operation(app, caller, wanted(run))
+        return [RunCursor(run, seen)]
 
     return drive(terminal, begin, AttachOptions())
 
@@ -190,9 +182,8 @@ def edit(
     The next stage uses the new values; what was done does not change. Other runs cannot be edited:
     use `tell` to send a message, or `fork` to start from an iteration with other words.
     """
-    from loopwright.operations.accounts.callers import current_user  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.loops.loop_details import edit as change  # noqa: PLC0415 - help stays quick
     from loopwright.operations.loops.loop_details import edit_of  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases import loops  # noqa: PLC0415 - help stays quick
 
     body: dict[str, JsonValue] = {}
     if goal is not None:
@@ -203,13 +194,11 @@ def edit(
         body["labels"] = list(labels)
     if metadata is not None:
         body["metadata"] = _object(metadata)
-    wanted, terminal = edit_of(body), terminal_of(ctx)
-    if terminal.remote is not None:
-        changed = terminal.remote.run(run)
-        terminal.remote.patch(f"{LOOPS}/{quote(changed)}", body)
-    else:
-        with open_service(terminal) as service:
-            changed = asyncio.run(change(service, run, wanted, by=current_user()))
+    edit_of(body)  # refuses what cannot be changed before the request is made
+    terminal = terminal_of(ctx)
+    with terminal.client() as client:
+        request = msgspec.convert({"run": client.find_run(run), **body}, loops.EditLoop)
+        changed = client.call(loops.edit, request).run
     if terminal.as_json:
         terminal.put_json({"run": changed, "changed": [*body]})
         return

@@ -29,7 +29,6 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from loopwright.cli.remote_client import RemoteClient
     from loopwright.client.addresses import Address, CommandClient
     from loopwright.model.record import JsonValue
     from loopwright.operations.request_types import Request
@@ -197,25 +196,22 @@ class Terminal:
             self.say(f"warning: {warning}", tone="warn")
         return resolved.settings
 
-    @cached_property
-    def remote(self) -> "RemoteClient | None":
-        """The server that is used instead of the local log."""
+    @property
+    def server_url(self) -> str:
+        """The URL of the server that `--server` names; empty for the local data directory."""
         if self.options.server is None:
-            return None
+            return ""
         if self.options.here:
             raise click.UsageError("--here and --server exclude each other")
-        from loopwright.cli.remote_client import RemoteClient  # noqa: PLC0415 - only when asked for
+        from loopwright.client.servers import parse_address  # noqa: PLC0415 - only when asked for
 
-        return RemoteClient(self.options.server, self.say)
+        return parse_address(self.options.server).url
 
     @property
     def server_suffix(self) -> str:
         """What suggested commands end with: the server that is used, if one was named."""
-        if self.options.server is None:
-            return ""
-        from loopwright.client.servers import parse_address  # noqa: PLC0415 - only when asked for
-
-        return f" --server {parse_address(self.options.server).url}"
+        url = self.server_url
+        return f" --server {url}" if url else ""
 
     @contextlib.contextmanager
     def client(self, *, drives: bool = False) -> "Iterator[CommandClient]":
@@ -245,13 +241,11 @@ class Terminal:
             has_local_server,
         )
 
-        if self.options.server is None:
-            if drives and not self.options.here and has_local_server(self.settings):
-                return LocalServer(self.settings)
-            return ThisProcess(self.settings, drives=drives, alone=self.options.here)
-        if self.options.here:
-            raise click.UsageError("--here and --server exclude each other")
-        return RemoteServer(self.options.server)
+        if url := self.server_url:
+            return RemoteServer(url)
+        if drives and not self.options.here and has_local_server(self.settings):
+            return LocalServer(self.settings)
+        return ThisProcess(self.settings, drives=drives, alone=self.options.here)
 
     # -- speaking ------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from loopwright.operations.use_cases.operation import Operation, PageRequest
 from loopwright.ports import Delta
 
 if TYPE_CHECKING:
+    from loopwright.client.servers import Account
     from loopwright.operations.settings import Settings
     from loopwright.views.run_responses import InboxGate
 
@@ -52,10 +53,13 @@ class LocalServer:
 
 @dataclass(frozen=True, slots=True)
 class RemoteServer:
-    """A server by its URL; without a token the stored one is used."""
+    """A server by its URL; without a token the stored one is used. With an account, the client is
+    signed in with it from the first call until it is closed.
+    """
 
     url: str
     token: str | None = None
+    account: "Account | None" = None
 
 
 Address: TypeAlias = ThisProcess | LocalServer | RemoteServer
@@ -98,6 +102,8 @@ def open_client(
     from loopwright.client.servers import parse_address, token_for  # noqa: PLC0415 - the same
 
     found = parse_address(address.url)
+    if address.account is not None:
+        return Client(HttpTransport(found, account=address.account, say=say))
     token = token_for(found.url) if address.token is None else address.token
     return Client(HttpTransport(found, token=token, say=say))
 
@@ -137,6 +143,9 @@ class _LocalFirst:
         assert self._here is not None
         async for one in self._here.follow(run, replace(options, after=last, tail=False)):
             yield one
+
+    async def read_health(self) -> object:
+        return await (self._here or self._server).read_health()
 
     def _continue_here(self) -> None:
         from loopwright.client.in_process import InProcess  # noqa: PLC0415 - only then

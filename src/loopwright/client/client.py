@@ -46,6 +46,9 @@ class Transport(Protocol):
     def follow(self, run: str, options: FollowOptions) -> AsyncIterator[Followed]:
         """Events of a run in order."""
 
+    async def read_health(self) -> object:
+        """What a server says about its health, unchecked; None if there is nothing that says it."""
+
     async def close(self) -> None:
         """End connections and close files."""
 
@@ -71,6 +74,12 @@ class Client:
     def follow(self, run: str, options: FollowOptions | None = None) -> AsyncIterator[Followed]:
         """Events of a run in order, by its whole id."""
         return self._transport.follow(run, options or FollowOptions())
+
+    async def read_health(self) -> object:
+        """What the server says about its health, unchecked; None for this process, and for a server
+        of an older version.
+        """
+        return await self._transport.read_health()
 
     async def find_run(self, reference: str) -> str:
         """The id of a run: a whole id, the beginning or end of one, or `last`."""

@@ -2,7 +2,8 @@
 
 The method, the path, the query and the body of a request follow from the declaration of its
 operation. A refusal (problem+json) is raised as the exception that the operation raises. Tokens
-come from the environment, from a file or from `loopwright login`.
+come from the environment, from a file or from `loopwright login`, never from the command line,
+where other users could see them.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ from loopwright.client.http_connection import (
     Target,
     exchange,
 )
-from loopwright.client.servers import TOKEN, TOKEN_FILE
+from loopwright.client.servers import TOKEN, TOKEN_FILE, Account
 from loopwright.errors import (
     Conflict,
     DefinitionError,
@@ -49,6 +50,8 @@ SECONDS = 30.0
 QUIET_SECONDS = 60.0  # of a stream, in which something is sent every 15 seconds
 RETRIES_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 PAGE = 200
+HEALTH = "/api/v1/health"
+SESSION = "/api/v1/session"
 EVENTS: dict[str, str] = {
     "events": "/api/v1/runs/{run}/events",
     "words": "/api/v1/runs/{run}/events",
@@ -118,12 +121,20 @@ class HttpTransport:
     """Calls a server."""
 
     def __init__(
-        self, target: Target, *, token: str = "", say: Callable[[str], None] = lambda _: None
+        self,
+        target: Target,
+        *,
+        token: str = "",
+        account: Account | None = None,
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.target = target
         self._token = token
+        self._account = account
         self._say = say
         self._is_checked = False
+        self._is_signed_in = False
+        self._cookie = ""
 
     async def call(self, operation: Operation[Q, A], request: Q, key: str = "") -> A:
         """Call an operation through its route. A command that was done under this key before is not
@@ -163,13 +174,40 @@ class HttpTransport:
     ) -> bytes:
         """The body of the response to a request; raises the error of a refusal."""
         await self._check_version()
+        await self._sign_in()
         status, data = await self._exchange(method, path, body, more or {}, seconds)
         if status >= 300:
             raise self._refusal(status, data)
         return data
 
+    async def read_health(self) -> object:
+        """What the server says about its health, unchecked; None if it is of an older version."""
+        try:
+            data = await self.send("GET", HEALTH)
+        except NotFound:
+            return None
+        return self._decode(data or b"null", object)
+
     async def close(self) -> None:
-        """Nothing is open between two calls."""
+        """Sign out, if an account was signed in. Nothing else is open between two calls."""
+        if not self._is_signed_in:
+            return
+        try:
+            await self.send("DELETE", SESSION)
+        except LoopwrightError as error:  # the session ends by itself, later
+            self._say(f"warning: the session was not ended: {error.message}")
+        self._is_signed_in, self._cookie = False, ""
+
+    async def _sign_in(self) -> None:
+        """Begin a session with the account, once."""
+        if self._account is None or self._is_signed_in:
+            return
+        given = {"name": self._account.name, "password": self._account.password}
+        body = json.dumps(given, ensure_ascii=False).encode(errors="replace")
+        status, data = await self._exchange("POST", SESSION, body, {}, SECONDS)
+        if status >= 300:
+            raise self._refusal(status, data)
+        self._is_signed_in = True
 
     # -- requests ------------------------------------------------------------------------------
 
@@ -182,6 +220,8 @@ class HttpTransport:
         call = HttpCall(method=method, path=path, headers=headers, body=body, seconds=seconds)
         try:
             async with exchange(self.target, call) as reply:
+                if path == SESSION:
+                    self._cookie = _session_cookies(reply.header_values("set-cookie"))
                 return reply.status, await reply.read()
         except LOST as error:
             raise self._unreachable(error) from error
@@ -190,6 +230,8 @@ class HttpTransport:
         headers = {"Accept": accept, "User-Agent": f"loopwright/{__version__}"}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
+        if self._cookie:
+            headers |= {"Cookie": self._cookie, "Origin": self.target.url}
         return headers
 
     async def _check_version(self) -> None:
@@ -337,6 +379,12 @@ class HttpTransport:
         except Unreachable as error:
             raise ConnectionResetError(error.message) from error
         return page["status"] not in OPEN_STATUSES
+
+
+def _session_cookies(given: list[str]) -> str:
+    """All cookies that were set: a proxy before a server may have its own."""
+    pairs = [" ".join(one.partition(";")[0].split()) for one in given]
+    return "; ".join(pair for pair in pairs if pair.isascii() and pair)
 
 
 def _run_path(template: str, run: str) -> str:

@@ -160,6 +160,10 @@ class InProcess:
             self._warn(error.message)
             return found
 
+    async def read_health(self) -> object:
+        """None: there is no server."""
+        return None
+
     async def close(self) -> None:
         """Close what was opened here."""
         self._app = None

@@ -11,7 +11,7 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
@@ -34,6 +34,14 @@ class ServerAddress:
         host = f"[{self.host}]" if ":" in self.host else self.host
         port = "" if self.port in (None, _PORTS[self.scheme]) else f":{self.port}"
         return f"{self.scheme}://{host}{port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The account of a person at a server."""
+
+    name: str
+    password: str = field(repr=False)
 
 
 def parse_address(url: str) -> ServerAddress:

@@ -1,29 +1,43 @@
 """Loops: list, start, change and control every run that repeats something.
 
-They have no route of their own in the table: `http/compat/coqui` serves them with the payloads of
-that system.
+`retry`, `skip` and `edit` have routes of our own API. `http/compat/coqui` serves all of them with
+the payloads of that system.
 """
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
+from loopwright.model.actions import MAX_ITERATIONS
 from loopwright.model.record import JsonValue
 from loopwright.operations.library import DefinitionLibrary, LibraryEntry
-from loopwright.operations.loops.loop_details import LoopEdit, forget, is_loop, loop_row
+from loopwright.operations.loops import loop_details
+from loopwright.operations.loops.loop_details import FIELDS, edit_of, forget, is_loop, loop_row
 from loopwright.operations.request_types import Request
 from loopwright.operations.run_control import NO_CHANGES, ResumeChanges
 from loopwright.operations.run_groups import OnDisconnect
+from loopwright.operations.run_start import choices
 from loopwright.operations.use_cases import gates, runs
-from loopwright.operations.use_cases.operation import App, Caller, operation
+from loopwright.operations.use_cases.operation import (
+    App,
+    Caller,
+    HttpRoute,
+    RunReference,
+    operation,
+)
 from loopwright.operations.use_cases.pages import MOST
 from loopwright.operations.use_cases.role_loops import RoleLoops, StartRoleLoop, check_status
 from loopwright.operations.use_cases.trackers import sessions_of
-from loopwright.ports import RunRow
+from loopwright.ports import RunRow, RunStatus
 from loopwright.views.role_loops import loop_status
 
 AT_ONCE = 500
+RUN = "/api/v1/runs/{run}"
+RUN_FAMILY = "runs"
+GivenText: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
+IterationLimit: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=MAX_ITERATIONS)]
 
 
 class LoopReference(Request):
@@ -56,17 +70,45 @@ class StartNamedLoop(Request):
     on_disconnect: OnDisconnect | None = None
 
 
-class EditLoop(LoopReference):
-    """What changes of a loop that is open."""
+class EditLoop(RunReference):
+    """What is different from the next stage of a loop of roles on; what is left out stays as it is.
+    Without a number (null), iterations are unlimited. Metadata is merged into that of the loop.
+    """
 
-    edit: LoopEdit
+    goal: GivenText | UnsetType = UNSET
+    max_iterations: IterationLimit | UnsetType | None = UNSET
+    metadata: dict[str, JsonValue] | UnsetType = UNSET
+    labels: list[GivenText] | UnsetType = UNSET
+
+
+class SkipStage(RunReference):
+    """A note for the next stage, which its prompt has once."""
+
+    note: str = ""
+    allow_unknown_cost: bool = False
+
+
+class RetryStage(SkipStage):
+    """A note for the stage that is tried again; for a loop that has ended also the backends of its
+    roles and its limits from now on.
+    """
+
+    agent: str | None = None
+    agents: dict[str, str] = {}
+    budget: str | None = None
 
 
 class ContinueLoop(LoopReference, kw_only=True):
-    """How a loop continues: with what changes, and with a note for what it stopped at."""
+    """What changes when a loop continues."""
 
-    note: str = ""
     changes: ResumeChanges = NO_CHANGES
+
+
+class SteeredLoop(msgspec.Struct):
+    """A loop that was changed, and its status then."""
+
+    run: str
+    status: RunStatus
 
 
 class LoopRows(msgspec.Struct):
@@ -201,17 +243,25 @@ async def start(app: App, caller: Caller, request: StartNamedLoop) -> StartedRol
     "loops.edit",
     kind="command",
     role="editor",
-    summary="Change goal, cap, metadata or labels of a loop that is open",
+    summary="Change goal, cap, metadata or labels of a loop of roles that is open",
     request=EditLoop,
-    response=RunRow,
+    response=SteeredLoop,
+    http=HttpRoute(method="POST", path=f"{RUN}/edit", schema="EditRunBody"),
     audit=("run.edited",),
     draining="serve",
+    family=RUN_FAMILY,
 )
-async def edit(app: App, caller: Caller, request: EditLoop) -> RunRow:
-    """Change a loop that is open."""
-    run = loop_row(app.service, request.loop).run
-    await _loops(app, caller).edit(run, request.edit, by=caller.name)
-    return app.service.log.row(run)
+async def edit(app: App, caller: Caller, request: EditLoop) -> SteeredLoop:
+    """Change a loop of roles; its next stage uses the new values."""
+    given = {name: getattr(request, name) for name in FIELDS}
+    wanted = edit_of({name: value for name, value in given.items() if value is not UNSET})
+    run = app.service.log.row(request.run).run
+    await loop_details.edit(app.service, run, wanted, by=caller.name)
+    return _steered(app, run)
+
+
+def _steered(app: App, run: str) -> SteeredLoop:
+    return SteeredLoop(run=run, status=app.service.log.row(run).headline.status)
 
 
 @operation(
@@ -272,34 +322,48 @@ async def resume(app: App, caller: Caller, request: ContinueLoop) -> RunRow:
     "loops.skip",
     kind="command",
     role="editor",
-    summary="Leave out the stage that a loop stopped at",
-    request=ContinueLoop,
-    response=RunRow,
+    summary="Leave out the stage that a loop of roles stopped at",
+    request=SkipStage,
+    response=SteeredLoop,
+    http=HttpRoute(
+        method="POST", path=f"{RUN}/skip", schema="SkipStageBody", is_body_optional=True
+    ),
     audit=gates.approve.audit,
     draining="refuse",
+    family=RUN_FAMILY,
 )
-async def skip(app: App, caller: Caller, request: ContinueLoop) -> RunRow:
-    """Continue a loop without the stage that it stopped at."""
-    run = loop_row(app.service, request.loop).run
-    await _loops(app, caller).skip(run, request.note, by=caller.name, changes=request.changes)
-    return app.service.log.row(run)
+async def skip(app: App, caller: Caller, request: SkipStage) -> SteeredLoop:
+    """Continue a loop of roles without the stage that it stopped at."""
+    changes = ResumeChanges(allow_unknown_cost=request.allow_unknown_cost)
+    run = app.service.log.row(request.run).run
+    await loop_details.skip(app.service, run, note=request.note, by=caller.name, changes=changes)
+    return _steered(app, run)
 
 
 @operation(
     "loops.retry",
     kind="command",
     role="editor",
-    summary="Try again what a loop stopped at in its newest iteration, with a note",
-    request=ContinueLoop,
-    response=RunRow,
+    summary="Try again what a loop of roles stopped at, with a note",
+    request=RetryStage,
+    response=SteeredLoop,
+    http=HttpRoute(
+        method="POST", path=f"{RUN}/retry", schema="RetryStageBody", is_body_optional=True
+    ),
     audit=gates.approve.audit,
     draining="refuse",
+    family=RUN_FAMILY,
 )
-async def retry(app: App, caller: Caller, request: ContinueLoop) -> RunRow:
-    """Try again what a loop stopped at."""
-    run = loop_row(app.service, request.loop).run
-    await _loops(app, caller).retry(run, request.note, by=caller.name, changes=request.changes)
-    return app.service.log.row(run)
+async def retry(app: App, caller: Caller, request: RetryStage) -> SteeredLoop:
+    """Try again what a loop of roles stopped at."""
+    changes = ResumeChanges(
+        agents=choices(request.agent, request.agents),
+        budget=request.budget,
+        allow_unknown_cost=request.allow_unknown_cost,
+    )
+    run = app.service.log.row(request.run).run
+    await loop_details.retry(app.service, run, note=request.note, by=caller.name, changes=changes)
+    return _steered(app, run)
 
 
 @operation(

@@ -37,10 +37,9 @@ from loopwright.http.requests import Answer, Route, RouteFamily, RouteRequest
 from loopwright.http.responses import as_response
 from loopwright.http.routes.events import EventsQuery, cursor
 from loopwright.model.record import JsonValue
-from loopwright.operations.loops.loop_details import edit_of, figures
+from loopwright.operations.loops.loop_details import figures
 from loopwright.operations.request_types import Request
 from loopwright.operations.response_types import Deleted
-from loopwright.operations.run_control import ResumeChanges
 from loopwright.operations.run_start import choices
 from loopwright.operations.use_cases import loops, runs
 from loopwright.operations.use_cases.operation import App, Caller
@@ -326,17 +325,17 @@ async def live(request: RouteRequest) -> Answer:
 
 
 async def edited(request: RouteRequest) -> Answer:
-    body = msgspec.to_builtins(request.body(EditLoopBody))
-    wanted = loops.EditLoop(loop=request.params["loop"], edit=edit_of(body))
-    row = await loops.edit(*_call(request), wanted)
-    return whole(sheet(request.context.service, row))
+    body = request.body(EditLoopBody)
+    wanted = request_of(loops.edit, body, {"run": (await row_of(request)).run})
+    await loops.edit(*_call(request), wanted)
+    return await shown(request)
 
 
 async def skipped(request: RouteRequest) -> Answer:
     body = request.body(NoteBody)
-    changes = ResumeChanges(allow_unknown_cost=body.allow_unknown_cost)
-    wanted = loops.ContinueLoop(loop=request.params["loop"], note=body.note, changes=changes)
-    return _now(await loops.skip(*_call(request), wanted))
+    wanted = request_of(loops.skip, body, {"run": (await row_of(request)).run})
+    await loops.skip(*_call(request), wanted)
+    return _now(await row_of(request))
 
 
 async def retried(request: RouteRequest) -> Answer:
@@ -348,14 +347,9 @@ async def retried(request: RouteRequest) -> Answer:
         raise NotFound(f"{run} has no iteration {wanted[:80]!a}")
     if wanted != names[-1]:
         raise Conflict(f"{names[-1]} is the newest iteration of {run}", code="wrong-state")
-    body = request.body(RetryBody)
-    changes = ResumeChanges(
-        agents=choices(body.agent, body.agents),
-        budget=body.budget,
-        allow_unknown_cost=body.allow_unknown_cost,
-    )
-    wanted_loop = loops.ContinueLoop(loop=run, note=body.note, changes=changes)
-    return _now(await loops.retry(*_call(request), wanted_loop))
+    wanted_loop = request_of(loops.retry, request.body(RetryBody), {"run": run})
+    await loops.retry(*_call(request), wanted_loop)
+    return _now(await row_of(request))
 
 
 STEERING_FAMILY = RouteFamily(
