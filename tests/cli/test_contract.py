@@ -302,7 +302,7 @@ def test_defects_are_told_without_a_trace(lw: Place, monkeypatch: pytest.MonkeyP
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("planted")
 
-    monkeypatch.setattr("loopwright.operations.data_directory.open_reader", broken)
+    monkeypatch.setattr("loopwright.client.in_process.open_data_log", broken)
     told = lw("ls")
     assert told.code == 1
     assert "planted" in told.err

@@ -67,8 +67,8 @@ QUERIES: list[tuple[Operation[Any, Any], dict[str, Any]]] = [
     (run_views.read_output, {"run": "RUN", "path": "main.0"}),
     (run_views.read_activity, {"run": "RUN", "full": True}),
     (run_views.read_certificate, {"run": "RUN"}),
-    (run_views.show_spend, {"by": "day"}),
-    (gates.list_open, {}),
+    (lists.show_spend, {"by": "day"}),
+    (lists.list_open, {}),
 ]
 
 
@@ -87,7 +87,7 @@ def test_response_of_a_query_is_the_same_at_each_address(
     ("operation", "given", "kind"),
     [
         (run_queries.show, {"run": "run_none"}, NotFound),
-        (run_queries.list_runs, {"match": "none"}, NotFound),
+        (lists.list_runs, {"match": "none"}, NotFound),
         (run_views.read_output, {"run": "RUN", "path": "main.7"}, LoopwrightError),
         (run_changes.discard_worktree, {"run": "RUN", "confirm": False}, LoopwrightError),
         (run_changes.apply_result, {"run": "RUN"}, LoopwrightError),
@@ -216,14 +216,14 @@ def test_text_that_no_encoding_has_is_sent_with_a_replacement() -> None:
     request = run_changes.MessageRun(run="run_1", text="a\udcff")
     _, body, _ = encode_request(run_changes.send_message, request)
     assert json.loads(body or b"") == {"text": "a?"}
-    found, _, _ = encode_request(run_queries.list_runs, run_queries.ListRuns(match="\udcff"))
+    found, _, _ = encode_request(lists.list_runs, lists.ListRuns(match="\udcff"))
     assert found == "/api/v1/runs?match=%3F"
 
 
 def test_server_without_a_token_asks_to_sign_in(server: Served) -> None:
     address = RemoteServer(f"http://127.0.0.1:{server.port}", "")
     with CommandClient(open_client(address)) as one, pytest.raises(NotSignedIn, match="Auth") as no:
-        one.call(gates.list_open, gates.ListGates())
+        one.call(lists.list_open, lists.ListGates())
     assert "loopwright login" in str(no.value.hint)
 
 
@@ -232,7 +232,7 @@ def test_server_that_does_not_exist_is_unreachable() -> None:
         CommandClient(open_client(RemoteServer("http://127.0.0.1:9", ""))) as one,
         pytest.raises(Unreachable, match="does not answer"),
     ):
-        one.call(gates.list_open, gates.ListGates())
+        one.call(lists.list_open, lists.ListGates())
 
 
 def test_client_of_a_local_server_that_has_ended_continues_in_this_process(tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def test_program_of_a_run_cannot_use_the_socket(
         CommandClient(open_client(address_of(server, "the local server"))) as one,
         pytest.raises(NotAllowed, match="cannot use the server") as refused,
     ):
-        one.call(gates.list_open, gates.ListGates())
+        one.call(lists.list_open, lists.ListGates())
     assert refused.value.code == "inside-run"
     rows = server.call(lambda: server.context.records.audited(limit=5))
     assert "GET /api/v1/gates" in str(rows[0])

@@ -80,6 +80,7 @@ ROWS = {
     "GET /api/v1/runs/{run}/output": VIEWER,
     "GET /api/v1/runs/{run}/activity": VIEWER,
     "GET /api/v1/runs/{run}/diff": VIEWER,
+    "GET /api/v1/runs/{run}/worktree": VIEWER,
     "GET /api/v1/runs/{run}/certificate": VIEWER,
     "GET /api/v1/spend": VIEWER,
     "GET /api/v1/runs/{run}/logs": VIEWER,
