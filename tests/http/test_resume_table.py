@@ -330,7 +330,7 @@ def test_a_run_resumes_where_it_stopped(
     check_override(world, run, made)
     if kind == "single-call":
         [*_, last] = [job for job in world.jobs if job.run == run]
-        assert all(f"ok main.{number}/agent#" in last.prompt for number in range(3))
+        assert all(f"ok main.{number}/agent#" in last.prompt.text for number in range(3))
 
 
 def check_override(world: World, run: str, made: Ending) -> None:

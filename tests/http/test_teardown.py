@@ -203,7 +203,11 @@ def test_every_door_leaves_the_choice(by_choice: Served, door: Callable[..., str
 
 def test_runs_of_somebody_without_a_socket_continue(by_choice: Served) -> None:
     """Their runs are not ended, whoever else leaves."""
-    run = by_runs(by_choice, on_disconnect="teardown")
+    agent = by_choice.script(*["some work"] * 9, name="absent.json")
+    definition = by_choice.definition(agent, until={"person": True})
+    body = {"definition": definition, "on_disconnect": "teardown"}
+    started = by_choice("POST", "/api/v1/runs", body, token=people(by_choice, "admin", "absent"))
+    run = str(started.json["run"])
     left(by_choice, by_runs, token=people(by_choice, "editor", "elsewhere"))
     by_choice.call(lambda: None)
     assert by_choice("GET", f"/api/v1/runs/{run}").json["status"] in OPEN

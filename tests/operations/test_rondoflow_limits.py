@@ -14,7 +14,8 @@ import pytest
 
 from loopwright.kernel.events import CheckVerdict, EffectFailed, EffectRequested
 from loopwright.kernel.state import State
-from loopwright.operations.run_start import StartOptions, prepare_file
+from loopwright.operations.run_request import StartRun
+from loopwright.operations.run_start import DefinitionSource, StartPlace, prepare_start
 from loopwright.operations.settings import Settings
 from loopwright.operations.wiring import Local, local
 from tests.operations.test_wiring import ended, events, is_alive
@@ -70,14 +71,17 @@ class Stage:
         """Start the document with an agent, and do something while it runs."""
         looping = {"name": "fixer", "loopEnabled": True, **document}
         self._document.write_text(json.dumps(looping), encoding="utf-8")
-        options = StartOptions(message="Go", agents=[agent], workspace=str(self.workspace))
+        place = StartPlace(settings=self._home, workspace=self.workspace)
+        source = DefinitionSource(file=str(self._document))
 
         async def played() -> None:
             loop = asyncio.get_running_loop()
             assert isinstance(loop, ShiftedLoop)
             async with local(self._home) as here:
                 self.here = here
-                self.run = await here.service.start(prepare_file(str(self._document), options)[0])
+                self.run = await here.service.start(
+                    prepare_start(place, StartRun(message="Go", agent=agent), source)[0]
+                )
                 await body(self, loop)
 
         with asyncio.Runner(loop_factory=ShiftedLoop) as runner:
