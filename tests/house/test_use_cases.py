@@ -44,19 +44,11 @@ NOT_OPERATIONS = {
     "GET /decide",
     "GET /decide.js",
     # Streams, which read the log through the one tail of events.
-    "GET /api/v1/runs/{run}/events",
-    "GET /api/v1/runs/{run}/logs",
     "GET /v1/runs/{run}/events",
     "POST /v1/assistant/stream",
     "subscribe",
     "unsubscribe",
-    "tool activity",
-    "tool diff",
-    "tool events",
-    "tool list",
-    "tool start",
-    # Views of a run as a drawing, and in the words of another system.
-    "GET /api/v1/runs/{run}/picture",
+    # Views of a run in the words of another system.
     "GET /v1/runs/{run}/approvals",
     "GET /v1/runs/{run}/tree",
 }

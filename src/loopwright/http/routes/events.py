@@ -14,6 +14,7 @@ from starlette.responses import Response, StreamingResponse
 
 from loopwright.errors import StorageError
 from loopwright.http.context import Context, RequestLimits
+from loopwright.http.operation_routes import app_of, caller_of
 from loopwright.http.requests import Answer, Query, Route, RouteFamily, RouteRequest
 from loopwright.http.responses import RequestRefusal
 from loopwright.kernel.events import RunFinished
@@ -21,6 +22,7 @@ from loopwright.model.record import JsonValue
 from loopwright.operations.loops.event_views import Records, event_view
 from loopwright.operations.response_types import EventPage
 from loopwright.operations.run_tail import read_live_text
+from loopwright.operations.use_cases.run_views import ReadEvents, read_events
 from loopwright.ports import OPEN_STATUSES, Delta, NumberedEvent
 
 AT_ONCE = 500
@@ -210,19 +212,6 @@ async def _is_under_way(context: Context, delta: Delta) -> bool:
     return delta.effect in picture.state.pending
 
 
-async def events_of(context: Context, run: str, after: int = 0) -> AsyncIterator[NumberedEvent]:
-    """All current events of a run above a number; a run without events is damaged."""
-    first = context.here.log.row(run).run
-    events = context.here.log.read(first, after=after, limit=AT_ONCE)
-    if not events and not after:
-        events = context.service.events(first)
-    while events:
-        for one in events:
-            yield one
-        await asyncio.sleep(0)  # others have their turn
-        events = context.here.log.read(run, after=events[-1].seq, limit=AT_ONCE)
-
-
 def _read(context: Context, run: str, after: int) -> list[NumberedEvent]:
     try:
         return context.here.log.read(run, after=after, limit=AT_ONCE)
@@ -275,20 +264,16 @@ class EventTextQuery(EventsQuery):
 async def events(request: RouteRequest) -> Answer:
     run, query = request.params["run"], request.query(EventTextQuery)
     request.context.here.log.row(run)  # refused before anything is sent, if there is none
-    records = event_view(request.context.service, run, "words" if query.words else "events")
     if wants_stream(request.request):
+        records = event_view(request.context.service, run, "words" if query.words else "events")
         after = cursor(request.request, query.after)
         tail = query.text and query.tail
         telling = StreamOptions(
             after=after, records=records, whole=query.words, text=query.text, tail=tail
         )
         return streamed(request, run, telling)
-    if query.words and query.after:
-        async for one in events_of(request.context, run):
-            if one.seq > query.after:
-                break
-            records(one)
-    return _page(request.context, run, query, records)
+    wanted = ReadEvents(run=run, after=query.after or 0, limit=query.limit, words=query.words)
+    return await read_events(request.context.part(app_of), caller_of(request.who), wanted)
 
 
 def streamed(request: RouteRequest, run: str, telling: StreamOptions) -> Response:
@@ -313,21 +298,6 @@ def cursor(request: Request, after: int | None) -> int:
     if not (given.isascii() and given.isdigit()) or len(given) > 12:
         raise RequestRefusal(400, "bad-cursor", "Last-Event-ID is the number of an event")
     return int(given)
-
-
-def _page(
-    context: Context, run: str, query: EventsQuery, records: Callable[[NumberedEvent], Records]
-) -> Answer:
-    log, after = context.here.log, query.after or 0
-    events = log.read(run, after=after, limit=query.limit)
-    version = log.version(run)
-    last = events[-1].seq if events else after
-    return {
-        "run": run,
-        "events": [record for one in events for record in records(one)],
-        "seq": version,
-        "next": last if last < version else None,
-    }
 
 
 FAMILY = RouteFamily(

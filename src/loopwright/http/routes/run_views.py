@@ -5,23 +5,13 @@ from typing import Annotated
 import msgspec
 from starlette.responses import Response
 
-from loopwright.http.operation_routes import app_of
+from loopwright.http.operation_routes import app_of, caller_of
 from loopwright.http.requests import Answer, Query, Route, RouteFamily, RouteRequest
-from loopwright.http.routes.events import StreamOptions, cursor, events_of, streamed, wants_stream
+from loopwright.http.routes.events import StreamOptions, cursor, streamed, wants_stream
 from loopwright.operations.loops.event_views import event_view
-from loopwright.operations.use_cases.run_views import metrics_of
+from loopwright.operations.use_cases.operation import RunReference
+from loopwright.operations.use_cases.run_views import LogPage, ReadLogs, read_logs, read_metrics
 from loopwright.views.metrics import metrics_chart
-from loopwright.views.transcript import LogEntry
-
-
-class LogPage(msgspec.Struct):
-    """The transcript of a run, in order; continue after `next`, which is None at the newest."""
-
-    run: str
-    entries: list[LogEntry]
-    seq: int
-    next: int | None
-
 
 BASE = "/api/v1/runs/{run}"
 SVG = "image/svg+xml"
@@ -43,17 +33,18 @@ class LogsQuery(Query):
 async def picture(request: RouteRequest) -> Answer:
     run = request.params["run"]
     title = request.context.here.log.row(run).headline.name
-    figures = await metrics_of(request.context.part(app_of), run)
+    app = request.context.part(app_of)
+    figures = await read_metrics(app, caller_of(request.who), RunReference(run=run))
     drawn = metrics_chart(figures, title=title)
     alone = {"Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'"}
     return Response(drawn, media_type=SVG, headers=alone)
 
 
 async def logs(request: RouteRequest) -> Answer:
-    run, query, service = request.params["run"], request.query(LogsQuery), request.context.service
-    version = request.context.here.log.row(run).version
-    records = event_view(service, run, "transcript")
+    run, query, context = request.params["run"], request.query(LogsQuery), request.context
     if wants_stream(request.request):
+        context.here.log.row(run)  # refused before anything is sent, if there is none
+        records = event_view(context.service, run, "transcript")
         after = cursor(request.request, query.after)
         telling = StreamOptions(
             after=after,
@@ -64,18 +55,8 @@ async def logs(request: RouteRequest) -> Answer:
             tail=query.text and query.tail,
         )
         return streamed(request, run, telling)
-    after = query.after or 0
-    entries: list[LogEntry] = []
-    more: int | None = None
-    async for one in events_of(request.context, run):
-        found = records(one)
-        if not found or one.seq <= after:
-            continue
-        if len(entries) == query.limit:
-            more = entries[-1].seq
-            break
-        entries += [msgspec.convert(entry, LogEntry) for entry in found]
-    return LogPage(run=run, entries=entries, seq=version, next=more)
+    wanted = ReadLogs(run=run, after=query.after or 0, limit=query.limit)
+    return await read_logs(context.part(app_of), caller_of(request.who), wanted)
 
 
 FAMILY = RouteFamily(

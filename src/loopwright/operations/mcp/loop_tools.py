@@ -5,7 +5,6 @@ its run has left to spend, and can look only at those. The server speaks the Mod
 Protocol on stdin and stdout; its library is loaded by name when the server starts.
 """
 
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -26,28 +25,31 @@ from loopwright.operations.problems import find_problem, problem_words
 from loopwright.operations.request_types import Request
 from loopwright.operations.run_control import ResumeChanges
 from loopwright.operations.run_variables import names_only
-from loopwright.operations.run_workspaces import RunSnapshots
 from loopwright.operations.settings import Settings
+from loopwright.operations.use_cases import loops
 from loopwright.operations.use_cases.gates import NamedAnswer, answer_named
 from loopwright.operations.use_cases.lists import ListGates, list_open
-from loopwright.operations.use_cases.loops import list_definitions
 from loopwright.operations.use_cases.role_loops import (
     ACTIONS,
     ALL,
     OF_ONE,
     STATUSES,
     RoleLoops,
-    StartRoleLoop,
 )
 from loopwright.operations.use_cases.run_changes import MessageRun, send_message
+from loopwright.operations.use_cases.run_views import (
+    DiffRun,
+    ReadEvents,
+    ReadNewestActivity,
+    read_diff,
+    read_events,
+    read_newest_activity,
+)
 from loopwright.operations.wiring import near
 from loopwright.ports import OPEN_STATUSES
 from loopwright.tools.builtin import schema, text
 from loopwright.tools.results import ToolCallResult
-from loopwright.views.event_records import event_on_wire
-from loopwright.views.iterations import started_iterations
 from loopwright.views.summary import summary
-from loopwright.views.transcript import ActivityFilter, activity_items
 
 MOST_ENTRIES = 100
 Arguments = dict[str, JsonValue]
@@ -302,10 +304,11 @@ class LoopTools:
 
     async def _start(self, given: Arguments) -> str:
         most = given.get("max_iterations")
-        options = StartRoleLoop(
+        request = loops.StartNamedLoop(
             definition=read_text(given, "definition"),
             goal=read_text(given, "goal"),
             parameters=read_parameters(given.get("parameters")),
+            agents=tuple(self.loops.agents),
             max_iterations=most if isinstance(most, int) else None,
             worktree=given.get("worktree") is True,
             allow_unknown_cost=given.get("allow_unknown_cost") is True and self._is_person(),
@@ -313,14 +316,17 @@ class LoopTools:
             project_slug=read_text(given, "project_slug"),
             session=self.session,
         )
-        return _json(await self.loops.start(options))
+        started = await loops.start(self.loops.app_here, self.loops.caller(), request)
+        return _json(started.description)
 
     def _is_person(self) -> bool:
         """Whether a person has started this server, and not an agent inside a run."""
         return self.loops.here.service.rights is None
 
     async def _list(self, given: Arguments) -> str:
-        return "\n".join(self.loops.lines(read_text(given, "status"))) or "there are no loops"
+        request = loops.DescribeLoops(status=read_text(given, "status"))
+        lines = await loops.describe(self.loops.app_here, self.loops.caller(), request)
+        return "\n".join(lines) or "there are no loops"
 
     async def _status(self, given: Arguments) -> str:
         run = self.loops.here.service.find(read_text(given, "id"))
@@ -330,20 +336,29 @@ class LoopTools:
         return _json({**self.loops.status(run), **more})
 
     async def _events(self, given: Arguments) -> str:
-        service, after = self.loops.here.service, given.get("after")
-        run = service.find(read_text(given, "id"))
-        newest = service.events(run, after if isinstance(after, int) else 0)[-MOST_ENTRIES:]
-        return _json({"run": run, "events": [event_on_wire(run, one) for one in newest]})
+        after = given.get("after")
+        request = ReadEvents(
+            run=self.loops.here.service.find(read_text(given, "id")),
+            after=after if isinstance(after, int) else 0,
+            limit=MOST_ENTRIES,
+            newest=True,
+        )
+        page = await read_events(self.loops.app_here, self.loops.caller(), request)
+        return _json({"run": page.run, "events": page.events})
 
     async def _diff(self, given: Arguments) -> str:
-        here = self.loops.here
-        run = here.service.find(read_text(given, "id"))
-        snapshots = RunSnapshots(here.service, here.workspaces, run)
         start, end = (_iteration(given.get(name)) for name in ("from", "to"))
-        result = (await snapshots.changes(start, end)).as_dict()
-        if given.get("stat") is True:
+        request = DiffRun(
+            run=self.loops.here.service.find(read_text(given, "id")),
+            start=start,
+            end=end,
+            stat=given.get("stat") is True,
+        )
+        found = await read_diff(self.loops.app_here, self.loops.caller(), request)
+        result = msgspec.to_builtins(found)
+        whole = result.pop("diff")
+        if whole is None:
             return _json(result)
-        whole = await snapshots.diff(start, end)
         cut = {"truncated": True} if len(whole) > DIFF_CHARS else {}
         return _json({**result, "diff": whole[:DIFF_CHARS], **cut})
 
@@ -386,19 +401,16 @@ class LoopTools:
         return bool(service.log.gates(run)) or service.log.row(run).headline.reason == "rejected"
 
     async def _activity(self, given: Arguments) -> str:
-        service, name = self.loops.here.service, _iteration(given.get("iteration"))
-        run = service.find(read_text(given, "id"))
-        events = service.events(run)
-        wanted = ActivityFilter()
-        if name is not None:
-            names = started_iterations(one.event for one in events)
-            number, attempt = names.find(run, name)
-            wanted = ActivityFilter(iteration=number, attempt=attempt)
-        newest = deque(activity_items(events, None, wanted), MOST_ENTRIES)
-        return _json({"run": run, "entries": [*newest]})
+        request = ReadNewestActivity(
+            run=self.loops.here.service.find(read_text(given, "id")),
+            iteration=_iteration(given.get("iteration")),
+            limit=MOST_ENTRIES,
+        )
+        newest = await read_newest_activity(self.loops.app_here, self.loops.caller(), request)
+        return _json({"run": request.run, "entries": newest})
 
     async def _definitions(self, given: Arguments) -> str:
-        found = await list_definitions(self.loops.app_here, self.loops.caller(), Request())
+        found = await loops.list_definitions(self.loops.app_here, self.loops.caller(), Request())
         return "\n".join(map(described, found))
 
     async def _gates(self, given: Arguments) -> str:
@@ -505,8 +517,8 @@ async def serve(
     async with near(settings, via="mcp", alone=alone) as here:
         if answers and here.service.rights is not None:
             here.service.rights.refuse("answer gates", "loopwright mcp --allow-answers")
-        loops = RoleLoops(here=here, settings=settings, cwd=cwd, agents=agents)
-        tools = LoopTools(loops=loops, session=session, answers=answers)
+        of_here = RoleLoops(here=here, settings=settings, cwd=cwd, agents=agents)
+        tools = LoopTools(loops=of_here, session=session, answers=answers)
         await library.serve_stdio(
             "loopwright",
             tools.specs(),

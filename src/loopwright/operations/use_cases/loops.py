@@ -55,18 +55,26 @@ class ListLoops(Request):
     cursor: str | None = None
 
 
+class DescribeLoops(Request):
+    """Only loops of a status, where one is given."""
+
+    status: str = ""
+
+
 class StartNamedLoop(Request):
     """What a loop of roles is started with."""
 
     definition: str
     goal: str
-    parameters: Mapping[str, str]
+    parameters: Mapping[str, JsonValue]
     agents: tuple[str, ...] = ()
     max_iterations: int | None = None
+    worktree: bool = False
     allow_unknown_cost: bool = False
     project_id: str = ""
     project_slug: str = ""
     session: str = ""
+    is_stored_session: bool = False  # whether the session is a record, which has to be open
     on_disconnect: OnDisconnect | None = None
 
 
@@ -120,10 +128,10 @@ class LoopRows(msgspec.Struct):
 
 
 class StartedRoleLoop(msgspec.Struct):
-    """A loop that was started, with the warnings about its definition."""
+    """A loop that was started, and its description with the warnings about its definition."""
 
     row: RunRow
-    warnings: JsonValue
+    description: dict[str, JsonValue]
 
 
 @operation(
@@ -168,6 +176,19 @@ def _fits(app: App, row: RunRow, request: ListLoops) -> bool:
 def _active(app: App) -> int:
     rows = app.service.log.rows(statuses=("running",))
     return sum(is_loop(app.service, row) for row in rows)
+
+
+@operation(
+    "loops.describe",
+    kind="query",
+    role="viewer",
+    summary="Loops that the caller may look at, newest first, with a line for each",
+    request=DescribeLoops,
+    response=list[str],
+)
+async def describe(app: App, caller: Caller, request: DescribeLoops) -> list[str]:
+    """The line of each loop."""
+    return _loops(app, caller).lines(request.status)
 
 
 @operation(
@@ -221,13 +242,14 @@ async def live(app: App, caller: Caller, request: LoopReference) -> dict[str, Js
 )
 async def start(app: App, caller: Caller, request: StartNamedLoop) -> StartedRoleLoop:
     """Start a loop of roles, in a session if one is named."""
-    if request.session:
+    if request.is_stored_session:
         sessions_of(app).check(request.session)
     wish = StartRoleLoop(
         definition=request.definition,
         goal=request.goal,
         parameters=request.parameters,
         max_iterations=request.max_iterations,
+        worktree=request.worktree,
         allow_unknown_cost=request.allow_unknown_cost,
         project_id=request.project_id,
         project_slug=request.project_slug,
@@ -235,8 +257,7 @@ async def start(app: App, caller: Caller, request: StartNamedLoop) -> StartedRol
         beside=app.beside(caller, request.on_disconnect, name=request.definition),
     )
     made = await _loops(app, caller, request.agents).start(wish)
-    row = app.service.log.row(str(made["loop_id"]))
-    return StartedRoleLoop(row=row, warnings=made["warnings"])
+    return StartedRoleLoop(row=app.service.log.row(str(made["loop_id"])), description=made)
 
 
 @operation(
@@ -498,6 +519,7 @@ def _library(app: App) -> DefinitionLibrary:
 
 OPERATIONS = (
     list_loops,
+    describe,
     count,
     show,
     live,

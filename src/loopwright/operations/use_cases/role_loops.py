@@ -97,7 +97,10 @@ class RoleLoops:
     @property
     def app_here(self) -> App:
         """What operations work with here."""
-        return self.app or local_app(self.here.service, self.settings, self.cwd)
+        if self.app is not None:
+            return self.app
+        app = local_app(self.here.service, self.settings, self.cwd)
+        return replace(app, here=self.here, workspaces=self.here.workspaces)
 
     def caller(self, by: str = "") -> Caller:
         """Who acts: the person who is named, or the person or agent behind this process."""

@@ -1,12 +1,15 @@
 """Views of a run: metrics, outputs, changes, the certificate, and what its agents did."""
 
+from collections import deque
 from typing import Annotated
 
 import msgspec
 
 from loopwright.kernel.events import EffectActivity, IterationStarted
 from loopwright.model.ids import ITERATION_PATTERN
+from loopwright.operations.loops.event_views import event_view
 from loopwright.operations.request_types import Request
+from loopwright.operations.response_types import EventPage
 from loopwright.operations.run_workspaces import RunSnapshots
 from loopwright.operations.use_cases.lists import show_spend
 from loopwright.operations.use_cases.operation import (
@@ -22,7 +25,13 @@ from loopwright.views.certificate import RunCertificate, run_certificate
 from loopwright.views.iterations import IterationNames
 from loopwright.views.metrics import Counting, RunFigures
 from loopwright.views.run_view import Outputs, RunOutput
-from loopwright.views.transcript import ActivityFilter, ActivityItem, activity_items, count_dropped
+from loopwright.views.transcript import (
+    ActivityFilter,
+    ActivityItem,
+    LogEntry,
+    activity_items,
+    count_dropped,
+)
 
 BASE = "/api/v1/runs/{run}"
 FAMILY = "run views"
@@ -111,12 +120,41 @@ class ReadActivity(Request):
     full: bool = False
 
 
-async def metrics_of(app: App, run: str) -> RunFigures:
-    """The figures of a run up to now."""
-    counting = Counting(app.service.read_text)
-    async for one in events_of(app.service, run):
-        counting.take(one.event)
-    return counting.figures(run)
+class ReadNewestActivity(Request):
+    """How many of the newest entries, and of which iteration."""
+
+    run: str
+    iteration: str | None = None
+    limit: int = 100
+
+
+class ReadEvents(Request):
+    """Events after a number, from the first one or the `newest` that there are. With `words` an
+    event that is worth a line has it, as people read it (`told`).
+    """
+
+    run: str
+    after: int = 0
+    limit: int = 200
+    newest: bool = False
+    words: bool = False
+
+
+class ReadLogs(Request):
+    """Entries of events after a number."""
+
+    run: str
+    after: int = 0
+    limit: int = 200
+
+
+class LogPage(msgspec.Struct):
+    """The transcript of a run, in order; continue after `next`, which is None at the newest."""
+
+    run: str
+    entries: list[LogEntry]
+    seq: int
+    next: int | None
 
 
 @operation(
@@ -130,8 +168,11 @@ async def metrics_of(app: App, run: str) -> RunFigures:
     family=FAMILY,
 )
 async def read_metrics(app: App, _caller: Caller, request: RunReference) -> RunFigures:
-    """The figures of a run."""
-    return await metrics_of(app, request.run)
+    """The figures of a run up to now."""
+    counting = Counting(app.service.read_text)
+    async for one in events_of(app.service, request.run):
+        counting.take(one.event)
+    return counting.figures(request.run)
 
 
 @operation(
@@ -191,6 +232,81 @@ async def read_activity(app: App, _caller: Caller, request: ReadActivity) -> Act
     )
 
 
+@operation(
+    "runs.newest_activity",
+    kind="query",
+    role="viewer",
+    summary="The newest of what agents did, oldest first",
+    request=ReadNewestActivity,
+    response=list[ActivityItem],
+)
+async def read_newest_activity(
+    app: App, _caller: Caller, request: ReadNewestActivity
+) -> list[ActivityItem]:
+    """The end of what agents did."""
+    number, attempt = await _iteration(app, request.run, request.iteration)
+    wanted = ActivityFilter(iteration=number, attempt=attempt)
+    events = app.service.events(request.run)
+    return [*deque(activity_items(events, None, wanted), request.limit)]
+
+
+@operation(
+    "runs.events",
+    kind="query",
+    role="viewer",
+    summary="Events of a run",
+    request=ReadEvents,
+    response=EventPage,
+)
+async def read_events(app: App, _caller: Caller, request: ReadEvents) -> EventPage:
+    """A page of the events of a run."""
+    run, service, after = request.run, app.service, request.after
+    records = event_view(service, run, "words" if request.words else "events")
+    if request.newest:
+        found = service.events(run, after)[-request.limit :]
+    else:
+        found = service.log.read(run, after=after, limit=request.limit)
+    if request.words and found:
+        async for one in events_of(service, run):
+            if one.seq >= found[0].seq:
+                break
+            records(one)
+    version = service.log.version(run)
+    last = found[-1].seq if found else after
+    return EventPage(
+        run=run,
+        events=[record for one in found for record in records(one)],
+        seq=version,
+        next=last if last < version else None,
+    )
+
+
+@operation(
+    "runs.logs",
+    kind="query",
+    role="viewer",
+    summary="The messages of agents, checks and people",
+    request=ReadLogs,
+    response=LogPage,
+)
+async def read_logs(app: App, _caller: Caller, request: ReadLogs) -> LogPage:
+    """A page of the transcript of a run."""
+    run, service = request.run, app.service
+    version = service.log.row(run).version
+    records = event_view(service, run, "transcript")
+    entries: list[LogEntry] = []
+    more: int | None = None
+    async for one in events_of(service, run):
+        found = records(one)
+        if not found or one.seq <= request.after:
+            continue
+        if len(entries) == request.limit:
+            more = entries[-1].seq
+            break
+        entries += [msgspec.convert(entry, LogEntry) for entry in found]
+    return LogPage(run=run, entries=entries, seq=version, next=more)
+
+
 async def _iteration(app: App, run: str, name: str | None) -> tuple[int | None, int | None]:
     """The number and the try that a name refers to."""
     if name is None:
@@ -239,4 +355,14 @@ async def read_certificate(app: App, _caller: Caller, request: RunReference) -> 
     return run_certificate(app.service, request.run)
 
 
-OPERATIONS = (read_metrics, read_output, read_activity, read_diff, read_certificate, show_spend)
+OPERATIONS = (
+    read_metrics,
+    read_output,
+    read_activity,
+    read_newest_activity,
+    read_events,
+    read_logs,
+    read_diff,
+    read_certificate,
+    show_spend,
+)

@@ -20,7 +20,6 @@ from loopwright.http.routes.events import (
     EventsQuery,
     StreamOptions,
     cursor,
-    events_of,
     streamed,
     wants_stream,
 )
@@ -41,6 +40,7 @@ from loopwright.operations.runs import Service
 from loopwright.operations.use_cases import run_changes
 from loopwright.operations.use_cases.gates import NamedAnswer, answer_named
 from loopwright.operations.use_cases.run_changes import ForkRun
+from loopwright.operations.use_cases.run_queries import events_of
 from loopwright.ports import NumberedEvent
 from loopwright.ports.headline import asked_call
 from loopwright.views.event_records import timestamp
@@ -432,7 +432,7 @@ async def _page(request: RouteRequest, teller: DialectEventFeed, query: Narratio
         after, passed = _place(context.cursors.place(_kind(run), query.cursor))
     found: list[dict[str, JsonValue]] = []
     more = None
-    async for one in events_of(context, run):
+    async for one in events_of(context.service, run):
         events = teller.take(one)
         if one.seq <= after:
             continue

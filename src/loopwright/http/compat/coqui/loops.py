@@ -111,10 +111,11 @@ async def started(request: RouteRequest) -> Answer:
         project_id=body.project_id or "",
         project_slug=body.project_slug or "",
         session=body.session_id or "",
+        is_stored_session=bool(body.session_id),
         on_disconnect=body.on_disconnect,
     )
     made = await loops.start(*_call(request), wanted)
-    return _answer_started(request, made.row, made.warnings)
+    return _answer_started(request, made.row, made.description["warnings"])
 
 
 async def created_answer(request: RouteRequest, run: str) -> Answer:
