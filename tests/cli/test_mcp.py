@@ -281,6 +281,7 @@ def test_an_agent_inside_a_run_starts_and_looks(stages: Place) -> None:
         for _ in "12"
     ]
     stages.env.update(LOOPWRIGHT_RUN=parent, LOOPWRIGHT_AGENT="coder", LOOPWRIGHT_DEPTH="0")
+    loops: list[str] = []
 
     async def work(client: Client) -> None:
         assert await client.tools() == {*INSIDE_RUN}
@@ -290,10 +291,11 @@ def test_an_agent_inside_a_run_starts_and_looks(stages: Place) -> None:
         assert other not in await client.text("loop_list")
         assert "cannot use the tool" in await client.refused("gate_list")
         await client.until(loop, "completed", "failed", "exhausted", "stopped", "waiting")
-        first = stages.events(loop)[0]
-        assert (first["parent"], first["by"]) == (parent, f"agent:coder of {parent}")
+        loops.append(loop)
 
     play(stages, work)
+    first = stages.events(loops[0])[0]
+    assert (first["parent"], first["by"]) == (parent, f"agent:coder of {parent}")
     refused = stages.real("mcp", "--allow-answers")
     assert refused.code == 6
     assert "cannot answer gates" in refused.err
