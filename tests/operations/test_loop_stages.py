@@ -290,7 +290,7 @@ async def test_a_missing_artifact_blocks_and_supplying_it_goes_on(played: Played
     (gate,) = played.here.service.log.gates(run)
     assert "artifact" in gate.message
     supply(played.here, "talk-1", "plan")
-    await played.loops.retry(run)
+    await played.retry(run)
     await played.here.driver.rest(run)
     assert played.status(run)["status"] == "completed"
     assert played.asked(run).count("main.0.plan") == 3  # the agent once, and two looks
@@ -302,10 +302,10 @@ async def test_without_the_artifact_the_stage_is_asked_again_or_left(played: Pla
     played.define("left", roles=ARTIFACT)
     played.says({"plan": ["A plan.", "Another."], "reviewer": "APPROVED"})
     run = await played.rested("left")
-    await played.loops.retry(run, "leave it this time")
+    await played.retry(run, "leave it this time")
     await played.here.driver.rest(run)
     assert played.status(run)["status"] == "blocked"
-    await played.loops.skip(run)
+    await played.skip(run)
     await played.here.driver.rest(run)
     assert played.status(run)["status"] == "completed"
 
@@ -317,7 +317,7 @@ async def test_an_artifact_of_the_stage_itself_is_seen(played: Played) -> None:
     supply(played.here, "talk-1", "old")
     played.says({"plan": {"text": "A plan.", "delay": 0.5}, "reviewer": "APPROVED"})
     run = await played.start("left", session="talk-1")
-    await until(lambda: played.loops.live(run)["current_stage"] is not None)
+    await until(lambda: played.live(run)["current_stage"] is not None)
     supply(played.here, "talk-1", "new")
     await played.here.driver.rest(run)
     assert played.status(run)["status"] == "completed"

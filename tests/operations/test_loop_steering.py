@@ -11,6 +11,7 @@ import yaml
 from loopwright.errors import Conflict, LoopwrightError, NotFound
 from loopwright.kernel.events import EffectRequested, RunEdited, StepKept
 from loopwright.model.record import JsonValue
+from loopwright.operations.loops import loop_details
 from loopwright.operations.loops.loop_details import LoopEdit, edit_of
 from loopwright.operations.settings import Settings
 from loopwright.operations.use_cases.role_loops import RoleLoops, StartRoleLoop
@@ -72,6 +73,21 @@ class Played:
         await self.here.driver.rest(run)
         return run
 
+    async def edit(self, run: str, wanted: LoopEdit, by: str = "") -> None:
+        await loop_details.edit(self.here.service, run, wanted, by=by)
+
+    async def retry(self, run: str, note: str = "") -> None:
+        await loop_details.retry(self.here.service, run, note=note)
+
+    async def skip(self, run: str) -> None:
+        await loop_details.skip(self.here.service, run)
+
+    def live(self, run: str) -> Any:
+        return loop_details.live(self.here.service, run)
+
+    def active(self) -> int:
+        return len(self.loops.rows("running"))
+
     def status(self, run: str) -> Any:
         return self.loops.status(run)
 
@@ -117,12 +133,12 @@ async def test_goal_cap_metadata_and_labels_are_changed(played: Played) -> None:
     played.says(round_of("x", plan={"text": "p", "delay": 60}))
     run = await played.start()
     loops = played.loops
-    await loops.edit(
+    await played.edit(
         run,
         edit_of({"goal": "Other", "max_iterations": 9, "metadata": {"a": {"b": 1}, "l": [1, 2]}}),
     )
-    await loops.edit(run, edit_of({"metadata": {"a": {"c": 2}, "l": [3]}}), by="ann")
-    await loops.edit(run, edit_of({"labels": ["x", "y", "x "]}))
+    await played.edit(run, edit_of({"metadata": {"a": {"c": 2}, "l": [3]}}), by="ann")
+    await played.edit(run, edit_of({"labels": ["x", "y", "x "]}))
     told = played.status(run)
     assert (told["goal"], told["max_iterations"]) == ("Other", 9)
     del told["metadata"]["dispatch"]
@@ -130,11 +146,11 @@ async def test_goal_cap_metadata_and_labels_are_changed(played: Played) -> None:
     assert told["labels"] == ["x", "y"]
     rows = [row for row in played.here.log.audited(subject=run) if row.action == "run.edited"]
     assert ("ann", "metadata") in {(row.who, row.detail) for row in rows}
-    await loops.edit(run, LoopEdit(unlimited=True))
+    await played.edit(run, LoopEdit(unlimited=True))
     assert played.status(run)["max_iterations"] is None
     await loops.control("stop", run)
     with pytest.raises(Conflict):
-        await loops.edit(run, LoopEdit(goal="Too late"))
+        await played.edit(run, LoopEdit(goal="Too late"))
 
 
 @pytest.mark.item("coqui-54")
@@ -169,10 +185,10 @@ async def test_a_cap_below_the_iteration_is_a_conflict(played: Played) -> None:
     run = await played.start()
     await until(lambda: played.status(run)["current_iteration"] == 2)
     with pytest.raises(Conflict) as refused:
-        await played.loops.edit(run, LoopEdit(max_iterations=1, goal="x"))
+        await played.edit(run, LoopEdit(max_iterations=1, goal="x"))
     assert refused.value.code == "below-current"
     assert played.status(run)["goal"] == "Build it"
-    await played.loops.edit(run, LoopEdit(max_iterations=2))
+    await played.edit(run, LoopEdit(max_iterations=2))
     await played.loops.control("stop", run)
 
 
@@ -184,10 +200,10 @@ async def test_a_loop_that_counts_needs_its_cap(played: Played) -> None:
     played.says(round_of("x", plan={"text": "p", "delay": 60}))
     run = await played.start("twice")
     with pytest.raises(Conflict):
-        await played.loops.edit(run, LoopEdit(unlimited=True))
+        await played.edit(run, LoopEdit(unlimited=True))
     await played.loops.control("stop", run)
     with pytest.raises(NotFound):
-        await played.loops.edit("run_none", LoopEdit(goal="x"))
+        await played.edit("run_none", LoopEdit(goal="x"))
 
 
 @pytest.mark.item("coqui-55")
@@ -207,7 +223,7 @@ async def test_the_next_stage_is_told_the_new_goal(played: Played) -> None:
     played.loops = played.with_agents(f"command:{program}")
     run = await played.start("pair")
     await until((played.folder / "first").exists)
-    await played.loops.edit(run, LoopEdit(goal="Build another"))
+    await played.edit(run, LoopEdit(goal="Build another"))
     (played.folder / "go").touch()
     await played.here.driver.rest(run)
     first, second = (played.folder / "prompts.txt").read_text().split("# Loop: pair")[1:]
@@ -264,10 +280,10 @@ async def test_a_blocked_stage_is_tried_again_or_left_out(played: Played) -> Non
     played.says(round_of("APPROVED", coder=[BLOCKED, BLOCKED]))
     run = await played.rested()
     assert played.status(run)["status"] == "blocked"
-    await played.loops.retry(run, "here they are")
+    await played.retry(run, "here they are")
     await played.here.driver.rest(run)
     assert played.status(run)["status"] == "blocked"
-    await played.loops.skip(run)
+    await played.skip(run)
     await played.here.driver.rest(run)
     assert played.status(run)["status"] == "completed"
 
@@ -280,8 +296,8 @@ async def test_rounds_rejected_too_often_go_on_with_a_note(played: Played) -> No
     run = await played.rested("twice")
     assert played.status(run)["status"] == "blocked"
     with pytest.raises(Conflict):
-        await played.loops.skip(run)
-    await played.loops.retry(run, "try this")
+        await played.skip(run)
+    await played.retry(run, "try this")
     await played.here.driver.rest(run)
     assert played.status(run)["status"] == "completed"
 
@@ -296,8 +312,8 @@ async def test_what_a_person_ended_goes_on_too(played: Played) -> None:
     await played.here.driver.rest(run)
     assert played.status(run)["status"] == "failed"
     with pytest.raises(Conflict):
-        await played.loops.skip(run)
-    await played.loops.retry(run)
+        await played.skip(run)
+    await played.retry(run)
     await played.here.driver.rest(run)
     assert played.status(run)["status"] == "completed"
 
@@ -308,16 +324,16 @@ async def test_nothing_is_tried_again_that_did_not_stop(played: Played) -> None:
     played.says(round_of("Rejected"))
     capped = await played.rested(max_iterations=1)
     with pytest.raises(Conflict) as refused:
-        await played.loops.retry(capped)
+        await played.retry(capped)
     assert "--max" in refused.value.message
     played.says(round_of("APPROVED"))
     done = await played.rested()
     with pytest.raises(Conflict):
-        await played.loops.skip(done)
+        await played.skip(done)
     played.says(round_of("x", plan={"text": "p", "delay": 60}))
     running = await played.start()
     with pytest.raises(Conflict):
-        await played.loops.retry(running)
+        await played.retry(running)
     with pytest.raises(LoopwrightError):
         await played.loops.control("retry", "all")
     await played.loops.control("stop", running)
@@ -333,14 +349,14 @@ async def test_active_means_running(played: Played) -> None:
     slow = round_of("x", plan={"text": "p", "delay": 60})
     played.says(slow)
     runs = [await played.start() for _ in range(3)]
-    assert played.loops.active() == 3
+    assert played.active() == 3
     await played.loops.control("pause", runs[0])
     await played.loops.control("stop", runs[1])
     played.says(round_of("x", plan=BLOCKED))
     await played.rested()
-    assert played.loops.active() == 1
+    assert played.active() == 1
     await played.loops.control("stop", "all")
-    assert played.loops.active() == 0
+    assert played.active() == 0
 
 
 @pytest.mark.item("coqui-70")
@@ -353,9 +369,9 @@ async def test_live_spend_is_the_sum_over_stages(played: Played) -> None:
         round_of("APPROVED", coder=[{"fail": "no", "usage": usage}, {"text": "c", "usage": usage}]),
     )
     run = await played.rested()
-    await played.loops.retry(run)
+    await played.retry(run)
     await played.here.driver.rest(run)
-    told: Any = played.loops.live(run)
+    told: Any = played.live(run)
     by_stage = [(one["iteration"], one["role"], one["tokens"]) for one in told["stages"]]
     assert by_stage == [
         *[(1, "plan", 120), (1, "coder", 0), (1, "reviewer", 0)],
@@ -368,7 +384,7 @@ async def test_live_spend_is_the_sum_over_stages(played: Played) -> None:
     seqs = [one["seq"] for one in told["recent_events"]]
     assert seqs == sorted(seqs, reverse=True)
     with pytest.raises(NotFound):
-        played.loops.live("run_none")
+        played.live("run_none")
 
 
 @pytest.mark.item("coqui-19")
@@ -382,7 +398,7 @@ async def test_the_stage_under_way_is_shown_with_its_task(played: Played) -> Non
     assert (sent["status"], sent["task_id"], sent["stage_id"], sent["stage_index"]) == (
         *("dispatched", "main.0.plan/agent#1", "main.0.plan", 0),
     )
-    stage = played.loops.live(run)["current_stage"]
+    stage = played.live(run)["current_stage"]
     assert isinstance(stage, dict)
     assert (stage["role"], stage["task_id"]) == ("plan", sent["task_id"])
     await played.loops.control("stop", run)

@@ -14,12 +14,14 @@ from loopwright.operations.accounts.callers import find_caller
 from loopwright.operations.data_directory import HANDED, lock_holder, open_reader, this_owner
 from loopwright.operations.delegating_driver import DelegatingDriver
 from loopwright.operations.lists.data_log import presence_of
-from loopwright.operations.run_control import ResumeChanges, resume_run
+from loopwright.operations.run_control import ResumeChanges
 from loopwright.operations.run_request import RunStart
 from loopwright.operations.run_start import launch_run
 from loopwright.operations.run_workspaces import resume_warnings, start_notes
 from loopwright.operations.runs import Service
 from loopwright.operations.settings import Settings
+from loopwright.operations.use_cases.operation import local_app, local_caller
+from loopwright.operations.use_cases.runs import resume_named
 from loopwright.operations.wiring import near
 from loopwright.ports import OPEN_STATUSES, EventLog, Owner
 from loopwright.views.run_responses import RunSummary
@@ -79,8 +81,9 @@ def resume_in_background(
         other = service.log.claim([run], ours)[run]  # until the other process is there
         if other is not None:
             raise already_driven(run, other)
+        app, caller = local_app(service, settings), local_caller(service.via)
         try:
-            one = asyncio.run(resume_run(service, run, changes))
+            one = asyncio.run(resume_named(app, caller, run, changes))
         except LoopwrightError:
             service.log.release([run], ours)
             raise
@@ -103,7 +106,8 @@ async def _resume_at_server(
         driver = here.driver
         if not isinstance(driver, DelegatingDriver):
             return None
-        one = await resume_run(here.service, reference, changes)
+        app, caller = local_app(here.service, settings), local_caller(here.service.via)
+        one = await resume_named(app, caller, reference, changes)
         seen = summary(here.service.state(one.run), here.service.read_text)
         notes = (one.words, *_folder_warnings(here.service, one.run))
         pid = await driver.taken_up(one.run)

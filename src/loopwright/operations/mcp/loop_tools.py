@@ -35,6 +35,7 @@ from loopwright.operations.use_cases.role_loops import (
     OF_ONE,
     STATUSES,
     RoleLoops,
+    StartRoleLoop,
 )
 from loopwright.operations.use_cases.run_changes import MessageRun, send_message
 from loopwright.operations.use_cases.run_views import (
@@ -304,7 +305,7 @@ class LoopTools:
 
     async def _start(self, given: Arguments) -> str:
         most = given.get("max_iterations")
-        request = loops.StartNamedLoop(
+        request = StartRoleLoop(
             definition=read_text(given, "definition"),
             goal=read_text(given, "goal"),
             parameters=read_parameters(given.get("parameters")),
@@ -316,8 +317,7 @@ class LoopTools:
             project_slug=read_text(given, "project_slug"),
             session=self.session,
         )
-        started = await loops.start(self.loops.app_here, self.loops.caller(), request)
-        return _json(started.description)
+        return _json(await loops.start(self.loops.app_here, self.loops.caller(), request))
 
     def _is_person(self) -> bool:
         """Whether a person has started this server, and not an agent inside a run."""

@@ -4,7 +4,6 @@
 the payloads of that system.
 """
 
-from collections.abc import Mapping
 from typing import Annotated, TypeAlias
 
 import msgspec
@@ -17,7 +16,6 @@ from loopwright.operations.loops import loop_details
 from loopwright.operations.loops.loop_details import FIELDS, edit_of, forget, is_loop, loop_row
 from loopwright.operations.request_types import Request
 from loopwright.operations.run_control import NO_CHANGES, ResumeChanges
-from loopwright.operations.run_groups import OnDisconnect
 from loopwright.operations.run_start import choices
 from loopwright.operations.use_cases import gates, runs
 from loopwright.operations.use_cases.operation import (
@@ -59,23 +57,6 @@ class DescribeLoops(Request):
     """Only loops of a status, where one is given."""
 
     status: str = ""
-
-
-class StartNamedLoop(Request):
-    """What a loop of roles is started with."""
-
-    definition: str
-    goal: str
-    parameters: Mapping[str, JsonValue]
-    agents: tuple[str, ...] = ()
-    max_iterations: int | None = None
-    worktree: bool = False
-    allow_unknown_cost: bool = False
-    project_id: str = ""
-    project_slug: str = ""
-    session: str = ""
-    is_stored_session: bool = False  # whether the session is a record, which has to be open
-    on_disconnect: OnDisconnect | None = None
 
 
 class EditLoop(RunReference):
@@ -125,13 +106,6 @@ class LoopRows(msgspec.Struct):
     rows: list[RunRow]
     active: int
     next: str | None
-
-
-class StartedRoleLoop(msgspec.Struct):
-    """A loop that was started, and its description with the warnings about its definition."""
-
-    row: RunRow
-    description: dict[str, JsonValue]
 
 
 @operation(
@@ -225,9 +199,9 @@ async def show(app: App, _caller: Caller, request: LoopReference) -> RunRow:
     request=LoopReference,
     response=dict[str, JsonValue],
 )
-async def live(app: App, caller: Caller, request: LoopReference) -> dict[str, JsonValue]:
+async def live(app: App, _caller: Caller, request: LoopReference) -> dict[str, JsonValue]:
     """The current stage and spend of a loop."""
-    return _loops(app, caller).live(loop_row(app.service, request.loop).run)
+    return loop_details.live(app.service, loop_row(app.service, request.loop).run)
 
 
 @operation(
@@ -235,29 +209,17 @@ async def live(app: App, caller: Caller, request: LoopReference) -> dict[str, Js
     kind="command",
     role="editor",
     summary="Start a loop from a definition with a goal",
-    request=StartNamedLoop,
-    response=StartedRoleLoop,
+    request=StartRoleLoop,
+    response=dict[str, JsonValue],
     audit=runs.start.audit,
     draining="refuse",
 )
-async def start(app: App, caller: Caller, request: StartNamedLoop) -> StartedRoleLoop:
-    """Start a loop of roles, in a session if one is named."""
+async def start(app: App, caller: Caller, request: StartRoleLoop) -> dict[str, JsonValue]:
+    """Start a loop of roles, in a session if one is named; its description with warnings."""
     if request.is_stored_session:
         sessions_of(app).check(request.session)
-    wish = StartRoleLoop(
-        definition=request.definition,
-        goal=request.goal,
-        parameters=request.parameters,
-        max_iterations=request.max_iterations,
-        worktree=request.worktree,
-        allow_unknown_cost=request.allow_unknown_cost,
-        project_id=request.project_id,
-        project_slug=request.project_slug,
-        session=request.session,
-        beside=app.beside(caller, request.on_disconnect, name=request.definition),
-    )
-    made = await _loops(app, caller, request.agents).start(wish)
-    return StartedRoleLoop(row=app.service.log.row(str(made["loop_id"])), description=made)
+    beside = app.beside(caller, request.on_disconnect, name=request.definition)
+    return await _loops(app, caller, request.agents).start(request, beside)
 
 
 @operation(

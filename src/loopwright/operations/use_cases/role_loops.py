@@ -1,7 +1,7 @@
 """Loops by name: start, list, inspect, control. Every interface to loops calls only these."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -14,15 +14,22 @@ from loopwright.operations.accounts.callers import acting_role, current_user
 from loopwright.operations.agents.backends import check_not_empty, unknown_input
 from loopwright.operations.library import DefinitionLibrary, LibraryEntry
 from loopwright.operations.lists.run_lists import driver_pid
-from loopwright.operations.loops.loop_details import LoopEdit, edit, is_loop, live, retry, skip
+from loopwright.operations.loops.loop_details import is_loop, retry, skip
 from loopwright.operations.preflight import check_worker
 from loopwright.operations.problems import rendered
+from loopwright.operations.request_types import Request
 from loopwright.operations.run_control import (
     NO_CHANGES,
     ResumeChanges,
     ended_error,
 )
-from loopwright.operations.run_groups import Beside, ProjectChoice, alone, project_for
+from loopwright.operations.run_groups import (
+    Beside,
+    OnDisconnect,
+    ProjectChoice,
+    alone,
+    project_for,
+)
 from loopwright.operations.run_request import RunStart
 from loopwright.operations.run_start import (
     DefinitionSource,
@@ -58,20 +65,21 @@ _DONE = {"pause": "paused", "resume": "resumed", "stop": "stopped"}
 OF_ONE = {"retry": "tries again", "skip": "continues without the stage"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartRoleLoop:
-    """The request to start a loop."""
+class StartRoleLoop(Request):
+    """What a loop of roles is started with."""
 
     definition: str
     goal: str
-    parameters: Mapping[str, JsonValue] = field(default_factory=dict)
+    parameters: Mapping[str, JsonValue] = {}
+    agents: tuple[str, ...] = ()
     max_iterations: int | None = None
     worktree: bool = False  # in a Git worktree on a branch of its own
     allow_unknown_cost: bool = False
     project_id: str = ""
     project_slug: str = ""
     session: str = ""
-    beside: Beside = alone  # what is kept beside it
+    is_stored_session: bool = False  # whether the session is a record, which has to be open
+    on_disconnect: OnDisconnect | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +108,7 @@ class RoleLoops:
         if self.app is not None:
             return self.app
         app = local_app(self.here.service, self.settings, self.cwd)
-        return replace(app, here=self.here, workspaces=self.here.workspaces)
+        return replace(app, here=self.here, get_workspaces=lambda: self.here.workspaces)
 
     def caller(self, by: str = "") -> Caller:
         """Who acts: the person who is named, or the person or agent behind this process."""
@@ -108,9 +116,9 @@ class RoleLoops:
         name = by or self.by or current_user()
         return Caller(name=name, role=acting_role(), interface=service.via)
 
-    async def start(self, options: StartRoleLoop) -> dict[str, JsonValue]:
-        """Start a loop. Nothing is created unless all of it can be created and a driver is
-        available.
+    async def start(self, options: StartRoleLoop, beside: Beside = alone) -> dict[str, JsonValue]:
+        """Start a loop, and keep something beside it. Nothing is created unless all of it can be
+        created and a driver is available.
         """
         check_worker(self.here.driver, self.cwd, self.here.service.clock.now_ms())
         _check(options)
@@ -151,7 +159,7 @@ class RoleLoops:
             ),
             now_ms=self.here.service.clock.now_ms(),
         )
-        start = replace(start, session=options.session, project=project.id, beside=options.beside)
+        start = replace(start, session=options.session, project=project.id, beside=beside)
         run = await launch_run(self.here.service, start, is_checked=True)
         rounds = seen(definition.plan, (), lambda _: "")
         return {
@@ -179,10 +187,6 @@ class RoleLoops:
         service = self.here.service
         found = [row for row in service.rows() if status in ("", loop_status(row))]
         return [row for row in found if is_loop(service, row)]
-
-    def active(self) -> int:
-        """How many loops run now; those that are paused or blocked do not."""
-        return sum(loop_status(row) == "running" for row in self.rows())
 
     def lines(self, status: str = "") -> list[str]:
         """A line for each loop."""
@@ -228,10 +232,6 @@ class RoleLoops:
             "stages": [{**one.as_dict(), "parent_session_id": session} for one in seen_loop.stages],
         }
 
-    def live(self, reference: str) -> dict[str, JsonValue]:
-        """The current state of a loop: its position, its usage, its newest events."""
-        return live(self.here.service, reference)
-
     def _seen(self, run: str) -> tuple[Seen, State]:
         service = self.here.service
         state = service.state(run)
@@ -239,22 +239,6 @@ class RoleLoops:
         return seen(state.plan, events, service.read_text), state
 
     # -- control
-
-    async def edit(self, reference: str, wanted: LoopEdit, *, by: str = "") -> str:
-        """Change goal, cap, metadata or labels of a loop that is open; its id."""
-        return await edit(self.here.service, reference, wanted, by=by)
-
-    async def retry(
-        self, reference: str, note: str = "", *, by: str = "", changes: ResumeChanges = NO_CHANGES
-    ) -> str:
-        """Try again what a loop stopped at, with a note for it; its id."""
-        return await retry(self.here.service, reference, note=note, by=by, changes=changes)
-
-    async def skip(
-        self, reference: str, note: str = "", *, by: str = "", changes: ResumeChanges = NO_CHANGES
-    ) -> str:
-        """Leave out the stage that a loop stopped at; its id."""
-        return await skip(self.here.service, reference, note=note, by=by, changes=changes)
 
     async def resume(
         self, reference: str, changes: ResumeChanges = NO_CHANGES, *, by: str = ""
@@ -298,9 +282,9 @@ class RoleLoops:
                 hint=f"there are {', '.join(ACTIONS)}",
             )
         if action in OF_ONE:
-            do = self.retry if action == "retry" else self.skip
-            who = self.caller(by).name
-            run = await do(_one(action, reference), note, by=who, changes=changes)
+            do, service = (retry if action == "retry" else skip), self.here.service
+            who, loop = self.caller(by).name, _one(action, reference)
+            run = await do(service, loop, note=note, by=who, changes=changes)
             return f"{run}: {OF_ONE[action]}"
         if reference.casefold() == ALL:
             return await self._control_all(action)

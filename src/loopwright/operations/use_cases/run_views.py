@@ -128,24 +128,21 @@ class ReadNewestActivity(Request):
     limit: int = 100
 
 
-class ReadEvents(Request):
-    """Events after a number, from the first one or the `newest` that there are. With `words` an
-    event that is worth a line has it, as people read it (`told`).
-    """
-
-    run: str
-    after: int = 0
-    limit: int = 200
-    newest: bool = False
-    words: bool = False
-
-
 class ReadLogs(Request):
     """Entries of events after a number."""
 
     run: str
     after: int = 0
     limit: int = 200
+
+
+class ReadEvents(ReadLogs):
+    """From the first one, or the `newest` that there are. With `words` an event that is worth a
+    line has it, as people read it (`told`).
+    """
+
+    newest: bool = False
+    words: bool = False
 
 
 class LogPage(msgspec.Struct):

@@ -43,6 +43,7 @@ from loopwright.operations.response_types import Deleted
 from loopwright.operations.run_start import choices
 from loopwright.operations.use_cases import loops, runs
 from loopwright.operations.use_cases.operation import App, Caller
+from loopwright.operations.use_cases.role_loops import StartRoleLoop
 from loopwright.ports import OPEN_STATUSES, RunRow
 from loopwright.views.role_loops import Move, StageMoves, loop_status
 
@@ -101,7 +102,7 @@ async def active(request: RouteRequest) -> Answer:
 
 async def started(request: RouteRequest) -> Answer:
     body = request.body(StartLoopBody)
-    wanted = loops.StartNamedLoop(
+    wanted = StartRoleLoop(
         definition=body.definition,
         goal=body.goal,
         parameters={name: _text(value) for name, value in body.parameters.items()},
@@ -115,7 +116,8 @@ async def started(request: RouteRequest) -> Answer:
         on_disconnect=body.on_disconnect,
     )
     made = await loops.start(*_call(request), wanted)
-    return _answer_started(request, made.row, made.description["warnings"])
+    row = request.context.here.log.row(str(made["loop_id"]))
+    return _answer_started(request, row, made["warnings"])
 
 
 async def created_answer(request: RouteRequest, run: str) -> Answer:
