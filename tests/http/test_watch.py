@@ -149,7 +149,7 @@ def test_a_remote_watch_asks_at_a_gate(shared: Served, lw: Place) -> None:
         seen = screen.wait_for("[l]eave it: ", times=2)
         assert "a, approve TEXT   accept the result of this iteration" in seen
         screen.type("d\n")
-        assert "+more" in screen.wait_for("[l]eave it: ", times=3)
+        assert "\x1b[32mmore\x1b" in screen.wait_for("[l]eave it: ", times=3)
         screen.type("c rhyme\n")
         screen.wait_for("[l]eave it: ", times=4)
         assert "Review iteration 2. Accept?" in screen.seen
