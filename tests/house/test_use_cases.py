@@ -45,7 +45,6 @@ NOT_OPERATIONS = {
     "GET /decide.js",
     # Streams, which read the log through the one tail of events.
     "GET /v1/runs/{run}/events",
-    "POST /v1/assistant/stream",
     "subscribe",
     "unsubscribe",
     # Views of a run in the words of another system.

@@ -1,13 +1,10 @@
 """Views of runs that are not JSON alone: the chart of its metrics, and the transcript."""
 
-from typing import Annotated
-
-import msgspec
 from starlette.responses import Response
 
 from loopwright.http.operation_routes import app_of, caller_of
-from loopwright.http.requests import Answer, Query, Route, RouteFamily, RouteRequest
-from loopwright.http.routes.events import StreamOptions, cursor, streamed, wants_stream
+from loopwright.http.requests import Answer, Route, RouteFamily, RouteRequest
+from loopwright.http.routes.events import EventsQuery, StreamOptions, cursor, streamed, wants_stream
 from loopwright.operations.loops.event_views import event_view
 from loopwright.operations.use_cases.operation import RunReference
 from loopwright.operations.use_cases.run_views import LogPage, ReadLogs, read_logs, read_metrics
@@ -17,14 +14,12 @@ BASE = "/api/v1/runs/{run}"
 SVG = "image/svg+xml"
 
 
-class LogsQuery(Query):
+class LogsQuery(EventsQuery):
     """From which number on, and how many at most; a stream with `follow=false` has an end. With
     `text` a stream has events named `delta`, without an id: text as agents write it; with `tail`
     too, the first one has the end of what the call under way has written before.
     """
 
-    after: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] | None = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 200
     follow: bool = True
     text: bool = False
     tail: bool = False

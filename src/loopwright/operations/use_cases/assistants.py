@@ -4,14 +4,19 @@ They have no route of their own in the table: `http/compat/rondoflow.py` and the
 with the payloads of that system.
 """
 
+import os
+
 import msgspec
 
+from loopwright.operations.accounts.callers import acting_as
 from loopwright.operations.loops.assistants import AssistantEdit, StoredAssistant
 from loopwright.operations.loops.dialect_events import LoopStory
 from loopwright.operations.loops.loop_disconnects import Looping
+from loopwright.operations.messages import ConversationMessage, assistant_start, model_of
 from loopwright.operations.problems import rendered
 from loopwright.operations.request_types import Request
 from loopwright.operations.run_groups import OnDisconnect
+from loopwright.operations.run_start import launch_run
 from loopwright.operations.run_workspaces import start_warnings
 from loopwright.operations.use_cases import gates, runs
 from loopwright.operations.use_cases.gates import NamedAnswer
@@ -54,6 +59,12 @@ class StartAssistant(AssistantReference, kw_only=True):
     on_disconnect: OnDisconnect | None = None
     otherwise: OnDisconnect | None = None
     allow_unknown_cost: bool = False
+
+
+class AnswerConversation(Request):
+    """A conversation, whose last message is answered."""
+
+    messages: tuple[ConversationMessage, ...]
 
 
 class ReviewAssistant(AssistantReference):
@@ -259,6 +270,24 @@ async def review(app: App, caller: Caller, request: ReviewAssistant) -> RunSumma
     return await gates.answer_named(app, caller, gate, decision)
 
 
+@operation(
+    "assistants.answer",
+    kind="command",
+    role="editor",
+    summary="Answer the last message of a conversation",
+    request=AnswerConversation,
+    response=str,
+    audit=runs.start.audit,
+    draining="refuse",
+)
+async def answer(app: App, caller: Caller, request: AnswerConversation) -> str:
+    """Start the run that answers; its id."""
+    model = model_of(os.environ, app.settings.agent)
+    start = assistant_start(request.messages, model=model, workspace=app.workspace, by=caller.name)
+    with acting_as("admin"):  # its plan and its model are the server's own
+        return await launch_run(app.service, start)
+
+
 OPERATIONS = (
     list_assistants,
     create,
@@ -269,4 +298,5 @@ OPERATIONS = (
     stop,
     status,
     review,
+    answer,
 )

@@ -8,7 +8,6 @@ import msgspec
 from loopwright.kernel.events import EffectActivity, IterationStarted
 from loopwright.model.ids import ITERATION_PATTERN
 from loopwright.operations.loops.event_views import event_view
-from loopwright.operations.request_types import Request
 from loopwright.operations.response_types import EventPage
 from loopwright.operations.run_workspaces import RunSnapshots
 from loopwright.operations.use_cases.lists import show_spend
@@ -84,20 +83,18 @@ class RunDiff(msgspec.Struct):
     diff: str | None
 
 
-class ReadOutput(Request):
+class ReadOutput(RunReference):
     """The path of a step or an iteration, such as main.0.plan."""
 
-    run: str
     path: Annotated[str, msgspec.Meta(min_length=1, max_length=4_000)]
 
 
-class DiffRun(Request):
+class DiffRun(RunReference):
     """Without numbers the whole run; `from` alone is one iteration, with `to` two are compared.
     Iterations count from 1, and 0 is before the first one; after a restart `2~1` is iteration 2 of
     the first try. `paths` has one pattern on each line.
     """
 
-    run: str
     start: IterationName | None = msgspec.field(default=None, name="from")
     end: IterationName | None = msgspec.field(default=None, name="to")
     stat: bool = False
@@ -105,13 +102,12 @@ class DiffRun(Request):
     color: bool = False  # whether the diff has the colours of a terminal
 
 
-class ReadActivity(Request):
+class ReadActivity(RunReference):
     """Which entries: of one effect, iteration (`2`, after a restart also `2~1`) or kind, in events
     after a number. A page ends with the event that fills it. With `full`, arguments and results
     are not cut.
     """
 
-    run: str
     effect: Annotated[str, msgspec.Meta(min_length=1, max_length=4_000)] | None = None
     iteration: Annotated[str, msgspec.Meta(pattern=f"^(?!0){ITERATION_PATTERN}$")] | None = None
     kind: ActivityKind | None = None
@@ -120,18 +116,16 @@ class ReadActivity(Request):
     full: bool = False
 
 
-class ReadNewestActivity(Request):
+class ReadNewestActivity(RunReference):
     """How many of the newest entries, and of which iteration."""
 
-    run: str
     iteration: str | None = None
     limit: int = 100
 
 
-class ReadLogs(Request):
+class ReadLogs(RunReference):
     """Entries of events after a number."""
 
-    run: str
     after: int = 0
     limit: int = 200
 

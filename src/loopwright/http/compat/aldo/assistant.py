@@ -1,7 +1,6 @@
 """The page assistant: its answer as a stream of words and tool calls, and the price."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
@@ -12,6 +11,7 @@ from starlette.responses import StreamingResponse
 from loopwright.errors import LoopwrightError
 from loopwright.http.compat.aldo.approvals import ApprovalFailure, refuse
 from loopwright.http.context import Context
+from loopwright.http.operation_routes import app_of, caller_of
 from loopwright.http.requests import Answer, Body, Route, RouteFamily, RouteRequest
 from loopwright.http.responses import RequestRefusal
 from loopwright.kernel.event_parts import ToolCall, Usage
@@ -24,10 +24,8 @@ from loopwright.kernel.events import (
     TurnTaken,
 )
 from loopwright.model.record import JsonValue
-from loopwright.operations.accounts.callers import acting_as
-from loopwright.operations.messages import ConversationMessage, assistant_start, model_of
-from loopwright.operations.run_request import RunStart
-from loopwright.operations.run_start import launch_run
+from loopwright.operations.messages import ConversationMessage
+from loopwright.operations.use_cases.assistants import AnswerConversation, answer
 from loopwright.ports import Delta
 from loopwright.views.formats import known_usd
 
@@ -57,20 +55,17 @@ async def streamed(request: RouteRequest) -> Answer:
     context, body = request.context, request.body(StreamBody)
     if body.messages[-1].role != "user":
         raise RequestRefusal(400, "bad-value", "the last message must be the user's")
-    model = model_of(os.environ, context.settings.agent)
-    messages = [ConversationMessage(one.role, one.content) for one in body.messages]
-    workspace = context.serving.workspace
-    start = assistant_start(messages, model=model, workspace=workspace, by=request.who.name)
-    run = await _started(context, start)
-    answer = _Answer(context, run, body.threadId, context.clock.now_ms())
+    run = await _started(request, body)
+    reply = _Answer(context, run, body.threadId, context.clock.now_ms())
     headers = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
-    return StreamingResponse(answer.frames(), media_type=STREAM, headers=headers)
+    return StreamingResponse(reply.frames(), media_type=STREAM, headers=headers)
 
 
-async def _started(context: Context, start: RunStart) -> str:
+async def _started(request: RouteRequest, body: StreamBody) -> str:
+    messages = tuple(ConversationMessage(one.role, one.content) for one in body.messages)
+    app, caller = request.context.part(app_of), caller_of(request.who)
     try:
-        with acting_as("admin"):  # its plan and its model are the server's own
-            return await launch_run(context.service, start)
+        return await answer(app, caller, AnswerConversation(messages=messages))
     except LoopwrightError as error:
         if error.code == "unknown-cost":  # a page has no option that would allow it
             error.hint = (
