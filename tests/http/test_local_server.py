@@ -430,6 +430,8 @@ def test_the_server_is_started_again(
             assert await asyncio.to_thread(place.end, signal.SIGTERM) == 0
             again = await asyncio.to_thread(Process, tmp_path)
             try:
+                # Otherwise the run may end before the command has found the next server.
+                await asyncio.to_thread(until, lambda: here.driver.server_pid == again.process.pid)
                 (lw.folder / "go").touch()
                 await here.driver.rest(run)
                 assert here.driver.server_pid == again.process.pid
