@@ -660,3 +660,15 @@ def test_a_loop_without_a_file(both: Both, words: list[str], code: int) -> None:
     assert (told.code, there.code) == (code, code), told
     if code != 5:  # who answers a question is told how, here and there
         assert told_apart(there) == told_apart(told)
+
+
+def test_a_watch_prints_every_event(both: Both, done: str) -> None:
+    """`--jsonl` begins with the first event, also of a run that has ended or waits."""
+    waiting = both.server.gated()[0]
+    for run, code in ((done, 0), (waiting, 5)):
+        told = both("watch", run, "--jsonl", "--no-wait")
+        here = both.here("watch", run, "--jsonl", "--no-wait")
+        assert (told.code, told.out) == (code, here.out)
+        assert [one["seq"] for one in told.lines] == list(range(1, len(told.lines) + 1))
+        assert ("iteration 1" in told.err, told.lines != []) == ("iteration 1" in here.err, True)
+    both("stop", waiting)

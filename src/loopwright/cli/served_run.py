@@ -94,17 +94,31 @@ class ServedRun:
                 written.take(one.kind, one.text)
                 continue
             written.end()
-            words = one.pop("told", None)
-            if self._jsonl:
-                self._terminal.put(as_json(one))
-            _say_event(self._terminal, one, words)
+            self._put(one)
             is_held = is_held or one["kind"] in ("gate.opened", "run.paused")
             if is_held and await self.status() != "running":
                 return
 
+    def _put(self, event: dict[str, JsonValue]) -> None:
+        words = event.pop("told", None)
+        if self._jsonl:
+            self._terminal.put(as_json(event))
+        _say_event(self._terminal, event, words)
+
+    async def _show_past(self) -> int:
+        """Show the events that it has now; the number of the last one."""
+        seen, options = 0, FollowOptions(view="words", until_end=False)
+        async for one in self._client.follow(self.run, options):
+            if not isinstance(one, Delta):
+                seen = int(str(one["seq"]))
+                self._put(one)
+        return seen
+
     async def watch(self, *, no_wait: bool) -> int:
-        """Show it from now on, with the text that agents write, and ask here at its gates."""
-        seen = await self.last_event()
+        """Show it from now on, or as JSON from its first event, with the text that agents write,
+        and ask here at its gates.
+        """
+        seen = await self._show_past() if self._jsonl else await self.last_event()
         is_running = await self.status() == "running"
         while True:
             if is_running:
