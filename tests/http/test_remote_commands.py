@@ -672,3 +672,20 @@ def test_a_watch_prints_every_event(both: Both, done: str) -> None:
         assert [one["seq"] for one in told.lines] == list(range(1, len(told.lines) + 1))
         assert ("iteration 1" in told.err, told.lines != []) == ("iteration 1" in here.err, True)
     both("stop", waiting)
+
+
+def test_continue_without_text(both: Both) -> None:
+    """It resumes a run that has failed; a run that has not ended needs a text."""
+    agent = both.server.script({"fail": "no"}, "DONE", name="failed.yaml")
+    file = both.lw.loop(agent, until={"contains": "DONE"})
+    failed = both("run", file, "--json")
+    assert (failed.code, failed.json["status"]) == (3, "failed")
+    told = both("continue", failed.json["run"], "--json")
+    assert (told.code, told.json["status"]) == (0, "completed"), told
+    run, gate = both.server.gated()
+    for name in (run, gate):
+        assert (both.alike("continue", name).code, "needs TEXT" in both("continue", name).err) == (
+            2,
+            True,
+        )
+    both("stop", run)

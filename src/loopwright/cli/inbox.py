@@ -16,7 +16,6 @@ from loopwright.cli.formats import (
     changed_line,
     duration,
     exposed_lines,
-    open_service,
     put_rows,
     table,
     terminal_width,
@@ -120,12 +119,14 @@ def _verb(
         decision = _WrittenDecision(name, text or "", arguments, remember)
         if no_drive:
             return _record(ctx, reference, decision)
-        if terminal_of(ctx).server_url:
-            return _answer_remote(ctx, reference, decision)
         if needs_text and not decision.text.strip():
-            if _has_ended(terminal_of(ctx), reference):
-                return _go_on(terminal_of(ctx), reference)
-            raise _text_needed(ctx)
+            if not _has_ended(terminal_of(ctx), reference):
+                raise _text_needed(ctx)
+            from loopwright.cli.run_control import resume  # noqa: PLC0415 - only when asked for
+
+            return int(ctx.invoke(resume, run=reference))
+        if terminal_of(ctx).server_url:
+            return _answer_remote(terminal_of(ctx), reference, decision)
         return _answer(terminal_of(ctx), reference, decision)
 
     decorate: list[Callable[[Any], Any]] = [
@@ -186,15 +187,11 @@ def _text_needed(ctx: click.Context) -> click.UsageError:
     return click.UsageError("continue needs TEXT: say what should be different", ctx)
 
 
-def _answer_remote(ctx: click.Context, reference: str, decision: _WrittenDecision) -> int:
+def _answer_remote(terminal: Terminal, reference: str, decision: _WrittenDecision) -> int:
     """Answer at the server that was named, and follow the run, which the server continues."""
     from loopwright.cli.served_run import follow_served_run  # noqa: PLC0415 - only when asked for
-    from loopwright.operations.use_cases.lists import ListGates, list_open  # noqa: PLC0415 - the same
-
-    terminal = terminal_of(ctx)
-    if decision.decision == "continue" and not decision.text.strip():
-        raise _text_needed(ctx)
     from loopwright.operations.use_cases.gates import ANSWERS  # noqa: PLC0415 - lists need less
+    from loopwright.operations.use_cases.lists import ListGates, list_open  # noqa: PLC0415 - the same
     from loopwright.operations.use_cases.operation import RunReference  # noqa: PLC0415 - the same
     from loopwright.operations.use_cases.run_queries import snapshot  # noqa: PLC0415 - the same
 
@@ -215,24 +212,14 @@ def _request(gate: str, decision: _WrittenDecision) -> "AnswerGate":
 
 def _has_ended(terminal: Terminal, reference: str) -> bool:
     """Whether a reference is a run that has ended, and not an open gate."""
-    from loopwright.operations.run_control import has_ended  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases.lists import ListRuns, list_runs  # noqa: PLC0415 - help stays quick
+    from loopwright.ports import OPEN_STATUSES  # noqa: PLC0415 - the same
 
-    with open_service(terminal) as service:
-        return not reference.startswith("gate_") and has_ended(service, service.find(reference))
-
-
-def _go_on(terminal: Terminal, reference: str) -> int:
-    """A run that has ended accepts no answer; it must be resumed."""
-    from loopwright.cli.attach import AttachOptions, RunCursor, drive  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.use_cases.operation import local_app, local_caller  # noqa: PLC0415 - quick help
-    from loopwright.operations.use_cases.runs import resume_named  # noqa: PLC0415 - help stays quick
-
-    async def begin(here: "Local") -> list[RunCursor]:
-        app, caller = local_app(here.service, terminal.settings), local_caller(here.service.via)
-        one = await resume_named(app, caller, reference)
-        return [RunCursor(one.run, one.seen)]
-
-    return drive(terminal, begin, AttachOptions())
+    if reference.startswith("gate_"):
+        return False
+    with terminal.client() as client:
+        found = client.call(list_runs, ListRuns(match=reference)).runs[0]
+    return found.status not in OPEN_STATUSES
 
 
 def _record(ctx: click.Context, reference: str, decision: _WrittenDecision) -> int:

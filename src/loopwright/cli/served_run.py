@@ -9,11 +9,12 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
+from loopwright.cli.formats import as_dict
 from loopwright.cli.gate_prompts import ask_served
 from loopwright.cli.run_output import WrittenLines, say_line
 from loopwright.cli.terminal import (
@@ -143,7 +144,7 @@ class ServedRun:
         say_final_line(terminal, self.run, line, ended.status)
         for command in _next_shown(ended.status, page.next):
             terminal.say(f"  {command}{terminal.server_suffix}")
-        result = _as_dict(ended)
+        result = as_dict(ended)
         if not self._jsonl:
             put_result(terminal, result)
         return exit_code(result, exit_codes(page.dialect) if foreign else None)
@@ -168,10 +169,6 @@ def _say_event(terminal: Terminal, event: dict[str, JsonValue], words: JsonValue
         good = words.get("good")
         text, detail = str(words.get("text", "")), str(words.get("detail", ""))
         say_line(terminal, ProgressLine(text, None if good is None else bool(good), detail))
-
-
-def _as_dict(response: object) -> dict[str, JsonValue]:
-    return cast("dict[str, JsonValue]", msgspec.to_builtins(response))
 
 
 # -- what commands do ------------------------------------------------------------------------------
@@ -248,7 +245,7 @@ def resume_served(
                 request = runs.resume_request(await client.find_run(reference), changes)
                 now = await client.call(runs.resume, request)
             if terminal.as_json:
-                terminal.put_json(_as_dict(now))
+                terminal.put_json(as_dict(now))
             else:
                 terminal.put(now.run)
                 terminal.say(now.message)
@@ -331,7 +328,7 @@ def start_served(
         started.warnings = [one.replace(REQUEST, file) for one in started.warnings]
         if options["detach"]:
             if terminal.as_json:
-                terminal.put_json(_as_dict(started))
+                terminal.put_json(as_dict(started))
             else:
                 terminal.put(started.run)
             return 0
