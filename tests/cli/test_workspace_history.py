@@ -523,3 +523,22 @@ def test_an_agent_that_deletes_the_workspace(lw: Place, monkeypatch: pytest.Monk
     assert lw("diff", run, "--json").json["unrecorded"] is True
     assert lw("restore", run, "0", "--to", str(lw.folder / "back")).code == 0
     assert (lw.folder / "back" / "a.txt").read_text() == "a\n"
+
+
+@pytest.mark.parametrize("command", ["restore", "bisect", "prune", "eval", "promote"])
+def test_commands_of_this_machine_are_refused_for_a_server(ws: Place, command: str) -> None:
+    """The caller means the data of the server: the runs and files of this machine stay."""
+    run = loop(ws)
+    written = (ws.folder / "work.txt").read_text()
+    words = {"restore": ("last", "1"), "bisect": ("last",), "prune": ("--older", "1d")}
+    words |= {"eval": ("last",), "promote": ("a",)}
+    variable = ws.real(command, *words[command], env={"LOOPWRIGHT_SERVER": "http://127.0.0.1:9"})
+    option = ws.real(command, *words[command], "--server", "http://127.0.0.1:9")
+    for told in (variable, option):
+        assert told.code == 2
+        assert f"`loopwright {command}` works only on the machine of the server" in told.err
+        assert "run it on that machine" in told.err
+    assert f"env -u LOOPWRIGHT_SERVER loopwright {command}" in variable.err
+    assert "leave --server out" in option.err
+    assert (ws.folder / "work.txt").read_text() == written
+    assert ws("show", run).code == 0

@@ -6,11 +6,14 @@ import json
 import re
 import threading
 from collections.abc import AsyncIterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
+from loopwright.cli.main import COMMANDS
 from loopwright.client.http_transport import HttpTransport
 from loopwright.kernel.events import GateOpened, IterationStarted
 from loopwright.operations.dialects import exit_codes
@@ -689,3 +692,14 @@ def test_continue_without_text(both: Both) -> None:
             True,
         )
     both("stop", run)
+
+
+def test_the_guide_lists_every_command_for_servers() -> None:
+    """The paragraph about `--server` names each command that takes it."""
+    guide = (Path(__file__).parents[2] / "docs/howto/serve.md").read_text()
+    paragraph = guide.partition("## The command line with a remote server")[2].partition("```")[0]
+    for name, entry in COMMANDS.items():
+        found = import_module(f"loopwright.cli.{entry.module}").VERBS[name]
+        leaves = found.commands.values() if isinstance(found, click.Group) else [found]
+        if any("--server" in one.opts for leaf in leaves for one in leaf.params):
+            assert f"`{name}`" in paragraph

@@ -27,6 +27,7 @@ TEXT_LINES = 10
 @click.command(
     cls=Verb,
     drives=True,
+    only_here=True,
     examples=[
         ("loopwright eval run_01", "the result of the run"),
         ("loopwright eval run_01 --expect expect.yaml", "and what evaluators say of it"),
@@ -206,6 +207,7 @@ def _put_one(terminal: Terminal, found: "ScoredRun", *, name: str) -> None:
 @click.command(
     cls=Verb,
     drives=True,
+    only_here=True,
     examples=[
         ("loopwright promote agent.yaml", "run the suites that it names, with its own model"),
         (

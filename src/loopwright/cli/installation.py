@@ -315,6 +315,7 @@ DEFAULT_AGE = "30d"
 
 @click.command(
     cls=Verb,
+    only_here=True,
     examples=[
         ("loopwright prune --dry-run", "what would be deleted"),
         ("loopwright prune --older 7d --keep 100", ""),

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from loopwright.cli.terminal import CommonOptions, Terminal
+from loopwright.errors import LoopwrightError
 
 Example = tuple[str, str]
 """A command line, and what it does."""
@@ -86,6 +88,34 @@ def server_options(*, watches: bool) -> list[click.Parameter]:
     return options
 
 
+def refused_server_option() -> click.Parameter:
+    """The flag `--server` of commands that change what is on this machine: they are refused with
+    it, since the caller means what is on the machine of the server.
+    """
+    return click.Option(
+        ["--server"],
+        metavar="URL",
+        envvar="LOOPWRIGHT_SERVER",
+        expose_value=False,
+        hidden=True,
+        callback=_refuse_server,
+    )
+
+
+def _refuse_server(ctx: click.Context, param: click.Parameter, value: object) -> None:
+    if value is None:
+        return
+    command = ctx.command_path
+    is_variable = ctx.get_parameter_source(param.name or "") is ParameterSource.ENVIRONMENT
+    here = f"`env -u LOOPWRIGHT_SERVER {command} …`" if is_variable else "leave --server out"
+    given = "LOOPWRIGHT_SERVER is set" if is_variable else "--server was given"
+    raise LoopwrightError(
+        f"`{command}` works only on the machine of the server, and {given}",
+        code="usage",
+        hint=f"run it on that machine; for the data directory of this machine: {here}",
+    )
+
+
 def here_option() -> click.Parameter:
     """The flag of commands that drive runs."""
     return click.Option(
@@ -108,11 +138,13 @@ class Verb(click.Command):
         remote: bool = False,
         watches: bool = False,
         drives: bool = False,
+        only_here: bool = False,
         **kwargs: Any,  # noqa: ANN401 - the same
     ) -> None:
         more = [
             *([here_option()] if drives else ()),
             *(server_options(watches=watches) if remote else ()),
+            *([refused_server_option()] if only_here else ()),
             *common_options(),
         ]
         kwargs["params"] = [*(kwargs.get("params") or []), *more]

@@ -206,6 +206,7 @@ async def show_gate_diff(
 
 @click.command(
     cls=Verb,
+    only_here=True,
     examples=[
         ("loopwright restore run_01 2", "the workspace as it was after iteration 2"),
         ("loopwright restore run_01 0 --to before", "as it was before the run, in a new folder"),
@@ -260,6 +261,7 @@ def restore(
 
 @click.command(
     cls=Verb,
+    only_here=True,
     examples=[
         ("loopwright bisect run_01", "with the run's own check commands"),
         ("loopwright bisect run_01 -- pytest -q tests/test_api.py", "with another command"),
