@@ -784,3 +784,19 @@ def test_looking_for_a_server_keeps_none_from_starting(
     with hold_lock(tmp_path):
         assert lock_holder(tmp_path) is not None
     assert next(moments, None) is None
+
+
+def test_approved_folders_are_those_of_the_server(
+    lw: Place, server: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a server of the data directory, `workspace` prints what it prints with `--server`."""
+    monkeypatch.setenv("LOOPWRIGHT_TOKEN", server.token)
+    remote = ("--server", f"http://127.0.0.1:{server.port}")
+    folder = str(tmp_path)
+    for words in (["ls"], ["add", folder], ["rm", folder], ["add", str(tmp_path / "none")]):
+        here, there = lw("workspace", *words, "--json"), lw("workspace", *words, "--json", *remote)
+        assert (here.code, here.out) == (there.code, there.out), words
+    [listed] = lw("workspace", "ls", "--json").json["workspaces"]
+    assert (listed["path"], listed["source"]) == (folder, "server")
+    assert "approved by the server, not by the list" in lw("workspace", "rm", folder).err
+    assert lw("agent", "ls", "--json").out == lw("agent", "ls", "--json", *remote).out

@@ -31,7 +31,7 @@ def agent_ls(ctx: click.Context, /) -> None:
     from loopwright.operations.use_cases import agents  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)
-    with terminal.client() as client:
+    with terminal.client(drives=True) as client:
         listed = client.call_pages(agents.list_agents, lambda page: page.agents)
     found = sorted((one for one in listed if one.name), key=lambda one: one.name or "")
     if terminal.as_json:
@@ -84,7 +84,7 @@ def agent_add(
     wanted = agents.AddAgent(
         name=name, spec=spec, sandbox=sandbox, allow_off=allow_off, pass_env=variables
     )
-    made = terminal.call(agents.add, wanted)
+    made = terminal.call(agents.add, wanted, drives=True)
     terminal.done(f"editors may start runs with {name}: {made.spec}", made)
 
 
@@ -134,7 +134,7 @@ def agent_change(
     if not fields:
         raise click.UsageError("name at least one option to change", ctx)
     terminal = terminal_of(ctx)
-    made = terminal.call(agents.change, agents.ChangeAgent(agent=name, **fields))
+    made = terminal.call(agents.change, agents.ChangeAgent(agent=name, **fields), drives=True)
     state = "on the list" if made.listed else "disabled"
     terminal.done(f"{name} is {state}", made)
 
@@ -147,7 +147,7 @@ def agent_rm(ctx: click.Context, /, *, name: str) -> None:
     from loopwright.operations.use_cases import agents  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)
-    terminal.call(agents.remove, agents.AgentReference(agent=name))
+    terminal.call(agents.remove, agents.AgentReference(agent=name), drives=True)
     terminal.done(f"{name} is off the list", {"name": name, "removed": True})
 
 
@@ -168,14 +168,14 @@ def workspace_ls(ctx: click.Context, /) -> None:
     from loopwright.operations.use_cases import workspaces  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)
-    with terminal.client() as client:
+    with terminal.client(drives=True) as client:
         found = client.call_pages(workspaces.list_workspaces, lambda page: page.workspaces)
     if terminal.as_json:
         terminal.put_json({"workspaces": found})
         return
     rows = [[one.path, one.source, one.by or "-"] for one in found]
     put_rows(terminal, ("FOLDER", "SOURCE", "BY"), rows, "no folder was approved")
-    if terminal.options.server is None:
+    if terminal.options.server is None and not any(one.source == "server" for one in found):
         terminal.tell(NOTE)
 
 
@@ -196,7 +196,7 @@ def workspace_add(ctx: click.Context, /, *, folder: str) -> None:
 
     terminal = terminal_of(ctx)
     wanted = workspaces.AddWorkspace(path=_path_of(terminal, folder))
-    path = terminal.call(workspaces.add, wanted).path
+    path = terminal.call(workspaces.add, wanted, drives=True).path
     terminal.done(f"editors may choose workspaces in {path}", {"path": path})
 
 
@@ -209,7 +209,7 @@ def workspace_rm(ctx: click.Context, /, *, folder: str) -> None:
 
     terminal = terminal_of(ctx)
     path = _path_of(terminal, folder)
-    terminal.call(workspaces.remove, workspaces.WorkspaceReference(path=path))
+    terminal.call(workspaces.remove, workspaces.WorkspaceReference(path=path), drives=True)
     terminal.done(f"{path} is off the list", {"path": path, "removed": True})
 
 

@@ -228,9 +228,9 @@ class Terminal:
         ) as client:
             yield client
 
-    def call(self, operation: "Operation[Q, A]", request: "Q") -> "A":
+    def call(self, operation: "Operation[Q, A]", request: "Q", *, drives: bool = False) -> "A":
         """The response of one operation."""
-        with self.client() as client:
+        with self.client(drives=drives) as client:
             return client.call(operation, request)
 
     def _address(self, *, drives: bool) -> "Address":

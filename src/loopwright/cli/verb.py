@@ -61,14 +61,15 @@ def common_options() -> list[click.Parameter]:
     ]
 
 
+_SERVER: dict[str, Any] = {"param_decls": ["--server"], "metavar": "URL", "expose_value": False}
+_SERVER["envvar"] = "LOOPWRIGHT_SERVER"
+
+
 def server_options(*, watches: bool) -> list[click.Parameter]:
     """The flags of commands that can be sent to a remote server."""
     options: list[click.Parameter] = [
         click.Option(
-            ["--server"],
-            metavar="URL",
-            envvar="LOOPWRIGHT_SERVER",
-            expose_value=False,
+            **_SERVER,
             callback=_keep,
             help="Use this server instead of the local data directory; the token is "
             "LOOPWRIGHT_TOKEN, in the file LOOPWRIGHT_TOKEN_FILE, or that of `loopwright login`.",
@@ -88,32 +89,20 @@ def server_options(*, watches: bool) -> list[click.Parameter]:
     return options
 
 
-def refused_server_option() -> click.Parameter:
-    """The flag `--server` of commands that change what is on this machine: they are refused with
-    it, since the caller means what is on the machine of the server.
-    """
-    return click.Option(
-        ["--server"],
-        metavar="URL",
-        envvar="LOOPWRIGHT_SERVER",
-        expose_value=False,
-        hidden=True,
-        callback=_refuse_server,
-    )
-
-
 def _refuse_server(ctx: click.Context, param: click.Parameter, value: object) -> None:
-    if value is None:
-        return
-    command = ctx.command_path
-    is_variable = ctx.get_parameter_source(param.name or "") is ParameterSource.ENVIRONMENT
-    here = f"`env -u LOOPWRIGHT_SERVER {command} …`" if is_variable else "leave --server out"
-    given = "LOOPWRIGHT_SERVER is set" if is_variable else "--server was given"
-    raise LoopwrightError(
-        f"`{command}` works only on the machine of the server, and {given}",
-        code="usage",
-        hint=f"run it on that machine; for the data directory of this machine: {here}",
-    )
+    """Refuse a command that changes what is on this machine: with a server, the caller means what
+    is on that one.
+    """
+    if value is not None:
+        command = ctx.command_path
+        is_variable = ctx.get_parameter_source(param.name or "") is ParameterSource.ENVIRONMENT
+        here = f"`env -u LOOPWRIGHT_SERVER {command} …`" if is_variable else "leave --server out"
+        given = "LOOPWRIGHT_SERVER is set" if is_variable else "--server was given"
+        raise LoopwrightError(
+            f"`{command}` works only on the machine of the server, and {given}",
+            code="usage",
+            hint=f"run it on that machine; for the data directory of this machine: {here}",
+        )
 
 
 def here_option() -> click.Parameter:
@@ -144,7 +133,7 @@ class Verb(click.Command):
         more = [
             *([here_option()] if drives else ()),
             *(server_options(watches=watches) if remote else ()),
-            *([refused_server_option()] if only_here else ()),
+            *([click.Option(callback=_refuse_server, hidden=True, **_SERVER)] if only_here else ()),
             *common_options(),
         ]
         kwargs["params"] = [*(kwargs.get("params") or []), *more]

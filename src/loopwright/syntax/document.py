@@ -9,7 +9,7 @@ import json
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from hashlib import blake2b
@@ -127,6 +127,16 @@ class ReadingStopped(Exception):
     def __init__(self, diagnostic: Diagnostic) -> None:
         super().__init__(diagnostic.code)
         self.diagnostic = diagnostic
+
+
+def first_problems(found: Iterator[Diagnostic]) -> Iterator[Diagnostic]:
+    """As many as a person will read; finding similar words for thousands would take too long."""
+    errors = 0
+    for one in found:
+        yield one
+        errors += one.severity == "error"
+        if errors == MAX_PROBLEMS:
+            return
 
 
 def in_order(problems: Iterable[Diagnostic]) -> list[Diagnostic]:

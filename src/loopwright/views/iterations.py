@@ -115,13 +115,6 @@ class IterationNames:
         return f"there are {', '.join(ranges)}; a plain number is of the newest try"
 
 
-def started_iterations(events: Iterable[AnyEvent]) -> IterationNames:
-    """The names of the iterations that these events tell of."""
-    return IterationNames(
-        (event.path, event.iteration) for event in events if isinstance(event, IterationStarted)
-    )
-
-
 def iteration_of(path: str, iteration: int | None) -> int | None:
     """The iteration, from 1, of the outermost loop: the one that people count. Turns of a chat
     model and loops inside of a step count for themselves.

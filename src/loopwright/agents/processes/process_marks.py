@@ -298,7 +298,7 @@ def _freeze(is_left_over: _IsLeftOver) -> _Table:
     First all are stopped and only then killed: no process inherits the children of the dead here,
     so the tree must stay together until it is known.
     """
-    spared = _self_and_ancestors()
+    spared = own_ancestors()
     frozen: _Table = {}
 
     def stop(entry: ProcessEntry) -> None:
@@ -354,8 +354,8 @@ def _is_own_session(sid: int, table: _Table, family: set[int], spared: set[int])
     return sid > 0 and (sid in family or (sid not in table and sid not in spared))
 
 
-def _self_and_ancestors() -> set[int]:
-    """A driver that was itself started by an agent must not end itself."""
+def own_ancestors() -> set[int]:
+    """This process and those above it: a driver that an agent started must not end itself."""
     line: set[int] = set()
     entry = read_entry(os.getpid())
     while entry is not None and entry.pid not in line:

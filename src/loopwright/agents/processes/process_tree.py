@@ -29,6 +29,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from loopwright import host
+from loopwright.agents.processes.process_marks import own_ancestors
 from loopwright.agents.processes.supervise import (
     HAS_TABLE,
     PROCESS_NAME,
@@ -198,7 +199,7 @@ _STUCK = b"D"
 def find_processes(runs: Collection[str]) -> dict[str, list[ProcessEntry]]:
     """The living processes of these runs; runs without one are omitted."""
     wanted = {f"{RUN_VARIABLE}={run}".encode(): run for run in runs}
-    spared = _own_line()
+    spared = own_ancestors()
     found: dict[str, list[ProcessEntry]] = {}
     try:
         living = [one for one in read_entries() if not one.is_dead and one.pid not in spared]
@@ -218,16 +219,6 @@ def _environment(pid: int) -> list[bytes]:
             return block.read().split(b"\0")
     except OSError:
         return []
-
-
-def _own_line() -> set[int]:
-    """This process and those above it."""
-    line: set[int] = set()
-    entry = read_entry(os.getpid())
-    while entry is not None and entry.pid not in line:
-        line.add(entry.pid)
-        entry = read_entry(entry.ppid)
-    return line
 
 
 def describe_processes(entries: Collection[ProcessEntry]) -> str:

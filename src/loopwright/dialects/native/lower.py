@@ -1,6 +1,5 @@
 """Lowering of a native definition to a plan: every default is filled in, every choice is made."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import msgspec
@@ -78,7 +77,7 @@ from loopwright.model.policy import (
     WorkspacePolicy,
 )
 from loopwright.model.record import ItemsExpr, ItemsFrom, ItemSource, LiteralItems, Ref
-from loopwright.syntax.document import MAX_PROBLEMS, Diagnostic, Document, in_order
+from loopwright.syntax.document import Diagnostic, Document, first_problems, in_order
 from loopwright.syntax.validation import validate
 
 DEFAULT_RETRY = Retry(attempts=3)
@@ -192,20 +191,10 @@ def lower(document: Document) -> tuple[Plan | None, list[Diagnostic]]:
     if isinstance(document.value, dict):
         made = outline(document)
         for rule in (structure, graphs, agents, references, expressions):
-            problems += _first(rule(document, made))
+            problems += first_problems(rule(document, made))
     if definition is None or any(one.severity == "error" for one in problems):
         return None, in_order(problems)
     return _Lowering(definition).plan(), in_order(problems)
-
-
-def _first(found: Iterator[Diagnostic]) -> Iterator[Diagnostic]:
-    """As many as a person will read; finding similar words for thousands would take too long."""
-    errors = 0
-    for one in found:
-        yield one
-        errors += one.severity == "error"
-        if errors == MAX_PROBLEMS:
-            return
 
 
 @dataclass(slots=True)

@@ -53,7 +53,14 @@ from loopwright.model.policy import (
     WorkspacePolicy,
 )
 from loopwright.model.record import ItemsExpr, ItemSource, JsonValue, LiteralItems, literal
-from loopwright.syntax.document import MAX_PROBLEMS, Diagnostic, Document, did_you_mean, in_order
+from loopwright.syntax.document import (
+    MAX_PROBLEMS,
+    Diagnostic,
+    Document,
+    did_you_mean,
+    first_problems,
+    in_order,
+)
 from loopwright.syntax.step_references import (
     Expression,
     GraphWording,
@@ -247,18 +254,8 @@ def check(unit: ZenflowUnit) -> CheckedUnit:
     problems += unit.problems
     if isinstance(unit.document.value, dict):
         for rule in (structure, graphs, agents, expressions, tool_steps):
-            problems += _first(rule(unit.document, unit.tree))
+            problems += first_problems(rule(unit.document, unit.tree))
     return CheckedUnit(flow, in_order(problems))
-
-
-def _first(found: Iterator[Diagnostic]) -> Iterator[Diagnostic]:
-    """As many as a person will read; finding similar words for thousands would take too long."""
-    errors = 0
-    for one in found:
-        yield one
-        errors += one.severity == "error"
-        if errors == MAX_PROBLEMS:
-            return
 
 
 DEFAULT_PARALLEL = 5

@@ -391,7 +391,3 @@ def _or(wanted: bool | None, known: bool) -> bool:  # noqa: FBT001 - two values 
 def _decode(record: StoredRecord) -> AgentEntry:
     entry = msgspec.json.decode(record.body, type=AgentEntry)
     return msgspec.structs.replace(entry, version=record.version)
-
-
-PATTERNS = {ANY_MODEL: "model:PROVIDER/NAME", ANY_SCRIPT: "script:FILE"}
-"""How entries for every model and every script are shown, by their spec."""
