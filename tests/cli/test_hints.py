@@ -7,6 +7,7 @@ import click
 import pytest
 
 from loopwright.cli.main import COMMANDS, CommandGroup
+from tests.cli.conftest import Place
 
 SOURCE = Path(__file__).parents[2] / "src" / "loopwright"
 NAMED = re.compile(r"`loopwright ([a-z][^`\n]*)`")
@@ -39,3 +40,24 @@ def test_a_command_that_is_named_is_there(line: str) -> None:
         command = found
     known = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
     assert {word.partition("=")[0] for word in rest if word.startswith("--")} <= known | {"--help"}
+
+
+@pytest.mark.parametrize("value", ["5", "usd=five", "usd=-1", "time=tomorrow", "euro=5"])
+def test_errors_of_budgets_have_one_form(lw: Place, value: str) -> None:
+    words = ("loop", "Do it", "--agent", "command:true", "--budget", value)
+    told = lw(*words)
+    assert told.code == 2
+    assert told.err.startswith("error: --budget: ")
+    assert "write --budget usd=5" in told.err
+    refused = lw(*words, "--json")
+    assert "bad-budget" in refused.out + refused.err
+
+
+def test_hints_do_not_name_commands_that_fail(lw: Place) -> None:
+    assert lw("run", lw.loop(lw.script("one", "two", "three"))).code == 0
+    told = lw("events", "last", "--dialect", "zenflow")
+    assert (told.code, "--dialect native" in told.err) == (2, False)
+    for command in ("retry", "skip"):
+        told = lw(command, "last")
+        assert "it has no stages" in told.err
+        assert "loopwright resume" not in told.err

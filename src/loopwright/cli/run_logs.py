@@ -123,7 +123,9 @@ def _check_dialect(found: str, wanted: str | None) -> None:
         raise LoopwrightError(
             f"the definition of this run is in the dialect {found}, not {wanted}",
             code="no-events",
-            hint=f"leave {wanted} out, or write --dialect {found}",
+            hint="leave --dialect out"
+            if found == "native"  # has no events of its own
+            else f"leave {wanted} out, or write --dialect {found}",
         )
 
 

@@ -218,7 +218,8 @@ def _read_limits(given: dict[str, JsonValue]) -> Limits:
     try:
         read = parse_definition(msgspec.json.encode(document), file="--budget", force="native")
     except DefinitionError as error:
-        raise _bad_budget(_first_words(error)) from error
+        messages = (one.message for one in error.problems if isinstance(one, Diagnostic))
+        raise _bad_budget(next(messages, error.message)) from error
     return read.plan.limits
 
 
@@ -235,6 +236,8 @@ def budget_values(text: str) -> dict[str, JsonValue]:
         if name in values:
             raise _bad_budget(f"{name} is given twice")
         values[name] = _number(name, value)
+    if plain_limits(values) is None:
+        _read_limits(values)  # raises an error that names the option
     return values
 
 
@@ -253,11 +256,6 @@ def _number(name: str, text: str) -> JsonValue:
 
 def _bad_budget(message: str) -> LoopwrightError:
     return LoopwrightError(f"--budget: {message}", code="bad-budget", hint=_BUDGET_HINT)
-
-
-def _first_words(error: DefinitionError) -> str:
-    first = next((p for p in error.problems if isinstance(p, Diagnostic)), None)
-    return first.message if first else error.message
 
 
 # -- a loop as a definition ----------------------------------------------------------------------

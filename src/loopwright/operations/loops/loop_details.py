@@ -549,7 +549,9 @@ def _staged(service: Service, reference: str) -> RunRow:
         raise Conflict(
             f"{row.run} is not a loop of roles: it has no stages",
             code="no-stages",
-            hint=f"`loopwright resume {row.run}` continues it",
+            hint=None
+            if row.headline.status == "completed"
+            else f"`loopwright resume {row.run}` continues it",
         )
     return row
 
