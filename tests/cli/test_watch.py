@@ -158,7 +158,9 @@ def test_events_as_they_occur(lw: Place) -> None:
     assert [one["seq"] for one in events] == list(range(1, len(lw.events(run)) + 1))
 
 
-@pytest.mark.parametrize("words", [("watch",), ("logs", "-f"), ("logs", "-f", "--tools")])
+@pytest.mark.parametrize(
+    "words", [("watch",), ("logs", "-f"), ("logs", "-f", "--tools"), ("events", "-f")]
+)
 def test_a_run_whose_process_was_killed_is_interrupted(
     lw: Place, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
@@ -171,6 +173,19 @@ def test_a_run_whose_process_was_killed_is_interrupted(
     assert "Interrupted in iteration 1 of 3" in told.err
     assert f"loopwright resume {run}" in told.err
     (lw.folder / "go").touch()
+
+
+@pytest.mark.parametrize("words", [("logs", "-f"), ("logs", "-f", "--tools"), ("events", "-f")])
+def test_following_ends_when_only_a_person_can_advance_the_run(
+    lw: Place, words: tuple[str, ...]
+) -> None:
+    """A run that waits and that no process drives, and the same run when it is paused."""
+    lw("run", lw.loop(lw.script("a poem"), until={"person": True}))
+    told = lw(*words, "last")
+    assert (told.code, "loopwright approve gate_" in told.err) == (5, True)
+    assert lw("pause", "last").code == 0
+    told = lw(*words, "last")
+    assert (told.code, "loopwright resume run_" in told.err) == (5, True)
 
 
 def test_text_is_shown_between_the_events_of_its_call(lw: Place) -> None:

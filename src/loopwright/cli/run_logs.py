@@ -90,7 +90,7 @@ class _EventsVerb(Verb):
     metavar="SEQ",
     help="Skip up to this.",
 )
-@click.option("--follow", "-f", is_flag=True, help="Follow until the run has ended.")
+@click.option("--follow", "-f", is_flag=True, help="Follow until the run ends or needs a person.")
 @click.option(
     "--dialect",
     is_flag=False,
@@ -102,8 +102,12 @@ class _EventsVerb(Verb):
 @click.pass_context
 def events(
     ctx: click.Context, /, *, run: str, after: int, follow: bool, dialect: str | None
-) -> None:
-    """The events of a run as JSON lines (with --json: one object that contains them all)."""
+) -> int:
+    """The events of a run as JSON lines (with --json: one object that contains them all).
+
+    `--follow` ends with the run, or with exit code 5 when only a person can advance it: it is
+    paused (not with --server), or it waits or was interrupted and no process drives it.
+    """
     terminal = terminal_of(ctx)
     if follow and terminal.as_json:
         raise click.UsageError("--json is one object and --follow has no end: leave one out", ctx)
@@ -116,6 +120,7 @@ def events(
         retry = not terminal.options.no_retry
         options = FollowOptions(after=after, view=view, until_end=follow, retry=retry)
         _print_events(terminal, run, events_only(client.follow(run, options)))
+        return _end_following(terminal, client, run) if follow else 0
 
 
 def _check_dialect(found: str, wanted: str | None) -> None:
@@ -156,7 +161,7 @@ def _print_events(
     "--follow",
     "-f",
     is_flag=True,
-    help="Follow until the run has ended, with text as agents write it.",
+    help="Follow until the run ends or needs a person, with text as agents write it.",
 )
 @click.option("--tools", is_flag=True, help="What agents did: tool calls, commands, edited files.")
 @click.option(
@@ -171,7 +176,8 @@ def logs(
 ) -> int:
     """Show the messages of agents, checks and people, iteration by iteration.
 
-    `--follow` ends with the run, or with exit code 5 when no process drives it any more.
+    `--follow` ends with the run, or with exit code 5 when only a person can advance it: it is
+    paused (not with --server), or it waits or was interrupted and no process drives it.
     """
     terminal = terminal_of(ctx)
     if follow and terminal.as_json:
@@ -186,7 +192,7 @@ def logs(
             terminal.put_json({"run": seen.run, "entries": found})
         else:
             seen.put_entries(wanted, follow=follow)
-        return seen.end() if follow else 0
+        return _end_following(terminal, client, seen.run) if follow else 0
 
 
 class _RunLogs:
@@ -261,18 +267,18 @@ class _RunLogs:
                 yield from items_of_event(event, None, chosen)
                 _add_counts(dropped, dropped_in(event, chosen))
 
-    def end(self) -> int:
-        """The exit code after following. An abandoned run is reported in the same way as by
-        `watch`.
-        """
-        found = self._client.call(snapshot, RunReference(run=self.run))
-        if not found.left_behind:
-            return 0
-        line = found.headline
-        signs = self._terminal.has_signs(sys.stderr)
-        say_final_line(self._terminal, self.run, line if signs else without_signs(line), "running")
-        self._terminal.say(f"  loopwright resume {self.run}{self._terminal.server_suffix}")
-        return EXIT_CODES["paused"]
+
+def _end_following(terminal: Terminal, client: CommandClient, run: str) -> int:
+    """The exit code after following. A run that needs a person is reported as by `watch`."""
+    found = client.call(snapshot, RunReference(run=run))
+    if not found.left_behind and found.status not in ("paused", "waiting"):
+        return 0
+    line = found.headline
+    signs = terminal.has_signs(sys.stderr)
+    say_final_line(terminal, run, line if signs else without_signs(line), found.status)
+    for command in found.next if found.status == "waiting" else [f"loopwright resume {run}"]:
+        terminal.say(f"  {command}{terminal.server_suffix}")
+    return EXIT_CODES["paused"]
 
 
 def events_only(found: Iterable[Followed]) -> "Iterator[dict[str, JsonValue]]":
@@ -288,11 +294,9 @@ def _add_counts(counts: dict[str, int], more: Mapping[str, int]) -> None:
 def _fits(entry: "dict[str, JsonValue]", iteration: IterationChoice) -> bool:
     """Whether an entry belongs to a requested iteration."""
     number = entry["iteration"]
-    return _is_in(str(entry["path"]), number if isinstance(number, int) else None, iteration)
-
-
-def _is_in(path: str, number: int | None, iteration: IterationChoice) -> bool:
-    return is_in_iteration(path, number, iteration)
+    return is_in_iteration(
+        str(entry["path"]), number if isinstance(number, int) else None, iteration
+    )
 
 
 class _LiveText:
@@ -306,7 +310,7 @@ class _LiveText:
         self._at_start = True  # of a line
 
     def take(self, effect: str, kind: str, text: str) -> None:
-        if not _is_in(effect_path(effect), None, self._iteration):
+        if not is_in_iteration(effect_path(effect), None, self._iteration):
             return
         if effect != self._effect:
             self._close()

@@ -31,7 +31,7 @@ class FollowOptions:
 
     after: int = 0  # only events with a greater number
     view: "View" = "events"
-    until_end: bool = True  # wait for events until the run ends; False: those that exist now
+    until_end: bool = True  # wait until the run ends or needs a person; False: those now
     text: bool = False  # also text as agents write it
     tail: bool = False  # with `text`: also the end of what the current call has written before
     retry: bool = True  # continue after the last event when a connection was lost

@@ -110,7 +110,7 @@ class InProcess:
             return await operation(app, caller, request)
 
     async def follow(self, run: str, options: FollowOptions) -> AsyncIterator[Followed]:
-        """Events of a run. Following also ends when no process drives the run any more."""
+        """Events of a run. Following also ends when only a person can advance the run."""
         service = (await self.app()).service
         from loopwright.operations.loops.event_views import event_view  # noqa: PLC0415 - lists need less
 
@@ -136,7 +136,7 @@ class InProcess:
 
         from loopwright.operations.run_tail import DriverWatch, tail, tail_with_text  # noqa: PLC0415 - lists need less
 
-        is_over = DriverWatch(service, run).is_gone
+        is_over = DriverWatch(service, run).needs_person
         if options.text:
             home = self._settings.home
             async for event in tail_with_text(service, home, run, after, is_over=is_over):

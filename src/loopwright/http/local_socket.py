@@ -167,7 +167,9 @@ class Visit:
         ends = [self._context.feed.hear(self._moved), here.bus.listen(self._on_delta)]
         looking = asyncio.ensure_future(self._look())
         try:
-            if not _is_ours(self._writer) or self._is_agent():
+            # The permissions of the socket say the same; a system may ignore those.
+            is_ours = host.is_own_user(self._writer.get_extra_info("socket"))
+            if not is_ours or self._is_agent():
                 return
             path, keys = path_of(os.environ), keys_of(os.environ)
             limits = limits_of(self._context.settings)
@@ -256,10 +258,3 @@ class Visit:
     def _send(self, message: FromServer) -> None:
         if not self._writer.is_closing():
             self._writer.write(as_line(message))
-
-
-def _is_ours(writer: asyncio.StreamWriter) -> bool:
-    """Whether the connecting process belongs to the user of this server, or root; the socket's
-    permissions say the same, and a system may ignore those.
-    """
-    return host.is_own_user(writer.get_extra_info("socket"))

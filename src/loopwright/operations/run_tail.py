@@ -30,9 +30,10 @@ from loopwright.kernel.events import (
     EffectRequested,
     RunFinished,
 )
-from loopwright.operations.lists.run_lists import is_left_behind
+from loopwright.operations.lists.run_lists import driver_pid, is_left_behind
 from loopwright.operations.runs import Service
 from loopwright.ports import Delta, NumberedEvent
+from loopwright.ports.headline import has_calls
 
 FOLDER = "live"
 MOST_CLIENTS = 50
@@ -295,6 +296,7 @@ class DriverWatch:
     def __init__(self, service: Service, run: str) -> None:
         self._service, self._run = service, run
         self._driven_at = time.monotonic()
+        self._busy_version = 0  # a paused run with this version has calls under way
 
     def is_gone(self) -> bool:
         """Whether the run has been without a living process for a while."""
@@ -302,6 +304,21 @@ class DriverWatch:
         if not is_left_behind(self._service.log, row):
             self._driven_at = time.monotonic()
         return time.monotonic() - self._driven_at > GRACE_S
+
+    def needs_person(self) -> bool:
+        """Whether only a person can advance the run: it is paused and its calls have ended, or it
+        waits or should run and no process drives it.
+        """
+        row = self._service.log.row(self._run)
+        if row.headline.status == "running":
+            return self.is_gone()
+        if driver_pid(self._service.log, row) is None:
+            return True
+        if row.headline.status != "paused" or row.version == self._busy_version:
+            return False
+        is_busy = has_calls(self._service.state(self._run))
+        self._busy_version = row.version if is_busy else 0
+        return not is_busy
 
 
 def _has_ended(service: Service, run: str, seen: int) -> bool:
@@ -327,6 +344,8 @@ async def tail(
             return
         while not service.log.changed():
             if is_over():
+                for numbered in service.events(run, after=after):
+                    yield numbered
                 return
             await asyncio.sleep(POLL_S)
 

@@ -82,8 +82,13 @@ def status_of(state: State) -> RunStatus:
         return "paused"
     if not state.gates or all(ends_by_itself(gate) for gate in state.gates.values()):
         return "running"
+    return "running" if has_calls(state) else "waiting"
+
+
+def has_calls(state: State) -> bool:
+    """Whether calls are under way, besides timers and calls that a gate asks about."""
     asking = {gate.effect for gate in state.gates.values() if gate.effect}
-    return "running" if len(state.pending) > len(state.queues.timers) + len(asking) else "waiting"
+    return len(state.pending) > len(state.queues.timers) + len(asking)
 
 
 def wake_time(state: State) -> int | None:
