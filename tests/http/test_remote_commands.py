@@ -703,3 +703,14 @@ def test_the_guide_lists_every_command_for_servers() -> None:
         leaves = found.commands.values() if isinstance(found, click.Group) else [found]
         if any("--server" in one.opts for leaf in leaves for one in leaf.params):
             assert f"`{name}`" in paragraph
+
+
+def test_following_a_paused_run_ends(both: Both) -> None:
+    """With 5 and the command that continues it, at the server and on its machine."""
+    run, _ = both.server.gated()
+    both("pause", run)
+    for words in (["logs", run, "-f"], ["events", run, "-f"]):
+        here, there = both.here(*words), both(*words)
+        assert (here.code, there.code, there.out) == (5, 5, here.out)
+        assert f"loopwright resume {run} --server {both.url}" in there.err
+    both("stop", run)

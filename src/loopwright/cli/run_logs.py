@@ -106,7 +106,7 @@ def events(
     """The events of a run as JSON lines (with --json: one object that contains them all).
 
     `--follow` ends with the run, or with exit code 5 when only a person can advance it: it is
-    paused (not with --server), or it waits or was interrupted and no process drives it.
+    paused, or it waits or was interrupted and no process drives it.
     """
     terminal = terminal_of(ctx)
     if follow and terminal.as_json:
@@ -177,7 +177,7 @@ def logs(
     """Show the messages of agents, checks and people, iteration by iteration.
 
     `--follow` ends with the run, or with exit code 5 when only a person can advance it: it is
-    paused (not with --server), or it waits or was interrupted and no process drives it.
+    paused, or it waits or was interrupted and no process drives it.
     """
     terminal = terminal_of(ctx)
     if follow and terminal.as_json:

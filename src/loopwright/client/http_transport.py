@@ -41,7 +41,13 @@ from loopwright.errors import (
 )
 from loopwright.model.record import JsonValue
 from loopwright.operations.request_types import Request
-from loopwright.operations.use_cases.operation import FileContent, HttpRoute, Operation
+from loopwright.operations.use_cases.operation import (
+    FileContent,
+    HttpRoute,
+    Operation,
+    RunReference,
+)
+from loopwright.operations.use_cases.run_queries import snapshot
 from loopwright.ports import OPEN_STATUSES, Delta
 from loopwright.syntax.document import Diagnostic
 
@@ -281,6 +287,8 @@ class HttpTransport:
 
     async def follow(self, run: str, options: FollowOptions) -> AsyncIterator[Followed]:
         """Events of a run. A lost connection is made again, after the last event that came."""
+        if options.until_end and await self._is_paused(run):
+            options = replace(options, until_end=False)
         if options.until_end or options.view == "transcript":
             last = options.after
             async for record in self._stream_again(run, options):
@@ -343,6 +351,8 @@ class HttpTransport:
             async for line in reply.lines():
                 if line == b"event: end":
                     return
+                if line.startswith(b":") and await self._is_paused(run):  # the stream is silent
+                    return
                 if line.startswith(b"data: "):
                     record = msgspec.json.decode(line[6:])
                     named = str(record.get("kind") or record.get("type") or "")
@@ -352,6 +362,12 @@ class HttpTransport:
                         yield record
         if not await self._is_over(run, options, kind):
             raise ConnectionResetError("the stream ended")
+
+    async def _is_paused(self, run: str) -> bool:
+        """Whether a run is paused and no iteration of it is under way."""
+        page = await self.call(snapshot, RunReference(run=run))
+        is_working = any(one.status == "running" for one in page.passes) and not page.gates
+        return page.status == "paused" and not is_working
 
     @asynccontextmanager
     async def _open_stream(self, run: str, options: FollowOptions) -> AsyncIterator[HttpReply]:
