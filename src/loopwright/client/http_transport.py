@@ -43,7 +43,6 @@ from loopwright.model.record import JsonValue
 from loopwright.operations.request_types import Request
 from loopwright.operations.use_cases.operation import (
     FileContent,
-    HttpRoute,
     Operation,
     RunReference,
 )
@@ -85,7 +84,7 @@ def encode_request(
     """The path with its query, the body and the headers of a call. Fields that have their default
     value are left out, so that an older server need not know them.
     """
-    route = _route_of(operation)
+    route = operation.route()
     given = {
         one.encode_name: msgspec.to_builtins(getattr(request, one.name))
         for one in msgspec.structs.fields(operation.request)
@@ -105,11 +104,6 @@ def encode_request(
     query = urlencode(pairs, errors="replace")
     path = route.address(request)
     return (f"{path}?{query}" if query and route.has_query else path), body, headers
-
-
-def _route_of(operation: Operation[Any, Any]) -> HttpRoute:
-    assert operation.http is not None, f"{operation.name} has no route"
-    return operation.http
 
 
 def _is_default(field: msgspec.structs.FieldInfo, value: object) -> bool:
@@ -150,7 +144,7 @@ class HttpTransport:
         if operation.kind == "command" and operation.repeatable:
             more["Idempotency-Key"] = key or secrets.token_hex(16)
         seconds = SECONDS + operation.waits_seconds
-        data = await self.send(_route_of(operation).method, path, body, more, seconds=seconds)
+        data = await self.send(operation.route().method, path, body, more, seconds=seconds)
         if operation.response is FileContent:
             return cast("A", FileContent(data=data, digest="", name=""))
         return self._decode(data or b"null", operation.response)

@@ -105,7 +105,7 @@ def caller_from(request: RouteRequest) -> Caller:
 
 def body_of(operation: Operation[Any, Any]) -> type[Body]:
     """The type of the JSON body of an operation."""
-    http = _http(operation)
+    http = operation.route()
     if http.has_query or not (http.schema or _fields(operation.request, http.outside)):
         return NoBody
     request: type[Request] = operation.request
@@ -136,7 +136,7 @@ def body_type(
 
 def _query_of(operation: Operation[Any, Any]) -> type[Query]:
     """The type of the query of an operation."""
-    http, request = _http(operation), operation.request
+    http, request = operation.route(), operation.request
     fields = _fields(request, http.outside)
     if not (http.has_query and fields):
         return NoQuery
@@ -179,7 +179,7 @@ def request_of(operation: Operation[_R, Any], values: msgspec.Struct, params: di
 
 def routes_of(operation: Operation[Any, Any]) -> Iterator[Route]:
     """The routes at which an operation is served, one for each path."""
-    http = _http(operation)
+    http = operation.route()
     query = _query_of(operation)
     body = body_of(operation)
     is_file = operation.response is FileContent
@@ -257,11 +257,6 @@ def _respond(http: HttpRoute, request: RouteRequest, answer: Answer) -> Answer:
     if http.etag:
         response.headers["ETag"] = f'"{getattr(answer, http.etag)}"'
     return response
-
-
-def _http(operation: Operation[Any, Any]) -> HttpRoute:
-    assert operation.http is not None, f"{operation.name} has no route"
-    return operation.http
 
 
 def _fields(request: type[Request], outside: frozenset[str]) -> list[Any]:

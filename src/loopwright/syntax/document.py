@@ -398,3 +398,13 @@ def one_of(words: Sequence[str]) -> str:
 
 def _bare(word: str) -> str:
     return _SEPARATORS.sub("", word).lower()
+
+
+def mapping(value: object) -> dict[str, object]:
+    """The value if it is a mapping, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def items(value: object) -> list[object]:
+    """The value if it is a list, else an empty one."""
+    return value if isinstance(value, list) else []

@@ -18,7 +18,7 @@ from loopwright.dialects.aldo.surface import (
     is_empty_block,
 )
 from loopwright.model.access import ANY, NATIVE_TOOLS, is_rule_for
-from loopwright.syntax.document import Diagnostic, Document, did_you_mean, suggest
+from loopwright.syntax.document import Diagnostic, Document, did_you_mean, items, mapping, suggest
 
 SHELL = "shell.exec"
 _ONE_AGENT = "the agents of a composite have tools and a model of their own"
@@ -53,16 +53,6 @@ def structure(document: Document) -> Iterator[Diagnostic]:
         yield from _composite(document, value, mapping(value["composite"]))
     else:
         yield from _missing_tools(document, mapping(value.get("tools")))
-
-
-def mapping(value: object) -> dict[str, object]:
-    """The value if it is a mapping, else an empty one."""
-    return value if isinstance(value, dict) else {}
-
-
-def items(value: object) -> list[object]:
-    """The value if it is a list, else an empty one."""
-    return value if isinstance(value, list) else []
 
 
 def _unknown(

@@ -30,7 +30,15 @@ from loopwright.dialects.coqui.surface import (
     whole,
 )
 from loopwright.model.record import JsonValue
-from loopwright.syntax.document import Diagnostic, Document, Value, clip, did_you_mean
+from loopwright.syntax.document import (
+    Diagnostic,
+    Document,
+    Value,
+    clip,
+    did_you_mean,
+    items,
+    mapping,
+)
 from loopwright.syntax.notations import point_ms, span_ms
 from loopwright.syntax.validation import keys_of
 
@@ -53,16 +61,6 @@ BLOCK = "block"
 """The value of `on_question` that says what happens here: a question waits for a person."""
 RECORD_KEYS = frozenset({"version", "builtin"})
 """Keys that the API of the system adds to a definition; they say nothing about the loop."""
-
-
-def mapping(value: object) -> dict[str, object]:
-    """The value if it is a mapping, else an empty one."""
-    return value if isinstance(value, dict) else {}
-
-
-def items(value: object) -> list[object]:
-    """The value if it is a list, else an empty one."""
-    return value if isinstance(value, list) else []
 
 
 def declared(value: object) -> dict[str, dict[str, object]]:

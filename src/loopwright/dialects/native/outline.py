@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeAlias
 
-from loopwright.syntax.document import Document
+from loopwright.syntax.document import Document, mapping
 from loopwright.syntax.step_references import Wants, needs_of
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -129,7 +129,7 @@ class NativeOutline:
 
 def outline(document: Document) -> NativeOutline:
     """The outline of a document, as far as it has the right types."""
-    top = _mapping(document.value)
+    top = mapping(document.value)
     made = NativeOutline(top)
     scope = _container(made, top, (), ReferenceScope())
     _text(made, top, "goal", (), ReferenceScope(loops=scope.loops, is_goal=True))
@@ -172,7 +172,7 @@ def _loop(
     inside = replace(scope, loops=(*scope.loops, kind), passed=None)
     made.loops.append(LoopOutline(path, repeat, scope, len(inside.loops)))
     each = repeat.get("for_each")
-    _expression(made, _mapping(each), (*path, "for_each"), scope, wants="list")
+    _expression(made, mapping(each), (*path, "for_each"), scope, wants="list")
     return inside
 
 
@@ -207,7 +207,7 @@ def _sealed(made: NativeOutline, body: BodyOutline) -> ReferenceScope:
     _text(made, given, "message", path, scope)
     _texts(made, given.get("inputs"), (*path, "inputs"), scope)
     return ReferenceScope(
-        inputs=(*scope.inputs, *_mapping(given.get("inputs"))),
+        inputs=(*scope.inputs, *mapping(given.get("inputs"))),
         has_item=scope.has_item or "each" in scope.loops,
     )
 
@@ -216,7 +216,7 @@ def _step(made: NativeOutline, step: StepOutline, scope: ReferenceScope) -> None
     inside = _container(made, step.value, step.path, scope)
     _condition(made, step.value.get("when"), (*step.path, "when"), scope)
     if "repeat" not in step.value:
-        gate, place = _mapping(step.value.get("gate")), (*step.path, "gate")
+        gate, place = mapping(step.value.get("gate")), (*step.path, "gate")
         gated = replace(inside, is_rejected="on_reject" in gate)
         _text(made, gate, "message", place, gated)
         _call(made, gate, "on_reject", place, gated)
@@ -249,14 +249,14 @@ def _after_pass(
     """What is evaluated after the body of an iteration: the gate and the check."""
     graphs = (*inside.graphs, (graph, None)) if graph else inside.graphs
     scope = replace(inside, graphs=graphs, passed=graph)
-    _text(made, _mapping(repeat.get("gate")), "message", (*path, "gate"), scope)
+    _text(made, mapping(repeat.get("gate")), "message", (*path, "gate"), scope)
     for place, check in checks_of(repeat.get("until"), (*path, "until")):
         made.checks.append((place, check))
         for key in ("person", "manual"):
-            _text(made, _mapping(check.get(key)), "message", (*place, key), scope)
+            _text(made, mapping(check.get(key)), "message", (*place, key), scope)
         for key in ("judge", "goal"):
             _call(made, check, key, place, scope)
-        _text(made, _mapping(check.get("approval")), "criteria", (*place, "approval"), scope)
+        _text(made, mapping(check.get("approval")), "criteria", (*place, "approval"), scope)
         _expression(made, check, place, scope, wants="bool")
         if "script" in check:
             _texts(made, check.get("env"), (*place, "env"), scope)
@@ -289,15 +289,11 @@ def _expression(
 
 
 def _texts(made: NativeOutline, values: object, path: Path, scope: ReferenceScope) -> None:
-    for key in _mapping(values):
-        _text(made, _mapping(values), key, path, scope)
+    for key in mapping(values):
+        _text(made, mapping(values), key, path, scope)
 
 
 def _text(made: NativeOutline, value: Mapping, key: str, path: Path, scope: ReferenceScope) -> None:
     text = value.get(key)
     if isinstance(text, str):
         made.texts.append(((*path, key), text, scope))
-
-
-def _mapping(value: object) -> Mapping:
-    return value if isinstance(value, dict) else {}

@@ -23,7 +23,6 @@ from loopwright.dialects.zenflow.outline import (
     ZenflowFileProblem,
     ZenflowFileRequest,
     ZenflowOutline,
-    mapping,
 )
 from loopwright.dialects.zenflow.rules import structure
 from loopwright.dialects.zenflow.surface import (
@@ -60,6 +59,7 @@ from loopwright.syntax.document import (
     did_you_mean,
     first_problems,
     in_order,
+    mapping,
 )
 from loopwright.syntax.step_references import (
     Expression,

@@ -8,7 +8,7 @@ the same report as the values themselves. Values of the wrong type are omitted h
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
-from loopwright.syntax.document import Document, Position
+from loopwright.syntax.document import Document, Position, mapping
 from loopwright.syntax.step_references import needs_of
 
 MAX_FILE_BYTES = 1_048_576
@@ -134,8 +134,3 @@ def _step(tree: ZenflowOutline, step: StepEntry) -> None:
             inner = GraphEntry((*step.loop.path, "steps"), step, step.loop.depth)
             step.loop.graph = inner
             _graph(tree, inner, loop["steps"])
-
-
-def mapping(value: object) -> Mapping:
-    """The value if it is a mapping, else an empty one."""
-    return value if isinstance(value, dict) else {}

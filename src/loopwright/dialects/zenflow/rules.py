@@ -11,7 +11,6 @@ from loopwright.dialects.zenflow.outline import (
     StepEntry,
     ZenflowOutline,
     is_reference,
-    mapping,
 )
 from loopwright.dialects.zenflow.surface import (
     ID_HINT,
@@ -25,7 +24,7 @@ from loopwright.dialects.zenflow.surface import (
     milliseconds,
 )
 from loopwright.model.record import JsonValue
-from loopwright.syntax.document import Diagnostic, Document, check_text, clip, misspelt
+from loopwright.syntax.document import Diagnostic, Document, check_text, clip, mapping, misspelt
 from loopwright.syntax.validation import keys_of
 
 MAX_STEPS = 100

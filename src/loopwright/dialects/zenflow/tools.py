@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from loopwright.dialects.zenflow.outline import Path, StepEntry, ZenflowOutline, mapping
+from loopwright.dialects.zenflow.outline import Path, StepEntry, ZenflowOutline
 from loopwright.model.access import family_of
 from loopwright.model.actions import RunScript
 from loopwright.model.record import JsonValue, Lit, Ref, Template, literal
-from loopwright.syntax.document import Diagnostic, Document, did_you_mean
+from loopwright.syntax.document import Diagnostic, Document, did_you_mean, mapping
 from loopwright.syntax.step_references import ended_before
 
 TIMEOUT_MS = 600_000

@@ -394,6 +394,11 @@ class Operation(Generic[Q, A]):
     family: str = ""  # its group in the description of the API; the noun by default
     _handle: Handle[Q, A]
 
+    def route(self) -> HttpRoute:
+        """Where it is served."""
+        assert self.http is not None, f"{self.name} has no route"
+        return self.http
+
     async def __call__(self, app: App, caller: Caller, request: Q) -> A:
         """Do it, if the caller may and the server still accepts it."""
         caller.check(self.role)
