@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from loopwright.agents.clis.catalogue import CLIS
+from loopwright.http.operation_routes import app_of
 from loopwright.operations.agents.programs import Plugin
 from loopwright.operations.use_cases import agents
 from tests.http.served import served
@@ -27,7 +28,9 @@ def test_what_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     monkeypatch.setattr(agents, "plugins", lambda: found)
     with served(tmp_path / "home") as own:
-        own.context.settings = replace(own.context.settings, agent="claude")
+        app = own.context.part(app_of)
+        named = replace(app.settings, agent="claude")
+        object.__setattr__(app, "settings", named)  # of a server that was started with it
         reply = own("GET", "/api/v1/agents")
         assert reply.status == 200
         told = {one["spec"]: one for one in reply.json["agents"]}

@@ -679,7 +679,7 @@ def test_only_the_owner_of_the_home(
     """The socket is for whoever owns the data; somebody else who could connect hears nothing."""
     file = tmp_path / "home" / SOCKET
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    monkeypatch.setattr(door_room, "_is_ours", lambda _: False)
+    monkeypatch.setattr(door_room.host, "is_own_user", lambda _: False)
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(str(file))
         assert sock.recv(100) == b""
