@@ -31,8 +31,8 @@ async def signed_in(page: Page, own: Served) -> None:
     link = own.call(lambda: own.context.people.first_link())
     await page.go(f"http://127.0.0.1:{own.port}/setup#{link}")
     await page.run(SET_UP)
-    told = await page.until("document.getElementById('told').textContent")
-    assert told == "Done: ann is admin."
+    result = await page.until("document.getElementById('result').textContent")
+    assert result == "Done: ann is admin."
     body = json.dumps({"name": "ann", "password": PASSWORD})
     how = f"{{method: 'POST', headers: {{'Content-Type': 'application/json'}}, body: `{body}`}}"
     assert await page.run(f"fetch('/api/v1/session', {how}).then((reply) => reply.status)") == 200
