@@ -4,6 +4,7 @@ from itertools import product
 
 import pytest
 
+from loopwright.errors import LoopwrightError
 from loopwright.operations.loop_definition import LoopOptions, loop_definition, plain_definition
 from loopwright.operations.run_request import StartRun
 
@@ -66,13 +67,20 @@ def test_options_that_can_be_refused_are_left_to_the_native_definition(loop: Loo
         StartRun(name="zero\u200bwidth"),
         StartRun(name=" blank"),
         StartRun(inputs={"a": "b"}),
-        StartRun(budget="usd=0"),
-        StartRun(budget="usd=1000001"),
-        StartRun(budget="tokens=0"),
-        StartRun(budget="tokens=many"),
-        StartRun(budget="time=3"),
-        StartRun(budget="time=366d"),
     ],
 )
 def test_requests_that_can_be_refused_are_left_to_the_native_definition(request_: StartRun) -> None:
     assert plain_definition(request_, LoopOptions()) is None
+
+
+@pytest.mark.parametrize(
+    "budget", ["usd=0", "usd=1000001", "tokens=0", "tokens=many", "time=3", "time=366d"]
+)
+def test_wrong_budget_is_refused_in_the_same_words_with_and_without_validators(budget: str) -> None:
+    request, loop = StartRun(message="Make the tests pass", budget=budget), LoopOptions()
+    refusals = []
+    for definition in (plain_definition, loop_definition):
+        with pytest.raises(LoopwrightError, match="--budget: ") as refused:
+            definition(request, loop)
+        refusals.append((refused.value.code, refused.value.message, refused.value.hint))
+    assert refusals[0] == refusals[1]
