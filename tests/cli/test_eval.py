@@ -86,7 +86,7 @@ def test_a_schema_is_held_against_the_json_in_the_answer(lw: Place) -> None:
     ("reply", "passed", "detail"),
     [
         pytest.param("It is fine.\nYES", True, "", id="yes"),
-        pytest.param("NO", False, "the judge said NO", id="no"),
+        pytest.param("NO", False, "the judge answered NO", id="no"),
         pytest.param("SCORE: 0.9", True, "", id="score"),
         pytest.param("SCORE: 0.79", False, "0.79 is below 0.8", id="below"),
         pytest.param("Maybe.", False, "neither YES, NO nor SCORE", id="unparsable"),

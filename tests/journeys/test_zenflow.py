@@ -75,7 +75,7 @@ def test_the_judge_ends_the_loop() -> None:
     [
         pytest.param(
             "until: content == 'x', untilAgent: judge",
-            ["until (content == 'x')", "the judge judge never said done"],
+            ["until (content == 'x')", "the judge judge never answered done"],
             [],
             id="both",
             marks=pytest.mark.item("zenflow-19"),
@@ -89,7 +89,7 @@ def test_the_judge_ends_the_loop() -> None:
         ),
         pytest.param(
             "untilAgent: judge",
-            ["the judge judge never said done"],
+            ["the judge judge never answered done"],
             ["until"],
             id="judge",
             marks=pytest.mark.item("zenflow-20"),
@@ -142,7 +142,7 @@ def verdicts(played: Played) -> list[CheckVerdict]:
 
 @pytest.mark.item("zenflow-23")
 def test_a_judge_that_never_can_be_asked_uses_up_the_iterations() -> None:
-    """All iterations are made and the loop fails as one whose judge never said done."""
+    """All iterations are made and the loop fails as one whose judge never answered done."""
     said = {f"dev.{n}/judge": failure() for n in range(4)}
     played = play(one("maxIterations: 4, untilAgent: judge"), said)
     assert played.finished("dev").reason == "max_iterations"

@@ -245,7 +245,7 @@ def test_tools_that_are_used_wrongly_say_so() -> None:
     too_long = run.use(call, "finalize", summary="x" * (MAX_TEXT_BYTES + 1))
     assert str(too_long).startswith("text may have")
     assert run.use(call, "finalize") is not None
-    assert run.use(call, "finalize") == "the last word is already said"
+    assert run.use(call, "finalize") == "finalize was already called"
     finish(run)
 
 

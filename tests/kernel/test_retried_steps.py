@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from loopwright.kernel import gates
 from loopwright.kernel.events import (
     AnyEvent,
     EffectFailed,
@@ -75,6 +78,12 @@ def test_timer_of_an_earlier_try_when_its_loop_has_ended_changes_nothing() -> No
     assert earlier.end.outcome == "completed"
 
 
+@pytest.fixture
+def asks_stopped_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask a loop that a message has stopped for its artifact, as earlier versions did."""
+    monkeypatch.setattr(gates, "CANCELLED", None)
+
+
 def stopped_at_a_gate() -> Driver:
     """A loop that a message stops while a person is asked about its first iteration."""
     driver = without_artifact(GATED)
@@ -92,6 +101,7 @@ def stopped_at_a_gate() -> Driver:
     return driver
 
 
+@pytest.mark.usefixtures("asks_stopped_loops")
 def test_gate_of_an_iteration_when_its_loop_is_tried_again_is_closed() -> None:
     """The iteration has ended with the first try of the loop."""
     driver = stopped_at_a_gate()
@@ -102,6 +112,7 @@ def test_gate_of_an_iteration_when_its_loop_is_tried_again_is_closed() -> None:
     assert broken_laws(driver.events, ended=False) == []
 
 
+@pytest.mark.usefixtures("asks_stopped_loops")
 def test_gate_of_an_earlier_try_when_it_is_answered_changes_nothing() -> None:
     """A run that an earlier version recorded can still end."""
     driver = stopped_at_a_gate()
@@ -110,3 +121,12 @@ def test_gate_of_an_earlier_try_when_it_is_answered_changes_nothing() -> None:
     earlier.decide("approve")
     earlier.answer("main~2/artifact#1", 0)
     assert earlier.ended == ("completed", "cancelled", "cancelled")
+
+
+def test_loop_that_a_message_stops_when_an_artifact_is_required_completes_without_one() -> None:
+    """No artifact is looked for, and no person is asked for one."""
+    driver = stopped_at_a_gate()
+    assert driver.open_gates() == []
+    assert list(driver.state.pending) == []
+    assert driver.ended == ("completed", "cancelled", "cancelled")
+    assert broken_laws(driver.events, ended=True) == []

@@ -123,7 +123,7 @@ def test_an_evaluator_is_heard_in_the_next_iteration() -> None:
     run.answer("main.0/check0#1", Reply(result='{"done":false,"reason":"Two fail."}'))
     text = shown(run, "main.1.plan")
     assert "## Acceptance Criteria\n\nAll tests pass." in text
-    assert "### What the evaluator said after iteration 1\n\nTwo fail." in text
+    assert "### Answer of the evaluator after iteration 1\n\nTwo fail." in text
     silent = first_round(driver(until=Cap()))
     assert "###" not in shown(silent, "main.1.plan")
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from loopwright.operations.response_types import TokenItem, TokenMade
 
 MOST_DAYS = 3_650
+UNKNOWN_ADDRESS = "SERVER"
+"""Begins links that are made while no server of the data directory runs."""
 
 
 @click.command(
@@ -253,6 +255,7 @@ def user_add(ctx: click.Context, /, *, name: str, role: str, password_stdin: boo
     printed: dict[str, object] = {"name": name, "role": role, "link": _shown_link(terminal, link)}
     words = f"; link that sets the password (once, within a day): {link}" if link else ""
     terminal.done(f"created {name} with the role {role}{words}", printed)
+    _explain_address(terminal, link)
 
 
 @click.command(
@@ -273,6 +276,7 @@ def user_link(ctx: click.Context, /, *, name: str) -> None:
         f"link that sets the password of {name} (once, within a day): {link}",
         {"name": name, "link": _shown_link(terminal, link)},
     )
+    _explain_address(terminal, link)
 
 
 def _shown_link(terminal: Terminal, link: str | None) -> str | None:
@@ -280,6 +284,15 @@ def _shown_link(terminal: Terminal, link: str | None) -> str | None:
     if link is None or terminal.options.server is not None:
         return link
     return f"/setup{link[link.index('#') :]}"
+
+
+def _explain_address(terminal: Terminal, link: str | None) -> None:
+    """Say which address a link needs that was made while no server runs."""
+    if link is not None and link.startswith(f"{UNKNOWN_ADDRESS}/") and not terminal.as_json:
+        terminal.say(
+            f"no server is running: replace {UNKNOWN_ADDRESS} with the address of your server, "
+            "e.g. http://127.0.0.1:3001"
+        )
 
 
 @click.command("role", cls=Verb, remote=True)

@@ -125,6 +125,8 @@ def _print_start(terminal: Terminal, started: "Started") -> None:
     if started.token is not None:
         terminal.tell(f"token: {started.token}")
         terminal.tell("this token is shown once; it may do everything, so keep it as a secret")
+    else:
+        terminal.say("to create another token: loopwright token create LABEL --role admin")
     if started.link is not None:
         terminal.tell(f"first admin: {started.link}")
     for trouble in started.troubles:

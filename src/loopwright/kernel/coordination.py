@@ -204,7 +204,7 @@ def _finalize(
     state: State, caller: ToolCaller, senses: KernelServices, given: dict[str, JsonValue]
 ) -> list[AnyEvent] | RefusedToolUse:
     if state.mail.coordinator.closed:
-        return RefusedToolUse("the last word is already said")
+        return RefusedToolUse("finalize was already called")
     summary = given.get("summary")
     written = _written(summary) if summary else ""
     if isinstance(written, RefusedToolUse):
@@ -470,7 +470,7 @@ def _wake(state: State, key: str, step: Step, waiting: list[QueuedMessage]) -> l
 def _agent_of(action: Action) -> str:
     while isinstance(action, Repeat):
         action = action.body
-    assert isinstance(action, CallAgent), "only what an agent has said can be asked about"
+    assert isinstance(action, CallAgent), "only the output of an agent can be questioned"
     return action.agent
 
 

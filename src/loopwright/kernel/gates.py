@@ -25,6 +25,7 @@ from loopwright.kernel.frames import (
     StepOwner,
 )
 from loopwright.kernel.limits import cap
+from loopwright.kernel.messages import CANCELLED
 from loopwright.kernel.references import fill
 from loopwright.kernel.snapshots import gate_snapshot, violation
 from loopwright.kernel.state import KernelServices, State, enclosing_pass
@@ -187,7 +188,7 @@ def check_blocked_step(
     not leave the artifact that it had to. `StepRetried`: the step begins anew when what is open
     inside it has been closed.
     """
-    if ended.status != "completed":
+    if ended.status != "completed" or ended.reason == CANCELLED:  # cancelled: stopped by a message
         return ended
     if owner.step.needs_output and not senses.read(ended.output).strip():
         error = Failure("no-output", NO_OUTPUT)

@@ -94,7 +94,7 @@ def _to_coordinator(state: State, message: QueuedMessage) -> None:
         detail = "this run has no coordinator that would read it"
         refuse(state, message, UnreachableAddress("no-coordinator", detail))
     elif mail.coordinator.closed:
-        detail = "the coordinator has said its last word"
+        detail = "the coordinator has called finalize"
         refuse(state, message, UnreachableAddress("mailbox-closed-by-finalize", detail))
     elif len(mail.coordinator.notices) >= MAILBOX_SIZE:
         refuse(state, message, UnreachableAddress("mailbox-full", f"{MAILBOX_SIZE} messages wait"))
@@ -162,7 +162,7 @@ def _stop(
 
 def _over(key: str, where: EndedStep) -> UnreachableAddress:
     if where.status == "skipped":
-        return UnreachableAddress("no-transcript", f"{key} was skipped and has said nothing")
+        return UnreachableAddress("no-transcript", f"{key} was skipped and has no transcript")
     return UnreachableAddress(
         "target-terminal", f"{key} has ended ({where.status}) and is not called again"
     )
@@ -430,7 +430,7 @@ def mail_reopened(state: State) -> None:
 def closed_box(reason: DropReason) -> UnreachableAddress:
     """Why the coordinator does not read what was sent to it."""
     words: dict[str, str] = {
-        "mailbox-closed-by-finalize": "the coordinator has said its last word",
+        "mailbox-closed-by-finalize": "the coordinator has called finalize",
         "max-wake-cycles": "the coordinator was called as often as it may be",
         "coordinator-failed": "the coordinator could not be called",
         "budget": "nothing is left in the budget for the coordinator",

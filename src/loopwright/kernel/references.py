@@ -361,7 +361,7 @@ def _missing_in_step(
         )
     value = _read_json(found.output, senses)
     if not isinstance(value, dict):
-        return f"{ref.name} has no field {ref.field}: what it said is not a JSON object"
+        return f"{ref.name} has no field {ref.field}: its output is not a JSON object"
     if ref.field not in value:
         return f"{ref.name} has no field {ref.field}; it has {', '.join(list(value)[:12])}"
     return None

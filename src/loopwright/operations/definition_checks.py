@@ -474,7 +474,7 @@ def native_text(definition: ParsedDefinition) -> str:
     """The definition as native YAML, or as JSON (which is YAML) where YAML would read otherwise.
 
     What is given back was read again and gave the same plan; anything else is an error that names
-    what cannot be said.
+    what native YAML cannot express.
     """
     try:
         value: JsonValue = export(definition.plan)

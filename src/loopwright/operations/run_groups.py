@@ -60,34 +60,38 @@ def _hint(known: list[Item]) -> str:
 
 
 def _made_for(trackers: Trackers, options: ProjectChoice, *, now_ms: int, key: str) -> Item:
-    name = blake2b(f"{key}/project".encode(), digest_size=16).hexdigest()
     values: Values = {
         "title": f"Loop: {options.definition}",
-        "slug": f"loop-{slug_of(options.definition)}-{name[:8]}",
+        "slug": f"loop-{slug_of(options.definition)}",
         "description": options.goal,
         "status": "active",
     }
-    return _created(trackers, key, name, values, now_ms=now_ms)
+    return _created(trackers, key, values, now_ms=now_ms)
 
 
 def make_project(
     trackers: Trackers, title: str, *, description: str = "", slug: str = "", now_ms: int
 ) -> Item:
-    """A project of a person. Without a slug, its title and a part that no other has make one."""
-    key = token_hex(16)
-    name = blake2b(f"{key}/project".encode(), digest_size=16).hexdigest()
+    """A project of a person. Without a slug, it is derived from the title."""
     values: Values = {
         "title": title,
-        "slug": slug or f"{slug_of(title)}-{name[:8]}",
+        "slug": slug or slug_of(title),
         "description": description,
         "status": "active",
     }
-    return _created(trackers, key, name, values, now_ms=now_ms)
+    return _created(trackers, token_hex(16), values, now_ms=now_ms)
 
 
-def _created(trackers: Trackers, key: str, name: str, values: Values, *, now_ms: int) -> Item:
-    def work(book: TrackerChange) -> str:
-        book.put(Item(scope=EVERYBODY, kind="project", id=name, at=now_ms, values=values))
+def _created(trackers: Trackers, key: str, values: Values, *, now_ms: int) -> Item:
+    """Store a project; its slug gets a suffix if another project has it."""
+    name = blake2b(f"{key}/project".encode(), digest_size=16).hexdigest()
+
+    def work(change: TrackerChange) -> str:
+        slug = values["slug"]
+        if any(one.text("slug") == slug for one in change.all(EVERYBODY, "project")):
+            slug = f"{slug}-{name[:8]}"
+        stored = {**values, "slug": slug}
+        change.put(Item(scope=EVERYBODY, kind="project", id=name, at=now_ms, values=stored))
         return name
 
     made = trackers.get(EVERYBODY, "project", trackers.change(f"project/{key}", work))

@@ -269,7 +269,7 @@ def judge_score(reply: str) -> Score:
     words = _YES_NO.findall(reply)
     if not words:
         return _verdict("the reply has neither YES, NO nor SCORE")
-    return _verdict(None if words[-1].upper() == "YES" else "the judge said NO")
+    return _verdict(None if words[-1].upper() == "YES" else "the judge answered NO")
 
 
 def _number(found: "re.Match[str]") -> Score:

@@ -129,7 +129,7 @@ def _last_words(
         return [f"### Review of iteration {repeat.finished}\n\n{text}"] if text else []
     texts = [note for note in repeat.progress.last_checks if note.check == "goal" and note.evidence]
     return [
-        f"### What the evaluator said after iteration {repeat.finished}\n\n"
+        f"### Answer of the evaluator after iteration {repeat.finished}\n\n"
         + clip_with(senses.read(note.evidence), memory.chars, "")
         for note in texts
     ]

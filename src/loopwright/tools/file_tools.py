@@ -234,8 +234,8 @@ FILE_TOOLS: tuple[BuiltinTool, ...] = (
             schema=schema(
                 ("path", "old", "new"),
                 path=_PATH,
-                old={"type": "string", "minLength": 1, "description": "What is there now"},
-                new=text("What is to be there"),
+                old={"type": "string", "minLength": 1, "description": "The text to replace"},
+                new=text("The text to write there"),
                 all=yes_no("Replace every occurrence"),
             ),
         ),

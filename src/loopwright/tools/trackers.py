@@ -176,7 +176,7 @@ TRACKER_TOOLS: tuple[BuiltinTool, ...] = (
     _tool(
         "artifact.list",
         "Artifacts of this session: plans, documents, code, configuration, and as loop_output "
-        "what each stage said. Without their content.",
+        "the output of each stage. Without their content.",
         schema((), type=text("Only of this type")),
         _artifacts,
     ),
@@ -188,7 +188,7 @@ TRACKER_TOOLS: tuple[BuiltinTool, ...] = (
     ),
     _tool(
         "artifact.create",
-        "Keep a result that others in this session shall find.",
+        "Store a result for the others in this session.",
         schema(
             ("type", "title", "content"),
             type=_one_of(ARTIFACT_TYPES, "What it is"),
@@ -199,19 +199,19 @@ TRACKER_TOOLS: tuple[BuiltinTool, ...] = (
     ),
     _tool(
         "artifact.update",
-        "A new version of an artifact; older versions stay readable.",
+        "Write a new version of an artifact; older versions stay readable.",
         schema(("id", "content"), id=ID, title=TITLE, content=BODY),
         _write_artifact,
     ),
     _tool(
         "artifact.delete",
-        "Take an artifact away, with all its versions.",
+        "Delete an artifact with all its versions.",
         schema(("id",), id=ID),
         _drop_artifact,
     ),
     _tool(
         "todo.list",
-        "What is to be done in this session.",
+        "The tasks of this session.",
         schema((), status=_one_of(TODO_STATUSES, "Only those")),
         _todos,
     ),

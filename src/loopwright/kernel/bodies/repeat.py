@@ -169,7 +169,7 @@ def _unmet(body: RepeatBody) -> str:
             case Signal(word=word):
                 words.append(f"the signal {word} was not given")
             case Judge(agent=agent) | Goal(agent=agent):
-                words.append(f"the judge {agent} never said done")
+                words.append(f"the judge {agent} never answered done")
             case Cap() | Regex() | Contains() | OutputSchema() | CommandCheck() | ScriptCheck():
                 words.append("the check has not passed")
             case ResultField() | ResultPath() | Approval() | PersonCheck():

@@ -57,7 +57,7 @@ class Cursors:
 
 def _bad() -> LoopwrightError:
     return LoopwrightError(
-        "this cursor is not from here", code="bad-cursor", hint="begin without one"
+        "this cursor belongs to another list", code="bad-cursor", hint="begin without one"
     )
 
 

@@ -446,14 +446,14 @@ async def _page(request: RouteRequest, teller: DialectEventFeed, query: Narratio
 
 
 def _kind(run: str) -> str:
-    return f"told {run}"
+    return f"dialect-events {run}"
 
 
 def _place(text: str) -> tuple[int, int]:
     after, dot, passed = text.partition(".")
     if not (dot and after.isdecimal() and passed.isdecimal()):
         raise RequestRefusal(
-            400, "bad-cursor", "this cursor is not from here", hint="begin without one"
+            400, "bad-cursor", "this cursor belongs to another list", hint="begin without one"
         )
     return int(after), int(passed)
 
@@ -478,7 +478,7 @@ async def tree(request: RouteRequest) -> Answer:
 
 
 DIALECT_EVENTS_FAMILY = RouteFamily(
-    name="told",
+    name="dialect events",
     prefix="/v1/runs/",
     refuse=refuse,
     failure=ApprovalFailure,
