@@ -9,8 +9,8 @@ import pytest
 from loopwright.errors import LoopwrightError
 from loopwright.kernel.event_parts import DiffStat
 from loopwright.ports import Workspaces
-from loopwright.testing.fakes import MemoryWorkspaces
 from loopwright.workspaces.snapshots import GitWorkspaces
+from tests.support.memory_workspaces import MemoryWorkspaces
 
 IMPLEMENTATIONS: dict[str, Callable[[Path], Workspaces]] = {
     "memory": lambda _folder: MemoryWorkspaces(),

@@ -1,8 +1,8 @@
-"""The languages people write loops in: text in, Plan or diagnostics out.
+"""The languages in which people write loops: a text becomes a plan or diagnostics.
 
-One package per dialect, each blind to the others and to the engine. A dialect resolves its own
-defaults and placeholders, so that a Plan holds final values only. What two dialects share
-belongs in `syntax` or `model`.
+One package for each dialect; it imports neither the others nor the engine. A dialect resolves its
+own defaults and placeholders, so a plan has only final values. What two dialects share belongs in
+`syntax` or `model`.
 
 May import: syntax, model, errors. Named only by `operations/dialects.py`; start reading there.
 """

@@ -1,9 +1,9 @@
-"""Public fakes: an in-memory implementation for each port, controlled by the test.
+"""Public fakes, controlled by the test.
 
 `FakeClock` is a clock that the test sets, `ScriptedPerformer` answers effects by a script or delays
-them, `MemoryWorkspaces` takes snapshots without Git. `models` has a chat model without a service,
-and `wires` a local server that implements the protocols of model services. The log in memory is
-`loopwright.stores.MemoryLog`, which passes the same contract tests as the real one.
+them. `models` has a chat model without a service, and `wires` a local server that implements the
+protocols of model services. The log in memory is `loopwright.stores.MemoryLog`, which passes the
+same contract tests as the real one.
 
 May import: every package below operations. Start reading at `fakes.py`.
 """

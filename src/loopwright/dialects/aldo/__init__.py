@@ -1,9 +1,9 @@
 """Aldo: one agent as data, run in a bounded loop of model calls and tools, or composed of other
 agents.
 
-`surface.py` defines the keys of a file, `rules.py` the rules between its parts, `units.py` the
-files that belong to it, `lower.py` and `composites.py` the translation to the plan. `events.py`
-renders events in the terms of this dialect, for its own routes.
+`surface.py` defines the keys of a file, `rules.py` the rules between its parts, `files.py` and
+`loader.py` the files that belong to it, `lower.py` the translation to the plan. `events.py` and
+`results.py` render events in the terms of this dialect, for its own routes.
 
 May import: syntax, model, errors. Start at `surface.py`, then `lower.py`.
 """

@@ -1,8 +1,8 @@
 """Archon: a workflow of nodes in YAML, with loops that repeat until a signal or a check ends them.
 
-`surface.py` defines the keys of a file, `rules.py` and `graph.py` the rules between its parts,
-`variables.py`, `when.py` and `shell` its three small languages, `lower.py` the translation to the
-plan. `wanted` requests other files that a workflow names, and `lower` receives them.
+`surface.py` defines the keys of a file, `rules.py` and `references.py` the rules between its parts,
+`variables.py` and `shell` its small languages, `lower.py` the translation to the plan. `wanted`
+requests other files that a workflow names, and `lower` receives them.
 
 May import: syntax, model, errors. Start at `surface.py`, then `lower.py`.
 """

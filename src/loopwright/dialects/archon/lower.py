@@ -4,8 +4,15 @@ from collections.abc import Iterator
 from types import MappingProxyType
 
 from loopwright.dialects.archon import files as named
-from loopwright.dialects.archon.agents import ArchonAgents, configured, servers, wanted_config
-from loopwright.dialects.archon.calls import ArchonLoader, ArchonUnit, calls
+from loopwright.dialects.archon.calls import (
+    ArchonAgents,
+    ArchonLoader,
+    ArchonUnit,
+    calls,
+    configured,
+    servers,
+    wanted_config,
+)
 from loopwright.dialects.archon.files import ArchonFileRequest, Files
 from loopwright.dialects.archon.guards import EVIDENCE, parallel_of, with_evidence
 from loopwright.dialects.archon.lower_nodes import ArchonLowering

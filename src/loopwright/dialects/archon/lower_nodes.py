@@ -7,8 +7,7 @@ from typing import TypeAlias
 import msgspec
 
 from loopwright.dialects.archon import files as named
-from loopwright.dialects.archon.agents import ArchonAgents
-from loopwright.dialects.archon.calls import ArchonUnit, list_ref, literal_list
+from loopwright.dialects.archon.calls import ArchonAgents, ArchonUnit, list_ref, literal_list
 from loopwright.dialects.archon.files import Files, FoundText, MissingFile
 from loopwright.dialects.archon.guards import guarded, is_guarded, parallel_of
 from loopwright.dialects.archon.outline import named_files, own_ids

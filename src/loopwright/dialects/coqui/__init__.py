@@ -1,9 +1,8 @@
 """Coqui: roles in sequence, repeated until a reviewer approves, a goal is reached or a limit ends
 the loop.
 
-`surface.py` defines the keys of a file, `rules.py` the rules between its parts, `parameters.py` the
-places that parameters fill, `lower.py` the translation to the plan. `builtin/` has the built-in
-definitions.
+`surface.py` defines the keys of a file and the places that parameters fill, `rules.py` the rules
+between its parts, `lower.py` the translation to the plan. `builtin/` has the built-in definitions.
 
 May import: syntax, model, errors. Start at `surface.py`, then `lower.py`.
 """

@@ -1,7 +1,7 @@
 """The native language: the plan itself, written by people in YAML 1.2 or JSON.
 
-`surface.py` (with `parts.py` and `fields.py`) is what may be written, `rules.py` and `names.py`
-what must hold between its parts, `lower.py` the way to the plan and `export.py` the way back.
+`surface.py` (with `parts.py` and `fields.py`) defines the keys, `rules.py` and `references.py` the
+rules between the parts, `lower.py` translates to the plan and `export.py` back.
 
 May import: syntax, model, errors. Start at `surface.py`, then `lower.py`.
 """

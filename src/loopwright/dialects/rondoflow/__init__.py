@@ -1,8 +1,7 @@
 """RondoFlow: an assistant document whose loop settings make one assistant repeat its task.
 
-`documents.py` finds the assistants of a document, `surface.py` is one of them, `patterns.py` its
-regular expressions, `lower.py` the translation to the plan. `events.py` renders events in the terms
-of this dialect.
+`surface.py` finds the assistants of a document and defines the keys of one, `lower.py` translates
+it to the plan. `events.py` renders events in the terms of this dialect.
 
 May import: syntax, model, errors. Start at `surface.py`, then `lower.py`.
 """

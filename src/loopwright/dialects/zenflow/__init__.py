@@ -1,9 +1,8 @@
 """ZenFlow: steps that form a graph, with loops that repeat until a judge agrees or map over a list.
 
-`surface.py` is what may be written, `tree.py` its raw outline, `rules.py`, `graphs.py`,
-`judges.py`, `tool_steps.py` and `expressions.py` what must hold between its parts, `units.py` the
-files that belong to it, `lower.py` and `loops.py` the way to the plan, `events.py` what happens in
-a run.
+`surface.py` defines the keys, `outline.py` what is written and the files that belong to it,
+`rules.py` the rules between the parts, `tools.py` steps that use a tool, `lower.py` the translation
+to the plan, `events.py` the events of a run in the terms of this dialect.
 
 May import: syntax, model, errors. Start at `surface.py`, then `lower.py`.
 """

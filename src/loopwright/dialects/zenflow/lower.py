@@ -14,7 +14,6 @@ from types import MappingProxyType
 
 import msgspec
 
-from loopwright.dialects.zenflow.loader import ZenflowLoader, ZenflowUnit
 from loopwright.dialects.zenflow.outline import (
     GraphEntry,
     LoopEntry,
@@ -22,7 +21,9 @@ from loopwright.dialects.zenflow.outline import (
     StepEntry,
     ZenflowFileProblem,
     ZenflowFileRequest,
+    ZenflowLoader,
     ZenflowOutline,
+    ZenflowUnit,
 )
 from loopwright.dialects.zenflow.rules import structure
 from loopwright.dialects.zenflow.surface import (

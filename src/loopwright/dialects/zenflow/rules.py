@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, cast
 
 from loopwright.dialects.zenflow.outline import (
+    MAX_LOOPS,
     LoopEntry,
     Path,
     StepEntry,
@@ -29,7 +30,6 @@ from loopwright.syntax.validation import keys_of
 
 MAX_STEPS = 100
 MAX_ITEMS = 1_000
-MAX_LOOPS = 3
 
 
 class KeyConflict(NamedTuple):

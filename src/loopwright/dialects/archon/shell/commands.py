@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from loopwright.dialects.archon.shell.options import OPTION, has_running_options, judge_options
+from loopwright.dialects.archon.shell.guards import OPTION, has_running_options, judge_options
 from loopwright.dialects.archon.shell.state import ShellFault, Word
 from loopwright.dialects.archon.variables import Mark
 

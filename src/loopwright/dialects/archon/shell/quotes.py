@@ -16,8 +16,13 @@ from loopwright.dialects.archon.shell.commands import (
     TARGET,
     starts_programs,
 )
-from loopwright.dialects.archon.shell.guards import Guards
-from loopwright.dialects.archon.shell.options import BARE, DROPPED, OPTION, has_running_options
+from loopwright.dialects.archon.shell.guards import (
+    BARE,
+    DROPPED,
+    OPTION,
+    Guards,
+    has_running_options,
+)
 from loopwright.dialects.archon.shell.repair import NumberChecks
 from loopwright.dialects.archon.shell.state import (
     WORDY,

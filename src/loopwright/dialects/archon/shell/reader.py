@@ -13,8 +13,13 @@ from loopwright.dialects.archon.shell.commands import (
     judge,
 )
 from loopwright.dialects.archon.shell.effects import Effects
-from loopwright.dialects.archon.shell.guards import Proof, find_compared, find_tested
-from loopwright.dialects.archon.shell.options import OPTION, find_bare_words
+from loopwright.dialects.archon.shell.guards import (
+    OPTION,
+    Proof,
+    find_bare_words,
+    find_compared,
+    find_tested,
+)
 from loopwright.dialects.archon.shell.quotes import HEREDOC, IN_ANSI, IN_SINGLE, SAY, Quotes
 from loopwright.dialects.archon.shell.state import (
     SUBSCRIPT,
