@@ -25,6 +25,7 @@ from loopwright.dialects.archon.shell.guards import (
 )
 from loopwright.dialects.archon.shell.repair import NumberChecks
 from loopwright.dialects.archon.shell.state import (
+    UNCLOSED,
     WORDY,
     Frame,
     Heredoc,
@@ -66,17 +67,6 @@ _QUOTED_HEREDOC = ShellFault(
     "a here-document with this delimiter cannot contain values",
     "use a delimiter of letters, such as <<'EOF', outside of backquotes",
 )
-SAY: dict[Kind, str] = {
-    "top": "a case is not closed",
-    "paren": "a ( is not closed",
-    "tick": "a backquote is not closed",
-    "array": "a ( is not closed",
-    "cond": "[[ is not closed",
-    "double": "a double quote is not closed",
-    "brace": "${ is not closed",
-    "arith": "arithmetic is not closed",
-    "here": "a here-document is not closed",
-}
 
 
 class Quotes:
@@ -392,7 +382,7 @@ class Quotes:
         """A backquote opens; the one that closes is met among words."""
         self._unknown()
         if any(frame.kind == "tick" for frame in self.stack):
-            raise Unreadable(self.top.opened, SAY[self.top.kind])
+            raise Unreadable(self.top.opened, UNCLOSED[self.top.kind])
         self._push_substitution("tick", 1)
 
     # -- ${…}, arithmetic, here-documents ----------------------------------------------------------

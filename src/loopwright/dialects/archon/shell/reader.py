@@ -20,9 +20,10 @@ from loopwright.dialects.archon.shell.guards import (
     find_compared,
     find_tested,
 )
-from loopwright.dialects.archon.shell.quotes import HEREDOC, IN_ANSI, IN_SINGLE, SAY, Quotes
+from loopwright.dialects.archon.shell.quotes import HEREDOC, IN_ANSI, IN_SINGLE, Quotes
 from loopwright.dialects.archon.shell.state import (
     SUBSCRIPT,
+    UNCLOSED,
     CompoundCommand,
     Frame,
     Heredoc,
@@ -78,9 +79,9 @@ class ShellReader(Quotes):
             self._end_here()
         self._end_word()
         if len(self.stack) > 1 or self.top.case.cases:
-            raise Unreadable(self.top.opened, SAY[self.top.kind])
+            raise Unreadable(self.top.opened, UNCLOSED[self.top.kind])
         if self.pending:
-            raise Unreadable(self.pending[0].token[0], SAY["here"])
+            raise Unreadable(self.pending[0].token[0], UNCLOSED["here"])
         self._end_command()
 
     def _words(self) -> None:
@@ -583,7 +584,7 @@ class ShellReader(Quotes):
             delimiter += next(part for part in piece.groups() if part is not None)
             self.at = piece.end()
         if self.at == start or self.text[self.at : self.at + 1] in ("$", "`", '"', "'"):
-            raise Unreadable(found.start(), SAY["here"])
+            raise Unreadable(found.start(), UNCLOSED["here"])
         one = Heredoc(delimiter, quoted, bool(found["dash"]), (start, self.at), self.top.pipe)
         self.pending.append(one)
         self.top.command.redirected = True

@@ -25,6 +25,17 @@ Kind: TypeAlias = Literal[
     "arith",  # $(( … )), (( … )), $[ … ]
     "here",  # a here-document in which the shell fills in variables
 ]
+UNCLOSED: dict[Kind, str] = {
+    "top": "a case is not closed",
+    "paren": "a ( is not closed",
+    "tick": "a backquote is not closed",
+    "array": "a ( is not closed",
+    "cond": "[[ is not closed",
+    "double": "a double quote is not closed",
+    "brace": "${ is not closed",
+    "arith": "arithmetic is not closed",
+    "here": "a here-document is not closed",
+}
 # Frames that are made of words.
 WORDY: tuple[Kind, ...] = ("top", "paren", "tick", "array", "cond")
 
