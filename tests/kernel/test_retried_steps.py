@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
-from loopwright.kernel import gates
+from loopwright.kernel.event_parts import LookupCall
 from loopwright.kernel.events import (
     AnyEvent,
+    EffectDone,
     EffectFailed,
-    GateClosed,
-    IterationFinished,
+    EffectRequested,
     MessageSent,
     StepRetried,
 )
@@ -78,17 +76,9 @@ def test_timer_of_an_earlier_try_when_its_loop_has_ended_changes_nothing() -> No
     assert earlier.end.outcome == "completed"
 
 
-@pytest.fixture
-def asks_stopped_loops(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ask a loop that a message has stopped for its artifact, as earlier versions did."""
-    monkeypatch.setattr(gates, "CANCELLED", None)
-
-
-def stopped_at_a_gate() -> Driver:
-    """A loop that a message stops while a person is asked about its first iteration."""
-    driver = without_artifact(GATED)
-    assert [gate.path for gate in driver.open_gates()] == ["main.0"]
-    stop = MessageSent(
+def stop_message(driver: Driver) -> MessageSent:
+    """A message that stops the loop."""
+    return MessageSent(
         at=driver.clock,
         path="",
         to="main",
@@ -97,29 +87,32 @@ def stopped_at_a_gate() -> Driver:
         message="m1",
         intent="cancel",
     )
-    driver.append(stop)
+
+
+def stopped_at_a_gate() -> Driver:
+    """A loop that a message stops while a person is asked about its first iteration."""
+    driver = without_artifact(GATED)
+    assert [gate.path for gate in driver.open_gates()] == ["main.0"]
+    driver.append(stop_message(driver))
     return driver
 
 
-@pytest.mark.usefixtures("asks_stopped_loops")
-def test_gate_of_an_iteration_when_its_loop_is_tried_again_is_closed() -> None:
-    """The iteration has ended with the first try of the loop."""
-    driver = stopped_at_a_gate()
-    try_again(driver)
-    assert driver.open_gates() == []
-    ended = [one.path for one in driver.events if isinstance(one, IterationFinished)]
-    assert ended == ["main.0"]
-    assert broken_laws(driver.events, ended=False) == []
-
-
-@pytest.mark.usefixtures("asks_stopped_loops")
 def test_gate_of_an_earlier_try_when_it_is_answered_changes_nothing() -> None:
-    """A run that an earlier version recorded can still end."""
-    driver = stopped_at_a_gate()
-    try_again(driver)
-    earlier = as_earlier_versions(driver, GateClosed | IterationFinished)  # type: ignore[arg-type]
-    earlier.decide("approve")
-    earlier.answer("main~2/artifact#1", 0)
+    """Earlier versions asked a stopped loop for an artifact, and tried it again."""
+    driver = without_artifact(GATED)
+    (gate,) = driver.open_gates()
+    lookup = EffectRequested(
+        at=driver.clock, path="main", effect="main/artifact#1", call=LookupCall(since=0)
+    )
+    recorded = [
+        *driver.events,
+        stop_message(driver),
+        lookup,
+        EffectDone(at=driver.clock, path="main", effect=lookup.effect, code=1),
+        StepRetried(at=driver.clock, path="main", attempt=2),
+        driver.decision_event(gate, "approve"),
+    ]
+    earlier = Driver(driver.plan, events=recorded).start()
     assert earlier.ended == ("completed", "cancelled", "cancelled")
 
 
