@@ -14,7 +14,7 @@ from loopwright.operations.agents.tool_grants import (
     server_of,
     servers_of,
 )
-from loopwright.tools.mcp.connections import HttpServer, StdioServer
+from loopwright.tools.mcp.server_records import HttpServer, StdioServer
 
 FILES = ("fs.read", "fs.list", "fs.search", "fs.write", "fs.edit")
 READING = ("fs.read", "fs.list", "fs.search")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.tools.mcp.connections import StdioServer
+from loopwright.tools.mcp.server_records import StdioServer
 from loopwright.tools.toolbox import Grant, ServerGrant
 from tests.real_clis.conftest import CLIS, needs
 from tests.tools.boxes import CANARY, Room, inside, problem

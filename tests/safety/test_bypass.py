@@ -25,7 +25,7 @@ from loopwright.model.policy import ConversationHistory
 from loopwright.model.record import JsonValue
 from loopwright.operations.agents.tools import SupervisedPrograms
 from loopwright.tools.builtin import Bench, ShellRules, ToolSlots
-from loopwright.tools.mcp.connections import ListedTool, ServerAnswer, StdioServer
+from loopwright.tools.mcp.server_records import ListedTool, ServerAnswer, StdioServer
 from loopwright.tools.results import FolderResultStore, as_json
 from loopwright.tools.toolbox import Grant, ServerGrant, Toolbox
 from loopwright.tools.workspace_tree import Protection, WorkspaceTree

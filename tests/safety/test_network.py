@@ -17,7 +17,7 @@ from loopwright.agents.specs import Spec, unfit_agent
 from loopwright.errors import LoopwrightError
 from loopwright.model.plan import Agent
 from loopwright.operations.agents.tool_grants import grant_of
-from loopwright.tools.mcp.connections import HttpServer
+from loopwright.tools.mcp.server_records import HttpServer
 from tests.cli.conftest import Place, lw, until
 from tests.tools.boxes import Room, inside
 from tests.tools.test_servers import http

@@ -14,7 +14,7 @@ import msgspec
 from loopwright.model.chat import CallPart, RequestedCall
 from loopwright.operations.agents.tools import open_workshop
 from loopwright.tools.builtin import ShellRules
-from loopwright.tools.mcp.connections import StdioServer
+from loopwright.tools.mcp.server_records import StdioServer
 from loopwright.tools.results import FolderResultStore, ToolCallResult
 from loopwright.tools.toolbox import NATIVE, Grant, ServerGrant, Toolbox, Workshop
 from tests.agents import leaping

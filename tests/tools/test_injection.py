@@ -15,7 +15,7 @@ from loopwright.model.chat import CallPart
 from loopwright.model.record import JsonValue
 from loopwright.operations.agents.tools import open_workshop
 from loopwright.tools.builtin import ShellRules
-from loopwright.tools.mcp.connections import StdioServer
+from loopwright.tools.mcp.server_records import StdioServer
 from loopwright.tools.results import as_json
 from loopwright.tools.toolbox import ServerGrant, Toolbox
 from tests.tools.boxes import ALL, CANARY, SERVER, Room, environment, furnish

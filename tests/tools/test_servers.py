@@ -15,7 +15,7 @@ import pytest
 
 from loopwright.model.chat import CallPart
 from loopwright.tools.builtin import ToolLimit
-from loopwright.tools.mcp.connections import HttpServer, ServerSpec
+from loopwright.tools.mcp.server_records import HttpServer, ServerSpec
 from loopwright.tools.results import ToolCallResult
 from loopwright.tools.toolbox import Grant, ServerGrant, Toolbox
 from tests.agents.leaping import HOUR_S, leap_when

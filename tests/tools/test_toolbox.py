@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from loopwright.tools.builtin import ToolLimit
-from loopwright.tools.mcp.connections import HttpServer
+from loopwright.tools.mcp.server_records import HttpServer
 from loopwright.tools.results import ToolCallResult
 from loopwright.tools.toolbox import NATIVE, Grant, Offer, ServerGrant, Workshop, grant_problem
 from tests.tools.boxes import (

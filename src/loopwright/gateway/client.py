@@ -2,31 +2,36 @@
 
 `ModelSpeaker` is what the client library does for the gateway: one attempt at a time. It runs in a
 task while `ModelAttempt` watches the deadlines. `after` decides from values alone what follows a
-failed attempt. The client library is imported by name, in a thread, when a model is first called;
-this module must stay importable without it.
+failed attempt. The client library is imported in a thread, when a model is first called; this
+module must stay importable without it.
 """
 
 import asyncio
-import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from importlib import import_module
 from random import random
 from types import TracebackType
-from typing import Protocol, Self, TypeAlias, cast
+from typing import Self, TypeAlias
 
 import msgspec
 
-from loopwright.gateway.models import Catalogue, Endpoint, endpoint_of
+from loopwright.gateway.models import (
+    Catalogue,
+    CompletedTurn,
+    Delta,
+    Endpoint,
+    FailedTurn,
+    ModelSpeaker,
+    OnDelta,
+    endpoint_of,
+)
 from loopwright.model.chat import (
     NOTHING_USED,
-    AssistantMessage,
     AttemptFailed,
     AttemptStarted,
     CallDelta,
     CallLimits,
-    Finish,
     ModelAnswer,
     ModelAttempt,
     ModelEvent,
@@ -34,8 +39,6 @@ from loopwright.model.chat import (
     ModelFailureKind,
     ModelRequest,
     ModelUsage,
-    TextDelta,
-    ThoughtDelta,
     UnansweredRequest,
 )
 from loopwright.ports import Clock
@@ -120,56 +123,6 @@ def most_useful_failure(failures: Sequence[ModelFailure]) -> ModelFailure:
     """
     timed = [one for one in failures if one.retry_at_ms is not None]
     return min(timed, key=lambda one: one.retry_at_ms or 0) if timed else failures[-1]
-
-
-LONGEST_DETAIL = 600
-# The forms of common keys, for keys that a service quotes and that we do not know.
-_KEYS = re.compile(
-    r"\b(?:sk|pk|rk|gsk|xai|key)[-_][\w*-]{6,}|\bAIza[\w-]{10,}|\bBearer\s+\S+", re.I
-)
-
-Delta: TypeAlias = TextDelta | ThoughtDelta | CallDelta
-OnDelta: TypeAlias = Callable[[Delta], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompletedTurn:
-    """A completed turn. The usage has no price yet."""
-
-    message: AssistantMessage
-    finish: Finish
-    model: str
-    usage: ModelUsage
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailedTurn:
-    """An incomplete turn, with its usage so far."""
-
-    failure: ModelFailure
-    usage: ModelUsage
-
-
-class ModelSpeaker(Protocol):
-    """Sends one request and yields its output. Cancelling it closes the connection."""
-
-    async def speak(
-        self, to: Endpoint, request: ModelRequest, said: OnDelta
-    ) -> CompletedTurn | FailedTurn: ...
-
-    async def load(self, to: Endpoint) -> None:
-        """Prepare an endpoint, so that its first request is not delayed."""
-
-    async def close(self) -> None:
-        """Close every connection."""
-
-
-def without_keys(text: str, keys: Iterable[str]) -> str:
-    """A text for logs and events: keys masked, and not longer than needed."""
-    for key in keys:
-        if len(key) > 3:
-            text = text.replace(key, "***")
-    return _KEYS.sub("***", text)[:LONGEST_DETAIL]
 
 
 LONGEST_ANSWER = 16_000_000  # characters; a model that never stops is ended before memory runs out
@@ -266,9 +219,6 @@ class TimedAttempt:
         return FailedTurn(
             failure=ModelFailure(kind=why, detail=detail), usage=ModelUsage(measured=False)
         )
-
-
-LIBRARY = "loopwright.gateway.library"
 
 
 @dataclass(slots=True)
@@ -418,8 +368,7 @@ class Gateway:
         """
         async with self._loading:
             if self._speaker is None:
-                made = await asyncio.to_thread(lambda: import_module(LIBRARY).speaker(self._clock))
-                self._speaker = cast(ModelSpeaker, made)
+                self._speaker = await asyncio.to_thread(_library_speaker, self._clock)
         return self._speaker
 
     async def _affordable(self, spec: str, request: ModelRequest) -> bool:
@@ -511,3 +460,10 @@ def _sendable(request: ModelRequest) -> ModelRequest:
 
 def _named(failure: ModelFailure, spec: str) -> ModelFailure:
     return failure if failure.model else msgspec.structs.replace(failure, model=spec)
+
+
+def _library_speaker(clock: Clock) -> ModelSpeaker:
+    """The speaker over the client library, which takes a second to import."""
+    from loopwright.gateway.library.speaker import speaker  # noqa: PLC0415 - see above
+
+    return speaker(clock)

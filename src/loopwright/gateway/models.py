@@ -1,4 +1,5 @@
 """Models by `PROVIDER/NAME`: their endpoints, prices and context windows, and names of their tools.
+What the client library does for the gateway is here too: `ModelSpeaker` makes one attempt.
 
 Keys come from the environment. Prices and context windows come from the settings and from a list
 that is part of the installation; no network is used. A model that neither has a price nor runs on
@@ -12,25 +13,34 @@ request and after a restart.
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
+from decimal import Decimal
 from ipaddress import ip_address
-from typing import Literal, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
 
 from loopwright.model.chat import (
+    AssistantMessage,
+    CallDelta,
     CostSource,
+    Finish,
     ModelFailure,
+    ModelRequest,
     ModelUsage,
     Price,
     Pricing,
+    TextDelta,
+    ThoughtDelta,
     TokenCounts,
     cost_at,
     cost_of_call,
 )
+
+if TYPE_CHECKING:
+    from genai_prices import Usage
 
 Wire: TypeAlias = Literal["anthropic", "chat", "google", "responses"]
 
@@ -163,16 +173,6 @@ _ONE = ModelUsage(input_tokens=1)
 _PRIVATE_NAMES = (".localhost", ".local", ".lan", ".internal", ".home.arpa")
 
 
-class PriceList(Protocol):
-    """The interface of `library.prices`."""
-
-    def window(self, provider: str, model: str) -> int | None: ...
-
-    def cost(self, provider: str, model: str, usage: ModelUsage) -> float | None: ...
-
-    def cost_of_many(self, provider: str | None, model: str, usage: ModelUsage) -> float | None: ...
-
-
 class Catalogue:
     """The port `ModelCatalogue`. The first query reads the list, 0.3 s of CPU. `prices` are those
     of the settings, by `PROVIDER/NAME`; `env` has the addresses of models.
@@ -187,7 +187,7 @@ class Catalogue:
     def window(self, model: str) -> int | None:
         """The context window of `PROVIDER/NAME` in tokens, None if unknown."""
         provider, name = _in_list(model)
-        return _prices().window(provider, name) if provider else None
+        return _listed_window(provider, name) if provider else None
 
     def price(
         self, model: str, input_tokens: int, output_tokens: int, pricing: Pricing
@@ -223,7 +223,7 @@ class Catalogue:
             tokens,
             configured=self._configured.get(model),
             local=not is_assumed and self.is_local(model),
-            listed=lambda: _prices().cost(provider, name, usage) if provider else None,
+            listed=lambda: _listed_cost(provider, name, usage) if provider else None,
         )
         if usd is None and is_assumed:
             price = Price(input=pricing.input_usd, output=pricing.output_usd)
@@ -242,7 +242,7 @@ class Catalogue:
             None,
             counts(usage),
             configured=next(found, configured),
-            listed=lambda: _prices().cost_of_many(provider, model, usage) if model else None,
+            listed=lambda: _listed_cost_of_many(provider, model, usage) if model else None,
         )
         return usd
 
@@ -281,9 +281,118 @@ def _in_list(spec: str) -> tuple[str, str]:
     return (provider.prices or "") if provider else "", model
 
 
-def _prices() -> PriceList:
-    """The list, read when it is first needed."""
-    return cast(PriceList, import_module("loopwright.gateway.library.prices"))
+_SAMPLE = 1_000  # tokens: below every threshold above which a provider charges more
+
+
+def _listed_window(provider: str, model: str) -> int | None:
+    """How many tokens a model's context holds, None if the list does not say."""
+    from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415 - takes 0.3 s
+
+    try:
+        _, found = get_snapshot().find_provider_model(model, None, provider, None)
+    except LookupError:
+        return None
+    return found.context_window
+
+
+def _listed_cost(provider: str, model: str, usage: ModelUsage) -> float | None:
+    """The cost of usage in USD, None if it is not in the list. Cached tokens are part of the input,
+    so each is paid once, at its own price.
+    """
+    from genai_prices import Usage  # noqa: PLC0415 - takes 0.3 s
+
+    read = min(usage.cache_read_tokens, usage.input_tokens)
+    written = min(usage.cache_write_tokens, usage.input_tokens - read)
+    parsed = Usage(
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+    )
+    found = _price(provider, model, parsed)
+    return None if found is None else float(found)
+
+
+def _listed_cost_of_many(provider: str | None, model: str, usage: ModelUsage) -> float | None:
+    """The cost of the requests of a whole call in USD, None if it is not in the list. Only their
+    sum is known, so no request is assumed to exceed the threshold of a higher price.
+    """
+    from genai_prices import Usage  # noqa: PLC0415 - takes 0.3 s
+
+    read = min(usage.cache_read_tokens, usage.input_tokens)
+    written = min(usage.cache_write_tokens, usage.input_tokens - read)
+    parts = (
+        (usage.input_tokens - read - written, Usage(input_tokens=_SAMPLE)),
+        (read, Usage(input_tokens=_SAMPLE, cache_read_tokens=_SAMPLE)),
+        (written, Usage(input_tokens=_SAMPLE, cache_write_tokens=_SAMPLE)),
+        (usage.output_tokens, Usage(output_tokens=_SAMPLE)),
+    )
+    total = Decimal(0)
+    for count, sample in parts:
+        price = _price(provider, model, sample)
+        if price is None:
+            return None
+        total += price * count / _SAMPLE
+    return float(total)
+
+
+def _price(provider: str | None, model: str, usage: "Usage") -> Decimal | None:
+    from genai_prices import calc_price  # noqa: PLC0415 - takes 0.3 s
+
+    try:
+        return calc_price(usage, model, provider_id=provider).total_price
+    except (LookupError, ValueError):
+        return None
+
+
+LONGEST_DETAIL = 600
+# The forms of common keys, for keys that a service quotes and that we do not know.
+_KEYS = re.compile(
+    r"\b(?:sk|pk|rk|gsk|xai|key)[-_][\w*-]{6,}|\bAIza[\w-]{10,}|\bBearer\s+\S+", re.I
+)
+
+Delta: TypeAlias = TextDelta | ThoughtDelta | CallDelta
+OnDelta: TypeAlias = Callable[[Delta], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletedTurn:
+    """A completed turn. The usage has no price yet."""
+
+    message: AssistantMessage
+    finish: Finish
+    model: str
+    usage: ModelUsage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedTurn:
+    """An incomplete turn, with its usage so far."""
+
+    failure: ModelFailure
+    usage: ModelUsage
+
+
+class ModelSpeaker(Protocol):
+    """Sends one request and yields its output. Cancelling it closes the connection."""
+
+    async def speak(
+        self, to: Endpoint, request: ModelRequest, said: OnDelta
+    ) -> CompletedTurn | FailedTurn: ...
+
+    async def load(self, to: Endpoint) -> None:
+        """Prepare an endpoint, so that its first request is not delayed."""
+
+    async def close(self) -> None:
+        """Close every connection."""
+
+
+def without_keys(text: str, keys: Iterable[str]) -> str:
+    """A text for logs and events: keys masked, and not longer than needed."""
+    for key in keys:
+        if len(key) > 3:
+            text = text.replace(key, "***")
+    return _KEYS.sub("***", text)[:LONGEST_DETAIL]
 
 
 LONGEST = 64

@@ -1,16 +1,15 @@
 """The dialects by name, how the dialect of a definition is recognised, and packing for a server.
 
 The dialect is recognised by the content of a definition, not by its name. The code of a dialect
-is loaded by name when it is first needed. A definition that is sent to a server is packed with
+is loaded when it is first needed. A definition that is sent to a server is packed with
 the files that it names; there only those files count, so both sides read the same.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import import_module
 from pathlib import Path, PurePath
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any, Protocol, TypeAlias, cast
 
 from loopwright.agents.files import FileProblem, read_regular
@@ -249,7 +248,9 @@ def rendering(name: str, plan: Plan, read: Callable[[JsonValue], str]) -> Dialec
 
 def loop_words() -> LoopWords:
     """How loops of assistants are reported in their own system: iterations, ends, states."""
-    return cast(LoopWords, import_module(f"loopwright.dialects.{ASSISTANTS}.events"))
+    from loopwright.dialects.rondoflow import events
+
+    return cast(LoopWords, events)
 
 
 def assistant_key(agent_id: str) -> str:
@@ -258,12 +259,42 @@ def assistant_key(agent_id: str) -> str:
 
 
 def dialect(name: str) -> Dialect:
-    """A dialect by its name; its code is loaded when it is first asked for."""
-    if name not in NAMES:
+    """A dialect by its name; its code is loaded when it is first used."""
+    found = _dialect_package(name)
+    if found is None:
         near = suggest(name, NAMES)
         hint = f"did you mean {near}?" if near else f"known are {', '.join(NAMES)}"
         raise DefinitionError(f"unknown dialect {name!r} ({hint})")
-    return cast(Dialect, import_module(f"loopwright.dialects.{name}"))
+    return cast(Dialect, found)
+
+
+def _dialect_package(name: str) -> ModuleType | None:
+    match name:
+        case "native":
+            from loopwright.dialects import native
+
+            return native
+        case "rondoflow":
+            from loopwright.dialects import rondoflow
+
+            return rondoflow
+        case "zenflow":
+            from loopwright.dialects import zenflow
+
+            return zenflow
+        case "archon":
+            from loopwright.dialects import archon
+
+            return archon
+        case "aldo":
+            from loopwright.dialects import aldo
+
+            return aldo
+        case "coqui":
+            from loopwright.dialects import coqui
+
+            return coqui
+    return None
 
 
 def definition_bytes(path: Path, shown: str | None = None) -> bytes:

@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
-from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from loopwright.agents.clis.command_line import StageServer
 from loopwright.agents.performer import LocalPerformer
@@ -208,7 +207,7 @@ class ToolsOfAgents:
 
     @cached_property
     def _chats(self) -> "Chats":
-        from loopwright.operations.agents.tools import Chats  # noqa: PLC0415 - not every run needs it
+        from loopwright.operations.agents.tools import Chats
 
         return Chats(
             environment=os.environ,
@@ -224,7 +223,7 @@ class ToolsOfAgents:
 
     @cached_property
     def _stages(self) -> "StageServers":
-        from loopwright.operations.agents.tools import StageServers  # noqa: PLC0415 - the same
+        from loopwright.operations.agents.tools import StageServers
 
         stages = StageServers(self.tracker_scopes, self._chats.workshop, self.settings.results)
         stages.find_loops = self.find_loops
@@ -237,8 +236,9 @@ def _find_loops(
     """The loop tools of an agent, where its definition names them; loaded when first needed."""
     if not agent.loops:
         return None
-    module = import_module("loopwright.operations.mcp.agent_loop_tools")
-    return cast("ChatLoops | None", module.find_agent_loops(here, settings, job, agent))
+    from loopwright.operations.mcp.agent_loop_tools import find_agent_loops
+
+    return find_agent_loops(here, settings, job, agent)
 
 
 async def _save_worktree(worktrees: GitWorktrees, worktree: Worktree) -> None:

@@ -4,8 +4,17 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from typing import assert_never
 
-from loopwright.gateway.client import CompletedTurn, Delta, Exchange, FailedTurn, Gateway, OnDelta
-from loopwright.gateway.models import BASE_URL, Endpoint, WireNames, wire_names
+from loopwright.gateway.client import Exchange, Gateway
+from loopwright.gateway.models import (
+    BASE_URL,
+    CompletedTurn,
+    Delta,
+    Endpoint,
+    FailedTurn,
+    OnDelta,
+    WireNames,
+    wire_names,
+)
 from loopwright.model.chat import (
     NOTHING_USED,
     AnyMessage,

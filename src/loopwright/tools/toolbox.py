@@ -40,14 +40,12 @@ from loopwright.tools.builtin import (
 )
 from loopwright.tools.file_tools import FILE_TOOLS, RESULT_READ, SEARCH_TOOL
 from loopwright.tools.mcp.connections import (
-    HttpServer,
     McpTool,
-    ServerPlace,
-    ServerSpec,
     WorkspaceServer,
     offered,
     server_name_problem,
 )
+from loopwright.tools.mcp.server_records import HttpServer, ServerPlace, ServerSpec
 from loopwright.tools.results import (
     ResultStore,
     ToolCallResult,

@@ -2,12 +2,7 @@
 
 `speaker.LibrarySpeaker` sends one request on the library's model layer and turns its exceptions
 into values, `messages` converts our records into its messages and back and avoids an expensive
-traversal of long histories; `chat`, `claude` and `gemini` build its models, `prices` reads its
-price list.
+traversal of long histories; `chat` and `claude` build its models.
 
-May import: the rest of gateway and below. Only ever imported by name, when it is needed.
+May import: the rest of gateway and below. Only ever imported inside a function, when it is needed.
 """
-
-from loopwright.gateway.library.speaker import LibrarySpeaker, speaker
-
-__all__ = ["LibrarySpeaker", "speaker"]

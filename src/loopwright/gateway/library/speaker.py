@@ -9,9 +9,9 @@ tasks. So the data of many streams is processed in small portions.
 
 import asyncio
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import suppress
-from importlib import import_module
+from typing import assert_never
 
 import httpx2
 from pydantic_ai import exceptions as parsed
@@ -29,7 +29,6 @@ from pydantic_ai.messages import TextPart as LibraryText
 from pydantic_ai.messages import ThinkingPart as LibraryThought
 from pydantic_ai.models import Model, StreamedResponse
 
-from loopwright.gateway.client import CompletedTurn, Delta, FailedTurn, OnDelta, without_keys
 from loopwright.gateway.library.messages import (
     library_messages,
     library_parameters,
@@ -39,7 +38,17 @@ from loopwright.gateway.library.messages import (
     our_usage,
     tool_names,
 )
-from loopwright.gateway.models import Endpoint, Wire, WireNames, wire_names
+from loopwright.gateway.models import (
+    PROVIDERS,
+    CompletedTurn,
+    Delta,
+    Endpoint,
+    FailedTurn,
+    OnDelta,
+    WireNames,
+    wire_names,
+    without_keys,
+)
 from loopwright.model.chat import (
     NOTHING_USED,
     CallDelta,
@@ -196,12 +205,6 @@ def _messages(body: Mapping[object, object]) -> Iterator[str]:
             yield value
 
 
-_MAKERS: dict[Wire, str] = {
-    "anthropic": "loopwright.gateway.library.claude",
-    "chat": "loopwright.gateway.library.chat",
-    "google": "loopwright.gateway.library.gemini",
-    "responses": "loopwright.gateway.library.chat",
-}
 _MOST_CONNECTIONS = 200
 
 
@@ -284,10 +287,19 @@ class LibrarySpeaker:
         return self._models[to]
 
     def _made(self, to: Endpoint) -> Model:
-        make: Callable[[Endpoint, httpx2.AsyncClient], Model] = import_module(
-            _MAKERS[to.wire]
-        ).model
-        return make(to, self._http)
+        match to.wire:
+            case "anthropic":
+                from loopwright.gateway.library import claude  # noqa: PLC0415 - takes 0.5 s
+
+                return claude.model(to, self._http)
+            case "chat" | "responses":
+                from loopwright.gateway.library import chat  # noqa: PLC0415 - takes 0.5 s
+
+                return chat.model(to, self._http)
+            case "google":
+                return _google_model(to, self._http)
+            case _:
+                assert_never(to.wire)
 
     def _fallen(
         self, error: Exception, to: Endpoint, stream: StreamedResponse | None
@@ -296,6 +308,16 @@ class LibrarySpeaker:
         if stream is None and reached_nothing(error):
             return FailedTurn(failure=failure, usage=NOTHING_USED)
         return FailedTurn(failure=failure, usage=ModelUsage(measured=False))
+
+
+def _google_model(to: Endpoint, http: httpx2.AsyncClient) -> Model:
+    """A model of Google, with the extra `loopwright[google]`."""
+    from pydantic_ai.models.google import GoogleModel  # noqa: PLC0415 - an extra
+    from pydantic_ai.providers.google import GoogleProvider  # noqa: PLC0415 - an extra
+
+    other = None if to.url == PROVIDERS["google"].url else to.url
+    provider = GoogleProvider(api_key=to.key, base_url=other, http_client=http)
+    return GoogleModel(to.model, provider=provider)
 
 
 def _spoken(stream: StreamedResponse, to: Endpoint, names: WireNames) -> CompletedTurn | FailedTurn:

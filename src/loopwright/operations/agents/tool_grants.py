@@ -49,7 +49,7 @@ from loopwright.model.trackers import LOOP_OUTPUT, Item, Kind, Trackers, Values
 from loopwright.operations.agents.skills import SkillFile, find_skills
 from loopwright.ports import Answer, Clock, EffectJob, EffectSuccess, EventLog
 from loopwright.tools.builtin import ANY_PROGRAM, SandboxAccess, ShellRules, ToolLimit
-from loopwright.tools.mcp.connections import HttpServer, StdioServer
+from loopwright.tools.mcp.server_records import HttpServer, StdioServer
 from loopwright.tools.toolbox import NATIVE, Grant, ServerGrant, grant_problem
 from loopwright.tools.tracker_scope import TrackerScope
 from loopwright.views.summary import ReadText

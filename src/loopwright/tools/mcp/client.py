@@ -24,7 +24,7 @@ from mcp.shared.message import SessionMessage
 
 from loopwright.model.record import JsonValue
 from loopwright.tools.builtin import RunningToolCommand, ToolCommand
-from loopwright.tools.mcp.connections import (
+from loopwright.tools.mcp.server_records import (
     STDERR_CHARS,
     Hold,
     HttpServer,
@@ -62,7 +62,7 @@ _ANSWERS = frozenset(
 
 
 async def connect(spec: ServerSpec, place: ServerPlace, hold: Hold) -> str:
-    """See `servers.Library`."""
+    """Connect, hold, disconnect. Returns the end of the server's stderr."""
     message = _ServerErrors()
     try:
         async with AsyncExitStack() as stack:

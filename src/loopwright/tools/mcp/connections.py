@@ -1,100 +1,32 @@
 """MCP servers: started when first needed, reused, restarted after a failure, and ended at the end.
 
 Their tools get our own names, `SERVER.TOOL`, and only granted ones are offered. The library of the
-protocol is imported by name, in a thread, when the first server is needed; this module must stay
-importable without it.
+protocol is imported in a thread, when the first server is needed; this module must stay importable
+without it.
 """
 
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Protocol, TypeAlias, cast
 
 from loopwright.model.access import is_rule_for
 from loopwright.model.record import JsonValue
-from loopwright.model.sandbox import SandboxLevel
-from loopwright.tools.builtin import ToolPrograms
+from loopwright.tools.mcp.server_records import (
+    Hold,
+    ListedTool,
+    ServerAnswer,
+    ServerConnection,
+    ServerGone,
+    ServerPlace,
+    ServerSpec,
+)
 from loopwright.tools.results import ToolRefusal
 
-LIBRARY = "loopwright.tools.mcp.client"
 START_SECONDS = 60.0
 CLOSE_SECONDS = 10.0
 _LAST_WORDS_SECONDS = 5.0
 LIST_TOOLS = 256
-STDERR_CHARS = 500
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StdioServer:
-    """A server that is a program. It receives secrets by the names of variables only."""
-
-    argv: tuple[str, ...]
-    pass_env: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpServer:
-    """A server at an address. It receives secrets by the names of variables only."""
-
-    url: str
-    bearer_env: str | None = None  # the variable whose value is the bearer token
-    header_env: tuple[tuple[str, str], ...] = ()  # header and the variable with its value
-
-
-ServerSpec: TypeAlias = StdioServer | HttpServer
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedTool:
-    """A tool as its server describes it."""
-
-    name: str
-    description: str
-    schema: dict[str, JsonValue]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerAnswer:
-    """The answer of a server."""
-
-    text: str
-    error: bool = False
-
-
-class ServerGone(Exception):
-    """The connection ended; whether a running call has completed is unknown."""
-
-
-class ServerConnection(Protocol):
-    """A server with an open connection."""
-
-    async def tools(self) -> list[ListedTool]:
-        """Everything the server offers; Gone."""
-
-    async def call(self, tool: str, arguments: dict[str, JsonValue]) -> ServerAnswer:
-        """Call a tool; Gone. Failures of the tool are in the answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class ServerPlace:
-    """The folder and the services that a server runs with."""
-
-    workspace: str
-    programs: ToolPrograms
-    sandbox: SandboxLevel | None = None
-
-
-Hold: TypeAlias = Callable[[ServerConnection], Awaitable[None]]
-"""Called with the connection; the connection is kept until it returns."""
-
-
-class McpLibrary(Protocol):
-    """The interface of `client`."""
-
-    async def connect(self, spec: ServerSpec, place: ServerPlace, hold: Hold) -> str:
-        """Connect, hold, disconnect. Returns the end of the server's stderr."""
 
 
 class WorkspaceServer:
@@ -195,7 +127,8 @@ class WorkspaceServer:
             await let_go.wait()
 
         try:
-            self._why = await (await _library()).connect(self._spec, self._place, hold)
+            connect = await asyncio.to_thread(_load_connect)
+            self._why = await connect(self._spec, self._place, hold)
         except ServerGone as error:
             self._why = str(error)
         finally:
@@ -227,8 +160,11 @@ class WorkspaceServer:
         return ToolRefusal("server-unreachable", f"the server {self.name} cannot be used: {why}")
 
 
-async def _library() -> McpLibrary:
-    return cast(McpLibrary, await asyncio.to_thread(import_module, LIBRARY))
+def _load_connect() -> Callable[[ServerSpec, ServerPlace, Hold], Awaitable[str]]:
+    """The function that connects; the library of the protocol takes half a second to import."""
+    from loopwright.tools.mcp.client import connect  # noqa: PLC0415 - see above
+
+    return connect
 
 
 # With a dot in a server's name, two servers could claim one tool.
