@@ -194,33 +194,6 @@ class HasOwnEvents(Protocol):
     def Rendering(self, plan: Plan, read: Callable[[JsonValue], str]) -> DialectRendering: ...
 
 
-class LoopEvent(Protocol):
-    """Something that happened to a loop, as its system tells it."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def payload(self) -> Mapping[str, JsonValue]: ...
-
-
-class LoopWords(Protocol):
-    """What the dialect of assistants exports about their loops."""
-
-    @property
-    def Pass(self) -> Callable[..., object]: ...
-
-    @property
-    def End(self) -> Callable[..., object]: ...
-
-    def events_of_pass(self, done: object) -> Sequence[LoopEvent]: ...
-
-    def event_of_end(self, end: object) -> LoopEvent | None: ...
-
-    @property
-    def loop_state(self) -> Callable[..., Mapping[str, JsonValue]]: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedDefinition:
     """A definition that was read without an error."""
@@ -244,13 +217,6 @@ def rendering(name: str, plan: Plan, read: Callable[[JsonValue], str]) -> Dialec
     if not hasattr(language, "Rendering"):
         return None
     return cast(HasOwnEvents, language).Rendering(plan, read)
-
-
-def loop_words() -> LoopWords:
-    """How loops of assistants are reported in their own system: iterations, ends, states."""
-    from loopwright.dialects.rondoflow import events
-
-    return cast(LoopWords, events)
 
 
 def assistant_key(agent_id: str) -> str:

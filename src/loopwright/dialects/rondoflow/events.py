@@ -3,9 +3,6 @@
 Within an iteration the order is: iteration, progress, then the request for a review. A terminal
 event is last. A failed iteration has no iteration event, and a stopped loop has no terminal
 event.
-
-This module is loaded by name (`loopwright.operations.dialects`), so its name and the names of its
-functions are part of an interface.
 """
 
 from dataclasses import dataclass
@@ -30,7 +27,7 @@ class RondoflowEvent(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pass:
+class LoopIteration:
     """An iteration whose call has succeeded; `review` is the id of its gate."""
 
     iteration: int
@@ -70,7 +67,7 @@ class LoopState(TypedDict):
     progressLog: list[str]
 
 
-def events_of_pass(done: Pass) -> list[RondoflowEvent]:
+def events_of_iteration(done: LoopIteration) -> list[RondoflowEvent]:
     """The events of one iteration, in their order."""
     events = [
         RondoflowEvent(

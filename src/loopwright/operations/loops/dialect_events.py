@@ -5,9 +5,18 @@ Also follows the loop of an assistant event by event, with the events and states
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import cast
 
 import msgspec
 
+from loopwright.dialects.rondoflow.events import (
+    End,
+    LoopIteration,
+    RondoflowEvent,
+    event_of_end,
+    events_of_iteration,
+    loop_state,
+)
 from loopwright.errors import LoopwrightError
 from loopwright.kernel.bodies.repeat import learning_of
 from loopwright.kernel.events import (
@@ -27,13 +36,7 @@ from loopwright.kernel.events import (
 from loopwright.model.ids import AGENT_CALL, MAIN, last_id
 from loopwright.model.plan import only_repeat
 from loopwright.model.record import Blob, JsonValue
-from loopwright.operations.dialects import (
-    ASSISTANTS,
-    LoopEvent,
-    assistant_key,
-    loop_words,
-    rendering,
-)
+from loopwright.operations.dialects import ASSISTANTS, assistant_key, rendering
 from loopwright.operations.runs import Service
 from loopwright.ports import NumberedEvent
 from loopwright.views.event_records import event_on_wire, timestamp
@@ -81,7 +84,6 @@ class LoopStory:
         self.plan = service.plan(first)
         loop = only_repeat(self.plan)
         self._max = (loop.max if loop else None) or 0
-        self._words = loop_words()
         self.owner = first.by
         self.agent_id = agent_of(first.key) if is_loop(first.dialect, first.key) else run
         self.seen = 0
@@ -123,14 +125,14 @@ class LoopStory:
 
     def state(self) -> dict[str, JsonValue]:
         """The state of the loop as its system answers a question for it."""
-        found = self._words.loop_state(
+        found = loop_state(
             self.plan,
             agent_id=self.agent_id,
             status=self.status,
             learnings=self.learnings,
             iteration=self.iteration,
         )
-        return dict(found)
+        return cast("dict[str, JsonValue]", found)
 
     def _payloads(self, event: AnyEvent) -> Iterator[tuple[str, dict[str, JsonValue]]]:
         match event:
@@ -164,13 +166,13 @@ class LoopStory:
         learning = learning_of(output, self.iteration, LEARNING_CHARS)
         self.learnings.append(learning)
         self.last_output = output
-        done = self._words.Pass(
+        done = LoopIteration(
             iteration=self.iteration,
             max_iterations=self._max,
             output=output,
             learning=learning,
         )
-        for name, payload in _events(self._words.events_of_pass(done)):
+        for name, payload in _events(events_of_iteration(done)):
             yield name, {**payload, "output": output}
 
     def _review(self, event: GateOpened) -> Iterator[tuple[str, dict[str, JsonValue]]]:
@@ -183,14 +185,14 @@ class LoopStory:
             return
         output = self.last_output if event.output is None else self._read(event.output)
         yield from self._pass(output)
-        done = self._words.Pass(
+        done = LoopIteration(
             iteration=self.iteration,
             max_iterations=self._max,
             output=output,
             learning="",
             review=event.gate,
         )
-        review = list(_events(self._words.events_of_pass(done)))[-1]
+        review = list(_events(events_of_iteration(done)))[-1]
         self.reviews[event.gate] = review[1]
         yield review
 
@@ -200,14 +202,14 @@ class LoopStory:
         self.questions.clear()
         output = self._read(logged.output)
         self.final_output = output or self.last_output
-        end = self._words.End(
+        end = End(
             outcome=logged.outcome,
             reason=logged.reason,
             iterations=self.iteration,
             output=output,
             error=logged.error.detail or logged.error.type if logged.error else "",
         )
-        event = self._words.event_of_end(end)
+        event = event_of_end(end)
         if event is None:
             self.error = logged.reason
             yield "stopped", {"reason": logged.reason}
@@ -243,8 +245,8 @@ def _is_work(event: EffectDone | IterationFinished) -> bool:
     return event.purpose == AGENT_CALL
 
 
-def _events(events: Iterable[LoopEvent]) -> Iterator[tuple[str, dict[str, JsonValue]]]:
-    return ((one.name, dict(one.payload)) for one in events)
+def _events(events: Iterable[RondoflowEvent]) -> Iterator[tuple[str, dict[str, JsonValue]]]:
+    return ((one.name, {**one.payload}) for one in events)
 
 
 class DialectEventFeed:
