@@ -5,8 +5,8 @@ import json
 import pytest
 
 from loopwright.dialects.rondoflow.events import (
+    AssistantIteration,
     End,
-    LoopIteration,
     RondoflowEvent,
     criteria_of,
     event_of_end,
@@ -27,7 +27,7 @@ def plan(criteria: object) -> Plan:
 @pytest.mark.item("rondoflow-17")
 def test_an_iteration_tells_its_output_then_its_learning() -> None:
     """Iteration comes first, progress second, each with its documented fields."""
-    done = LoopIteration(iteration=2, max_iterations=5, output="all of it", learning="all")
+    done = AssistantIteration(iteration=2, max_iterations=5, output="all of it", learning="all")
     assert events_of_iteration(done) == [
         RondoflowEvent("iteration", {"iteration": 2, "maxIterations": 5, "output": "all of it"}),
         RondoflowEvent("progress", {"iteration": 2, "learning": "all"}),
@@ -37,7 +37,9 @@ def test_an_iteration_tells_its_output_then_its_learning() -> None:
 @pytest.mark.item("rondoflow-28")
 def test_a_review_is_asked_for_last() -> None:
     """The request carries the iteration, the output and the id to answer with."""
-    done = LoopIteration(iteration=1, max_iterations=5, output="o", learning="l", review="gate_1")
+    done = AssistantIteration(
+        iteration=1, max_iterations=5, output="o", learning="l", review="gate_1"
+    )
     *_, last = events_of_iteration(done)
     assert [one.name for one in events_of_iteration(done)][:2] == ["iteration", "progress"]
     payload = {"iteration": 1, "output": "o", "loopId": "gate_1"}

@@ -27,7 +27,7 @@ class RondoflowEvent(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoopIteration:
+class AssistantIteration:
     """An iteration whose call has succeeded; `review` is the id of its gate."""
 
     iteration: int
@@ -67,7 +67,7 @@ class LoopState(TypedDict):
     progressLog: list[str]
 
 
-def events_of_iteration(done: LoopIteration) -> list[RondoflowEvent]:
+def events_of_iteration(done: AssistantIteration) -> list[RondoflowEvent]:
     """The events of one iteration, in their order."""
     events = [
         RondoflowEvent(

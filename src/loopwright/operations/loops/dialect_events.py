@@ -10,8 +10,8 @@ from typing import cast
 import msgspec
 
 from loopwright.dialects.rondoflow.events import (
+    AssistantIteration,
     End,
-    LoopIteration,
     RondoflowEvent,
     event_of_end,
     events_of_iteration,
@@ -166,7 +166,7 @@ class LoopStory:
         learning = learning_of(output, self.iteration, LEARNING_CHARS)
         self.learnings.append(learning)
         self.last_output = output
-        done = LoopIteration(
+        done = AssistantIteration(
             iteration=self.iteration,
             max_iterations=self._max,
             output=output,
@@ -185,7 +185,7 @@ class LoopStory:
             return
         output = self.last_output if event.output is None else self._read(event.output)
         yield from self._pass(output)
-        done = LoopIteration(
+        done = AssistantIteration(
             iteration=self.iteration,
             max_iterations=self._max,
             output=output,
