@@ -14,7 +14,6 @@ import shutil
 import socket
 import struct
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -187,22 +186,6 @@ def open_beneath(root: int, name: str, flags: int) -> int | None:
     if number in _NOT_OFFERED:
         return None
     raise OSError(number, os.strerror(number), name)
-
-
-@contextmanager
-def open_in_memory(data: bytes) -> Iterator[int]:
-    """A descriptor from which a program reads these bytes; they have no name on any disk."""
-    if sys.platform == "linux":
-        descriptor = os.memfd_create("loopwright")
-    else:
-        with tempfile.TemporaryFile() as file:
-            descriptor = os.dup(file.fileno())
-    try:
-        os.write(descriptor, data)
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 MOUNTS = Path("/proc/self/mountinfo")

@@ -103,8 +103,3 @@ def test_programs_and_files_when_on_macos_use_no_linux_call(tmp_path: Path) -> N
     program.write_text("")
     program.chmod(0o700)
     assert host.find_program("git", str(tmp_path)) == str(program)
-
-
-def test_open_in_memory_when_read_has_the_bytes() -> None:
-    with host.open_in_memory(b"filter") as handle:
-        assert os.read(handle, 100) == b"filter"

@@ -16,6 +16,7 @@ from loopwright.agents.processes.process import (
     ProgramEnd,
     ProgramStart,
     RunningProgram,
+    open_filter,
     run_program,
 )
 from tests.agents.leaping import leap, leap_when, play
@@ -572,7 +573,7 @@ def test_a_program_that_has_ended_is_freed_without_the_collector(
                 assert fails
             del listener, what
 
-    kinds = ("_Listener", "_Run", "Popen", "Program", "Source")
+    kinds = ("_Listener", "_Run", "Popen", "ProgramStart", "PipeSource", "PipeFeed")
     gc.collect()
     others = [one for one in gc.get_objects() if type(one).__name__ in kinds]  # of other tests
     known = {id(one) for one in others}
@@ -584,3 +585,11 @@ def test_a_program_that_has_ended_is_freed_without_the_collector(
     finally:
         gc.enable()
     assert left == []
+
+
+def test_open_filter_when_read_has_the_bytes_and_ends() -> None:
+    with open_filter(b"filter") as (handle,):
+        assert os.read(handle, 100) == b"filter"
+        assert os.read(handle, 100) == b""
+    with open_filter(b"") as none:
+        assert none == []

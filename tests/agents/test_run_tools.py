@@ -15,10 +15,10 @@ from loopwright.agents.json_lines import (
     MOST_TOOLS,
     TOOL_CHARS,
     JsonLinesAnswer,
+    PipeWriter,
     Submission,
     run_tool_names,
 )
-from loopwright.agents.processes.pipes import PipeWriter
 from loopwright.kernel.event_parts import AgentCall, ToolUse
 from loopwright.model.record import JsonValue
 from loopwright.ports import (

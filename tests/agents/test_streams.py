@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loopwright.agents.processes.pipes import HeadAndTail
+from loopwright.agents.processes.process import HeadAndTail
 
 
 @given(st.lists(st.binary(max_size=40)), st.integers(0, 30), st.integers(0, 30))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from loopwright.agents.call_failures import not_started
-from loopwright.agents.processes.process import cannot_start
+from loopwright.agents.program_files import cannot_start
 from loopwright.engine.effects import defect
 from loopwright.kernel.effects import MOST_SHORTAGES, SHORTAGE, parked_until
 from loopwright.kernel.event_parts import Failure

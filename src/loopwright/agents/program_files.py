@@ -8,6 +8,7 @@ folder that contains the package: `_PACKAGE` is computed from its path.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -17,7 +18,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from loopwright import host
 from loopwright.model.sandbox import OWN_PREFIX, SYSTEM_PATH, is_reserved, is_variable_name
@@ -371,6 +372,96 @@ def _not_on_path(
         f"write ./{argv0} for the one in the workspace" if here else "install it or write its path"
     )
     return CannotStart("program-not-found", f"{argv0} is not on PATH; {fix}")
+
+
+# ------------------------------------------------------------------- whether it can be started
+
+# One argument or `NAME=value` entry, with its closing NUL; Linux refuses longer ones.
+ARGUMENT_LIMIT = 128 * 1024
+
+
+class Startable(Protocol):
+    """What has to be known of a program to start it."""
+
+    @property
+    def argv(self) -> tuple[str, ...]: ...
+    @property
+    def cwd(self) -> str: ...
+    @property
+    def env(self) -> Mapping[str, str]: ...
+
+
+def checked_command(program: Startable) -> list[str]:
+    """Working directory, file and argv, as the supervisor needs them; raises CannotStart."""
+    if not program.argv:
+        raise CannotStart("program-not-found", "the command is empty")
+    for name in program.env:
+        if not name or "=" in name:
+            raise CannotStart("not-startable", f"{name!r} is not a name of a variable")
+    entries = [f"{name}={value}" for name, value in program.env.items()]
+    for text in (program.cwd, *program.argv, *entries):
+        _check_text(text)
+    cwd = os.path.abspath(program.cwd)
+    if not os.path.isdir(cwd):
+        raise CannotStart("workspace-gone", f"the directory {cwd} does not exist")
+    file = resolve_program(program.argv[0], cwd, program.env.get("PATH"))
+    # The path also as argv[0]: some programs search PATH for themselves to find their library.
+    return [cwd, file, file, *program.argv[1:]]
+
+
+def _check_text(text: str) -> None:
+    shown = text if len(text) <= 40 else f"{text[:40]}…"
+    if "\0" in text:
+        raise CannotStart("nul-in-argument", f"{shown!r} contains a NUL character")
+    try:
+        size = len(os.fsencode(text))
+    except UnicodeEncodeError:
+        raise CannotStart("not-startable", f"{shown!r} has no form in bytes") from None
+    if size >= ARGUMENT_LIMIT:
+        raise CannotStart(
+            "argument-too-long",
+            f"{shown!r} has {size} bytes, a program takes at most {ARGUMENT_LIMIT - 1} in one "
+            f"argument or variable; pass it on stdin or in a file",
+        )
+
+
+_PROBLEMS: dict[int, StartProblem] = {
+    errno.E2BIG: "argument-too-long",
+    errno.EACCES: "not-executable",
+    errno.EISDIR: "is-a-directory",
+    errno.ENOENT: "program-not-found",
+    errno.ENOTDIR: "program-not-found",
+    # These are temporary: no processes, memory or descriptors left, or the file is being written.
+    errno.EAGAIN: "resource",
+    errno.EMFILE: "resource",
+    errno.ENFILE: "resource",
+    errno.ENOMEM: "resource",
+    errno.ETXTBSY: "resource",
+}
+_SAYS: dict[int, str] = {
+    errno.E2BIG: "all arguments and variables together are too long; pass less, or in a file",
+    errno.ENOENT: "the file or the interpreter in its first line does not exist",
+    errno.ENOEXEC: "the file is not a program; a script needs a first line like #!/bin/sh",
+}
+
+
+# What the machine has none of, for the errors that mean so.
+SHORTAGES: dict[int, str] = {
+    errno.EAGAIN: "processes",
+    errno.EMFILE: "file descriptors",
+    errno.ENFILE: "file descriptors",
+    errno.ENOMEM: "memory",
+}
+
+
+def cannot_start(number: int, file: str, *, stage: str = "exec") -> CannotStart:
+    """The meaning of an error number of the system for the start of a program."""
+    says = _SAYS.get(number, os.strerror(number))
+    if stage == "chdir":
+        return CannotStart("workspace-gone", f"cannot enter {file}: {os.strerror(number)}")
+    waits = f"waiting for {SHORTAGES[number]}: " if number in SHORTAGES else ""
+    problem = _PROBLEMS.get(number, "not-startable")
+    return CannotStart(problem, f"{waits}cannot start {file}: {says}")
 
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))

@@ -1,15 +1,13 @@
 """Run one program to its end, with limits, and leave none of its processes behind.
 
-`checked_command` finds out whether a program can be started, and why not. `run_program` starts a
-supervisor (see `supervise`) that starts the program. The driver's side feeds stdin, keeps a bounded
-part of the output, watches the time limits, and asks the supervisor to end the process tree when a
-limit is reached or the waiting task is cancelled.
+`run_program` starts a supervisor (see `supervise`) that starts the program. The driver's side feeds
+stdin, keeps a bounded part of the output, watches the time limits, and asks the supervisor to end
+the process tree when a limit is reached or the waiting task is cancelled.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import re
 import signal
@@ -19,106 +17,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from loopwright import host
-from loopwright.agents.processes.pipes import HeadAndTail, PipeFeed, PipeSource
-from loopwright.agents.processes.process_marks import ProcessMark, process_mark, sweep_marks
-from loopwright.agents.processes.supervise import command_line
-from loopwright.agents.program_files import CannotStart, StartProblem, resolve_program
+from loopwright.agents.processes.process_marks import ProcessMark, boot_id, sweep_marks
+from loopwright.agents.processes.supervise import command_line, read_entry
+from loopwright.agents.program_files import CannotStart, cannot_start, checked_command
 
-# One argument or `NAME=value` entry, with its closing NUL; Linux refuses longer ones.
-ARGUMENT_LIMIT = 128 * 1024
-
-
-class Startable(Protocol):
-    """What has to be known of a program to start it."""
-
-    @property
-    def argv(self) -> tuple[str, ...]: ...
-    @property
-    def cwd(self) -> str: ...
-    @property
-    def env(self) -> Mapping[str, str]: ...
-
-
-def checked_command(program: Startable) -> list[str]:
-    """Working directory, file and argv, as the supervisor needs them; raises CannotStart."""
-    if not program.argv:
-        raise CannotStart("program-not-found", "the command is empty")
-    for name in program.env:
-        if not name or "=" in name:
-            raise CannotStart("not-startable", f"{name!r} is not a name of a variable")
-    entries = [f"{name}={value}" for name, value in program.env.items()]
-    for text in (program.cwd, *program.argv, *entries):
-        _check_text(text)
-    cwd = os.path.abspath(program.cwd)
-    if not os.path.isdir(cwd):
-        raise CannotStart("workspace-gone", f"the directory {cwd} does not exist")
-    file = resolve_program(program.argv[0], cwd, program.env.get("PATH"))
-    # The path also as argv[0]: some programs search PATH for themselves to find their library.
-    return [cwd, file, file, *program.argv[1:]]
-
-
-def _check_text(text: str) -> None:
-    shown = text if len(text) <= 40 else f"{text[:40]}…"
-    if "\0" in text:
-        raise CannotStart("nul-in-argument", f"{shown!r} contains a NUL character")
-    try:
-        size = len(os.fsencode(text))
-    except UnicodeEncodeError:
-        raise CannotStart("not-startable", f"{shown!r} has no form in bytes") from None
-    if size >= ARGUMENT_LIMIT:
-        raise CannotStart(
-            "argument-too-long",
-            f"{shown!r} has {size} bytes, a program takes at most {ARGUMENT_LIMIT - 1} in one "
-            f"argument or variable; pass it on stdin or in a file",
-        )
-
-
-_PROBLEMS: dict[int, StartProblem] = {
-    errno.E2BIG: "argument-too-long",
-    errno.EACCES: "not-executable",
-    errno.EISDIR: "is-a-directory",
-    errno.ENOENT: "program-not-found",
-    errno.ENOTDIR: "program-not-found",
-    # These are temporary: no processes, memory or descriptors left, or the file is being written.
-    errno.EAGAIN: "resource",
-    errno.EMFILE: "resource",
-    errno.ENFILE: "resource",
-    errno.ENOMEM: "resource",
-    errno.ETXTBSY: "resource",
-}
-_SAYS: dict[int, str] = {
-    errno.E2BIG: "all arguments and variables together are too long; pass less, or in a file",
-    errno.ENOENT: "the file or the interpreter in its first line does not exist",
-    errno.ENOEXEC: "the file is not a program; a script needs a first line like #!/bin/sh",
-}
-
-
-# What the machine has none of, for the errors that mean so.
-SHORTAGES: dict[int, str] = {
-    errno.EAGAIN: "processes",
-    errno.EMFILE: "file descriptors",
-    errno.ENFILE: "file descriptors",
-    errno.ENOMEM: "memory",
-}
-
-
-def cannot_start(number: int, file: str, *, stage: str = "exec") -> CannotStart:
-    """The meaning of an error number of the system for the start of a program."""
-    says = _SAYS.get(number, os.strerror(number))
-    if stage == "chdir":
-        return CannotStart("workspace-gone", f"cannot enter {file}: {os.strerror(number)}")
-    waits = f"waiting for {SHORTAGES[number]}: " if number in SHORTAGES else ""
-    problem = _PROBLEMS.get(number, "not-startable")
-    return CannotStart(problem, f"{waits}cannot start {file}: {says}")
-
-
+_CHUNK = 64 * 1024
 # How long a supervisor may take beyond the grace time before it counts as stuck.
 _STUCK_SECONDS = 2.5
 # How long a program may take to exit after its result.
 _LINGER_SECONDS = 1.0
-# How long output is awaited after all processes have ended (another process may still have the pipe
-# open).
+# How long output is awaited after all processes have ended: others may have the pipe open.
 _DRAIN_SECONDS = 1.0
 _REAP_POLL_SECONDS = 0.002
 
@@ -128,7 +36,7 @@ _DEADLY = (
     *(signal.SIGKILL, signal.SIGSEGV, signal.SIGPIPE, signal.SIGALRM, signal.SIGTERM),
     *(signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU, signal.SIGXFSZ, signal.SIGSYS),
 )
-# Bubblewrap's messages if the machine has no process, descriptor or memory left for a sandbox.
+# Bubblewrap's messages if the machine has nothing left for a sandbox.
 _WITHOUT_SANDBOX = re.compile(
     rb"bwrap: [^\n]*"
     rb"(Resource temporarily unavailable|Too many open files|Cannot allocate memory)\s*\Z"
@@ -264,15 +172,169 @@ async def _whatever_happens(ended: asyncio.Future[None]) -> None:
 
 @contextmanager
 def open_filter(data: bytes) -> Iterator[list[int]]:
-    """A descriptor from which a program reads these bytes; none for no bytes."""
+    """A descriptor from which a program reads these few bytes; none for no bytes."""
     if not data:
         yield []
         return
-    with host.open_in_memory(data) as descriptor:
-        yield [descriptor]
+    reading, writing = os.pipe()
+    try:
+        with open(writing, "wb", buffering=0) as pipe:
+            pipe.write(data)  # never waits: a pipe holds at least a page
+        yield [reading]
+    finally:
+        os.close(reading)
 
 
-# ------------------------------------------------------------------------------------- running
+# -------------------------------------------------------------------------------------- pipes
+
+
+class HeadAndTail:
+    """Keeps the first and the last bytes of a stream of any length; counts all of them."""
+
+    def __init__(self, head_cap: int, tail_cap: int) -> None:
+        self.total = 0
+        self._head_cap = head_cap
+        self._tail_cap = tail_cap
+        self._head = bytearray()
+        # Grows up to its cap and is a ring from then on: `_oldest` is where the next byte goes.
+        self._tail = bytearray()
+        self._oldest = 0
+
+    def add(self, data: bytes) -> None:
+        """Process bytes."""
+        self.total += len(data)
+        room = self._head_cap - len(self._head)
+        self._head += data[:room]
+        rest = memoryview(data)[room:]
+        room = self._tail_cap - len(self._tail)
+        self._tail += rest[:room]
+        self._overwrite(rest[room:])
+
+    def _overwrite(self, data: memoryview) -> None:
+        if not data or self._tail_cap == 0:
+            return
+        data = data[-self._tail_cap :]
+        until_the_end = self._tail_cap - self._oldest
+        first, second = data[:until_the_end], data[until_the_end:]
+        self._tail[self._oldest : self._oldest + len(first)] = first
+        self._tail[: len(second)] = second
+        self._oldest = (self._oldest + len(data)) % self._tail_cap
+
+    @property
+    def left_out(self) -> int:
+        """The number of dropped bytes of the stream."""
+        return max(0, self.total - self._head_cap - self._tail_cap)
+
+    def value(self) -> bytes:
+        """Everything, or first and last part with a note between them."""
+        note = f"\n[… {self.left_out} bytes left out …]\n".encode() if self.left_out else b""
+        return b"".join((self._head, note, *self._tail_parts()))
+
+    def last(self) -> bytes:
+        """The last part alone."""
+        return b"".join(self._tail_parts())
+
+    def _tail_parts(self) -> tuple[memoryview, memoryview]:
+        whole = memoryview(self._tail)
+        return whole[self._oldest :], whole[: self._oldest]
+
+
+class PipeSource:
+    """Reads a pipe as data comes, until it ends or is closed. Owns the descriptor."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        fd: int,
+        take: Callable[[bytes], None],
+        at_end: Callable[[], None],
+    ) -> None:
+        self.closed = False
+        self._loop = loop
+        self._fd = fd
+        self._take = take
+        self._at_end = at_end
+        os.set_blocking(fd, False)
+        loop.add_reader(fd, self._ready)
+
+    def _ready(self) -> None:
+        try:
+            data = os.read(self._fd, _CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._take(data)
+        else:
+            self.close()
+
+    def close(self) -> None:
+        """Stop reading."""
+        if not self.closed:
+            self.closed = True
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            # A closed source does not refer to its readers.
+            at_end, self._take, self._at_end = self._at_end, lambda data: None, lambda: None
+            at_end()
+
+
+class PipeFeed:
+    """Writes data into a pipe as fast as the other side reads, then closes it, or keeps it open for
+    more.
+
+    A reader that disconnects early is not an error. Owns the descriptor.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, fd: int, data: bytes, *, keep_open: bool = False
+    ) -> None:
+        self._loop = loop
+        self._fd = fd
+        self._rest = memoryview(data)
+        self._more: list[bytes] = []
+        self._keep_open = keep_open
+        self._open = True
+        os.set_blocking(fd, False)
+        self._ready()
+
+    def write(self, data: bytes) -> None:
+        """Send more; dropped when the pipe is closed."""
+        if self._open:
+            self._more.append(data)
+            self._ready()
+
+    def end(self) -> None:
+        """Close the pipe as soon as everything is written."""
+        self._keep_open = False
+        if self._open:
+            self._ready()
+
+    def _ready(self) -> None:
+        try:
+            while self._rest or self._more:
+                if not self._rest:
+                    self._rest, self._more = memoryview(b"".join(self._more)), []
+                self._rest = self._rest[os.write(self._fd, self._rest[:_CHUNK]) :]
+        except BlockingIOError:
+            self._loop.add_writer(self._fd, self._ready)
+            return
+        except OSError:
+            self.close()
+            return
+        if self._keep_open:
+            self._loop.remove_writer(self._fd)
+        else:
+            self.close()
+
+    def close(self) -> None:
+        """Stop writing; unwritten data is dropped."""
+        if self._open:
+            self._open = False
+            self._loop.remove_writer(self._fd)
+            self._rest, self._more = memoryview(b""), []
+            os.close(self._fd)
 
 
 class _Run:
@@ -320,12 +382,18 @@ class _Run:
             raise cannot_start(error.errno or 0, self._command[1]) from error
         for theirs in (pipes[0], pipes[3], pipes[5], pipes[7]):
             os.close(theirs)
-        self.mark = process_mark(self._process.pid)
+        self._supervisor = read_entry(self._process.pid)
         self._feed = PipeFeed(self._loop, pipes[1], self._program.stdin, keep_open=self._talks)
         self._output = PipeSource(self._loop, pipes[2], self._take_stdout, self._source_closed)
         self._errors = PipeSource(self._loop, pipes[4], self._take_stderr, self._source_closed)
         PipeSource(self._loop, pipes[6], self._report.add, self._supervisor_closed)
         self._set_limits()
+
+    @property
+    def mark(self) -> ProcessMark | None:
+        """The supervisor; None where the system has no process table."""
+        entry = self._supervisor
+        return None if entry is None else ProcessMark(entry.pid, entry.start, boot_id())
 
     def _spawn(self, pipes: list[int]) -> subprocess.Popen[bytes]:
         cwd, file, name, *words = self._command
@@ -403,24 +471,25 @@ class _Run:
     def _take_stdout(self, data: bytes) -> None:
         self._byte_before, self._last_byte = self._last_byte, self._loop.time()
         self._stdout.add(data)
-        if self._on_stdout is not None and self.callback_error is None:
-            try:
-                if self._on_stdout(data):
-                    self._later(_LINGER_SECONDS, lambda: self.stop("answered"))
-            except Exception as error:
-                self.callback_error = error
-                self.stop(None)
+        if self._call(self._on_stdout, data):
+            self._later(_LINGER_SECONDS, lambda: self.stop("answered"))
 
     def _take_stderr(self, data: bytes) -> None:
         if self._program.stderr_counts:
             self._last_byte = self._loop.time()
         self._stderr.add(data)
-        if self._on_stderr is not None and self.callback_error is None:
-            try:
-                self._on_stderr(data)
-            except Exception as error:
-                self.callback_error = error
-                self.stop(None)
+        self._call(self._on_stderr, data)
+
+    def _call(self, listener: OnStdout | None, data: bytes) -> bool | None:
+        """The answer of a listener; its exception ends the program."""
+        if listener is None or self.callback_error is not None:
+            return None
+        try:
+            return listener(data)
+        except Exception as error:
+            self.callback_error = error
+            self.stop(None)
+            return None
 
     def _source_closed(self) -> None:
         if self._has_report and self._output.closed and self._errors.closed:
@@ -488,12 +557,9 @@ class _Run:
             return self._end("not_started", error=f"resource: waiting for processes: {errors_text}")
         if self._limit is not None and report["stopped"] == "1":
             how = self._limit
-        error = (
-            "processes-left: some processes could not be killed" if report["left"] == "1" else ""
-        )
-        return self._end(
-            how, code=code, by_signal=by_signal, error=error or None, killed=int(report["killed"])
-        )
+        left = "processes-left: some processes could not be killed"
+        error, killed = left if report["left"] == "1" else None, int(report["killed"])
+        return self._end(how, code=code, by_signal=by_signal, error=error, killed=killed)
 
     def _without_report(self) -> ProgramEnd:
         status = self._process.returncode
