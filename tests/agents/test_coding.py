@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.agents.call_failures import LONGEST_S, resets_at
+from loopwright.agents.calls import LONGEST_S, resets_at
 from loopwright.agents.clis.catalogue import CLIS
 from loopwright.agents.clis.transcript import LimitReset, TimeOfDay
 from loopwright.agents.codex_model import codex_model

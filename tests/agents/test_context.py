@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from loopwright.agents.call_inputs import LEAST_BYTES, MAX_FILE_BYTES, with_files
+from loopwright.agents.files import LEAST_BYTES, MAX_FILE_BYTES, with_files
 from loopwright.kernel.event_parts import AgentCall
 from loopwright.model.chat import UserMessage
 from loopwright.model.plan import Agent

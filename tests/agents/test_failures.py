@@ -2,7 +2,7 @@
 
 import pytest
 
-from loopwright.agents.call_failures import TAIL_CHARS, failure_of, not_started
+from loopwright.agents.calls import TAIL_CHARS, failure_of, not_started
 from loopwright.agents.processes.process import ProgramEnd
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from loopwright.agents.call_inputs import SYSTEM_BYTES
+from loopwright.agents.calls import SYSTEM_BYTES
 from loopwright.agents.sandbox import bubblewrap
 from loopwright.kernel.event_parts import CommandCall, SleepCall, SnapshotCall
 from loopwright.ports import Answer, EffectFailure, EffectJob, EffectSuccess

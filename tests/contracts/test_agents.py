@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.agents.call_failures import UNKNOWN_COST
+from loopwright.agents.calls import UNKNOWN_COST
 from loopwright.kernel.event_parts import Usage
 from loopwright.model.record import JsonValue
 from loopwright.ports import Answer, EffectFailure, EffectSuccess

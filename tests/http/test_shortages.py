@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.agents.call_failures import not_started
+from loopwright.agents.calls import not_started
 from loopwright.agents.program_files import cannot_start
 from loopwright.engine.effects import defect
 from loopwright.kernel.effects import MOST_SHORTAGES, SHORTAGE, parked_until
@@ -148,7 +148,7 @@ def test_a_server_without_descriptors_neither_spins_nor_ends(tmp_path: Path) -> 
 
 NPROC = """
 import asyncio, os, resource, sys
-from loopwright.agents.call_failures import failure_of
+from loopwright.agents.calls import failure_of
 from loopwright.agents.processes.process import ProgramStart, run_program
 
 async def main():

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loopwright.agents.call_inputs import as_variables
+from loopwright.agents.calls import as_variables
 from loopwright.model.actions import RunScript
 from loopwright.model.checks import ScriptCheck
 from loopwright.model.plan import Plan

@@ -13,15 +13,24 @@ from contextlib import nullcontext
 import msgspec
 from msgspec.structs import replace
 
-from loopwright.agents.call_failures import UNKNOWN_COST, failure_of, live_failure, resets_at
-from loopwright.agents.call_inputs import end_notes, job_variables, passed_on_variables, seconds
+from loopwright.agents.calls import (
+    UNKNOWN_COST,
+    end_notes,
+    failure_of,
+    job_variables,
+    live_failure,
+    passed_on_variables,
+    record_stderr,
+    resets_at,
+    seconds,
+)
 from loopwright.agents.clis.acp import AcpConversation, Move, Permission, Send, policy
 from loopwright.agents.clis.catalogue import Cli, configuration_of
 from loopwright.agents.clis.command_line import StageServer
 from loopwright.agents.clis.event_stream import LineSplitter, ProcessExit, find_failure
 from loopwright.agents.clis.transcript import LiveEntry, status_in
 from loopwright.agents.coding_agents import STATUS_BYTES, Stage
-from loopwright.agents.live_activity import ActivityReport, monotonic_ms, record_stderr
+from loopwright.agents.live_activity import ActivityReport, monotonic_ms
 from loopwright.agents.processes.process import ProgramEnd, ProgramStart, RunningProgram
 from loopwright.agents.program_files import agent_environment
 from loopwright.agents.sandbox.bubblewrap import Sandbox, confinement_of

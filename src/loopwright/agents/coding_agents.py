@@ -19,20 +19,19 @@ from uuid import uuid4
 import msgspec
 from msgspec.structs import replace
 
-from loopwright.agents.call_failures import (
+from loopwright.agents.calls import (
     UNKNOWN_COST,
     PriceUsage,
     as_reported,
     call_budget,
+    end_notes,
     failure_of,
     is_outer_limit,
-    live_failure,
-    resets_at,
-)
-from loopwright.agents.call_inputs import (
-    end_notes,
     job_variables,
+    live_failure,
     passed_on_variables,
+    record_stderr,
+    resets_at,
     seconds,
     text_file,
 )
@@ -62,7 +61,6 @@ from loopwright.agents.live_activity import (
     MonotonicMs,
     local_time,
     monotonic_ms,
-    record_stderr,
 )
 from loopwright.agents.processes.process import ProgramEnd, ProgramStart, RunningProgram
 from loopwright.agents.program_files import agent_environment

@@ -6,6 +6,9 @@ if it can (Linux), so that a link that is replaced in the meantime does not lead
 
 Files of data directories and of the user's own settings are never read this way: an agent cannot
 see them, and could otherwise name one, or link to it, and have Loopwright show it the contents.
+
+Files that a prompt names are read at the time of the call. One that cannot be shown is named with
+the reason, and the agent is called anyway: it works in the workspace and can read it itself.
 """
 
 import contextlib
@@ -17,8 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
 from typing import TypeAlias
 
+from msgspec.structs import replace
+
 from loopwright import host
 from loopwright.agents.user_records import UserRecords
+from loopwright.model.chat import FilePart, UserMessage, can_see, media_type
+from loopwright.ports import EffectJob
+from loopwright.prompts.calls import PROMPT_BYTES
+from loopwright.prompts.excerpts import clip_end
 
 MOST_NAMES = 1_000
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
@@ -287,3 +296,69 @@ def _unfit(found: os.stat_result, limit: int) -> FileProblem | None:
 
 def _refusal(error: OSError) -> FileProblem:
     return FileProblem("cannot-read", (error.strerror or str(error)).lower())
+
+
+MAX_FILE_BYTES = 10 * 1_024 * 1_024
+LEAST_BYTES = 1_024  # of each file that is shown, however long the rest of the prompt is
+# A service rejects the whole conversation if a file does not have the type of its name.
+_STARTS: dict[str, bytes | tuple[bytes, ...]] = {
+    "application/pdf": b"%PDF-",
+    "image/gif": b"GIF8",
+    "image/jpeg": b"\xff\xd8",
+    "image/png": b"\x89PNG\r\n",
+    "image/webp": b"RIFF",
+}
+
+
+def with_files(job: EffectJob) -> EffectJob:
+    """The job with its files in the prompt, or in the first message of a conversation. Models that
+    accept images and PDFs receive them as parts of that message; others receive their names.
+    """
+    if not job.prompt.files:
+        return job
+    room = PROMPT_BYTES - len(job.prompt.text.encode(errors="replace"))
+    sections = ["## Context Files"]
+    attached: list[FilePart] = []
+    for name in job.prompt.files:
+        part = _attached_file(job, name) if job.chat.messages else None
+        if part is not None:
+            attached.append(part)
+            sections.append(f"### {name}\n\n(attached as {part.media_type})")
+            continue
+        shown = clip_end(_file_text(job, name), max(room, LEAST_BYTES))
+        room -= len(shown.encode(errors="replace"))
+        sections.append(f"### {name}\n\n{shown}")
+    if not job.chat.messages:
+        text = "\n\n".join([job.prompt.text, *sections])
+        return replace(job, prompt=replace(job.prompt, text=text))
+    first = job.chat.messages[0]
+    if not isinstance(first, UserMessage):
+        return job
+    message = UserMessage(text="\n\n".join([first.text, *sections]), files=tuple(attached))
+    return replace(job, chat=replace(job.chat, messages=(message, *job.chat.messages[1:])))
+
+
+def _attached_file(job: EffectJob, name: str) -> FilePart | None:
+    """An image or a PDF as a part of a message, if the model accepts it."""
+    media = media_type(name)
+    if media is None or job.agent is None or not can_see(job.agent, media):
+        return None
+    data = _read_named(job, name)
+    if isinstance(data, FileProblem) or not data.startswith(_STARTS[media]):
+        return None
+    return FilePart(name=name, media_type=media, data=data)
+
+
+def _read_named(job: EffectJob, name: str) -> bytes | FileProblem:
+    return read_beneath(Path(job.workspace), name, MAX_FILE_BYTES, run=job.run, fixed=True)
+
+
+def _file_text(job: EffectJob, name: str) -> str:
+    data = _read_named(job, name)
+    if isinstance(data, FileProblem):
+        return f"(not shown: {data.message})"
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        kind = media_type(name) or "binary"
+        return f"(not shown: it is a {kind} file; open it in the workspace)"

@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,12 +29,10 @@ from loopwright.kernel.event_parts import (
     AgentCall,
     ToolUse,
     Usage,
-    is_secret_name,
     mask,
     mask_text,
 )
 from loopwright.model.access import tool_target
-from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
 from loopwright.ports import ActivityEntry, ActivityKind, EffectJob, ToolReply
 
@@ -47,7 +45,6 @@ KINDS: Mapping[str, ActivityKind] = {
     "status": "status",
     "denied": "denied",
 }
-_PATH_STARTS = ("/", "./", "../", "~")
 
 
 class ReportedTool(msgspec.Struct, kw_only=True):
@@ -91,21 +88,6 @@ def live_words(entry: ActivityEntry) -> LiveEntry:
     if entry.kind in ("denied", "status") and entry.text:
         return note(mask_text(entry.text))
     return tool_line(entry.tool, mask_text(entry.target))
-
-
-def given_secrets(
-    base: Mapping[str, str], agent: Agent, env: Mapping[str, str], pass_env: Sequence[str]
-) -> dict[str, str]:
-    """Variables whose values are not stored: those with names of secrets, and those that the
-    definition or `--env` passes on, unless they are paths.
-    """
-    named = {**base, **env, **agent.env}
-    passed = {
-        name: named[name]
-        for name in (*agent.pass_env, *pass_env)
-        if name in named and not named[name].startswith(_PATH_STARTS)
-    }
-    return {**passed, **{name: named[name] for name in named if is_secret_name(name)}}
 
 
 def _whole(value: JsonValue) -> int | None:
@@ -474,11 +456,9 @@ class ToolUses:
 
 
 @contextmanager
-def open_tool_uses(
-    job: EffectJob, submission: Submission, *, lines: bool
-) -> Iterator[ToolUses | None]:
+def open_tool_uses(job: EffectJob, submission: Submission) -> Iterator[ToolUses | None]:
     """The talk of a program that uses JSON lines, if the run has tools."""
-    if not lines or not run_tool_names(job):
+    if not run_tool_names(job):
         yield None
         return
     talk = ToolUses(job, submission)

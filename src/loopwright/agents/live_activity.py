@@ -9,10 +9,10 @@ import dataclasses
 import re
 import time
 from codecs import getincrementaldecoder
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Literal
 
-from loopwright.agents.call_failures import UNKNOWN_COST
+from loopwright.agents.calls import UNKNOWN_COST
 from loopwright.agents.clis.catalogue import denial_words
 from loopwright.agents.clis.event_stream import LineSplitter
 from loopwright.agents.clis.transcript import Act, LiveEntry, Transcript, note
@@ -23,7 +23,6 @@ from loopwright.kernel.signal import hidden_tags
 from loopwright.model.plan import Agent
 from loopwright.ports import ActivityEntry, Answer, Bus, Delta, EffectJob
 
-STDERR_CHARS = 32 * 1_024
 MonotonicMs = Callable[[], int]
 
 
@@ -40,26 +39,6 @@ def local_time(seconds: int) -> str:
     today = time.localtime()
     same_day = (moment.tm_year, moment.tm_yday) == (today.tm_year, today.tm_yday)
     return time.strftime("%H:%M" if same_day else "%b %d %H:%M", moment)
-
-
-def record_stderr(job: EffectJob, text: str) -> None:
-    """Record the end of what a program wrote to standard error during a call that succeeded. When
-    a call fails, its failure has it.
-    """
-    words = job.activity.redact(text).strip()
-    if not words:
-        return
-    kept = words
-    if len(words) > STDERR_CHARS:  # not from the middle of a line, where half of a secret may be
-        kept = words[-STDERR_CHARS:].partition("\n")[2] or "(one long line; not stored)"
-    last = kept.rpartition("\n")[2].strip()
-    job.activity.record(ActivityEntry(kind="stderr", text=last, result=kept))
-
-
-def record_warnings(job: EffectJob, texts: Iterable[str]) -> None:
-    """Record what people should know about a call; `logs` and `show` print it."""
-    for text in texts:
-        job.activity.record(ActivityEntry(kind="warning", text=job.activity.redact(text)))
 
 
 class ActivityReport:
@@ -150,15 +129,14 @@ class LiveOutput:
         self._usage = usage
         self._bus = bus
         self._job = job
-        self._lines = lines
         self._talk = talk
-        self._split = LineSplitter()
+        self._split = LineSplitter() if lines else None
         self._decoder = getincrementaldecoder("utf-8")(errors="replace")
 
     def __call__(self, chunk: bytes) -> bool:
         """Process bytes; true if the program has submitted its result."""
         self._job.activity.keep_stream(chunk)
-        if self._lines:
+        if self._split is not None:
             return self._take_lines(self._split.feed(chunk))
         text = self._decoder.decode(chunk)
         if text:
@@ -167,13 +145,13 @@ class LiveOutput:
 
     def end(self) -> None:
         """The program has ended: a last line without an end is a line."""
-        if self._lines:
+        if self._split is not None:
             self._take_lines(self._split.last())
 
     @property
     def notes(self) -> list[str]:
         """What people should know about the lines of the program."""
-        cut = self._split.cut
+        cut = 0 if self._split is None else self._split.cut
         lines = "1 line was" if cut == 1 else f"{cut:,} lines were"
         return [f"{lines} too long and not read as an event"] if cut else []
 

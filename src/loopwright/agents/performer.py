@@ -2,6 +2,8 @@
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from dataclasses import replace as replace_fields
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
@@ -9,41 +11,41 @@ import msgspec
 from msgspec.structs import replace
 
 from loopwright.agents.acp_agents import AcpAgents
-from loopwright.agents.call_failures import (
+from loopwright.agents.calls import (
     TAIL_CHARS,
     UNKNOWN_COST,
     PriceUsage,
     as_reported,
-    failure_of,
-    limited,
-    live_failure,
-    with_price,
-)
-from loopwright.agents.call_inputs import (
     as_variables,
     end_notes,
+    failure_of,
+    given_secrets,
     job_variables,
+    limited,
+    live_failure,
     open_value_files,
     passed_on_variables,
     python_variables,
     reading_files,
+    record_stderr,
+    record_warnings,
     seconds,
-    with_files,
     with_key_hint,
+    with_price,
     with_variables,
 )
 from loopwright.agents.clis.catalogue import CLIS, configuration_of
 from loopwright.agents.coding_agents import CodingAgents, Stage
-from loopwright.agents.json_lines import JsonLinesAnswer, Submission, given_secrets, open_tool_uses
-from loopwright.agents.live_activity import (
-    FilteredBus,
-    LiveCost,
-    LiveOutput,
-    record_stderr,
-    record_warnings,
-)
+from loopwright.agents.files import with_files
+from loopwright.agents.json_lines import JsonLinesAnswer, Submission, open_tool_uses
+from loopwright.agents.live_activity import FilteredBus, LiveCost, LiveOutput
 from loopwright.agents.pattern_search import SEARCHES, PatternSearch
-from loopwright.agents.processes.process import ProgramEnd, ProgramStart
+from loopwright.agents.processes.process import (
+    OnRunning,
+    ProgramEnd,
+    ProgramStart,
+    RunningProgram,
+)
 from loopwright.agents.program_files import agent_environment
 from loopwright.agents.sandbox.bubblewrap import Confinement, Sandbox, confinement_of
 from loopwright.agents.snapshots import take_snapshot
@@ -60,9 +62,12 @@ from loopwright.kernel.event_parts import (
     SleepCall,
     SnapshotCall,
     ToolCall,
+    ToolUse,
+    Usage,
 )
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
+from loopwright.model.sandbox import SandboxLevel
 from loopwright.ports import (
     Answer,
     Ask,
@@ -81,11 +86,39 @@ MADE_FILES = ("LOOPWRIGHT_SYSTEM_FILE", "LOOPWRIGHT_RESULT_SCHEMA", "LOOPWRIGHT_
 """Variables that name files which were made for a call."""
 CHECK_OUTPUT_BYTES = 1 << 20
 DEFAULT_IDLE_MS = 300_000
+_MOST_AGENTS = 1_000  # of runs, whose specs are remembered
 
 MakeModels = Callable[[Bus], Performer]
 """Creates the performer of chat models, which publishes through this bus."""
 
 SchemaProblem = Callable[[dict[str, JsonValue], JsonValue], str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedAgent:
+    """What is the same in all calls of an agent in a run."""
+
+    agent: Agent
+    sandbox: SandboxLevel | None  # the level of the run
+    spec: Spec | BadSpec
+    # of a program:
+    problem: str | None = None  # settings that it cannot enforce
+    confinement: Confinement | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramAnswer:
+    """What a program answered, before it is known whether it succeeded."""
+
+    text: str
+    usage: Usage | None
+    session: str | None = None
+    tools: tuple[ToolUse, ...] = ()
+    warnings: tuple[str, ...] = ()
+    is_error: bool = False
+    data: str | None = None  # the structured result, as JSON
+    submitted: str | None = None  # the same with a tool of the run; it was accepted
+    over: Failure | None = None  # a limit of costs that the call exceeded
 
 
 class LocalPerformer:
@@ -108,6 +141,7 @@ class LocalPerformer:
         self._schema_problem = schema_problem
         self._base = os.environ if base is None else base
         self._scripted: ScriptedAgent | None = None
+        self._agents: dict[tuple[str, str], PreparedAgent] = {}
         self._coding = CodingAgents(bus, self._fitting, self._base, self._sandbox, price=price)
         self._acp = AcpAgents(bus, self._fitting, self._base, self._sandbox)
         self._look: Callable[[EffectJob], Answer] = lambda job: EffectSuccess(code=1)
@@ -147,8 +181,8 @@ class LocalPerformer:
             partial(given_secrets, self._base, agent, job.confinement.env, job.origin.pass_env)
         )
         match job.call:
-            case AgentCall():
-                answer = self._agent(job, agent)
+            case AgentCall() as call:
+                answer = self._agent(job, agent, self._prepare(job, call.agent, agent))
                 return with_key_hint(answer, job, self._base)
             case CommandCall() as call:
                 return self._command(job, call)
@@ -173,15 +207,42 @@ class LocalPerformer:
             self._models = self._make_models(self._bus)
         return self._models.perform(job) if self._models is not None else _no_models()
 
-    def _agent(self, job: EffectJob, agent: Agent) -> Answer | Awaitable[Answer]:
+    def _prepare(self, job: EffectJob, name: str, agent: Agent) -> PreparedAgent:
+        """What is the same in all calls of an agent, made in the first one."""
+        key, chosen = (job.run, name), job.confinement.sandbox
+        found = self._agents.get(key)
+        if found is not None and found.sandbox == chosen and found.agent == agent:
+            return found
+        if len(self._agents) >= _MOST_AGENTS:
+            self._agents.clear()
         spec = parse_spec(agent.spec or "")
+        found = PreparedAgent(agent=agent, sandbox=chosen, spec=spec)
+        if isinstance(spec, Spec) and spec.kind in ("command", "jsonl"):
+            found = replace_fields(
+                found,
+                problem=unfit_agent(spec, agent),
+                confinement=confinement_of(
+                    agent,
+                    chosen,
+                    default=self._sandbox.policy.default,
+                    configuration=configuration_of(spec.argv, self._base),
+                ),
+            )
+        self._agents[key] = found
+        return found
+
+    def _agent(
+        self, job: EffectJob, agent: Agent, prepared: PreparedAgent
+    ) -> Answer | Awaitable[Answer]:
+        spec = prepared.spec
         if isinstance(spec, BadSpec):
             return EffectFailure(
                 error=Failure(type="not_found", detail=f"{spec.message}; {spec.hint}")
             )
         if not job.prompt.text.strip():
             return EffectFailure(error=Failure(type="bad_input", detail="the prompt is empty"))
-        job = with_files(job)
+        if job.prompt.files:
+            job = with_files(job)
         if spec.kind == "model":
             return self._call_model(job)
         if spec.kind == "script":
@@ -190,8 +251,7 @@ class LocalPerformer:
             return self._paid(job, agent, self._coding.perform(job, agent, spec))
         if spec.kind == "acp":
             return self._paid(job, agent, self._acp.perform(job, agent, spec))
-        answer = self._program(job, agent, spec.argv, lines=spec.kind == "jsonl")
-        return self._paid(job, agent, answer)
+        return self._paid(job, agent, self._program(job, agent, spec, prepared))
 
     async def _paid(self, job: EffectJob, agent: Agent, answer: Awaitable[Answer]) -> Answer:
         """An answer with its cost, under the limits of the call."""
@@ -236,99 +296,124 @@ class LocalPerformer:
         )
 
     async def _program(
-        self, job: EffectJob, agent: Agent, argv: tuple[str, ...], *, lines: bool
+        self, job: EffectJob, agent: Agent, spec: Spec, prepared: PreparedAgent
     ) -> Answer:
-        problem = unfit_agent(Spec("jsonl" if lines else "command", argv), agent)
-        if problem is not None:
-            return EffectFailure(error=Failure(type="bad_input", detail=problem))
+        if prepared.problem is not None:
+            return EffectFailure(error=Failure(type="bad_input", detail=prepared.problem))
+        assert prepared.confinement is not None, "it is a program"
+        start, confinement = self._start_of(job, agent, spec.argv), prepared.confinement
+        if spec.kind == "jsonl":
+            return await self._json_lines(job, agent, start, confinement)
+
+        def begin(running: RunningProgram) -> None:
+            running.end_input()
+            live_failure(job, agent, UNKNOWN_COST)
+
+        with open_value_files(job, agent) as own:
+            live = LiveOutput(self._bus, job, lines=False)
+            end = await self._start(start, confinement, own, live, begin)
+        text = end.stdout.decode(errors="replace")
+        usage = UNKNOWN_COST if _has_run(end) else None
+        return self._judged(job, end, ProgramAnswer(text=text, usage=usage))
+
+    def _start_of(self, job: EffectJob, agent: Agent, argv: tuple[str, ...]) -> ProgramStart:
+        """The program of a call, without the variables that name files of the call."""
+        given = {**passed_on_variables(self._base, agent), **agent.env}
+        return ProgramStart(
+            argv=argv,
+            cwd=job.workspace,
+            env=agent_environment(self._base, given, job_variables(job)),
+            stdin=job.prompt.text.encode(),
+            wall_s=seconds(job.limits.wall_ms),
+            idle_s=seconds(job.limits.idle_ms or DEFAULT_IDLE_MS),
+        )
+
+    async def _start(
+        self,
+        start: ProgramStart,
+        confinement: Confinement,
+        variables: Mapping[str, str],
+        live: LiveOutput,
+        on_running: OnRunning,
+    ) -> ProgramEnd:
+        """Run a program with further variables; the files that they name are visible to it."""
+        made = tuple(variables[name] for name in MADE_FILES if name in variables)
+        return await self._sandbox.run(
+            replace_fields(start, env={**start.env, **variables}) if variables else start,
+            replace_fields(confinement, shown=made) if made else confinement,
+            on_stdout=live,
+            on_running=on_running,
+        )
+
+    async def _json_lines(
+        self, job: EffectJob, agent: Agent, start: ProgramStart, confinement: Confinement
+    ) -> Answer:
+        """A program whose output is JSON lines."""
         spoken = JsonLinesAnswer(lambda model, usage: self._price(agent, model, usage))
         cost = LiveCost(spoken.price, lambda usage: live_failure(job, agent, usage))
         submission = Submission(lambda text: self._unfit(job, text))
-        with (
-            open_value_files(job, agent) as own,
-            open_tool_uses(job, submission, lines=lines) as talk,
-        ):
-            live = LiveOutput(self._bus, job, lines=lines, talk=talk, usage=cost)
-            call_variables = talk.variables() if talk else {}
-            end = await self._sandbox.run(
-                ProgramStart(
-                    argv=argv,
-                    cwd=job.workspace,
-                    env=agent_environment(
-                        self._base,
-                        {**passed_on_variables(self._base, agent), **agent.env},
-                        {**job_variables(job), **own, **call_variables},
-                    ),
-                    stdin=job.prompt.text.encode(),
-                    wall_s=seconds(job.limits.wall_ms),
-                    idle_s=seconds(job.limits.idle_ms or DEFAULT_IDLE_MS),
-                ),
-                confinement_of(
-                    agent,
-                    job.confinement.sandbox,
-                    default=self._sandbox.policy.default,
-                    configuration=configuration_of(argv, self._base),
-                    shown=tuple({**own, **call_variables}.get(one, "") for one in MADE_FILES),
-                ),
-                on_stdout=live,
-                on_running=cost.begin,
-            )
+        with open_value_files(job, agent) as own, open_tool_uses(job, submission) as talk:
+            live = LiveOutput(self._bus, job, lines=True, talk=talk, usage=cost)
+            variables = {**own, **(talk.variables() if talk else {})}
+            end = await self._start(start, confinement, variables, live, cost.begin)
             live.end()
             if talk is not None:
                 await talk.finish()
-        if lines:
-            for raw in end.stdout.split(b"\n"):
-                spoken.take(raw.rstrip(b"\r"))
-            spoken.usage = cost.usage
-            spoken.warnings += live.notes
-            record_warnings(job, spoken.warnings)
-        else:
-            spoken.texts.append(end.stdout.decode(errors="replace"))
-        has_run = end.how != "not_started" or end.problem == "git-settings-changed"
-        if spoken.usage is None and has_run:
-            spoken.usage = UNKNOWN_COST
+        for raw in end.stdout.split(b"\n"):
+            spoken.take(raw.rstrip(b"\r"))
+        usage = cost.usage
+        spoken.warnings += live.notes
+        record_warnings(job, spoken.warnings)
+        if usage is None and _has_run(end):
+            usage = UNKNOWN_COST
         # Lines that were read after the limit was met count too: one amount is shown of them all.
-        over = cost.failure and (live_failure(job, agent, spoken.usage or NO_USAGE) or cost.failure)
-        return self._judged(job, end, spoken, submission.accepted, over=over)
+        over = cost.failure and (live_failure(job, agent, usage or NO_USAGE) or cost.failure)
+        data = msgspec.json.encode(spoken.data).decode() if spoken.has_data else None
+        answer = ProgramAnswer(
+            text=spoken.output,
+            usage=usage,
+            session=spoken.session,
+            tools=tuple(spoken.tools),
+            warnings=tuple(spoken.warnings),
+            is_error=spoken.is_error,
+            data=data,
+            submitted=submission.accepted,
+            over=over,
+        )
+        return self._judged(job, end, answer)
 
-    def _judged(
-        self,
-        job: EffectJob,
-        end: ProgramEnd,
-        spoken: JsonLinesAnswer,
-        submitted: str | None = None,
-        *,
-        over: Failure | None = None,
-    ) -> Answer:
+    def _judged(self, job: EffectJob, end: ProgramEnd, answer: ProgramAnswer) -> Answer:
         """An accepted result counts, however the program ended after it."""
-        failure, result = (failure_of(end), None) if submitted is None else (None, submitted)
-        failure = over or failure
-        if failure is None and spoken.is_error:
+        result = answer.submitted
+        failure = answer.over or (failure_of(end) if result is None else None)
+        if failure is None and answer.is_error:
             failure = Failure(
-                type="agent", detail=spoken.output[-TAIL_CHARS:] or "it reported a failure"
+                type="agent", detail=answer.text[-TAIL_CHARS:] or "it reported a failure"
             )
-        if failure is None and submitted is None:
-            result = _result_text(job, spoken)
+        if failure is None and result is None:
+            result = answer.data
+            if result is None and job.prompt.schema is not None:
+                result = last_json_object(answer.text)
             problem = self._unfit(job, result)
             failure = None if problem is None else Failure(type="bad_result", detail=problem)
         if failure is not None:
             return EffectFailure(
                 error=failure,
-                output=spoken.output,
-                usage=spoken.usage,
-                session=spoken.session,
+                output=answer.text,
+                usage=answer.usage,
+                session=answer.session,
                 code=end.code,
-                tools=tuple(spoken.tools),
+                tools=answer.tools,
             )
         record_stderr(job, end.stderr_tail.decode(errors="replace"))
         return EffectSuccess(
-            output=spoken.output,
+            output=answer.text,
             result=result,
-            usage=spoken.usage,
-            session=spoken.session,
+            usage=answer.usage,
+            session=answer.session,
             code=end.code,
-            note="; ".join([*spoken.warnings, *end_notes(end)]),
-            tools=tuple(spoken.tools),
+            note="; ".join([*answer.warnings, *end_notes(end)]),
+            tools=answer.tools,
         )
 
     def _unfit(self, job: EffectJob, result: str | None) -> str | None:
@@ -421,8 +506,6 @@ def _check_output(end: ProgramEnd) -> str:
     return f"{out.rstrip()}\n{err}".strip() if err.strip() else out.rstrip("\n")
 
 
-def _result_text(job: EffectJob, spoken: JsonLinesAnswer) -> str | None:
-    """The structured result as JSON text: what the agent submitted, else what it wrote."""
-    if spoken.has_data:
-        return msgspec.json.encode(spoken.data).decode()
-    return last_json_object(spoken.output) if job.prompt.schema is not None else None
+def _has_run(end: ProgramEnd) -> bool:
+    """Whether a program was started, so that its call may have cost something."""
+    return end.how != "not_started" or end.problem == "git-settings-changed"

@@ -10,6 +10,7 @@ a POSIX shell splits words; it is never run by a shell.
 import shlex
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Literal, TypeAlias, get_args
 
 from loopwright.agents.clis import acp, command_line
@@ -57,6 +58,7 @@ class BadSpec:
     hint: str
 
 
+@lru_cache(maxsize=256)
 def parse_spec(text: str) -> Spec | BadSpec:
     """Parse a spec."""
     kind, colon, rest = text.partition(":")

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from loopwright.agents.call_inputs import passed_on_variables
+from loopwright.agents.calls import passed_on_variables
 from loopwright.agents.clis.catalogue import CLIS
 from loopwright.agents.clis.command_line import own_variables
 from loopwright.agents.program_files import (

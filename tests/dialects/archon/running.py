@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from loopwright.agents.call_inputs import as_variables
+from loopwright.agents.calls import as_variables
 from loopwright.model.actions import Repeat, RunScript, Step, Steps
 from loopwright.model.checks import ScriptCheck, leaves
 from loopwright.model.plan import Plan
