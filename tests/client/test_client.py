@@ -31,7 +31,7 @@ from loopwright.errors import (
     Unreachable,
 )
 from loopwright.http import clients as peers
-from loopwright.operations.accounts.callers import InsideRun, current_user
+from loopwright.operations.accounts.access import InsideRun, current_user
 from loopwright.operations.data_directory import HTTP_SOCKET
 from loopwright.operations.use_cases import (
     artifacts,

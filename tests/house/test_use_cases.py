@@ -11,8 +11,8 @@ from loopwright.errors import LoopwrightError
 from loopwright.http.requests import Route
 from loopwright.http.route_table import FAMILIES
 from loopwright.http.sockets.endpoint import TABLE as SOCKET_COMMANDS
+from loopwright.operations.api_types import Request
 from loopwright.operations.mcp.loop_tools import LoopTools
-from loopwright.operations.request_types import Request
 from loopwright.operations.use_cases.operation import (
     App,
     Caller,

@@ -23,7 +23,7 @@ from loopwright.http.server import (
     quiet_server,
 )
 from loopwright.kernel.events import AnyEvent
-from loopwright.operations.accounts.callers import acting_as
+from loopwright.operations.accounts.access import acting_as
 from loopwright.operations.data_directory import ServerLockInfo
 from loopwright.operations.settings import Settings
 

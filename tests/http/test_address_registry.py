@@ -13,7 +13,7 @@ import pytest
 from loopwright.errors import LoopwrightError
 from loopwright.operations import outgoing_requests
 from loopwright.operations.outgoing_requests import check_url, read_blocks, resolve, why_not_public
-from loopwright.operations.use_cases.stored_notifications import StoredNotification
+from loopwright.operations.use_cases.notifications import StoredNotification
 from loopwright.ports import NOTICE
 from loopwright.workers.webhooks import DELIVERY, REFUSED_TRIES, TRIES_S
 from tests.http.test_webhooks import World, world

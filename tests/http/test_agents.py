@@ -9,7 +9,7 @@ import pytest
 from loopwright.agents.clis.catalogue import CLIS
 from loopwright.http.operation_routes import app_of
 from loopwright.operations.agents.programs import Plugin
-from loopwright.operations.use_cases import agents
+from loopwright.operations.use_cases import allowlists
 from tests.http.served import served
 
 
@@ -26,7 +26,7 @@ def test_what_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Plugin(name="good", origin="a-dist", spec="command:x"),
         Plugin(name="bad", origin="b-dist", problem=f"no such file {tmp_path}"),
     ]
-    monkeypatch.setattr(agents, "plugins", lambda: found)
+    monkeypatch.setattr(allowlists, "plugins", lambda: found)
     with served(tmp_path / "home") as own:
         app = own.context.part(app_of)
         named = replace(app.settings, agent="claude")

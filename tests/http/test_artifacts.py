@@ -16,7 +16,7 @@ import pytest
 
 from loopwright.errors import LoopwrightError
 from loopwright.model.trackers import Item
-from loopwright.operations import response_types as shapes
+from loopwright.operations import api_types as shapes
 from loopwright.operations import uploads
 from loopwright.operations.uploads import FOLDER, entries_of, saved_name, shown_name
 from tests.http.served import Reply, Served

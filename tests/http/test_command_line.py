@@ -14,7 +14,7 @@ from loopwright.client.addresses import CommandClient, RemoteServer, open_client
 from loopwright.client.http_transport import read_refusal
 from loopwright.errors import Unreachable
 from loopwright.kernel.events import GateOpened
-from loopwright.operations.loops import event_views
+from loopwright.operations.loops import dialect_events
 from loopwright.operations.use_cases.lists import ListRuns, list_runs
 from loopwright.ports import NumberedEvent
 from loopwright.views.event_records import event_on_wire
@@ -143,7 +143,7 @@ def test_a_server_that_knows_more(there: There, monkeypatch: pytest.MonkeyPatch)
         event.pop("iteration", None)
         return {**event, "kind": newer.get(str(event["kind"]), event["kind"]), "mood": {"x": [1]}}
 
-    monkeypatch.setattr(event_views, "event_on_wire", told)
+    monkeypatch.setattr(dialect_events, "event_on_wire", told)
     file = there.lw.loop(there.server.script("a", "DONE"), until={"contains": "DONE"})
     done = there("run", file, "Do it.")
     assert (done.code, done.out) == (0, "DONE\n")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loopwright.operations import response_types
+from loopwright.operations import api_types
 from tests.http.served import Served
 from tests.http.test_runs import RUNS, fits
 
@@ -31,7 +31,7 @@ def test_spend_and_filters_over_http(own: Served) -> None:
     run = own.start(text, name="paid", labels=["nightly"])
     own.until(run, "completed")
     told = own("GET", "/api/v1/spend?by=label").json
-    fits(told, response_types.SpendReport)
+    fits(told, api_types.SpendReport)
     assert [(one["name"], one["usd"]) for one in told["lines"]] == [("nightly", 0.5)]
     for query, count in (
         ("label=nightly", 1),

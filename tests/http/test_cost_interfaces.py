@@ -10,8 +10,8 @@ import pytest
 
 from loopwright.errors import LoopwrightError
 from loopwright.kernel.events import RunReopened
-from loopwright.operations.lists.usage_reports import SharedBudget
 from loopwright.operations.mcp.loop_tools import LoopTools
+from loopwright.operations.run_lists import SharedBudget
 from loopwright.operations.use_cases.role_loops import RoleLoops
 from tests.cli.conftest import Place, lw
 from tests.cli.test_permissions import real_looking

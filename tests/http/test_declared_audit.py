@@ -1,49 +1,48 @@
 """What operations declare about the audit log is what they write."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from loopwright.http.operation_routes import app_of
-from loopwright.operations.request_types import Request
+from loopwright.operations.api_types import Request
 from loopwright.operations.use_cases import (
-    agents,
+    accounts,
+    allowlists,
     definitions,
     notifications,
-    tokens,
     trackers,
-    users,
-    workspaces,
 )
+from loopwright.operations.use_cases.notifications import StoredNotification, notice_record
 from loopwright.operations.use_cases.operation import App, Caller, Operation
-from loopwright.operations.use_cases.stored_notifications import StoredNotification, notice_record
 from tests.http.served import Served
 
-Call = tuple[Operation[Any, Any], Request]
+AnyOperation = Operation[Any, Any]
+Call = tuple[AnyOperation, Request]
 ANN = "ann"
 
 
 def user_calls(_app: App) -> Iterator[Call]:
     """Every change of an account that is recorded, and lists."""
-    yield users.add, users.AddUser(name=ANN)
-    yield users.change, users.ChangeUser(name=ANN, role="editor")
-    yield users.change, users.ChangeUser(name=ANN, password="correct horse")
-    yield users.change, users.ChangeUser(name=ANN, active=False)
-    yield users.change, users.ChangeUser(name=ANN, active=True)
-    yield users.link, users.UserReference(name=ANN)
-    yield users.list_users, users.PageRequest()
-    yield users.remove, users.UserReference(name=ANN)
+    yield accounts.add_user, accounts.AddUser(name=ANN)
+    yield accounts.change_user, accounts.ChangeUser(name=ANN, role="editor")
+    yield accounts.change_user, accounts.ChangeUser(name=ANN, password="correct horse")
+    yield accounts.change_user, accounts.ChangeUser(name=ANN, active=False)
+    yield accounts.change_user, accounts.ChangeUser(name=ANN, active=True)
+    yield accounts.link, accounts.UserReference(name=ANN)
+    yield accounts.list_users, accounts.PageRequest()
+    yield accounts.remove_user, accounts.UserReference(name=ANN)
 
 
 def token_calls(app: App) -> Iterator[Call]:
     """A token that is created, listed and revoked."""
-    yield tokens.add, tokens.AddToken(label="ci")
-    yield tokens.list_tokens, tokens.PageRequest()
-    wanted = tokens.AddTokenForUser(label="other", role="viewer", days=1)
-    yield tokens.add_for_user, wanted
+    yield accounts.add_token, accounts.AddToken(label="ci")
+    yield accounts.list_tokens, accounts.PageRequest()
+    wanted = accounts.AddTokenForUser(label="other", role="viewer", days=1)
+    yield accounts.add_for_user, wanted
     [made] = [one for one in app.access().tokens() if one.label == "ci"]
-    yield tokens.revoke, tokens.TokenReference(token=made.id)
+    yield accounts.revoke_token, accounts.TokenReference(token=made.id)
 
 
 def definition_calls(app: App) -> Iterator[Call]:
@@ -74,19 +73,19 @@ def tracker_calls(_app: App) -> Iterator[Call]:
 
 def agent_calls(_app: App) -> Iterator[Call]:
     """An agent that is approved, disabled and removed."""
-    yield agents.add, agents.AddAgent(name="helper", spec="model:test/one")
-    yield agents.change, agents.ChangeAgent(agent="helper", enabled=False)
-    yield agents.list_agents, agents.PageRequest()
-    yield agents.remove, agents.AgentReference(agent="helper")
+    yield allowlists.add_agent, allowlists.AddAgent(name="helper", spec="model:test/one")
+    yield allowlists.change_agent, allowlists.ChangeAgent(agent="helper", enabled=False)
+    yield allowlists.list_agents, allowlists.PageRequest()
+    yield allowlists.remove_agent, allowlists.AgentReference(agent="helper")
 
 
 def workspace_calls(app: App) -> Iterator[Call]:
     """A folder that is approved and removed."""
     folder = app.workspace / "more"
     folder.mkdir()
-    yield workspaces.add, workspaces.AddWorkspace(path=str(folder))
-    yield workspaces.list_workspaces, workspaces.PageRequest()
-    yield workspaces.remove, workspaces.WorkspaceReference(path=str(folder))
+    yield allowlists.add_workspace, allowlists.AddWorkspace(path=str(folder))
+    yield allowlists.list_workspaces, allowlists.PageRequest()
+    yield allowlists.remove_workspace, allowlists.WorkspaceReference(path=str(folder))
 
 
 def notification_calls(app: App) -> Iterator[Call]:
@@ -116,13 +115,19 @@ TRACKERS = (
     trackers.list_sprints,
 )
 
+
+def operations_of(noun: str, operations: Sequence[AnyOperation]) -> list[AnyOperation]:
+    """Those of one noun, by their names."""
+    return [one for one in operations if one.name.startswith(f"{noun}.")]
+
+
 NOUNS = {
-    "users": (users.OPERATIONS, user_calls),
-    "tokens": (tokens.OPERATIONS, token_calls),
+    "users": (operations_of("users", accounts.OPERATIONS), user_calls),
+    "tokens": (operations_of("tokens", accounts.OPERATIONS), token_calls),
     "trackers": (TRACKERS, tracker_calls),
     "definitions": (definitions.OPERATIONS, definition_calls),
-    "agents": (agents.OPERATIONS, agent_calls),
-    "workspaces": (workspaces.OPERATIONS, workspace_calls),
+    "agents": (operations_of("agents", allowlists.OPERATIONS), agent_calls),
+    "workspaces": (operations_of("workspaces", allowlists.OPERATIONS), workspace_calls),
     "notifications": (notifications.OPERATIONS, notification_calls),
 }
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from loopwright.operations import response_types
+from loopwright.operations import api_types
 from tests.http.served import Served
 from tests.http.test_runs import fits
 
@@ -20,7 +20,7 @@ def test_a_change_needs_what_was_seen(own: Served) -> None:
     """A definition is made, read with its ETag, and changed by who has the newest one only."""
     made = own("PUT", f"{BASE}/mine", {"text": text()})
     assert (made.status, made.headers["etag"]) == (201, '"1"')
-    fits(made.json, response_types.DefinitionItem)
+    fits(made.json, api_types.DefinitionItem)
     bare = own("PUT", f"{BASE}/mine", {"text": text()})
     assert (bare.status, bare.code) == (428, "if-match-needed")
     seen = own("GET", f"{BASE}/mine").headers["etag"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from loopwright.cli.main import main
-from loopwright.operations.accounts.callers import acting_as
+from loopwright.operations.accounts.access import acting_as
 from loopwright.operations.mcp.loop_tools import LoopTools
 from loopwright.operations.use_cases.role_loops import RoleLoops
 from loopwright.tools.results import ToolCallResult

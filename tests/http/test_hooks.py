@@ -12,12 +12,12 @@ import pytest
 
 from loopwright.http.operation_routes import app_of
 from loopwright.http.responses import problem_of as refusal_of
-from loopwright.operations.accounts.request_rates import TooManyRequests
+from loopwright.operations.accounts.access import TooManyRequests
 from loopwright.operations.use_cases import webhooks
 from loopwright.operations.use_cases.operation import Caller
-from loopwright.operations.webhooks.incoming_hooks import (
+from loopwright.operations.webhooks import (
     ARRIVAL,
-    HOOK,
+    INCOMING_HOOK,
     Arrival,
     Hooks,
     Incoming,
@@ -25,8 +25,8 @@ from loopwright.operations.webhooks.incoming_hooks import (
     new_secret,
     sign,
 )
-from loopwright.workers import incoming_webhooks
-from loopwright.workers.incoming_webhooks import MessageStarter
+from loopwright.workers import webhooks as deliveries
+from loopwright.workers.webhooks import MessageStarter
 from tests.cli.conftest import Place, lw
 from tests.http.served import SECONDS, Reply, Served, served, wait_for
 
@@ -280,8 +280,8 @@ def test_a_defect_ends_nothing(
         await begin(self, hook, arrival)
 
     monkeypatch.setattr(MessageStarter, "_start", start)
-    monkeypatch.setattr(incoming_webhooks, "LOOK_S", 0.02)
-    monkeypatch.setattr(incoming_webhooks, "AGAIN_MS", (1_500,))
+    monkeypatch.setattr(deliveries, "INCOMING_LOOK_S", 0.02)
+    monkeypatch.setattr(deliveries, "AGAIN_MS", (1_500,))
     first = post(own, headers(secret)).json["run"]
     wait_for(lambda: problem_of(own) is not None)
     assert "ZeroDivisionError" in str(problem_of(own))
@@ -309,7 +309,7 @@ def test_a_defect_between_messages_ends_nothing(
             raise KeyError("a defect")
         return look(self)
 
-    monkeypatch.setattr(incoming_webhooks, "LOOK_S", 0.02)
+    monkeypatch.setattr(deliveries, "INCOMING_LOOK_S", 0.02)
     monkeypatch.setattr(Hooks, "all", broken)
     wait_for(lambda: len(calls) > 1)
     own.until(post(own, headers(secret)).json["run"], "completed")
@@ -345,7 +345,7 @@ def test_old_messages_are_forgotten(own: Served) -> None:
     own.call(part.hooks.forget_old)
     assert len(own.call(lambda: records.records(ARRIVAL))) == 1
     assert own("DELETE", f"{BASE}/issues").status == 204
-    assert own.call(lambda: [*records.records(ARRIVAL), *records.records(HOOK)]) == []
+    assert own.call(lambda: [*records.records(ARRIVAL), *records.records(INCOMING_HOOK)]) == []
     assert own("DELETE", f"{BASE}/issues").status == 404
     assert post(own, headers(secret)).status == 401
 

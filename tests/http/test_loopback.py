@@ -14,7 +14,7 @@ from loopwright.errors import LoopwrightError
 from loopwright.operations import outgoing_requests
 from loopwright.operations.outgoing_requests import check_url, is_loopback
 from loopwright.operations.settings import SettingsSources, load_settings
-from loopwright.operations.webhooks.incoming_hooks import is_signed
+from loopwright.operations.webhooks import is_signed
 from tests.http.served import Served, served, wait_for
 
 BASE = "/api/v1/webhooks"

@@ -11,7 +11,7 @@ import pytest
 
 from loopwright.agents.sandbox import bubblewrap
 from loopwright.http import server as serving
-from loopwright.operations.accounts.callers import InsideRun
+from loopwright.operations.accounts.access import InsideRun
 from loopwright.operations.data_directory import SOCKET, DriveRequest, as_line
 from loopwright.operations.run_request import StartRun
 from loopwright.operations.run_start import DefinitionSource, StartPlace, prepare_start

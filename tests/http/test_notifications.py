@@ -11,7 +11,7 @@ from loopwright.http.context import RequestLimits
 from loopwright.http.operation_routes import app_of
 from loopwright.operations.backup import prune
 from loopwright.operations.settings import Settings
-from loopwright.operations.use_cases.stored_notifications import (
+from loopwright.operations.use_cases.notifications import (
     KEPT_MS,
     SEEN,
     Notices,

@@ -13,7 +13,7 @@ import pytest
 from loopwright.errors import ServerDraining
 from loopwright.kernel.events import CancelRequested, GateAnswered
 from loopwright.operations import run_control
-from loopwright.operations.accounts.callers import current_user
+from loopwright.operations.accounts.access import current_user
 from loopwright.operations.mcp.loop_tools import LoopTools
 from loopwright.operations.run_control import StopState
 from loopwright.operations.use_cases.operation import App

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from loopwright.http.operation_routes import app_of
-from loopwright.workers.incoming_webhooks import MessageStarter
+from loopwright.workers.webhooks import MessageStarter
 from tests.http.served import Served, served
 from tests.http.test_loops import DEFINITION
 

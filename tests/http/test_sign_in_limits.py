@@ -18,8 +18,8 @@ from loopwright.http.rate_limits import (
     address_group,
     client_address,
 )
+from loopwright.operations.accounts.access import MOST_KNOWN, Rates, TooManyRequests
 from loopwright.operations.accounts.people import hashed
-from loopwright.operations.accounts.request_rates import MOST_KNOWN, Rates, TooManyRequests
 from loopwright.stores.sqlite.log import open_sqlite_log
 from loopwright.testing import FakeClock
 from tests.http.served import SECONDS, UNHURRIED, Reply, Served, served

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from loopwright.operations.backup import prune
-from loopwright.operations.run_details import detail, run_detail
 from loopwright.operations.runs import Service
+from loopwright.operations.use_cases.run_queries import detail, run_detail
 from loopwright.ports import PICTURE
 from loopwright.views.run_view import RunView
 from loopwright.workers import run_updates as room

@@ -23,7 +23,7 @@ from loopwright.model.plan import Agent, LoopRight, Plan
 from loopwright.model.policy import Limits
 from loopwright.model.record import literal
 from loopwright.model.sandbox import SandboxLevel, is_at_least
-from loopwright.operations.accounts.callers import InsideRun
+from loopwright.operations.accounts.access import InsideRun
 from loopwright.operations.agents.tools import StageServers, open_workshop
 from loopwright.operations.mcp import agent_loop_tools
 from loopwright.operations.mcp.agent_loop_tools import (

@@ -11,7 +11,7 @@ from loopwright.operations.child_runs import AgentRights, InsideRun
 from loopwright.operations.data_directory import open_reader
 from loopwright.operations.run_request import Request
 from loopwright.operations.settings import Settings
-from loopwright.operations.use_cases import tokens, users, webhooks, workspaces
+from loopwright.operations.use_cases import accounts, allowlists, webhooks
 from loopwright.operations.use_cases.operation import (
     Operation,
     PageRequest,
@@ -21,16 +21,19 @@ from loopwright.operations.use_cases.operation import (
 from loopwright.ports import RecordStore
 
 CHANGES: list[tuple[Operation[Request, object], Request]] = [
-    (cast("Operation[Request, object]", users.add), users.AddUser(name="ann")),
+    (cast("Operation[Request, object]", accounts.add_user), accounts.AddUser(name="ann")),
     (
-        cast("Operation[Request, object]", tokens.add_for_user),
-        tokens.AddTokenForUser(label="x", role="admin", days=1),
+        cast("Operation[Request, object]", accounts.add_for_user),
+        accounts.AddTokenForUser(label="x", role="admin", days=1),
     ),
     (
         cast("Operation[Request, object]", webhooks.add_webhook),
         webhooks.AddWebhook(url="https://example.org"),
     ),
-    (cast("Operation[Request, object]", workspaces.add), workspaces.AddWorkspace(path="/")),
+    (
+        cast("Operation[Request, object]", allowlists.add_workspace),
+        allowlists.AddWorkspace(path="/"),
+    ),
 ]
 
 
@@ -50,5 +53,5 @@ def test_agent_of_a_run_when_it_changes_accounts_is_refused_and_recorded(
         asyncio.run(operation(app, caller, request_))
     [row] = records.audited(limit=1)
     assert operation.name in row.detail + row.subject
-    assert asyncio.run(users.list_users(app, caller, PageRequest())).users == []
+    assert asyncio.run(accounts.list_users(app, caller, PageRequest())).users == []
     service.log.close()

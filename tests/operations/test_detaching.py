@@ -10,7 +10,7 @@ from loopwright.model.actions import AskPerson, Step
 from loopwright.model.plan import Plan
 from loopwright.operations import background_runs as room
 from loopwright.operations.data_directory import HANDED, open_log, this_owner
-from loopwright.operations.lists.data_log import presence_of
+from loopwright.operations.run_lists import presence_of
 from loopwright.operations.run_request import RunStart
 from loopwright.operations.settings import Settings
 from loopwright.ports import Owner

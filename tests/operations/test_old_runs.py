@@ -14,8 +14,7 @@ from loopwright.kernel.fold import fold
 from loopwright.model.actions import CallAgent, Decision, LoopGate, Repeat
 from loopwright.model.plan import Plan, content_hash, encode_plan
 from loopwright.operations.gates import gate_named
-from loopwright.operations.lists import old_runs
-from loopwright.operations.lists.run_lists import list_old_runs, run_item
+from loopwright.operations.run_lists import list_old_runs, listing_of, run_item
 from loopwright.ports import Append, ClosedGate, RunRow, encode_figures
 from loopwright.ports.headline import figures_of, gate_changes, headline_of, usage_rows
 from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
@@ -177,5 +176,5 @@ def test_a_damaged_old_run_is_left(folder: Path) -> None:
     assert run_item(log, rows[damaged]).damaged
     assert run_item(log, rows[whole]).damaged is None
     with pytest.raises(StorageError):
-        old_runs.listing_of(log, damaged)
+        listing_of(log, damaged)
     log.close()

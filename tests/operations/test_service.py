@@ -20,7 +20,7 @@ from loopwright.model.actions import AskPerson, CallAgent, LoopGate, Repeat, Ste
 from loopwright.model.checks import Cap
 from loopwright.model.plan import Plan
 from loopwright.model.record import Blob
-from loopwright.operations.accounts import callers
+from loopwright.operations.accounts import access
 from loopwright.operations.run_request import RunStart
 from loopwright.ports import OPEN_STATUSES, Append
 from loopwright.testing import always, by_pass, never
@@ -653,6 +653,6 @@ def test_a_person_is_known_by_the_user_id(monkeypatch: pytest.MonkeyPatch, *, kn
     """
     for name in ("USER", "LOGNAME", "LOOPWRIGHT_USER"):
         monkeypatch.setenv(name, "somebody-else")
-    monkeypatch.setattr(callers.os, "getuid", lambda: 0 if known else 2**31 - 7)
+    monkeypatch.setattr(access.os, "getuid", lambda: 0 if known else 2**31 - 7)
     expected = pwd.getpwuid(0).pw_name if known else f"uid-{2**31 - 7}"
-    assert callers.current_user() == expected
+    assert access.current_user() == expected

@@ -11,7 +11,8 @@ from loopwright.errors import LoopwrightError
 from loopwright.kernel.event_parts import AgentCall, Failure, Usage
 from loopwright.kernel.events import AnyEvent, EffectDone, EffectFailed, EffectRequested, RunStarted
 from loopwright.model.plan import Plan, content_hash, encode_plan
-from loopwright.operations.lists.usage_reports import (
+from loopwright.operations.api_types import LimitUsed
+from loopwright.operations.run_lists import (
     BYS,
     By,
     RunFilter,
@@ -20,7 +21,6 @@ from loopwright.operations.lists.usage_reports import (
     spend,
     total_of,
 )
-from loopwright.operations.response_types import LimitUsed
 from loopwright.operations.settings_files import SharedBudget
 from loopwright.ports import Append, EventLog, Headline
 from loopwright.ports.headline import DAY_MS, usage_rows

@@ -31,7 +31,7 @@ from loopwright.errors import LoopwrightError, NotAllowed, NotFound, NotSignedIn
 
 if TYPE_CHECKING:
     from loopwright.client.addresses import CommandClient
-    from loopwright.operations.response_types import TokenItem, TokenMade
+    from loopwright.operations.api_types import TokenItem, TokenMade
 
 MOST_DAYS = 3_650
 UNKNOWN_ADDRESS = "SERVER"
@@ -68,18 +68,18 @@ def login(
     if url is None:
         _put_all(terminal)
         return
-    from loopwright.operations.accounts.callers import current_user  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.use_cases import tokens  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.accounts.access import current_user  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases import accounts  # noqa: PLC0415 - help stays quick
 
     server = parse_address(url).url
     _check_line(server)
     who = name or current_user()
     password = _password(ctx, terminal, who, from_stdin=password_stdin)
     stored_tokens()  # errors of the file are reported before anything is created
-    wanted = tokens.AddToken(label=f"login from {socket.gethostname()}"[:80], days=days)
+    wanted = accounts.AddToken(label=f"login from {socket.gethostname()}"[:80], days=days)
     try:
         with _client(terminal, server, account=Account(who, password)) as client:
-            made = client.call(tokens.add, wanted)
+            made = client.call(accounts.add_token, wanted)
             until = _check_token(server, made)
             kept = {"token": made.token, "id": made.id, "name": who, "until": until}
             before = _store(client, server, kept)
@@ -158,10 +158,10 @@ def logout(ctx: click.Context, /, *, url: str) -> None:
 
 def _revoke(client: "CommandClient", token: str) -> bool:
     """Revoke a token; False if it was not valid any more."""
-    from loopwright.operations.use_cases import tokens  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases import accounts  # noqa: PLC0415 - help stays quick
 
     try:
-        client.call(tokens.revoke, tokens.TokenReference(token=token))
+        client.call(accounts.revoke_token, accounts.TokenReference(token=token))
     except (NotFound, NotSignedIn):
         return False
     return True
@@ -217,11 +217,11 @@ _ROLE = click.option("--role", type=click.Choice(ROLES), default="viewer", show_
 @click.pass_context
 def user_ls(ctx: click.Context, /) -> None:
     """List the user accounts."""
-    from loopwright.operations.use_cases import users  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases import accounts  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)
     with terminal.client() as client:
-        found = client.call_pages(users.list_users, lambda page: page.users)
+        found = client.call_pages(accounts.list_users, lambda page: page.users)
     if terminal.as_json:
         listed = [{"name": one.name, "role": one.role, "active": one.active} for one in found]
         terminal.put_json({"users": listed})
@@ -245,13 +245,17 @@ def user_add(ctx: click.Context, /, *, name: str, role: str, password_stdin: boo
     """Create an account. Without --password-stdin, a link is printed with which the user sets a
     password; it works once, within a day.
     """
-    from loopwright.operations.use_cases import users  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases import accounts  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)
     password = sys.stdin.readline().rstrip("\n") if password_stdin else ""
     with terminal.client() as client:
-        client.call(users.add, users.AddUser(name=name, role=role, password=password or None))
-        link = None if password else client.call(users.link, users.UserReference(name=name)).link
+        client.call(
+            accounts.add_user, accounts.AddUser(name=name, role=role, password=password or None)
+        )
+        link = (
+            None if password else client.call(accounts.link, accounts.UserReference(name=name)).link
+        )
     printed: dict[str, object] = {"name": name, "role": role, "link": _shown_link(terminal, link)}
     words = f"; link that sets the password (once, within a day): {link}" if link else ""
     terminal.done(f"created {name} with the role {role}{words}", printed)
@@ -268,10 +272,10 @@ def user_add(ctx: click.Context, /, *, name: str, role: str, password_stdin: boo
 @click.pass_context
 def user_link(ctx: click.Context, /, *, name: str) -> None:
     """Print a link with which a user sets a new password; it works once, within a day."""
-    from loopwright.operations.use_cases import users  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases import accounts  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)
-    link = terminal.call(users.link, users.UserReference(name=name)).link
+    link = terminal.call(accounts.link, accounts.UserReference(name=name)).link
     terminal.done(
         f"link that sets the password of {name} (once, within a day): {link}",
         {"name": name, "link": _shown_link(terminal, link)},
@@ -301,10 +305,10 @@ def _explain_address(terminal: Terminal, link: str | None) -> None:
 @click.pass_context
 def user_role(ctx: click.Context, /, *, name: str, role: str) -> None:
     """Change the role of a user; their sessions end."""
-    from loopwright.operations.use_cases import users  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases import accounts  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)
-    terminal.call(users.change, users.ChangeUser(name=name, role=role))
+    terminal.call(accounts.change_user, accounts.ChangeUser(name=name, role=role))
     terminal.done(f"{name} now has the role {role}", {"name": name, "role": role})
 
 
@@ -313,10 +317,10 @@ def user_role(ctx: click.Context, /, *, name: str, role: str) -> None:
 @click.pass_context
 def user_off(ctx: click.Context, /, *, name: str) -> None:
     """Disable an account; its sessions and tokens stop working."""
-    from loopwright.operations.use_cases import users  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases import accounts  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)
-    terminal.call(users.change, users.ChangeUser(name=name, active=False))
+    terminal.call(accounts.change_user, accounts.ChangeUser(name=name, active=False))
     terminal.done(f"{name} is disabled", {"name": name, "active": False})
 
 
@@ -325,10 +329,10 @@ def user_off(ctx: click.Context, /, *, name: str) -> None:
 @click.pass_context
 def user_on(ctx: click.Context, /, *, name: str) -> None:
     """Enable a disabled account."""
-    from loopwright.operations.use_cases import users  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases import accounts  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)
-    terminal.call(users.change, users.ChangeUser(name=name, active=True))
+    terminal.call(accounts.change_user, accounts.ChangeUser(name=name, active=True))
     terminal.done(f"{name} is enabled", {"name": name, "active": True})
 
 
@@ -337,10 +341,10 @@ def user_on(ctx: click.Context, /, *, name: str) -> None:
 @click.pass_context
 def user_rm(ctx: click.Context, /, *, name: str) -> None:
     """Delete an account with its sessions and tokens."""
-    from loopwright.operations.use_cases import users  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases import accounts  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)
-    terminal.call(users.remove, users.UserReference(name=name))
+    terminal.call(accounts.remove_user, accounts.UserReference(name=name))
     terminal.done(f"{name} is deleted", {"name": name, "removed": True})
 
 
@@ -351,11 +355,11 @@ def user_rm(ctx: click.Context, /, *, name: str) -> None:
 @click.pass_context
 def token_ls(ctx: click.Context, /) -> None:
     """List the tokens, without their texts."""
-    from loopwright.operations.use_cases import tokens  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases import accounts  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)
     with terminal.client() as client:
-        listed = client.call_pages(tokens.list_tokens, lambda page: page.tokens)
+        listed = client.call_pages(accounts.list_tokens, lambda page: page.tokens)
     found = [_token_fields(one) for one in listed]
     if terminal.as_json:
         terminal.put_json({"tokens": found})
@@ -402,11 +406,13 @@ def token_create(
     ctx: click.Context, /, *, label: str, role: str, days: int, user: str | None
 ) -> None:
     """Create a token. Its text is shown once, not stored."""
-    from loopwright.operations.use_cases import tokens  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases import accounts  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)
     if user is None:
-        made = terminal.call(tokens.add, tokens.AddToken(label=label, role=role, days=days))
+        made = terminal.call(
+            accounts.add_token, accounts.AddToken(label=label, role=role, days=days)
+        )
     elif terminal.options.server is not None:
         raise LoopwrightError(
             "a remote server creates tokens only for the person who asks",
@@ -414,8 +420,8 @@ def token_create(
             hint="leave out --user, or run the command on the machine of the server",
         )
     else:
-        wanted = tokens.AddTokenForUser(label=label, role=role, days=days, user=user)
-        made = terminal.call(tokens.add_for_user, wanted)
+        wanted = accounts.AddTokenForUser(label=label, role=role, days=days, user=user)
+        made = terminal.call(accounts.add_for_user, wanted)
     if terminal.as_json:
         terminal.put_json({"id": made.id, "token": made.token, "role": role, "days": days})
     else:
@@ -427,10 +433,10 @@ def token_create(
 @click.pass_context
 def token_revoke(ctx: click.Context, /, *, token: str) -> None:
     """Revoke a token permanently."""
-    from loopwright.operations.use_cases import tokens  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases import accounts  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)
-    ended = terminal.call(tokens.revoke, tokens.TokenReference(token=token))
+    ended = terminal.call(accounts.revoke_token, accounts.TokenReference(token=token))
     words = f"{ended.id} ({ended.label}) is revoked"
     terminal.done(words, {"id": ended.id, "revoked": True})
 

@@ -28,11 +28,11 @@ _ENV = click.option(
 @click.pass_context
 def agent_ls(ctx: click.Context, /) -> None:
     """Agents that editors may start runs with, and those that are disabled."""
-    from loopwright.operations.use_cases import agents  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases import allowlists  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)
     with terminal.client(drives=True) as client:
-        listed = client.call_pages(agents.list_agents, lambda page: page.agents)
+        listed = client.call_pages(allowlists.list_agents, lambda page: page.agents)
     found = sorted((one for one in listed if one.name), key=lambda one: one.name or "")
     if terminal.as_json:
         terminal.put_json({"agents": found})
@@ -78,13 +78,13 @@ def agent_add(
     program with other arguments is another agent. Its files are recorded with their SHA-256
     digests, except for those in folders of the system: a program that was changed is not started.
     """
-    from loopwright.operations.use_cases import agents  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases import allowlists  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)
-    wanted = agents.AddAgent(
+    wanted = allowlists.AddAgent(
         name=name, spec=spec, sandbox=sandbox, allow_off=allow_off, pass_env=variables
     )
-    made = terminal.call(agents.add, wanted, drives=True)
+    made = terminal.call(allowlists.add_agent, wanted, drives=True)
     terminal.done(f"editors may start runs with {name}: {made.spec}", made)
 
 
@@ -124,7 +124,7 @@ def agent_change(
     """Change an agent of the list, also a built-in one. --env replaces the variables it had."""
     if variables and no_env:
         raise click.UsageError("--env and --no-env exclude each other", ctx)
-    from loopwright.operations.use_cases import agents  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases import allowlists  # noqa: PLC0415 - help stays quick
 
     fields: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if fields.get("sandbox") == SERVER_LEVEL:
@@ -134,7 +134,9 @@ def agent_change(
     if not fields:
         raise click.UsageError("name at least one option to change", ctx)
     terminal = terminal_of(ctx)
-    made = terminal.call(agents.change, agents.ChangeAgent(agent=name, **fields), drives=True)
+    made = terminal.call(
+        allowlists.change_agent, allowlists.ChangeAgent(agent=name, **fields), drives=True
+    )
     state = "on the list" if made.listed else "disabled"
     terminal.done(f"{name} is {state}", made)
 
@@ -144,10 +146,10 @@ def agent_change(
 @click.pass_context
 def agent_rm(ctx: click.Context, /, *, name: str) -> None:
     """Take an agent off the list; runs that use it continue."""
-    from loopwright.operations.use_cases import agents  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases import allowlists  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)
-    terminal.call(agents.remove, agents.AgentReference(agent=name), drives=True)
+    terminal.call(allowlists.remove_agent, allowlists.AgentReference(agent=name), drives=True)
     terminal.done(f"{name} is off the list", {"name": name, "removed": True})
 
 
@@ -165,11 +167,11 @@ def _path_of(terminal: Terminal, folder: str) -> str:
 @click.pass_context
 def workspace_ls(ctx: click.Context, /) -> None:
     """Folders that editors may choose workspaces in."""
-    from loopwright.operations.use_cases import workspaces  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases import allowlists  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)
     with terminal.client(drives=True) as client:
-        found = client.call_pages(workspaces.list_workspaces, lambda page: page.workspaces)
+        found = client.call_pages(allowlists.list_workspaces, lambda page: page.workspaces)
     if terminal.as_json:
         terminal.put_json({"workspaces": found})
         return
@@ -192,11 +194,11 @@ def workspace_add(ctx: click.Context, /, *, folder: str) -> None:
 
     Links are resolved now: a link that takes the place of the folder later approves nothing else.
     """
-    from loopwright.operations.use_cases import workspaces  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases import allowlists  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)
-    wanted = workspaces.AddWorkspace(path=_path_of(terminal, folder))
-    path = terminal.call(workspaces.add, wanted, drives=True).path
+    wanted = allowlists.AddWorkspace(path=_path_of(terminal, folder))
+    path = terminal.call(allowlists.add_workspace, wanted, drives=True).path
     terminal.done(f"editors may choose workspaces in {path}", {"path": path})
 
 
@@ -205,11 +207,13 @@ def workspace_add(ctx: click.Context, /, *, folder: str) -> None:
 @click.pass_context
 def workspace_rm(ctx: click.Context, /, *, folder: str) -> None:
     """Take a folder off the list; runs that work in it continue."""
-    from loopwright.operations.use_cases import workspaces  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases import allowlists  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)
     path = _path_of(terminal, folder)
-    terminal.call(workspaces.remove, workspaces.WorkspaceReference(path=path), drives=True)
+    terminal.call(
+        allowlists.remove_workspace, allowlists.WorkspaceReference(path=path), drives=True
+    )
     terminal.done(f"{path} is off the list", {"path": path, "removed": True})
 
 

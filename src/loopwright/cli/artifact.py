@@ -15,7 +15,7 @@ from loopwright.errors import Conflict, LoopwrightError
 
 if TYPE_CHECKING:
     from loopwright.client.addresses import CommandClient
-    from loopwright.operations.response_types import ArtifactItem
+    from loopwright.operations.api_types import ArtifactItem
 
 SESSION = "ses_"
 SIZE = "a file has at most 64 MB"

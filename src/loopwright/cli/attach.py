@@ -24,7 +24,7 @@ from loopwright.kernel.events import EffectDone, EffectFailed
 from loopwright.kernel.state import State
 from loopwright.model.record import JsonValue
 from loopwright.operations.data_directory import lock_holder
-from loopwright.operations.lists.run_lists import driver_pid
+from loopwright.operations.run_lists import driver_pid
 from loopwright.operations.wiring import Local, near
 from loopwright.ports import OPEN_STATUSES, Delta
 from loopwright.ports.headline import status_of

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from loopwright.client.addresses import CommandClient
     from loopwright.model.record import JsonValue
     from loopwright.operations.agents.roles import RoleFile
+    from loopwright.operations.api_types import DefinitionItem
     from loopwright.operations.definitions import Definitions
     from loopwright.operations.library import DefinitionLibrary, LibraryEntry
-    from loopwright.operations.response_types import DefinitionItem
     from loopwright.operations.use_cases.definitions import DefinitionReference
 
 WRONG = 2

@@ -19,7 +19,7 @@ from loopwright.model.record import JsonValue
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loopwright.operations.response_types import SpendAmount
+    from loopwright.operations.api_types import SpendAmount
     from loopwright.operations.runs import Service
     from loopwright.views.formats import UsageAmounts
     from loopwright.views.run_responses import GateCall, GateItem, InboxGate

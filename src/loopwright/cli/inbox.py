@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from loopwright.model.actions import Decision
     from loopwright.operations.runs import Service
     from loopwright.operations.use_cases.gates import AnswerGate
-    from loopwright.operations.use_cases.stored_notifications import Level
+    from loopwright.operations.use_cases.notifications import Level
     from loopwright.operations.wiring import Local
 
 

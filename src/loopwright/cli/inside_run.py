@@ -9,7 +9,7 @@ import click
 
 from loopwright.cli.terminal import CommonOptions, Terminal
 from loopwright.errors import LoopwrightError, NotAllowed
-from loopwright.operations.accounts.callers import (
+from loopwright.operations.accounts.access import (
     find_caller,
     has_run,
     inside_run_error,
@@ -18,7 +18,7 @@ from loopwright.operations.accounts.callers import (
 )
 
 if TYPE_CHECKING:
-    from loopwright.operations.accounts.callers import InsideRun
+    from loopwright.operations.accounts.access import InsideRun
     from loopwright.operations.settings import Settings
 
 WITHOUT_DATA = (
@@ -57,7 +57,7 @@ def check_caller(ctx: click.Context) -> None:
     if not settings.database.exists():
         _check_new(terminal, settings, inside, words, explicit=explicit)
         return
-    from loopwright.operations.lists.data_log import open_data_log  # noqa: PLC0415 - only inside a run
+    from loopwright.operations.run_lists import open_data_log  # noqa: PLC0415 - only inside a run
 
     with closing(open_data_log(settings)) as log:
         if is_private(log, inside):

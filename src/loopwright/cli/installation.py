@@ -371,7 +371,7 @@ def _would(terminal: Terminal, service: "Service", runs: list[str], age: int) ->
 
 
 def _forgotten(terminal: Terminal, service: "Service", runs: list[str], age: int) -> dict[str, Any]:
-    from loopwright.operations.accounts.callers import current_user  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.accounts.access import current_user  # noqa: PLC0415 - help stays quick
     from loopwright.operations.backup import old_uploads, prune_uploads  # noqa: PLC0415 - help stays quick
     from loopwright.operations.backup import prune as forget  # noqa: PLC0415 - help stays quick
     from loopwright.operations.data_directory import workspaces_of  # noqa: PLC0415 - help stays quick

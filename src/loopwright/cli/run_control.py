@@ -379,7 +379,7 @@ def fork(
     worktree of its own.
     """
     from loopwright.cli.attach import AttachOptions, RunCursor, drive  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.accounts.callers import current_user  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.accounts.access import current_user  # noqa: PLC0415 - help stays quick
     from loopwright.operations.forks import Fork  # noqa: PLC0415 - help stays quick
     from loopwright.operations.forks import fork as make  # noqa: PLC0415 - help stays quick
 

@@ -24,8 +24,8 @@ from loopwright.cli.verb import Verb, terminal_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loopwright.operations.lists.usage_reports import By
-    from loopwright.operations.response_types import RunPage, SpendAmount, SpendReport
+    from loopwright.operations.api_types import RunPage, SpendAmount, SpendReport
+    from loopwright.operations.run_lists import By
     from loopwright.ports import RunStatus
     from loopwright.views.run_responses import ChangedTree, RunItem, RunTotal, WorktreeView
 
@@ -259,7 +259,7 @@ def spend(ctx: click.Context, /, *, since: str | None, by: "By") -> None:
 
 
 def _put(terminal: Terminal, report: "SpendReport") -> None:
-    from loopwright.operations.lists.usage_reports import limit_text  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.run_lists import limit_text  # noqa: PLC0415 - help stays quick
 
     rows = [["COST", "TOKENS", "CALLS", "RUNS", report.by.upper()]]
     rows += [_spend_row(one, one_line(one.name)) for one in report.lines]

@@ -30,7 +30,7 @@ from loopwright.client.addresses import CommandClient
 from loopwright.client.client import Followed, FollowOptions
 from loopwright.errors import LoopwrightError
 from loopwright.model.ids import effect_path, effect_words, iteration_name
-from loopwright.operations.loops.event_views import View
+from loopwright.operations.loops.dialect_events import View
 from loopwright.operations.use_cases.lists import ListRuns, list_runs
 from loopwright.operations.use_cases.operation import RunReference
 from loopwright.operations.use_cases.run_queries import snapshot

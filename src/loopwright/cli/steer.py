@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from loopwright.cli.attach import RunCursor
     from loopwright.cli.terminal import Terminal
     from loopwright.model.record import JsonValue
-    from loopwright.operations.request_types import Request
+    from loopwright.operations.api_types import Request
     from loopwright.operations.use_cases.loops import SteeredLoop
     from loopwright.operations.use_cases.operation import Operation
     from loopwright.operations.wiring import Local

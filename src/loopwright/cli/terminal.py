@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from loopwright.client.addresses import Address, CommandClient
     from loopwright.model.record import JsonValue
-    from loopwright.operations.request_types import Request
+    from loopwright.operations.api_types import Request
     from loopwright.operations.settings import Settings
     from loopwright.operations.use_cases.operation import Operation
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from loopwright.client.client import Client, Followed, FollowOptions, Transport
 from loopwright.errors import Unreachable
-from loopwright.operations.request_types import Request
+from loopwright.operations.api_types import Request
 from loopwright.operations.use_cases.operation import Operation, PageRequest
 from loopwright.ports import Delta
 
@@ -69,7 +69,7 @@ def has_local_server(settings: "Settings") -> bool:
     """Whether the data directory has a server that this process may use. A process that belongs to
     a run may not: the server refuses it.
     """
-    from loopwright.operations.accounts.callers import find_caller  # noqa: PLC0415 - when it is asked for
+    from loopwright.operations.accounts.access import find_caller  # noqa: PLC0415 - when it is asked for
     from loopwright.operations.data_directory import lock_holder  # noqa: PLC0415 - the same
 
     held = lock_holder(settings.home)

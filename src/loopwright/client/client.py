@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from loopwright.model.record import JsonValue
-from loopwright.operations.request_types import Request
+from loopwright.operations.api_types import Request
 from loopwright.operations.use_cases.lists import ListGates, ListRuns, list_open, list_runs
 from loopwright.operations.use_cases.operation import Operation
 from loopwright.ports import Delta
 
 if TYPE_CHECKING:
-    from loopwright.operations.loops.event_views import View
+    from loopwright.operations.loops.dialect_events import View
     from loopwright.views.run_responses import InboxGate
 
 Q = TypeVar("Q", bound=Request)

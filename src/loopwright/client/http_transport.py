@@ -40,7 +40,7 @@ from loopwright.errors import (
     Unreachable,
 )
 from loopwright.model.record import JsonValue
-from loopwright.operations.request_types import Request
+from loopwright.operations.api_types import Request
 from loopwright.operations.use_cases.operation import (
     FileContent,
     Operation,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 from loopwright.client.client import Followed, FollowOptions
 from loopwright.engine.clock import SystemClock
 from loopwright.errors import Conflict, StorageError
-from loopwright.operations.lists.data_log import open_data_log
-from loopwright.operations.request_types import Request
+from loopwright.operations.api_types import Request
+from loopwright.operations.run_lists import open_data_log
 from loopwright.operations.settings import Settings
 from loopwright.operations.use_cases.operation import (
     App,
@@ -112,7 +112,7 @@ class InProcess:
     async def follow(self, run: str, options: FollowOptions) -> AsyncIterator[Followed]:
         """Events of a run. Following also ends when only a person can advance the run."""
         service = (await self.app()).service
-        from loopwright.operations.loops.event_views import event_view  # noqa: PLC0415 - lists need less
+        from loopwright.operations.loops.dialect_events import event_view  # noqa: PLC0415 - lists need less
 
         records = event_view(service, run, options.view)
         # A record of these views may combine earlier events, so all of them are read.

@@ -55,9 +55,7 @@ from loopwright.http.responses import (
     secured_headers,
     without_paths,
 )
-from loopwright.operations.accounts.access import ROLES, Principal
-from loopwright.operations.accounts.callers import acting_as
-from loopwright.operations.accounts.request_rates import Rates
+from loopwright.operations.accounts.access import ROLES, Principal, Rates, acting_as
 from loopwright.operations.problems import ProblemReport
 from loopwright.ports import AuditRow, Clock, RecordStore, StoredRecord
 from loopwright.views.event_records import request_name, under

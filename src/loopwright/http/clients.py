@@ -30,12 +30,14 @@ from loopwright import host
 from loopwright.errors import LoopwrightError, NotAllowed, NotSignedIn, StorageError
 from loopwright.http.context import Context, ServerOptions
 from loopwright.http.responses import RequestRefusal
-from loopwright.operations.accounts.access import Principal, Role, require
-from loopwright.operations.accounts.callers import (
+from loopwright.operations.accounts.access import (
     InsideRun,
+    Principal,
+    Role,
     current_user,
     inside_run_error,
     record_refusal,
+    require,
 )
 from loopwright.operations.accounts.people import SESSION_MS
 from loopwright.operations.child_runs import (

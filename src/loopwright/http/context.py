@@ -15,12 +15,12 @@ from loopwright.operations.accounts.access import Access
 from loopwright.operations.accounts.people import People
 from loopwright.operations.agents.allowlist import AgentRegistry
 from loopwright.operations.definitions import Definitions
-from loopwright.operations.lists.usage_reports import UsageLedger
 from loopwright.operations.preflight import Pulse
 from loopwright.operations.run_admission import WorkspaceRoots
+from loopwright.operations.run_lists import UsageLedger
 from loopwright.operations.runs import Service
 from loopwright.operations.settings import Settings
-from loopwright.operations.use_cases.pages import Cursors
+from loopwright.operations.use_cases.operation import Cursors
 from loopwright.operations.wiring import Local
 from loopwright.ports import Clock, RecordStore, RunRow
 from loopwright.workers.run_updates import EventFeed, ViewCache

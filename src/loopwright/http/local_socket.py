@@ -28,7 +28,7 @@ from loopwright.errors import (
     StorageError,
 )
 from loopwright.http.context import Context
-from loopwright.operations.accounts.callers import inside_run_error, record_refusal
+from loopwright.operations.accounts.access import inside_run_error, record_refusal
 from loopwright.operations.child_runs import check_wall, find_unix_peer
 from loopwright.operations.data_directory import (
     HTTP_SOCKET,

@@ -31,7 +31,7 @@ from loopwright.http.requests import (
 from loopwright.http.responses import as_response, file_response
 from loopwright.kernel.state import State
 from loopwright.operations.accounts.access import Principal
-from loopwright.operations.request_types import Request
+from loopwright.operations.api_types import Request
 from loopwright.operations.run_groups import Beside, OnDisconnect
 from loopwright.operations.run_request import RunStart
 from loopwright.operations.use_cases.assistants import looping_of

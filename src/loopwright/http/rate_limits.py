@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from loopwright.operations.accounts.request_rates import Rates
+from loopwright.operations.accounts.access import Rates
 from loopwright.ports import Clock, RecordStore, StoredRecord
 
 FORWARDED = "x-forwarded-for"

@@ -39,8 +39,14 @@ from loopwright.operations.problems import (
     query_problem,
     request_problem,
 )
-from loopwright.operations.use_cases.operation import Method, Need, WhileDraining
-from loopwright.operations.use_cases.pages import MOST, ListPage, page_of
+from loopwright.operations.use_cases.operation import (
+    MOST,
+    ListPage,
+    Method,
+    Need,
+    WhileDraining,
+    page_of,
+)
 
 Answer: TypeAlias = object
 """A response, or a value that is written as JSON; None is an answer without content."""

@@ -13,7 +13,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 
 from loopwright.errors import InputError, LoopwrightError, StorageError
-from loopwright.operations.accounts.request_rates import TooManyRequests
+from loopwright.operations.accounts.access import TooManyRequests
 from loopwright.operations.problems import ProblemReport, known_problem, neutral
 from loopwright.operations.use_cases.operation import BYTES, FileContent
 from loopwright.workers.notifiers import LinkOver

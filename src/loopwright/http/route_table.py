@@ -24,7 +24,7 @@ from loopwright.http.sockets import endpoint
 from loopwright.operations.outgoing_requests import send
 from loopwright.operations.use_cases.table import TABLE
 from loopwright.workers import notifications
-from loopwright.workers.incoming_webhooks import MessageStarter
+from loopwright.workers.webhooks import MessageStarter
 
 
 def _watch_events(context: Context) -> AbstractAsyncContextManager[None]:

@@ -43,7 +43,6 @@ from loopwright.operations.agents.programs import plugins
 from loopwright.operations.child_runs import superseded
 from loopwright.operations.data_directory import RECORD, ServerLockInfo
 from loopwright.operations.definitions import Definitions
-from loopwright.operations.lists.run_lists import driver_pid
 from loopwright.operations.preflight import (
     CLOCK_FIX,
     LOOPS,
@@ -53,9 +52,10 @@ from loopwright.operations.preflight import (
     jump_words,
 )
 from loopwright.operations.run_admission import RunAdmission, WorkspaceRoots
+from loopwright.operations.run_lists import driver_pid
 from loopwright.operations.settings import Settings
 from loopwright.operations.settings_files import refuse_remote, unusable
-from loopwright.operations.use_cases.pages import Cursors
+from loopwright.operations.use_cases.operation import Cursors
 from loopwright.operations.wiring import Local, local
 from loopwright.workers.background_tasks import NAME, BackgroundTask, log_to
 from loopwright.workers.notifiers import GateLinks, SettingsChannels, idle_channels

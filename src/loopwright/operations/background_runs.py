@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 
 from loopwright.engine.driver import already_driven
 from loopwright.errors import LoopwrightError, StorageError
-from loopwright.operations.accounts.callers import find_caller
+from loopwright.operations.accounts.access import find_caller
 from loopwright.operations.data_directory import HANDED, lock_holder, open_reader, this_owner
 from loopwright.operations.delegating_driver import DelegatingDriver
-from loopwright.operations.lists.data_log import presence_of
 from loopwright.operations.run_control import ResumeChanges
+from loopwright.operations.run_lists import presence_of
 from loopwright.operations.run_request import RunStart
 from loopwright.operations.run_start import launch_run
 from loopwright.operations.run_workspaces import resume_warnings, start_notes

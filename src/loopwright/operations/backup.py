@@ -24,8 +24,7 @@ from loopwright.kernel.events import AnyEvent, EffectDone, RunStarted
 from loopwright.kernel.fold import fold
 from loopwright.kernel.state import State
 from loopwright.model.plan import content_hash, stored_plan
-from loopwright.operations.accounts.access import Access
-from loopwright.operations.accounts.callers import current_user
+from loopwright.operations.accounts.access import Access, current_user
 from loopwright.operations.data_directory import open_log
 from loopwright.operations.run_variables import RunVariables
 from loopwright.operations.runs import Service

@@ -31,7 +31,7 @@ from loopwright.kernel.state import State
 from loopwright.model.access import is_offline
 from loopwright.model.plan import stored_plan
 from loopwright.model.policy import Limits
-from loopwright.operations.accounts.callers import InsideRun, inside_run_error, record_refusal
+from loopwright.operations.accounts.access import InsideRun, inside_run_error, record_refusal
 from loopwright.operations.dialects import OF_LOOPS
 from loopwright.ports import (
     Answer,

@@ -25,10 +25,10 @@ from loopwright import __version__, host
 from loopwright.agents.processes.process_marks import owner_mark
 from loopwright.engine.clock import SystemClock
 from loopwright.engine.driver import LocalDriver
-from loopwright.operations.accounts.callers import find_caller, is_private
+from loopwright.operations.accounts.access import find_caller, is_private
 from loopwright.operations.child_runs import AgentRights
 from loopwright.operations.cost_limits import CostRules, PriceBook
-from loopwright.operations.lists.data_log import open_data_log
+from loopwright.operations.run_lists import open_data_log
 from loopwright.operations.run_variables import RunVariables
 from loopwright.operations.runs import Service
 from loopwright.operations.settings import Settings

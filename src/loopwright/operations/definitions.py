@@ -25,9 +25,9 @@ from loopwright.errors import (
 )
 from loopwright.model.plan import Plan, content_hash
 from loopwright.model.record import JsonValue
-from loopwright.operations.accounts.access import Access, Role
-from loopwright.operations.accounts.callers import acting_role, current_user
+from loopwright.operations.accounts.access import Access, Role, acting_role, current_user
 from loopwright.operations.agents.programs import programs_named
+from loopwright.operations.api_types import DefinitionItem
 from loopwright.operations.dialects import (
     MAX_BYTES,
     ParsedDefinition,
@@ -36,7 +36,6 @@ from loopwright.operations.dialects import (
     read_definition,
 )
 from loopwright.operations.evaluations import Cases, ScoredRun, prepare_cases, run_case
-from loopwright.operations.response_types import DefinitionItem
 from loopwright.operations.run_request import Admission, StartRun
 from loopwright.operations.run_start import DefinitionSource, StartPlace
 from loopwright.operations.wiring import Local

@@ -24,12 +24,11 @@ from loopwright.operations.agents.programs import look as find_clis
 from loopwright.operations.agents.programs import plugins
 from loopwright.operations.backup import check_files, check_runs
 from loopwright.operations.data_directory import lock_holder, open_log
-from loopwright.operations.lists.run_lists import is_left_behind
-from loopwright.operations.lists.usage_reports import limit_text, limits_used
 from loopwright.operations.preflight import (
     CLOCK_FIX,
     clock_problem,
 )
+from loopwright.operations.run_lists import is_left_behind, limit_text, limits_used
 from loopwright.operations.settings import ResolvedSettings, SettingsSources
 from loopwright.operations.settings_files import LOCAL, REMOTE, disk_kind, nearest, owned_by
 from loopwright.ports import OPEN_STATUSES

@@ -23,7 +23,7 @@ from loopwright.errors import DefinitionError, LoopwrightError
 from loopwright.model.actions import CallAgent, Step
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.record import JsonValue
-from loopwright.operations.accounts.callers import current_user
+from loopwright.operations.accounts.access import current_user
 from loopwright.operations.agents.backends import bind_agents
 from loopwright.operations.dialects import MAX_BYTES, dialect, recognise, rendering
 from loopwright.operations.run_request import RunStart, StartRun

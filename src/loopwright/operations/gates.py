@@ -11,7 +11,7 @@ from loopwright.kernel.events import GateOpened, RunStarted, TurnTaken
 from loopwright.model.actions import Decision
 from loopwright.model.record import JsonValue
 from loopwright.operations.accounts.access import same_somebody
-from loopwright.operations.lists.run_lists import list_old_runs
+from loopwright.operations.run_lists import list_old_runs
 from loopwright.ports import OPEN_STATUSES, ClosedGate, EventLog, NumberedEvent, OpenGate
 from loopwright.views.event_records import timestamp
 

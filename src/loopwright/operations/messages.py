@@ -44,7 +44,7 @@ from loopwright.model.checks import AllOf, NoCalls, PersonCheck
 from loopwright.model.ids import logical_path
 from loopwright.model.plan import CHAT, Agent, Plan
 from loopwright.model.policy import NO_LIMITS, ConversationHistory, Limits
-from loopwright.operations.accounts.callers import current_user
+from loopwright.operations.accounts.access import current_user
 from loopwright.operations.agents.backends import bind_agents
 from loopwright.operations.agents.programs import PREFIX
 from loopwright.operations.loop_definition import tightened

@@ -42,8 +42,7 @@ from loopwright.model.sandbox import (
     is_listed,
     strictest,
 )
-from loopwright.operations.accounts.access import Access, Role, digest, least
-from loopwright.operations.accounts.callers import acting_role
+from loopwright.operations.accounts.access import Access, Role, acting_role, digest, least
 from loopwright.operations.agents.allowlist import (
     ANY_SCRIPT,
     AgentEntry,

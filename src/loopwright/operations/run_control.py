@@ -26,16 +26,16 @@ from loopwright.kernel.state import State
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import Limits
 from loopwright.model.sandbox import SandboxLevel
-from loopwright.operations.accounts.callers import current_user
+from loopwright.operations.accounts.access import current_user
 from loopwright.operations.agents.allowlist import with_entry_names
 from loopwright.operations.agents.backends import bind_agents, check_scripts
 from loopwright.operations.agents.permissions import rights_of, with_rights
 from loopwright.operations.child_runs import check_wall
 from loopwright.operations.cost_limits import CostRules
-from loopwright.operations.lists.run_lists import driver_pid
 from loopwright.operations.loop_definition import tightened
 from loopwright.operations.preflight import preflight_agents
 from loopwright.operations.run_groups import taken
+from loopwright.operations.run_lists import driver_pid
 from loopwright.operations.run_request import Admission
 from loopwright.operations.run_start import agent_choices
 from loopwright.operations.run_variables import renewed_variables

@@ -17,8 +17,8 @@ from loopwright.model.plan import Agent, LoopRight, Plan
 from loopwright.model.record import JsonValue
 from loopwright.model.sandbox import SandboxLevel
 from loopwright.operations.accounts.access import Role
+from loopwright.operations.api_types import Request
 from loopwright.operations.dialects import MOST_FILES
-from loopwright.operations.request_types import Request
 from loopwright.operations.run_groups import Beside, OnDisconnect, alone
 from loopwright.operations.workspace_rules import NO_CHOICE, SnapshotChoice
 from loopwright.ports import Owner

@@ -19,8 +19,7 @@ from loopwright.model.actions import MAX_ITERATIONS, Repeat
 from loopwright.model.plan import LoopRight, Plan
 from loopwright.model.record import JsonValue
 from loopwright.model.sandbox import SandboxLevel
-from loopwright.operations.accounts.access import Role
-from loopwright.operations.accounts.callers import current_user
+from loopwright.operations.accounts.access import Role, current_user
 from loopwright.operations.agents.allowlist import with_entry_names
 from loopwright.operations.agents.backends import Fallback, bind_agents, bind_inputs, check_message
 from loopwright.operations.agents.permissions import (

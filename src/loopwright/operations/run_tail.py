@@ -30,7 +30,7 @@ from loopwright.kernel.events import (
     EffectRequested,
     RunFinished,
 )
-from loopwright.operations.lists.run_lists import driver_pid, is_left_behind
+from loopwright.operations.run_lists import driver_pid, is_left_behind
 from loopwright.operations.runs import Service
 from loopwright.ports import Delta, NumberedEvent
 from loopwright.ports.headline import has_calls

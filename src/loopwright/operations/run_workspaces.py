@@ -21,7 +21,7 @@ from loopwright.model.checks import CommandCheck, ScriptCheck, leaves
 from loopwright.model.plan import Plan
 from loopwright.model.record import JsonValue
 from loopwright.operations.agents.programs import worktree_warnings
-from loopwright.operations.lists.run_lists import is_left_behind
+from loopwright.operations.run_lists import is_left_behind
 from loopwright.operations.runs import Service, row_ended
 from loopwright.operations.settings_files import user_records
 from loopwright.operations.trackers import access_in

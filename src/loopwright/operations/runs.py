@@ -41,7 +41,7 @@ from loopwright.model.plan import (
 )
 from loopwright.model.record import Text
 from loopwright.model.trackers import Trackers
-from loopwright.operations.accounts.callers import InsideRun
+from loopwright.operations.accounts.access import InsideRun
 from loopwright.operations.agents.backends import check_scripts
 from loopwright.operations.agents.programs import create_worktree
 from loopwright.operations.child_runs import AgentRights, Runs, adoptable, check_wall, nested
@@ -57,7 +57,6 @@ from loopwright.operations.gates import (
     not_open,
     only_gate,
 )
-from loopwright.operations.lists.run_lists import inbox_gates, list_old_runs, read_text
 from loopwright.operations.run_groups import (
     CANDIDATES,
     ProjectChoice,
@@ -66,6 +65,7 @@ from loopwright.operations.run_groups import (
     project_for,
     taken,
 )
+from loopwright.operations.run_lists import inbox_gates, list_old_runs, read_text
 from loopwright.operations.run_request import Admission, RunStart, StoredVariables
 from loopwright.operations.workspace_rules import SandboxRules, decide_snapshots, with_artifacts
 from loopwright.ports import (

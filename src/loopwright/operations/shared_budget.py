@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from loopwright.kernel.event_parts import CALLED, HOME_BUDGET, NO_USAGE, Failure, Usage
-from loopwright.operations.lists.usage_reports import BudgetUse, UsageLedger, budget_use
+from loopwright.operations.run_lists import BudgetUse, UsageLedger, budget_use
 from loopwright.operations.settings_files import SharedBudget
 from loopwright.ports import (
     DAY_MS,

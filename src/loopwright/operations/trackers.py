@@ -37,7 +37,7 @@ from loopwright.model.trackers import (
 )
 from loopwright.operations.accounts.access import Access
 from loopwright.operations.agents.tool_grants import MOST_RUNS, TrackerScopes
-from loopwright.operations.response_types import ArtifactItem
+from loopwright.operations.api_types import ArtifactItem
 from loopwright.operations.run_groups import STATUSES as PROJECT_STATUSES
 from loopwright.operations.run_groups import TrackerSessions, make_project
 from loopwright.operations.runs import Service

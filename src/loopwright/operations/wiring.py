@@ -24,7 +24,7 @@ from loopwright.kernel.events import RunStarted
 from loopwright.kernel.fold import fold
 from loopwright.kernel.state import State
 from loopwright.model.plan import Agent, stored_plan
-from loopwright.operations.accounts.callers import find_caller
+from loopwright.operations.accounts.access import find_caller
 from loopwright.operations.agents.programs import check_worktree
 from loopwright.operations.agents.tool_grants import TrackerScopes, servers_of
 from loopwright.operations.child_runs import TreeBudget
@@ -41,7 +41,7 @@ from loopwright.operations.data_directory import (
     workspaces_of,
 )
 from loopwright.operations.delegating_driver import DelegatingDriver, ServerHandle
-from loopwright.operations.lists.data_log import presence_of
+from loopwright.operations.run_lists import presence_of
 from loopwright.operations.run_request import RunStart
 from loopwright.operations.run_tail import LiveText, serve_live_text
 from loopwright.operations.run_variables import RunVariables

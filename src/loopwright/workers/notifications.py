@@ -22,14 +22,14 @@ from loopwright.operations.dialects import OF_LOOPS
 from loopwright.operations.loops.dialect_events import LoopStory, LoopStoryEvent, is_loop
 from loopwright.operations.run_groups import TORN_DOWN
 from loopwright.operations.runs import Service
-from loopwright.operations.use_cases.operation import App
-from loopwright.operations.use_cases.stored_notifications import (
+from loopwright.operations.use_cases.notifications import (
     Level,
     Notices,
     StoredNotification,
     gate_of,
     notice_id,
 )
+from loopwright.operations.use_cases.operation import App
 from loopwright.ports import EventLog, NumberedEvent
 from loopwright.views.certificate import run_certificate
 from loopwright.views.event_records import timestamp

@@ -28,7 +28,7 @@ from loopwright.operations.settings import Settings
 from loopwright.operations.settings_files import Notifier
 from loopwright.operations.use_cases.gates import ANSWERS, AnswerGate
 from loopwright.operations.use_cases.operation import App, Caller
-from loopwright.operations.webhooks.outgoing_hooks import Delivery, Hook, Send
+from loopwright.operations.webhooks import Delivery, Hook, Send
 from loopwright.ports import Clock, EventLog, RecordStore, StoredRecord
 
 COMMAND_SECONDS = 15.0

@@ -18,8 +18,8 @@ import msgspec
 
 from loopwright import __version__
 from loopwright.errors import LoopwrightError
-from loopwright.operations.run_details import detail
 from loopwright.operations.runs import Service, row_ended
+from loopwright.operations.use_cases.run_queries import detail
 from loopwright.ports import PICTURE, EventLog, RecordStore, RunRow, StoredRecord
 from loopwright.views.run_responses import RunSnapshot
 from loopwright.views.run_view import RunView

@@ -29,9 +29,8 @@ from loopwright.cli.show import put_run
 from loopwright.errors import DefinitionError, LoopwrightError
 from loopwright.model.actions import Decision
 from loopwright.model.record import JsonValue
-from loopwright.operations.accounts.callers import current_user
+from loopwright.operations.accounts.access import current_user
 from loopwright.operations.library import DefinitionLibrary
-from loopwright.operations.lists.run_lists import run_item
 from loopwright.operations.loops.loop_details import edit, edit_of, retry, skip
 from loopwright.operations.mcp.loop_tools import described
 from loopwright.operations.messages import WHEN_WORDS
@@ -41,13 +40,14 @@ from loopwright.operations.run_control import (
     resume_all,
     runs_to_pause,
 )
-from loopwright.operations.run_details import run_detail
+from loopwright.operations.run_lists import run_item
 from loopwright.operations.run_start import StartPlace, named_source, prepare_start, start_request
 from loopwright.operations.run_variables import names_only
 from loopwright.operations.use_cases import runs as operations
 from loopwright.operations.use_cases.gates import NamedAnswer, answer_named
 from loopwright.operations.use_cases.operation import RunReference
 from loopwright.operations.use_cases.run_changes import MessageRun, send_message
+from loopwright.operations.use_cases.run_queries import run_detail
 from loopwright.ports import CHAT_SURFACE
 from loopwright.syntax.document import Diagnostic
 

@@ -10,8 +10,8 @@ from loopwright.cli.trackers import put_list
 from loopwright.errors import InputError
 from loopwright.model.record import JsonValue
 from loopwright.model.trackers import TODO_STATUSES
+from loopwright.operations.api_types import Request
 from loopwright.operations.problems import unknown_input
-from loopwright.operations.request_types import Request
 from loopwright.operations.trackers import UPLOAD_BYTES
 from loopwright.operations.use_cases import artifacts, trackers
 from loopwright.operations.use_cases.operation import Operation, local_app, local_caller

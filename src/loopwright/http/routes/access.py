@@ -16,7 +16,7 @@ from loopwright.http.requests import (
     RouteRequest,
 )
 from loopwright.http.responses import as_response
-from loopwright.operations.response_types import (
+from loopwright.operations.api_types import (
     Me,
 )
 from loopwright.operations.use_cases import accounts

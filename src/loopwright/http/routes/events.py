@@ -19,8 +19,8 @@ from loopwright.http.requests import Answer, Query, Route, RouteFamily, RouteReq
 from loopwright.http.responses import RequestRefusal
 from loopwright.kernel.events import RunFinished
 from loopwright.model.record import JsonValue
-from loopwright.operations.loops.event_views import Records, event_view
-from loopwright.operations.response_types import EventPage
+from loopwright.operations.api_types import EventPage
+from loopwright.operations.loops.dialect_events import Records, event_view
 from loopwright.operations.run_tail import read_live_text
 from loopwright.operations.use_cases.run_views import ReadEvents, read_events
 from loopwright.ports import OPEN_STATUSES, Delta, NumberedEvent

@@ -19,8 +19,8 @@ from loopwright.http.requests import (
     RouteFamily,
     RouteRequest,
 )
-from loopwright.operations.accounts.request_rates import Rates
-from loopwright.operations.response_types import LinkAnswer
+from loopwright.operations.accounts.access import Rates
+from loopwright.operations.api_types import LinkAnswer
 from loopwright.views.formats import reveal
 from loopwright.workers.notifiers import GateLinks
 

@@ -5,7 +5,7 @@ from starlette.responses import Response
 from loopwright.http.operation_routes import app_of, caller_of
 from loopwright.http.requests import Answer, Route, RouteFamily, RouteRequest
 from loopwright.http.routes.events import EventsQuery, StreamOptions, cursor, streamed, wants_stream
-from loopwright.operations.loops.event_views import event_view
+from loopwright.operations.loops.dialect_events import event_view
 from loopwright.operations.use_cases.operation import RunReference
 from loopwright.operations.use_cases.run_views import LogPage, ReadLogs, read_logs, read_metrics
 from loopwright.views.metrics import metrics_chart

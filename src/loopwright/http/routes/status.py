@@ -19,8 +19,8 @@ from loopwright.http.context import MEDIA, Context
 from loopwright.http.requests import Answer, Route, RouteFamily, RouteRequest
 from loopwright.http.responses import as_response
 from loopwright.model.record import JsonValue
+from loopwright.operations.api_types import Health, LoopHealth, Version
 from loopwright.operations.preflight import LOOPS, TASKS, fingerprint
-from loopwright.operations.response_types import Health, LoopHealth, Version
 from loopwright.operations.settings_files import unusable
 from loopwright.ports import OPEN_STATUSES
 from loopwright.views.event_records import timestamp

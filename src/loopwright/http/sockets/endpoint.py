@@ -34,15 +34,20 @@ from loopwright.http.sockets.subscribers import (
 )
 from loopwright.http.sockets.transport import PATH, ConnectionRefused, SocketServer
 from loopwright.model.record import JsonValue
-from loopwright.operations.accounts.access import DENIED, Principal, Role
-from loopwright.operations.accounts.callers import acting_as
-from loopwright.operations.accounts.request_rates import Rates, TooManyRequests
+from loopwright.operations.accounts.access import (
+    DENIED,
+    Principal,
+    Rates,
+    Role,
+    TooManyRequests,
+    acting_as,
+)
 from loopwright.operations.loops.loop_disconnects import GRACE_MS
 from loopwright.operations.problems import ProblemReport, request_problem
 from loopwright.operations.use_cases import assistants, run_changes, runs
 from loopwright.operations.use_cases import notifications as stored
+from loopwright.operations.use_cases.notifications import StoredNotification
 from loopwright.operations.use_cases.operation import Caller, Operation, WhileDraining
-from loopwright.operations.use_cases.stored_notifications import StoredNotification
 from loopwright.workers import notifications
 from loopwright.workers.notifications import NotificationWatcher
 

@@ -6,17 +6,27 @@ request costs no slow one. What a token may do is the least of its own role and 
 A token of a person acts as that person. A token of a program acts as `token:LABEL`, which no person
 can be called, and what it makes itself as `token:LABEL/OTHER`: those are the same caller, have no
 longer life and no higher role, and end with it.
+
+A process is used by the person who owns it or by a program of a run, which is recognised by the
+process tree, whatever its environment says. Commands that only list import this module.
 """
 
+import contextlib
 import hashlib
 import hmac
+import os
+import pwd
 import secrets
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from loopwright.agents.processes.process_tree import InsideRun as InsideRun
+from loopwright.agents.processes.process_tree import find_inside_run
 from loopwright.errors import (
     Conflict,
     LoopwrightError,
@@ -25,7 +35,7 @@ from loopwright.errors import (
     NotSignedIn,
     VersionConflict,
 )
-from loopwright.ports import AuditRow, Clock, RecordStore, StoredRecord
+from loopwright.ports import AuditRow, Clock, EventLog, RecordStore, StoredRecord
 from loopwright.views.event_records import request_key
 
 Role: TypeAlias = Literal["viewer", "editor", "admin"]
@@ -365,3 +375,148 @@ def _token_record(token: TokenRecord) -> StoredRecord:
     return StoredRecord(
         kind=TOKEN, key=token.id, body=msgspec.json.encode(token), owner=token.person
     )
+
+
+REFUSED_ACTION = "denied"
+_ORIGIN = ("origin", "inside-run")
+HINT = "a person does that outside of the run; see what an agent can do in docs/security.md"
+SHOWN = 200  # characters of what was asked for that are recorded
+
+
+def find_caller(environment: Mapping[str, str] | None = None) -> InsideRun | None:
+    """The run that this process belongs to, or None for a process of a person."""
+    return find_inside_run(environment=os.environ if environment is None else environment)
+
+
+def inside_run_error(inside: InsideRun, what: str, *, hint: str = HINT) -> NotAllowed:
+    """The refusal; `what` completes "cannot …"."""
+    return NotAllowed(f"{inside.actor} cannot {what}", code="inside-run", hint=hint)
+
+
+def record_refusal(
+    records: RecordStore, inside: InsideRun, what: str, *, at: int, via: str, who: str = ""
+) -> None:
+    """Write an attempt to the audit log. It is refused also where that cannot be written."""
+    name = f", as {who}" if who else ""
+    row = AuditRow(
+        at=at,
+        who=inside.actor,
+        action=REFUSED_ACTION,
+        subject=what[:SHOWN],
+        via=via,
+        detail=f"inside-run{name}",
+    )
+    with contextlib.suppress(LoopwrightError):
+        records.change(audit=[row])
+
+
+def mark_origin(records: RecordStore, inside: InsideRun) -> None:
+    """Record that a new data directory was created inside a run."""
+    kind, key = _ORIGIN
+    body = msgspec.json.encode(inside.runs)
+    with contextlib.suppress(LoopwrightError):
+        records.change([(StoredRecord(kind=kind, key=key, body=body), 0)])
+
+
+def is_private(records: RecordStore, inside: InsideRun) -> bool:
+    """Whether a data directory was created by a program of the same run."""
+    record = records.record(*_ORIGIN)
+    if record is None:
+        return False
+    return not {*msgspec.json.decode(record.body, type=list[str])}.isdisjoint(inside.runs)
+
+
+def has_run(log: EventLog, run: str) -> bool:
+    """Whether a run is in this data directory."""
+    return any(row.run == run for row in log.rows(prefix=run, limit=1))
+
+
+def current_user() -> str:
+    """Who acts: the person by the user id of this process, or the agent that it descends from.
+
+    Variables such as USER are not asked, since every program can set them.
+    """
+    inside = find_caller()
+    if inside is not None:
+        return inside.actor
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # in a container a number may be all that there is
+        return f"uid-{os.getuid()}"
+
+
+EDITOR: Role = "editor"
+_ACTING: ContextVar[Role | None] = ContextVar("acting_role", default=None)
+
+
+@contextlib.contextmanager
+def acting_as(role: Role) -> Iterator[None]:
+    """Runs that are started in here are started by a caller with this role."""
+    token = _ACTING.set(role)
+    try:
+        yield
+    finally:
+        _ACTING.reset(token)
+
+
+def acting_role() -> Role:
+    """The role of the caller; editor if it is not given."""
+    return _ACTING.get() or EDITOR
+
+
+MOST_KNOWN = 10_000
+
+
+class TooManyRequests(LoopwrightError):
+    """A caller has to wait; `headers` tell programs for how long."""
+
+    code = "too-many-requests"
+
+    def __init__(
+        self, message: str, *, headers: Mapping[str, str], code: str = "too-many-requests"
+    ) -> None:
+        super().__init__(message, code=code)
+        self.headers = dict(headers)
+
+
+class Rates:
+    """A bucket for each name: `most` at once, and as many again in every `window_ms`."""
+
+    def __init__(self, clock: Clock, most: int, window_ms: int = 1_000) -> None:
+        self._clock = clock
+        self._most = float(most)
+        self._window_ms = window_ms
+        self._left: OrderedDict[str, tuple[float, int]] = OrderedDict()
+
+    def count(self, name: str) -> None:
+        """Count one; TooManyRequests when the bucket is empty."""
+        left, now = self._filled(name)
+        if left < 1:
+            self._left[name] = (left, now)
+            wait_s = max(1, round((1 - left) * self._window_ms / self._most / 1_000 + 0.5))
+            raise TooManyRequests(
+                f"too many requests; wait {wait_s} s",
+                headers={"Retry-After": str(wait_s), **self._fields(wait_s)},
+            )
+        self._left[name] = (left - 1, now)
+        self._left.move_to_end(name)
+        while len(self._left) > MOST_KNOWN:  # not all at once: no client can use up the whole limit
+            self._left.popitem(last=False)
+
+    def has_left(self, name: str) -> bool:
+        """Whether one more would be counted."""
+        return self._filled(name)[0] >= 1
+
+    def _filled(self, name: str) -> tuple[float, int]:
+        """What is left in a bucket now, and when that is."""
+        now = self._clock.now_ms()
+        left, then = self._left.get(name, (self._most, now))
+        return min(self._most, left + max(now - then, 0) * self._most / self._window_ms), now
+
+    def _fields(self, wait_s: int) -> dict[str, str]:
+        """What programs read: nothing is left until then, of so many in a time."""
+        window_s = max(1, round(self._window_ms / 1_000))
+        return {
+            "RateLimit": f'"requests";r=0;t={wait_s}',
+            "RateLimit-Policy": f'"requests";q={self._most:.0f};w={window_s}',
+        }

@@ -11,8 +11,7 @@ import msgspec
 
 from loopwright.errors import Conflict, DefinitionError, LoopwrightError, NotFound, VersionConflict
 from loopwright.model.record import JsonValue
-from loopwright.operations.accounts.access import Role, least
-from loopwright.operations.accounts.callers import acting_role
+from loopwright.operations.accounts.access import Role, acting_role, least
 from loopwright.operations.agents.backends import bind_agents
 from loopwright.operations.dialects import (
     ASSISTANTS,

@@ -27,8 +27,13 @@ from loopwright.model.chat import ChatTool
 from loopwright.model.plan import Agent, LoopRight
 from loopwright.model.record import JsonValue
 from loopwright.model.sandbox import SandboxLevel, effective_level, strictest
-from loopwright.operations.accounts.access import Access
-from loopwright.operations.accounts.callers import InsideRun, acting_as, find_caller, record_refusal
+from loopwright.operations.accounts.access import (
+    Access,
+    InsideRun,
+    acting_as,
+    find_caller,
+    record_refusal,
+)
 from loopwright.operations.agents.allowlist import AgentRegistry
 from loopwright.operations.agents.tool_grants import asking, granted_names
 from loopwright.operations.child_runs import AgentRights

@@ -17,11 +17,11 @@ from loopwright.model.actions import MAX_ITERATIONS, Decision
 from loopwright.model.chat import ChatTool
 from loopwright.model.ids import ITERATION_PATTERN
 from loopwright.model.record import JsonValue
+from loopwright.operations.api_types import Request
 from loopwright.operations.background_runs import drive_in_background
 from loopwright.operations.library import LibraryEntry
 from loopwright.operations.messages import WHEN_WORDS
 from loopwright.operations.problems import find_problem, problem_words
-from loopwright.operations.request_types import Request
 from loopwright.operations.run_control import ResumeChanges
 from loopwright.operations.run_variables import names_only
 from loopwright.operations.settings import Settings

@@ -6,8 +6,7 @@ from typing import Annotated
 import msgspec
 
 from loopwright.errors import InputError
-from loopwright.operations.request_types import Request
-from loopwright.operations.response_types import ArtifactList, ArtifactVersions
+from loopwright.operations.api_types import ArtifactList, ArtifactVersions, Request
 from loopwright.operations.trackers import (
     UPLOAD_BYTES,
     ArtifactAccess,

@@ -8,13 +8,13 @@ import os
 
 import msgspec
 
-from loopwright.operations.accounts.callers import acting_as
+from loopwright.operations.accounts.access import acting_as
+from loopwright.operations.api_types import Request
 from loopwright.operations.loops.assistants import AssistantEdit, StoredAssistant
 from loopwright.operations.loops.dialect_events import LoopStory
 from loopwright.operations.loops.loop_disconnects import Looping
 from loopwright.operations.messages import ConversationMessage, assistant_start, model_of
 from loopwright.operations.problems import rendered
-from loopwright.operations.request_types import Request
 from loopwright.operations.run_groups import OnDisconnect
 from loopwright.operations.run_start import launch_run
 from loopwright.operations.run_workspaces import start_warnings
@@ -26,8 +26,8 @@ from loopwright.operations.use_cases.operation import (
     PageRequest,
     RunReference,
     operation,
+    page_of,
 )
-from loopwright.operations.use_cases.pages import page_of
 from loopwright.syntax.document import Diagnostic
 from loopwright.views.run_responses import RunSummary, StoppedRun
 

@@ -1,11 +1,16 @@
 """Definitions: stored by name, changed under a version; imported ones need an approval."""
 
 from loopwright.errors import Conflict
+from loopwright.operations.api_types import DefinitionItem, DefinitionList, Request
 from loopwright.operations.definitions import Definitions, stored_item
-from loopwright.operations.request_types import Request
-from loopwright.operations.response_types import DefinitionItem, DefinitionList
-from loopwright.operations.use_cases.operation import App, Caller, HttpRoute, PageRequest, operation
-from loopwright.operations.use_cases.pages import page_of
+from loopwright.operations.use_cases.operation import (
+    App,
+    Caller,
+    HttpRoute,
+    PageRequest,
+    operation,
+    page_of,
+)
 
 BASE = "/api/v1/definitions"
 

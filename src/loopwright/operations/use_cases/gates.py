@@ -9,8 +9,8 @@ import msgspec
 from loopwright.errors import InputError, NotFound
 from loopwright.model.actions import Decision
 from loopwright.model.record import JsonValue
+from loopwright.operations.api_types import Request
 from loopwright.operations.gates import AS_ASKED, CallAnswer
-from loopwright.operations.request_types import Request
 from loopwright.operations.use_cases.lists import list_open
 from loopwright.operations.use_cases.operation import (
     App,

@@ -7,25 +7,28 @@ from typing import Annotated
 
 import msgspec
 
-from loopwright.operations.lists.run_lists import inbox_gates, list_old_runs, read_text, run_item
-from loopwright.operations.lists.usage_reports import (
+from loopwright.operations.api_types import Inbox, Request, RunPage, SpendReport
+from loopwright.operations.run_lists import (
     By,
     RunFilter,
     filtered_runs,
+    inbox_gates,
+    list_old_runs,
+    read_text,
+    run_item,
     since_ms,
     spend,
     total_of,
 )
-from loopwright.operations.request_types import Request
-from loopwright.operations.response_types import Inbox, RunPage, SpendReport
 from loopwright.operations.use_cases.operation import (
     App,
     Caller,
     HttpRoute,
     PageRequest,
+    oldest_first,
     operation,
+    page_of,
 )
-from loopwright.operations.use_cases.pages import oldest_first, page_of
 from loopwright.ports import OpenGate, RunStatus
 
 BASE = "/api/v1/runs"

@@ -11,21 +11,21 @@ from msgspec import UNSET, UnsetType
 
 from loopwright.model.actions import MAX_ITERATIONS
 from loopwright.model.record import JsonValue
+from loopwright.operations.api_types import Request
 from loopwright.operations.library import DefinitionLibrary, LibraryEntry
 from loopwright.operations.loops import loop_details
 from loopwright.operations.loops.loop_details import FIELDS, edit_of, forget, is_loop, loop_row
-from loopwright.operations.request_types import Request
 from loopwright.operations.run_control import NO_CHANGES, ResumeChanges
 from loopwright.operations.run_start import choices
 from loopwright.operations.use_cases import gates, runs
 from loopwright.operations.use_cases.operation import (
+    MOST,
     App,
     Caller,
     HttpRoute,
     RunReference,
     operation,
 )
-from loopwright.operations.use_cases.pages import MOST
 from loopwright.operations.use_cases.role_loops import RoleLoops, StartRoleLoop, check_status
 from loopwright.operations.use_cases.trackers import sessions_of
 from loopwright.ports import RunRow, RunStatus

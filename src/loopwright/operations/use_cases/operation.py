@@ -6,8 +6,13 @@ typed response. It knows nothing about HTTP, sockets or the command line. Interf
 """
 
 import asyncio
+import base64
+import contextlib
+import hashlib
+import hmac
 import re
-from collections.abc import Awaitable, Callable, Mapping
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import (
@@ -16,6 +21,7 @@ from typing import (
     Any,
     Generic,
     Literal,
+    NamedTuple,
     Protocol,
     TypeAlias,
     TypeVar,
@@ -25,13 +31,20 @@ from urllib.parse import quote
 
 import msgspec
 
-from loopwright.errors import LoopwrightError, NotAllowed, ServerDraining
-from loopwright.operations.accounts.access import DENIED, ROLES, Access, Principal, Role
-from loopwright.operations.accounts.callers import acting_as, current_user, find_caller
-from loopwright.operations.request_types import Request
+from loopwright.errors import LoopwrightError, NotAllowed, ServerDraining, VersionConflict
+from loopwright.operations.accounts.access import (
+    DENIED,
+    ROLES,
+    Access,
+    Principal,
+    Role,
+    acting_as,
+    current_user,
+    find_caller,
+)
+from loopwright.operations.api_types import Request
 from loopwright.operations.run_groups import Beside, OnDisconnect, alone
-from loopwright.operations.use_cases.pages import MOST, Cursors
-from loopwright.ports import Clock, EventLog, RecordStore, RunRow, Workspaces
+from loopwright.ports import Clock, EventLog, RecordStore, RunRow, StoredRecord, Workspaces
 from loopwright.views.run_responses import RunSnapshot
 
 if TYPE_CHECKING:
@@ -42,9 +55,91 @@ if TYPE_CHECKING:
     from loopwright.operations.run_request import RunStart
     from loopwright.operations.runs import Service
     from loopwright.operations.settings import Settings
-    from loopwright.operations.webhooks.outgoing_hooks import OutgoingWebhooks
+    from loopwright.operations.webhooks import OutgoingWebhooks
     from loopwright.operations.wiring import Local
     from loopwright.views.run_responses import RunSnapshot
+
+SECRET = ("secret", "cursors")
+MOST = 1_000
+_TAG = 8
+_Entry = TypeVar("_Entry")
+
+
+class Cursors:
+    """Signs and reads cursors with a secret of the data directory, so that they outlive a
+    restart.
+    """
+
+    def __init__(self, records: RecordStore) -> None:
+        kind, key = SECRET
+        if records.record(kind, key) is None:
+            made = StoredRecord(kind=kind, key=key, body=secrets.token_bytes(32))
+            with contextlib.suppress(VersionConflict):  # another process may be first
+                records.change([(made, 0)])
+        record = records.record(kind, key)
+        assert record is not None, "it was just made"
+        self._secret = record.body
+
+    def after(self, kind: str, place: str) -> str:
+        """The cursor of the page that follows this place."""
+        text = f"{kind}:{place}".encode()
+        return base64.urlsafe_b64encode(self._tag(text) + text).decode().rstrip("=")
+
+    def place(self, kind: str, cursor: str) -> str:
+        """Where a page ended; 400 for what we did not make."""
+        try:
+            raw = base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4))
+            tag, text = raw[:_TAG], raw[_TAG:]
+            words = text.decode()
+        except (ValueError, UnicodeError) as error:
+            raise _bad() from error
+        if not hmac.compare_digest(tag, self._tag(text)) or not words.startswith(f"{kind}:"):
+            raise _bad()
+        return words.removeprefix(f"{kind}:")
+
+    def _tag(self, text: bytes) -> bytes:
+        return hmac.new(self._secret, text, hashlib.sha256).digest()[:_TAG]
+
+
+def _bad() -> LoopwrightError:
+    return LoopwrightError(
+        "this cursor belongs to another list", code="bad-cursor", hint="begin without one"
+    )
+
+
+class ListPage(NamedTuple, Generic[_Entry]):
+    """Some entries of a list, and the cursor of those that follow; None: these are the last."""
+
+    entries: list[_Entry]
+    next: str | None
+
+
+def page_of(
+    cursors: Callable[[], Cursors],
+    kind: str,
+    found: Iterable[_Entry],
+    place: Callable[[_Entry], str],
+    *,
+    limit: int,
+    cursor: str | None,
+) -> ListPage[_Entry]:
+    """A page of a list, in the order of its places."""
+    after = "" if cursor is None else cursors().place(kind, cursor)
+    left = sorted((one for one in found if place(one) > after), key=place)
+    page = left[:limit]
+    more = cursors().after(kind, place(page[-1])) if len(left) > limit else None
+    return ListPage(page, more)
+
+
+def newest_first(at: int | None, name: str) -> str:
+    """The place of an entry in a list that begins with the newest."""
+    return f"{10**15 - (at or 0):016d} {name}"
+
+
+def oldest_first(at: int, name: str) -> str:
+    """The place of an entry in a list that begins with the oldest."""
+    return f"{at:016d} {name}"
+
 
 Kind: TypeAlias = Literal["query", "command", "stream", "raw"]
 """`raw` is for bodies that are not JSON, such as files."""
@@ -255,7 +350,7 @@ def _app_of(
         return Definitions(records, Access(records, clock))
 
     def webhooks() -> "OutgoingWebhooks":
-        from loopwright.operations.webhooks.outgoing_hooks import (  # noqa: PLC0415 - rarely needed
+        from loopwright.operations.webhooks import (  # noqa: PLC0415 - rarely needed
             OutgoingWebhooks,
         )
 

@@ -10,14 +10,13 @@ from loopwright.errors import Conflict, LoopwrightError
 from loopwright.kernel.state import State
 from loopwright.model.actions import MAX_ITERATIONS
 from loopwright.model.record import JsonValue
-from loopwright.operations.accounts.callers import acting_role, current_user
+from loopwright.operations.accounts.access import acting_role, current_user
 from loopwright.operations.agents.backends import check_not_empty, unknown_input
+from loopwright.operations.api_types import Request
 from loopwright.operations.library import DefinitionLibrary, LibraryEntry
-from loopwright.operations.lists.run_lists import driver_pid
 from loopwright.operations.loops.loop_details import is_loop, retry, skip
 from loopwright.operations.preflight import check_worker
 from loopwright.operations.problems import rendered
-from loopwright.operations.request_types import Request
 from loopwright.operations.run_control import (
     NO_CHANGES,
     ResumeChanges,
@@ -30,6 +29,7 @@ from loopwright.operations.run_groups import (
     alone,
     project_for,
 )
+from loopwright.operations.run_lists import driver_pid
 from loopwright.operations.run_request import RunStart
 from loopwright.operations.run_start import (
     DefinitionSource,

@@ -10,13 +10,13 @@ import msgspec
 from loopwright.errors import InputError
 from loopwright.kernel.events import RunForked
 from loopwright.model.actions import MAX_ITERATIONS
+from loopwright.operations.api_types import Request
 from loopwright.operations.dry_run.simulation import DryRunReport, all_stories, played, rehearsed
 from loopwright.operations.forks import Fork
 from loopwright.operations.forks import fork as fork_run
 from loopwright.operations.messages import When, tell
 from loopwright.operations.preflight import dry_run_warnings
 from loopwright.operations.problems import without_flags
-from loopwright.operations.request_types import Request
 from loopwright.operations.run_admission import rehearsal_of
 from loopwright.operations.run_groups import OnDisconnect
 from loopwright.operations.run_request import RunEnv, StartRun

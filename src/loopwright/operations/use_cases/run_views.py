@@ -7,8 +7,8 @@ import msgspec
 
 from loopwright.kernel.events import EffectActivity, IterationStarted
 from loopwright.model.ids import ITERATION_PATTERN
-from loopwright.operations.loops.event_views import event_view
-from loopwright.operations.response_types import EventPage
+from loopwright.operations.api_types import EventPage
+from loopwright.operations.loops.dialect_events import event_view
 from loopwright.operations.run_workspaces import RunSnapshots
 from loopwright.operations.use_cases.lists import show_spend
 from loopwright.operations.use_cases.operation import (

@@ -12,10 +12,10 @@ import msgspec
 from loopwright.errors import Conflict, InputError
 from loopwright.model.actions import MAX_ITERATIONS
 from loopwright.model.sandbox import SandboxLevel
+from loopwright.operations.api_types import Request
 from loopwright.operations.definition_files import sent_files
 from loopwright.operations.dialects import WorkspaceFiles
 from loopwright.operations.problems import missing_input, rendered
-from loopwright.operations.request_types import Request
 from loopwright.operations.run_control import (
     NO_CHANGES,
     STOP_SECONDS,

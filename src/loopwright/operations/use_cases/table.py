@@ -9,7 +9,7 @@ from typing import Any
 
 from loopwright.operations.use_cases import (
     accounts,
-    agents,
+    allowlists,
     artifacts,
     assistants,
     definitions,
@@ -20,11 +20,8 @@ from loopwright.operations.use_cases import (
     run_queries,
     run_views,
     runs,
-    tokens,
     trackers,
-    users,
     webhooks,
-    workspaces,
 )
 from loopwright.operations.use_cases.operation import Operation
 
@@ -45,10 +42,7 @@ TABLE: Mapping[str, Operation[Any, Any]] = _by_name(
         run_views.OPERATIONS,
         gates.OPERATIONS,
         accounts.OPERATIONS,
-        users.OPERATIONS,
-        tokens.OPERATIONS,
-        agents.OPERATIONS,
-        workspaces.OPERATIONS,
+        allowlists.OPERATIONS,
         notifications.OPERATIONS,
         definitions.OPERATIONS,
         artifacts.OPERATIONS,

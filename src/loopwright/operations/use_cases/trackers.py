@@ -7,13 +7,19 @@ from msgspec import UNSET, UnsetType
 
 from loopwright.model.record import JsonValue
 from loopwright.model.trackers import MOST_REVIEW_ROUNDS, Values
-from loopwright.operations.request_types import Request
-from loopwright.operations.response_types import Deleted, SessionItem, SessionList
+from loopwright.operations.api_types import Deleted, Request, SessionItem, SessionList
 from loopwright.operations.run_groups import TrackerSession, TrackerSessions
 from loopwright.operations.trackers import TrackerOperations, artifacts_in
 from loopwright.operations.use_cases.artifacts import OfRunOrSession, artifact_scope
-from loopwright.operations.use_cases.operation import App, Caller, HttpRoute, PageRequest, operation
-from loopwright.operations.use_cases.pages import newest_first, page_of
+from loopwright.operations.use_cases.operation import (
+    App,
+    Caller,
+    HttpRoute,
+    PageRequest,
+    newest_first,
+    operation,
+    page_of,
+)
 from loopwright.views.event_records import timestamp
 
 PROJECTS, SPRINTS = "/api/v1/projects", "/api/v1/sprints"

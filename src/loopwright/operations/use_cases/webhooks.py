@@ -10,18 +10,17 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from loopwright.errors import InputError, LoopwrightError, VersionConflict
-from loopwright.operations.accounts.callers import acting_as
-from loopwright.operations.accounts.request_rates import Rates, TooManyRequests
-from loopwright.operations.outgoing_requests import run_in_daemon_thread, send
-from loopwright.operations.problems import NO_CONTROL, control_character
-from loopwright.operations.request_types import Request
-from loopwright.operations.response_types import (
+from loopwright.operations.accounts.access import Rates, TooManyRequests, acting_as
+from loopwright.operations.api_types import (
     HookList,
     HookMade,
     HookTaken,
+    Request,
     WebhookList,
     WebhookMade,
 )
+from loopwright.operations.outgoing_requests import run_in_daemon_thread, send
+from loopwright.operations.problems import NO_CONTROL, control_character
 from loopwright.operations.run_start import StartPlace, launch_run, prepare_start, start_request
 from loopwright.operations.use_cases.definitions import definitions_of
 from loopwright.operations.use_cases.operation import (
@@ -31,18 +30,16 @@ from loopwright.operations.use_cases.operation import (
     PageRequest,
     RawBody,
     operation,
+    page_of,
 )
-from loopwright.operations.use_cases.pages import page_of
-from loopwright.operations.webhooks.incoming_hooks import (
+from loopwright.operations.webhooks import (
     MOST_AT_ONCE,
     Arrival,
+    DeliveryTrial,
     Hooks,
     Incoming,
-    hook_item,
-)
-from loopwright.operations.webhooks.outgoing_hooks import (
-    DeliveryTrial,
     OutgoingWebhooks,
+    hook_item,
     webhook_item,
 )
 

@@ -14,9 +14,8 @@ from loopwright.http.operation_routes import app_of, caller_of
 from loopwright.http.requests import Answer, PageQuery, Route, RouteFamily, RouteRequest, paged
 from loopwright.http.responses import RequestRefusal, as_response
 from loopwright.model.record import JsonValue
+from loopwright.operations.api_types import Deleted, Request
 from loopwright.operations.library import NEW, LibraryEntry
-from loopwright.operations.request_types import Request
-from loopwright.operations.response_types import Deleted
 from loopwright.operations.use_cases import loops
 from loopwright.operations.use_cases.operation import App, Caller
 

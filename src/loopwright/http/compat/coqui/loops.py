@@ -37,9 +37,8 @@ from loopwright.http.requests import Answer, Route, RouteFamily, RouteRequest
 from loopwright.http.responses import as_response
 from loopwright.http.routes.events import EventsQuery, cursor
 from loopwright.model.record import JsonValue
+from loopwright.operations.api_types import Deleted, Request
 from loopwright.operations.loops.loop_details import figures
-from loopwright.operations.request_types import Request
-from loopwright.operations.response_types import Deleted
 from loopwright.operations.run_start import choices
 from loopwright.operations.use_cases import loops, runs
 from loopwright.operations.use_cases.operation import App, Caller

@@ -1,11 +1,19 @@
-"""Types of API responses, for the OpenAPI description; tests compare responses with them."""
+"""What operations are asked for and return: the base of requests, and the types of responses."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
 from loopwright.model.record import JsonValue
 from loopwright.views.run_responses import InboxGate, RunItem, RunTotal
+
+
+class Request(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """What an operation is asked for. Control characters are refused in its texts, except in the
+    fields that are `free`.
+    """
+
+    free: ClassVar[tuple[str, ...]] = ()
 
 
 class Health(msgspec.Struct):

@@ -1,1 +1,0 @@
-"""What commands that only list import: the data log, rows of runs and gates, and usage."""

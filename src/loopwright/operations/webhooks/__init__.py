@@ -1,1 +1,0 @@
-"""Webhooks: what is stored about them, and their signatures."""
