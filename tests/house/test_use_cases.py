@@ -10,7 +10,7 @@ import pytest
 from loopwright.errors import LoopwrightError
 from loopwright.http.requests import Route
 from loopwright.http.route_table import FAMILIES
-from loopwright.http.sockets.endpoint import TABLE as SOCKET_COMMANDS
+from loopwright.http.socket_endpoint import TABLE as SOCKET_COMMANDS
 from loopwright.operations.api_types import Request
 from loopwright.operations.mcp.loop_tools import LoopTools
 from loopwright.operations.use_cases.operation import (
@@ -44,7 +44,6 @@ NOT_OPERATIONS = {
     "GET /decide",
     "GET /decide.js",
     # Streams, which read the log through the one tail of events.
-    "GET /v1/runs/{run}/events",
     "subscribe",
     "unsubscribe",
     # Views of a run in the words of another system.

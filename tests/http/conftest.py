@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.http.rate_limits import Rates
+from loopwright.http.context import Rates
 from tests.http.served import Served, served
 
 

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from loopwright.http.routes import status
-from loopwright.http.routes.status import PROBE, Disk, tried
+from loopwright.http import status
+from loopwright.http.status import PROBE, Disk, tried
 from tests.http.served import SECONDS, Served
 
 

@@ -13,8 +13,8 @@ from urllib.parse import quote
 import pytest
 
 from loopwright.http.context import RequestLimits
+from loopwright.http.events import KEEP_ALIVE, StreamOptions, stream
 from loopwright.http.requests import RouteRequest
-from loopwright.http.routes.events import KEEP_ALIVE, StreamOptions, stream
 from loopwright.kernel.events import RunResumed
 from loopwright.operations.data_directory import open_reader
 from loopwright.ports import NumberedEvent

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from loopwright.errors import NotFound
-from loopwright.http.sockets.transport import SocketServer
+from loopwright.http.socket_transport import SocketServer
 from loopwright.ports import EventLog
 from loopwright.workers import run_updates as feed_room
 from loopwright.workers.run_updates import EventFeed

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from loopwright.http import socket_transport as packet_module
 from loopwright.http.context import UNIDENTIFIED_BYTES
-from loopwright.http.sockets import transport as packet_module
-from loopwright.http.sockets.endpoint import Sockets
-from loopwright.http.sockets.transport import MAX_UNIDENTIFIED, BadPacket, check_packet, split_body
+from loopwright.http.socket_endpoint import Sockets
+from loopwright.http.socket_transport import MAX_UNIDENTIFIED, BadPacket, check_packet, split_body
 from tests.http.served import SECONDS, Served, served, wait_for
 from tests.http.test_serving import serving
 

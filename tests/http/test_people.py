@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from loopwright.http.clients import COOKIE
-from loopwright.http.password_hashes import AT_ONCE, MOST_WAITING, Hashing
+from loopwright.http.operation_routes import AT_ONCE, MOST_WAITING, Hashing
 from loopwright.operations.accounts import people as passwords
 from loopwright.ports import Clock
 from tests.http.served import SECONDS, UNHURRIED, Reply, Served, served

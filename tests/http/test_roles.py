@@ -13,7 +13,7 @@ import pytest
 from loopwright.http.clients import COOKIE
 from loopwright.http.context import RequestLimits
 from loopwright.http.route_table import FAMILIES
-from loopwright.http.sockets.endpoint import TABLE
+from loopwright.http.socket_endpoint import TABLE
 from loopwright.operations.accounts.access import DENIED, ROLES, TOKEN, TokenRecord, digest
 from loopwright.operations.accounts.people import SESSION, as_role, hashed
 from loopwright.ports import StoredRecord

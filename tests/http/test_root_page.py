@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from loopwright import __version__
-from loopwright.http.routes.status import Front
+from loopwright.http.status import Front
 from tests.http.served import Served
 from tests.http.test_runs import fits
 

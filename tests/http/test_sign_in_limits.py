@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.http.context import RequestLimits
-from loopwright.http.rate_limits import (
+from loopwright.http.context import (
     MAX_KNOWN,
+    RequestLimits,
     SignInAttempt,
     SignInLimits,
     address_group,

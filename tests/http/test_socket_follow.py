@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from loopwright.http.sockets import endpoint, subscribers
-from loopwright.http.sockets.endpoint import Sockets
-from loopwright.http.sockets.subscribers import MOST_WAITING
+from loopwright.http import socket_endpoint, socket_subscribers
+from loopwright.http.socket_endpoint import Sockets
+from loopwright.http.socket_subscribers import MOST_WAITING
 from loopwright.kernel.events import AnyEvent, RunPaused, RunResumed
 from loopwright.ports import Append
 from loopwright.views.event_records import event_on_wire
@@ -114,7 +114,7 @@ def test_a_number_from_elsewhere(shared: Served, after: int) -> None:
 def test_a_number_too_old(shared: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client too far behind gets the whole picture in the place of what it missed."""
     run = finished(shared, 5)
-    monkeypatch.setattr(subscribers, "FAR_BEHIND", 10)
+    monkeypatch.setattr(socket_subscribers, "FAR_BEHIND", 10)
 
     async def go() -> None:
         async with tab(shared) as one:
@@ -154,8 +154,8 @@ async def backlogs(own: Served) -> list[int]:
 @pytest.mark.item("F12")
 def test_a_client_that_never_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits for it stays below its bound, others get everything, and it is resynced."""
-    monkeypatch.setattr(subscribers, "FAR_BEHIND", 500)
-    monkeypatch.setattr(subscribers, "PACKET_BYTES", 8_000)
+    monkeypatch.setattr(socket_subscribers, "FAR_BEHIND", 500)
+    monkeypatch.setattr(socket_subscribers, "PACKET_BYTES", 8_000)
     with served(tmp_path, send_buffer=4_096) as own:
         run, _ = own.gated()
         with deaf(own, run) as sock:
@@ -237,8 +237,8 @@ def test_how_many_runs(shared: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """One connection follows fifty runs at most; the same one again is none more, and another has
     its place when one is given up.
     """
-    assert endpoint.MOST_TAILS == 50
-    monkeypatch.setattr(endpoint, "MOST_TAILS", 2)
+    assert socket_endpoint.MOST_TAILS == 50
+    monkeypatch.setattr(socket_endpoint, "MOST_TAILS", 2)
     one_run, other, third = [finished(shared, 1) for _ in range(3)]
 
     async def go() -> None:

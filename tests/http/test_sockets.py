@@ -12,7 +12,7 @@ import pytest
 import socketio
 
 from loopwright.http.context import RequestLimits
-from loopwright.http.sockets.endpoint import Sockets
+from loopwright.http.socket_endpoint import Sockets
 from loopwright.operations.accounts.people import hashed
 from tests.http.served import SECONDS, Served, served, wait_for
 from tests.http.talking import Tab, tab, talk

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from loopwright.http.rate_limits import Rates
+from loopwright.http.context import Rates
 from tests.http.served import UNHURRIED, Reply, Served, served
 from tests.http.test_people import add, by_cookie, cookie, sign_in
 

@@ -12,7 +12,7 @@ import pytest
 
 from loopwright.agents.script import ScriptedAgent
 from loopwright.errors import LoopwrightError
-from loopwright.http.compat.coqui.payloads import sheet
+from loopwright.http.compat.coqui_payloads import sheet
 from loopwright.operations.agents.roles import find_roles
 from loopwright.operations.library import DefinitionLibrary
 from loopwright.operations.run_request import StartRun

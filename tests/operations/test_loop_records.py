@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from loopwright.errors import Conflict, NotFound
-from loopwright.http.compat.coqui.payloads import sheet
+from loopwright.http.compat.coqui_payloads import sheet
 from loopwright.operations.loops.loop_details import figures, forget, history, iteration, live
 from loopwright.operations.run_request import StartRun
 from loopwright.operations.run_start import DefinitionSource, StartPlace, prepare_start

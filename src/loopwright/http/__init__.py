@@ -1,6 +1,6 @@
 """The HTTP server: routes, server-sent events and Socket.IO over the operations.
 
-A *family* of routes (`routes/`, `compat/`) is a table of `Route`s with method, path, role,
+A *family* of routes is a table of `Route`s with method, path, role,
 body and answer; `route_table` lists the families and makes the OpenAPI description from
 them. `application` does the same for every request: origin, sign-in, role, limits, JSON,
 errors. `server` starts, drains and stops.

@@ -4,6 +4,7 @@ Fields that the path names are taken from the path, the others from the query of
 and from the body of every other method. The description of the API is made from the same routes.
 """
 
+import asyncio
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -14,7 +15,6 @@ from typing import Any, TypeVar, get_type_hints
 import msgspec
 
 from loopwright.http.context import Context
-from loopwright.http.password_hashes import Hashing
 from loopwright.http.requests import (
     Answer,
     Body,
@@ -28,7 +28,7 @@ from loopwright.http.requests import (
     RouteFamily,
     RouteRequest,
 )
-from loopwright.http.responses import as_response, file_response
+from loopwright.http.responses import RequestRefusal, as_response, file_response
 from loopwright.kernel.state import State
 from loopwright.operations.accounts.access import Principal
 from loopwright.operations.api_types import Request
@@ -310,3 +310,29 @@ def _family(name: str, routes: list[Route], traits: FamilyTraits) -> RouteFamily
         failure=traits.failure,
         living=traits.living,
     )
+
+
+AT_ONCE = 2
+MOST_WAITING = 32
+_Made = TypeVar("_Made")
+
+
+class Hashing:
+    """Does slow work, one after the other."""
+
+    def __init__(self, _context: Context) -> None:
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self.inside = 0
+
+    async def do(self, work: Callable[[], _Made]) -> _Made:
+        """What comes of some work; 503 when too many wait for theirs."""
+        if self.inside >= AT_ONCE + MOST_WAITING:
+            raise RequestRefusal(
+                503, "busy", "too many passwords are tried just now", headers={"Retry-After": "1"}
+            )
+        self.inside += 1
+        try:
+            async with self._places:
+                return await asyncio.to_thread(work)
+        finally:
+            self.inside -= 1

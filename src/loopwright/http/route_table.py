@@ -11,16 +11,19 @@ from typing import Any, Literal, get_type_hints
 import msgspec
 
 from loopwright import __version__
-from loopwright.http import operation_routes
-from loopwright.http.compat import rondoflow
-from loopwright.http.compat.aldo import approvals, assistant
-from loopwright.http.compat.coqui import loop_definitions, loops, payloads
+from loopwright.http import access, events, operation_routes, socket_endpoint, status
+from loopwright.http.compat import (
+    aldo_approvals,
+    aldo_assistant,
+    coqui_definitions,
+    coqui_loops,
+    coqui_payloads,
+    rondoflow,
+)
 from loopwright.http.context import Context
 from loopwright.http.operation_routes import FamilyTraits, app_of
 from loopwright.http.requests import NoBody, NoQuery, OptionalBody, Route, RouteFamily
 from loopwright.http.responses import JSON, PROBLEM
-from loopwright.http.routes import access, events, gates, run_views, status
-from loopwright.http.sockets import endpoint
 from loopwright.operations.outgoing_requests import send
 from loopwright.operations.use_cases.table import TABLE
 from loopwright.workers import notifications
@@ -52,7 +55,7 @@ def _worker(
 TRAITS = {
     "notifications": FamilyTraits(living=_watch_events),
     "trackers": FamilyTraits(
-        prefix="/api/v1/projects", refuse=payloads.refuse, failure=payloads.LoopFailure
+        prefix="/api/v1/projects", refuse=coqui_payloads.refuse, failure=coqui_payloads.LoopFailure
     ),
     "webhooks": FamilyTraits(living=_worker(lambda context: context.webhooks.working(send))),
     "hooks": FamilyTraits(
@@ -67,18 +70,18 @@ FAMILIES: tuple[RouteFamily, ...] = (
     access.SETUP_FAMILY,
     access.FAMILY,
     events.FAMILY,
-    run_views.FAMILY,
+    events.VIEWS_FAMILY,
     *operation_routes.families(TABLE.values(), TRAITS),
-    loop_definitions.FAMILY,
-    loops.FAMILY,
-    loops.LOOP_EVENTS_FAMILY,
-    loops.STEERING_FAMILY,
+    coqui_definitions.FAMILY,
+    coqui_loops.FAMILY,
+    coqui_loops.LOOP_EVENTS_FAMILY,
+    coqui_loops.STEERING_FAMILY,
     rondoflow.FAMILY,
-    approvals.FAMILY,
-    approvals.DIALECT_EVENTS_FAMILY,
-    assistant.FAMILY,
-    endpoint.FAMILY,
-    gates.LINKS_FAMILY,
+    aldo_approvals.FAMILY,
+    aldo_approvals.DIALECT_EVENTS_FAMILY,
+    aldo_assistant.FAMILY,
+    socket_endpoint.FAMILY,
+    access.LINKS_FAMILY,
 )
 
 STREAM = "text/event-stream"

@@ -32,9 +32,8 @@ from loopwright.engine.clock import JUMP_MS
 from loopwright.errors import CannotServe, Conflict, LoopwrightError, NotAllowed
 from loopwright.http.application import Application
 from loopwright.http.clients import BoundedWebSocket, limit_connections
-from loopwright.http.context import Context, ServerOptions
+from loopwright.http.context import Context, ServerOptions, SignInLimits
 from loopwright.http.local_socket import serve_http_socket, serve_local_socket
-from loopwright.http.rate_limits import SignInLimits
 from loopwright.http.route_table import FAMILIES, describe
 from loopwright.operations.accounts.access import Access
 from loopwright.operations.accounts.people import LINK, Link, People

@@ -1,3 +1,1 @@
-"""Routes and payloads of the systems whose formats Loopwright runs, one package for each
-system.
-"""
+"""Routes and payloads of the systems whose formats Loopwright runs, named after them."""

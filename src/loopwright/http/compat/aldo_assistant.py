@@ -9,7 +9,7 @@ import msgspec
 from starlette.responses import StreamingResponse
 
 from loopwright.errors import LoopwrightError
-from loopwright.http.compat.aldo.approvals import ApprovalFailure, refuse
+from loopwright.http.compat.aldo_approvals import ApprovalFailure, refuse
 from loopwright.http.context import Context
 from loopwright.http.operation_routes import app_of, caller_of
 from loopwright.http.requests import Answer, Body, Route, RouteFamily, RouteRequest

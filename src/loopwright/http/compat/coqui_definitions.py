@@ -3,7 +3,7 @@
 import msgspec
 from starlette.datastructures import Headers
 
-from loopwright.http.compat.coqui.payloads import (
+from loopwright.http.compat.coqui_payloads import (
     LoopDefinition,
     LoopDefinitionBody,
     LoopDefinitions,

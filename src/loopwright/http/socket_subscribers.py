@@ -17,7 +17,7 @@ import msgspec
 
 from loopwright.errors import LoopwrightError
 from loopwright.http.context import Context
-from loopwright.http.sockets.transport import Packed, SocketServer
+from loopwright.http.socket_transport import Packed, SocketServer
 from loopwright.model.record import JsonValue
 from loopwright.operations.accounts.access import Principal
 from loopwright.operations.loops.dialect_events import LoopStory, is_loop

@@ -13,16 +13,16 @@ import msgspec
 from starlette.responses import Response
 
 from loopwright.errors import Conflict, LoopwrightError, NotFound
-from loopwright.http.operation_routes import app_of, caller_of
-from loopwright.http.requests import Answer, Body, Route, RouteFamily, RouteRequest
-from loopwright.http.responses import RequestRefusal, unfit_is_bad
-from loopwright.http.routes.events import (
+from loopwright.http.events import (
     EventsQuery,
     StreamOptions,
     cursor,
     streamed,
     wants_stream,
 )
+from loopwright.http.operation_routes import app_of, caller_of
+from loopwright.http.requests import Answer, Body, Route, RouteFamily, RouteRequest
+from loopwright.http.responses import RequestRefusal, unfit_is_bad
 from loopwright.kernel.events import EffectDone, IterationFinished, IterationStarted, StepFinished
 from loopwright.kernel.frames import GateState
 from loopwright.kernel.reopened_runs import places

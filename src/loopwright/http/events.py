@@ -1,4 +1,6 @@
-"""Events of a run as a stream of server-sent events or as pages of JSON, from the same log."""
+"""Events of a run as a stream of server-sent events or as pages of JSON, from the same log; its
+transcript in the same way, and the chart of its metrics.
+"""
 
 import asyncio
 import contextlib
@@ -22,8 +24,17 @@ from loopwright.model.record import JsonValue
 from loopwright.operations.api_types import EventPage
 from loopwright.operations.loops.dialect_events import Records, event_view
 from loopwright.operations.run_tail import read_live_text
-from loopwright.operations.use_cases.run_views import ReadEvents, read_events
+from loopwright.operations.use_cases.operation import RunReference
+from loopwright.operations.use_cases.run_views import (
+    LogPage,
+    ReadEvents,
+    ReadLogs,
+    read_events,
+    read_logs,
+    read_metrics,
+)
 from loopwright.ports import OPEN_STATUSES, Delta, NumberedEvent
+from loopwright.views.metrics import metrics_chart
 
 AT_ONCE = 500
 RETRY_MS = 1_000
@@ -312,6 +323,79 @@ FAMILY = RouteFamily(
             say="Events of a run: server-sent events, or JSON if only JSON is accepted",
             query=EventTextQuery,
             answer=EventPage,
+            streams=True,
+            also=(204,),
+        ),
+    ),
+)
+
+
+BASE = "/api/v1/runs/{run}"
+SVG = "image/svg+xml"
+
+
+class LogsQuery(EventsQuery):
+    """From which number on, and how many at most; a stream with `follow=false` has an end. With
+    `text` a stream has events named `delta`, without an id: text as agents write it; with `tail`
+    too, the first one has the end of what the call under way has written before.
+    """
+
+    follow: bool = True
+    text: bool = False
+    tail: bool = False
+
+
+async def picture(request: RouteRequest) -> Answer:
+    run = request.params["run"]
+    title = request.context.here.log.row(run).headline.name
+    app = request.context.part(app_of)
+    figures = await read_metrics(app, caller_of(request.who), RunReference(run=run))
+    drawn = metrics_chart(figures, title=title)
+    alone = {"Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'"}
+    return Response(drawn, media_type=SVG, headers=alone)
+
+
+async def logs(request: RouteRequest) -> Answer:
+    run, query, context = request.params["run"], request.query(LogsQuery), request.context
+    if wants_stream(request.request):
+        context.here.log.row(run)  # refused before anything is sent, if there is none
+        records = event_view(context.service, run, "transcript")
+        after = cursor(request.request, query.after)
+        telling = StreamOptions(
+            after=after,
+            records=records,
+            whole=True,
+            follow=query.follow,
+            text=query.text,
+            tail=query.text and query.tail,
+        )
+        return streamed(request, run, telling)
+    wanted = ReadLogs(run=run, after=query.after or 0, limit=query.limit)
+    return await read_logs(context.part(app_of), caller_of(request.who), wanted)
+
+
+VIEWS_FAMILY = RouteFamily(
+    name="run views",
+    prefix="/api/v1/runs",
+    routes=(
+        Route(
+            method="GET",
+            path=f"{BASE}/picture",
+            handle=picture,
+            need="viewer",
+            say="Findings and spend of every round, drawn as SVG",
+            answer=str,
+            media=SVG,
+        ),
+        Route(
+            method="GET",
+            path=f"{BASE}/logs",
+            handle=logs,
+            need="viewer",
+            say="The messages of agents, checks and people: server-sent events, or JSON if "
+            "only that is accepted",
+            query=LogsQuery,
+            answer=LogPage,
             streams=True,
             also=(204,),
         ),

@@ -22,7 +22,7 @@ from loopwright.http.context import Context
 from loopwright.http.operation_routes import app_of, caller_of
 from loopwright.http.requests import Mount, RouteFamily, check_texts
 from loopwright.http.responses import RequestRefusal, assistant_refusal, problem_of, without_paths
-from loopwright.http.sockets.subscribers import (
+from loopwright.http.socket_subscribers import (
     MOST_SOCKETS,
     MOST_TAILS,
     ConnectedClient,
@@ -32,7 +32,7 @@ from loopwright.http.sockets.subscribers import (
     catch_up,
     tell,
 )
-from loopwright.http.sockets.transport import PATH, ConnectionRefused, SocketServer
+from loopwright.http.socket_transport import PATH, ConnectionRefused, SocketServer
 from loopwright.model.record import JsonValue
 from loopwright.operations.accounts.access import (
     DENIED,

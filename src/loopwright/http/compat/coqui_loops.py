@@ -11,7 +11,7 @@ import msgspec
 from starlette.responses import StreamingResponse
 
 from loopwright.errors import Conflict, LoopwrightError, NotFound
-from loopwright.http.compat.coqui.payloads import (
+from loopwright.http.compat.coqui_payloads import (
     ActiveCount,
     EditLoopBody,
     Figures,
@@ -32,10 +32,10 @@ from loopwright.http.compat.coqui.payloads import (
     refuse,
     sheet,
 )
+from loopwright.http.events import EventsQuery, cursor
 from loopwright.http.operation_routes import app_of, body_of, caller_of, request_of
 from loopwright.http.requests import Answer, Route, RouteFamily, RouteRequest
 from loopwright.http.responses import as_response
-from loopwright.http.routes.events import EventsQuery, cursor
 from loopwright.model.record import JsonValue
 from loopwright.operations.api_types import Deleted, Request
 from loopwright.operations.loops.loop_details import figures

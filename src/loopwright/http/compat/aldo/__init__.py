@@ -1,1 +1,0 @@
-"""Routes of approvals, run trees and the assistant, as ALDO clients call them."""

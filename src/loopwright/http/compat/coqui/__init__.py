@@ -1,1 +1,0 @@
-"""Routes of loops of roles, their definitions and trackers, as Coqui clients call them."""

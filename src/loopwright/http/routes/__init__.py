@@ -1,1 +1,0 @@
-"""Routes of Loopwright's own API, one module for each noun, each with its family of routes."""
