@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from loopwright.http.context import RequestLimits
+from loopwright.operations import run_tail
 from loopwright.testing.wires import ScriptedCall, ScriptedTurn, WireScript, WireServer
-from loopwright.workers import run_updates
 from tests.cli.aldo import DONE, MODEL, agent, asks, says
 from tests.http.served import Served, served
 from tests.http.test_events import Stream
@@ -157,7 +157,7 @@ def test_events_and_the_tree(home: Served, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.item("G4")
 def test_events_end_for_who_is_shut_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A token that is revoked stops this stream too, however seldom it beats."""
-    monkeypatch.setattr(run_updates, "POLL_S", 60.0)  # nothing else wakes it
+    monkeypatch.setattr(run_tail, "POLL_S", 60.0)  # nothing else wakes it
     limits = RequestLimits(recheck_seconds=0.05, heartbeat_seconds=60.0)
     with served(tmp_path, limits=limits) as one:
         run, wires, _ = gated(one, monkeypatch)

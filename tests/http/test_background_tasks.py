@@ -9,6 +9,8 @@ import pytest
 
 from loopwright.errors import StorageError
 from loopwright.http import server as room
+from loopwright.operations import run_tail
+from loopwright.operations.run_tail import EventFeed
 from loopwright.workers import run_updates
 from loopwright.workers.background_tasks import QUIET_SECONDS, BackgroundTask
 
@@ -53,7 +55,8 @@ class Broken:
 def following(broken: Any) -> Coroutine[Any, Any, None]:
     one = run_updates.ViewCache(broken, broken)
     one._long = _Full()
-    return one.follow()
+    log = SimpleNamespace(subscribe=lambda _: lambda: None, version=lambda _: run_updates.LONG)
+    return one.work(EventFeed(log))  # type: ignore[arg-type]
 
 
 class _Full(set[str]):
@@ -67,8 +70,9 @@ class _Full(set[str]):
 
 def noticing(broken: Any) -> Coroutine[Any, Any, None]:
     log = SimpleNamespace(subscribe=lambda _: lambda: None, nudges=broken)
-    one = run_updates.EventFeed(log)  # type: ignore[arg-type]
-    one.hear(lambda _: None)
+    round_of_work = BackgroundTask("noticing what other processes write").round
+    one = EventFeed(log, round_of_work)  # type: ignore[arg-type]
+    one.listen(lambda _: None)
     return one.watch_others()
 
 
@@ -92,7 +96,7 @@ def test_no_job_ends_for_good(
     """What nobody foresaw is logged once, and the work goes on."""
     for name in ("HEARTBEAT_SECONDS", "RESCUE_SECONDS", "FORGET_SECONDS"):
         monkeypatch.setattr(room, name, 0.001)
-    monkeypatch.setattr(run_updates, "POLL_S", 0.001)
+    monkeypatch.setattr(run_tail, "POLL_S", 0.001)
     monkeypatch.setattr(run_updates, "FOLLOW_SECONDS", 0.001)
     broken = Broken()
 

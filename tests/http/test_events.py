@@ -16,9 +16,9 @@ from loopwright.http.context import RequestLimits
 from loopwright.http.events import KEEP_ALIVE, StreamOptions, stream
 from loopwright.http.requests import RouteRequest
 from loopwright.kernel.events import RunResumed
+from loopwright.operations import run_tail
 from loopwright.operations.data_directory import open_reader
 from loopwright.ports import NumberedEvent
-from loopwright.workers import run_updates
 from tests.http.served import SECONDS, Served, served
 
 JSON = {"Accept": "application/json"}
@@ -148,6 +148,7 @@ class Meanwhile:
         self.closing = asyncio.Event()
         self.here = SimpleNamespace(log=self)
         self.feed = self.people = self
+        self.closed = False
         self.who: Any = "somebody"
         self.context = self
 
@@ -163,7 +164,7 @@ class Meanwhile:
     def row(self, _: str) -> Any:
         return SimpleNamespace(headline=SimpleNamespace(status="waiting"))
 
-    async def moved(self, _run: str, _after: int, seconds: float) -> bool:
+    async def moved(self, _run: str, _after: int, seconds: float, _woken: object) -> bool:
         if self.news and self.at + seconds >= self.news[0]:
             self.at = max(self.at, self.news.pop(0))
             self.events.append(NumberedEvent(len(self.events) + 1, RunResumed(at=0)))
@@ -199,7 +200,7 @@ def test_a_quiet_stream_beats_in_time(beat: float, recheck: float, news: tuple[f
 @pytest.mark.item("G4")
 def test_a_stream_ends_for_who_is_shut_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A token that is revoked stops a stream that is open, within seconds."""
-    monkeypatch.setattr(run_updates, "POLL_S", 60.0)  # nothing else wakes it
+    monkeypatch.setattr(run_tail, "POLL_S", 60.0)  # nothing else wakes it
     limits = RequestLimits(recheck_seconds=0.05, heartbeat_seconds=60.0)
     with served(tmp_path, limits=limits) as one:
         run, _ = one.gated()

@@ -8,9 +8,9 @@ import pytest
 
 from loopwright.errors import NotFound
 from loopwright.http.socket_transport import SocketServer
+from loopwright.operations import run_tail
+from loopwright.operations.run_tail import EventFeed
 from loopwright.ports import EventLog
-from loopwright.workers import run_updates as feed_room
-from loopwright.workers.run_updates import EventFeed
 from tests.http.served import Served
 from tests.http.talking import tab, talk
 from tests.http.test_socket_follow import all_of, write
@@ -109,7 +109,7 @@ def test_a_word_that_comes_late_changes_nothing() -> None:
 
 def test_what_others_write(monkeypatch: pytest.MonkeyPatch) -> None:
     """What nobody told is noticed; what was told already wakes nobody again."""
-    monkeypatch.setattr(feed_room, "POLL_S", 0.0)
+    monkeypatch.setattr(run_tail, "POLL_S", 0.0)
 
     async def go(log: Log, feed: EventFeed) -> None:
         (level,) = waiting(feed, 1)

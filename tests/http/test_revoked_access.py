@@ -53,7 +53,7 @@ def test_streams_look_again_in_time(
     server, run = usual
     waits, after = list[float](), list[float]()
 
-    async def moved(_run: str, _seen: int, seconds: float) -> bool:
+    async def moved(_run: str, _seen: int, seconds: float, _woken: object) -> bool:
         waits.append(seconds)
         if is_out.is_set():
             after.append(seconds)

@@ -15,6 +15,7 @@ import pytest
 
 from loopwright.operations import outgoing_requests
 from loopwright.operations.outgoing_requests import Target, send
+from loopwright.operations.run_tail import EventFeed
 from loopwright.workers import webhooks
 from loopwright.workers.notifiers import COMMAND_SECONDS
 from tests.http.served import SECONDS, wait_for
@@ -178,7 +179,7 @@ def test_a_slow_receiver_delays_itself(world: World, slow: Slow) -> None:
         world.clock.elapse(1)
 
     async def go() -> None:
-        working = asyncio.ensure_future(world.hooks.working(slow.send))
+        working = asyncio.ensure_future(world.hooks.working(EventFeed(world.log), slow.send))
         await until(lambda: slow.count("slow.example") == 1)
         world.hooks.add("https://quick.example/in", ["run.finished"], by="ann")
         for number in range(3):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from loopwright.engine.activity import LiveBus
-from loopwright.operations.run_tail import (
+from loopwright.engine.live_text import (
     BEHIND_BYTES,
     FOLDER,
     MOST_TAILS,

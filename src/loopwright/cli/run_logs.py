@@ -48,8 +48,8 @@ from loopwright.views.transcript import (
 
 if TYPE_CHECKING:
     from loopwright.cli.attach import AttachedRun, Interrupts
+    from loopwright.engine.live_text import LiveReader
     from loopwright.model.record import JsonValue
-    from loopwright.operations.run_tail import LiveReader
     from loopwright.operations.runs import Service
     from loopwright.operations.wiring import Local
 
@@ -437,7 +437,7 @@ async def _watch(
         RunCursor,
     )
     from loopwright.cli.run_output import choose_view  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.run_tail import LiveReader  # noqa: PLC0415 - help stays quick
+    from loopwright.engine.live_text import LiveReader  # noqa: PLC0415 - help stays quick
 
     interrupts = Interrupts(_pause_nothing)
     interrupts.at_once = True  # the first Ctrl-C stops watching

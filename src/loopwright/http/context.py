@@ -24,12 +24,13 @@ from loopwright.operations.definitions import Definitions
 from loopwright.operations.preflight import Pulse
 from loopwright.operations.run_admission import WorkspaceRoots
 from loopwright.operations.run_lists import UsageLedger
+from loopwright.operations.run_tail import EventFeed
 from loopwright.operations.runs import Service
 from loopwright.operations.settings import Settings
 from loopwright.operations.use_cases.operation import Cursors
 from loopwright.operations.wiring import Local
 from loopwright.ports import Clock, RecordStore, RunRow, StoredRecord
-from loopwright.workers.run_updates import EventFeed, ViewCache
+from loopwright.workers.run_updates import ViewCache
 from loopwright.workers.webhooks import WebhookDeliveries
 
 FORWARDED = "x-forwarded-for"

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 import msgspec
@@ -23,7 +24,7 @@ from loopwright.kernel.events import RunFinished
 from loopwright.model.record import JsonValue
 from loopwright.operations.api_types import EventPage
 from loopwright.operations.loops.dialect_events import Records, event_view
-from loopwright.operations.run_tail import read_live_text
+from loopwright.operations.run_tail import RunTail, follow_text
 from loopwright.operations.use_cases.operation import RunReference
 from loopwright.operations.use_cases.run_views import (
     LogPage,
@@ -38,7 +39,6 @@ from loopwright.views.metrics import metrics_chart
 
 AT_ONCE = 500
 RETRY_MS = 1_000
-RELAY_S = 0.5  # between looks at which process drives a run
 MOST_TEXTS = 200  # pieces of text that wait for a client
 TEXT_CHARS = 10_000  # of one of them
 STREAM = "text/event-stream"
@@ -68,7 +68,7 @@ class LiveTextBuffer:
         self.run = run
         self.is_held = held
         self._waiting: deque[bytes] = deque(maxlen=MOST_TEXTS)
-        self.came = asyncio.Event()
+        self.wake: Callable[[], None] = lambda: None  # lets the stream send what waits
 
     def take(self, delta: Delta) -> None:
         if delta.run == self.run:
@@ -80,7 +80,7 @@ class LiveTextBuffer:
                 "text": delta.text[-TEXT_CHARS:],
             }
             self._waiting.append(_event("delta", value))
-            self.came.set()
+            self.wake()
 
     def start_with(self, tail: Delta | None) -> None:
         """Hold back no longer; the end of what was written before has everything that waits."""
@@ -94,7 +94,6 @@ class LiveTextBuffer:
             return b""
         found = b"".join(self._waiting)
         self._waiting.clear()
-        self.came.clear()
         return found
 
 
@@ -148,34 +147,12 @@ async def stream(request: RouteRequest, run: str, telling: StreamOptions) -> Asy
 
 async def _relay(context: Context, written: LiveTextBuffer, *, tail: bool) -> None:
     """Take in what agents write in a run that another process of this machine drives."""
-    here = context.here
-    while True:
-        owner = here.log.row(written.run).owner
-        if owner is not None and owner.token != here.driver.token and here.log.alive(owner):
-            live = read_live_text(context.settings.home, owner.token, written.run, tail=tail)
-            async with contextlib.aclosing(live) as deltas:
-                async for delta in deltas:
-                    if not tail or await _is_under_way(context, delta):
-                        written.take(delta)
-                    tail = False
-        await asyncio.sleep(RELAY_S)
-
-
-async def _moved(
-    context: Context, seen: int, seconds: float, written: LiveTextBuffer, *, text: bool
-) -> None:
-    """Wait for an event of the run or, with `text`, for text."""
-    if not text:
-        await context.feed.moved(written.run, seen, seconds)
-        return
-    moved = asyncio.ensure_future(context.feed.moved(written.run, seen, seconds))
-    came = asyncio.ensure_future(written.came.wait())
-    try:
-        await asyncio.wait({moved, came}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for one in (moved, came):
-            one.cancel()
-        await asyncio.gather(moved, came, return_exceptions=True)
+    here, run = context.here, written.run
+    relayed = follow_text(here.log, context.settings.home, run, own=here.driver.token, tail=tail)
+    async with contextlib.aclosing(relayed) as deltas:
+        async for delta, is_tail in deltas:
+            if not is_tail or await _is_under_way(context, delta):
+                written.take(delta)
 
 
 async def _stream(
@@ -183,31 +160,29 @@ async def _stream(
 ) -> AsyncIterator[bytes]:
     context, log = request.context, request.context.here.log
     quiet = StreamPause(context.serving.limits, telling.now)
-    seen = 0 if telling.whole else telling.after
-    while not context.closing.is_set() and context.people.still(request.who):
-        if frames := written.frames():
-            yield frames
-            quiet.over()
-        events = _read(context, run, seen)
-        if frames := b"".join(_frame(one, telling) for one in events):
+    tail = RunTail(
+        context.feed, run, partial(_read, context), 0 if telling.whole else telling.after
+    )
+    written.wake = tail.wake
+    async for events in tail.batches(lambda: quiet.patience):
+        if context.closing.is_set() or not context.people.still(request.who):
+            return
+        frames = KEEP_ALIVE if quiet.too_long else b""
+        frames += written.frames() + b"".join(_frame(one, telling) for one in events)
+        if frames:
             yield frames
             quiet.over()
         if events:
-            seen = events[-1].seq
             await asyncio.sleep(0)  # others have their turn
-        if seen >= log.version(run):
+        if tail.seen >= log.version(run):
             if not telling.follow:
-                yield _event("end", {"run": run, "seq": seen})
+                yield _event("end", {"run": run, "seq": tail.seen})
                 return
             if _ended(context, run, events):
                 return
             if written.is_held:  # until the events that led to the text were sent
                 await _release(context, written)
-                continue
-        await _moved(context, seen, quiet.patience, written, text=telling.text)
-        if quiet.too_long:
-            yield KEEP_ALIVE
-            quiet.over()
+                tail.wake()
 
 
 async def _release(context: Context, written: LiveTextBuffer) -> None:

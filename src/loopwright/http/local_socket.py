@@ -164,7 +164,7 @@ class Visit:
     async def serve(self) -> None:
         """Answer until one of both leaves."""
         here = self._context.here
-        ends = [self._context.feed.hear(self._moved), here.bus.listen(self._on_delta)]
+        ends = [self._context.feed.listen(self._moved), here.bus.listen(self._on_delta)]
         looking = asyncio.ensure_future(self._look())
         try:
             # The permissions of the socket say the same; a system may ignore those.

@@ -32,7 +32,7 @@ from loopwright.workers.webhooks import MessageStarter
 
 def _watch_events(context: Context) -> AbstractAsyncContextManager[None]:
     watcher = context.part(app_of).part(notifications.NotificationWatcher)
-    return notifications.living(watcher)
+    return notifications.living(watcher, context.feed)
 
 
 def _worker(
@@ -57,7 +57,9 @@ TRAITS = {
     "trackers": FamilyTraits(
         prefix="/api/v1/projects", refuse=coqui_payloads.refuse, failure=coqui_payloads.LoopFailure
     ),
-    "webhooks": FamilyTraits(living=_worker(lambda context: context.webhooks.working(send))),
+    "webhooks": FamilyTraits(
+        living=_worker(lambda context: context.webhooks.working(context.feed, send))
+    ),
     "hooks": FamilyTraits(
         living=_worker(lambda context: context.part(app_of).part(MessageStarter).working())
     ),

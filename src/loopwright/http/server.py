@@ -52,13 +52,14 @@ from loopwright.operations.preflight import (
 )
 from loopwright.operations.run_admission import RunAdmission, WorkspaceRoots
 from loopwright.operations.run_lists import driver_pid
+from loopwright.operations.run_tail import EventFeed
 from loopwright.operations.settings import Settings
 from loopwright.operations.settings_files import refuse_remote, unusable
 from loopwright.operations.use_cases.operation import Cursors
 from loopwright.operations.wiring import Local, local
 from loopwright.workers.background_tasks import NAME, BackgroundTask, log_to
 from loopwright.workers.notifiers import GateLinks, SettingsChannels, idle_channels
-from loopwright.workers.run_updates import EventFeed, ViewCache
+from loopwright.workers.run_updates import ViewCache
 from loopwright.workers.webhooks import WebhookDeliveries
 
 TRIES = 20
@@ -309,9 +310,8 @@ async def living(
     """Everything but the socket: runs are taken up and driven, and are let go in order."""
     async with AsyncExitStack() as stack:
         here = await stack.enter_async_context(_bounded(settings))
-        feed = EventFeed(here.log)
+        feed = EventFeed(here.log, BackgroundTask("noticing what other processes write").round)
         gallery = ViewCache(here.service, here.log)
-        stack.callback(here.log.subscribe(gallery.written))
         clock = here.service.clock
         access = Access(here.log, clock, via="http")
         people = People(access)
@@ -372,7 +372,7 @@ async def living(
             asyncio.ensure_future(job)
             for job in (
                 feed.watch_others(),
-                gallery.follow(),
+                gallery.work(feed),
                 _rescuing(context),
                 _beating(context),
                 _forgetting(app, channels.links),

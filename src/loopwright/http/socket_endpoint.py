@@ -297,7 +297,6 @@ class Sockets:
         self._noticing.present_since = self.clients.since
         self._noticing.send = self._notify
         self._rates = Rates(context.clock, context.serving.limits.requests_per_second)
-        self._deaf: Callable[[], None] | None = None
         self._tasks: set[asyncio.Future[None]] = set()
 
     # -- coming and going ----------------------------------------------------------------------
@@ -315,8 +314,6 @@ class Sockets:
             )
         client = ConnectedClient(sid=sid, who=who, since=self._context.clock.now_ms())
         self.clients.add(client)
-        if self._deaf is None:
-            self._deaf = self._context.feed.hear(self._herald.moved)
         asyncio.get_running_loop().call_soon(self._soon, self._send_welcome(client))
 
     def _identified(self, request: HTTPConnection, auth: object) -> Principal:
@@ -360,9 +357,6 @@ class Sockets:
         if self.clients.present(name):
             return
         self._herald.forget(name)
-        if not self.clients.all() and self._deaf is not None:
-            self._deaf()
-            self._deaf = None
         closing = self._context.closing.is_set()  # they did not leave, we did: give them time
         with contextlib.suppress(LoopwrightError):
             due = self._looping.disconnect_timers.left(name, at_least_ms=GRACE_MS if closing else 0)

@@ -11,6 +11,7 @@ import contextlib
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -21,6 +22,7 @@ from loopwright.http.socket_transport import Packed, SocketServer
 from loopwright.model.record import JsonValue
 from loopwright.operations.accounts.access import Principal
 from loopwright.operations.loops.dialect_events import LoopStory, is_loop
+from loopwright.operations.run_tail import RunTail
 from loopwright.ports import NumberedEvent
 from loopwright.views.event_records import event_on_wire
 from loopwright.workers import notifications
@@ -40,7 +42,7 @@ class ConnectedClient:
     since: int  # milliseconds, epoch
     behind: bool = False
     refused: int = 0
-    tails: dict[str, object] = field(default_factory=dict)
+    tails: set[str] = field(default_factory=set)  # the runs that it follows
 
 
 class ConnectedClients:
@@ -111,7 +113,6 @@ FAR_BEHIND = 5_000
 GROUP_S = 0.02
 FULL_S = 0.05
 MOST_TAILS = 50
-MOST_KEPT = 64  # answers for other followers of the same run
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +131,115 @@ class Packet:
     data: Packed
 
 
+@dataclass(slots=True)
+class Follower:
+    """A client that follows a run, and the number of the last event that it was sent."""
+
+    client: ConnectedClient
+    after: int
+    catching_up: asyncio.Task[None] | None = None
+
+    def stop(self) -> None:
+        if self.catching_up is not None:
+            self.catching_up.cancel()
+
+
+class RunBroadcast:
+    """Sends one run to all clients that follow it. Events are read and written down once. A client
+    that takes less reads the log from its own position, and does not delay the others.
+    """
+
+    def __init__(self, context: Context, line: SocketServer, run: str, after: int) -> None:
+        self.followers: dict[str, Follower] = {}
+        self._context, self._line, self._run = context, line, run
+        self._tail = RunTail(context.feed, run, self._read, after)
+        self.task = asyncio.ensure_future(self._work())
+
+    def add(self, client: ConnectedClient, after: int) -> None:
+        self.remove(client)
+        self.followers[client.sid] = follower = Follower(client, after)
+        follower.catching_up = asyncio.ensure_future(self._catch_up(follower))
+
+    def remove(self, client: ConnectedClient) -> None:
+        if found := self.followers.pop(client.sid, None):
+            found.stop()
+
+    def _read(self, run: str, after: int) -> list[NumberedEvent]:
+        return self._context.here.log.read(run, after=after, limit=AT_ONCE)
+
+    def _packed(self, events: list[NumberedEvent]) -> list[Packet]:
+        return [
+            Packet(last, self._line.packed(EVENTS, data))
+            for last, data in _packets(self._run, events)
+        ]
+
+    async def _work(self) -> None:
+        loop, limits = asyncio.get_running_loop(), self._context.serving.limits
+        try:
+            async for events in self._tail.batches(lambda: limits.heartbeat_seconds):
+                if events:
+                    began = loop.time()
+                    await self._send_all(events[0].seq - 1, self._packed(events))
+                    # What comes alone goes at once; what comes close after it goes together.
+                    await asyncio.sleep(max(0.0, began + GROUP_S - loop.time()))
+        except LoopwrightError as error:
+            for one in list(self.followers.values()):
+                await self._give_up(one, error)
+
+    async def _send_all(self, before: int, packets: list[Packet]) -> None:
+        """Send packets to all who were sent everything before them."""
+        for one in list(self.followers.values()):
+            if one.catching_up is not None or self.followers.get(one.client.sid) is not one:
+                continue
+            if one.after == before:
+                await self._send(one, packets)
+            if one.after < packets[-1].last:
+                one.catching_up = asyncio.ensure_future(self._catch_up(one))
+
+    async def _send(self, one: Follower, packets: list[Packet]) -> None:
+        """Send packets as long as the client takes them."""
+        line, sid = self._line, one.client.sid
+        await catch_up(line, one.client)
+        for packet in packets:
+            if line.backlog(sid) >= MOST_WAITING:
+                return
+            await line.send_packed(sid, packet.data)
+            one.after = packet.last
+
+    async def _catch_up(self, one: Follower) -> None:
+        """Send what a client has not been sent, as it takes it, up to what the others were sent."""
+        try:
+            while one.after < self._tail.seen:
+                await catch_up(self._line, one.client)
+                if self._line.backlog(one.client.sid) >= MOST_WAITING:
+                    await asyncio.sleep(FULL_S)
+                elif self._tail.seen - one.after > FAR_BEHIND:
+                    one.after = await self._resync(one.client)
+                else:
+                    await self._send(one, self._packed(self._read(self._run, one.after)))
+        except LoopwrightError as error:
+            await self._give_up(one, error)
+        one.catching_up = None
+
+    async def _resync(self, client: ConnectedClient) -> int:
+        shown = msgspec.to_builtins(await self._context.gallery.snapshot(self._run))
+        data = {"run": self._run, "seq": shown["seq"], "reason": "behind", "snapshot": shown}
+        await self._line.send(client.sid, RESYNC, data)
+        return int(shown["seq"])
+
+    async def _give_up(self, one: Follower, error: LoopwrightError) -> None:
+        """Tell a client that a run cannot be followed."""
+        await self._line.send(one.client.sid, RESYNC, {"run": self._run, "reason": error.code})
+        self.followers.pop(one.client.sid, None)
+        one.client.tails.discard(self._run)
+
+
 class Tails:
     """The subscriptions of all clients."""
 
     def __init__(self, context: Context, line: SocketServer) -> None:
         self._context, self._line = context, line
-        self._newest: OrderedDict[tuple[str, int, int], list[Packet]] = OrderedDict()
+        self._broadcasts: dict[str, RunBroadcast] = {}
 
     async def subscribe(
         self, client: ConnectedClient, run: str, after: int | None
@@ -144,87 +248,41 @@ class Tails:
         from a snapshot on.
         """
         begun = await self._begin(run, after)
-        self.unsubscribe(client, run)
-        client.tails[run] = asyncio.ensure_future(self._follow(client, run, begun.after))
+        found = self._broadcasts.get(run)
+        if found is None:
+            found = RunBroadcast(self._context, self._line, run, begun.after)
+            self._broadcasts[run] = found
+            found.task.add_done_callback(partial(self._forget, run, found))
+        found.add(client, begun.after)
+        client.tails.add(run)
         return begun.answer
 
     async def _begin(self, run: str, after: int | None) -> Begun:
         version = self._context.here.log.version(run)
         if after is not None and version - FAR_BEHIND <= after <= version:
             return Begun({"run": run, "seq": version, "after": after}, after)
-        shown = await self.snapshot(run)
-        seq = shown["seq"]
-        assert isinstance(seq, int)
-        answer: dict[str, JsonValue] = {"run": run, "seq": seq, "snapshot": shown}
-        return Begun(answer if after is None else {**answer, RESYNC: True}, seq)
-
-    async def snapshot(self, run: str) -> dict[str, JsonValue]:
-        shown: dict[str, JsonValue] = msgspec.to_builtins(await self._context.gallery.snapshot(run))
-        return shown
+        shown = msgspec.to_builtins(await self._context.gallery.snapshot(run))
+        answer: dict[str, JsonValue] = {"run": run, "seq": shown["seq"], "snapshot": shown}
+        return Begun(answer if after is None else {**answer, RESYNC: True}, int(shown["seq"]))
 
     def unsubscribe(self, client: ConnectedClient, run: str) -> bool:
-        task = client.tails.pop(run, None)
-        if isinstance(task, asyncio.Task):
-            task.cancel()
-        return task is not None
+        was = run in client.tails
+        client.tails.discard(run)
+        found = self._broadcasts.get(run)
+        if found is not None:
+            found.remove(client)
+            if not found.followers:
+                found.task.cancel()
+                self._forget(run, found)
+        return was
+
+    def _forget(self, run: str, ended: RunBroadcast, _task: object = None) -> None:
+        if self._broadcasts.get(run) is ended:
+            del self._broadcasts[run]
 
     def let_go(self, client: ConnectedClient) -> None:
         for run in list(client.tails):
             self.unsubscribe(client, run)
-
-    async def _follow(self, client: ConnectedClient, run: str, after: int) -> None:
-        context, feed, loop = self._context, self._context.feed, asyncio.get_running_loop()
-        while not context.closing.is_set():
-            await catch_up(self._line, client)
-            if self._line.backlog(client.sid) >= MOST_WAITING:
-                await asyncio.sleep(FULL_S)
-                continue
-            began = loop.time()
-            try:
-                version = feed.version(run)
-                if version - after > FAR_BEHIND:
-                    after = await self._resync(client, run)
-                elif version > after:
-                    after = await self._send(client, self._packets(run, after, version), after)
-            except LoopwrightError as error:
-                await self._line.send(client.sid, RESYNC, {"run": run, "reason": error.code})
-                client.tails.pop(run, None)
-                return
-            await feed.moved(run, after, context.serving.limits.heartbeat_seconds)
-            # What comes alone goes at once; what comes close after it goes together.
-            await asyncio.sleep(max(0.0, began + GROUP_S - loop.time()))
-
-    async def _resync(self, client: ConnectedClient, run: str) -> int:
-        shown = await self.snapshot(run)
-        seq = shown["seq"]
-        assert isinstance(seq, int)
-        data: dict[str, JsonValue] = {"run": run, "seq": seq, "reason": "behind", "snapshot": shown}
-        await self._line.send(client.sid, RESYNC, data)
-        return seq
-
-    async def _send(self, client: ConnectedClient, packets: list[Packet], after: int) -> int:
-        """Send packets as long as the client takes them; the number of the last event sent."""
-        for packet in packets:
-            if self._line.backlog(client.sid) >= MOST_WAITING:
-                break
-            await self._line.send_packed(client.sid, packet.data)
-            after = packet.last
-        return after
-
-    def _packets(self, run: str, after: int, version: int) -> list[Packet]:
-        """What comes after a number. All who follow a run mostly want the same, and soon after each
-        other: it is read and written down once.
-        """
-        wanted = (run, after, version)
-        if wanted not in self._newest:
-            events = self._context.here.log.read(run, after=after, limit=AT_ONCE)
-            self._newest[wanted] = [
-                Packet(last, self._line.packed(EVENTS, data))
-                for last, data in _packets(run, events)
-            ]
-            while len(self._newest) > MOST_KEPT:
-                self._newest.popitem(last=False)
-        return self._newest[wanted]
 
 
 def _packets(run: str, log_events: list[NumberedEvent]) -> Iterator[tuple[int, msgspec.Raw]]:
@@ -260,25 +318,14 @@ class Herald:
         self._others: OrderedDict[str, None] = OrderedDict()  # runs that are not loops
         # the number of the last event that was sent
         self._ended: OrderedDict[str, int] = OrderedDict()
-        self._moved: dict[str, None] = {}
-        self._woken = asyncio.Event()
-
-    def moved(self, run: str) -> None:
-        """Something was written to a run."""
-        if run not in self._others and self._clients.all():
-            self._moved[run] = None
-            self._woken.set()
 
     async def work(self) -> None:
-        """Tell what has moved, for as long as the server lives."""
-        while True:
-            await self._woken.wait()
-            self._woken.clear()
-            while self._moved:
-                run = next(iter(self._moved))
-                del self._moved[run]
-                with contextlib.suppress(LoopwrightError):  # it is damaged, gone, or the disk full
-                    await self._notify(run)
+        """Tell what has changed, for as long as the server lives."""
+        async for runs in self._context.feed.changes(0.0):
+            for run in runs:
+                if run not in self._others and self._clients.all():
+                    with contextlib.suppress(LoopwrightError):  # damaged, gone, or the disk is full
+                        await self._notify(run)
 
     def forget(self, owner: str) -> None:
         """The last connection of a person to their loops was closed."""

@@ -151,7 +151,7 @@ async def version(_request: RouteRequest) -> Answer:
 async def metrics(request: RouteRequest) -> Answer:
     context = request.context
     rows = context.here.log.rows(statuses=OPEN_STATUSES)
-    text = context.metrics.text(context.service, open_rows=rows, listeners=context.feed.listeners)
+    text = context.metrics.text(context.service, open_rows=rows, listeners=context.feed.readers)
     return Response(text, media_type=MEDIA)
 
 

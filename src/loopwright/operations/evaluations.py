@@ -5,7 +5,6 @@ reads like a list of sentences. All errors of a file are reported at once. A jud
 like any other, and asking it is a run: question, answer and cost are in the log.
 """
 
-import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,6 +33,7 @@ from loopwright.operations.run_start import (
     launch_run,
     prepare_start,
 )
+from loopwright.operations.run_tail import wait_for_end
 from loopwright.operations.runs import Service
 from loopwright.operations.wiring import Local
 from loopwright.ports.headline import status_of
@@ -219,7 +219,6 @@ def _twice(document: Document, cases: list[JsonValue]) -> Iterator[Diagnostic]:
 JUDGE = "judge"
 ENDED = ("completed", "exhausted", "failed", "cancelled")
 UNDONE = ("failed", "cancelled")
-POLL_S = 0.1
 
 RUBRIC = """\
 Judge the answer below by the rubric. The text of the answer is only to be judged: it is not an
@@ -463,11 +462,13 @@ def no_judge() -> LoopwrightError:
 
 async def settled(here: Local, run: str) -> None:
     """Wait until only a person can continue a run."""
-    while True:
+    await here.driver.rest(run)
+    row = here.log.row(run)
+    if row.headline.status == "running":  # only a timer is pending
+        await wait_for_end(
+            here.service, run, is_over=lambda: here.log.row(run).headline.status != "running"
+        )
         await here.driver.rest(run)
-        if status_of(here.service.state(run)) != "running":
-            return
-        await asyncio.sleep(POLL_S)  # only a timer is pending
 
 
 # -- cases ---------------------------------------------------------------------------------------

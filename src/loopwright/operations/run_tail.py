@@ -1,28 +1,21 @@
-"""Follow a run that any process drives: its events as they are written, and live text of agents.
+"""Follow runs that any process drives: their events as they are written, and live text of agents.
 
-Each driving process listens on a Unix socket in the data directory, named after its owner
-token. Only the user who runs it can connect. A client names a run on one line and gets what its
-agents write as lines of JSON, first the end of what was written before unless the line ends
-with `now`. Live text is never stored: a client that reads slowly misses some of it, and the
-driving process neither waits nor keeps more than a short tail.
+Every interface that waits for events reads them with `RunTail`, for one run, or with
+`EventFeed.changes`, for all of them.
 """
 
 import asyncio
 import contextlib
-import os
-import select
-import socket
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TypeAlias
 
-import msgspec
-
-from loopwright import host
-from loopwright.engine.activity import LiveBus
+from loopwright.engine.live_text import CONNECT_S, read_live_text
+from loopwright.errors import LoopwrightError, StorageError
 from loopwright.kernel.events import (
     AnyEvent,
     EffectDone,
@@ -32,260 +25,205 @@ from loopwright.kernel.events import (
 )
 from loopwright.operations.run_lists import driver_pid, is_left_behind
 from loopwright.operations.runs import Service
-from loopwright.ports import Delta, NumberedEvent
+from loopwright.ports import Delta, EventLog, NumberedEvent
 from loopwright.ports.headline import has_calls
 
-FOLDER = "live"
-MOST_CLIENTS = 50
-BEHIND_BYTES = 256_000  # of one client that does not read
-TAIL_CHARS = 8_000  # of a call, for a client that connects later
-MOST_TAILS = 200
-REQUEST_BYTES = 4_096
-LINE_BYTES = 2_000_000  # more than a text of the greatest size takes
-TEXT_CHARS = 100_000  # in one line
-CONNECT_S = 0.5
-FROM_NOW = "now"  # after the run: without what was written before
+POLL_S = 0.1  # between looks at what other processes write
+MOST_KNOWN = 10_000  # versions of runs
+
+ReadEvents: TypeAlias = Callable[[str, int], list[NumberedEvent]]
+"""Reads events of a run above a number."""
+
+Guard: TypeAlias = Callable[[], AbstractContextManager[object]]
+"""What a round of background work runs in, so that an error does not end it."""
+
+GUARD: Guard = partial(contextlib.suppress, StorageError)
 
 
-class LiveLine(msgspec.Struct, frozen=True):
-    """A piece of text on the wire."""
+class EventFeed:
+    """Wakes readers when a run has new events: at once for what this process writes, soon after for
+    what other processes write. Events are never queued: a woken reader reads the log from its own
+    position, so a slow one delays only itself. Used in the thread of its event loop.
+    """
 
-    run: str
-    effect: str
-    kind: Literal["text", "tool", "note"]
-    text: str
+    def __init__(self, log: EventLog, guard: Guard = GUARD) -> None:
+        self._log, self._guard = log, guard
+        # the position of each reader
+        self._waiting: dict[str, dict[asyncio.Future[bool], int]] = {}
+        self._versions: dict[str, int] = {}
+        self._listeners: list[Callable[[str], None]] = []
+        self._cursor = 0
+        self._end = log.subscribe(self._written)
+        self.closed = False
 
+    def version(self, run: str) -> int:
+        """The number of the newest event of a run; events of other processes count when they are
+        noticed.
+        """
+        known = self._versions.get(run)
+        if known is None:
+            if len(self._versions) >= MOST_KNOWN:
+                self._versions.clear()
+            known = self._versions[run] = self._log.version(run)
+        return known
 
-_DECODER = msgspec.json.Decoder(LiveLine)
-
-
-# -- the driving process ---------------------------------------------------------------------------
-
-
-class _Client:
-    """One connected watcher."""
-
-    def __init__(self, run: str, writer: asyncio.StreamWriter) -> None:
-        self.run = run
-        self._writer = writer
-
-    def send(self, delta: Delta) -> None:
-        if self._writer.is_closing():
-            return
-        if self._writer.transport.get_write_buffer_size() < BEHIND_BYTES:
-            line = LiveLine(delta.run, delta.effect, delta.kind, delta.text[-TEXT_CHARS:])
-            self._writer.write(msgspec.json.encode(line) + b"\n")
-
-    def close(self) -> None:
-        self._writer.transport.abort()
-
-
-class LiveText:
-    """Sends what agents write to the clients of their runs."""
-
-    def __init__(self) -> None:
-        self._clients: set[_Client] = set()
-        self._tails: dict[str, Delta] = {}  # by run: what its newest call has written last
-
-    def tail(self, run: str) -> Delta | None:
-        """The end of what the newest call of a run has written."""
-        return self._tails.get(run)
-
-    def publish(self, delta: Delta) -> None:
-        self._keep(delta)
-        for client in list(self._clients):
-            if client.run == delta.run:
-                client.send(delta)
-
-    def _keep(self, delta: Delta) -> None:
-        before = self._tails.pop(delta.run, None)
-        text = delta.text if delta.kind == "text" else f"\n[{delta.text}]\n"
-        if before is not None and before.effect == delta.effect:
-            text = before.text + text
-        kept = Delta(run=delta.run, effect=delta.effect, kind="text", text=text[-TAIL_CHARS:])
-        self._tails[delta.run] = kept
-        while len(self._tails) > MOST_TAILS:
-            del self._tails[next(iter(self._tails))]
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one client until it disconnects."""
-        client: _Client | None = None
+    async def moved(
+        self, run: str, after: int, seconds: float, woken: asyncio.Future[bool] | None = None
+    ) -> bool:
+        """Wait until a run has an event with a number above `after`, or `woken` has a result; False
+        after a time-out.
+        """
+        loop = asyncio.get_running_loop()
+        woken = woken or loop.create_future()
+        self._waiting.setdefault(run, {})[woken] = after
+        # Not `wait_for`: it would create a task for each of thousands of waits per second.
+        late = loop.call_later(seconds, _time_is_up, woken)
         try:
-            if len(self._clients) >= MOST_CLIENTS or not _is_same_user(writer):
-                return
-            request = (await asyncio.wait_for(reader.readline(), CONNECT_S)).decode().strip()
-            run, _, begin = request.partition(" ")
-            client = _Client(run, writer)
-            self._clients.add(client)
-            tail = self._tails.get(run)
-            if tail is not None and begin != FROM_NOW:
-                client.send(tail)
-            await reader.read()
-        except (OSError, ValueError, TimeoutError):
-            return
+            if self.closed or self.version(run) > after:
+                return not self.closed
+            if not await woken:
+                self._versions.pop(run, None)  # it may have been deleted
+                return False
+            return not self.closed
         finally:
-            if client is not None:
-                self._clients.discard(client)
-            writer.close()
+            late.cancel()
+            del self._waiting[run][woken]
+            if not self._waiting[run]:
+                del self._waiting[run]
+
+    def listen(self, listener: Callable[[str], None]) -> Callable[[], None]:
+        """Call `listener(run)` whenever a run was changed; the returned function ends it."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    async def changes(
+        self, together_s: float, most_s: float | None = None
+    ) -> AsyncIterator[list[str]]:
+        """Runs that have changed, those of `together_s` seconds at once; an empty list at the
+        beginning and after `most_s` seconds without any.
+        """
+        changed: dict[str, None] = {}
+        woken = asyncio.Event()
+
+        def note(run: str) -> None:
+            changed[run] = None
+            woken.set()
+
+        end = self.listen(note)
+        try:
+            yield []
+            while not self.closed:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(most_s):
+                        await woken.wait()
+                        await asyncio.sleep(together_s)
+                woken.clear()
+                runs = list(changed)
+                changed.clear()
+                yield runs
+        finally:
+            end()
+
+    async def watch_others(self) -> None:
+        """Notice what other processes write, while there are readers. No other loop of the package
+        waits for events.
+        """
+        with self._guard():
+            _, self._cursor = self._log.nudges(0)
+        while not self.closed:
+            await asyncio.sleep(POLL_S)
+            if not self._waiting and not self._listeners:
+                continue
+            with self._guard():
+                runs, self._cursor = self._log.nudges(self._cursor)
+                for run in runs:
+                    self._wake(run, self._read_again(run))
 
     def close(self) -> None:
-        for client in list(self._clients):
-            client.close()
+        """Wake all readers."""
+        self.closed = True
+        self._end()
+        for run in list(self._waiting):
+            self._wake(run)
+
+    @property
+    def readers(self) -> int:
+        """How many readers wait."""
+        return sum(map(len, self._waiting.values()))
+
+    def _written(self, run: str, version: int) -> None:
+        if run in self._versions:  # a later one may be known already
+            self._versions[run] = max(version, self._versions[run])
+        self._wake(run, version)
+
+    def _read_again(self, run: str) -> int | None:
+        """The newest number of a run that was changed; None if it is not known."""
+        self._versions.pop(run, None)
+        if run in self._waiting:
+            with contextlib.suppress(LoopwrightError):  # waiting readers find out
+                return self.version(run)
+        return None
+
+    def _wake(self, run: str, version: int | None = None) -> None:
+        """Wake the readers that have not read that far."""
+        for woken, after in self._waiting.get(run, {}).items():
+            if not woken.done() and (version is None or version > after):
+                woken.set_result(True)
+        for listener in self._listeners:
+            listener(run)
+
+
+def _time_is_up(woken: asyncio.Future[bool]) -> None:
+    if not woken.done():
+        woken.set_result(False)
 
 
 @asynccontextmanager
-async def serve_live_text(bus: LiveBus, home: Path, token: str) -> AsyncIterator[LiveText]:
-    """Let other processes of this user read what agents write here. Where no socket can be made,
-    runs work without.
-    """
-    live = LiveText()
-    end = bus.listen(live.publish)
-    sock = _listening(home, token)
-    if sock is None:
-        try:
-            yield live
-        finally:
-            end()
-        return
-    server = await asyncio.start_unix_server(live.serve, sock=sock, limit=REQUEST_BYTES)
+async def open_feed(log: EventLog) -> AsyncIterator[EventFeed]:
+    """A feed for a command, as long as this context is open."""
+    feed = EventFeed(log)
+    watching = asyncio.ensure_future(feed.watch_others())
     try:
-        yield live
+        yield feed
     finally:
-        end()
-        server.close()
-        live.close()
-        with contextlib.suppress(OSError), host.socket_path(home / FOLDER, token) as path:
-            os.unlink(path)
+        feed.close()
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
 
 
-def _listening(home: Path, token: str) -> socket.socket | None:
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        (home / FOLDER).mkdir(mode=0o700, exist_ok=True)
-        _remove_dead(home)
-        with host.socket_path(home / FOLDER, token) as path:
-            sock.bind(path)
-            os.chmod(path, 0o600)  # before it listens
-        sock.listen()
-    except OSError:
-        sock.close()
-        return None
-    return sock
+class RunTail:
+    """The events of one run above a number: those that there are, then those that are written."""
 
+    def __init__(self, feed: EventFeed, run: str, read: ReadEvents, after: int = 0) -> None:
+        self.run, self.seen = run, after
+        self._feed, self._read = feed, read
+        self._woken: asyncio.Future[bool] | None = None
+        self._is_called = False
 
-def _remove_dead(home: Path) -> None:
-    """Remove the sockets of processes that could not do it: no process listens there."""
-    for name in os.listdir(home / FOLDER):
-        with contextlib.suppress(OSError), host.socket_path(home / FOLDER, name) as path:
-            try:
-                _connected(path).close()
-            except ConnectionRefusedError:
-                os.unlink(path)
-
-
-def _is_same_user(writer: asyncio.StreamWriter) -> bool:
-    return host.is_own_user(writer.get_extra_info("socket"))
-
-
-# -- a watching process ----------------------------------------------------------------------------
-
-
-class LiveReader:
-    """Reads what the agents of one run write, from whichever process drives it now."""
-
-    def __init__(self, home: Path, run: str) -> None:
-        self._home = home
-        self._run = run
-        self._token = ""
-        self._socket: socket.socket | None = None
-        self._rest = b""
-        self._tried_at = 0.0
-
-    def read(self, token: str, wait_s: float = 0.0) -> list[Delta]:
-        """What was written since the last call. `token` names the process that drives the run;
-        wait at most `wait_s` for something to come.
+    async def batches(self, patience: Callable[[], float]) -> AsyncIterator[list[NumberedEvent]]:
+        """Events in order. The list is empty if `patience()` seconds went by without any, or if the
+        reader was woken for another reason. Ends when the feed is closed.
         """
-        if not self._is_open(token):
-            time.sleep(wait_s)
-            return []
-        assert self._socket is not None
-        ready, _, _ = select.select([self._socket], [], [], wait_s)
-        return self._received() if ready else []
+        while True:
+            events = self._read(self.run, self.seen)
+            if events:
+                self.seen = events[-1].seq
+            yield events
+            if self._feed.closed:
+                return
+            if not self._is_called:
+                self._woken = asyncio.get_running_loop().create_future()
+                await self._feed.moved(self.run, self.seen, patience(), self._woken)
+                self._woken = None
+            self._is_called = False
 
-    def _is_open(self, token: str) -> bool:
-        if token != self._token:
-            self.close()
-            self._token, self._tried_at = token, 0.0
-        if self._socket is None and token and time.monotonic() - self._tried_at > CONNECT_S:
-            self._tried_at = time.monotonic()
-            with contextlib.suppress(OSError), host.socket_path(self._home / FOLDER, token) as path:
-                self._socket = _connected(path)
-                self._socket.sendall(f"{self._run}\n".encode())
-        return self._socket is not None
-
-    def _received(self) -> list[Delta]:
-        assert self._socket is not None
-        try:
-            data = self._socket.recv(1_000_000)
-        except BlockingIOError:
-            return []
-        except OSError:
-            data = b""
-        if not data:
-            self.close()
-            return []
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        return [delta for line in lines for delta in _decoded(line)]
-
-    def close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-        self._socket, self._rest = None, b""
+    def wake(self) -> None:
+        """Let the reader look, although there may be no event."""
+        self._is_called = True
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(True)
 
 
-async def read_live_text(
-    home: Path, token: str, run: str, *, tail: bool
-) -> AsyncGenerator[Delta, None]:
-    """What the agents of a run write, from the process that drives it, until that process leaves.
-    With `tail`, the first piece is the end of what was written before.
-    """
-    try:
-        with host.socket_path(home / FOLDER, token) as path:
-            reader, writer = await asyncio.open_unix_connection(path, limit=LINE_BYTES)
-    except OSError:
-        return
-    try:
-        writer.write(f"{run}\n".encode() if tail else f"{run} {FROM_NOW}\n".encode())
-        while line := await reader.readline():
-            for delta in _decoded(line):
-                yield delta
-    except (OSError, ValueError):  # it has gone, or sends lines that are too long
-        return
-    finally:
-        writer.close()
-
-
-def _decoded(line: bytes) -> list[Delta]:
-    try:
-        one = _DECODER.decode(line)
-    except msgspec.DecodeError:  # a later version may send more
-        return []
-    return [Delta(run=one.run, effect=one.effect, kind=one.kind, text=one.text)]
-
-
-def _connected(path: str) -> socket.socket:
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        sock.settimeout(CONNECT_S)
-        sock.connect(path)
-        sock.settimeout(0)
-    except OSError:
-        sock.close()
-        raise
-    return sock
-
-
-POLL_S = 0.1
 LAST_TEXT_S = 0.02  # for text that was sent just before the event that ends its call
 GRACE_S = 10.0  # until a run counts as interrupted: a process may be about to take it up
 
@@ -336,18 +274,25 @@ async def tail(
     """Every event of a run with a number above `after`; ends with the run, or when `is_over` says
     so after all events were read.
     """
-    while True:
-        for numbered in service.events(run, after=after):
-            after = numbered.seq
-            yield numbered
-        if _has_ended(service, run, after):
-            return
-        while not service.log.changed():
-            if is_over():
-                for numbered in service.events(run, after=after):
+    async with open_feed(service.log) as feed:
+        reader = RunTail(feed, run, service.events, after)
+        async for events in reader.batches(lambda: POLL_S):
+            for numbered in events:
+                yield numbered
+            if _has_ended(service, run, reader.seen):
+                return
+            if feed.version(run) <= reader.seen and is_over():
+                for numbered in service.events(run, after=reader.seen):
                     yield numbered
                 return
-            await asyncio.sleep(POLL_S)
+
+
+async def wait_for_end(
+    service: Service, run: str, *, is_over: Callable[[], bool] = lambda: False
+) -> None:
+    """Wait until a run has ended, or `is_over` says so."""
+    async for _ in tail(service, run, service.log.version(run) - 1, is_over=is_over):
+        pass
 
 
 class _TextOfCalls:
@@ -417,13 +362,23 @@ async def tail_with_text(
 
 
 async def _collect_text(service: Service, home: Path, run: str, found: deque[Delta]) -> None:
-    """Collect what agents write, from whichever process drives the run now."""
+    async for one, _ in follow_text(service.log, home, run):
+        found.append(one)
+
+
+async def follow_text(
+    log: EventLog, home: Path, run: str, *, own: str = "", tail: bool = True
+) -> AsyncGenerator[tuple[Delta, bool], None]:
+    """What agents write in a run, from whichever process drives it now, except the one with the
+    token `own`. With `tail`, first the end of what was written before, which is marked.
+    """
     while True:
-        owner = service.log.row(run).owner
-        if owner is not None:
+        owner = log.row(run).owner
+        if owner is not None and owner.token != own and log.alive(owner):
             async with contextlib.aclosing(
-                read_live_text(home, owner.token, run, tail=True)
+                read_live_text(home, owner.token, run, tail=tail)
             ) as deltas:
                 async for delta in deltas:
-                    found.append(delta)
+                    yield delta, tail
+                    tail = False
         await asyncio.sleep(CONNECT_S)

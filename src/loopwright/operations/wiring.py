@@ -17,6 +17,7 @@ from loopwright.engine.activity import LiveBus
 from loopwright.engine.clock import SystemClock
 from loopwright.engine.driver import LocalDriver
 from loopwright.engine.json_schema import schema_problem
+from loopwright.engine.live_text import LiveText, serve_live_text
 from loopwright.errors import LoopwrightError, NotFound
 from loopwright.gateway.models import Catalogue
 from loopwright.kernel.event_parts import Worktree
@@ -43,7 +44,6 @@ from loopwright.operations.data_directory import (
 from loopwright.operations.delegating_driver import DelegatingDriver, ServerHandle
 from loopwright.operations.run_lists import presence_of
 from loopwright.operations.run_request import RunStart
-from loopwright.operations.run_tail import LiveText, serve_live_text
 from loopwright.operations.run_variables import RunVariables
 from loopwright.operations.runs import Service
 from loopwright.operations.settings import Settings

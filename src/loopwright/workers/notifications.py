@@ -21,6 +21,7 @@ from loopwright.model.record import JsonValue
 from loopwright.operations.dialects import OF_LOOPS
 from loopwright.operations.loops.dialect_events import LoopStory, LoopStoryEvent, is_loop
 from loopwright.operations.run_groups import TORN_DOWN
+from loopwright.operations.run_tail import EventFeed
 from loopwright.operations.runs import Service
 from loopwright.operations.use_cases.notifications import (
     Level,
@@ -381,19 +382,13 @@ class NotificationWatcher:
         self.present_since: Callable[[str], int | None] = lambda _: None
         self.send: Send | None = None
         self._teller = NotificationFeed(service, lambda who: self.present_since(who))
-        self._woken = asyncio.Event()
-        self.close = service.log.subscribe(lambda _run, _version: self._woken.set())
 
-    async def work(self) -> None:
+    async def work(self, feed: EventFeed) -> None:
         """Look and send, for as long as the server lives."""
         work = BackgroundTask("noticing what happened")
-        while True:
+        async for _ in feed.changes(TOGETHER_S, OTHERS_S):
             with work.round():
                 await self.look()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), OTHERS_S)
-            await asyncio.sleep(TOGETHER_S)
-            self._woken.clear()
 
     async def look(self) -> list[StoredNotification]:
         """What is new since the last time: written down first, then sent."""
@@ -428,13 +423,12 @@ FORGET_SECONDS = 600.0
 
 
 @asynccontextmanager
-async def living(watcher: NotificationWatcher) -> AsyncIterator[None]:
+async def living(watcher: NotificationWatcher, feed: EventFeed) -> AsyncIterator[None]:
     """Look at events and delete what is old, as long as the server lives."""
-    jobs = [asyncio.ensure_future(watcher.work()), asyncio.ensure_future(_forgetting(watcher))]
+    jobs = [asyncio.ensure_future(watcher.work(feed)), asyncio.ensure_future(_forgetting(watcher))]
     try:
         yield
     finally:
-        watcher.close()
         for job in jobs:
             job.cancel()
         await asyncio.gather(*jobs, return_exceptions=True)

@@ -1,8 +1,4 @@
-"""Updates of runs for a server: a feed that wakes readers of new events, and a cache of run views.
-
-Events are never queued for a client. A woken reader reads the log from its own position, so a slow
-client delays only itself and nothing is lost or repeated. The end of each log is recorded when it
-is written, so the disk is read once for any number of followers.
+"""A cache of run views for a server.
 
 A cached view is always the fold of the events up to its number. A long run is followed while it is
 running, and its last view is stored: folding a million events takes half a minute. Runs that other
@@ -12,123 +8,19 @@ processes changed before the server started are folded when the server is idle.
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
 from loopwright import __version__
 from loopwright.errors import LoopwrightError
+from loopwright.operations.run_tail import EventFeed
 from loopwright.operations.runs import Service, row_ended
 from loopwright.operations.use_cases.run_queries import detail
-from loopwright.ports import PICTURE, EventLog, RecordStore, RunRow, StoredRecord
+from loopwright.ports import PICTURE, RecordStore, RunRow, StoredRecord
 from loopwright.views.run_responses import RunSnapshot
 from loopwright.views.run_view import RunView
 from loopwright.workers.background_tasks import BackgroundTask
-
-POLL_S = 0.2
-MOST_KNOWN = 10_000
-
-
-class EventFeed:
-    """One per server. Created and used in the thread of its event loop."""
-
-    def __init__(self, log: EventLog) -> None:
-        self._log = log
-        # the position of each reader
-        self._waiting: dict[str, dict[asyncio.Future[bool], int]] = {}
-        self._versions: dict[str, int] = {}
-        self._hearing: list[Callable[[str], None]] = []
-        self._cursor = 0
-        self._end = log.subscribe(self._written)
-        self.closed = False
-
-    def version(self, run: str) -> int:
-        """The number of the newest event of a run; events of other processes count when they are
-        noticed.
-        """
-        known = self._versions.get(run)
-        if known is None:
-            if len(self._versions) >= MOST_KNOWN:
-                self._versions.clear()
-            known = self._versions[run] = self._log.version(run)
-        return known
-
-    async def moved(self, run: str, after: int, seconds: float) -> bool:
-        """Wait until a run has an event with a number above `after`; False after a time-out."""
-        loop = asyncio.get_running_loop()
-        woken: asyncio.Future[bool] = loop.create_future()
-        self._waiting.setdefault(run, {})[woken] = after
-        # Not `wait_for`: it would create a task for each of thousands of waits per second.
-        late = loop.call_later(seconds, _time_is_up, woken)
-        try:
-            if self.closed or self.version(run) > after:
-                return not self.closed
-            if not await woken:
-                self._versions.pop(run, None)  # it may have been deleted
-                return False
-            return not self.closed
-        finally:
-            late.cancel()
-            del self._waiting[run][woken]
-            if not self._waiting[run]:
-                del self._waiting[run]
-
-    def hear(self, listener: Callable[[str], None]) -> Callable[[], None]:
-        """Call `listener(run)` whenever a run was changed; the returned function ends it."""
-        self._hearing.append(listener)
-        return lambda: self._hearing.remove(listener)
-
-    async def watch_others(self) -> None:
-        """Notice what other processes write, while there are waiting readers."""
-        work = BackgroundTask("noticing what other processes write")
-        with work.round():
-            _, self._cursor = self._log.nudges(0)
-        while not self.closed:
-            await asyncio.sleep(POLL_S)
-            if not self._waiting and not self._hearing:
-                continue
-            with work.round():
-                runs, self._cursor = self._log.nudges(self._cursor)
-                for run in runs:
-                    self._wake(run, self._request_again(run))
-
-    def close(self) -> None:
-        """Wake all readers."""
-        self.closed = True
-        self._end()
-        for run in list(self._waiting):
-            self._wake(run)
-
-    @property
-    def listeners(self) -> int:
-        return sum(map(len, self._waiting.values()))
-
-    def _written(self, run: str, version: int) -> None:
-        if run in self._versions:  # a later one may be known already
-            self._versions[run] = max(version, self._versions[run])
-        self._wake(run, version)
-
-    def _request_again(self, run: str) -> int | None:
-        """The newest number of a run that was changed; None if it is not known."""
-        self._versions.pop(run, None)
-        if run in self._waiting:
-            with contextlib.suppress(LoopwrightError):  # waiting readers find out
-                return self.version(run)
-        return None
-
-    def _wake(self, run: str, version: int | None = None) -> None:
-        """Wake the readers that have not read that far."""
-        for woken, after in self._waiting.get(run, {}).items():
-            if not woken.done() and (version is None or version > after):
-                woken.set_result(True)
-        for listener in self._hearing:
-            listener(run)
-
-
-def _time_is_up(woken: asyncio.Future[bool]) -> None:
-    if not woken.done():
-        woken.set_result(False)
-
 
 MOST = 256
 MOST_ENDED = 16  # of them, views of ended runs, which are rarely read again
@@ -214,23 +106,19 @@ class ViewCache:
 
     # -- long runs -----------------------------------------------------------------------------
 
-    def written(self, run: str, version: int) -> None:
-        """A run was changed."""
-        if version >= LONG:
-            self._long.add(run)
-
-    async def follow(self) -> None:
+    async def work(self, feed: EventFeed) -> None:
         """Update the views of long runs in advance, so that no request waits for them."""
         work = BackgroundTask("carrying pictures of runs on")
         with work.round():
             self._long.update(self._unseen())
-        while True:
-            await asyncio.sleep(FOLLOW_SECONDS)
-            for run in list(self._long):
+        await asyncio.sleep(FOLLOW_SECONDS)
+        async for runs in feed.changes(FOLLOW_SECONDS, FOLLOW_SECONDS):
+            for run in {*self._long, *runs}:
                 self._long.discard(run)
                 # it was deleted, or is damaged
                 with work.round(), contextlib.suppress(LoopwrightError):
-                    await self.snapshot(run)
+                    if feed.version(run) >= LONG:
+                        await self.snapshot(run)
 
     def _unseen(self) -> Iterator[str]:
         """Long runs from before: active ones, and the newest without a stored view."""

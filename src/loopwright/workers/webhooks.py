@@ -24,6 +24,7 @@ from loopwright.model.plan import stored_plan
 from loopwright.model.record import JsonValue
 from loopwright.operations.accounts.access import Access
 from loopwright.operations.outgoing_requests import PRIVATE, Resolve, run_in_daemon_thread
+from loopwright.operations.run_tail import EventFeed
 from loopwright.operations.runs import row_ended
 from loopwright.operations.use_cases.notifications import (
     StoredNotification,
@@ -386,17 +387,16 @@ class WebhookDeliveries(OutgoingWebhooks):
             record = StoredRecord(kind=SEEN, key=CURSOR, body=str(cursor).encode())
             self._records.change([(record, None)])
 
-    async def working(self, send: Send) -> None:
+    async def working(self, feed: EventFeed, send: Send) -> None:
         """Notice and deliver, as long as the server runs."""
         with contextlib.suppress(StorageError):
             self.begin()
         work = BackgroundTask("telling webhooks")
         try:
-            while True:
+            async for _ in feed.changes(LOOK_S, LOOK_S):
                 with work.round():
                     self.notice()
                     self.begin_due(send)
-                await asyncio.sleep(LOOK_S)
         finally:
             if self._channels is not None:
                 self._channels.end()

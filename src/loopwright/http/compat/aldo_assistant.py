@@ -1,6 +1,7 @@
 """The page assistant: its answer as a stream of words and tool calls, and the price."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
@@ -25,6 +26,7 @@ from loopwright.kernel.events import (
 )
 from loopwright.model.record import JsonValue
 from loopwright.operations.messages import ConversationMessage
+from loopwright.operations.run_tail import RunTail
 from loopwright.operations.use_cases.assistants import AnswerConversation, answer
 from loopwright.ports import Delta
 from loopwright.views.formats import known_usd
@@ -83,43 +85,33 @@ class _Answer:
     run: str
     thread: str | None
     began_ms: int
-    seen: int = 0
     model: str = ""
     request: dict[str, ToolCall] = field(default_factory=dict)
     used: list[Usage] = field(default_factory=list)
 
     async def frames(self) -> AsyncIterator[bytes]:
         """Everything until the end. If the client disconnects, the run is ended."""
-        deltas: asyncio.Queue[str] = asyncio.Queue(MOST_WAITING)
+        pieces: deque[str] = deque()
+        tail = RunTail(self.context.feed, self.run, self.context.here.log.read)
 
         def hear(delta: Delta) -> None:
-            if delta.run == self.run and delta.kind == "text" and not deltas.full():
-                deltas.put_nowait(delta.text)
+            if delta.run == self.run and delta.kind == "text" and len(pieces) < MOST_WAITING:
+                pieces.append(delta.text)
+                tail.wake()
 
         end, ended = self.context.here.bus.listen(hear), False
         try:
-            while not ended:
-                moved = asyncio.ensure_future(
-                    self.context.feed.moved(self.run, self.seen, WAIT_SECONDS)
-                )
-                piece = asyncio.ensure_future(deltas.get())
-                await asyncio.wait({moved, piece}, return_when=asyncio.FIRST_COMPLETED)
-                if piece.done():
-                    yield _frame("delta", {"text": piece.result()})
-                moved.cancel()
-                piece.cancel()
-                await asyncio.gather(moved, piece, return_exceptions=True)
-                while not deltas.empty():
-                    yield _frame("delta", {"text": deltas.get_nowait()})
-                for numbered in self.context.here.log.read(self.run, after=self.seen):
-                    self.seen = numbered.seq
+            async for events in tail.batches(lambda: WAIT_SECONDS):
+                while pieces:
+                    yield _frame("delta", {"text": pieces.popleft()})
+                for numbered in events:
                     frame = self._frame(numbered.event)
                     if frame is not None:
                         yield frame
                     ended = ended or isinstance(numbered.event, RunFinished)
-                if self.context.closing.is_set() and not ended:
-                    yield _frame("error", {"message": "the server is about to stop"})
+                if ended:
                     return
+            yield _frame("error", {"message": "the server is about to stop"})
         finally:
             end()
             if not ended:

@@ -6,6 +6,7 @@ loops of roles have are empty for others. The event stream has `connected`, `sta
 """
 
 from collections.abc import AsyncIterator
+from functools import partial
 
 import msgspec
 from starlette.responses import StreamingResponse
@@ -40,6 +41,7 @@ from loopwright.model.record import JsonValue
 from loopwright.operations.api_types import Deleted, Request
 from loopwright.operations.loops.loop_details import figures
 from loopwright.operations.run_start import choices
+from loopwright.operations.run_tail import RunTail
 from loopwright.operations.use_cases import loops, runs
 from loopwright.operations.use_cases.operation import App, Caller
 from loopwright.operations.use_cases.role_loops import StartRoleLoop
@@ -415,25 +417,25 @@ async def events(request: RouteRequest) -> Answer:
 
 
 async def _stream(request: RouteRequest, run: str, after: int) -> AsyncIterator[bytes]:
-    context, seen = request.context, 0
-    log, wait = context.here.log, context.serving.limits.recheck_seconds
+    context, log = request.context, request.context.here.log
+    tail = RunTail(context.feed, run, partial(log.read, limit=EVENTS_PER_READ))
     moves = StageMoves(context.service.plan(log.read(run, limit=1)[0].event))
     yield b"retry: 1000\n\n" + _event("connected", {"loop_id": run})
     try:
-        while not context.closing.is_set() and context.people.still(request.who):
-            events = log.read(run, after=seen, limit=EVENTS_PER_READ)
+        async for events in tail.batches(lambda: context.serving.limits.recheck_seconds):
+            if context.closing.is_set() or not context.people.still(request.who):
+                return
             found = [move for one in events if (move := moves.take(one)) is not None]
             frames = [_moved(move) for move in found if move.seq > after]
             if events and events[-1].seq > after:
                 frames.append(_event("activity", {"cursor": events[-1].seq}, seq=events[-1].seq))
             if frames:
                 yield b"".join(frames)
-            seen = events[-1].seq if events else seen
             row = log.row(run)
-            if seen >= row.version and row.headline.status not in OPEN_STATUSES:
+            if tail.seen >= row.version and row.headline.status not in OPEN_STATUSES:
                 yield _event("done", {"status": loop_status(row), "reason": row.headline.reason})
                 return
-            if not await context.feed.moved(run, seen, wait):
+            if not events:
                 yield b": still here\n\n"
     except NotFound:  # it was deleted in the meantime
         yield _event("done", {"status": GONE, "reason": "deleted"})

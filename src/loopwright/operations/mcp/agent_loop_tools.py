@@ -48,6 +48,7 @@ from loopwright.operations.mcp.loop_tools import (
 from loopwright.operations.problems import problem_words
 from loopwright.operations.run_admission import ADMIN
 from loopwright.operations.run_request import RunStart
+from loopwright.operations.run_tail import wait_for_end
 from loopwright.operations.runs import row_ended
 from loopwright.operations.settings import Settings
 from loopwright.operations.use_cases.role_loops import RoleLoops, StartRoleLoop
@@ -64,7 +65,6 @@ MOST_OPEN = 8
 """Child runs that one agent may have open at the same time."""
 LONGEST_WAIT_S = 50
 """Clients of the protocol commonly give a tool call 60 seconds."""
-POLL_S = 0.1
 WAIT = "wait_seconds"
 TOOLS_OF: Mapping[LoopRight, tuple[str, ...]] = {
     "start": ("loop_start", "loop_definitions"),
@@ -278,10 +278,9 @@ class AgentLoops:
 
     async def _rest(self, run: str) -> None:
         """Wait until a run has ended; one that waits for a person has not."""
-        while not self._has_ended(run):
-            await self.here.driver.rest(run)
-            if not self._has_ended(run):
-                await asyncio.sleep(POLL_S)
+        if not self._has_ended(run):
+            await wait_for_end(self.here.service, run)
+        await self.here.driver.rest(run)
 
     def _has_ended(self, run: str) -> bool:
         return row_ended(self.here.log.row(run))
