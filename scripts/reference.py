@@ -23,8 +23,8 @@ import msgspec
 from loopwright.cli.main import COMMANDS, cli
 from loopwright.cli.verb import PROGRAM, common_options
 from loopwright.kernel import event_parts
-from loopwright.kernel.event_parts import BaseEvent, Failure, PlaceEvent, Usage
-from loopwright.kernel.events import AnyEvent
+from loopwright.kernel.event_parts import BaseEvent, Failure, PlaceEvent
+from loopwright.kernel.events import AnyEvent, Usage
 from loopwright.model.record import Blob
 from loopwright.operations.dialects import dialect
 from loopwright.operations.settings import COUNTS, LISTS, NAMES, PREFIX, SIZES

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
-from loopwright.kernel.event_parts import ModelCall, Usage
+from loopwright.kernel.event_parts import ModelCall
+from loopwright.kernel.events import Usage
 from loopwright.model.actions import CallAgent, ModelCycle, Repeat, Step
 from loopwright.model.chat import (
     AssistantMessage,

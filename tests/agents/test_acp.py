@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.kernel.event_parts import Usage
+from loopwright.kernel.events import Usage
 from loopwright.model.plan import Agent
 from loopwright.ports import Answer, EffectFailure, EffectJob, EffectSuccess, Question
 from tests.agents.calls import RecordedActivity, Stage, agent, job

@@ -12,7 +12,7 @@ from loopwright.agents.clis.catalogue import CLIS
 from loopwright.agents.clis.transcript import LimitReset, TimeOfDay
 from loopwright.agents.codex_model import codex_model
 from loopwright.agents.coding_agents import make_gemini_home
-from loopwright.kernel.event_parts import Usage
+from loopwright.kernel.events import Usage
 from loopwright.ports import Answer, EffectFailure, EffectSuccess
 from tests.agents.calls import RecordedActivity, Stage, agent, job
 from tests.agents.clis import events as e

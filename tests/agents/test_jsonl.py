@@ -3,7 +3,7 @@
 import pytest
 
 from loopwright.agents.json_lines import JsonLinesAnswer, parse_line
-from loopwright.kernel.event_parts import Usage
+from loopwright.kernel.events import Usage
 
 
 def spoken(*lines: str | bytes) -> JsonLinesAnswer:

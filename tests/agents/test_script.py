@@ -7,7 +7,8 @@ import pytest
 
 from loopwright.agents.script import BadScript, ScriptedAgent, load_script
 from loopwright.engine.activity import LiveBus
-from loopwright.kernel.event_parts import ToolUse, Usage
+from loopwright.kernel.event_parts import ToolUse
+from loopwright.kernel.events import Usage
 from loopwright.ports import Answer, Delta, EffectFailure, EffectSuccess
 from tests.agents.calls import AgentCall, job
 

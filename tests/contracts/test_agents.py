@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from loopwright.agents.calls import UNKNOWN_COST
-from loopwright.kernel.event_parts import Usage
+from loopwright.kernel.events import Usage
 from loopwright.model.record import JsonValue
 from loopwright.ports import Answer, EffectFailure, EffectSuccess
 from tests.agents.calls import Stage, agent, job

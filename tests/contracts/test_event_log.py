@@ -10,15 +10,15 @@ import msgspec
 import pytest
 
 from loopwright.errors import Conflict, LoopwrightError, NotFound, StorageError, VersionConflict
-from loopwright.kernel.event_parts import (
-    AgentCall,
-    CommandCall,
-    Snapshot,
-    ToolCall,
+from loopwright.kernel.event_parts import AgentCall, CommandCall, Snapshot, ToolCall, Worktree
+from loopwright.kernel.events import (
+    AnyEvent,
+    EffectDone,
+    EffectRequested,
+    RunFinished,
+    RunStarted,
     Usage,
-    Worktree,
 )
-from loopwright.kernel.events import AnyEvent, EffectDone, EffectRequested, RunFinished, RunStarted
 from loopwright.model.record import Blob
 from loopwright.ports import (
     Append,

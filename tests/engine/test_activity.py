@@ -7,8 +7,8 @@ import pytest
 
 from loopwright.engine import activity
 from loopwright.errors import StorageError, VersionConflict
-from loopwright.kernel.event_parts import ActivityNote, Usage
-from loopwright.kernel.events import EffectActivity, EffectDone, EffectFailed, RunFinished
+from loopwright.kernel.event_parts import ActivityNote
+from loopwright.kernel.events import EffectActivity, EffectDone, EffectFailed, RunFinished, Usage
 from loopwright.model.checks import Cap
 from loopwright.model.plan import Plan
 from loopwright.model.record import Blob

@@ -6,7 +6,6 @@ import pytest
 
 from loopwright.engine.actor import RETRY_STORAGE_MS
 from loopwright.errors import StorageError, VersionConflict
-from loopwright.kernel.event_parts import Usage
 from loopwright.kernel.events import (
     EffectDone,
     EffectFailed,
@@ -14,6 +13,7 @@ from loopwright.kernel.events import (
     RunFinished,
     RunPaused,
     RunResumed,
+    Usage,
 )
 from loopwright.model.actions import CallAgent, LoopGate, Repeat, Step, Wait
 from loopwright.model.chat import AssistantMessage, CallPart, ModelTurn, RequestedCall, encode_turn

@@ -19,8 +19,8 @@ from msgspec.structs import replace
 
 from loopwright.engine.actor import Actor
 from loopwright.gateway.turns import ModelTurns
-from loopwright.kernel import answers, checks, decide, effects, fold, iteration, limits, state
-from loopwright.kernel.bodies import call, history, steps
+from loopwright.kernel import checks, decide, effects, fold, iteration, limits, state
+from loopwright.kernel.bodies import call, dispatch, history, steps
 from loopwright.kernel.bodies import conversation as approvals
 from loopwright.kernel.bodies import conversation as cycles
 from loopwright.kernel.bodies import conversation as turns
@@ -193,7 +193,7 @@ IN_SIMULATION: dict[str, Mutant] = {
     "going on before the storage is back": Mutant(
         Actor._wait_for_storage, "self.busy = True", "self.busy = False"
     ),
-    "timers early": Mutant(Actor._begin, "if call.until <= clock", "if call.until - 900 <= clock"),
+    "timers early": Mutant(Actor._sleep, "if call.until <= clock", "if call.until - 900 <= clock"),
     "a failed try ends the pass": Mutant(
         call._ended,
         "if has_next_attempt(body, body.failure.error):",
@@ -205,13 +205,13 @@ IN_SIMULATION: dict[str, Mutant] = {
         'return Result("completed", "done")',
     ),
     "cap off by one": Mutant(
-        limits.cap, "max + body.progress.extra", "max + body.progress.extra + 1"
+        state.cap, "max + body.progress.extra", "max + body.progress.extra + 1"
     ),
     "budget ignored": Mutant(
         limits.used_up, "spent.tokens >= limits.tokens", "spent.tokens > 10**9"
     ),
     "failed calls cost nothing": Mutant(
-        answers._agent_answered,
+        dispatch._agent_answered,
         "if event.usage is not None or pending.used is not None:",
         "if event.usage is not None and isinstance(event, EffectDone):",
     ),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from loopwright.kernel.event_parts import AgentCall, Failure, Usage
+from loopwright.kernel.event_parts import AgentCall, Failure
+from loopwright.kernel.events import Usage
 from loopwright.model.record import JsonValue
 from loopwright.ports import Answer, EffectFailure, EffectJob, EffectSuccess
 from tests.faults.talking import talking_answer, talks

@@ -12,7 +12,8 @@ from random import Random
 from msgspec.structs import replace
 
 from loopwright.kernel.bodies.conversation import SUBMIT
-from loopwright.kernel.event_parts import Failure, ModelCall, ToolCall, Usage
+from loopwright.kernel.event_parts import Failure, ModelCall, ToolCall
+from loopwright.kernel.events import Usage
 from loopwright.model.actions import Action, CallAgent, ModelCycle, Repeat, RunCommand, Step, Steps
 from loopwright.model.chat import (
     AnyPart,

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from loopwright.kernel.event_parts import AgentCall, CommandCall, Usage
+from loopwright.kernel.event_parts import AgentCall, CommandCall
 from loopwright.kernel.events import (
     AnyEvent,
     EffectDone,
@@ -17,6 +17,7 @@ from loopwright.kernel.events import (
     RunFinished,
     RunStarted,
     StepStarted,
+    Usage,
 )
 from loopwright.model.actions import Repeat
 from loopwright.model.plan import Plan

@@ -17,7 +17,6 @@ from loopwright.kernel.event_parts import (
     ModelCall,
     Snapshot,
     ToolCall,
-    Usage,
 )
 from loopwright.kernel.events import (
     AgentChanged,
@@ -30,6 +29,7 @@ from loopwright.kernel.events import (
     RunForked,
     RunReopened,
     RunStarted,
+    Usage,
 )
 from loopwright.kernel.reopened_runs import copied, end_of
 from loopwright.model.actions import (

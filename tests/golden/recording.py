@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from loopwright.kernel.event_parts import Usage
+from loopwright.kernel.events import Usage
 from loopwright.model.actions import (
     AskPerson,
     CallAgent,

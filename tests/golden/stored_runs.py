@@ -17,9 +17,8 @@ from loopwright.kernel.event_parts import (
     ModelCall,
     ToolCall,
     ToolUse,
-    Usage,
 )
-from loopwright.kernel.events import AnyEvent, RunStarted
+from loopwright.kernel.events import AnyEvent, RunStarted, Usage
 from loopwright.model.actions import Decision
 from loopwright.model.chat import AssistantMessage, ModelTurn, RequestedCall, TextPart, encode_turn
 from loopwright.model.plan import Agent, Plan, decode_plan

@@ -14,13 +14,13 @@ import msgspec
 import pytest
 
 from loopwright.cli.main import main
-from loopwright.kernel.event_parts import Usage
 from loopwright.kernel.events import (
     AnyEvent,
     CancelRequested,
     EffectActivity,
     EffectRequested,
     RunStarted,
+    Usage,
 )
 from loopwright.kernel.fold import fold
 from loopwright.model.actions import AskPerson, CallAgent, Decision, Repeat, Step

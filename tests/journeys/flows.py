@@ -12,13 +12,14 @@ import msgspec
 
 from loopwright.engine.json_schema import schema_problem
 from loopwright.kernel.checks import last_json_object
-from loopwright.kernel.event_parts import AgentCall, Failure, Usage
+from loopwright.kernel.event_parts import AgentCall, Failure
 from loopwright.kernel.events import (
     AnyEvent,
     EffectRequested,
     RunFinished,
     StepFinished,
     StepSkipped,
+    Usage,
 )
 from loopwright.model.plan import Plan, decode_plan, encode_plan
 from loopwright.operations.dialects import parse_definition, read_definition

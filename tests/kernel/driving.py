@@ -17,7 +17,7 @@ import jsonschema
 
 from loopwright.engine.kernel_services import evaluated
 from loopwright.kernel.decide import settle
-from loopwright.kernel.event_parts import AgentCall, Failure, SleepCall, Snapshot, Usage
+from loopwright.kernel.event_parts import AgentCall, Failure, SleepCall, Snapshot
 from loopwright.kernel.events import (
     AnyEvent,
     CancelRequested,
@@ -31,6 +31,7 @@ from loopwright.kernel.events import (
     RunResumed,
     RunStarted,
     StepFinished,
+    Usage,
 )
 from loopwright.kernel.fold import apply, fold
 from loopwright.kernel.state import ExpressionNames, ExpressionValue, State

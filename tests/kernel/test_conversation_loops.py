@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from loopwright.kernel.coordination import ToolCaller, caller_of
-from loopwright.kernel.event_parts import AgentCall, ModelCall, Usage
+from loopwright.kernel.event_parts import AgentCall, ModelCall
 from loopwright.kernel.events import (
     EffectRequested,
     IterationFinished,
     MessageSent,
     StepFinished,
     TurnTaken,
+    Usage,
 )
 from loopwright.kernel.frames import RepeatBody
 from loopwright.kernel.state import MOST_TURNS, WINDOW, conversation

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from loopwright.kernel.event_parts import ModelCall, ToolCall, Usage
+from loopwright.kernel.event_parts import ModelCall, ToolCall
 from loopwright.kernel.events import (
     AnyEvent,
     CheckVerdict,
@@ -16,6 +16,7 @@ from loopwright.kernel.events import (
     GateOpened,
     HistoryCompressed,
     TurnTaken,
+    Usage,
 )
 from loopwright.kernel.frames import RepeatBody
 from loopwright.model.actions import ModelCycle, Repeat

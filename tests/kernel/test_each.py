@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from loopwright.kernel.event_parts import Usage
-from loopwright.kernel.events import IterationStarted
+from loopwright.kernel.events import IterationStarted, Usage
 from loopwright.model.actions import Each, Repeat, Step
 from loopwright.model.policy import Limits
 from loopwright.model.record import ItemsExpr, ItemsFrom, LiteralItems, Ref

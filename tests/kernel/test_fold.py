@@ -7,7 +7,6 @@ import random
 import pytest
 
 from loopwright.kernel.decide import settle
-from loopwright.kernel.event_parts import Usage
 from loopwright.kernel.events import (
     AgentChanged,
     AnyEvent,
@@ -17,6 +16,7 @@ from loopwright.kernel.events import (
     EffectDone,
     IterationStarted,
     MessageSent,
+    Usage,
 )
 from loopwright.kernel.fold import apply, fold
 from loopwright.model.actions import CallAgent, Each, Repeat, Step, Steps

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from msgspec.structs import replace
 
-from loopwright.kernel.event_parts import ModelCall, SleepCall, ToolCall, Usage
+from loopwright.kernel.event_parts import ModelCall, SleepCall, ToolCall
 from loopwright.kernel.events import (
     AgentChanged,
     AnyEvent,
@@ -22,6 +22,7 @@ from loopwright.kernel.events import (
     RunReopened,
     RunStarted,
     StepStarted,
+    Usage,
 )
 from loopwright.kernel.fold import fold
 from loopwright.kernel.reopened_runs import copied, end_of, places

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from loopwright.kernel.event_parts import Usage
 from loopwright.kernel.events import (
     AnyEvent,
     EffectRequested,
     IterationStarted,
     RunReopened,
     StepKept,
+    Usage,
 )
 from loopwright.kernel.fold import fold
 from loopwright.kernel.frames import RepeatBody

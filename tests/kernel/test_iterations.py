@@ -2,8 +2,7 @@
 
 import pytest
 
-from loopwright.kernel.event_parts import Usage
-from loopwright.kernel.events import CheckVerdict, EffectRequested, GateOpened, StepRetried
+from loopwright.kernel.events import CheckVerdict, EffectRequested, GateOpened, StepRetried, Usage
 from loopwright.model.actions import (
     UNREADABLE,
     AskPerson,

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from loopwright.kernel.decide import settle
-from loopwright.kernel.event_parts import AgentCall, CommandCall, SleepCall, Usage
+from loopwright.kernel.event_parts import AgentCall, CommandCall, SleepCall
 from loopwright.kernel.events import (
     EffectRequested,
     GateOpened,
     IterationStarted,
     StepFinished,
     StepSkipped,
+    Usage,
 )
 from loopwright.kernel.fold import apply, fold
 from loopwright.model.actions import Decision, Repeat, Steps

@@ -6,13 +6,14 @@ import msgspec
 import pytest
 
 from loopwright.kernel.decide import settle
-from loopwright.kernel.event_parts import HOME_BUDGET, SleepCall, Usage
+from loopwright.kernel.event_parts import HOME_BUDGET, SleepCall
 from loopwright.kernel.events import (
     EffectFailed,
     EffectRequested,
     IterationFinished,
     StepFinished,
     StepSkipped,
+    Usage,
 )
 from loopwright.kernel.fold import fold
 from loopwright.model.actions import AskPerson, CallAgent, Each, Repeat, RunCommand, Step, Steps

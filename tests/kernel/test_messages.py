@@ -14,7 +14,7 @@ from loopwright.kernel.coordination import (
     caller_of,
     use,
 )
-from loopwright.kernel.event_parts import AgentCall, Usage
+from loopwright.kernel.event_parts import AgentCall
 from loopwright.kernel.events import (
     AnyEvent,
     CoordinatorFinalized,
@@ -25,9 +25,10 @@ from loopwright.kernel.events import (
     MessageSent,
     RunReopened,
     StepFinished,
+    Usage,
 )
+from loopwright.kernel.frames import CoordinatorNotice
 from loopwright.kernel.messages import KEPT_NOTICES, MAILBOX_SIZE, MOST_NOTICES, tell
-from loopwright.kernel.state import CoordinatorNotice
 from loopwright.model.actions import CallAgent, Cel, Each, Repeat, Step, Steps
 from loopwright.model.checks import Judge
 from loopwright.model.plan import Coordinator, Plan

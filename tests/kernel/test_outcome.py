@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from loopwright.kernel.event_parts import Usage
-from loopwright.kernel.events import GateOpened, IterationFinished, IterationStarted
+from loopwright.kernel.events import GateOpened, IterationFinished, IterationStarted, Usage
 from loopwright.model.actions import CallAgent, Repeat, Steps
 from loopwright.model.checks import Cap, CommandCheck, Contains, Judge, Signal
 from loopwright.model.plan import Plan

@@ -12,8 +12,8 @@ from loopwright.kernel.effects import (
     SHORTAGE,
     parked_until,
 )
-from loopwright.kernel.event_parts import Failure, SleepCall, Usage
-from loopwright.kernel.events import EffectRequested, IterationStarted
+from loopwright.kernel.event_parts import Failure, SleepCall
+from loopwright.kernel.events import EffectRequested, IterationStarted, Usage
 from loopwright.model.actions import CallAgent, Repeat
 from loopwright.model.checks import CommandCheck, Judge
 from loopwright.model.plan import Agent, Plan

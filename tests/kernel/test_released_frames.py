@@ -18,8 +18,8 @@ from loopwright.kernel.frames import (
     RepeatBody,
     StepOwner,
     StepsBody,
-    release_frames,
 )
+from loopwright.kernel.state import release_frames
 from loopwright.model.actions import Action, CallAgent, Each, LoopGate, Repeat, Step, Steps
 from loopwright.model.chat import AssistantMessage, ModelTurn, RequestedCall, TextPart, encode_turn
 from loopwright.model.checks import CommandCheck, Regex

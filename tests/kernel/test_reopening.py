@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from loopwright.kernel.event_parts import Usage
 from loopwright.kernel.events import (
     AnyEvent,
     EffectRequested,
@@ -14,6 +13,7 @@ from loopwright.kernel.events import (
     StepFinished,
     StepSkipped,
     StepStarted,
+    Usage,
 )
 from loopwright.kernel.fold import fold
 from loopwright.kernel.frames import RepeatBody

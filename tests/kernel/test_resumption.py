@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from loopwright.kernel.event_parts import Usage
 from loopwright.kernel.events import (
     AnyEvent,
     EffectRequested,
@@ -17,6 +16,7 @@ from loopwright.kernel.events import (
     IterationStarted,
     RunReopened,
     StepStarted,
+    Usage,
 )
 from loopwright.kernel.fold import fold
 from loopwright.kernel.frames import RepeatBody

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from loopwright.kernel.decide import settle
-from loopwright.kernel.event_parts import AgentCall, ModelCall, Usage
-from loopwright.kernel.events import AnyEvent, EffectDone, EffectFailed, EffectRequested
+from loopwright.kernel.event_parts import AgentCall, ModelCall
+from loopwright.kernel.events import AnyEvent, EffectDone, EffectFailed, EffectRequested, Usage
 from loopwright.kernel.fold import fold
 from loopwright.model.actions import (
     Action,

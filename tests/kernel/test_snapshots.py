@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from loopwright.kernel.event_parts import AgentCall, DiffStat, Snapshot, SnapshotCall, Usage
+from loopwright.kernel.event_parts import AgentCall, DiffStat, Snapshot, SnapshotCall
 from loopwright.kernel.events import (
     AnyEvent,
     CancelRequested,
@@ -21,6 +21,7 @@ from loopwright.kernel.events import (
     RunReopened,
     RunStarted,
     StepFinished,
+    Usage,
 )
 from loopwright.kernel.fold import fold
 from loopwright.kernel.snapshots import CUT_OFF_MS, has_unrecorded, name_files

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from loopwright.kernel.event_parts import Usage
-from loopwright.kernel.events import AgentChanged, GateOpened
+from loopwright.kernel.events import AgentChanged, GateOpened, Usage
 from loopwright.model.actions import CallAgent, Step, Wait
 from loopwright.model.checks import Contains, NoCalls, PersonCheck
 from loopwright.model.plan import Agent, Plan

@@ -5,13 +5,14 @@ from typing import Any
 import pytest
 
 from loopwright.kernel.effects import is_retried
-from loopwright.kernel.event_parts import Failure, Usage
+from loopwright.kernel.event_parts import Failure
 from loopwright.kernel.events import (
     EffectRequested,
     GateOpened,
     IterationFinished,
     IterationStarted,
     StepFinished,
+    Usage,
 )
 from loopwright.kernel.frames import Spent
 from loopwright.kernel.references import fill, missing_value

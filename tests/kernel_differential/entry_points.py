@@ -35,7 +35,6 @@ MODULES: dict[str, tuple[str, ...]] = {
     "bodies.history": (
         "is_first_turn",
         "middle_of",
-        "thread_of",
     ),
     "bodies.repeat": (
         "is_at_cap",
@@ -69,18 +68,12 @@ MODULES: dict[str, tuple[str, ...]] = {
         "apply",
         "fold",
     ),
-    "frames": (
-        "has_turns",
-        "passes_made",
-        "release_frames",
-    ),
     "gates": (
         "ends_by_itself",
         "tool_gate",
     ),
     "iteration": ("requests_of",),
     "limits": (
-        "cap",
         "exceeded",
         "has_usd_limit",
         "remaining",
@@ -89,11 +82,12 @@ MODULES: dict[str, tuple[str, ...]] = {
     "references": (
         "fill",
         "hidden_word",
+        "message_for",
         "missing_value",
         "pass_in_scope",
         "request_text",
         "step_result",
-        "message_for",
+        "thread_of",
     ),
     "reopened_runs": (
         "at_cap",
@@ -117,11 +111,14 @@ MODULES: dict[str, tuple[str, ...]] = {
         "violation",
     ),
     "state": (
+        "cap",
         "chain",
         "conversation",
         "enclosing_pass",
         "enclosing_step",
         "limits_of",
+        "passes_made",
+        "release_frames",
     ),
 }
 """Every function of the kernel that the rest of the source imports, by module.

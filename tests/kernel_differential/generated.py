@@ -18,7 +18,7 @@ import msgspec
 from loopwright.engine.effects import answer_event, question_event
 from loopwright.engine.kernel_services import stored_text
 from loopwright.kernel.bodies.conversation import SUBMIT
-from loopwright.kernel.event_parts import ActivityNote, AnyCall, DiffStat, Failure, Snapshot, Usage
+from loopwright.kernel.event_parts import ActivityNote, AnyCall, DiffStat, Failure, Snapshot
 from loopwright.kernel.events import (
     AgentChanged,
     AnyEvent,
@@ -32,6 +32,7 @@ from loopwright.kernel.events import (
     RunReopened,
     RunResumed,
     RunStarted,
+    Usage,
 )
 from loopwright.kernel.state import ANY_AGENT, COORDINATOR, PERSON
 from loopwright.model.policy import Limits

@@ -25,7 +25,7 @@ class Planted:
 PLANTED = {
     "the wait before another try": Planted("effects", "min(attempt - 1, 20)", "min(attempt, 20)"),
     "the cap of a loop": Planted(
-        "limits",
+        "state",
         "body.action.max + body.progress.extra",
         "body.action.max + body.progress.extra + 1",
     ),

@@ -165,7 +165,6 @@ def _place(kernel: Kernel, state: Any, owner: Any, senses: Any) -> dict[str, obj
     found: dict[str, object] = {"passes_made": call("passes_made")(body)}
     if isinstance(getattr(body, "action", None), Repeat):
         found["cap"] = call("cap")(body)
-        found["has_turns"] = call("has_turns")(body)
         found["is_at_cap"] = call("is_at_cap")(body)
         found["is_first_turn"] = call("is_first_turn")(body)
         found["middle_of"] = plain(call("middle_of")(getattr(body, "talk", body).history))

@@ -3,7 +3,7 @@
 import pytest
 
 from loopwright.errors import LoopwrightError
-from loopwright.kernel.event_parts import Usage
+from loopwright.kernel.events import Usage
 from loopwright.model.actions import CallAgent, Repeat, Step
 from loopwright.model.chat import CostSource, Price
 from loopwright.model.plan import Agent, Plan

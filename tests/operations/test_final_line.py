@@ -7,8 +7,8 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from loopwright.kernel.event_parts import DiffStat, Snapshot, Usage
-from loopwright.kernel.events import CancelRequested, RunForked, RunPaused, RunReopened
+from loopwright.kernel.event_parts import DiffStat, Snapshot
+from loopwright.kernel.events import CancelRequested, RunForked, RunPaused, RunReopened, Usage
 from loopwright.kernel.fold import fold
 from loopwright.kernel.state import State
 from loopwright.model.actions import CallAgent, LoopGate, Repeat, RunCommand, Step

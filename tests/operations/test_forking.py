@@ -8,13 +8,14 @@ import pytest
 from msgspec.structs import replace
 
 from loopwright.errors import Conflict, LoopwrightError
-from loopwright.kernel.event_parts import AgentCall, ModelCall, ToolCall, Usage
+from loopwright.kernel.event_parts import AgentCall, ModelCall, ToolCall
 from loopwright.kernel.events import (
     AgentChanged,
     EffectRequested,
     GateOpened,
     RunForked,
     RunStarted,
+    Usage,
 )
 from loopwright.kernel.frames import RepeatBody
 from loopwright.kernel.reopened_runs import places

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from loopwright.errors import StorageError
-from loopwright.kernel.event_parts import Usage
-from loopwright.kernel.events import AnyEvent, GateAnswered, GateOpened, RunStarted
+from loopwright.kernel.events import AnyEvent, GateAnswered, GateOpened, RunStarted, Usage
 from loopwright.kernel.fold import fold
 from loopwright.model.actions import CallAgent, Decision, LoopGate, Repeat
 from loopwright.model.plan import Plan, content_hash, encode_plan

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from loopwright.errors import Conflict, LoopwrightError
-from loopwright.kernel.event_parts import Usage
-from loopwright.kernel.events import AgentChanged, EffectRequested, RunReopened
+from loopwright.kernel.events import AgentChanged, EffectRequested, RunReopened, Usage
 from loopwright.model.actions import CallAgent, Repeat, Step, StopRun
 from loopwright.model.checks import Regex
 from loopwright.model.plan import Agent, Plan

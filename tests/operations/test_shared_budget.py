@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.kernel.event_parts import HOME_BUDGET, AgentCall, Usage
-from loopwright.kernel.events import RunPaused, RunStarted
+from loopwright.kernel.event_parts import HOME_BUDGET, AgentCall
+from loopwright.kernel.events import RunPaused, RunStarted, Usage
 from loopwright.model.plan import Plan, content_hash, encode_plan
 from loopwright.operations.settings_files import SharedBudget
 from loopwright.operations.shared_budget import READ_AGAIN_MS, BudgetedPerformer

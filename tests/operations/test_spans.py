@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from loopwright.kernel.event_parts import ModelCall, Usage
-from loopwright.kernel.events import AnyEvent, EffectRequested, RunFinished, RunStarted
+from loopwright.kernel.event_parts import ModelCall
+from loopwright.kernel.events import AnyEvent, EffectRequested, RunFinished, RunStarted, Usage
 from loopwright.model.actions import CallAgent, Repeat
 from loopwright.model.checks import Contains
 from loopwright.model.plan import Agent, Plan

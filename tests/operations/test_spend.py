@@ -8,8 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loopwright.errors import LoopwrightError
-from loopwright.kernel.event_parts import AgentCall, Failure, Usage
-from loopwright.kernel.events import AnyEvent, EffectDone, EffectFailed, EffectRequested, RunStarted
+from loopwright.kernel.event_parts import AgentCall, Failure
+from loopwright.kernel.events import (
+    AnyEvent,
+    EffectDone,
+    EffectFailed,
+    EffectRequested,
+    RunStarted,
+    Usage,
+)
 from loopwright.model.plan import Plan, content_hash, encode_plan
 from loopwright.operations.api_types import LimitUsed
 from loopwright.operations.run_lists import (

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from loopwright.kernel.event_parts import Usage
+from loopwright.kernel.events import Usage
 from loopwright.model.actions import AskPerson, CallAgent, Repeat
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.record import literal

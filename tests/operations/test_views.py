@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from loopwright.kernel.event_parts import AgentCall, SleepCall, Usage
+from loopwright.kernel.event_parts import AgentCall, SleepCall
 from loopwright.kernel.events import (
     AnyEvent,
     EffectDone,
@@ -19,6 +19,7 @@ from loopwright.kernel.events import (
     RunStarted,
     StepFinished,
     StepStarted,
+    Usage,
 )
 from loopwright.model.actions import AskPerson, CallAgent, LoopGate, Repeat, Step
 from loopwright.model.checks import Contains, Judge, Regex

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loopwright.kernel.events import MessageSent
-from loopwright.kernel.state import QueuedMessage
+from loopwright.kernel.frames import QueuedMessage
 from loopwright.model.actions import CallAgent, Repeat, RunCommand, Step
 from loopwright.model.plan import Coordinator
 from loopwright.model.record import literal

@@ -3,8 +3,7 @@
 import pytest
 
 from loopwright.kernel.bodies.repeat import note_iteration
-from loopwright.kernel.event_parts import Usage
-from loopwright.kernel.events import AgentChanged
+from loopwright.kernel.events import AgentChanged, Usage
 from loopwright.kernel.frames import IterationOwner, RepeatBody, Result
 from loopwright.model.actions import CallAgent, Each, LoopGate, Repeat, Step, Steps, WorkflowInputs
 from loopwright.model.checks import Cap, Check, CommandCheck, Regex, Signal

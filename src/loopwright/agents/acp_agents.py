@@ -35,7 +35,8 @@ from loopwright.agents.processes.process import ProgramEnd, ProgramStart, Runnin
 from loopwright.agents.program_files import agent_environment
 from loopwright.agents.sandbox.bubblewrap import Sandbox, confinement_of
 from loopwright.agents.specs import Spec, unfit_agent
-from loopwright.kernel.event_parts import Failure, Usage
+from loopwright.kernel.event_parts import Failure
+from loopwright.kernel.events import Usage
 from loopwright.model.plan import Agent
 from loopwright.ports import Answer, Ask, Bus, EffectFailure, EffectJob, EffectSuccess, Question
 

@@ -24,7 +24,8 @@ from loopwright.agents.clis.command_line import own_variables
 from loopwright.agents.clis.transcript import LimitReset, TimeOfDay
 from loopwright.agents.processes.process import ProgramEnd
 from loopwright.agents.specs import Spec, parse_spec
-from loopwright.kernel.event_parts import AgentCall, Failure, Usage, is_secret_name
+from loopwright.kernel.event_parts import AgentCall, Failure, is_secret_name
+from loopwright.kernel.events import Usage
 from loopwright.kernel.limits import COST_UNKNOWN
 from loopwright.model.plan import Agent
 from loopwright.model.policy import FailureKind

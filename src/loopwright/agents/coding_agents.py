@@ -66,7 +66,8 @@ from loopwright.agents.processes.process import ProgramEnd, ProgramStart, Runnin
 from loopwright.agents.program_files import agent_environment
 from loopwright.agents.sandbox.bubblewrap import Confinement, Sandbox, confinement_of, works
 from loopwright.agents.specs import Spec, parse_spec, unfit_agent
-from loopwright.kernel.event_parts import Failure, Usage
+from loopwright.kernel.event_parts import Failure
+from loopwright.kernel.events import Usage
 from loopwright.model.plan import Agent
 from loopwright.model.sandbox import SandboxLevel, strictest
 from loopwright.ports import Answer, Bus, EffectFailure, EffectJob, EffectSuccess

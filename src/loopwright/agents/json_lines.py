@@ -24,14 +24,8 @@ from msgspec.structs import replace
 from loopwright.agents.clis.loose_json import decode_object
 from loopwright.agents.clis.transcript import LiveEntry, as_text, note, tool_line
 from loopwright.kernel.coordination import tools_of
-from loopwright.kernel.event_parts import (
-    NO_USAGE,
-    AgentCall,
-    ToolUse,
-    Usage,
-    mask,
-    mask_text,
-)
+from loopwright.kernel.event_parts import AgentCall, ToolUse, mask, mask_text
+from loopwright.kernel.events import NO_USAGE, Usage
 from loopwright.model.access import tool_target
 from loopwright.model.record import JsonValue
 from loopwright.ports import ActivityEntry, ActivityKind, EffectJob, ToolReply

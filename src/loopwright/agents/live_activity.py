@@ -18,7 +18,8 @@ from loopwright.agents.clis.event_stream import LineSplitter
 from loopwright.agents.clis.transcript import Act, LiveEntry, Transcript, note
 from loopwright.agents.json_lines import JsonLinesAnswer, ToolUses, entry_of, live_words, tool_of
 from loopwright.agents.processes.process import RunningProgram
-from loopwright.kernel.event_parts import Failure, Usage
+from loopwright.kernel.event_parts import Failure
+from loopwright.kernel.events import Usage
 from loopwright.kernel.signal import hidden_tags
 from loopwright.model.plan import Agent
 from loopwright.ports import ActivityEntry, Answer, Bus, Delta, EffectJob

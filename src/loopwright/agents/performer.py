@@ -52,7 +52,6 @@ from loopwright.agents.snapshots import take_snapshot
 from loopwright.agents.specs import BadSpec, Spec, parse_spec, unfit_agent
 from loopwright.kernel.checks import last_json_object
 from loopwright.kernel.event_parts import (
-    NO_USAGE,
     AgentCall,
     CommandCall,
     Failure,
@@ -63,8 +62,8 @@ from loopwright.kernel.event_parts import (
     SnapshotCall,
     ToolCall,
     ToolUse,
-    Usage,
 )
+from loopwright.kernel.events import NO_USAGE, Usage
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
 from loopwright.model.sandbox import SandboxLevel

@@ -19,7 +19,8 @@ from loopwright.agents.json_lines import (
     run_tool_names,
     use_run_tool,
 )
-from loopwright.kernel.event_parts import Failure, ToolUse, Usage
+from loopwright.kernel.event_parts import Failure, ToolUse
+from loopwright.kernel.events import Usage
 from loopwright.model.record import JsonValue
 from loopwright.ports import Answer, Bus, Delta, EffectFailure, EffectJob, EffectSuccess
 from loopwright.syntax.document import Diagnostic

@@ -21,8 +21,15 @@ from msgspec.structs import replace
 
 from loopwright.engine.kernel_services import TextServices
 from loopwright.engine.redaction import MARGIN_CHARS, Redaction
-from loopwright.kernel.event_parts import NO_USAGE, ActivityNote, AgentCall, ToolCall, Usage
-from loopwright.kernel.events import AnyEvent, EffectActivity, EffectDone, EffectFailed
+from loopwright.kernel.event_parts import ActivityNote, AgentCall, ToolCall
+from loopwright.kernel.events import (
+    NO_USAGE,
+    AnyEvent,
+    EffectActivity,
+    EffectDone,
+    EffectFailed,
+    Usage,
+)
 from loopwright.kernel.fold import apply
 from loopwright.kernel.limits import exceeded, remaining
 from loopwright.kernel.state import PendingEffect, State
@@ -48,6 +55,8 @@ class LiveUsage:
         """Record the usage of a call so far; returns the limit that it exceeds."""
         self.used[effect] = usage
         state = self.state()
+        if not state.plan_index.has_budget:
+            return None
         return exceeded(state, state.pending[effect].owner, self.used)
 
 
@@ -307,7 +316,8 @@ class CallActivity:
     _taken = 0
     _bytes = 0
     _stream: OutputStream | None = None
-    _redaction = _NO_SECRETS
+    _secrets: Callable[[], Mapping[str, str]] | None = None  # not asked for yet
+    _redactor = _NO_SECRETS
     _used: Usage | None = None
     _used_taken: Usage | None = None
     unsaved: EffectActivity | None = None
@@ -326,7 +336,16 @@ class CallActivity:
 
     def hide(self, values: Callable[[], Mapping[str, str]]) -> None:
         self.join()
-        self._redaction = Redaction(values)
+        self._secrets = values
+
+    @property
+    def _redaction(self) -> Redaction:
+        """Removes the secrets of the agent; made when the first text is redacted."""
+        if self._secrets is not None:
+            values, self._secrets = self._secrets(), None
+            if values:
+                self._redactor = Redaction(values)
+        return self._redactor
 
     def report(self, usage: Usage) -> str | None:
         """Record the usage of this attempt so far, and add it to earlier attempts."""
@@ -396,18 +415,20 @@ class CallActivity:
         return kept
 
     def redact(self, text: str) -> str:
-        return self._redaction.known(text) if text else text
+        redaction = self._redaction
+        return redaction.known(text) if text and redaction.forms else text
 
     def redacted(self, answer: Answer) -> Answer:
         """An answer as it may be stored."""
-        if not self._redaction.forms:
+        redaction = self._redaction
+        if not redaction.forms:
             return answer
         tools = tuple(replace(tool, input=self.redact(tool.input)) for tool in answer.tools)
         answer = replace(answer, output=self.redact(answer.output), tools=tools)
         if isinstance(answer, EffectFailure):
             error = replace(answer.error, detail=self.redact(answer.error.detail))
             return replace(answer, error=error)
-        result = answer.result and self._redaction.known_in_result(answer.result)
+        result = answer.result and redaction.known_in_result(answer.result)
         return replace(answer, note=self.redact(answer.note), result=result)
 
     def _line(self, text: str, most: int) -> str:

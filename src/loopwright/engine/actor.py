@@ -13,7 +13,7 @@ from loopwright.engine import effects
 from loopwright.engine.activity import LiveUsage, RunActivity
 from loopwright.engine.effects import EffectQuestions, job_for, question_event
 from loopwright.engine.kernel_services import TextServices
-from loopwright.engine.run_tools import RunTools
+from loopwright.engine.run_tools import CallTools, RunTools
 from loopwright.errors import Conflict, StorageError, VersionConflict
 from loopwright.kernel.decide import settle
 from loopwright.kernel.event_parts import (
@@ -34,8 +34,7 @@ from loopwright.kernel.events import (
     GateOpened,
 )
 from loopwright.kernel.fold import apply, fold
-from loopwright.kernel.frames import release_frames
-from loopwright.kernel.state import PendingEffect, State
+from loopwright.kernel.state import PendingEffect, State, release_frames
 from loopwright.model.plan import Plan
 from loopwright.ports import (
     Answer,
@@ -123,7 +122,7 @@ class Actor:
         self.under_way: dict[str, Callable[[], None]] = {}
         self.ending: set[asyncio.Future[None]] = set()
         self._withdrawn: set[asyncio.Future[None]] = set()  # those of them that were cancelled
-        self.talks = RunTools(self, around.clock)
+        self.tools = RunTools(self, around.clock)
         self.live = LiveUsage(lambda: self.state)
         self.activity = RunActivity(self, around.clock, self.live)
         self.busy = False
@@ -144,15 +143,18 @@ class Actor:
     # -- incoming events----------------------------------------------------------------------------
 
     def load(
-        self, events: Iterable[AnyEvent] | None = None, headline: Headline | None = None
+        self,
+        events: Iterable[AnyEvent] | None = None,
+        headline: Headline | None = None,
+        state: State | None = None,
     ) -> None:
-        """Fold everything in the log; `headline` is the headline of these events."""
+        """Fold everything in the log; `headline` and `state` are those of these events."""
         events = None if events is None else list(events)
         if events is None:
             events = [numbered.event for numbered in self.around.log.read(self.run)]
             row = self.around.log.row(self.run)
             headline = row.headline if row.version == len(events) else None
-        self.state = fold(self.plan, events)
+        self.state = fold(self.plan, events) if state is None else state
         self.activity.load(events)
         self._ahead.clear()
         self._listed.forget()
@@ -206,8 +208,8 @@ class Actor:
         version = state.version
         self._usage = []
         try:
-            if self.talks.asked:
-                self.talks.take(batch)
+            if self.tools.requested:
+                self.tools.record(batch)
             if self.activity.calls:
                 self._usage += self.activity.take(batch)
             self._take_answers(batch)
@@ -219,7 +221,8 @@ class Actor:
             return
         headline = self._changed_headline() if batch or self._shown is not None else None
         if not batch and headline is None:
-            self.talks.saved(batch)
+            if self.tools.is_used:
+                self.tools.saved(batch)
             self.perform()
             return
         self.busy = True
@@ -248,7 +251,8 @@ class Actor:
             if not isinstance(event, GateOpened):
                 self.under_way.pop(event.effect, None)
                 self.live.used.pop(event.effect, None)  # the answer includes its own
-                self.talks.forget(event.effect)
+                if self.tools.is_used:
+                    self.tools.forget(event.effect)
             elif event.gate in self.state.gates:
                 continue
             if event.effect in self.state.pending:
@@ -295,7 +299,8 @@ class Actor:
         if error is None:
             self._failures = 0
             self._unsaved, self._blobs = [], {}
-            self.talks.saved(self._batch)
+            if self.tools.is_used:
+                self.tools.saved(self._batch)
             if self.activity.calls:
                 self.activity.saved(self._batch)
             self.perform()
@@ -306,7 +311,7 @@ class Actor:
         """Start again from the durable events; unsaved answers are added again."""
         self._batch = []
         self.inbox = self._unsaved + self.inbox
-        self.talks.lost()
+        self.tools.lost()
         self.activity.lost()
         self.texts.give_back(self._blobs)
         self._unsaved, self._blobs, self._shown = [], {}, None
@@ -352,7 +357,7 @@ class Actor:
             return
         answers = (event for event in self.inbox if isinstance(event, _ENDED))
         failed: list[Incoming] = [effects.refused_answer(event, error) for event in answers]
-        asked = self.talks.refuse(error.code)
+        asked = self.tools.refuse(error.code)
         if not asked and (not failed or failed == self.inbox):
             self._give_up(error)
             return
@@ -391,33 +396,31 @@ class Actor:
 
     def _go_on(self) -> None:
         """Process what has arrived in the meantime, else become idle."""
-        if self.inbox or self.talks.asked or self.activity.due:
+        if self.inbox or self.tools.requested or self.activity.due:
             at, self._answered_at = self._answered_at, None
             self.step(at)
         elif self._look_again:  # before becoming idle: recent messages must not wait
             self._look_again = False
             self.absorb()
         else:
-            self.around.resting(self)
+            if self.idle:
+                self.around.resting(self)
             if self.asking.waiting and self.only_asks:
                 self.around.asks(self)
 
     def _begin(self, pending: PendingEffect, *, again: bool) -> None:
         call = pending.call
         if type(call) is SleepCall:
-            clock = self.around.clock
-            if call.until <= clock.now_ms():
-                self._answered(pending, EffectSuccess())
-                return
-            wake = clock.call_at(call.until, lambda: self.answer(pending, EffectSuccess()))
-            self.under_way[pending.effect] = wake
+            self._sleep(pending, call)
             return
         job = self._ahead.pop(pending.effect, None) or self._prepared(pending)
         if isinstance(job, EffectJob):
             job.again = again
             kind = type(call)
             if kind in _TALKING:
-                job.talk = self.talks.open(pending)
+                job.talk = CallTools(self.tools, pending.effect)
+                if pending.effect in self.state.mail.sent_by:
+                    self.tools.remember(pending.effect)
             if kind in _ACTIVE:
                 sink = self.activity.open(pending)
                 job.activity = sink
@@ -437,6 +440,14 @@ class Actor:
             self.under_way[pending.effect] = lambda: self._withdraw(task)
         else:
             self._answered(pending, answer)
+
+    def _sleep(self, pending: PendingEffect, call: SleepCall) -> None:
+        clock = self.around.clock
+        if call.until <= clock.now_ms():
+            self._answered(pending, EffectSuccess())
+            return
+        wake = clock.call_at(call.until, lambda: self.answer(pending, EffectSuccess()))
+        self.under_way[pending.effect] = wake
 
     async def _begun_later(self, job: EffectJob | Answer) -> Answer:
         """Start a snapshot when the withdrawn programs have ended: until then they may write."""
@@ -469,7 +480,7 @@ class Actor:
     def _ended(self, task: "asyncio.Future[None]") -> None:
         self.ending.discard(task)
         self._withdrawn.discard(task)
-        if not self.gone and not self.busy and not self.inbox and not self.ending:
+        if not self.gone and self.idle:
             self.around.resting(self)
 
     async def ask(self, effect: str, question: Question) -> bool:
@@ -505,7 +516,7 @@ class Actor:
         for end in self.under_way.values():
             end()
         self.under_way.clear()
-        self.talks.close()
+        self.tools.close()
         self.activity.stop()
 
     def release(self) -> None:
@@ -514,7 +525,7 @@ class Actor:
         """
         if self.state.started is not None:
             release_frames(self.state.root)
-        del self.talks, self.live, self.activity
+        del self.tools, self.live, self.activity
 
     @property
     def idle(self) -> bool:
@@ -522,7 +533,7 @@ class Actor:
         return (
             not self.busy
             and not self.inbox
-            and not self.talks.asked
+            and not self.tools.requested
             and not self.ending
             and len(self.state.pending) == len(self.state.queues.timers)
         )

@@ -14,6 +14,7 @@ from loopwright.errors import Conflict, StorageError
 from loopwright.kernel.effects import vanished
 from loopwright.kernel.event_parts import Worktree
 from loopwright.kernel.events import AnyEvent, Outcome, RunStarted
+from loopwright.kernel.state import State
 from loopwright.model.plan import Plan, stored_plan
 from loopwright.ports import (
     Clock,
@@ -161,21 +162,28 @@ class LocalDriver:
         headline: Headline | None,
         *,
         died: bool = False,
+        state: State | None = None,
     ) -> None:
         actor = Actor(self, run, plan, TextServices(self.log.blob, self._check_schema))
-        actor.load(events, headline)
+        actor.load(events, headline, state)
         if died:  # its previous driver has ended, and so have all its running effects
             actor.inbox += vanished(actor.state, self.clock.now_ms())
         self._mine.add(run)
         self._actors[run] = actor
         actor.step()
 
-    def adopt(self, first: RunStarted, plan: Plan, headline: Headline) -> None:
-        """Load a run that was just created, with this driver as its owner."""
+    def shared_plan(self, name: str, plan: Plan) -> Plan:
+        """The plan of this name, if runs have one already: equal plans share one object."""
+        plan = self._plans.setdefault(name, plan)
+        self._forget_plans()
+        return plan
+
+    def adopt(self, first: RunStarted, headline: Headline, state: State) -> None:
+        """Drive a run that was just created, with this driver as its owner. The state becomes that
+        of its actor.
+        """
         if first.run not in self._actors:  # a scan of all runs may have found it before
-            plan = self._plans.setdefault(first.plan, plan)
-            self._forget_plans()
-            self._begin(first.run, plan, [first], headline)
+            self._begin(first.run, state.plan, [first], headline, state=state)
 
     def _plan(self, first: AnyEvent) -> Plan:
         """The plan that a run was started with; equal plans share one object."""
@@ -195,7 +203,7 @@ class LocalDriver:
 
     def resting(self, actor: Actor) -> None:
         """Release a run that has ended or that only waits."""
-        if self._actors.get(actor.run) is not actor or not actor.idle:
+        if self._actors.get(actor.run) is not actor:
             return
         finished = actor.state.finished is not None
         waiting = bool(actor.state.gates) or actor.state.control.paused

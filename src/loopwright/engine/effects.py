@@ -30,9 +30,8 @@ from loopwright.kernel.event_parts import (
     MatchCall,
     ModelCall,
     ToolCall,
-    Usage,
 )
-from loopwright.kernel.events import EffectDone, EffectFailed, GateOpened
+from loopwright.kernel.events import EffectDone, EffectFailed, GateOpened, Usage
 from loopwright.kernel.frames import CycleBody, IterationOwner, LeafBody, Owner, RepeatBody
 from loopwright.kernel.gates import tool_gate
 from loopwright.kernel.limits import has_usd_limit
@@ -99,8 +98,10 @@ from loopwright.prompts.conversation import Conversation, converse, summarise
 from loopwright.prompts.judges import compose_judge
 
 
-def hidden_from(owner: Owner) -> str | None:
+def hidden_from(state: State, owner: Owner) -> str | None:
     """The signal that is for the loop around a call, and not for observers."""
+    if not state.plan_index.has_signals:
+        return None
     inside = enclosing_pass(owner)
     return hidden_word(inside) if inside is not None else None
 
@@ -175,7 +176,7 @@ def turn_job(
             covered=call.agent not in state.plan.uncovered,
         ),
         confinement=ProgramConfinement(
-            hidden=hidden_from(owner.parent.owner), sandbox=state.plan.sandbox
+            hidden=hidden_from(state, owner.parent.owner), sandbox=state.plan.sandbox
         ),
     )
 
@@ -367,7 +368,7 @@ def _confinement(state: State, pending: PendingEffect, texts: TextServices) -> P
         env=_values(state, pending, texts) if kind is CommandCall else NO_VALUES,
         checks=check_commands(state, owner) if is_agent else (),
         fresh_bytecode=bool(plan.workspace.protect) and type(pending.purpose) is CheckPurpose,
-        hidden=hidden_from(owner),
+        hidden=hidden_from(state, owner),
     )
 
 

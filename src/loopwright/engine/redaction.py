@@ -4,7 +4,7 @@ like a secret.
 A value that the agent received is replaced by the name of its variable in brackets.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 import re2
@@ -35,26 +35,18 @@ _SIGN = _compiled()
 
 
 class Redaction:
-    """The secrets of one call. `values` is called when something is first redacted."""
+    """Removes the secrets of one call. `forms` are the forms of each secret with their replacement,
+    the longest first, since a secret may contain another one.
+    """
 
-    def __init__(self, values: Callable[[], Mapping[str, str]] = lambda: _NO_VALUES) -> None:
-        self._values = values
-        self._forms: list[tuple[str, str]] | None = None
-
-    @property
-    def forms(self) -> list[tuple[str, str]]:
-        """Each form of each secret, and its replacement; the longest first, since a secret may
-        contain another one.
-        """
-        if self._forms is None:
-            found = {
-                form: f"[{name}]"
-                for name, value in self._values().items()
-                if len(value) >= LEAST_CHARS
-                for form in (value, _escaped(value), _escaped(value, ascii_only=True))
-            }
-            self._forms = sorted(found.items(), key=lambda one: -len(one[0]))
-        return self._forms
+    def __init__(self, values: Mapping[str, str] = _NO_VALUES) -> None:
+        found = {
+            form: f"[{name}]"
+            for name, value in values.items()
+            if len(value) >= LEAST_CHARS
+            for form in (value, _escaped(value), _escaped(value, ascii_only=True))
+        }
+        self.forms = sorted(found.items(), key=lambda one: -len(one[0]))
 
     def known(self, text: str) -> str:
         """A text without the values that the agent received."""

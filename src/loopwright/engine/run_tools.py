@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
+
 from loopwright.engine.kernel_services import TextServices
 from loopwright.kernel.coordination import RefusedToolUse, caller_of, use
 from loopwright.kernel.events import (
@@ -22,7 +24,8 @@ from loopwright.kernel.events import (
     MessageSent,
 )
 from loopwright.kernel.fold import apply
-from loopwright.kernel.state import ANY_AGENT, AgentMessage, PendingEffect, QueuedMessage, State
+from loopwright.kernel.frames import AgentMessage, QueuedMessage
+from loopwright.kernel.state import ANY_AGENT, State
 from loopwright.model.ids import logical_path
 from loopwright.model.record import JsonValue
 from loopwright.ports import Clock, InboxMessage, ToolReply
@@ -33,7 +36,7 @@ OVER = ToolReply(text="the call is over", ok=False)
 
 
 class ToolRun(Protocol):
-    """What a talk needs from the actor of its run."""
+    """What the tools need from the actor of its run."""
 
     state: State
     texts: TextServices
@@ -50,45 +53,45 @@ class _Use:
     arguments: JsonValue
     answer: "asyncio.Future[ToolReply]"
     events: list[AnyEvent] = field(default_factory=list)
-    told: ToolReply | None = None
+    reply: ToolReply | None = None
     repeated: bool = False
     wait_s: float = 0.0
-    letters: tuple[InboxMessage, ...] = ()
+    messages: tuple[InboxMessage, ...] = ()
     end_wait: Callable[[], None] | None = None
 
 
 class RunTools:
-    """The talks of one run."""
+    """The requests of all calls of one run."""
 
     def __init__(self, run: ToolRun, clock: Clock) -> None:
         self._run = run
         self._clock = clock
-        self.asked: list[_Use] = []
+        self.requested: list[_Use] = []
+        self.is_used = False  # whether a call of this run has made a request
         self._unsaved: list[_Use] = []
         self._waiting: list[_Use] = []
         self._before: dict[str, Counter[AgentMessage]] = {}
         self._uses: Counter[str] = Counter()
 
-    def open(self, pending: PendingEffect) -> "CallTools":
-        """The talk of a starting call."""
-        message = self._run.state.mail.sent_by.get(pending.effect)
-        if message:
-            self._before[pending.effect] = Counter(message)
-        return CallTools(self, pending.effect)
+    def remember(self, effect: str) -> None:
+        """A call begins that made requests before the run was interrupted."""
+        self.is_used = True
+        self._before[effect] = Counter(self._run.state.mail.sent_by[effect])
 
-    def ask(self, effect: str, tool: str, arguments: JsonValue) -> Awaitable[ToolReply]:
+    def request(self, effect: str, tool: str, arguments: JsonValue) -> Awaitable[ToolReply]:
         answer: asyncio.Future[ToolReply] = asyncio.get_running_loop().create_future()
+        self.is_used = True
         self._uses[effect] += 1
         if self._uses[effect] > MOST_USES:
             answer.set_result(ToolReply(text=f"a call may ask {MOST_USES} times", ok=False))
             return answer
-        self.asked.append(_Use(effect, tool, arguments, answer, wait_s=_wait(tool, arguments)))
+        self.requested.append(_Use(effect, tool, arguments, answer, wait_s=_wait(tool, arguments)))
         self._run.step()
         return answer
 
     def end_waiting(self, effect: str) -> None:
         """Answer the readers of a call for which there is no message."""
-        for one in [*self.asked, *self._waiting]:
+        for one in [*self.requested, *self._waiting]:
             if one.effect == effect and one.tool == "read_inbox":
                 self._answer(one, ToolReply(text="no message"))
         for one in self._unsaved:
@@ -104,36 +107,36 @@ class RunTools:
 
     # -- one append --------------------------------------------------------------------------------
 
-    def take(self, batch: list[AnyEvent]) -> None:
+    def record(self, batch: list[AnyEvent]) -> None:
         """Fold the requests, before anything else of this append."""
-        self._unsaved, self.asked = self.asked, []
+        self._unsaved, self.requested = self.requested, []
         state = self._run.state
         state.now = max(state.now, self._clock.now_ms())
         for one in self._unsaved:
-            one.events, one.told, one.letters = [], None, ()
-            self._take(one)
+            one.events, one.reply, one.messages = [], None, ()
+            self._record(one)
             batch += one.events
 
-    def _take(self, one: _Use) -> None:
+    def _record(self, one: _Use) -> None:
         state = self._run.state
         pending = state.pending.get(one.effect)
         if pending is None or state.control.cancel is not None or one.answer.done():
-            one.told = OVER
+            one.reply = OVER
             return
         caller = caller_of(state, pending)
         if isinstance(caller, RefusedToolUse):
-            one.told = ToolReply(text=caller.why, ok=False)
+            one.reply = ToolReply(text=caller.why, ok=False)
             return
         found = use(state, caller, one.tool, one.arguments, self._run.texts)
         if isinstance(found, RefusedToolUse):
-            one.told = ToolReply(text=found.why, ok=False)
+            one.reply = ToolReply(text=found.why, ok=False)
             return
         for event in found:
             if one.repeated or self._is_repeated(one.effect, event):
                 one.repeated = True
-                one.told = ToolReply(text="queued: it was sent before the run was interrupted")
+                one.reply = ToolReply(text="queued: it was sent before the run was interrupted")
                 continue
-            one.letters += _letters(state, event, self._run.texts)
+            one.messages += _delivered_messages(state, event, self._run.texts)
             apply(state, event)
             one.events.append(event)
 
@@ -146,12 +149,10 @@ class RunTools:
 
     def saved(self, batch: list[AnyEvent]) -> None:
         """The requests are durable: answer them."""
-        if not self._unsaved and not self._waiting:
-            return
         answered, self._unsaved = self._unsaved, []
         drops = {event.message: event for event in batch if isinstance(event, MessageDropped)}
         for one in answered:
-            reply = one.told or _outcome(one, drops)
+            reply = one.reply or _outcome(one, drops)
             if one.tool == "read_inbox" and reply.ok and not reply.messages and one.wait_s:
                 self._wait_for_mail(one)
             else:
@@ -160,20 +161,20 @@ class RunTools:
 
     def lost(self) -> None:
         """The append failed: the requests are made again."""
-        self.asked, self._unsaved = [*self._unsaved, *self.asked], []
+        self.requested, self._unsaved = [*self._unsaved, *self.requested], []
 
     def refuse(self, why: str) -> bool:
         """The requests can never be stored; returns whether there were any."""
-        refused, self.asked = self.asked, []
+        refused, self.requested = self.requested, []
         for one in refused:
             self._answer(one, ToolReply(text=f"it cannot be kept ({why})", ok=False))
         return bool(refused)
 
     def close(self) -> None:
         """This process no longer drives the run."""
-        for one in [*self.asked, *self._unsaved, *self._waiting]:
+        for one in [*self.requested, *self._unsaved, *self._waiting]:
             self._answer(one, OVER)
-        self.asked, self._unsaved, self._waiting = [], [], []
+        self.requested, self._unsaved, self._waiting = [], [], []
 
     # -- waiting for mail --------------------------------------------------------------------------
 
@@ -196,7 +197,7 @@ class RunTools:
                 self._answer(one, OVER)
             elif {logical_path(pending.owner.path), ANY_AGENT} & state.mail.inboxes.keys():
                 self._waiting.remove(one)
-                self.asked.append(one)
+                self.requested.append(one)
 
     def _answer(self, one: _Use, reply: ToolReply) -> None:
         if one.end_wait is not None:
@@ -206,20 +207,17 @@ class RunTools:
             one.answer.set_result(reply)
 
 
-class CallTools:
+class CallTools(msgspec.Struct):
     """The requests that one call can make to its run."""
 
-    __slots__ = ("_effect", "_talks")
-
-    def __init__(self, talks: RunTools, effect: str) -> None:
-        self._talks = talks
-        self._effect = effect
+    tools: RunTools
+    effect: str
 
     def use(self, tool: str, arguments: JsonValue) -> Awaitable[ToolReply]:
-        return self._talks.ask(self._effect, tool, arguments)
+        return self.tools.request(self.effect, tool, arguments)
 
     def end_waiting(self) -> None:
-        self._talks.end_waiting(self._effect)
+        self.tools.end_waiting(self.effect)
 
 
 def _wait(tool: str, arguments: JsonValue) -> float:
@@ -243,7 +241,9 @@ def _sent_message(event: AnyEvent) -> AgentMessage | None:
             return None
 
 
-def _letters(state: State, event: AnyEvent, texts: TextServices) -> tuple[InboxMessage, ...]:
+def _delivered_messages(
+    state: State, event: AnyEvent, texts: TextServices
+) -> tuple[InboxMessage, ...]:
     """The messages of a delivery, before it is folded."""
     if not isinstance(event, MessageDelivered):
         return ()
@@ -259,8 +259,8 @@ def _letters(state: State, event: AnyEvent, texts: TextServices) -> tuple[InboxM
 def _outcome(one: _Use, drops: dict[str, MessageDropped]) -> ToolReply:
     """The answer to an agent about a recorded request."""
     if one.tool == "read_inbox":
-        words = f"{len(one.letters)} messages" if one.letters else "no message"
-        return ToolReply(text=words, messages=one.letters)
+        words = f"{len(one.messages)} messages" if one.messages else "no message"
+        return ToolReply(text=words, messages=one.messages)
     for event in one.events:
         if not isinstance(event, MessageSent):
             continue

@@ -25,8 +25,8 @@ from loopwright.kernel.event_parts import (
     SleepCall,
     SnapshotCall,
     ToolCall,
-    Usage,
 )
+from loopwright.kernel.events import Usage
 from loopwright.model.access import tool_target
 from loopwright.model.chat import (
     AssistantMessage,

@@ -34,18 +34,15 @@ from loopwright.kernel.events import (
     EffectRequested,
     MessageSent,
 )
-from loopwright.kernel.frames import IterationOwner
-from loopwright.kernel.limits import over_budget
-from loopwright.kernel.messages import closed_box, deliver, delivered, dropped, tell
-from loopwright.kernel.state import (
-    COORDINATOR,
+from loopwright.kernel.frames import (
     CoordinatorNotice,
-    KernelServices,
-    PendingEffect,
+    IterationOwner,
     QueuedMessage,
-    State,
     UndeliverableMessage,
 )
+from loopwright.kernel.limits import over_budget
+from loopwright.kernel.messages import closed_box, deliver, delivered, dropped, tell
+from loopwright.kernel.state import COORDINATOR, KernelServices, PendingEffect, State
 from loopwright.model.actions import Action, CallAgent, Repeat, Step
 from loopwright.model.ids import (
     COORDINATOR_BACKOFF,

@@ -4,15 +4,25 @@
 the next events, fold them, and repeat until there are none.
 """
 
+import msgspec
+
 from loopwright.kernel.bodies import dispatch
 from loopwright.kernel.bodies.dispatch import close_inside, close_try
 from loopwright.kernel.bodies.steps import run_result
+from loopwright.kernel.checks import ChecksDecision, DueCheck, check_name, combine_verdicts
 from loopwright.kernel.coordination import close_mail, correspond, last_words
 from loopwright.kernel.effects import close_lost, close_stale, free_slot, is_retried
-from loopwright.kernel.event_parts import DropReason
-from loopwright.kernel.events import AnyEvent, RunFinished, StepFinished, StepRetried
+from loopwright.kernel.event_parts import DropReason, Failure
+from loopwright.kernel.events import (
+    AnyEvent,
+    IterationFinished,
+    RunFinished,
+    StepFinished,
+    StepRetried,
+)
 from loopwright.kernel.fold import apply
 from loopwright.kernel.frames import (
+    CycleBody,
     IterationOwner,
     LeafBody,
     Owner,
@@ -22,19 +32,27 @@ from loopwright.kernel.frames import (
     StepOwner,
 )
 from loopwright.kernel.gates import check_blocked_step
-from loopwright.kernel.iteration import decide_iteration
+from loopwright.kernel.iteration import IterationEnd, gate_after_iteration, is_gated, run_check
 from loopwright.kernel.limits import deadline_result, request_deadline
 from loopwright.kernel.messages import REOPENED, stop_delivered, stopped
+from loopwright.kernel.references import hidden_word
+from loopwright.kernel.signal import without_signal
 from loopwright.kernel.snapshots import (
+    after_body,
+    after_checks,
     after_run,
     after_step,
     before_run,
     is_last_under_way,
+    iteration_snapshot,
+    protect_verdict,
     protected_result,
     run_verdict,
     unverifiable,
+    violation,
 )
 from loopwright.kernel.state import KernelServices, State
+from loopwright.model.checks import SpendCheck
 
 
 def settle(state: State, senses: KernelServices, at: int = 0) -> list[AnyEvent]:
@@ -76,7 +94,7 @@ def decide(state: State, owner: Owner, senses: KernelServices) -> list[AnyEvent]
         return []
     # By type, which is quicker than asking for each class in turn: this is done for every event.
     if type(owner) is IterationOwner:
-        return decide_iteration(state, owner, senses)
+        return _decide_iteration(state, owner, senses)
     if type(owner) is StepOwner:
         return _decide_step(state, owner, senses)
     assert type(owner) is RunOwner
@@ -220,3 +238,121 @@ def _decide_step(state: State, owner: StepOwner, senses: KernelServices) -> list
         )
     )
     return events
+
+
+def _decide_iteration(
+    state: State, owner: IterationOwner, senses: KernelServices
+) -> list[AnyEvent]:
+    """What follows for an iteration."""
+    late = None  # asked only where it can be: this is done for every event of an iteration
+    if state.mail.stopped or owner.deadline_hit:
+        late = stopped(state, owner) or deadline_result(state, owner)
+    if owner.number >= 0:
+        ended = late or dispatch.outcome(state, owner.body, senses)
+    else:  # before the first iteration only the checks are asked: there is no body to wait for
+        ended = late or Result("completed")
+    if ended is None:
+        following = dispatch.next_events(state, owner.body, senses)
+        if not state.plan_index.has_wall:
+            return following
+        return [*request_deadline(state, owner), *following]
+    if state.snapshots.on:
+        cut_off = close_inside(state, owner, ended.reason) if owner.deadline_hit else []
+        next_events = after_body(state, owner, cut_off) if late is None or cut_off else None
+        if next_events is not None:
+            return next_events
+    if ended.status != "completed" or owner.parent.action.each is not None:
+        return _finish_iteration(state, owner, ended, ChecksDecision("fail", ended.reason))
+    return _judge_iteration(state, owner, ended, senses)
+
+
+def _finish_iteration(
+    state: State, owner: IterationOwner, ended: Result, settled: ChecksDecision
+) -> list[AnyEvent]:
+    events = stop_delivered(state, owner) if state.mail.stopped else []
+    events += close_inside(state, owner, settled.reason or ended.reason)
+    status, error, reason = ended.status, ended.error, settled.reason
+    if settled.verdict == "rejected":
+        status, error = "failed", Failure(type="rejected", detail=settled.reason)
+        reason = "rejected"
+    elif settled.verdict == "broken":
+        status, error = "failed", Failure(type="check_broken", detail=settled.reason)
+        reason = "check_broken"
+    elif settled.verdict == "pass" and settled.reason == check_name(SpendCheck):
+        detail = f"spent {owner.parent.spent.usd:.4f} USD"
+        status, error, reason = "exhausted", Failure(type="budget", detail=detail), "budget"
+    body = owner.body
+    leaf = same = False
+    if type(body) is LeafBody or type(body) is CycleBody:
+        leaf, same = True, ended.output == dispatch.output_of(body)[0]
+    silent = not reason and ended.reason == "idle_timeout"
+    seen = iteration_snapshot(state, owner) if state.snapshots.on else None
+    events.append(
+        IterationFinished(
+            at=state.now,
+            path=owner.path,
+            iteration=owner.iteration,
+            status=status,
+            done=settled.verdict == "pass" and status == "completed",
+            reason=ended.reason if silent else reason,
+            output=None if same else ended.output,
+            result=None if leaf else ended.result,
+            error=error,
+            ms=state.now - owner.started_at - owner.idle_ms,
+            tree=state.snapshots.last if seen is None else seen.tree,
+            changed=seen.changed if seen is not None else None,
+        )
+    )
+    return events
+
+
+def _judge_iteration(
+    state: State, owner: IterationOwner, ended: Result, senses: KernelServices
+) -> list[AnyEvent]:
+    """Run the checks one after the other until they have decided."""
+    protected = protect_verdict(state, owner) if state.snapshots.on else []
+    if protected:
+        return protected
+    loop = owner.parent.action
+    weighed = combine_verdicts(loop.until, owner.checks.verdicts, order=loop.checks)
+    if type(weighed) is ChecksDecision:
+        if weighed.verdict == "pass" and (next_events := after_checks(state, owner)):
+            return next_events
+        return _settled(state, owner, ended, weighed, senses)
+    assert type(weighed) is DueCheck
+    return run_check(state, owner, ended, weighed, senses)
+
+
+def _settled(
+    state: State,
+    owner: IterationOwner,
+    ended: Result,
+    settled: ChecksDecision,
+    senses: KernelServices,
+) -> list[AnyEvent]:
+    seen = _without_signal(state, owner, ended, senses)
+    if settled.verdict in ("rejected", "broken"):
+        wanted = "rejected" if settled.verdict == "rejected" else "error"
+        words = next((note.evidence for note in owner.checks.notes if note.verdict == wanted), "")
+        settled = ChecksDecision(settled.verdict, senses.read(words))
+        return _finish_iteration(state, owner, seen, settled)
+    if settled.verdict == "pass" and settled.reason != check_name(SpendCheck) and violation(state):
+        settled = ChecksDecision("fail")
+    if owner.parent.action.gate is None or not is_gated(owner, settled):
+        return _finish_iteration(state, owner, seen, settled)
+    following = gate_after_iteration(state, owner, seen, settled, senses)
+    if isinstance(following, IterationEnd):
+        return _finish_iteration(state, owner, following.ended, following.settled)
+    return following
+
+
+def _without_signal(
+    state: State, owner: IterationOwner, ended: Result, senses: KernelServices
+) -> Result:
+    """The visible output of an iteration: signals to its loop are left out."""
+    word = hidden_word(owner) if state.plan_index.has_signals else None
+    if word is None or ended.output is None:
+        return ended
+    result = senses.read(ended.output)
+    seen = without_signal(result, word)
+    return ended if seen == result else msgspec.structs.replace(ended, output=senses.keep(seen))

@@ -11,13 +11,14 @@ from functools import lru_cache
 
 import msgspec
 
-from loopwright.kernel.event_parts import CALLED, HOME_BUDGET, AnyCall, Failure, SleepCall, Usage
+from loopwright.kernel.event_parts import CALLED, HOME_BUDGET, Failure, SleepCall
 from loopwright.kernel.events import (
     AnyEvent,
     EffectFailed,
     EffectRepeated,
     EffectRequested,
     GateClosed,
+    Usage,
 )
 from loopwright.kernel.frames import (
     CycleBody,
@@ -25,9 +26,9 @@ from loopwright.kernel.frames import (
     LeafBody,
     Owner,
 )
-from loopwright.kernel.state import PendingEffect, State, enclosing_pass, is_full
+from loopwright.kernel.state import PendingEffect, State, enclosing_pass, is_full, request_effect
 from loopwright.model.actions import AskPerson, CallAgent
-from loopwright.model.ids import BACKOFF, EffectPurpose, effect_id
+from loopwright.model.ids import BACKOFF
 from loopwright.model.policy import FailureKind, Retry, StageOutputs
 
 LEAST_PARK_MS = 1_000
@@ -95,19 +96,6 @@ def after_failure(policy: Retry, attempt: int, failure: Failure) -> RetryAfter |
         return None
     wait = min(policy.cap_ms, policy.base_ms * 2 ** min(attempt - 1, 20))
     return RetryAfter(ms=max(wait, failure.retry_after_ms or 0))
-
-
-def request_effect(
-    state: State, owner: Owner, purpose: EffectPurpose, number: int, call: AnyCall
-) -> EffectRequested:
-    """The event that asks for an effect at a place."""
-    return EffectRequested(
-        at=state.now,
-        path=owner.inside,
-        iteration=owner.iteration,
-        effect=effect_id(owner.inside, purpose, number),
-        call=call,
-    )
 
 
 def has_next_attempt(body: LeafBody | CycleBody, error: Failure) -> bool:

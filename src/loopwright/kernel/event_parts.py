@@ -14,45 +14,6 @@ from loopwright.model.policy import FailureKind
 from loopwright.model.record import JsonValue, Text
 
 
-class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What a call used, as far as it is known."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    usd: float = 0.0
-    unpriced: int = 0  # calls without a known price: the actual cost is higher than `usd`
-    cache_read_tokens: int = 0  # part of the input tokens
-    cache_write_tokens: int = 0  # part of the input tokens
-
-    @property
-    def tokens(self) -> int:
-        return self.input_tokens + self.output_tokens
-
-    def __add__(self, other: "Usage") -> "Usage":
-        return Usage(
-            input_tokens=self.input_tokens + other.input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            usd=round(self.usd + other.usd, 9),
-            unpriced=self.unpriced + other.unpriced,
-            cache_read_tokens=self.cache_read_tokens + other.cache_read_tokens,
-            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
-        )
-
-    def __sub__(self, other: "Usage") -> "Usage":
-        """The difference, to replace one amount by another: parts may be negative."""
-        return Usage(
-            input_tokens=self.input_tokens - other.input_tokens,
-            output_tokens=self.output_tokens - other.output_tokens,
-            usd=round(self.usd - other.usd, 9),
-            unpriced=self.unpriced - other.unpriced,
-            cache_read_tokens=self.cache_read_tokens - other.cache_read_tokens,
-            cache_write_tokens=self.cache_write_tokens - other.cache_write_tokens,
-        )
-
-
-NO_USAGE = Usage()
-
-
 class ToolUse(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A tool call of an agent, with its arguments as JSON text; secrets are masked."""
 

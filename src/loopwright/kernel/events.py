@@ -6,6 +6,7 @@ the kernel has no clock. `iteration` is the number, from 1, of the iteration tha
 belongs to.
 """
 
+from collections.abc import Sequence
 from typing import Literal, TypeAlias, final
 
 import msgspec
@@ -22,7 +23,6 @@ from loopwright.kernel.event_parts import (
     PlaceEvent,
     Snapshot,
     ToolUse,
-    Usage,
     Worktree,
 )
 from loopwright.model.actions import Decision
@@ -31,6 +31,46 @@ from loopwright.model.plan import Agent
 from loopwright.model.policy import Limits
 from loopwright.model.record import JsonValue, Text
 from loopwright.model.sandbox import SandboxLevel
+
+
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What a call used, as far as it is known."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    usd: float = 0.0
+    unpriced: int = 0  # calls without a known price: the actual cost is higher than `usd`
+    cache_read_tokens: int = 0  # part of the input tokens
+    cache_write_tokens: int = 0  # part of the input tokens
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            usd=round(self.usd + other.usd, 9),
+            unpriced=self.unpriced + other.unpriced,
+            cache_read_tokens=self.cache_read_tokens + other.cache_read_tokens,
+            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
+        )
+
+    def __sub__(self, other: "Usage") -> "Usage":
+        """The difference, to replace one amount by another: parts may be negative."""
+        return Usage(
+            input_tokens=self.input_tokens - other.input_tokens,
+            output_tokens=self.output_tokens - other.output_tokens,
+            usd=round(self.usd - other.usd, 9),
+            unpriced=self.unpriced - other.unpriced,
+            cache_read_tokens=self.cache_read_tokens - other.cache_read_tokens,
+            cache_write_tokens=self.cache_write_tokens - other.cache_write_tokens,
+        )
+
+
+NO_USAGE = Usage()
+
 
 Outcome: TypeAlias = Literal["completed", "exhausted", "failed", "cancelled"]
 StepStatus: TypeAlias = Literal["completed", "exhausted", "failed", "cancelled", "skipped"]
@@ -468,7 +508,7 @@ _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(list[AnyEvent])
 
 
-def encode_events(events: list[AnyEvent]) -> bytes:
+def encode_events(events: Sequence[AnyEvent]) -> bytes:
     """The events of one append, as stored on disk."""
     return _ENCODER.encode(events)
 

@@ -5,22 +5,11 @@ a decision about a closed gate) is counted and changes nothing else, so a late o
 answer is harmless.
 """
 
-import dataclasses
 from collections.abc import Callable, Iterable
 
-import msgspec
-
 from loopwright.kernel import snapshots
-from loopwright.kernel.answers import (
-    effect_activity,
-    effect_answered,
-    effect_requested,
-    gate_answered,
-    gate_closed,
-    gate_opened,
-)
 from loopwright.kernel.bodies import conversation, dispatch
-from loopwright.kernel.bodies.history import make_threaded_body
+from loopwright.kernel.bodies.dispatch import effect_activity, effect_answered, effect_requested
 from loopwright.kernel.effects import effect_repeated
 from loopwright.kernel.event_parts import BaseEvent
 from loopwright.kernel.events import (
@@ -61,18 +50,18 @@ from loopwright.kernel.events import (
     TurnTaken,
 )
 from loopwright.kernel.frames import (
+    Body,
     CheckNote,
     CycleBody,
     IterationOwner,
     LeafBody,
+    Owner,
     RepeatBody,
     Result,
     StepOwner,
     StepsBody,
-    has_turns,
-    release_frames,
-    release_inside,
 )
+from loopwright.kernel.gates import gate_closed, gate_opened
 from loopwright.kernel.limits import is_out_of_time
 from loopwright.kernel.messages import (
     finalized,
@@ -81,6 +70,7 @@ from loopwright.kernel.messages import (
     message_sent,
     note,
 )
+from loopwright.kernel.references import thread_of
 from loopwright.kernel.reopened_runs import (
     keep_loop,
     name_at_the_top,
@@ -89,14 +79,15 @@ from loopwright.kernel.reopened_runs import (
     run_reopened,
 )
 from loopwright.kernel.resumption import (
+    _agent_changed,
     keep_iteration,
     keep_step,
     resume_iteration,
     resume_step,
     run_edited,
 )
-from loopwright.kernel.state import State, steps_body
-from loopwright.model.actions import Steps
+from loopwright.kernel.state import State, make_body, release_frames, release_inside, steps_body
+from loopwright.model.actions import Action
 from loopwright.model.ids import iteration_number, last_id, parent_path
 from loopwright.model.plan import Plan
 
@@ -122,24 +113,27 @@ def apply(state: State, event: AnyEvent) -> None:
         note(state, event)
 
 
+def _begin_body(state: State, owner: Owner, action: Action, step: StepOwner) -> Body:
+    """The frame for an action that begins now, with the conversation that it continues."""
+    body = make_body(state, owner, action, step)
+    if type(body) is RepeatBody and body.call is not None:
+        thread = thread_of(state, owner, body.call)
+        if thread is not None:
+            loop, name = thread[0].parent, thread[1]
+            body.talk.thread = loop, name
+            body.talk.history = list(loop.memory.talks.get(name, ()))
+            body.talk.carried = len(body.talk.history)
+    return body
+
+
 def _run_started(state: State, event: RunStarted) -> None:
     state.started = event
     state.times.working_since = event.at
     state.control.labels = event.labels
     root = state.root
-    root.body = steps_body(state, root, _root_steps(state.plan))
+    root.body = steps_body(state, root, state.plan_index.root)
     state.owners[""] = root
     state.touch(root)
-
-
-def _root_steps(plan: Plan) -> Steps:
-    return Steps(
-        steps=plan.steps,
-        on_failure=plan.on_failure,
-        parallel=plan.parallel,
-        output=plan.output,
-        returns=plan.returns,
-    )
 
 
 def _run_paused(state: State, event: RunPaused) -> None:
@@ -158,25 +152,6 @@ def _cancel_requested(state: State, event: CancelRequested) -> None:
     elif state.snapshots.on:
         snapshots.stopped_again(state)
     state.touch(state.root)
-
-
-def _agent_changed(state: State, event: AgentChanged) -> None:
-    """The plan is shared between runs, so a changed one is a new one; its steps stay the same."""
-    before = state.plan.agents.get(event.agent)
-    agents = {**state.plan.agents, event.agent: event.becomes}
-    if before is not None and before.spec != event.becomes.spec:
-        _leave_marks(state, event.agent, before.spec)
-    state.plan = msgspec.structs.replace(state.plan, agents=agents)
-    if event.becomes.is_chat and event.becomes.max_usd is not None:
-        state.plan_index = dataclasses.replace(state.plan_index, has_budget=True)
-
-
-def _leave_marks(state: State, name: str, spec: str | None) -> None:
-    """Usage and limits belong to the backend of an agent, and to other agents with that backend."""
-    used = state.agents.marks.pop(name, set())
-    for other, agent in state.plan.agents.items():
-        if other != name and agent.spec == spec and used:
-            state.agents.marks.setdefault(other, set()).update(used)
 
 
 def _run_finished(state: State, event: RunFinished) -> None:
@@ -200,7 +175,7 @@ def _step_started(state: State, event: StepStarted) -> None:
     owner = StepOwner(
         path=event.path, iteration=event.iteration, step=step, parent=parent, inside=event.path
     )
-    owner.body = make_threaded_body(state, owner, step.action, owner)
+    owner.body = _begin_body(state, owner, step.action, owner)
     parent.active[step.id] = owner
     state.owners[event.path] = owner
     around = parent.owner
@@ -222,7 +197,7 @@ def _step_retried(state: State, event: StepRetried) -> None:
     if owner.path in state.reopenings.begun:
         state.reopenings.begun[owner.path] = event.attempt
     release_inside(owner.body)
-    owner.body = make_threaded_body(state, owner, owner.step.action, owner)
+    owner.body = _begin_body(state, owner, owner.step.action, owner)
     owner.gate = owner.found = None
     owner.looks = 0
     state.owners[owner.inside] = owner
@@ -304,7 +279,7 @@ def _iteration_started(state: State, event: IterationStarted) -> None:
         inside=event.path,
         started_at=event.at,
     )
-    owner.body = make_threaded_body(state, owner, parent.action.body, parent.step)
+    owner.body = _begin_body(state, owner, parent.action.body, parent.step)
     if number >= parent.started:
         parent.started = number + 1
     parent.checked_first = parent.checked_first or number < 0
@@ -333,7 +308,7 @@ def _iteration_resumed(
 
 
 def _note_newest(state: State, owner: IterationOwner) -> None:
-    if not has_turns(owner.parent) and owner.parent.owner.parent is state.root.body:
+    if not owner.parent.talk.answers_call and owner.parent.owner.parent is state.root.body:
         state.latest.iteration = owner
 
 
@@ -389,7 +364,7 @@ def _check_verdict(state: State, event: CheckVerdict) -> None:
     owner.checks.notes.append(
         CheckNote(event.index, event.check, event.verdict, event.evidence, code=code, by=by)
     )
-    if not has_turns(owner.parent) and owner.parent.owner.parent is state.root.body:
+    if not owner.parent.talk.answers_call and owner.parent.owner.parent is state.root.body:
         state.latest.notes, state.latest.notes_of = owner.checks.notes, owner
     owner.checks.answer = None
     if event.verdict == "error":  # asked again if the run is resumed, under the next number
@@ -398,6 +373,35 @@ def _check_verdict(state: State, event: CheckVerdict) -> None:
     if owner.gate is not None:  # its decision is this verdict; another check asks anew
         owner.answered_gate, owner.gate = owner.gate, None
     state.touch(owner)
+
+
+def _gate_answered(state: State, event: GateAnswered) -> None:
+    gate = state.gates.pop(event.gate, None)
+    if gate is None:
+        state.ignored += 1
+        return
+    gate.open = False
+    state.queues.stale.pop(event.gate, None)
+    gate.answered_at = event.at
+    gate.decision = event.decision
+    gate.text = event.text
+    gate.by = event.by
+    if event.decision == "approve" and state.snapshots.on:
+        snapshots.accept(state, gate)
+    body = gate.owner.body
+    if isinstance(body, CycleBody) and gate.call is not None:
+        conversation.decided(state, body, gate.call, event)
+    if isinstance(gate.owner, StepOwner) and gate.owner.gate is gate:
+        gate.owner.note = event.text
+    if isinstance(body, LeafBody) and body.gate is gate and event.decision == "reject":
+        body.rejections += 1
+        body.rejection = event.text
+    if isinstance(body, RepeatBody) and body.cap_gate is gate and event.decision == "continue":
+        body.progress.extra += 1
+        body.progress.feedback = event.text
+        body.cap_gate = None
+        conversation.granted(body, event.text)
+    state.touch(gate.owner)
 
 
 def _recorded(state: State, event: BaseEvent) -> None:
@@ -428,7 +432,7 @@ _APPLY: dict[type[BaseEvent], Callable[..., None]] = {
     EffectActivity: effect_activity,
     EffectRepeated: effect_repeated,
     GateOpened: gate_opened,
-    GateAnswered: gate_answered,
+    GateAnswered: _gate_answered,
     GateClosed: gate_closed,
     MessageSent: message_sent,
     MessageDelivered: message_delivered,

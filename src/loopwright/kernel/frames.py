@@ -15,8 +15,16 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from loopwright.kernel.event_parts import NO_USAGE, Failure, Snapshot, Usage
-from loopwright.kernel.events import EffectDone, EffectFailed, StepStatus, TurnTaken, Verdict
+from loopwright.kernel.event_parts import DropReason, Failure, Intent, Snapshot
+from loopwright.kernel.events import (
+    NO_USAGE,
+    EffectDone,
+    EffectFailed,
+    StepStatus,
+    TurnTaken,
+    Usage,
+    Verdict,
+)
 from loopwright.model.actions import Action, CallAgent, Decision, ModelCycle, Repeat, Step, Steps
 from loopwright.model.policy import NO_LIMITS, Limits, Retry
 from loopwright.model.record import JsonValue, Text
@@ -265,6 +273,7 @@ class LoopItems:
 class LoopConversation:
     """A conversation with a chat model, where the iterations of a loop are its turns."""
 
+    answers_call: bool = False  # whether the iterations of the loop are turns of one call
     history: list[HistoryEntry] = field(default_factory=list)
     carried: int = 0  # entries that were there before the task was given
     thread: "tuple[RepeatBody, str] | None" = None  # the loop that keeps it for the next iteration
@@ -363,29 +372,6 @@ def set_value(body: RepeatBody, name: str, value: object) -> None:
     setattr(getattr(body, part) if part else body, field_name, value)
 
 
-def passes_made(body: Body) -> int:
-    """Iterations of a loop, with those under way; 0 for anything else, also for the turns that a
-    chat model takes to answer one call.
-    """
-    if not isinstance(body, RepeatBody) or has_turns(body):
-        return 0
-    return body.finished + len(body.active)
-
-
-def places_inside(body: Body) -> list["StepOwner | IterationOwner"]:
-    """The steps or iterations of a body that are under way, in their order."""
-    if type(body) is StepsBody:
-        return list(body.active.values())
-    if type(body) is RepeatBody:
-        return [body.active[number] for number in sorted(body.active)]
-    return []
-
-
-def has_turns(body: RepeatBody) -> bool:
-    """Whether the iterations of a loop are turns of a chat model that answers one call."""
-    return body.call is not None or body.action.is_one_call
-
-
 @dataclass(slots=True, eq=False)
 class RunOwner:
     """The run itself."""
@@ -470,30 +456,87 @@ class IterationOwner(msgspec.Struct, eq=False):
 Owner: TypeAlias = RunOwner | StepOwner | IterationOwner
 
 
-def release_frames(owner: Owner) -> None:
-    """Remove the references from a place that has ended to the frames inside it.
+class QueuedMessage(msgspec.Struct, frozen=True):
+    """A message on its way."""
 
-    Frames refer to the place around them, and the place to them. Without these references the
-    frames are freed at once, with the texts that they hold, instead of by the garbage collector.
-    """
-    body = owner.body
-    owner.body = None  # type: ignore[assignment]  # nothing looks into a place that has ended
-    owner.closed = True
-    if type(owner) is IterationOwner:
-        owner.gate = owner.answered_gate = None
-    elif type(owner) is StepOwner:
-        owner.gate = None
-    if type(body) is not LeafBody:
-        release_inside(body)
+    id: str
+    sender: str
+    to: str
+    text: Text
+    intent: Intent = "info"
 
 
-def release_inside(body: Body) -> None:
-    """Remove the references to the frames of a body that is given up."""
-    if isinstance(body, StepsBody):
-        for step in [*body.active.values(), *body.unfinished.values()]:
-            release_frames(step)
-        body.active, body.unfinished = {}, {}
-    elif isinstance(body, RepeatBody):
-        for one in [*body.active.values(), *(kept.owner for kept in body.unfinished.values())]:
-            release_frames(one)
-        body.active, body.unfinished = {}, {}
+class UndeliverableMessage(msgspec.Struct, frozen=True):
+    """A message that will not be read."""
+
+    message: QueuedMessage
+    reason: DropReason
+    detail: str = ""
+    known: tuple[str, ...] = ()
+
+
+class CoordinatorNotice(msgspec.Struct, frozen=True):
+    """Something that is reported to the coordinator."""
+
+    kind: str
+    step: str = ""
+    words: str = ""
+    text: Text | None = None
+    message: QueuedMessage | None = None
+
+
+AgentMessage: TypeAlias = tuple[str, str, Text]
+"""A message of an active agent: the tool, the recipient, the text."""
+
+
+@dataclass(slots=True)
+class StepReplies:
+    """Steps that have ended and are called again to answer."""
+
+    asleep: dict[str, None] = field(default_factory=dict)  # those with something to read
+    waking: dict[str, str] = field(default_factory=dict)
+    wakes: dict[str, int] = field(default_factory=dict)
+    answers: dict[str, EffectDone] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class CoordinatorState:
+    """The calls of the coordinator, and what it has to read."""
+
+    notices: list[CoordinatorNotice] = field(default_factory=list)
+    shown: list[CoordinatorNotice] = field(default_factory=list)  # in the call that is under way
+    woken: bool = False
+    call: str | None = None
+    calls: int = 0
+    failures: int = 0
+    answer: EffectDone | None = None
+    session: str | None = None
+    spoke: bool = False  # whether the call used a tool while it was under way
+    trouble: Failure | None = None  # of the last call, before it is made again
+    backoff: str | None = None
+    closed: bool = False
+    summary: Text | None = None
+    hold: str | None = None
+    held: bool = False
+
+
+@dataclass(slots=True)
+class Mail:
+    """Inboxes, delivered messages, and the state of the coordinator."""
+
+    active: bool = False  # whether anybody writes or listens in this run
+    sent: int = 0
+    inboxes: dict[str, list[QueuedMessage]] = field(default_factory=dict)
+    boxes: dict[str, str] = field(default_factory=dict)  # the inbox of a message that waits
+    delivered: dict[str, list[QueuedMessage]] = field(
+        default_factory=dict
+    )  # by place, while it is open
+    sent_by: dict[str, list[AgentMessage]] = field(
+        default_factory=dict
+    )  # by effect, while it is pending
+    stopped: dict[str, QueuedMessage] = field(default_factory=dict)  # places that a message ends
+    undeliverable: dict[str, UndeliverableMessage] = field(default_factory=dict)
+    sessions: dict[str, str] = field(default_factory=dict)
+
+    replies: StepReplies = field(default_factory=StepReplies)
+    coordinator: CoordinatorState = field(default_factory=CoordinatorState)

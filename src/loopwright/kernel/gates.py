@@ -11,10 +11,10 @@ from typing import Literal, TypeAlias, assert_never
 
 import msgspec
 
-from loopwright.kernel.effects import request_effect
 from loopwright.kernel.event_parts import Failure, LookupCall
-from loopwright.kernel.events import AnyEvent, GateOpened, StepRetried
+from loopwright.kernel.events import AnyEvent, GateClosed, GateOpened, StepRetried
 from loopwright.kernel.frames import (
+    CycleBody,
     GateState,
     IterationOwner,
     LeafBody,
@@ -24,11 +24,10 @@ from loopwright.kernel.frames import (
     RunOwner,
     StepOwner,
 )
-from loopwright.kernel.limits import cap
 from loopwright.kernel.messages import CANCELLED
 from loopwright.kernel.references import fill
 from loopwright.kernel.snapshots import gate_snapshot, violation
-from loopwright.kernel.state import KernelServices, State, enclosing_pass
+from loopwright.kernel.state import KernelServices, State, cap, enclosing_pass, request_effect
 from loopwright.model.actions import AskPerson, LoopGate
 from loopwright.model.ids import ARTIFACT
 from loopwright.model.record import Blob, Text, literal
@@ -256,3 +255,47 @@ def _retry_blocked_step(
 def kept_gate(gate: GateState | None) -> GateState | None:
     """A gate with a decision that stays; one that was closed or rejected is asked again."""
     return gate if gate is not None and gate.decision in ("approve", "continue") else None
+
+
+def gate_opened(state: State, event: GateOpened) -> None:
+    owner = state.owners[event.path]
+    gate = GateState(
+        gate=event.gate,
+        digest=event.digest,
+        message=event.message,
+        answers=event.answers,
+        opened_at=event.at,
+        path=event.path,
+        owner=owner,
+        effect=event.effect,
+        snapshot=event.snapshot,
+    )
+    state.gates[event.gate] = gate
+    if event.call is not None:
+        assert isinstance(owner.body, CycleBody)
+        gate.call = event.call
+        owner.body.gates[event.call] = gate
+    elif event.about == "cap":
+        assert isinstance(owner.body, RepeatBody)
+        owner.body.cap_gate = gate
+    elif event.about == "tool":
+        pending = state.pending[event.effect]
+        pending.gates = {**(pending.gates or {}), event.gate: gate}
+    elif event.about == "blocked":
+        assert isinstance(owner, StepOwner)
+        owner.gate = gate
+    elif event.about == "step":
+        assert isinstance(owner.body, LeafBody)
+        owner.body.gate = gate
+    else:
+        assert isinstance(owner, IterationOwner)
+        owner.gate = gate
+
+
+def gate_closed(state: State, event: GateClosed) -> None:
+    state.queues.stale.pop(event.gate, None)
+    gate = state.gates.pop(event.gate, None)
+    if gate is None:
+        state.ignored += 1
+        return
+    gate.open = False

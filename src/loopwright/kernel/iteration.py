@@ -1,18 +1,15 @@
-"""One iteration of a loop: its body, then its checks one by one, then a gate if required."""
+"""Checks of an iteration that need a program, an agent or a person, and the gate after it."""
 
-from typing import Literal, assert_never
+from typing import Literal, NamedTuple, assert_never
 
 import msgspec
 
-from loopwright.kernel.bodies import dispatch
 from loopwright.kernel.bodies.conversation import inspect_cycle
-from loopwright.kernel.bodies.dispatch import close_inside
 from loopwright.kernel.checks import (
     CheckResult,
     ChecksDecision,
     DueCheck,
     check_name,
-    combine_verdicts,
     command_result,
     goal_result,
     inspect,
@@ -21,7 +18,7 @@ from loopwright.kernel.checks import (
     match_result,
     person_result,
 )
-from loopwright.kernel.effects import parked_until, request_effect
+from loopwright.kernel.effects import parked_until
 from loopwright.kernel.event_parts import AgentCall, CommandCall, Failure, MatchCall, SleepCall
 from loopwright.kernel.events import (
     AnyEvent,
@@ -29,29 +26,16 @@ from loopwright.kernel.events import (
     CheckVerdict,
     EffectDone,
     EffectFailed,
-    IterationFinished,
 )
 from loopwright.kernel.frames import (
-    CycleBody,
     IterationOwner,
-    LeafBody,
     RepeatBody,
     Result,
     StepsBody,
 )
 from loopwright.kernel.gates import open_gate
-from loopwright.kernel.limits import cap, deadline_result, request_deadline
-from loopwright.kernel.messages import stop_delivered, stopped
-from loopwright.kernel.references import hidden_word, missing_value, request_text, scope_at
-from loopwright.kernel.signal import without_signal
-from loopwright.kernel.snapshots import (
-    after_body,
-    after_checks,
-    iteration_snapshot,
-    protect_verdict,
-    violation,
-)
-from loopwright.kernel.state import KernelServices, State, has_to_wait
+from loopwright.kernel.references import missing_value, request_text, scope_at
+from loopwright.kernel.state import KernelServices, State, cap, has_to_wait, request_effect
 from loopwright.model.actions import (
     Action,
     AskPerson,
@@ -93,95 +77,28 @@ MATCH_MS = 5_000  # for one search with the JavaScript engine
 JUDGE_TRIES = 2  # a judge whose answer is not valid is asked once more, with the problem
 
 
-def decide_iteration(state: State, owner: IterationOwner, senses: KernelServices) -> list[AnyEvent]:
-    """What follows for an iteration."""
-    late = None  # asked only where it can be: this is done for every event of an iteration
-    if state.mail.stopped or owner.deadline_hit:
-        late = stopped(state, owner) or deadline_result(state, owner)
-    if owner.number >= 0:
-        ended = late or dispatch.outcome(state, owner.body, senses)
-    else:  # before the first iteration only the checks are asked: there is no body to wait for
-        ended = late or Result("completed")
-    if ended is None:
-        following = dispatch.next_events(state, owner.body, senses)
-        if not state.plan_index.has_wall:
-            return following
-        return [*request_deadline(state, owner), *following]
-    if state.snapshots.on:
-        cut_off = close_inside(state, owner, ended.reason) if owner.deadline_hit else []
-        next_events = after_body(state, owner, cut_off) if late is None or cut_off else None
-        if next_events is not None:
-            return next_events
-    if ended.status != "completed" or owner.parent.action.each is not None:
-        return _finish_pass(state, owner, ended, ChecksDecision("fail", ended.reason))
-    return _judge_pass(state, owner, ended, senses)
+class IterationEnd(NamedTuple):
+    """How an iteration ends: the result of its body, and what its checks or a person decided."""
+
+    ended: Result
+    settled: ChecksDecision
 
 
-def _finish_pass(
-    state: State, owner: IterationOwner, ended: Result, settled: ChecksDecision
+def run_check(
+    state: State, owner: IterationOwner, ended: Result, due: DueCheck, senses: KernelServices
 ) -> list[AnyEvent]:
-    events = stop_delivered(state, owner) if state.mail.stopped else []
-    events += close_inside(state, owner, settled.reason or ended.reason)
-    status, error, reason = ended.status, ended.error, settled.reason
-    if settled.verdict == "rejected":
-        status, error = "failed", Failure(type="rejected", detail=settled.reason)
-        reason = "rejected"
-    elif settled.verdict == "broken":
-        status, error = "failed", Failure(type="check_broken", detail=settled.reason)
-        reason = "check_broken"
-    elif settled.verdict == "pass" and settled.reason == check_name(SpendCheck):
-        detail = f"spent {owner.parent.spent.usd:.4f} USD"
-        status, error, reason = "exhausted", Failure(type="budget", detail=detail), "budget"
-    body = owner.body
-    leaf = same = False
-    if type(body) is LeafBody or type(body) is CycleBody:
-        leaf, same = True, ended.output == dispatch.output_of(body)[0]
-    silent = not reason and ended.reason == "idle_timeout"
-    seen = iteration_snapshot(state, owner) if state.snapshots.on else None
-    events.append(
-        IterationFinished(
-            at=state.now,
-            path=owner.path,
-            iteration=owner.iteration,
-            status=status,
-            done=settled.verdict == "pass" and status == "completed",
-            reason=ended.reason if silent else reason,
-            output=None if same else ended.output,
-            result=None if leaf else ended.result,
-            error=error,
-            ms=state.now - owner.started_at - owner.idle_ms,
-            tree=state.snapshots.last if seen is None else seen.tree,
-            changed=seen.changed if seen is not None else None,
-        )
-    )
-    return events
-
-
-def _judge_pass(
-    state: State, owner: IterationOwner, ended: Result, senses: KernelServices
-) -> list[AnyEvent]:
-    """Run the checks one after the other until they have decided."""
-    protected = protect_verdict(state, owner) if state.snapshots.on else []
-    if protected:
-        return protected
-    loop = owner.parent.action
-    weighed = combine_verdicts(loop.until, owner.checks.verdicts, order=loop.checks)
-    if type(weighed) is ChecksDecision:
-        if weighed.verdict == "pass" and (next_events := after_checks(state, owner)):
-            return next_events
-        return _settled(state, owner, ended, weighed, senses)
-    assert type(weighed) is DueCheck
-    about = _reviewed(owner, weighed.leaf) or ended
-    result = inspect_cycle(owner, weighed.leaf, senses) or inspect(
-        weighed.leaf,
+    """The verdict of a check that is due, or what has to happen before it has one."""
+    about = _reviewed(owner, due.leaf) or ended
+    result = inspect_cycle(owner, due.leaf, senses) or inspect(
+        due.leaf,
         senses,
         output=about.output,
         result=about.result,
-        instructions=_instructions(state, owner, weighed.leaf, senses),
+        instructions=_instructions(state, owner, due.leaf, senses),
     )
     if result is not None:
-        return [_verdict(state, owner, weighed, result, senses.keep(result.evidence))]
-    return _ask(state, owner, ended, weighed, senses)
+        return [_verdict(state, owner, due, result, senses.keep(result.evidence))]
+    return _ask(state, owner, ended, due, senses)
 
 
 def _reviewed(owner: IterationOwner, leaf: Leaf) -> Result | None:
@@ -190,36 +107,6 @@ def _reviewed(owner: IterationOwner, leaf: Leaf) -> Result | None:
     if not isinstance(leaf, Approval) or leaf.stage is None or not isinstance(body, StepsBody):
         return None
     return body.results.get(leaf.stage)
-
-
-def _settled(
-    state: State,
-    owner: IterationOwner,
-    ended: Result,
-    settled: ChecksDecision,
-    senses: KernelServices,
-) -> list[AnyEvent]:
-    seen = _without_signal(owner, ended, senses)
-    if settled.verdict in ("rejected", "broken"):
-        wanted = "rejected" if settled.verdict == "rejected" else "error"
-        words = next((note.evidence for note in owner.checks.notes if note.verdict == wanted), "")
-        settled = ChecksDecision(settled.verdict, senses.read(words))
-        return _finish_pass(state, owner, seen, settled)
-    if settled.verdict == "pass" and settled.reason != check_name(SpendCheck) and violation(state):
-        settled = ChecksDecision("fail")
-    if owner.parent.action.gate is not None and _is_gated(owner, settled):
-        return _gate_after_pass(state, owner, seen, settled, senses)
-    return _finish_pass(state, owner, seen, settled)
-
-
-def _without_signal(owner: IterationOwner, ended: Result, senses: KernelServices) -> Result:
-    """The visible output of an iteration: signals to its loop are left out."""
-    word = hidden_word(owner)
-    if word is None or ended.output is None:
-        return ended
-    result = senses.read(ended.output)
-    seen = without_signal(result, word)
-    return ended if seen == result else msgspec.structs.replace(ended, output=senses.keep(seen))
 
 
 # -- checks that need more than the texts of the iteration -----------------------------------------
@@ -379,7 +266,7 @@ def _ask_person(
 # -- a person after the iteration ------------------------------------------------------------------
 
 
-def _is_gated(owner: IterationOwner, settled: ChecksDecision) -> bool:
+def is_gated(owner: IterationOwner, settled: ChecksDecision) -> bool:
     """Whether a person is asked after this iteration: not about a look before the first one, and
     not when one of the checks has just asked.
     """
@@ -398,27 +285,26 @@ def _is_stuck(repeat: RepeatBody, gate: LoopGate) -> bool:
     return repeat.progress.unmet + 1 >= gate.after and not is_last
 
 
-def _gate_after_pass(
+def gate_after_iteration(
     state: State,
     owner: IterationOwner,
     ended: Result,
     settled: ChecksDecision,
     senses: KernelServices,
-) -> list[AnyEvent]:
+) -> list[AnyEvent] | IterationEnd:
+    """The question to a person after an iteration; when it is answered, how the iteration ends."""
     gate = owner.parent.action.gate
     assert gate is not None
     if owner.gate is None:
         unfit = missing_value(state, owner, gate.message, senses)
         if unfit is not None:
-            return _finish_pass(
-                state, owner, _unshown(ended, unfit), ChecksDecision("fail", "error")
-            )
+            return IterationEnd(_unshown(ended, unfit), ChecksDecision("fail", "error"))
         return [open_gate(state, owner, "pass", gate, senses, output=ended.output)]
     match owner.gate.decision:
         case None:
             return []
         case "approve":
-            return _finish_pass(state, owner, ended, _approved(owner, gate, settled))
+            return IterationEnd(ended, _approved(owner, gate, settled))
         case "reject":
             words = owner.gate.text or "rejected by a person"
             if gate.reject == "cancel":
@@ -427,9 +313,9 @@ def _gate_after_pass(
                     if state.control.cancel
                     else [CancelRequested(at=state.now, reason="rejected")]
                 )
-            return _finish_pass(state, owner, ended, ChecksDecision("rejected", words))
+            return IterationEnd(ended, ChecksDecision("rejected", words))
         case "continue":
-            return _finish_pass(state, owner, ended, ChecksDecision("fail"))
+            return IterationEnd(ended, ChecksDecision("fail"))
         case never:
             assert_never(never)
 

@@ -5,9 +5,8 @@ from typing import NamedTuple, assert_never
 
 import msgspec
 
-from loopwright.kernel.effects import request_effect
-from loopwright.kernel.event_parts import NO_USAGE, Failure, SleepCall, Usage
-from loopwright.kernel.events import AnyEvent, EffectFailed, RunReopened
+from loopwright.kernel.event_parts import Failure, SleepCall
+from loopwright.kernel.events import NO_USAGE, AnyEvent, EffectFailed, RunReopened, Usage
 from loopwright.kernel.frames import (
     IterationOwner,
     Owner,
@@ -18,7 +17,7 @@ from loopwright.kernel.frames import (
     StepOwner,
     StepsBody,
 )
-from loopwright.kernel.state import State, chain, limits_of
+from loopwright.kernel.state import State, chain, limits_of, request_effect
 from loopwright.model.actions import AskPerson
 from loopwright.model.ids import DEADLINE, LOOP_DEADLINE
 from loopwright.model.plan import Plan
@@ -85,8 +84,6 @@ def exceeded(state: State, owner: Owner, live: Mapping[str, Usage]) -> str | Non
     """Which budget around an owner is exceeded when calls that have not ended are counted with
     what they have used so far, in words, or None.
     """
-    if not state.plan_index.has_budget:
-        return None
     for place in chain(owner):
         limits = limits_of(state, place)
         if limits.usd is None and limits.tokens is None:
@@ -122,17 +119,6 @@ def ended_by_budget(failure: EffectFailed) -> Result:
     """How a part of a run ended whose call was cut off by a budget around it."""
     error = Failure("budget", failure.error.detail)
     return Result("exhausted", "budget", output=failure.output or None, error=error)
-
-
-def stalled(body: RepeatBody) -> bool:
-    """Whether the last results were all the same for as long as the limit allows."""
-    limit = body.action.limits.identical
-    return limit is not None and body.finished >= limit and body.progress.identical >= limit
-
-
-def cap(body: RepeatBody) -> int | None:
-    """The most iterations that a loop may make, with those that a person granted."""
-    return None if body.action.max is None else body.action.max + body.progress.extra
 
 
 def is_out_of_time(body: StepsBody) -> bool:

@@ -33,22 +33,18 @@ from loopwright.kernel.events import (
     StepStarted,
 )
 from loopwright.kernel.frames import (
+    AgentMessage,
+    CoordinatorNotice,
     CycleBody,
     HistoryEntry,
     IterationOwner,
     LeafBody,
     Owner,
-    Result,
-)
-from loopwright.kernel.state import (
-    ANY_AGENT,
-    COORDINATOR,
-    AgentMessage,
-    CoordinatorNotice,
     QueuedMessage,
-    State,
+    Result,
     UndeliverableMessage,
 )
+from loopwright.kernel.state import ANY_AGENT, COORDINATOR, State
 from loopwright.model.ids import AGENT_CALL, logical_path
 
 MAILBOX_SIZE = 10_000

@@ -15,7 +15,8 @@ from typing import assert_never
 
 import msgspec
 
-from loopwright.kernel.event_parts import NO_USAGE, Failure, Usage
+from loopwright.kernel.event_parts import Failure
+from loopwright.kernel.events import NO_USAGE, Usage
 from loopwright.kernel.frames import (
     Body,
     IterationOwner,
@@ -26,9 +27,10 @@ from loopwright.kernel.frames import (
     StepsBody,
 )
 from loopwright.kernel.signal import without_signal
-from loopwright.kernel.state import KernelServices, State, enclosing_pass
-from loopwright.model.actions import Each, WorkflowInputs
+from loopwright.kernel.state import KernelServices, State, enclosing_pass, session_key
+from loopwright.model.actions import CallAgent, Each, WorkflowInputs
 from loopwright.model.checks import AllOf, AnyOf, Signal, leaves
+from loopwright.model.policy import SameSession
 from loopwright.model.record import (
     Blob,
     ItemsExpr,
@@ -535,3 +537,18 @@ def _object(text: Text | None, senses: KernelServices) -> JsonValue:
 
 def _plain(value: JsonValue | Blob) -> JsonValue:
     return None if isinstance(value, Blob) else value
+
+
+def thread_of(state: State, owner: Owner, call: CallAgent) -> tuple[IterationOwner, str] | None:
+    """The iteration in which an agent continues its previous iteration, and the name of the
+    thread; None if it starts again. Another backend of the agent cannot know the conversation,
+    so it is part of the name.
+    """
+    inside = pass_in_scope(owner)
+    if inside is None:
+        return None
+    if call.session != "thread" and not isinstance(inside.parent.action.memory, SameSession):
+        return None
+    agent = state.plan.agents.get(call.agent)
+    spec = (agent.spec or "") if agent is not None else ""
+    return inside, session_key(owner, inside, spec)

@@ -63,7 +63,6 @@ from loopwright.kernel.frames import (
     value_of,
 )
 from loopwright.kernel.gates import call_gate
-from loopwright.kernel.limits import cap
 from loopwright.kernel.messages import REOPENED, mail_reopened
 from loopwright.kernel.resumption import (
     copy_value,
@@ -71,10 +70,9 @@ from loopwright.kernel.resumption import (
     set_cap,
 )
 from loopwright.kernel.snapshots import begin_again
-from loopwright.kernel.state import State, index_plan
+from loopwright.kernel.state import State, cap, index_plan
 from loopwright.model.actions import ModelCycle
 from loopwright.model.ids import child_path, logical_path, parent_path
-from loopwright.model.plan import only_repeat
 
 _REOPENED_AS_A_WHOLE: tuple[Outcome, ...] = ("failed", "exhausted")
 """The same for the empty mode."""
@@ -360,7 +358,7 @@ def run_forked(state: State, event: RunForked) -> None:
     if event.passes is None or around.body.action.max is None:
         return
     steps = [step.id for step in state.plan.steps]
-    if only_repeat(state.plan) is not None and logical_path(around.path) in steps:
+    if state.plan_index.loop is not None and logical_path(around.path) in steps:
         state.control.passes = event.passes  # also when the loop has ended, or begins again
     around.body.progress.extra = event.passes - around.body.action.max
 

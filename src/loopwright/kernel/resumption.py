@@ -10,6 +10,7 @@ requested, with the next number of its effect.
 An edit of a run applies to everything that starts after it.
 """
 
+import dataclasses
 from collections.abc import Iterator
 from typing import assert_never
 
@@ -18,6 +19,7 @@ import msgspec
 from loopwright.kernel.bodies import dispatch
 from loopwright.kernel.bodies.repeat import is_at_cap
 from loopwright.kernel.events import (
+    AgentChanged,
     EffectFailed,
     IterationFinished,
     RunEdited,
@@ -39,6 +41,7 @@ from loopwright.kernel.gates import kept_gate
 from loopwright.kernel.limits import renew_spent, with_time
 from loopwright.kernel.state import State, opening
 from loopwright.model.actions import ModelCycle
+from loopwright.model.plan import chat_agents
 from loopwright.model.record import JsonValue
 
 
@@ -212,3 +215,25 @@ def loops_that_failed_at_cap(body: StepsBody) -> list[str]:
         and owner.body.action.at_cap == "fail"
         and is_at_cap(owner.body)
     ]
+
+
+def _agent_changed(state: State, event: AgentChanged) -> None:
+    """The plan is shared between runs, so a changed one is a new one; its steps stay the same."""
+    before = state.plan.agents.get(event.agent)
+    agents = {**state.plan.agents, event.agent: event.becomes}
+    if before is not None and before.spec != event.becomes.spec:
+        _leave_marks(state, event.agent, before.spec)
+    state.plan = msgspec.structs.replace(state.plan, agents=agents)
+    chats = chat_agents(state.plan)
+    has_budget = state.plan_index.has_budget or (
+        event.agent in chats and event.becomes.max_usd is not None
+    )
+    state.plan_index = dataclasses.replace(state.plan_index, chats=chats, has_budget=has_budget)
+
+
+def _leave_marks(state: State, name: str, spec: str | None) -> None:
+    """Usage and limits belong to the backend of an agent, and to other agents with that backend."""
+    used = state.agents.marks.pop(name, set())
+    for other, agent in state.plan.agents.items():
+        if other != name and agent.spec == spec and used:
+            state.agents.marks.setdefault(other, set()).update(used)

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from loopwright.kernel.effects import request_effect
 from loopwright.kernel.event_parts import (
     AgentCall,
     CommandCall,
@@ -43,7 +42,7 @@ from loopwright.kernel.frames import (
     RunOwner,
     StepOwner,
 )
-from loopwright.kernel.state import PendingEffect, State, enclosing_pass
+from loopwright.kernel.state import PendingEffect, State, enclosing_pass, request_effect
 from loopwright.model.actions import AskPerson, StopRun, Wait
 from loopwright.model.checks import leaves
 from loopwright.model.ids import SNAPSHOT, CheckPurpose

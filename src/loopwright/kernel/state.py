@@ -20,24 +20,14 @@ from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
-from loopwright.kernel.event_parts import (
-    AgentCall,
-    AnyCall,
-    DropReason,
-    Failure,
-    Intent,
-    ModelCall,
-    SleepCall,
-    Snapshot,
-    Usage,
-)
+from loopwright.kernel.event_parts import AgentCall, AnyCall, ModelCall, SleepCall, Snapshot
 from loopwright.kernel.events import (
     CancelRequested,
-    EffectDone,
     EffectRequested,
     RunFinished,
     RunReopened,
     RunStarted,
+    Usage,
 )
 from loopwright.kernel.frames import (
     Body,
@@ -47,6 +37,8 @@ from loopwright.kernel.frames import (
     IterationOwner,
     KeptLoop,
     LeafBody,
+    LoopConversation,
+    Mail,
     Owner,
     RepeatBody,
     RunOwner,
@@ -55,9 +47,19 @@ from loopwright.kernel.frames import (
     StepsIndex,
 )
 from loopwright.model.actions import Action, CallAgent, ModelCycle, Repeat, Steps
-from loopwright.model.checks import NoCalls
-from loopwright.model.ids import EffectPurpose, read_effect_id
-from loopwright.model.plan import Agent, Plan, all_limits, check_words, graphs_inside
+from loopwright.model.checks import NoCalls, Signal
+from loopwright.model.ids import EffectPurpose, effect_id, read_effect_id
+from loopwright.model.plan import (
+    Agent,
+    Plan,
+    all_checks,
+    all_limits,
+    chat_agents,
+    check_words,
+    graphs_inside,
+    only_repeat,
+    root_steps,
+)
 from loopwright.model.policy import NO_LIMITS, ConversationHistory, Limits, Retry
 from loopwright.model.record import JsonValue, Text
 
@@ -66,35 +68,6 @@ COORDINATOR = "coordinator"
 PERSON = "person"
 ANY_AGENT = "*"
 """The address of whichever agent of the run reads next."""
-
-
-class QueuedMessage(msgspec.Struct, frozen=True):
-    """A message on its way."""
-
-    id: str
-    sender: str
-    to: str
-    text: Text
-    intent: Intent = "info"
-
-
-class UndeliverableMessage(msgspec.Struct, frozen=True):
-    """A message that will not be read."""
-
-    message: QueuedMessage
-    reason: DropReason
-    detail: str = ""
-    known: tuple[str, ...] = ()
-
-
-class CoordinatorNotice(msgspec.Struct, frozen=True):
-    """Something that is reported to the coordinator."""
-
-    kind: str
-    step: str = ""
-    words: str = ""
-    text: Text | None = None
-    message: QueuedMessage | None = None
 
 
 Reader: TypeAlias = Literal["agent", "container", "other"]
@@ -106,63 +79,6 @@ class StepDirectory:
 
     kinds: dict[str, Reader] = field(default_factory=dict)
     by_last: dict[str, list[str]] = field(default_factory=dict)
-
-
-AgentMessage: TypeAlias = tuple[str, str, Text]
-"""A message of an active agent: the tool, the recipient, the text."""
-
-
-@dataclass(slots=True)
-class StepReplies:
-    """Steps that have ended and are called again to answer."""
-
-    asleep: dict[str, None] = field(default_factory=dict)  # those with something to read
-    waking: dict[str, str] = field(default_factory=dict)
-    wakes: dict[str, int] = field(default_factory=dict)
-    answers: dict[str, EffectDone] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class CoordinatorState:
-    """The calls of the coordinator, and what it has to read."""
-
-    notices: list[CoordinatorNotice] = field(default_factory=list)
-    shown: list[CoordinatorNotice] = field(default_factory=list)  # in the call that is under way
-    woken: bool = False
-    call: str | None = None
-    calls: int = 0
-    failures: int = 0
-    answer: EffectDone | None = None
-    session: str | None = None
-    spoke: bool = False  # whether the call used a tool while it was under way
-    trouble: Failure | None = None  # of the last call, before it is made again
-    backoff: str | None = None
-    closed: bool = False
-    summary: Text | None = None
-    hold: str | None = None
-    held: bool = False
-
-
-@dataclass(slots=True)
-class Mail:
-    """Inboxes, delivered messages, and the state of the coordinator."""
-
-    active: bool = False  # whether anybody writes or listens in this run
-    sent: int = 0
-    inboxes: dict[str, list[QueuedMessage]] = field(default_factory=dict)
-    boxes: dict[str, str] = field(default_factory=dict)  # the inbox of a message that waits
-    delivered: dict[str, list[QueuedMessage]] = field(
-        default_factory=dict
-    )  # by place, while it is open
-    sent_by: dict[str, list[AgentMessage]] = field(
-        default_factory=dict
-    )  # by effect, while it is pending
-    stopped: dict[str, QueuedMessage] = field(default_factory=dict)  # places that a message ends
-    undeliverable: dict[str, UndeliverableMessage] = field(default_factory=dict)
-    sessions: dict[str, str] = field(default_factory=dict)
-
-    replies: StepReplies = field(default_factory=StepReplies)
-    coordinator: CoordinatorState = field(default_factory=CoordinatorState)
 
 
 MOST_TURNS = 50
@@ -339,6 +255,9 @@ class RunTimes:
 class PlanIndex:
     """What is looked up in the plan once; runs with the same plan share it."""
 
+    root: Steps
+    loop: Repeat | None = None  # the outermost loop, if there is exactly one
+    chats: frozenset[str] = frozenset()  # agents that are chat models
     indexes: dict[int, StepsIndex] = field(default_factory=dict)
     directory: StepDirectory | None = None  # made when a message needs it
     has_budget: bool = False  # whether any place of the plan limits money or tokens
@@ -346,6 +265,7 @@ class PlanIndex:
     has_checks: bool = False  # whether a check of the plan starts a program
     has_given: bool = False  # whether a graph inside is a workflow of its own
     has_idle: bool = False  # whether any place limits silence
+    has_signals: bool = False  # whether a loop has a signal that nobody else sees
     has_wall: bool = False  # whether any place limits time
 
 
@@ -361,12 +281,17 @@ def index_plan(plan: Plan) -> PlanIndex:
     if len(_INDEXES) >= MOST_INDEXES:
         _INDEXES.clear()
     limits, graphs = all_limits(plan), list(graphs_inside(plan))
-    chats = any(one.max_usd is not None for one in plan.agents.values() if one.is_chat)
+    chats = chat_agents(plan)
+    capped = any(plan.agents[name].max_usd is not None for name in chats)
     index = PlanIndex(
-        has_budget=chats or any(one.usd is not None or one.tokens is not None for one in limits),
+        root=root_steps(plan),
+        loop=only_repeat(plan),
+        chats=chats,
+        has_budget=capped or any(one.usd is not None or one.tokens is not None for one in limits),
         has_caps=any(graph.parallel is not None for graph in graphs),
         has_checks=bool(check_words(plan)),
         has_given=any(graph.given is not None for graph in graphs),
+        has_signals=any(isinstance(leaf, Signal) and leaf.anywhere for leaf in all_checks(plan)),
         has_idle=any(one.idle_ms is not None for one in limits),
         has_wall=any(one.wall_ms is not None or one.pass_wall_ms is not None for one in limits),
     )
@@ -491,19 +416,16 @@ def make_body(state: State, owner: Owner, action: Action, step: StepOwner) -> Bo
     if type(action) is Steps:
         return steps_body(state, owner, action)
     if type(action) is Repeat:
-        return RepeatBody(owner=owner, action=action, step=step)
-    if type(action) is CallAgent and _is_chat(state, action):
-        talk = conversation(state.plan.agents[action.agent], action)
-        return RepeatBody(owner=owner, action=talk, step=step, call=action)
+        talk = LoopConversation(answers_call=action.is_one_call)
+        return RepeatBody(owner=owner, action=action, step=step, talk=talk)
+    if type(action) is CallAgent and action.agent in state.plan_index.chats:
+        turns = conversation(state.plan.agents[action.agent], action)
+        talk = LoopConversation(answers_call=True)
+        return RepeatBody(owner=owner, action=turns, step=step, call=action, talk=talk)
     retry = _retry_inside(step, action)
     if type(action) is ModelCycle:
         return CycleBody(owner=owner, action=action, retry=retry)
     return LeafBody(owner=owner, action=action, retry=retry, limits=step.step.limits)
-
-
-def _is_chat(state: State, call: CallAgent) -> bool:
-    agent = state.plan.agents.get(call.agent)
-    return agent is not None and agent.is_chat
 
 
 def _retry_inside(step: StepOwner, action: Action) -> Retry:
@@ -562,7 +484,7 @@ def limits_of(state: State, place: Owner | RepeatBody) -> Limits:
             return NO_LIMITS
 
 
-def note_request(state: State, event: EffectRequested, owner: Owner) -> PendingEffect:
+def add_pending(state: State, event: EffectRequested, owner: Owner) -> PendingEffect:
     """Enter a request into the table of what is pending."""
     name = read_effect_id(event.effect)
     entry = PendingEffect(
@@ -597,3 +519,68 @@ def opening(state: State) -> RunReopened:
     """The options of the newest reopening of the run."""
     assert state.reopenings.last is not None, "only a reopened run has frames that were kept"
     return state.reopenings.last
+
+
+def places_inside(body: Body) -> list["StepOwner | IterationOwner"]:
+    """The steps or iterations of a body that are under way, in their order."""
+    if type(body) is StepsBody:
+        return list(body.active.values())
+    if type(body) is RepeatBody:
+        return [body.active[number] for number in sorted(body.active)]
+    return []
+
+
+def release_frames(owner: Owner) -> None:
+    """Remove the references from a place that has ended to the frames inside it.
+
+    Frames refer to the place around them, and the place to them. Without these references the
+    frames are freed at once, with the texts that they hold, instead of by the garbage collector.
+    """
+    body = owner.body
+    owner.body = None  # type: ignore[assignment]  # nothing looks into a place that has ended
+    owner.closed = True
+    if type(owner) is IterationOwner:
+        owner.gate = owner.answered_gate = None
+    elif type(owner) is StepOwner:
+        owner.gate = None
+    if type(body) is not LeafBody:
+        release_inside(body)
+
+
+def release_inside(body: Body) -> None:
+    """Remove the references to the frames of a body that is given up."""
+    if isinstance(body, StepsBody):
+        for step in [*body.active.values(), *body.unfinished.values()]:
+            release_frames(step)
+        body.active, body.unfinished = {}, {}
+    elif isinstance(body, RepeatBody):
+        for one in [*body.active.values(), *(kept.owner for kept in body.unfinished.values())]:
+            release_frames(one)
+        body.active, body.unfinished = {}, {}
+
+
+def cap(body: RepeatBody) -> int | None:
+    """The most iterations that a loop may make, with those that a person granted."""
+    return None if body.action.max is None else body.action.max + body.progress.extra
+
+
+def request_effect(
+    state: State, owner: Owner, purpose: EffectPurpose, number: int, call: AnyCall
+) -> EffectRequested:
+    """The event that asks for an effect at a place."""
+    return EffectRequested(
+        at=state.now,
+        path=owner.inside,
+        iteration=owner.iteration,
+        effect=effect_id(owner.inside, purpose, number),
+        call=call,
+    )
+
+
+def passes_made(body: Body) -> int:
+    """Iterations of a loop, with those under way; 0 for anything else, also for the turns that a
+    chat model takes to answer one call.
+    """
+    if not isinstance(body, RepeatBody) or body.talk.answers_call:
+        return 0
+    return body.finished + len(body.active)

@@ -202,6 +202,22 @@ def _unplaced_action(action: Action) -> Action:
     return action
 
 
+def root_steps(plan: Plan) -> Steps:
+    """The steps of a plan, as the graph that a run consists of."""
+    return Steps(
+        steps=plan.steps,
+        on_failure=plan.on_failure,
+        parallel=plan.parallel,
+        output=plan.output,
+        returns=plan.returns,
+    )
+
+
+def chat_agents(plan: Plan) -> frozenset[str]:
+    """The names of the agents that are chat models."""
+    return frozenset(name for name, agent in plan.agents.items() if agent.is_chat)
+
+
 def graphs_inside(plan: Plan) -> Iterator[Steps]:
     """The graphs of steps inside steps."""
     for step in plan.steps:
@@ -236,10 +252,15 @@ def _agent_calls(action: Action) -> Iterator[CallAgent]:
 def check_words(plan: Plan) -> tuple[str, ...]:
     """The arguments of all check commands of a plan; some of them may name files."""
     found: dict[str, None] = {}
-    for step in plan.steps:
-        for check in _checks(step.action):
-            found.update(dict.fromkeys(_words(check)))
+    for check in all_checks(plan):
+        found.update(dict.fromkeys(_words(check)))
     return tuple(found)
+
+
+def all_checks(plan: Plan) -> Iterator[Leaf]:
+    """Every check of a plan."""
+    for step in plan.steps:
+        yield from _checks(step.action)
 
 
 def _checks(action: Action) -> Iterator[Leaf]:

@@ -25,8 +25,8 @@ from loopwright.agents.processes.process_tree import (
 )
 from loopwright.agents.processes.tcp_peer import UNLISTED_PEER, find_tcp_peer, is_read_outside
 from loopwright.errors import Conflict, LoopwrightError, NotFound, StorageError
-from loopwright.kernel.event_parts import CALLED, HOME_BUDGET, NO_USAGE, Failure, Usage
-from loopwright.kernel.events import RunStarted
+from loopwright.kernel.event_parts import CALLED, HOME_BUDGET, Failure
+from loopwright.kernel.events import NO_USAGE, RunStarted, Usage
 from loopwright.kernel.state import State
 from loopwright.model.access import is_offline
 from loopwright.model.plan import stored_plan

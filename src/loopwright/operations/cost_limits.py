@@ -18,7 +18,7 @@ from loopwright.agents.specs import Spec, parse_spec
 from loopwright.errors import LoopwrightError
 from loopwright.gateway.models import Catalogue
 from loopwright.gateway.turns import models_of, pricing_of
-from loopwright.kernel.event_parts import Usage
+from loopwright.kernel.events import Usage
 from loopwright.model.actions import (
     Action,
     AskPerson,

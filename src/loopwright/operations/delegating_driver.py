@@ -17,7 +17,7 @@ from loopwright.engine.kernel_services import SchemaCheck
 from loopwright.errors import Conflict, LoopwrightError, NotFound
 from loopwright.kernel.events import RunStarted
 from loopwright.kernel.fold import fold
-from loopwright.model.plan import Plan
+from loopwright.kernel.state import State
 from loopwright.operations.data_directory import (
     CONNECT_RETRY_S,
     HELLO_S,
@@ -147,7 +147,7 @@ class DelegatingDriver(LocalDriver):
         else:
             self._check(run)
 
-    def adopt(self, first: RunStarted, plan: Plan, headline: Headline) -> None:
+    def adopt(self, first: RunStarted, headline: Headline, state: State) -> None:
         # Not by the shorter way: it may have been made when there still was a server.
         self.wake(first.run)
 

@@ -14,7 +14,8 @@ import msgspec
 
 from loopwright.agents.processes.process_marks import Presence
 from loopwright.errors import LoopwrightError, NotFound, StorageError
-from loopwright.kernel.event_parts import NO_USAGE, Usage, Worktree
+from loopwright.kernel.event_parts import Worktree
+from loopwright.kernel.events import NO_USAGE, Usage
 from loopwright.model.plan import stored_content, stored_plan
 from loopwright.model.record import Text
 from loopwright.operations.accounts.access import find_caller, mark_origin

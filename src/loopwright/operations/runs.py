@@ -1,5 +1,6 @@
 """Use cases of runs: start, look, answer, pause, resume, stop. Every interface uses them."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -157,22 +158,26 @@ class Service:
         nest = nested(Runs(self.log, self.state), start.plan.limits, self.inside)
         now = self.clock.now_ms()
         run = start.run or f"run_{sortable_id(now)}"
-        limited = msgspec.structs.replace(decided, limits=nest.limits)
+        limited = decided
+        if nest.limits is not decided.limits:
+            limited = msgspec.structs.replace(decided, limits=nest.limits)
         limited = self._covered(limited, allow=start.allow_unknown_cost or nest.allow_unknown_cost)
         sandboxed = self._sandboxed(limited, start)
         bound = with_artifacts(sandboxed, self.artifacts, run, start.workspace)
-        plan = encode_plan(bound)
+        encoded = encode_plan(bound)
+        plan = content_hash(encoded)
+        driver = self.driver if start.drive else None
+        if driver is not None:
+            bound = driver.shared_plan(plan, bound)
         message, blobs = stored_text(start.message)
-        blobs[content_hash(plan)] = plan
+        blobs[plan] = encoded
         folder, worktree = await self._checkout(start, run)
-        # A link may be swapped while a person decides. What was admitted has no links, and what is
-        # put in its place later is refused by the sandbox.
-        workspace = str(folder.resolve() if self.admission is None else folder)
+        workspace = self._without_links(folder)
         key = key_of(start.plan, folder, start.key)
         first = RunStarted(
             at=now,
             run=run,
-            plan=content_hash(plan),
+            plan=plan,
             name=start.plan.name,
             message=message,
             inputs=dict(start.inputs),
@@ -200,7 +205,6 @@ class Service:
             labels=start.labels,
             surface=start.plan.settings.get("surface", ""),
         )
-        driver = self.driver if start.drive else None
         append = Append(
             run=run,
             expected=0,
@@ -222,7 +226,7 @@ class Service:
                 raise
             raise taken(self.log, key or "", problem) from problem
         if driver is not None:
-            driver.adopt(first, bound, headline)
+            driver.adopt(first, headline, state)
         return run
 
     def admit(self, start: RunStart) -> RunStart:
@@ -250,6 +254,12 @@ class Service:
         if self.worktrees is None:
             raise LoopwrightError("worktrees are not available here", code="no-worktrees")
         return await create_worktree(self.worktrees, run, start.plan, start.workspace)
+
+    def _without_links(self, folder: Path) -> str:
+        """A link may be swapped while a person decides. What was admitted has no links, and what is
+        put in its place later is refused by the sandbox.
+        """
+        return os.path.realpath(folder) if self.admission is None else str(folder)
 
     # -- looking -------------------------------------------------------------------------------
 

@@ -11,7 +11,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from loopwright.kernel.event_parts import CALLED, HOME_BUDGET, NO_USAGE, Failure, Usage
+from loopwright.kernel.event_parts import CALLED, HOME_BUDGET, Failure
+from loopwright.kernel.events import NO_USAGE, Usage
 from loopwright.operations.run_lists import BudgetUse, UsageLedger, budget_use
 from loopwright.operations.settings_files import SharedBudget
 from loopwright.ports import (

@@ -35,7 +35,6 @@ from loopwright.kernel.event_parts import (
     SleepCall,
     SnapshotCall,
     ToolCall,
-    Usage,
 )
 from loopwright.kernel.events import (
     AgentChanged,
@@ -54,6 +53,7 @@ from loopwright.kernel.events import (
     StepFinished,
     StepStarted,
     TurnTaken,
+    Usage,
 )
 from loopwright.model.ids import parent_path
 from loopwright.model.plan import CHAT, Agent, Plan

@@ -86,6 +86,8 @@ class SandboxRules:
         """
         level = strictest(chosen or self.default, plan.sandbox)
         least = plan.sandbox_least or plan.sandbox
+        if (level, least) == (plan.sandbox, plan.sandbox_least):
+            return plan
         return msgspec.structs.replace(plan, sandbox=level, sandbox_least=least)
 
     def change(self, plan: Plan, chosen: SandboxLevel) -> SandboxLevel:

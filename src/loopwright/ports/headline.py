@@ -10,8 +10,9 @@ from typing import TypeAlias
 import msgspec
 
 from loopwright.kernel.effects import SHORTAGE
-from loopwright.kernel.event_parts import CALLED, NO_USAGE, Usage
+from loopwright.kernel.event_parts import CALLED
 from loopwright.kernel.events import (
+    NO_USAGE,
     AnyEvent,
     CheckVerdict,
     EffectActivity,
@@ -28,6 +29,7 @@ from loopwright.kernel.events import (
     StepSkipped,
     StepStarted,
     TurnTaken,
+    Usage,
 )
 from loopwright.kernel.fold import apply
 from loopwright.kernel.frames import (
@@ -37,17 +39,13 @@ from loopwright.kernel.frames import (
     LeafBody,
     Owner,
     RepeatBody,
-    has_turns,
-    passes_made,
 )
 from loopwright.kernel.gates import ends_by_itself
-from loopwright.kernel.limits import cap
 from loopwright.kernel.reopened_runs import at_cap
 from loopwright.kernel.snapshots import has_unrecorded
-from loopwright.kernel.state import PendingEffect, State
+from loopwright.kernel.state import PendingEffect, State, cap, passes_made
 from loopwright.model.actions import CallAgent
 from loopwright.model.ids import BackoffPurpose, CheckBackoffPurpose
-from loopwright.model.plan import only_repeat
 from loopwright.ports import (
     DAY_MS,
     NO_SUBJECT,
@@ -120,7 +118,7 @@ def headline_of(state: State) -> Headline:
 
 def iterations(state: State) -> int:
     """Count the iterations of the outermost loop, or of all loops that ended."""
-    loop = only_repeat(state.plan)
+    loop = state.plan_index.loop
     total = 0
     for step in state.plan.steps:
         ended = state.root.body.results.get(step.id) if state.started else None
@@ -137,7 +135,7 @@ def iterations(state: State) -> int:
 def current_loop(state: State) -> RepeatBody | None:
     """The loop that is under way at the top of the run, for a headline."""
     for owner in state.root.body.active.values() if state.started else ():
-        if isinstance(owner.body, RepeatBody) and not has_turns(owner.body):
+        if isinstance(owner.body, RepeatBody) and not owner.body.talk.answers_call:
             return owner.body
     return None
 
@@ -147,7 +145,7 @@ def most_iterations(state: State) -> int | None:
     running = current_loop(state)
     if running is not None:
         return cap(running)
-    loop = only_repeat(state.plan)
+    loop = state.plan_index.loop
     capped = at_cap(state)
     if loop is not None and len(capped) == 1:
         return next(iter(capped.values())).most
@@ -270,7 +268,7 @@ class ListedRun:
 
     def _encode(self, state: State) -> str:
         figures = figures_of(state)
-        self._text = text = encode_figures(figures)
+        self._text = text = msgspec.json.encode(figures).decode()  # as `encode_figures`
         self._rest = text[text.index(",") :]
         self._iterations = figures.iterations
         self._usage = state.usage

@@ -10,7 +10,8 @@ from typing import Protocol, TypeAlias, final
 
 import msgspec
 
-from loopwright.kernel.event_parts import AnyCall, Failure, Snapshot, ToolUse, Usage
+from loopwright.kernel.event_parts import AnyCall, Failure, Snapshot, ToolUse
+from loopwright.kernel.events import Usage
 from loopwright.kernel.references import NO_PROMPT, CallPrompt
 from loopwright.model.chat import AnyMessage, ChatTool
 from loopwright.model.plan import Agent

@@ -9,7 +9,8 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from loopwright.kernel.event_parts import NO_USAGE, Snapshot, Usage, Worktree
+from loopwright.kernel.event_parts import Snapshot, Worktree
+from loopwright.kernel.events import NO_USAGE, Usage
 from loopwright.model.record import Text
 
 RunStatus: TypeAlias = Literal[

@@ -15,8 +15,7 @@ from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
-from loopwright.kernel.event_parts import Usage
-from loopwright.kernel.events import AnyEvent
+from loopwright.kernel.events import AnyEvent, Usage
 from loopwright.model.chat import (
     CallPart,
     ChatTool,

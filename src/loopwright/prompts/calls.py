@@ -18,11 +18,11 @@ from typing import assert_never
 import msgspec
 
 from loopwright.kernel.addresses import EndedStep, locate, reachable
-from loopwright.kernel.bodies.history import thread_of
-from loopwright.kernel.event_parts import NO_USAGE
+from loopwright.kernel.events import NO_USAGE
 from loopwright.kernel.frames import (
     AgentSession,
     CheckNote,
+    CoordinatorNotice,
     IterationOwner,
     LeafBody,
     Owner,
@@ -31,7 +31,6 @@ from loopwright.kernel.frames import (
     StepOwner,
     StepsBody,
 )
-from loopwright.kernel.limits import cap
 from loopwright.kernel.references import (
     CallPrompt,
     fill,
@@ -39,8 +38,9 @@ from loopwright.kernel.references import (
     pass_in_scope,
     request_text,
     step_result,
+    thread_of,
 )
-from loopwright.kernel.state import CoordinatorNotice, KernelServices, State, chain
+from loopwright.kernel.state import KernelServices, State, cap, chain
 from loopwright.model.actions import (
     Action,
     CallAgent,

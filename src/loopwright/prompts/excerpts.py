@@ -5,7 +5,8 @@ Stored texts are never cut; only what a prompt shows is.
 
 from collections.abc import Iterable
 
-from loopwright.kernel.state import KernelServices, QueuedMessage
+from loopwright.kernel.frames import QueuedMessage
+from loopwright.kernel.state import KernelServices
 
 
 def clip(text: str, size: int) -> str:

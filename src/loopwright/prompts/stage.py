@@ -10,9 +10,8 @@ that shows all of it.
 import msgspec
 
 from loopwright.kernel.frames import IterationOwner, Owner, RepeatBody, StepOwner, StepsBody
-from loopwright.kernel.limits import cap
 from loopwright.kernel.references import fill, request_text
-from loopwright.kernel.state import KernelServices, State
+from loopwright.kernel.state import KernelServices, State, cap
 from loopwright.model.actions import CallAgent
 from loopwright.model.checks import Approval, Goal, Leaf, leaves
 from loopwright.model.ids import child_path

@@ -13,6 +13,7 @@ moved or missing segment is detected.
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
+from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
@@ -34,21 +35,19 @@ MAX_BYTES = 500_000_000  # half of the maximum size of a value in SQLite
 _MAX_INT = 2**63 - 1
 
 
-class PendingAppend:
+class PendingAppend(msgspec.Struct, gc=False):
     """An append on its way into a store: the request, its encoded events, and its callback."""
 
-    __slots__ = ("append", "body", "count", "done")
-
-    def __init__(self, append: Append, done: Done) -> None:
-        self.append = append
-        self.done = done
-        self.count = len(append.events)
-        self.body = encode_append(append) if self.count else b""
+    append: Append
+    done: Done
+    count: int
+    body: bytes
 
 
 def validate_append(append: Append, done: Done) -> PendingAppend:
     """The entry of a valid append; StorageError names the problem."""
-    _check_id(append.run, "the id of the run")
+    if not is_id(append.run):
+        _check_id(append.run, "the id of the run")
     if append.expected == 0 and (append.headline is None or not append.events):
         raise StorageError(
             f"the first append to {append.run} needs events and a headline", code="bad-append"
@@ -66,13 +65,14 @@ def validate_append(append: Append, done: Done) -> PendingAppend:
         check_audit(row)
     for record in append.records:
         check_record(record)
-    return PendingAppend(append, done)
+    count = len(append.events)
+    return PendingAppend(append, done, count, encode_append(append) if count else b"")
 
 
 def encode_append(append: Append) -> bytes:
     """The events of an append as stored on disk, verified to be readable again."""
     try:
-        body = encode_events(list(append.events))
+        body = encode_events(append.events)
         if b":null" in body:
             # Optional fields are omitted when empty, so this is JSON data or a number that is not
             # finite. The latter would be written as null and could never be read back.
@@ -81,7 +81,8 @@ def encode_append(append: Append) -> bytes:
         raise StorageError(
             f"an event of {append.run!a} cannot be stored: {error}", code="bad-fact"
         ) from error
-    _check_size(body, f"an append to {append.run}")
+    if len(body) > MAX_BYTES:
+        _check_size(body, f"an append to {append.run}")
     return body
 
 
@@ -151,13 +152,21 @@ def _check_size(body: bytes, what: str) -> None:
         )
 
 
+_HEADLINE_TEXTS = ("name", "status", "reason", "dialect", "workspace", "session", "surface")
+_HEADLINE_NUMBERS = ("started_at", "updated_at", "finished_at", "wake_at")
+_texts_of = attrgetter(*_HEADLINE_TEXTS)
+_numbers_of = attrgetter(*_HEADLINE_NUMBERS)
+
+
 def _check_headline(headline: Headline) -> None:
-    for field in ("name", "status", "reason", "dialect", "workspace", "session", "surface"):
-        _check_text(getattr(headline, field), f"{field} of the run")
-    for label in headline.labels:
-        _check_text(label, "a label of the run")
-    for field in ("started_at", "updated_at", "finished_at", "wake_at"):
-        _check_number(getattr(headline, field), f"{field} of the run")
+    if not "".join((*_texts_of(headline), *headline.labels)).isascii():
+        for field in _HEADLINE_TEXTS:
+            _check_text(getattr(headline, field), f"{field} of the run")
+        for label in headline.labels:
+            _check_text(label, "a label of the run")
+    for field, number in zip(_HEADLINE_NUMBERS, _numbers_of(headline), strict=True):
+        if number is not None and not 0 <= number <= _MAX_INT:
+            _check_number(number, f"{field} of the run")
     if headline.key is not None:
         _check_id(headline.key, "the key of the run")
 
@@ -397,7 +406,8 @@ class Subscribers:
                 errors.append(error)
             if refusal is None and entry.count and self._watchers:
                 errors += self._shown(entry.append.run, entry.append.expected + entry.count)
-        _raise(errors)
+        if errors:
+            _raise(errors)
 
     def moved(self, run: str, version: int) -> None:
         """Notify watchers of writes by other processes."""

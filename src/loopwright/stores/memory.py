@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from loopwright.errors import LoopwrightError
-from loopwright.kernel.event_parts import NO_USAGE, Usage
+from loopwright.kernel.events import NO_USAGE, Usage
 from loopwright.ports import (
     OPEN_STATUSES,
     Append,

@@ -7,6 +7,7 @@ done.
 
 import hashlib
 import secrets
+from base64 import b32encode
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -32,6 +33,7 @@ from loopwright.model.record import Blob, JsonValue
 from loopwright.ports import AuditRow, NumberedEvent
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_DIGITS = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", ALPHABET.encode())
 
 
 def timestamp(ms: int) -> str:
@@ -42,12 +44,8 @@ def timestamp(ms: int) -> str:
 
 def sortable_id(now_ms: int) -> str:
     """48 bits of time and 80 of chance, so that ids sort by age and never meet."""
-    number = (now_ms << 80) | int.from_bytes(secrets.token_bytes(10), "big")
-    digits = []
-    for _ in range(26):
-        digits.append(ALPHABET[number & 31])
-        number >>= 5
-    return "".join(reversed(digits))
+    data = now_ms.to_bytes(10, "big") + secrets.token_bytes(10)
+    return b32encode(data).translate(_DIGITS)[-26:].decode()
 
 
 _EMPTY: tuple[object, ...] = (None, "", (), {})

@@ -21,9 +21,7 @@ from loopwright.model.plan import Agent, Plan
 from loopwright.model.record import JsonValue
 
 if TYPE_CHECKING:
-    from loopwright.kernel.event_parts import (
-        Usage,  # formatted amounts are needed before a run is read
-    )
+    from loopwright.kernel.events import Usage
     from loopwright.ports import ListedFigures
 
 SIGNS = {

@@ -11,7 +11,6 @@ from typing import assert_never
 from loopwright.kernel.bodies.repeat import learning_of
 from loopwright.kernel.effects import SHORTAGE
 from loopwright.kernel.event_parts import (
-    NO_USAGE,
     AgentCall,
     CommandCall,
     DiffStat,
@@ -22,9 +21,9 @@ from loopwright.kernel.event_parts import (
     Snapshot,
     SnapshotCall,
     ToolCall,
-    Usage,
 )
 from loopwright.kernel.events import (
+    NO_USAGE,
     AnyEvent,
     CancelRequested,
     CheckVerdict,
@@ -51,6 +50,7 @@ from loopwright.kernel.events import (
     StepSkipped,
     StepStarted,
     TurnTaken,
+    Usage,
     Verdict,
 )
 from loopwright.kernel.fold import apply

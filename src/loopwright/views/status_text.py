@@ -19,15 +19,13 @@ from loopwright.kernel.frames import (
     IterationOwner,
     RepeatBody,
     StepOwner,
-    has_turns,
 )
-from loopwright.kernel.limits import COST_UNKNOWN, cap, used_up
+from loopwright.kernel.limits import COST_UNKNOWN, used_up
 from loopwright.kernel.reopened_runs import stopped_half_way
 from loopwright.kernel.resumption import unfinished_places
-from loopwright.kernel.state import State
+from loopwright.kernel.state import State, cap
 from loopwright.model.actions import Decision, ModelCycle, Repeat, StopRun
 from loopwright.model.checks import Contains, leaves
-from loopwright.model.plan import only_repeat
 from loopwright.ports.headline import status_of
 from loopwright.views.event_records import text_of
 from loopwright.views.formats import PROTECT, cost_text, money, place_words, protect_words
@@ -84,7 +82,7 @@ def _place_in(state: State, owner: StepOwner) -> str:
     opening = state.reopenings.last
     if state.finished is None and opening is not None and opening.passes is not None:
         most = opening.passes
-    what = "turn" if has_turns(body) else "iteration"
+    what = "turn" if body.talk.answers_call else "iteration"
     return f"{what} {next_iteration(body)}{f' of {most}' if most else ''}"
 
 
@@ -92,7 +90,7 @@ def resumed_words(state: State, event: RunReopened) -> str:
     """How a run was resumed, from the state right after it: `resumed at iteration 3 of 5`."""
     by = f" by {event.by}" if event.by else ""
     if event.mode == "restart":
-        loop = only_repeat(state.plan) if len(state.plan.steps) == 1 else None
+        loop = state.plan_index.loop if len(state.plan.steps) == 1 else None
         where = "at iteration 1" if loop is not None and loop.each is None else "at its first step"
         return f"{state.run} restarted {where}{by}{_spent(state)}"
     point = resume_point(state)

@@ -14,23 +14,15 @@ from collections.abc import Callable
 import msgspec
 
 from loopwright.errors import StorageError
-from loopwright.kernel.event_parts import Failure, Usage
-from loopwright.kernel.events import RunFinished, RunStarted, Verdict
+from loopwright.kernel.event_parts import Failure
+from loopwright.kernel.events import RunFinished, RunStarted, Usage, Verdict
 from loopwright.kernel.fold import fold
-from loopwright.kernel.frames import (
-    CheckNote,
-    GateState,
-    Owner,
-    RepeatBody,
-    Result,
-    StepOwner,
-    passes_made,
-)
+from loopwright.kernel.frames import CheckNote, GateState, Owner, RepeatBody, Result, StepOwner
 from loopwright.kernel.references import hidden_word
 from loopwright.kernel.reopened_runs import at_cap
 from loopwright.kernel.signal import without_signal
 from loopwright.kernel.snapshots import has_unrecorded
-from loopwright.kernel.state import State, enclosing_pass
+from loopwright.kernel.state import State, enclosing_pass, passes_made
 from loopwright.model.actions import Repeat
 from loopwright.model.checks import (
     Approval,

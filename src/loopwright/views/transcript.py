@@ -44,7 +44,7 @@ from loopwright.kernel.events import (
     TurnTaken,
 )
 from loopwright.kernel.fold import apply
-from loopwright.kernel.frames import CycleBody, IterationOwner, has_turns
+from loopwright.kernel.frames import CycleBody, IterationOwner
 from loopwright.kernel.state import ANY_AGENT, PERSON, State
 from loopwright.model.plan import Plan
 from loopwright.model.record import Blob, JsonValue, Text
@@ -337,7 +337,7 @@ def is_turn(state: State, path: str) -> bool:
     definition.
     """
     owner = state.owners.get(path)
-    return isinstance(owner, IterationOwner) and has_turns(owner.parent)
+    return isinstance(owner, IterationOwner) and owner.parent.talk.answers_call
 
 
 def turn_words(state: State, event: TurnTaken, read: ReadText) -> str:

@@ -15,7 +15,7 @@ from loopwright.agents.clis.acp import (
     unfit,
 )
 from loopwright.agents.clis.transcript import LiveEntry
-from loopwright.kernel.event_parts import Usage
+from loopwright.kernel.events import Usage
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
 

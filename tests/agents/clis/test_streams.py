@@ -16,7 +16,7 @@ from loopwright.agents.clis.transcript import (
     note,
     tool_line,
 )
-from loopwright.kernel.event_parts import Usage
+from loopwright.kernel.events import Usage
 from tests.agents.clis import events as e
 from tests.agents.clis.events import Event
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from loopwright.dialects.aldo.events import AldoEvent, events_of
-from loopwright.kernel.event_parts import ModelCall, ToolCall, Usage
-from loopwright.kernel.events import EffectRequested, GateOpened
+from loopwright.kernel.event_parts import ModelCall, ToolCall
+from loopwright.kernel.events import EffectRequested, GateOpened, Usage
 from loopwright.kernel.frames import CycleBody
 from loopwright.kernel.references import request_text
 from loopwright.model.actions import Decision

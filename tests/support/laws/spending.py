@@ -11,14 +11,16 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from loopwright.kernel.event_parts import NO_USAGE, AgentCall, ModelCall, Usage
+from loopwright.kernel.event_parts import AgentCall, ModelCall
 from loopwright.kernel.events import (
+    NO_USAGE,
     AnyEvent,
     EffectActivity,
     EffectDone,
     EffectFailed,
     EffectRequested,
     RunReopened,
+    Usage,
 )
 from loopwright.model.actions import Action, CallAgent, Repeat
 from loopwright.model.ids import last_id, parent_path

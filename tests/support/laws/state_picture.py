@@ -19,11 +19,12 @@ from loopwright.kernel.frames import (
     IterationOwner,
     KeptLoop,
     LeafBody,
+    Mail,
     Owner,
     RepeatBody,
     StepsBody,
 )
-from loopwright.kernel.state import Mail, State
+from loopwright.kernel.state import State
 
 _FIELDS = {
     **{name: f"queues.{name}" for name in ("timers", "stale")},

@@ -23,7 +23,7 @@ from loopwright.agents.clis.transcript import (
     as_text,
     tool_line,
 )
-from loopwright.kernel.event_parts import Usage
+from loopwright.kernel.events import Usage
 from loopwright.model.access import family_of, inside_shell
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from loopwright.agents.clis.loose_json import amount, at, items, text, whole
 from loopwright.agents.clis.transcript import LiveEntry, Transcript, Trouble, as_text, tool_line
-from loopwright.kernel.event_parts import Usage
+from loopwright.kernel.events import Usage
 from loopwright.model.record import JsonValue
 
 _EXIT_CODE = re.compile(r"(?:Error: )?Exit code (\d{1,3})\b")

@@ -11,7 +11,7 @@ from loopwright.agents.clis.transcript import (
     tool_line,
     without_shell,
 )
-from loopwright.kernel.event_parts import Usage
+from loopwright.kernel.events import Usage
 from loopwright.model.record import JsonValue
 
 # The answer of its own sandbox. In a workspace, the file system is read-only only in that sandbox.

@@ -4,7 +4,7 @@ import re
 
 from loopwright.agents.clis.loose_json import at, text, whole
 from loopwright.agents.clis.transcript import LiveEntry, Transcript, as_text, tool_line
-from loopwright.kernel.event_parts import Usage
+from loopwright.kernel.events import Usage
 from loopwright.model.record import JsonValue
 
 _DENIED = re.compile(r"policy_violation|denied by policy|requires (?:user )?confirmation", re.I)

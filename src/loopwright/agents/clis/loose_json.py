@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from loopwright.kernel.event_parts import Usage
+from loopwright.kernel.events import Usage
 from loopwright.model.record import JsonValue
 
 MOST = 10**15  # of tokens or dollars; larger numbers are errors

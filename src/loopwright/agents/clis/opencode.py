@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from loopwright.agents.clis.loose_json import amount, at, text, whole
 from loopwright.agents.clis.transcript import LiveEntry, Transcript, reset_seconds, tool_line
-from loopwright.kernel.event_parts import Usage
+from loopwright.kernel.events import Usage
 from loopwright.model.record import JsonValue
 
 _REFUSED = ("rejected permission", "prevents you from using", "permission denied by rule")

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from loopwright.kernel.event_parts import Usage
+from loopwright.kernel.events import Usage
 from loopwright.model.access import inside_shell, tool_target
 from loopwright.model.record import JsonValue
 

@@ -15,7 +15,7 @@ from loopwright.http.context import Context
 from loopwright.http.operation_routes import app_of, caller_of
 from loopwright.http.requests import Answer, Body, Route, RouteFamily, RouteRequest
 from loopwright.http.responses import RequestRefusal
-from loopwright.kernel.event_parts import ToolCall, Usage
+from loopwright.kernel.event_parts import ToolCall
 from loopwright.kernel.events import (
     AnyEvent,
     EffectDone,
@@ -23,6 +23,7 @@ from loopwright.kernel.events import (
     EffectRequested,
     RunFinished,
     TurnTaken,
+    Usage,
 )
 from loopwright.model.record import JsonValue
 from loopwright.operations.messages import ConversationMessage

@@ -18,7 +18,6 @@ from loopwright.kernel.fold import fold
 from loopwright.kernel.state import State
 from loopwright.model.actions import MAX_ITERATIONS
 from loopwright.model.checks import Approval, Goal, leaves
-from loopwright.model.plan import only_repeat
 from loopwright.model.record import JsonValue, Lit
 from loopwright.operations.problems import ProblemReport
 from loopwright.operations.run_groups import OnDisconnect
@@ -414,7 +413,7 @@ class Sheet:
         """What approved or reached means, with the parameters of the loop."""
         started = self.state.started
         inputs = started.inputs if started is not None else {}
-        loop = only_repeat(self.state.plan)
+        loop = self.state.plan_index.loop
         for check in leaves(loop.until) if loop is not None and loop.until is not None else ():
             if isinstance(check, Approval | Goal):
                 words = check.criteria if isinstance(check, Approval) else check.prompt

@@ -13,7 +13,6 @@ from loopwright.kernel.effects import (
     has_next_attempt,
     note_backoff_end,
     request_backoff,
-    request_effect,
     withdraw,
 )
 from loopwright.kernel.event_parts import HOME_BUDGET, AgentCall, CommandCall, Failure, SleepCall
@@ -23,7 +22,14 @@ from loopwright.kernel.gates import kept_gate, open_gate
 from loopwright.kernel.limits import ended_by_budget, over_budget
 from loopwright.kernel.messages import deliver
 from loopwright.kernel.references import fill, missing_value
-from loopwright.kernel.state import KernelServices, PendingEffect, State, has_to_wait, is_full
+from loopwright.kernel.state import (
+    KernelServices,
+    PendingEffect,
+    State,
+    has_to_wait,
+    is_full,
+    request_effect,
+)
 from loopwright.model.actions import (
     Action,
     AskPerson,

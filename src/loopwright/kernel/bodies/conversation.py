@@ -31,7 +31,6 @@ from loopwright.kernel.effects import (
     has_next_attempt,
     note_backoff_end,
     request_backoff,
-    request_effect,
     withdraw,
 )
 from loopwright.kernel.event_parts import HOME_BUDGET, CallNote, Failure, ModelCall, ToolCall
@@ -56,7 +55,14 @@ from loopwright.kernel.frames import (
 from loopwright.kernel.gates import about_call
 from loopwright.kernel.limits import ended_by_budget, over_budget
 from loopwright.kernel.messages import deliver
-from loopwright.kernel.state import KernelServices, PendingEffect, State, has_to_wait, is_full
+from loopwright.kernel.state import (
+    KernelServices,
+    PendingEffect,
+    State,
+    has_to_wait,
+    is_full,
+    request_effect,
+)
 from loopwright.model.access import is_rule_for
 from loopwright.model.actions import ModelCycle
 from loopwright.model.chat import ModelTurn, RequestedCall, decode_turn

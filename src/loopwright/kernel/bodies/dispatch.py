@@ -2,25 +2,34 @@
 
 Each kind of body has a module with the same functions. These choose the module by the type of the
 body. The first part decides: it returns a result or events. The second part folds: it changes the
-body. The last part ends what is open inside a place, from the outside: a deadline, a stop, or a
+body. The third part ends what is open inside a place, from the outside: a deadline, a stop, or a
 failing sibling. Every request gets exactly one answer and every start exactly one end; the
-innermost one is closed first.
+innermost one is closed first. The last part folds requests and answers of effects: an answer counts
+once, and one to an effect that is not pending is counted as ignored and changes nothing else.
 """
 
-from typing import assert_never
+from typing import TypeVar, assert_never
 
-from loopwright.kernel.bodies import call, conversation, dispatch, each, repeat, steps
-from loopwright.kernel.effects import close_gate, withdraw
+from loopwright.kernel import coordination, snapshots
+from loopwright.kernel.bodies import call, conversation, each, repeat, steps
+from loopwright.kernel.effects import close_gate, free_slot, withdraw
+from loopwright.kernel.event_parts import CALLED, AgentCall, ModelCall
 from loopwright.kernel.events import (
+    NO_USAGE,
     AnyEvent,
+    EffectActivity,
     EffectDone,
     EffectFailed,
+    EffectRequested,
     IterationFinished,
     StepFinished,
+    Usage,
 )
 from loopwright.kernel.frames import (
+    AgentSession,
     Body,
     CycleBody,
+    IterationChecks,
     IterationOwner,
     LeafBody,
     Owner,
@@ -28,10 +37,40 @@ from loopwright.kernel.frames import (
     Result,
     StepOwner,
     StepsBody,
+)
+from loopwright.kernel.limits import used_up
+from loopwright.kernel.state import (
+    KernelServices,
+    PendingEffect,
+    State,
+    add_pending,
+    chain,
+    count_call,
+    enclosing_pass,
+    limits_of,
     passes_made,
     places_inside,
+    session_key,
 )
-from loopwright.kernel.state import KernelServices, PendingEffect, State
+from loopwright.model.ids import (
+    ArtifactPurpose,
+    BackoffPurpose,
+    CallPurpose,
+    CheckBackoffPurpose,
+    CheckPurpose,
+    CoordinatorBackoffPurpose,
+    CoordinatorPurpose,
+    DeadlinePurpose,
+    DelayPurpose,
+    HoldPurpose,
+    LoopDeadlinePurpose,
+    ReplyPurpose,
+    ReworkPurpose,
+    SnapshotPurpose,
+    SummaryPurpose,
+    ToolPurpose,
+    TurnPurpose,
+)
 from loopwright.model.record import Text
 
 # -- deciding --------------------------------------------------------------------------------------
@@ -217,4 +256,175 @@ def _close_body(state: State, body: Body, why: str) -> list[AnyEvent]:
     events: list[AnyEvent] = []
     for place in places_inside(body):
         events += _close_owner(state, place, why)
-    return [*events, *dispatch.close(state, body, why)]
+    return [*events, *close(state, body, why)]
+
+
+# -- requests and answers -------------------------------------------------------------------------
+
+
+def effect_requested(state: State, event: EffectRequested) -> None:
+    owner = state.owners[event.path]
+    pending = add_pending(state, event, owner)
+    purpose = pending.purpose
+    match purpose:
+        case CallPurpose() | BackoffPurpose() | ReworkPurpose():
+            note_request(owner.body, pending)
+        case TurnPurpose() | SummaryPurpose() | ToolPurpose():
+            note_request(owner.body, pending)
+        case LoopDeadlinePurpose() | DelayPurpose():
+            note_request(owner.body, pending)
+        case DeadlinePurpose():
+            owner.deadline = event.effect
+        case CheckPurpose(index):
+            assert isinstance(owner, IterationOwner)
+            _note_check_request(owner.checks, index, pending)
+        case CheckBackoffPurpose():  # it has the number of the attempt before it
+            assert isinstance(owner, IterationOwner)
+            owner.checks.pending = event.effect
+        case ArtifactPurpose():
+            assert isinstance(owner, StepOwner)
+            owner.look, owner.looks, owner.found = event.effect, pending.attempt, None
+        case SnapshotPurpose():
+            snapshots.snapshot_requested(state, pending)
+        case CoordinatorPurpose() | CoordinatorBackoffPurpose() | ReplyPurpose() | HoldPurpose():
+            coordination.requested(state, pending, purpose)
+        case _:
+            assert_never(purpose)
+
+
+def _note_check_request(checks: IterationChecks, index: int, pending: PendingEffect) -> None:
+    if not checks.tries:  # the attempts of an earlier opening of the run do not count
+        checks.earlier = pending.attempt - 1
+    checks.index, checks.tries = index, pending.attempt
+    checks.pending = pending.effect
+
+
+_Answer = TypeVar("_Answer", EffectDone, EffectFailed)
+
+
+def effect_answered(state: State, event: _Answer) -> None:
+    pending = state.pending.pop(event.effect, None)
+    if pending is None:
+        state.ignored += 1
+        return
+    state.queues.lost.pop(event.effect, None)
+    state.queues.timers.pop(event.effect, None)
+    if type(event) is EffectDone and event.snapshot is not None:
+        state.snapshots.newest = event.snapshot
+    if pending.gates:
+        state.queues.stale.update((name, gate) for name, gate in pending.gates.items() if gate.open)
+    if type(pending.call) is AgentCall or type(pending.call) is ModelCall:
+        _agent_answered(state, pending, pending.call, event)
+    if state.snapshots.on:
+        snapshots.note_writer(state, pending)
+    _route_answer(state, pending, event)
+    state.touch(pending.owner)
+
+
+def effect_activity(state: State, event: EffectActivity) -> None:
+    """Count what a call under way has used so far: it may never get an answer of its own."""
+    pending = state.pending.get(event.effect)
+    if pending is None or event.usage is None or not isinstance(pending.call, CALLED):
+        return
+    _spend(state, pending.owner, event.usage - (pending.used or NO_USAGE))
+    pending.used = event.usage
+
+
+def _agent_answered(
+    state: State,
+    pending: PendingEffect,
+    call: AgentCall | ModelCall,
+    event: EffectDone | EffectFailed,
+) -> None:
+    if call.role != "coordinator":
+        count_call(state, pending.owner, -1)
+    if state.queues.slots:
+        free_slot(state)
+    if event.mark is not None:
+        state.agents.marks.setdefault(call.agent, set()).add(event.mark)
+    if event.usage is not None or pending.used is not None:
+        _spend(state, pending.owner, (event.usage or NO_USAGE) - (pending.used or NO_USAGE))
+    if event.session and call.role == "worker":
+        _remember(pending, event.session, event.usage or NO_USAGE)
+
+
+def _remember(pending: PendingEffect, session: str, used: Usage) -> None:
+    """Keep a session, with its usage so far, for the next iteration of the enclosing loop."""
+    inside = enclosing_pass(pending.owner)
+    if inside is None:
+        return
+    key, sessions = session_key(pending.owner, inside, pending.spec), inside.parent.memory.sessions
+    known = sessions.get(key)
+    before = known.used if known is not None and known.id == session else NO_USAGE
+    sessions[key] = AgentSession(id=session, used=before + used)
+
+
+def _spend(state: State, owner: Owner, usage: Usage) -> None:
+    state.usage = state.usage + usage
+    places = chain(owner)
+    watched = (
+        [one for one in places if _has_left(state, one)] if state.plan_index.has_budget else []
+    )
+    for place in places:
+        place.spent.input_tokens += usage.input_tokens
+        place.spent.output_tokens += usage.output_tokens
+        place.spent.usd = round(place.spent.usd + usage.usd, 9)
+        place.spent.unpriced += usage.unpriced
+    if not all(_has_left(state, one) for one in watched):
+        _wake_sleepers(state)
+
+
+def _has_left(state: State, place: Owner | RepeatBody) -> bool:
+    return used_up(limits_of(state, place), place.spent) is None
+
+
+def _wake_sleepers(state: State) -> None:
+    """Look at everything that waits for a time: a loop between two iterations has no next one when
+    what is around it is used up. A place is used up once, so this is not done often.
+    """
+    for effect in state.queues.timers:
+        state.touch(state.pending[effect].owner)
+
+
+def _route_answer(state: State, pending: PendingEffect, event: EffectDone | EffectFailed) -> None:
+    owner, purpose = pending.owner, pending.purpose
+    match purpose:
+        case (
+            CallPurpose()
+            | BackoffPurpose()
+            | ReworkPurpose()
+            | TurnPurpose()
+            | SummaryPurpose()
+            | ToolPurpose()
+            | LoopDeadlinePurpose()
+            | DelayPurpose()
+        ):
+            if not owner.closed:  # earlier versions did not withdraw all effects of a retried step
+                note_answer(owner.body, pending, event)
+        case DeadlinePurpose():
+            owner.deadline_hit = owner.deadline_hit or type(event) is EffectDone
+        case CheckPurpose() | CheckBackoffPurpose():
+            assert isinstance(owner, IterationOwner)
+            _answer_check(owner, purpose, event)
+        case ArtifactPurpose():
+            assert isinstance(owner, StepOwner)
+            owner.look, owner.found = None, type(event) is EffectDone and event.code == 0
+        case SnapshotPurpose():
+            snapshots.snapshot_answered(state, pending, event)
+        case CoordinatorPurpose() | CoordinatorBackoffPurpose() | ReplyPurpose() | HoldPurpose():
+            coordination.answered(state, pending, purpose, event)
+        case _:
+            assert_never(purpose)
+
+
+def _answer_check(
+    owner: IterationOwner,
+    purpose: CheckPurpose | CheckBackoffPurpose,
+    event: EffectDone | EffectFailed,
+) -> None:
+    owner.checks.pending = None
+    if isinstance(purpose, CheckPurpose):
+        owner.checks.answer = event
+    else:
+        owner.checks.answer = None
+        owner.checks.parks += 1

@@ -14,18 +14,11 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from loopwright.kernel.frames import (
-    Body,
     HistoryEntry,
-    IterationOwner,
-    Owner,
     RepeatBody,
-    StepOwner,
     ToolAnswer,
 )
-from loopwright.kernel.references import pass_in_scope
-from loopwright.kernel.state import State, make_body, session_key
-from loopwright.model.actions import Action, CallAgent
-from loopwright.model.policy import ConversationHistory, SameSession
+from loopwright.model.policy import ConversationHistory
 from loopwright.model.record import Blob, Text
 
 CHARS_PER_TOKEN = 4
@@ -159,34 +152,6 @@ def _chars(entry: HistoryEntry) -> int:
 
 def _tokens(chars: int) -> int:
     return -(-chars // CHARS_PER_TOKEN)
-
-
-def thread_of(state: State, owner: Owner, call: CallAgent) -> tuple[IterationOwner, str] | None:
-    """The iteration in which an agent continues its previous iteration, and the name of the
-    thread; None if it starts again. Another backend of the agent cannot know the conversation,
-    so it is part of the name.
-    """
-    inside = pass_in_scope(owner)
-    if inside is None:
-        return None
-    if call.session != "thread" and not isinstance(inside.parent.action.memory, SameSession):
-        return None
-    agent = state.plan.agents.get(call.agent)
-    spec = (agent.spec or "") if agent is not None else ""
-    return inside, session_key(owner, inside, spec)
-
-
-def make_threaded_body(state: State, owner: Owner, action: Action, step: StepOwner) -> Body:
-    """The frame for an action that begins now, with the conversation that it continues."""
-    body = make_body(state, owner, action, step)
-    if type(body) is RepeatBody and body.call is not None:
-        thread = thread_of(state, owner, body.call)
-        if thread is not None:
-            loop, name = thread[0].parent, thread[1]
-            body.talk.thread = loop, name
-            body.talk.history = list(loop.memory.talks.get(name, ()))
-            body.talk.carried = len(body.talk.history)
-    return body
 
 
 def keep_talk(repeat: RepeatBody) -> None:

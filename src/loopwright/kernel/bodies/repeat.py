@@ -13,7 +13,7 @@ import msgspec
 from loopwright.kernel.bodies import conversation
 from loopwright.kernel.bodies.call import NO_ANSWER
 from loopwright.kernel.bodies.history import keep_talk
-from loopwright.kernel.effects import close_gate, request_effect, withdraw
+from loopwright.kernel.effects import close_gate, withdraw
 from loopwright.kernel.event_parts import Failure, SleepCall
 from loopwright.kernel.events import AnyEvent, EffectDone, EffectFailed, IterationStarted
 from loopwright.kernel.frames import (
@@ -23,22 +23,27 @@ from loopwright.kernel.frames import (
     RepeatBody,
     Result,
     StepsBody,
-    has_turns,
-    passes_made,
     set_value,
 )
 from loopwright.kernel.gates import kept_gate, open_gate
 from loopwright.kernel.limits import (
-    cap,
     is_cut_off,
     loop_over_budget,
     out_of_time,
     renew_spent,
     request_loop_deadline,
-    stalled,
     with_time,
 )
-from loopwright.kernel.state import KernelServices, PendingEffect, State, head, opening
+from loopwright.kernel.state import (
+    KernelServices,
+    PendingEffect,
+    State,
+    cap,
+    head,
+    opening,
+    passes_made,
+    request_effect,
+)
 from loopwright.model.actions import CallAgent, LoopGate
 from loopwright.model.checks import (
     Approval,
@@ -98,7 +103,7 @@ def outcome(state: State, body: RepeatBody, senses: KernelServices) -> Result | 
     spent = loop_over_budget(state, body) if state.plan_index.has_budget else None
     if body.action.broken_after and body.progress.broken >= body.action.broken_after:
         return _broken(body, senses, spent)
-    if stalled(body):
+    if _is_stalled(body):
         detail = f"{body.progress.identical} iterations in a row gave the same result"
         return _ended(body, senses, "exhausted", "stalled", Failure("stalled", detail))
     most = cap(body)
@@ -143,7 +148,7 @@ def _broken_words(body: RepeatBody, senses: KernelServices) -> str:
 
 
 def _at_cap(body: RepeatBody, senses: KernelServices) -> Result | None:
-    what = "turns" if has_turns(body) else "iterations"
+    what = "turns" if body.talk.answers_call else "iterations"
     detail = f"{body.finished} of {cap(body)} {what} made and {_unmet(body)}"
     match body.action.at_cap:
         case "complete":
@@ -232,8 +237,10 @@ def next_events(state: State, body: RepeatBody, senses: KernelServices) -> list[
     """The next iteration, or what comes before it: a timer, a pause, a question at the cap."""
     if body.active:
         return []
-    events = request_loop_deadline(state, body)
     owner, action = body.owner, body.action
+    limits = action.limits
+    is_timed = limits.wall_ms is not None or limits.ends_at is not None
+    events = request_loop_deadline(state, body) if is_timed else []
     most = cap(body)
     if body.finished and most is not None and body.finished >= most:
         return [*events, *_ask_at_cap(state, body, senses)]
@@ -427,3 +434,9 @@ def is_at_cap(body: RepeatBody) -> bool:
     if most is None or body.action.each is not None or body.action.at_cap == "ask":
         return False
     return not body.unfinished and body.finished >= most and not body.progress.last_done
+
+
+def _is_stalled(body: RepeatBody) -> bool:
+    """Whether the last results were all the same for as long as the limit allows."""
+    limit = body.action.limits.identical
+    return limit is not None and body.finished >= limit and body.progress.identical >= limit

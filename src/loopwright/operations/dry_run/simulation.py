@@ -28,7 +28,6 @@ from loopwright.kernel.event_parts import (
     ModelCall,
     SleepCall,
     ToolCall,
-    Usage,
 )
 from loopwright.kernel.events import (
     AnyEvent,
@@ -38,6 +37,7 @@ from loopwright.kernel.events import (
     GateAnswered,
     IterationStarted,
     RunStarted,
+    Usage,
 )
 from loopwright.kernel.fold import apply
 from loopwright.kernel.frames import CycleBody, IterationOwner, LeafBody

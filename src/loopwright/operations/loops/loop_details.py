@@ -14,7 +14,6 @@ import msgspec
 
 from loopwright.engine.kernel_services import stored_text
 from loopwright.errors import Conflict, LoopwrightError, NotFound, StorageError, VersionConflict
-from loopwright.kernel.event_parts import Usage
 from loopwright.kernel.events import (
     AnyEvent,
     EffectDone,
@@ -22,12 +21,13 @@ from loopwright.kernel.events import (
     GateOpened,
     RunEdited,
     RunStarted,
+    Usage,
 )
 from loopwright.kernel.frames import RepeatBody
 from loopwright.kernel.reopened_runs import stopped_half_way
 from loopwright.kernel.state import State
 from loopwright.model.actions import MAX_ITERATIONS, Action, CallAgent, Decision, Repeat, Steps
-from loopwright.model.plan import Plan, only_repeat
+from loopwright.model.plan import Plan
 from loopwright.model.record import JsonValue
 from loopwright.operations.dialects import ASSISTANTS, OF_LOOPS, filled
 from loopwright.operations.run_control import NO_CHANGES, ResumeChanges, reopen
@@ -206,7 +206,7 @@ def _current(
 
 
 def _agent(state: State, stage: str) -> str:
-    loop = only_repeat(state.plan)
+    loop = state.plan_index.loop
     steps = loop.body.steps if loop is not None and isinstance(loop.body, Steps) else ()
     calls = {one.id: one.action.agent for one in steps if isinstance(one.action, CallAgent)}
     return calls.get(stage, "")
@@ -435,7 +435,7 @@ def _filled(state: State, goal: str) -> str:
 
 
 def _check_most(state: State, wanted: LoopEdit) -> None:
-    loop, body = only_repeat(state.plan), current_loop(state)
+    loop, body = state.plan_index.loop, current_loop(state)
     if wanted.unlimited and loop is not None and loop.at_cap == "complete":
         raise Conflict(
             f"{state.run} ends by the number of its iterations alone: it needs one",

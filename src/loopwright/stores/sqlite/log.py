@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from loopwright.errors import LoopwrightError, StorageError
-from loopwright.kernel.event_parts import Usage
+from loopwright.kernel.events import Usage
 from loopwright.ports import (
     Append,
     AuditRow,
@@ -39,7 +39,6 @@ from loopwright.stores import appends
 from loopwright.stores.appends import (
     Digest,
     Done,
-    PendingAppend,
     Subscribers,
     Watcher,
     submit_appends,
@@ -73,6 +72,8 @@ from loopwright.stores.sqlite.writer import ChangeCheck, Waiting, Writer, Writer
 
 _T = TypeVar("_T")
 
+_GROUP = 32  # appends after which the writer begins, before the turn of the event loop ends
+
 
 class SqliteLog:
     """Created by `open_sqlite_log`. Use it from the thread of one event loop."""
@@ -89,7 +90,7 @@ class SqliteLog:
         self.alive = alive
         self._open: Reader | None = reader
         self._seen = (reader.data_version(), 0, 0)
-        self._held: Waiting | None = None
+        self._held: list[Waiting] = []  # submitted in this turn of the event loop
         self._holding = threading.Lock()  # other threads may call it
         with contextlib.suppress(StorageError):
             # Early, to notice other writers. If it fails, reading continues, and the next write
@@ -98,14 +99,22 @@ class SqliteLog:
 
     def submit(self, append: Append, done: Done) -> None:
         """Queue an append; `done` is called in the running event loop's thread."""
-        self._reader()
+        if self._open is None:
+            raise appends.closed_error()
         loop = asyncio.get_running_loop()
         try:
             entry = validate_append(append, done)
         except LoopwrightError as error:
             loop.call_soon(done, error)
             return
-        self._take(loop, entry)
+        with self._holding:
+            held = self._held
+            held.append((loop, entry))
+            count = len(held)
+        if count == 1:
+            loop.call_soon(self._write_held)
+        elif count == _GROUP:
+            self._let_go()
 
     async def append(self, append: Append) -> None:
         """`submit` and wait. Being cancelled ends the waiting, not the append."""
@@ -345,34 +354,25 @@ class SqliteLog:
             raise appends.closed_error()
         return self._open
 
-    def _take(self, loop: asyncio.AbstractEventLoop, entry: PendingAppend) -> None:
-        """Whether an append is alone is known when the event loop has run everything that is ready:
-        until then the first one waits. A second one means that a commit can be shared.
+    def _write_held(self) -> None:
+        """Write what was submitted in this turn of the event loop: one append alone at once, if
+        that is quick; several share a commit.
         """
-        with self._holding:
-            alone = self._held is None and self._writer.at_rest
-            if alone:
-                self._held = loop, entry
-        if alone:
-            loop.call_soon(self._write_held, entry)
+        if len(self._held) == 1 and self._writer.at_rest:
+            with self._holding:
+                held, self._held = self._held, []
+            if held:
+                self._writer.write(held[0])
         else:
-            self._put((loop, entry))
-
-    def _write_held(self, entry: PendingAppend) -> None:
-        with self._holding:
-            held = self._held
-            if held is None or held[1] is not entry:
-                return
-            self._held = None
-        self._writer.write(held)
+            self._let_go()
 
     def _let_go(self) -> None:
         with self._holding:
-            held, self._held = self._held, None
-        if held is not None:
-            self._writer.put(held)
+            held, self._held = self._held, []
+            if held:
+                self._writer.put(held)
 
-    def _put(self, item: Waiting | WriterTask) -> None:
+    def _put(self, item: WriterTask) -> None:
         self._let_go()
         self._writer.put(item)
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from loopwright.errors import Conflict, StorageError, VersionConflict
-from loopwright.kernel.event_parts import Usage
+from loopwright.kernel.events import Usage
 from loopwright.ports import (
     NOTICE,
     NOTICE_HEAD,
@@ -35,7 +35,7 @@ from loopwright.stores import appends
 from loopwright.stores.appends import check_audit, check_record, ids, is_id, link
 from loopwright.stores.sqlite.connection import STATUS_IS_OPEN
 from loopwright.stores.sqlite.head_checks import audit_body, chain_before_audit
-from loopwright.stores.sqlite.write_connection import WriteConnection
+from loopwright.stores.sqlite.write_connection import WriteConnection, add_usage
 
 _S = TypeVar("_S")
 _OWNERS = f"""
@@ -118,17 +118,6 @@ def _fence(ledger: WriteConnection, runs: Sequence[str], token: str | None) -> N
             known.token = token
 
 
-_ADD = """
-    INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-    ON CONFLICT (run, agent, day) DO UPDATE SET
-        calls = calls + excluded.calls,
-        input_tokens = input_tokens + excluded.input_tokens,
-        output_tokens = output_tokens + excluded.output_tokens,
-        usd = round(usd + excluded.usd, 9),
-        unpriced = unpriced + excluded.unpriced,
-        cache_read_tokens = cache_read_tokens + excluded.cache_read_tokens,
-        cache_write_tokens = cache_write_tokens + excluded.cache_write_tokens
-"""
 USAGE_SINCE = """
     SELECT r.name, u.agent, u.day, u.calls, u.input_tokens, u.output_tokens, u.usd, u.unpriced,
            u.cache_read_tokens, u.cache_write_tokens
@@ -210,18 +199,6 @@ def details_text(details: RunDetails | None) -> str | None:
 def details_of(text: object) -> RunDetails | None:
     """The details of a column."""
     return _decoded(text, RunDetails)
-
-
-def add_usage(db: sqlite3.Connection, run: int, rows: Sequence[UsageRow]) -> None:
-    """Add to the stored usage of a run."""
-    for row in rows:
-        used = row.usage
-        values = (
-            *(run, row.agent, row.day, row.calls),
-            *(used.input_tokens, used.output_tokens, used.usd, used.unpriced),
-            *(used.cache_read_tokens, used.cache_write_tokens),
-        )
-        db.execute(_ADD, values)
 
 
 def put_listing(db: sqlite3.Connection, name: str, listing: RunListing) -> None:

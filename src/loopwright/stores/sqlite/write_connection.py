@@ -18,11 +18,12 @@ second, after the write-ahead log has been synced.
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
 from loopwright.errors import LoopwrightError, StorageError
+from loopwright.ports import UsageRow
 from loopwright.stores.appends import genesis, ids
 from loopwright.stores.sqlite.connection import (
     CACHE_KIB,
@@ -442,3 +443,28 @@ class WriteConnection:
 def _data_version(cursor: sqlite3.Cursor) -> int:
     [[version]] = cursor.execute("PRAGMA data_version").fetchall()
     return int(version)
+
+
+def add_usage(db: sqlite3.Connection, run: int, rows: Sequence[UsageRow]) -> None:
+    """Add to the stored usage of a run."""
+    for row in rows:
+        used = row.usage
+        values = (
+            *(run, row.agent, row.day, row.calls),
+            *(used.input_tokens, used.output_tokens, used.usd, used.unpriced),
+            *(used.cache_read_tokens, used.cache_write_tokens),
+        )
+        db.execute(_ADD_USAGE, values)
+
+
+_ADD_USAGE = """
+    INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (run, agent, day) DO UPDATE SET
+        calls = calls + excluded.calls,
+        input_tokens = input_tokens + excluded.input_tokens,
+        output_tokens = output_tokens + excluded.output_tokens,
+        usd = round(usd + excluded.usd, 9),
+        unpriced = unpriced + excluded.unpriced,
+        cache_read_tokens = cache_read_tokens + excluded.cache_read_tokens,
+        cache_write_tokens = cache_write_tokens + excluded.cache_write_tokens
+"""

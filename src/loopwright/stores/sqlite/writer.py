@@ -37,6 +37,7 @@ from loopwright.stores.sqlite.write_connection import (
     HeadRecorder,
     KnownRun,
     WriteConnection,
+    add_usage,
 )
 
 _CHUNKS = (256, 64, 16, 4, 1)
@@ -158,7 +159,7 @@ class GroupCommit:
             tables.open_gates(self._db, known.row, append.gates_opened)
             tables.close_gates(self._db, known.row, append.gates_closed)
         if append.usage:
-            tables.add_usage(self._db, known.row, append.usage)
+            add_usage(self._db, known.row, append.usage)
         if append.blobs:
             self._blobs.update(append.blobs)
         if append.audit:
@@ -299,7 +300,7 @@ class Writer:
         self.ledger = WriteConnection(place, heads)
         self._path = place.path
         self._telling = telling
-        self._waiting: queue.SimpleQueue[Waiting | WriterTask | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[list[Waiting] | WriterTask | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._closed = False
         self._quick = False
@@ -318,21 +319,21 @@ class Writer:
         """Whether the thread is idle."""
         return self._put == self._finished
 
-    def put(self, item: Waiting | WriterTask) -> None:
-        """Queue a task; the first one starts the thread."""
+    def put(self, item: list[Waiting] | WriterTask) -> None:
+        """Queue appends or a task; the first one starts the thread."""
         with self._putting:
             if self._thread is None:
                 self._start()
-            self._put += 1
+            self._put += len(item) if isinstance(item, list) else 1
             self._waiting.put(item)
 
     def write(self, item: Waiting) -> None:
         """Commit an append at once if that is quick; else queue it."""
         if not self._quick or not self.at_rest or self.ledger.unsettled or self._closed:
-            self.put(item)
+            self.put([item])
             return
         if not self._in_ledger.acquire(blocking=False):
-            self.put(item)
+            self.put([item])
             return
         try:
             answers = self._commit([item[1]], wait=False)
@@ -341,7 +342,7 @@ class Writer:
         finally:
             self._in_ledger.release()
         if answers is None:
-            self.put(item)
+            self.put([item])
             return
         if not self._flushing:
             self._flush_later(item[0])
@@ -399,31 +400,33 @@ class Writer:
             for item in self._drain():
                 if item is None:
                     going = False
-                elif not isinstance(item, tuple):
+                elif not isinstance(item, list):
                     self._write(appends)
                     appends = []
                     with self._in_ledger:
                         item.run(self.ledger)
                     self._finished += 1
                 else:
-                    appends.append(item)
+                    appends += item
             self._write(appends)
 
-    def _drain(self) -> Iterator[Waiting | WriterTask | None]:
+    def _drain(self) -> Iterator[list[Waiting] | WriterTask | None]:
         waiting, heads = self._waiting, self.ledger.heads
         if heads is not None and heads.waits:
             try:
-                yield waiting.get(timeout=heads.seconds)
+                item = waiting.get(timeout=heads.seconds)
             except queue.Empty:
                 with self._in_ledger:
                     heads.write()
-                yield waiting.get()
+                item = waiting.get()
         else:
-            yield waiting.get()
-        for _ in range(_MOST_AT_ONCE - 1):
-            if waiting.empty():
-                return
-            yield waiting.get()
+            item = waiting.get()
+        yield item
+        count = len(item) if isinstance(item, list) else 1
+        while count < _MOST_AT_ONCE and not waiting.empty():
+            item = waiting.get()
+            count += len(item) if isinstance(item, list) else 1
+            yield item
 
     def _write(self, appends: Sequence[Waiting]) -> None:
         if not appends:
