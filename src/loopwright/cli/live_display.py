@@ -23,9 +23,8 @@ from loopwright.kernel.events import (
 )
 from loopwright.model.ids import SnapshotPurpose
 from loopwright.ports import Delta, NumberedEvent
-from loopwright.ports.headline import iterations, most_iterations, status_of
+from loopwright.ports.headline import iterations, iterations_text, most_iterations, status_of
 from loopwright.views.formats import cost_text, evidence_below, labelled, money, place_words
-from loopwright.views.iterations import iterations_text
 from loopwright.views.progress import CheckSeen, IterationSeen, Progress, ProgressLine
 from loopwright.views.status_text import goal
 

@@ -343,9 +343,7 @@ class TreeBudget:
         self._accounts: dict[str, _Account] = {}
 
     def perform(self, job: EffectJob) -> Answer | Awaitable[Answer]:
-        if not isinstance(job.call, CALLED):
-            return self._performer.perform(job)
-        accounts = [*self._accounts_of(job)]
+        accounts = [*self._accounts_of(job)] if self._may_have_account(job) else []
         if not accounts:
             return self._performer.perform(job)
         words = next((found for one in accounts if (found := one.problem(is_begin=True))), None)
@@ -356,6 +354,13 @@ class TreeBudget:
         if isinstance(answer, EffectSuccess | EffectFailure):
             return call.ended(answer)
         return self._ended(call, answer)
+
+    def _may_have_account(self, job: EffectJob) -> bool:
+        """Whether a call may count against another run, or against the runs that its own starts."""
+        if not isinstance(job.call, CALLED):
+            return False
+        starts_runs = job.agent is not None and bool(job.agent.loops)
+        return starts_runs or job.origin.depth > 0 or job.run in self._accounts
 
     async def _ended(self, call: "_Call", answer: Awaitable[Answer]) -> Answer:
         try:

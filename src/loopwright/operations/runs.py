@@ -322,6 +322,8 @@ class Service:
 
     def read_text(self, text: Text | None) -> str:
         """A text of an event, whole."""
+        if text is None or isinstance(text, str):
+            return text or ""
         return read_text(self.log, text)
 
     def gates(self) -> list[OpenGate]:

@@ -375,3 +375,11 @@ def asked_call(gate: GateState) -> AskedCall | None:
         return None
     note = body.turn.calls[gate.call - 1]
     return AskedCall(id=note.id, tool=note.tool, arguments=note.arguments, held=note.held)
+
+
+def iterations_text(state: State) -> str:
+    """`3/10`, or nothing for a run without a single loop."""
+    if state.plan_index.loop is None:
+        return ""
+    most = most_iterations(state)
+    return f"{iterations(state)}/{most}" if most else str(iterations(state))

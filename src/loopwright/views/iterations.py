@@ -22,17 +22,7 @@ from loopwright.kernel.events import (
     IterationStarted,
     RunReopened,
 )
-from loopwright.kernel.state import State
 from loopwright.model.ids import is_inside, logical_path, loop_path, parse_iteration, try_number
-from loopwright.ports.headline import iterations, most_iterations
-
-
-def iterations_text(state: State) -> str:
-    """`3/10`, or nothing for a run without a single loop."""
-    if state.plan_index.loop is None:
-        return ""
-    most = most_iterations(state)
-    return f"{iterations(state)}/{most}" if most else str(iterations(state))
 
 
 class IterationNames:

@@ -67,28 +67,25 @@ from loopwright.model.ids import (
 )
 from loopwright.model.plan import Plan
 from loopwright.ports import Delta, NumberedEvent
-from loopwright.ports.headline import current_loop
+from loopwright.ports.headline import current_loop, iterations_text
 from loopwright.views.event_records import edited
 from loopwright.views.formats import PERSON, PROTECT, place_words, shown_evidence
-from loopwright.views.iterations import iterations_text, stat_words
+from loopwright.views.iterations import stat_words
 from loopwright.views.status_text import (
     check_label,
     check_result,
     decided,
     resumed_words,
-    seen_output,
     verdict_by,
 )
-from loopwright.views.summary import ReadText, final_line
+from loopwright.views.summary import ReadText, final_line, is_turn, seen_output, written
 from loopwright.views.transcript import (
     ActivityCounts,
     compressed_words,
-    is_turn,
     notable_words,
     note_line,
     repeat_words,
     turn_words,
-    written,
 )
 
 

@@ -9,8 +9,6 @@ from loopwright.kernel.bodies.repeat import is_at_cap
 from loopwright.kernel.event_parts import HOME_BUDGET
 from loopwright.kernel.events import (
     CheckVerdict,
-    EffectDone,
-    EffectFailed,
     GateAnswered,
     RunReopened,
 )
@@ -29,7 +27,7 @@ from loopwright.model.checks import Contains, leaves
 from loopwright.ports.headline import status_of
 from loopwright.views.event_records import text_of
 from loopwright.views.formats import PROTECT, cost_text, money, place_words, protect_words
-from loopwright.views.summary import ReadText, check_phrase, seen_text
+from loopwright.views.summary import check_phrase
 
 RESUMABLE = ("failed", "exhausted", "cancelled")
 """How a run must have ended to be resumed."""
@@ -226,12 +224,6 @@ def goal(state: State) -> str:
         return started.message if isinstance(started.message, str) else started.message.head
     written = "".join(getattr(part, "text", "…") for part in state.plan.message)
     return written or state.plan.description or state.plan.name
-
-
-def seen_output(state: State, event: EffectDone | EffectFailed, read: ReadText) -> str:
-    """The part of an answer that people see: texts for its loop alone are removed."""
-    text, owner = read(event.output), state.owners.get(event.path)
-    return text if owner is None else seen_text(owner, text)
 
 
 def decided(event: GateAnswered) -> str:

@@ -15,14 +15,36 @@ import msgspec
 
 from loopwright.errors import StorageError
 from loopwright.kernel.event_parts import Failure
-from loopwright.kernel.events import RunFinished, RunStarted, Usage, Verdict
+from loopwright.kernel.events import (
+    AnyEvent,
+    CoordinatorFinalized,
+    CoordinatorNarrated,
+    EffectDone,
+    EffectFailed,
+    MessageDelivered,
+    MessageDropped,
+    MessageSent,
+    RunFinished,
+    RunStarted,
+    Usage,
+    Verdict,
+)
 from loopwright.kernel.fold import fold
-from loopwright.kernel.frames import CheckNote, GateState, Owner, RepeatBody, Result, StepOwner
+from loopwright.kernel.frames import (
+    CheckNote,
+    GateState,
+    IterationOwner,
+    Owner,
+    RepeatBody,
+    Result,
+    StepOwner,
+)
 from loopwright.kernel.references import hidden_word
 from loopwright.kernel.reopened_runs import at_cap
 from loopwright.kernel.signal import without_signal
 from loopwright.kernel.snapshots import has_unrecorded
-from loopwright.kernel.state import State, enclosing_pass, passes_made
+from loopwright.kernel.state import ANY_AGENT, State, enclosing_pass, passes_made
+from loopwright.kernel.state import PERSON as ANY_PERSON
 from loopwright.model.actions import Repeat
 from loopwright.model.checks import (
     Approval,
@@ -57,6 +79,7 @@ from loopwright.views.formats import (
     figures_amounts,
     money,
     person_words,
+    place_words,
     protect_words,
     without_signs,
 )
@@ -519,3 +542,39 @@ def _json(text: Text | None, read: ReadText) -> JsonValue:
 
 def _error(error: Failure | None) -> ErrorItem | None:
     return None if error is None else ErrorItem(error.type, error.detail)
+
+
+def seen_output(state: State, event: EffectDone | EffectFailed, read: ReadText) -> str:
+    """The part of an answer that people see: texts for its loop alone are removed."""
+    text, owner = read(event.output), state.owners.get(event.path)
+    return text if owner is None else seen_text(owner, text)
+
+
+def is_turn(state: State, path: str) -> bool:
+    """Whether a place is a turn of an agent's conversation, and not an iteration of a
+    definition.
+    """
+    owner = state.owners.get(path)
+    return isinstance(owner, IterationOwner) and owner.parent.talk.answers_call
+
+
+def written(event: AnyEvent, read: ReadText) -> tuple[str, str] | None:
+    """A title and a text, or nothing for an event without a message."""
+    match event:
+        case MessageSent(intent="tell"):
+            to = "" if event.to == ANY_AGENT else f" to {event.to}"
+            return f"message from {event.sender or ANY_PERSON}{to}", read(event.text)
+        case MessageDelivered(to="*"):
+            to = place_words(event.path) or "the run"
+            return f"message {', '.join(event.messages)} delivered to {to}", ""
+        case MessageSent():
+            what = {"cancel": "cancel", "reply": "reply"}.get(event.intent, "message")
+            return f"{what} {event.sender or 'somebody'} → {event.to}", read(event.text)
+        case MessageDropped():
+            return f"message to {event.to} dropped ({event.reason})", event.detail
+        case CoordinatorNarrated():
+            return "coordinator", read(event.text)
+        case CoordinatorFinalized():
+            return "coordinator sums up", read(event.summary)
+        case _:
+            return None

@@ -27,8 +27,6 @@ from loopwright.kernel.event_parts import (
 from loopwright.kernel.events import (
     AnyEvent,
     CheckVerdict,
-    CoordinatorFinalized,
-    CoordinatorNarrated,
     EffectActivity,
     EffectDone,
     EffectFailed,
@@ -37,24 +35,21 @@ from loopwright.kernel.events import (
     GateAnswered,
     GateOpened,
     HistoryCompressed,
-    MessageDelivered,
-    MessageDropped,
-    MessageSent,
     RunFinished,
     TurnTaken,
 )
 from loopwright.kernel.fold import apply
-from loopwright.kernel.frames import CycleBody, IterationOwner
-from loopwright.kernel.state import ANY_AGENT, PERSON, State
+from loopwright.kernel.frames import CycleBody
+from loopwright.kernel.state import State
 from loopwright.model.plan import Plan
 from loopwright.model.record import Blob, JsonValue, Text
 from loopwright.ports import NumberedEvent
 from loopwright.views.event_records import event_on_wire, text_of
-from loopwright.views.formats import place_words, shown_evidence
+from loopwright.views.formats import shown_evidence
 from loopwright.views.iterations import is_in_iteration, iteration_of
 from loopwright.views.run_responses import ActivitySummary
-from loopwright.views.status_text import check_result, decided, seen_output
-from loopwright.views.summary import ReadText, final_line
+from loopwright.views.status_text import check_result, decided
+from loopwright.views.summary import ReadText, final_line, is_turn, seen_output, written
 
 TOOL_CALLS = frozenset({"tool", "command", "edit", "read", "fetch"})
 FILES_SHOWN = 20
@@ -332,14 +327,6 @@ TEXT_CHARS = 200
 CALL_ARGUMENT_CHARS = 60
 
 
-def is_turn(state: State, path: str) -> bool:
-    """Whether a place is a turn of an agent's conversation, and not an iteration of a
-    definition.
-    """
-    owner = state.owners.get(path)
-    return isinstance(owner, IterationOwner) and owner.parent.talk.answers_call
-
-
 def turn_words(state: State, event: TurnTaken, read: ReadText) -> str:
     """One line for a turn: its words, cut, and its calls."""
     owner = state.owners.get(event.path)
@@ -387,28 +374,6 @@ def compressed_words(event: HistoryCompressed) -> str:
 def _cut(text: str, most: int) -> str:
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
-
-
-def written(event: AnyEvent, read: ReadText) -> tuple[str, str] | None:
-    """A title and a text, or nothing for an event without a message."""
-    match event:
-        case MessageSent(intent="tell"):
-            to = "" if event.to == ANY_AGENT else f" to {event.to}"
-            return f"message from {event.sender or PERSON}{to}", read(event.text)
-        case MessageDelivered(to="*"):
-            to = place_words(event.path) or "the run"
-            return f"message {', '.join(event.messages)} delivered to {to}", ""
-        case MessageSent():
-            what = {"cancel": "cancel", "reply": "reply"}.get(event.intent, "message")
-            return f"{what} {event.sender or 'somebody'} → {event.to}", read(event.text)
-        case MessageDropped():
-            return f"message to {event.to} dropped ({event.reason})", event.detail
-        case CoordinatorNarrated():
-            return "coordinator", read(event.text)
-        case CoordinatorFinalized():
-            return "coordinator sums up", read(event.summary)
-        case _:
-            return None
 
 
 ARGUMENT_CHARS = 200
