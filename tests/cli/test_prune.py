@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from loopwright.engine.clock import SystemClock
+from loopwright.engine.services import SystemClock
 from tests.cli.conftest import Place
 
 

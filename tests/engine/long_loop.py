@@ -9,9 +9,9 @@ from itertools import count
 from pathlib import Path
 
 from loopwright.agents.processes.process_marks import Presence
-from loopwright.engine.clock import SystemClock
 from loopwright.engine.driver import LocalDriver
 from loopwright.engine.json_schema import schema_problem
+from loopwright.engine.services import SystemClock
 from loopwright.model.actions import CallAgent, Repeat, Step
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import ProgressLog

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from loopwright.engine import clock as clock_module
-from loopwright.engine.clock import SystemClock
+from loopwright.engine import services as clock_module
+from loopwright.engine.services import SystemClock
 from tests.engine.world import run
 
 

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from loopwright.agents.processes.process_marks import Presence
-from loopwright.engine.clock import SystemClock
 from loopwright.engine.driver import LocalDriver
 from loopwright.engine.json_schema import schema_problem
+from loopwright.engine.services import SystemClock
 from loopwright.kernel.events import EffectRequested, encode_events
 from loopwright.model.plan import content_hash
 from loopwright.operations.run_request import RunStart

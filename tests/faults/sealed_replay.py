@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from loopwright.engine.json_schema import schema_problem
-from loopwright.engine.kernel_services import TextServices
+from loopwright.engine.services import TextServices
 from loopwright.kernel.decide import settle
 from loopwright.kernel.events import (
     AnyEvent,

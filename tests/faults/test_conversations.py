@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from loopwright.engine.kernel_services import TextServices
+from loopwright.engine.services import TextServices
 from loopwright.kernel.event_parts import ModelCall
 from loopwright.kernel.events import AnyEvent, EffectRequested, HistoryCompressed, RunStarted
 from loopwright.kernel.fold import apply

@@ -17,7 +17,7 @@ from typing import Any
 
 from loopwright.engine.actor import Actor
 from loopwright.engine.driver import LocalDriver
-from loopwright.engine.kernel_services import TextServices
+from loopwright.engine.services import TextServices
 from loopwright.errors import Conflict, LoopwrightError, StorageError
 from loopwright.kernel.events import (
     AnyEvent,

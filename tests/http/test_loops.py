@@ -12,7 +12,7 @@ import pytest
 from mcp import ClientSession
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from loopwright.engine.clock import SystemClock
+from loopwright.engine.services import SystemClock
 from loopwright.errors import StorageError
 from loopwright.http.context import RequestLimits
 from loopwright.kernel.events import IterationStarted

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from loopwright.agents.sandbox.bubblewrap import works
-from loopwright.engine.clock import SystemClock
+from loopwright.engine.services import SystemClock
 from loopwright.operations.accounts.access import Access
 from loopwright.operations.data_directory import open_log
 from loopwright.operations.run_admission import WorkspaceRoots

@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 import jsonschema
 
-from loopwright.engine.kernel_services import evaluated
+from loopwright.engine.services import evaluated
 from loopwright.kernel.decide import settle
 from loopwright.kernel.event_parts import AgentCall, Failure, SleepCall, Snapshot
 from loopwright.kernel.events import (

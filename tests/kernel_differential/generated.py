@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from loopwright.engine.effects import answer_event, question_event
-from loopwright.engine.kernel_services import stored_text
+from loopwright.engine.services import stored_text
 from loopwright.kernel.bodies.conversation import SUBMIT
 from loopwright.kernel.event_parts import ActivityNote, AnyCall, DiffStat, Failure, Snapshot
 from loopwright.kernel.events import (

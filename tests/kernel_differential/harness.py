@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from loopwright.engine.kernel_services import compiled, evaluated, stored_text
+from loopwright.engine.services import compiled, evaluated, stored_text
 from loopwright.model.plan import Plan, encode_plan
 from loopwright.model.record import Blob, JsonValue, Text
 from tests.kernel_differential.entry_points import module_of, name_of

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.engine.clock import SystemClock
+from loopwright.engine.services import SystemClock
 from loopwright.errors import Conflict, LoopwrightError, NotFound
 from loopwright.operations.accounts.access import Access
 from loopwright.operations.agents.allowlist import (

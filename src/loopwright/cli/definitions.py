@@ -186,7 +186,7 @@ _NAME = click.argument("name", metavar="NAME", shell_complete=complete_stored)
 @contextmanager
 def definitions_here(terminal: Terminal) -> "Iterator[Definitions]":
     """The stored definitions of this data directory."""
-    from loopwright.engine.clock import SystemClock  # noqa: PLC0415 - help stays quick
+    from loopwright.engine.services import SystemClock  # noqa: PLC0415 - help stays quick
     from loopwright.operations.accounts.access import Access  # noqa: PLC0415 - help stays quick
     from loopwright.operations.data_directory import open_log  # noqa: PLC0415 - help stays quick
     from loopwright.operations.definitions import Definitions  # noqa: PLC0415 - help stays quick

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from loopwright.client.client import Followed, FollowOptions
-from loopwright.engine.clock import SystemClock
+from loopwright.engine.services import SystemClock
 from loopwright.errors import Conflict, StorageError
 from loopwright.operations.api_types import Request
 from loopwright.operations.run_lists import open_data_log

@@ -19,8 +19,8 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from loopwright.engine.kernel_services import TextServices
 from loopwright.engine.redaction import MARGIN_CHARS, Redaction
+from loopwright.engine.services import TextServices
 from loopwright.kernel.event_parts import ActivityNote, AgentCall, ToolCall
 from loopwright.kernel.events import (
     NO_USAGE,

@@ -12,8 +12,8 @@ from typing import Protocol, TypeAlias
 from loopwright.engine import effects
 from loopwright.engine.activity import LiveUsage, RunActivity
 from loopwright.engine.effects import EffectQuestions, job_for, question_event
-from loopwright.engine.kernel_services import TextServices
 from loopwright.engine.run_tools import CallTools, RunTools
+from loopwright.engine.services import TextServices
 from loopwright.errors import Conflict, StorageError, VersionConflict
 from loopwright.kernel.decide import settle
 from loopwright.kernel.event_parts import (

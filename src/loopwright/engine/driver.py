@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from loopwright.engine.actor import Actor
-from loopwright.engine.kernel_services import SchemaCheck, TextServices
+from loopwright.engine.services import SchemaCheck, TextServices
 from loopwright.errors import Conflict, StorageError
 from loopwright.kernel.effects import vanished
 from loopwright.kernel.event_parts import Worktree

@@ -18,7 +18,7 @@ from typing import assert_never
 
 import msgspec
 
-from loopwright.engine.kernel_services import TextServices
+from loopwright.engine.services import TextServices
 from loopwright.errors import StorageError
 from loopwright.kernel.effects import SHORTAGE
 from loopwright.kernel.event_parts import (

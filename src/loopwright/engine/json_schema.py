@@ -7,7 +7,7 @@ from typing import Protocol, TypeAlias, cast
 
 import msgspec
 
-from loopwright.engine.kernel_services import compiled
+from loopwright.engine.services import compiled
 from loopwright.model.record import JsonValue
 
 DETAIL_CHARS = 500

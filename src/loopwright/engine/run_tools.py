@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from loopwright.engine.kernel_services import TextServices
+from loopwright.engine.services import TextServices
 from loopwright.kernel.coordination import RefusedToolUse, caller_of, use
 from loopwright.kernel.events import (
     AnyEvent,

@@ -28,7 +28,7 @@ import msgspec
 import uvicorn
 
 from loopwright import __version__
-from loopwright.engine.clock import JUMP_MS
+from loopwright.engine.services import JUMP_MS
 from loopwright.errors import CannotServe, Conflict, LoopwrightError, NotAllowed
 from loopwright.http.application import Application
 from loopwright.http.clients import BoundedWebSocket, limit_connections

@@ -6,6 +6,7 @@ before it becomes part of an event.
 """
 
 import re
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -270,6 +271,7 @@ _AFTER = re.compile(
 _FOLDERS = ("PWD", "OLDPWD")  # of a shell: these name the working directory, not a password
 
 
+@lru_cache(maxsize=1_024)
 def is_secret_name(name: str) -> bool:
     """Whether a field or variable of this name holds a secret."""
     return name not in _FOLDERS and _NAME.search(name) is not None

@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import Thread
 
 from loopwright.dialects.native.fields import duration_ms
-from loopwright.engine.clock import SystemClock, wall_ms
+from loopwright.engine.services import SystemClock, wall_ms
 from loopwright.errors import Conflict, LoopwrightError, NotFound, StorageError
 from loopwright.kernel.events import AnyEvent, EffectDone, RunStarted
 from loopwright.kernel.fold import fold

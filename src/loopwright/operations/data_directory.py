@@ -23,8 +23,8 @@ import msgspec
 
 from loopwright import __version__, host
 from loopwright.agents.processes.process_marks import owner_mark
-from loopwright.engine.clock import SystemClock
 from loopwright.engine.driver import LocalDriver
+from loopwright.engine.services import SystemClock
 from loopwright.operations.accounts.access import find_caller, is_private
 from loopwright.operations.child_runs import AgentRights
 from loopwright.operations.cost_limits import CostRules, PriceBook

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from loopwright import errors
 from loopwright.engine.driver import LocalDriver, already_driven, has_work
-from loopwright.engine.kernel_services import SchemaCheck
+from loopwright.engine.services import SchemaCheck
 from loopwright.errors import Conflict, LoopwrightError, NotFound
 from loopwright.kernel.events import RunStarted
 from loopwright.kernel.fold import fold

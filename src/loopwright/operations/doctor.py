@@ -17,7 +17,7 @@ from loopwright import host
 from loopwright.agents.processes.process_marks import list_left
 from loopwright.agents.processes.supervise import read_entry
 from loopwright.agents.sandbox import bubblewrap
-from loopwright.engine.clock import wall_ms
+from loopwright.engine.services import wall_ms
 from loopwright.errors import LoopwrightError
 from loopwright.model.sandbox import LEVEL_SAYS, SANDBOX_LEVELS
 from loopwright.operations.agents.programs import look as find_clis

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from loopwright.agents.files import FileProblem, read_beneath
-from loopwright.engine.kernel_services import stored_text
+from loopwright.engine.services import stored_text
 from loopwright.errors import Conflict, LoopwrightError, NotFound, VersionConflict
 from loopwright.kernel.addresses import (
     EndedStep,

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from loopwright.engine.clock import SystemClock
+from loopwright.engine.services import SystemClock
 from loopwright.errors import LoopwrightError, StorageError
 from loopwright.model.plan import Plan
 from loopwright.model.sandbox import is_reserved, is_variable_name

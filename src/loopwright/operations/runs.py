@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from loopwright.engine.driver import LocalDriver
-from loopwright.engine.kernel_services import stored_text
+from loopwright.engine.services import stored_text
 from loopwright.errors import (
     RESTORE_HINT,
     Conflict,

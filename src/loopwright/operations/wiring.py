@@ -14,7 +14,6 @@ from loopwright.agents.performer import LocalPerformer
 from loopwright.agents.processes.process_marks import sweep
 from loopwright.agents.sandbox.bubblewrap import Sandbox
 from loopwright.engine.activity import LiveBus
-from loopwright.engine.clock import SystemClock
 from loopwright.engine.driver import LocalDriver
 from loopwright.engine.json_schema import schema_problem
 from loopwright.engine.live_text import LiveText, serve_live_text

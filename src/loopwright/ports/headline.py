@@ -383,3 +383,11 @@ def iterations_text(state: State) -> str:
         return ""
     most = most_iterations(state)
     return f"{iterations(state)}/{most}" if most else str(iterations(state))
+
+
+def is_turn(state: State, path: str) -> bool:
+    """Whether a place is a turn of an agent's conversation, and not an iteration of a
+    definition.
+    """
+    owner = state.owners.get(path)
+    return isinstance(owner, IterationOwner) and owner.parent.talk.answers_call

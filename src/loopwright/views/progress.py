@@ -67,7 +67,7 @@ from loopwright.model.ids import (
 )
 from loopwright.model.plan import Plan
 from loopwright.ports import Delta, NumberedEvent
-from loopwright.ports.headline import current_loop, iterations_text
+from loopwright.ports.headline import current_loop, is_turn, iterations_text
 from loopwright.views.event_records import edited
 from loopwright.views.formats import PERSON, PROTECT, place_words, shown_evidence
 from loopwright.views.iterations import stat_words
@@ -78,7 +78,7 @@ from loopwright.views.status_text import (
     resumed_words,
     verdict_by,
 )
-from loopwright.views.summary import ReadText, final_line, is_turn, seen_output, written
+from loopwright.views.summary import ReadText, final_line, seen_output, written
 from loopwright.views.transcript import (
     ActivityCounts,
     compressed_words,
@@ -116,6 +116,10 @@ WORK = (
     SCRIPT_CALL,
     TURN,
 )  # the goal of an iteration; a judge only refers to it
+
+
+# Events whose lines describe them with the state before them, if they have one.
+_SHOWN_BEFORE = frozenset((EffectDone, EffectFailed, IterationFinished, CheckVerdict))
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +198,9 @@ class Progress:
         if self.state.usage is not used:
             self._note_usage(getattr(event, "path", ""), self.state.usage - used)
         self.seen = numbered.seq
-        return line or self._after(event)
+        if line is not None or type(event) in _SHOWN_BEFORE:
+            return line
+        return self._after(event)
 
     def hear(self, delta: Delta) -> None:
         """Process live text of an agent."""
@@ -256,7 +262,7 @@ class Progress:
             )
         seen = self._open.get(event.path)
         if seen is not None and purpose in WORK and (event.output or purpose == AGENT_CALL):
-            output = seen_output(self.state, event, self._read)
+            output = self._seen_output(event)
             seen.learning = learning_of(output, event.iteration or 1, LEARNING_CHARS)
             if not output.strip() and _is_cancelled(event):  # its text was not recorded
                 seen.learning = _stopped_words(seen)
@@ -272,6 +278,12 @@ class Progress:
         place = self._pass_label(event.path, event.iteration)
         text = f"{place}: {what} failed ({event.error.type})"
         return ProgressLine(text, good=False, detail=event.error.detail)
+
+    def _seen_output(self, event: EffectDone | EffectFailed) -> str:
+        """The output of a call without the texts that are for its loop alone."""
+        if self.state.plan_index.has_signals:
+            return seen_output(self.state, event, self._read)
+        return self._read(event.output)
 
     def _snapshot(self, event: EffectDone, snapshot: Snapshot) -> ProgressLine | None:
         """Protected files and files of checks that changed are shown at once."""

@@ -33,7 +33,6 @@ from loopwright.kernel.fold import fold
 from loopwright.kernel.frames import (
     CheckNote,
     GateState,
-    IterationOwner,
     Owner,
     RepeatBody,
     Result,
@@ -548,14 +547,6 @@ def seen_output(state: State, event: EffectDone | EffectFailed, read: ReadText) 
     """The part of an answer that people see: texts for its loop alone are removed."""
     text, owner = read(event.output), state.owners.get(event.path)
     return text if owner is None else seen_text(owner, text)
-
-
-def is_turn(state: State, path: str) -> bool:
-    """Whether a place is a turn of an agent's conversation, and not an iteration of a
-    definition.
-    """
-    owner = state.owners.get(path)
-    return isinstance(owner, IterationOwner) and owner.parent.talk.answers_call
 
 
 def written(event: AnyEvent, read: ReadText) -> tuple[str, str] | None:

@@ -44,12 +44,13 @@ from loopwright.kernel.state import State
 from loopwright.model.plan import Plan
 from loopwright.model.record import Blob, JsonValue, Text
 from loopwright.ports import NumberedEvent
+from loopwright.ports.headline import is_turn
 from loopwright.views.event_records import event_on_wire, text_of
 from loopwright.views.formats import shown_evidence
 from loopwright.views.iterations import is_in_iteration, iteration_of
 from loopwright.views.run_responses import ActivitySummary
 from loopwright.views.status_text import check_result, decided
-from loopwright.views.summary import ReadText, final_line, is_turn, seen_output, written
+from loopwright.views.summary import ReadText, final_line, seen_output, written
 
 TOOL_CALLS = frozenset({"tool", "command", "edit", "read", "fetch"})
 FILES_SHOWN = 20

@@ -7,7 +7,7 @@ and that every view agrees with the events (I5): the row, the inbox, the tail fr
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from loopwright.engine.kernel_services import SchemaCheck, TextServices
+from loopwright.engine.services import SchemaCheck, TextServices
 from loopwright.kernel.decide import settle
 from loopwright.kernel.events import (
     AgentChanged,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from loopwright.engine.kernel_services import stored_text
+from loopwright.engine.services import stored_text
 from loopwright.errors import Conflict, LoopwrightError, NotFound, StorageError, VersionConflict
 from loopwright.kernel.events import (
     AnyEvent,

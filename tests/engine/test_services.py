@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from loopwright.engine.kernel_services import INLINE_BYTES, RECENT_CHARS, RECENT_TEXTS, TextServices
+from loopwright.engine.services import INLINE_BYTES, RECENT_CHARS, RECENT_TEXTS, TextServices
 from loopwright.errors import NotFound, StorageError
 from loopwright.model.plan import content_hash
 from loopwright.model.record import Blob
