@@ -363,6 +363,8 @@ def _limits(state: State, pending: PendingEffect, agent: Agent | None) -> JobLim
 def _confinement(state: State, pending: PendingEffect, texts: TextServices) -> ProgramConfinement:
     plan, owner, kind = state.plan, pending.owner, type(pending.call)
     is_agent = kind is AgentCall
+    if is_agent and not (state.plan_index.has_checks or state.plan_index.has_signals):
+        return ProgramConfinement(sandbox=plan.sandbox)  # the usual case
     return ProgramConfinement(
         sandbox=plan.sandbox if is_agent else _sandbox(state, pending),
         env=_values(state, pending, texts) if kind is CommandCall else NO_VALUES,

@@ -265,7 +265,7 @@ class PlanIndex:
     has_checks: bool = False  # whether a check of the plan starts a program
     has_given: bool = False  # whether a graph inside is a workflow of its own
     has_idle: bool = False  # whether any place limits silence
-    has_signals: bool = False  # whether a loop has a signal that nobody else sees
+    has_signals: bool = False  # whether a loop has a signal that only it sees
     has_wall: bool = False  # whether any place limits time
 
 

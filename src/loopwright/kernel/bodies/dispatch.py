@@ -207,8 +207,8 @@ def close_try(state: State, owner: StepOwner, why: str) -> list[AnyEvent]:
 
 def close_inside(state: State, owner: Owner, why: str) -> list[AnyEvent]:
     """End what is open inside a place, but not the place itself."""
-    if type(owner.body) is LeafBody and not state.pending and not state.gates:
-        return []
+    if not state.pending and not state.gates and _has_no_places(owner.body):
+        return []  # the usual case: nothing is open anywhere
     gate = owner.gate if isinstance(owner, StepOwner) else None
     events = [] if _has_no_body(owner) else _close_body(state, owner.body, why)
     events += withdraw(state, owner, owner.deadline, why)
@@ -220,6 +220,13 @@ def close_inside(state: State, owner: Owner, why: str) -> list[AnyEvent]:
         events += withdraw(state, owner, owner.checks.pending, why)
         events += close_gate(state, owner.gate, why)
     return events
+
+
+def _has_no_places(body: Body) -> bool:
+    """Whether no step or iteration inside a body is under way; a turn of a model is not asked."""
+    if type(body) is StepsBody or type(body) is RepeatBody:
+        return not body.active
+    return type(body) is LeafBody
 
 
 def _has_no_body(owner: Owner) -> bool:
