@@ -17,6 +17,7 @@ from loopwright.engine.activity import LiveBus
 from loopwright.engine.driver import LocalDriver
 from loopwright.engine.json_schema import schema_problem
 from loopwright.engine.live_text import LiveText, serve_live_text
+from loopwright.engine.services import SystemClock
 from loopwright.errors import LoopwrightError, NotFound
 from loopwright.gateway.models import Catalogue
 from loopwright.kernel.event_parts import Worktree
