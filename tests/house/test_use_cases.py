@@ -263,3 +263,52 @@ def test_server_refuses_new_work_in_one_place() -> None:
         )
     ]
     assert raised == ["src/loopwright/operations/use_cases/operation.py"]
+
+
+WAITS = ("asyncio.sleep", "asyncio.wait", "asyncio.wait_for", "time.sleep", ".unless", ".wait")
+LOOKS = ("changed", "events", "nudges", "read", "version")
+"""Methods of a log or a service that say which events there are."""
+DRIVING = ("engine/", "stores/", "operations/delegating_driver.py")
+"""What drives runs and stores events. Interfaces follow it."""
+
+
+def test_new_events_are_awaited_in_one_place() -> None:
+    """One loop waits and looks for new events; SSE, sockets, webhooks, notifications, tools and
+    commands are woken by it. Only it asks which runs have changed, besides those who store how far
+    they have read.
+    """
+    files = {file.relative_to(SRC).as_posix(): file for file in source_files()}
+    others = {name: file for name, file in files.items() if not name.startswith(DRIVING)}
+    loops = {
+        f"{name}:{node.lineno}"
+        for name, file in others.items()
+        for node in nodes(file)
+        if isinstance(node, ast.While | ast.For | ast.AsyncFor) and _waits_and_looks(node)
+    }
+    assert {one.partition(":")[0] for one in loops} == {"operations/run_tail.py"}
+    assert len(loops) == 1
+    asking = {name for name in calls_of("nudges") if name in others}
+    stored = {
+        "operations/use_cases/notifications.py",
+        "operations/webhooks.py",
+        "workers/webhooks.py",
+    }
+    assert asking == {"operations/run_tail.py", *stored}
+
+
+def _waits_and_looks(loop: ast.AST) -> bool:
+    """Whether a loop waits, and looks itself for events in a log."""
+    called = {
+        dotted(one.func)
+        for one in ast.walk(loop)
+        if isinstance(one, ast.Call) and not _is_nothing(one.args)  # others have their turn
+    }
+    looks = any(
+        name in LOOKS and owner.rpartition(".")[2].lstrip("_") in ("log", "service")
+        for owner, _, name in (one.rpartition(".") for one in called)
+    )
+    return looks and any(one.endswith(WAITS) for one in called)
+
+
+def _is_nothing(arguments: list[ast.expr]) -> bool:
+    return [ast.unparse(one) for one in arguments] == ["0"]

@@ -1,21 +1,24 @@
 """Live text between processes: what is sent, to whom, and what never grows."""
 
 import asyncio
+import contextlib
 import socket
 import stat
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from loopwright import host
 from loopwright.engine.activity import LiveBus
 from loopwright.engine.live_text import (
     BEHIND_BYTES,
     FOLDER,
     MOST_TAILS,
     TAIL_CHARS,
-    LiveReader,
     LiveText,
+    read_live_text,
     serve_live_text,
 )
 from loopwright.ports import Delta
@@ -36,15 +39,32 @@ def play(home: Path, work: Callable[[LiveBus], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-async def heard(reader: LiveReader, count: int, token: str = TOKEN) -> list[str]:
-    """So many texts, or what came in two seconds."""
+@asynccontextmanager
+async def reading(home: Path, token: str = TOKEN) -> AsyncIterator[list[str]]:
+    """The texts of a run as they come."""
     found: list[str] = []
+
+    async def collect() -> None:
+        async for one in read_live_text(home, token, "run_a", tail=True):
+            found.append(one.text)
+
+    task = asyncio.ensure_future(collect())
+    try:
+        yield found
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def heard(found: list[str], count: int) -> list[str]:
+    """So many texts, or what came in two seconds; they are taken."""
     for _ in range(200):
-        found += [one.text for one in reader.read(token)]
         if len(found) >= count:
-            return found
+            break
         await asyncio.sleep(0.01)
-    return found
+    taken = [*found]
+    found.clear()
+    return taken
 
 
 @pytest.mark.item("rec-34")
@@ -55,12 +75,11 @@ def test_a_watcher_reads_what_is_written_in_its_run(tmp_path: Path) -> None:
         bus.publish(delta("an earlier call", effect="main.0/agent#0"))
         bus.publish(delta("a"))
         bus.publish(delta("b"))
-        reader = LiveReader(tmp_path, "run_a")
-        assert await heard(reader, 1) == ["ab"]
-        bus.publish(delta("other", run="run_b"))
-        bus.publish(delta("c"))
-        assert await heard(reader, 1) == ["c"]
-        reader.close()
+        async with reading(tmp_path) as found:
+            assert await heard(found, 1) == ["ab"]
+            bus.publish(delta("other", run="run_b"))
+            bus.publish(delta("c"))
+            assert await heard(found, 1) == ["c"]
 
     play(tmp_path, work)
 
@@ -82,23 +101,22 @@ def test_a_watcher_that_does_not_read_costs_a_bounded_amount(tmp_path: Path) -> 
     """Publishing neither waits nor keeps more for it than the limit."""
 
     async def work(bus: LiveBus) -> None:
-        slow, quick = LiveReader(tmp_path, "run_a"), LiveReader(tmp_path, "run_a")
-        slow.read(TOKEN)
-        quick.read(TOKEN)
-        await asyncio.sleep(0.05)
-        got = 0
-        for number in range(600):
-            bus.publish(delta(f"{number:04d}" + "x" * 5_000))
-            await asyncio.sleep(0)
-            got += sum(len(one.text) for one in quick.read(TOKEN))
+        with host.socket_path(tmp_path / FOLDER, TOKEN) as path:
+            slow, writer = await asyncio.open_unix_connection(path, limit=1)
+        writer.write(b"run_a\n")
+        async with reading(tmp_path) as quick:
+            await asyncio.sleep(0.05)
+            for number in range(600):
+                bus.publish(delta(f"{number:04d}" + "x" * 5_000))
+                await asyncio.sleep(0)
+            got = sum(map(len, await heard(quick, 600)))
         left = 0
-        for _ in range(100):
-            left += sum(len(one.text) for one in slow.read(TOKEN))
-            await asyncio.sleep(0.002)
+        with contextlib.suppress(TimeoutError):
+            while data := await asyncio.wait_for(slow.read(100_000), 0.2):
+                left += len(data)
         assert got > 2_000_000
         assert left < BEHIND_BYTES + 1_000_000  # what the system buffers comes on top
-        slow.close()
-        quick.close()
+        writer.close()
 
     play(tmp_path, work)
 
@@ -137,16 +155,18 @@ def test_a_deep_data_directory_works(tmp_path: Path) -> None:
     home.mkdir(parents=True)
 
     async def work(bus: LiveBus) -> None:
-        reader = LiveReader(home, "run_a")
-        reader.read(TOKEN)
         bus.publish(delta("deep"))
-        assert await heard(reader, 1) == ["deep"]
-        reader.close()
+        async with reading(home) as found:
+            assert await heard(found, 1) == ["deep"]
 
     play(home, work)
 
 
 @pytest.mark.parametrize("token", ["", "nobody"])
 def test_without_a_driving_process_there_is_nothing_to_read(tmp_path: Path, token: str) -> None:
-    """A reader without a socket returns at once."""
-    assert LiveReader(tmp_path, "run_a").read(token) == []
+    """A reader without a socket ends at once."""
+
+    async def read() -> list[Delta]:
+        return [one async for one in read_live_text(tmp_path, token, "run_a", tail=True)]
+
+    assert asyncio.run(read()) == []

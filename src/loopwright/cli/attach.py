@@ -25,8 +25,9 @@ from loopwright.kernel.state import State
 from loopwright.model.record import JsonValue
 from loopwright.operations.data_directory import lock_holder
 from loopwright.operations.run_lists import driver_pid
+from loopwright.operations.run_tail import open_feed, wait_for_end
 from loopwright.operations.wiring import Local, near
-from loopwright.ports import OPEN_STATUSES, Delta
+from loopwright.ports import OPEN_STATUSES, Delta, NumberedEvent
 from loopwright.ports.headline import status_of
 from loopwright.views.progress import Progress
 from loopwright.views.status_text import answering, resume_hint, resume_note
@@ -161,9 +162,13 @@ class AttachedRun:
                 effect = numbered.event.effect
                 self._hear_all(one for one in waiting if one.effect == effect)
                 waiting = [one for one in waiting if one.effect != effect]
-            self.view.event(numbered, self.progress.take(numbered))
-            self._moved.set()
+            self.show(numbered)
         self._hear_all(waiting)
+
+    def show(self, numbered: NumberedEvent) -> None:
+        """Show the next event."""
+        self.view.event(numbered, self.progress.take(numbered))
+        self._moved.set()
 
     def _hear_all(self, deltas: Iterable[Delta]) -> None:
         for delta in deltas:
@@ -174,11 +179,9 @@ class AttachedRun:
         self.view.said(delta)
 
     async def ticking(self) -> None:
-        """Read events of other processes, and let the view update elapsed times."""
+        """Report what keeps the run from continuing, and let the view update elapsed times."""
         while True:
             await asyncio.sleep(self._tick_s)
-            if self._here.log.version(self.run) > self.progress.seen:
-                self.pull()
             self._print_trouble()
             self.view.tick()
 
@@ -251,10 +254,11 @@ class AttachedRun:
         return True
 
     async def _answered_elsewhere(self, gate: str) -> None:
-        while gate in self.progress.state.gates:
-            await asyncio.sleep(TICK_S)
-            if self._here.log.version(self.run) > self.progress.seen:
-                self.pull()
+        def is_over() -> bool:
+            self.pull()
+            return gate not in self.progress.state.gates
+
+        await wait_for_end(self._here.service, self.run, is_over=is_over)
 
     def result(self) -> dict[str, JsonValue]:
         self.pull()
@@ -338,9 +342,9 @@ async def _attend_all(
 ) -> list[int]:
     by_run = {one.run: one for one in attended}
 
-    def written(run: str, version: int) -> None:
+    def written(run: str) -> None:
         one = by_run.get(run)
-        if one is not None and version > one.progress.seen:
+        if one is not None and feed.version(run) > one.progress.seen:
             # Read errors are reported once, by the code that waits for the run.
             with contextlib.suppress(StorageError):
                 one.pull()
@@ -349,16 +353,17 @@ async def _attend_all(
         if delta.run in by_run:
             by_run[delta.run].hear(delta)
 
-    ends = [here.log.subscribe(written), here.bus.listen(show_delta)]
-    ticks = [asyncio.ensure_future(one.ticking()) for one in attended]
-    try:
-        return await asyncio.gather(*(_attend(terminal, one, options) for one in attended))
-    finally:
-        for end in ends:
-            end()
-        for tick in ticks:
-            tick.cancel()
-        await asyncio.gather(*ticks, return_exceptions=True)
+    async with open_feed(here.log) as feed:
+        ends = [feed.listen(written), here.bus.listen(show_delta)]
+        ticks = [asyncio.ensure_future(one.ticking()) for one in attended]
+        try:
+            return await asyncio.gather(*(_attend(terminal, one, options) for one in attended))
+        finally:
+            for end in ends:
+                end()
+            for tick in ticks:
+                tick.cancel()
+            await asyncio.gather(*ticks, return_exceptions=True)
 
 
 async def _attend(terminal: Terminal, one: AttachedRun, options: AttachOptions) -> int:

@@ -48,7 +48,6 @@ from loopwright.views.transcript import (
 
 if TYPE_CHECKING:
     from loopwright.cli.attach import AttachedRun, Interrupts
-    from loopwright.engine.live_text import LiveReader
     from loopwright.model.record import JsonValue
     from loopwright.operations.runs import Service
     from loopwright.operations.wiring import Local
@@ -437,7 +436,6 @@ async def _watch(
         RunCursor,
     )
     from loopwright.cli.run_output import choose_view  # noqa: PLC0415 - help stays quick
-    from loopwright.engine.live_text import LiveReader  # noqa: PLC0415 - help stays quick
 
     interrupts = Interrupts(_pause_nothing)
     interrupts.at_once = True  # the first Ctrl-C stops watching
@@ -446,16 +444,14 @@ async def _watch(
     here = cast("Local", _Reading(service))
     seen = 0 if jsonl else service.log.version(run)
     one = AttachedRun(here, RunCursor(run, seen), view, interrupts)
-    reader = LiveReader(terminal.settings.home, run)
     with interrupts.listening():
         one.begin()
         try:
-            while await _until_rest(service, one, reader, interrupts):
+            while await _until_rest(terminal, service, one):
                 if no_wait or not terminal.can_ask or not await _ask(terminal, service, one):
                     break
         finally:
             one.view.end()
-            reader.close()
     return _finish(terminal, one, interrupts, jsonl=jsonl)
 
 
@@ -470,28 +466,45 @@ async def _pause_nothing() -> None:
     """Watching has nothing to pause."""
 
 
-async def _until_rest(
-    service: "Service", one: "AttachedRun", reader: "LiveReader", interrupts: "Interrupts"
-) -> bool:
+async def _until_rest(terminal: "Terminal", service: "Service", one: "AttachedRun") -> bool:
     """Show events. True if a gate opens; False if there is no more to show."""
-    from loopwright.operations.run_tail import DriverWatch  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.run_tail import DriverWatch, tail_with_text  # noqa: PLC0415 - help stays quick
+    from loopwright.ports import Delta  # noqa: PLC0415 - help stays quick
     from loopwright.ports.headline import status_of  # noqa: PLC0415 - help stays quick
 
     driver = DriverWatch(service, one.run)
+
+    def is_over() -> bool:
+        state = one.progress.state
+        is_at_rest = status_of(state) != "running" and not state.pending
+        return status_of(state) == "waiting" or is_at_rest or driver.is_gone()
+
+    async def show() -> None:
+        home, calls = terminal.settings.home, one.progress.state.pending
+        shown = tail_with_text(
+            service, home, one.run, one.progress.seen, calls=calls, is_over=is_over
+        )
+        async for found in shown:
+            if isinstance(found, Delta):
+                one.hear(found)
+            else:
+                one.show(found)
+
+    ticking = asyncio.ensure_future(_tick(one))
+    try:
+        if await one.interrupts.unless(show()):
+            return False
+    finally:
+        ticking.cancel()
+        await asyncio.gather(ticking, return_exceptions=True)
+    return status_of(one.progress.state) == "waiting"
+
+
+async def _tick(one: "AttachedRun") -> None:
+    """Let the view update elapsed times."""
     while True:
-        row = service.log.row(one.run)
-        token = row.owner.token if row.owner is not None else ""
-        one.pull(reader.read(token))
         one.view.tick()
-        status = status_of(one.progress.state)
-        if status == "waiting":
-            return True
-        if status != "running" and not one.progress.state.pending:
-            return False
-        if driver.is_gone():
-            return False
-        if await interrupts.unless(asyncio.sleep(TICK_S)):
-            return False
+        await asyncio.sleep(TICK_S)
 
 
 async def _ask(terminal: "Terminal", service: "Service", one: "AttachedRun") -> bool:

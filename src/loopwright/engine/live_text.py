@@ -10,9 +10,7 @@ driving process neither waits nor keeps more than a short tail.
 import asyncio
 import contextlib
 import os
-import select
 import socket
-import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -177,59 +175,6 @@ def _is_same_user(writer: asyncio.StreamWriter) -> bool:
 
 
 # -- a watching process ----------------------------------------------------------------------------
-
-
-class LiveReader:
-    """Reads what the agents of one run write, from whichever process drives it now."""
-
-    def __init__(self, home: Path, run: str) -> None:
-        self._home = home
-        self._run = run
-        self._token = ""
-        self._socket: socket.socket | None = None
-        self._rest = b""
-        self._tried_at = 0.0
-
-    def read(self, token: str, wait_s: float = 0.0) -> list[Delta]:
-        """What was written since the last call. `token` names the process that drives the run;
-        wait at most `wait_s` for something to come.
-        """
-        if not self._is_open(token):
-            time.sleep(wait_s)
-            return []
-        assert self._socket is not None
-        ready, _, _ = select.select([self._socket], [], [], wait_s)
-        return self._received() if ready else []
-
-    def _is_open(self, token: str) -> bool:
-        if token != self._token:
-            self.close()
-            self._token, self._tried_at = token, 0.0
-        if self._socket is None and token and time.monotonic() - self._tried_at > CONNECT_S:
-            self._tried_at = time.monotonic()
-            with contextlib.suppress(OSError), host.socket_path(self._home / FOLDER, token) as path:
-                self._socket = _connected(path)
-                self._socket.sendall(f"{self._run}\n".encode())
-        return self._socket is not None
-
-    def _received(self) -> list[Delta]:
-        assert self._socket is not None
-        try:
-            data = self._socket.recv(1_000_000)
-        except BlockingIOError:
-            return []
-        except OSError:
-            data = b""
-        if not data:
-            self.close()
-            return []
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        return [delta for line in lines for delta in _decoded(line)]
-
-    def close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-        self._socket, self._rest = None, b""
 
 
 async def read_live_text(

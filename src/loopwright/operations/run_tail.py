@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -298,9 +298,9 @@ async def wait_for_end(
 class _TextOfCalls:
     """Text that agents write, until it is known to which place among the events it belongs."""
 
-    def __init__(self) -> None:
+    def __init__(self, calls: Iterable[str]) -> None:
         self.held: deque[Delta] = deque()
-        self._open: set[str] = set()
+        self._open = {*calls}
         self._waited: set[str] = set()  # open while we waited; earlier text is in the events
 
     def wait(self) -> None:
@@ -331,12 +331,14 @@ async def tail_with_text(
     run: str,
     after: int = 0,
     *,
+    calls: Iterable[str] = (),
     is_over: Callable[[], bool] = lambda: False,
 ) -> AsyncIterator[NumberedEvent | Delta]:
     """Events of a run as they are written, and the text that agents write meanwhile: after the
-    event that started their call, and before the one that ends it.
+    event that started their call, and before the one that ends it. `calls` are
+    those under way at the beginning.
     """
-    text = _TextOfCalls()
+    text = _TextOfCalls(calls)
     reading = asyncio.ensure_future(_collect_text(service, home, run, text.held))
     events = aiter(tail(service, run, after, is_over=is_over))
     upcoming = asyncio.ensure_future(anext(events, None))
