@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from loopwright.errors import NotAllowed
+from loopwright.errors import InputError, NotAllowed
 from loopwright.operations.child_runs import AgentRights, InsideRun
 from loopwright.operations.data_directory import open_reader
 from loopwright.operations.run_request import Request
@@ -54,4 +54,17 @@ def test_agent_of_a_run_when_it_changes_accounts_is_refused_and_recorded(
     [row] = records.audited(limit=1)
     assert operation.name in row.detail + row.subject
     assert asyncio.run(accounts.list_users(app, caller, PageRequest())).users == []
+    service.log.close()
+
+
+def test_command_of_this_process_when_it_exceeds_a_bound_is_refused(tmp_path: Path) -> None:
+    """The same bounds and words as over HTTP; nothing is stored."""
+    settings = Settings(home=tmp_path)
+    service = open_reader(settings)
+    app, caller = local_app(service, settings), local_caller()
+    wanted = accounts.AddToken(label="ci", days=0)
+    with pytest.raises(InputError) as refused:
+        asyncio.run(accounts.add_token(app, caller, wanted))
+    assert (refused.value.code, refused.value.pointer) == ("out-of-range", "/days")
+    assert app.access().tokens() == []
     service.log.close()

@@ -504,8 +504,24 @@ class Operation(Generic[Q, A]):
                 rights.refuse("change accounts, webhooks or lists of a server", self.name)
         if self.draining == "refuse":
             app.refuse_while_draining()
+        if self.kind == "command" and caller.principal is None:
+            validate(request)
         with acting_as(caller.role):
             return await self._handle(app, caller, request)
+
+
+def validate(request: Request) -> None:
+    """Refuse a request that was made in this process and exceeds a bound of its fields. Requests
+    from outside are validated where they are read.
+    """
+    kind = type(request)
+    value = msgspec.to_builtins(request, builtin_types=(bytes,))
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        from loopwright.operations.problems import request_problem  # noqa: PLC0415 - rarely needed
+
+        raise request_problem(kind, value, str(error)) from error
 
 
 def operation(  # noqa: PLR0913 - one parameter for each part of a declaration
