@@ -15,11 +15,11 @@ import pytest
 
 from loopwright.agents import coding_agents
 from loopwright.agents.clis.command_line import CommandLineRequest, command_line
-from loopwright.agents.processes import process_tree
 from loopwright.agents.processes.process import ProgramEnd, ProgramStart
-from loopwright.agents.sandbox import bubblewrap
+from loopwright.agents.sandbox import bubblewrap, host_files
 from loopwright.agents.sandbox import mounts as sandbox_mounts
 from loopwright.agents.sandbox.bubblewrap import Confinement, Sandbox, SandboxPolicy
+from loopwright.agents.sandbox.host_files import listening_sockets
 from loopwright.agents.user_records import UserRecords
 from loopwright.kernel.event_parts import CommandCall
 from loopwright.model.access import Commands
@@ -336,7 +336,7 @@ def test_sockets_that_listen_are_hidden_wherever_they_are(
     """A service that nobody knows, also one that takes messages without a connection; not those of
     the workspace, nor an agent for keys that is passed on.
     """
-    monkeypatch.setattr(sandbox_mounts, "_SETTLED_S", -60.0)
+    monkeypatch.setattr(host_files, "_SETTLED_S", -60.0)
     monkeypatch.setattr(sandbox_mounts, "PRIVATE", ())
     names = ("unknown.sock", "messages.sock", "keys.sock", "work/own.sock")
     with ExitStack() as opened, tempfile.TemporaryDirectory(dir="/var/lib") as folder:
@@ -373,7 +373,7 @@ def test_a_socket_that_vanishes_before_it_is_hidden_is_a_passing_problem(
     with tempfile.TemporaryDirectory(dir="/var/lib") as folder:
         gone = f"{folder}/gone/x.sock"
         listed = [gone]
-        monkeypatch.setattr(sandbox_mounts, "_other_services", lambda view: listed)
+        monkeypatch.setattr(sandbox_mounts, "_other_services", lambda view, files: listed)
         hide = sandbox_mounts._Mounts.hide
 
         def hidden(mounts: sandbox_mounts._Mounts, path: str, *, closed: bool = False) -> None:
@@ -419,7 +419,7 @@ def test_hundreds_of_sockets_are_found_fast() -> None:
             one.bind(f"{folder}/{number}")
             one.listen()
         begin = time.perf_counter()
-        found = {*process_tree.list_listening_sockets()}
+        found = {*listening_sockets()}
         assert time.perf_counter() - begin < 0.5
         assert {f"{folder}/{number}" for number in range(300)} <= found
 

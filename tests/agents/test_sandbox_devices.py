@@ -1,11 +1,12 @@
 """Which devices of the machine a program in a sandbox sees, also where this machine has none."""
 
+from collections.abc import Iterable
 from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 
-from loopwright.agents.sandbox import mounts
+from loopwright.agents.sandbox.host_files import HostFiles
 from loopwright.agents.sandbox.mounts import SandboxView, file_arguments
 from loopwright.model.sandbox import SandboxLevel
 
@@ -16,6 +17,10 @@ OTHERS = (
 )
 
 
+def find(paths: tuple[str, ...], patterns: Iterable[str]) -> list[str]:
+    return [one for pattern in patterns for one in paths if fnmatch(one, pattern)]
+
+
 @pytest.mark.item("bnd-prf-2")
 @pytest.mark.parametrize("level", ["guard", "workspace", "readonly", "none"])
 def test_cameras_microphones_usb_and_disks_are_not_shown(
@@ -23,9 +28,7 @@ def test_cameras_microphones_usb_and_disks_are_not_shown(
 ) -> None:
     """Graphics, virtual machines and file systems of users are, where the workspace can change."""
     devices = (*SHOWN, *OTHERS)
-    monkeypatch.setattr(
-        mounts, "glob", lambda pattern: [one for one in devices if fnmatch(one, pattern)]
-    )
+    monkeypatch.setattr(HostFiles, "find", lambda files, patterns: find(devices, patterns))
     view = SandboxView(
         level=level, file="/bin/sh", argv=("sh",), cwd=str(tmp_path), env={"HOME": "/"}
     )

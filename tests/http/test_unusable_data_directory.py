@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from loopwright import host
-from loopwright.agents.sandbox import bubblewrap
+from loopwright.agents.sandbox import bubblewrap, host_files
 from loopwright.http.server import watch_clock
 from loopwright.operations import settings_files
 from loopwright.operations.doctor import examine
@@ -110,7 +109,7 @@ def test_a_disk_of_another_machine(
         "21 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n"
         f"36 21 0:41 / {shown} rw,relatime shared:1 - {kind} server:/x rw\n"
     )
-    monkeypatch.setattr(host, "MOUNTS", mounts)
+    monkeypatch.setattr(host_files, "MOUNTS", mounts)
     code, said = refused(share)
     assert code == 1
     assert f"another machine ({kind})" in said
@@ -120,7 +119,7 @@ def test_a_disk_of_another_machine(
     )
     found = {one.name: one for one in examine(resolved)}
     assert (found["disk"].state, kind in found["disk"].why) == ("fail", True)
-    monkeypatch.setattr(host, "MOUNTS", tmp_path / "none")
+    monkeypatch.setattr(host_files, "MOUNTS", tmp_path / "none")
     assert settings_files.disk_kind(share) == ""
 
 

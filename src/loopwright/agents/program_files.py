@@ -110,6 +110,21 @@ def real_program(file: str, cwd: str, env: Mapping[str, str]) -> str:
     return file
 
 
+def without_shims(file: str, cwd: str, env: dict[str, str]) -> tuple[str, dict[str, str]]:
+    """The program and its environment, with the real programs instead of shims. The one that
+    `#!/usr/bin/env` looks up comes first on the PATH.
+    """
+    file = real_program(file, cwd, env)
+    folders = [
+        os.path.dirname(real)
+        for one in interpreters(file, env.get("PATH"))
+        if (real := real_program(one, cwd, env)) != one
+    ]
+    if not folders:
+        return file, env
+    return file, {**env, "PATH": os.pathsep.join([*folders, env.get("PATH", os.defpath)])}
+
+
 def _is_managed_by(root: Path, manager: str) -> bool:
     """Whether a folder belongs to a version manager, which may itself be installed in another
     place.

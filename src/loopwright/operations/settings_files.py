@@ -17,9 +17,9 @@ from typing import Literal, TypeAlias, cast
 import msgspec
 from platformdirs import user_data_path
 
+from loopwright.agents.sandbox.host_files import parse_mounts, read_mount_table
 from loopwright.agents.user_records import UserRecords
 from loopwright.errors import LoopwrightError, StorageError
-from loopwright.host import read_mounts
 from loopwright.model.chat import Price
 from loopwright.model.record import JsonValue
 
@@ -296,7 +296,7 @@ def nearest(folder: Path) -> Path:
 def disk_kind(folder: Path) -> str:
     """The kind of file system that a folder is on, or would be; empty if unknown."""
     where = nearest(folder).resolve()
-    around = [one for one in read_mounts() if where.is_relative_to(one.path)]
+    around = [one for one in parse_mounts(read_mount_table()) if where.is_relative_to(one.path)]
     if not around:
         return ""
     innermost = max(reversed(around), key=lambda one: len(Path(one.path).parts))

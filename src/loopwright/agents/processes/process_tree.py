@@ -230,7 +230,6 @@ def describe_processes(entries: Collection[ProcessEntry]) -> str:
 
 
 _SO_PEERPIDFD = 77  # Linux 6.5; Python has no name for it
-_ACCEPTS = 0x10000  # the flag of listening sockets in /proc/net/unix
 
 
 # -- Unix sockets ----------------------------------------------------------------------------------
@@ -257,23 +256,6 @@ def find_unix_peer(connection: socket.socket) -> InsideRun | None:
     finally:
         if handle is not None:
             os.close(handle)
-
-
-def list_listening_sockets() -> Iterator[str]:
-    """The paths of Unix sockets on which some process of this network namespace accepts
-    connections, or messages without any.
-    """
-    try:
-        with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as table:
-            lines = table.read().split("\n")
-    except OSError:
-        return
-    for line in lines[1:]:
-        words = line.split(maxsplit=7)
-        if len(words) < 8 or not words[7].startswith("/"):
-            continue
-        if int(words[3], 16) & _ACCEPTS or int(words[4], 16) == socket.SOCK_DGRAM:
-            yield words[7]
 
 
 def _open_peer(connection: socket.socket) -> int | None:

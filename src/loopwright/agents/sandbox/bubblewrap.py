@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Protocol
 
@@ -35,14 +35,18 @@ from loopwright.agents.program_files import (
     CannotStart,
     interpreters,
     is_startable,
-    real_program,
     resolve_program,
+    without_shims,
 )
 from loopwright.agents.sandbox.git_settings import protect_git_settings
-from loopwright.agents.sandbox.mounts import SandboxView, file_arguments
+from loopwright.agents.sandbox.host_files import (
+    RememberedArguments,
+    is_within,
+    is_within_any,
+)
+from loopwright.agents.sandbox.mounts import VARIABLES, SandboxView, file_arguments
 from loopwright.agents.sandbox.seccomp import filter_program
 from loopwright.agents.user_records import UserRecords
-from loopwright.host import is_within
 from loopwright.model.access import Commands, is_offline, reach_of
 from loopwright.model.plan import Agent
 from loopwright.model.sandbox import DEFAULT_SANDBOX, SandboxLevel, effective_level
@@ -83,12 +87,13 @@ def explain_failure(
     text = stderr[-_LAST_BYTES:].decode(errors="replace")
     for name in _named(text, _MISSING) if level != "guard" else ():
         path = _existing(name, cwd, env)
-        if path and not _any(path, secret):
+        if path and not is_within_any(os.path.realpath(path), secret):
             weaker = "readonly" if level == "none" else "guard"
             return f"{path} exists, but sandbox level `{level}` hides it; use `--sandbox {weaker}`"
     for name in _named(text, _LOCKED):
         path = os.path.normpath(os.path.join(cwd, name))
-        if not _any(path, secret) and (level != "guard" or _can_change(path)):
+        is_secret = is_within_any(os.path.realpath(path), secret)
+        if not is_secret and (level != "guard" or _can_change(path)):
             weaker = _WEAKER[level]
             return f"{path} cannot be changed at sandbox level `{level}`; use `--sandbox {weaker}`"
     return None
@@ -111,11 +116,6 @@ def _existing(name: str, cwd: str, env: Mapping[str, str]) -> str | None:
     if os.path.exists(path):
         return path
     return shutil.which(name, path=env.get("PATH")) if "/" not in name else None
-
-
-def _any(path: str, folders: Iterable[str]) -> bool:
-    real = os.path.realpath(path)
-    return any(real == one or real.startswith(f"{one}{os.sep}") for one in folders)
 
 
 NAME = "bwrap"
@@ -295,6 +295,7 @@ class Sandbox:
         self.policy = policy or SandboxPolicy()
         self.approvals: ProgramApprovals | None = None  # at a server
         self._workspaces: dict[tuple[str, str], tuple[int, int]] = {}
+        self._arguments = RememberedArguments()
 
     async def run(
         self,
@@ -413,7 +414,7 @@ class Sandbox:
         private = [os.path.realpath(one) for one in self.hidden_paths(program.cwd)]
         needed = [file, *interpreters(file, program.env.get("PATH"))]
         return all(map(os.path.exists, needed)) and not any(
-            is_within(os.path.realpath(one), folder) for one in needed for folder in private
+            is_within_any(os.path.realpath(one), private) for one in needed
         )
 
     def is_off(self, confinement: Confinement) -> bool:
@@ -444,7 +445,7 @@ class Sandbox:
             )
         env = {n: value for n, value in program.env.items() if n not in DATA_VARIABLES}
         if level in ("readonly", "none"):
-            file, env = _without_shims(file, cwd, env)
+            file, env = without_shims(file, cwd, env)
         bubblewrap = host.find_program(NAME)
         assert bubblewrap is not None, "it works"
         with _temporary_folder(level) as temporary, _protected_repository(level, cwd):
@@ -454,7 +455,7 @@ class Sandbox:
                 file=file,
                 argv=program.argv,
                 cwd=cwd,
-                env=env,
+                env={name: env[name] for name in VARIABLES if name in env},
                 commands=confinement.commands,
                 configuration=confinement.configuration,
                 shown=confinement.shown,
@@ -467,7 +468,7 @@ class Sandbox:
             )
             network = ("--unshare-net",) if confinement.offline else ()
             chdir = ("--chdir", confinement.start or cwd)
-            argv = (bubblewrap, *_COMMON, *network, *file_arguments(view), *chdir, "--", file)
+            argv = (bubblewrap, *_COMMON, *network, *self._view_arguments(view), *chdir, "--", file)
             yield replace(
                 program,
                 argv=(*argv, *program.argv[1:]),
@@ -475,6 +476,11 @@ class Sandbox:
                 call_filter=filter_program(),
                 in_sandbox=True,
             )
+
+    def _view_arguments(self, view: SandboxView) -> Iterable[str]:
+        if view.level != "guard":
+            return file_arguments(view)
+        return self._arguments.get((view.cwd, view.file), view, partial(file_arguments, view))
 
     def _check_approval(self, program: ProgramStart, confinement: Confinement) -> None:
         """Refuse a listed program that is not the one that was approved."""
@@ -518,9 +524,8 @@ class Sandbox:
             detail = f"sandbox level `{level}` needs a workspace other than the root folder"
             raise CannotStart("not-startable", detail)
         for hidden in map(os.path.realpath, self.policy.hidden):
-            if is_within(real, hidden) and not any(
-                is_within(real, os.path.realpath(one)) for one in self.policy.workspaces
-            ):
+            allowed = map(os.path.realpath, self.policy.workspaces)
+            if is_within(real, hidden) and not is_within_any(real, allowed):
                 detail = f"the workspace {cwd} lies in {hidden}, which no agent may see"
                 raise CannotStart("not-startable", detail)
         return cwd
@@ -554,21 +559,6 @@ class Sandbox:
         for one in UserRecords(self.policy.records).data_directories():
             if not is_within(real, one) or is_within(real, os.path.join(one, "worktrees")):
                 yield one
-
-
-def _without_shims(file: str, cwd: str, env: dict[str, str]) -> tuple[str, dict[str, str]]:
-    """The program and its environment, with the real programs instead of shims. The one that
-    `#!/usr/bin/env` looks up comes first on the PATH.
-    """
-    file = real_program(file, cwd, env)
-    folders = [
-        os.path.dirname(real)
-        for one in interpreters(file, env.get("PATH"))
-        if (real := real_program(one, cwd, env)) != one
-    ]
-    if not folders:
-        return file, env
-    return file, {**env, "PATH": os.pathsep.join([*folders, env.get("PATH", os.defpath)])}
 
 
 def _has_vanished(line: str) -> bool:

@@ -7,23 +7,21 @@ itself created for the call.
 """
 
 import os
-import stat
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from glob import escape, glob
+from glob import escape
 from pathlib import Path
 
-from loopwright.agents.processes.process_tree import list_listening_sockets
 from loopwright.agents.program_files import is_own_checkout, program_files, script_files
 from loopwright.agents.sandbox.git_settings import find_repository
-from loopwright.agents.user_records import entries_on_the_way
-from loopwright.host import (
-    all_paths,
+from loopwright.agents.sandbox.host_files import (
+    HostFiles,
     is_within,
+    is_within_any,
     other_kernel_mounts,
-    read_mounts,
+    usable_sockets,
 )
+from loopwright.agents.user_records import entries_on_the_way
 from loopwright.model.access import READ_COMMANDS, Commands
 from loopwright.model.sandbox import SandboxLevel
 
@@ -41,6 +39,7 @@ _KERNEL = (
     *("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi"),
     *("/proc/scsi", "/proc/mtrr", "/proc/driver"),
 )
+_KERNEL_FOLDERS = ("/proc", "/sys", "/dev")
 _KERNEL_SECRETS = ("/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/sched_debug")
 # Devices that builds and tests use. Others stay hidden: root could write to whole disks, also by
 # USB, and an agent does not need a camera or a microphone.
@@ -80,8 +79,6 @@ _HARMLESS_SERVICES = (
 )
 # In the folder of a session that is passed on: what shows windows and plays sound.
 _SESSION_DEVICES = ("wayland-", "pipewire-", "pulse")
-# A socket that has just been made may be gone when it is to be hidden.
-_SETTLED_S = 3.0
 # Those in the folder of a session, where that folder itself is passed on.
 _SESSION_SERVICES = ("bus", "systemd", "podman", "docker.sock", "containerd-rootless", "gnupg")
 # At `none`, everything that is visible beside the program: libraries, certificates, names of hosts.
@@ -127,6 +124,7 @@ class _Mounts:
     hidden: frozenset[str]
     own: frozenset[str]
     trusted: frozenset[str]
+    files: HostFiles
     at: dict[str, tuple[str, ...]] = field(default_factory=dict)
     closed: list[str] = field(default_factory=list)  # made read-only when all mounts are in place
     empty: set[str] = field(default_factory=set)  # hidden by an empty folder or file
@@ -140,10 +138,10 @@ class _Mounts:
     def hide(self, path: str, *, closed: bool = False) -> None:
         """Mount an empty folder or file, in memory."""
         self.empty.add(path)
-        if os.path.isdir(path):
+        if self.files.is_folder(path):
             self.at[path] = ("--tmpfs", path)
             self.closed += [path] if closed else []
-        elif os.path.exists(path):
+        elif self.files.exists(path):
             self.at[path] = ("--ro-bind", os.devnull, path)
 
     def arguments(self) -> Iterator[str]:
@@ -176,7 +174,7 @@ class _Mounts:
         if how == "--tmpfs":
             return True
         inner = os.path.join(source, os.path.relpath(path, around))
-        return how != "--symlink" and bool(target) and not os.path.lexists(inner)
+        return how != "--symlink" and bool(target) and not self.files.ask(os.path.lexists, inner)
 
     def _is_visible(self, path: str) -> bool:
         """Whether the innermost folder around a path that is hidden or trusted is a trusted one."""
@@ -188,14 +186,23 @@ class _Mounts:
         return True
 
 
-def file_arguments(view: SandboxView) -> Iterator[str]:
-    """The arguments of bubblewrap for a view of the files."""
-    mounted = tuple(read_mounts())
-    hidden = tuple(dict.fromkeys(one for path in view.hidden for one in all_paths(path, mounted)))
+VARIABLES = ("HOME", "PATH", "SSH_AUTH_SOCK", "TMPDIR", "TMUX_TMPDIR", "XDG_RUNTIME_DIR")
+"""The variables of the program on which its view depends."""
+
+
+def file_arguments(view: SandboxView, files: HostFiles | None = None) -> Iterator[str]:
+    """The arguments of bubblewrap for a view of the files. At `guard` they depend only on the view
+    and on what is asked of `files`.
+    """
+    files = files or HostFiles()
+    mounted = files.mounts()
+    hidden = tuple(
+        dict.fromkeys(one for path in view.hidden for one in files.all_paths(path, mounted))
+    )
     places = (view.cwd, *view.shown, *((view.artifacts,) if view.artifacts else ()))
-    trusted = frozenset(os.path.realpath(one) for one in places)
-    own = frozenset(one for path in view.own for one in all_paths(path, mounted))
-    mounts = _Mounts(frozenset(hidden), own, trusted)
+    trusted = frozenset(map(files.real_path, places))
+    own = frozenset(one for path in view.own for one in files.all_paths(path, mounted))
+    mounts = _Mounts(frozenset(hidden), own, trusted, files)
     if view.level == "guard":
         yield from ("--ro-bind" if os.getuid() == 0 else "--bind", "/", "/")
     elif view.level != "none":
@@ -203,10 +210,10 @@ def file_arguments(view: SandboxView) -> Iterator[str]:
     yield from ("--dev", "/dev", "--proc", "/proc")
     _LEVELS[view.level](mounts, view)
     if view.artifacts and view.level != "none":
-        folder = os.path.realpath(view.artifacts)
+        folder = files.real_path(view.artifacts)
         mounts.bind("--bind" if view.writes else "--ro-bind", folder)
     _add_kernel(mounts, view)
-    protected = tuple(_protected(view))
+    protected = tuple(_protected(view, files))
     for path in protected:
         mounts.bind("--ro-bind", path)
     # There may be hundreds of other data directories. Making a mount read-only is slow: bubblewrap
@@ -229,16 +236,17 @@ def _add_guard(mounts: _Mounts, view: SandboxView) -> None:
     changes no names in the root folder: `/bin` may be a link there.
     """
     as_root = os.getuid() == 0
-    for path in _outer_folders() if as_root else ():
+    files = mounts.files
+    for path in _outer_folders(files) if as_root else ():
         mounts.bind("--bind", path)
     for path in (*_SYSTEM, *(_SYSTEM_OF_ROOT if as_root else ()), *_own_services(view.env)):
-        if os.path.isdir(path):
-            mounts.bind("--ro-bind", os.path.realpath(path))
+        if files.is_folder(path):
+            mounts.bind("--ro-bind", files.real_path(path))
     _hide_services(mounts, view)
-    if os.path.realpath(view.cwd) != os.sep:
+    if files.real_path(view.cwd) != os.sep:
         _add_workspace(mounts, view)
-    for path in map(os.path.realpath, view.shown):
-        if _any(path, mounts.hidden):
+    for path in map(files.real_path, view.shown):
+        if is_within_any(path, mounts.hidden):
             mounts.bind("--ro-bind", path)
 
 
@@ -248,7 +256,7 @@ def _add_writing(mounts: _Mounts, view: SandboxView) -> None:
     for folder in _real(*_TEMPORARY, view.env.get("TMPDIR", "")):
         mounts.bind("--bind", folder, view.temporary or None)
     for home in _real(view.env.get("HOME", "")):
-        if _any(home, mounts.at):
+        if is_within_any(home, mounts.at):
             mounts.bind("--ro-bind", home)
     _show_program(mounts, view)
     _add_workspace(mounts, view)
@@ -296,12 +304,12 @@ _LEVELS = {
 
 def _add_workspace(mounts: _Mounts, view: SandboxView) -> None:
     """The workspace, by its own path and by that of a link to it, then the configuration."""
-    real, named = os.path.realpath(view.cwd), os.path.abspath(view.cwd)
+    real, named = mounts.files.real_path(view.cwd), os.path.abspath(view.cwd)
     for path in dict.fromkeys((real, named)):
         if path == named and named != real and view.writes:
             continue  # the links on the way exist
-        is_open = _is_writable(mounts, real, otherwise=True) and not _any(real, mounts.hidden)
-        if view.level == "guard" and is_open:
+        is_hidden = is_within_any(real, mounts.hidden)
+        if view.level == "guard" and not is_hidden and _is_writable(mounts, real, otherwise=True):
             continue  # as it is; being a mount it could not be removed
         if view.level == "none":
             mounts.at[path] = ("--tmpfs", path)
@@ -310,7 +318,7 @@ def _add_workspace(mounts: _Mounts, view: SandboxView) -> None:
         else:
             mounts.bind("--bind" if view.writes else "--ro-bind", path, real)
     for own in (os.path.join(real, name) for name in _PROJECT_FILES):
-        if view.writes and os.path.exists(own):
+        if view.writes and mounts.files.exists(own):
             mounts.bind("--ro-bind", own)
     for path in _configuration(view):
         mounts.bind("--bind", os.path.realpath(path))
@@ -325,7 +333,8 @@ def _show_program(mounts: _Mounts, view: SandboxView) -> None:
     if view.level != "none":
         shown += [one for one in view.argv if os.path.isabs(one) and os.path.isfile(one)]
     covered = tuple(path for path, how in mounts.at.items() if how[0] != "--ro-bind")
-    inside = (one for one in _real_parents(shown) if view.level == "none" or _any(one, covered))
+    paths = _real_parents(shown)
+    inside = (one for one in paths if view.level == "none" or is_within_any(one, covered))
     for path in _outermost(inside, covered):
         if not is_within(path, os.path.realpath(view.cwd)) or view.level == "none":
             mounts.bind("--ro-bind", path)
@@ -340,23 +349,24 @@ def _add_kernel(mounts: _Mounts, view: SandboxView) -> None:
         mounts.at["/sys"] = ("--ro-bind-try", "/sys", "/sys")
     for path in _KERNEL if os.getuid() == 0 else ():
         mounts.at[path] = ("--ro-bind-try", path, path)
+    files = mounts.files
     for path in _KERNEL_SECRETS if os.getuid() == 0 else ():
-        if os.path.exists(path):
+        if files.exists(path):
             mounts.at[path] = ("--ro-bind", os.devnull, path)
-    for path in other_kernel_mounts() if view.level != "none" else ():
+    for path in other_kernel_mounts(files.mounts()) if view.level != "none" else ():
         mounts.hide(path)
     if view.writes:
-        for path in (one for pattern in _DEVICES for one in glob(pattern)):
+        for path in files.find(_DEVICES):
             mounts.at[path] = ("--dev-bind-try", path, path)
 
 
-def _protected(view: SandboxView) -> Iterator[str]:
+def _protected(view: SandboxView, files: HostFiles) -> Iterator[str]:
     """Files that are always read-only. At the levels that change nothing they need not be shown."""
     if not view.writes:
         return
-    workspace, is_own = os.path.realpath(view.cwd), is_own_checkout(view.cwd)
-    for path in map(os.path.realpath, view.protected):
-        if os.path.exists(path) and not (is_own and is_within(path, workspace)):
+    workspace, is_own = files.real_path(view.cwd), files.ask(is_own_checkout, view.cwd)
+    for path in map(files.real_path, view.protected):
+        if files.exists(path) and not (is_own and is_within(path, workspace)):
             yield path
 
 
@@ -368,8 +378,8 @@ def _pin_parents(mounts: _Mounts, paths: Iterable[str], *, is_writable: bool) ->
     for folder in above:
         # Below another folder, such as a private one for temporary files, this is unnecessary.
         writable = _is_writable(mounts, folder, otherwise=is_writable)
-        is_new = folder != os.sep and folder not in mounts.at and os.path.isdir(folder)
-        if is_new and writable and os.access(os.path.dirname(folder), os.W_OK):
+        is_new = folder != os.sep and folder not in mounts.at and mounts.files.is_folder(folder)
+        if is_new and writable and mounts.files.can_write(os.path.dirname(folder)):
             mounts.at[folder] = ("--bind", folder, folder)
 
 
@@ -382,62 +392,50 @@ def _is_writable(mounts: _Mounts, path: str, *, otherwise: bool) -> bool:
     return mount[0] in ("--bind", "--bind-try") and mount[1] == mount[2]
 
 
-def _outer_folders() -> Iterator[str]:
+def _outer_folders(files: HostFiles) -> Iterator[str]:
     """The folders at the top, and those below the ones of the system that everybody writes to."""
-    with os.scandir(os.sep) as entries:
-        found = [one.path for one in entries if one.is_dir(follow_symlinks=False)]
-    yield from (one for one in found if one not in ("/proc", "/sys", "/dev"))
-    yield from (one for one in ("/run/lock", "/run/user") if os.path.isdir(one))
+    yield from (one for one in files.folders_in(os.sep) if one not in _KERNEL_FOLDERS)
+    yield from (one for one in ("/run/lock", "/run/user") if files.is_folder(one))
 
 
 def _hide_services(mounts: _Mounts, view: SandboxView) -> None:
-    known = (*_SERVICES, *_user_services(view.env))
-    for path in dict.fromkeys(map(os.path.realpath, known)):
+    known = (*_SERVICES, *_user_services(view.env, mounts.files))
+    for path in dict.fromkeys(map(mounts.files.real_path, known)):
         mounts.hide(path)
-    for path in _other_services(view):
-        if not _any(path, mounts.empty):
+    for path in _other_services(view, mounts.files):
+        if not is_within_any(path, mounts.empty):
             mounts.hide(path)
 
 
-def _other_services(view: SandboxView) -> Iterator[str]:
+def _other_services(view: SandboxView, files: HostFiles) -> Iterator[str]:
     """Listening sockets of other programs of this user or of root that could be connected to: any
     of them may start programs.
     """
     keys, session = view.env.get("SSH_AUTH_SOCK"), view.env.get("XDG_RUNTIME_DIR")
     kept = [view.cwd, *view.shown, view.artifacts, *_HARMLESS_SERVICES, keys or ""]
-    kept = [os.path.realpath(one) for one in kept if one]
-    devices = [f"{os.path.realpath(session)}/{one}" for one in _SESSION_DEVICES] if session else []
-    newest = time.time() - _SETTLED_S
-    for path in dict.fromkeys(map(os.path.realpath, list_listening_sockets())):
-        try:
-            found = os.stat(path)
-        except OSError:
-            continue
-        is_own = stat.S_ISSOCK(found.st_mode) and found.st_uid in (0, os.getuid())
-        is_kept = _any(path, kept) or path.startswith(tuple(devices))
-        if is_own and not is_kept and found.st_ctime < newest and os.access(path, os.W_OK):
+    kept = [files.real_path(one) for one in kept if one]
+    devices = [f"{files.real_path(session)}/{one}" for one in _SESSION_DEVICES] if session else []
+    for path in files.ask(usable_sockets):
+        if not is_within_any(path, kept) and not path.startswith(tuple(devices)):
             yield path
 
 
-def _user_services(env: Mapping[str, str]) -> Iterator[str]:
+def _user_services(env: Mapping[str, str], files: HostFiles) -> Iterator[str]:
     """Sockets through which programs of this user accept commands. A key agent stays if the program
     receives its address on purpose.
     """
-    user = os.getuid()
-    session, keys = (
-        env.get("XDG_RUNTIME_DIR", ""),
-        os.path.realpath(env.get("SSH_AUTH_SOCK") or "/"),
-    )
+    user, session = os.getuid(), env.get("XDG_RUNTIME_DIR", "")
+    keys = files.real_path(env.get("SSH_AUTH_SOCK") or "/")
     patterns = [f"{env.get('TMUX_TMPDIR') or '/tmp'}/tmux-{user}", *_USER_SERVICES]
     if session:
         patterns += [os.path.join(session, name) for name in _SESSION_SERVICES]
-    if not session or os.path.realpath(session) != f"/run/user/{user}":
+    if not session or files.real_path(session) != f"/run/user/{user}":
         patterns.append(f"/run/user/{user}")
     home = env.get("HOME", "")
     if os.path.isabs(home):
         patterns += [os.path.join(escape(home), name) for name in _HOME_SERVICES]
-    for path in (one for pattern in patterns for one in glob(pattern)):
-        if not is_within(keys, os.path.realpath(path)):
+    for path in files.find(patterns):
+        if not is_within(keys, files.real_path(path)):
             yield path
 
 
@@ -507,10 +505,6 @@ def _folders_above(path: str) -> Iterator[str]:
     while (folder := os.path.dirname(path)) != path:
         yield folder
         path = folder
-
-
-def _any(path: str, folders: Iterable[str]) -> bool:
-    return any(is_within(path, folder) for folder in folders)
 
 
 def _real(*folders: str) -> list[str]:
