@@ -213,6 +213,12 @@ def works(path: str | None = None) -> str | None:
     return f"{NAME} does not work here: {errors or f'exit code {done.returncode}'}"
 
 
+@cache
+def _bubblewrap() -> str | None:
+    """The file of bubblewrap; looked up once."""
+    return host.find_program(NAME)
+
+
 def remedy() -> str:
     """What a user can do where the sandbox does not work."""
     return INSTALL if host.is_linux() else host.NEEDS_LINUX
@@ -446,7 +452,7 @@ class Sandbox:
         env = {n: value for n, value in program.env.items() if n not in DATA_VARIABLES}
         if level in ("readonly", "none"):
             file, env = without_shims(file, cwd, env)
-        bubblewrap = host.find_program(NAME)
+        bubblewrap = _bubblewrap()
         assert bubblewrap is not None, "it works"
         with _temporary_folder(level) as temporary, _protected_repository(level, cwd):
             caches = {name: f"/tmp/{name.lower()}" for name in _CACHES} if temporary else {}
