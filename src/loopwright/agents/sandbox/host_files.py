@@ -36,7 +36,7 @@ class HostFiles:
         self._answers: dict[tuple[Callable[..., object], tuple[str, ...]], object] = {}
 
     def ask(self, question: Callable[..., Answer], *about: str) -> Answer:
-        """The answer to a question; it must depend on nothing but what the question reads."""
+        """The answer to a question; it depends only on what the question reads."""
         key = (question, about)
         if key not in self._answers:
             self._answers[key] = question(*about)
