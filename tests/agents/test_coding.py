@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.agents.calls import LONGEST_S, resets_at
+from loopwright.agents.calls import LONGEST_S, codex_model, resets_at
 from loopwright.agents.clis.catalogue import CLIS
 from loopwright.agents.clis.transcript import LimitReset, TimeOfDay
-from loopwright.agents.codex_model import codex_model
 from loopwright.agents.coding_agents import make_gemini_home
 from loopwright.kernel.events import Usage
 from loopwright.ports import Answer, EffectFailure, EffectSuccess

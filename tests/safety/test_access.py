@@ -17,8 +17,7 @@ from loopwright.model.plan import Access, Agent, Plan
 from loopwright.model.record import JsonValue
 from loopwright.model.trackers import Item, TrackerChange, Values
 from loopwright.operations.agents.backends import bind_agents
-from loopwright.operations.agents.skills import SkillFile
-from loopwright.operations.agents.tool_grants import grant_of
+from loopwright.operations.agents.tool_grants import SkillFile, grant_of
 from loopwright.operations.agents.tools import open_workshop
 from loopwright.ports import EffectFailure, EffectSuccess
 from loopwright.stores.trackers import MemoryTrackers

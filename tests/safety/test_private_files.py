@@ -22,7 +22,7 @@ from loopwright.model.actions import CallAgent, Step
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.record import literal
 from loopwright.operations.agents.roles import find_roles
-from loopwright.operations.agents.skills import find_skills
+from loopwright.operations.agents.tool_grants import find_skills
 from loopwright.operations.agents.tools import open_workshop
 from loopwright.operations.data_directory import open_log
 from loopwright.operations.settings import Settings

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from loopwright.model.trackers import LOOP_OUTPUT, Item
-from loopwright.operations.agents.skills import SkillFile, find_skills
+from loopwright.operations.agents.tool_grants import SkillFile, find_skills
 from loopwright.operations.agents.tools import open_workshop
 from loopwright.stores.trackers import MemoryTrackers
 from loopwright.tools.results import FolderResultStore, ToolCallResult

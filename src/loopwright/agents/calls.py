@@ -3,13 +3,14 @@
 Variables come from the job and from `--env`; a call that fails because a key is missing gets a hint
 if that key was withheld. A policy reads the failures of a call: how its program ended, its cost
 limits, and the limits of the provider, whose statement about them is converted to a time on our
-clock.
+clock. `codex_model` finds out which model Codex used, which its events do not name.
 """
 
 import contextlib
 import os
 import re
 import tempfile
+import tomllib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta, tzinfo
@@ -21,6 +22,7 @@ from msgspec.structs import replace
 
 from loopwright.agents.clis.catalogue import CLIS
 from loopwright.agents.clis.command_line import own_variables
+from loopwright.agents.clis.loose_json import text
 from loopwright.agents.clis.transcript import LimitReset, TimeOfDay
 from loopwright.agents.processes.process import ProgramEnd
 from loopwright.agents.specs import Spec, parse_spec
@@ -29,6 +31,7 @@ from loopwright.kernel.events import Usage
 from loopwright.kernel.limits import COST_UNKNOWN
 from loopwright.model.plan import Agent
 from loopwright.model.policy import FailureKind
+from loopwright.model.record import JsonValue
 from loopwright.ports import ActivityEntry, Answer, EffectFailure, EffectJob, EffectSuccess
 
 SYSTEM_BYTES = 32_768
@@ -297,8 +300,8 @@ def record_stderr(job: EffectJob, text: str) -> None:
 
 def record_warnings(job: EffectJob, texts: Iterable[str]) -> None:
     """Record what people should know about a call; `logs` and `show` print it."""
-    for text in texts:
-        job.activity.record(ActivityEntry(kind="warning", text=job.activity.redact(text)))
+    for warning in texts:
+        job.activity.record(ActivityEntry(kind="warning", text=job.activity.redact(warning)))
 
 
 TAIL_CHARS = 2_000
@@ -517,3 +520,48 @@ def _zone(name: str) -> tzinfo | None:
         with contextlib.suppress(ZoneInfoNotFoundError, ValueError, OSError):
             return ZoneInfo(name)
     return datetime.now().astimezone().tzinfo
+
+
+MOST_LINES = 200
+MOST_FILES = 20_000
+
+
+def codex_model(env: Mapping[str, str], session: str | None = None) -> str:
+    """The model of a session, or the one in the settings; an empty text if neither names one."""
+    home = Path(env.get("CODEX_HOME") or Path(env.get("HOME") or "/nonexistent") / ".codex")
+    try:
+        return (_of_session(home, session) if session else "") or _configured(home)
+    except OSError:
+        return ""
+
+
+def _configured(home: Path) -> str:
+    try:
+        named = tomllib.loads((home / "config.toml").read_text(encoding="utf-8")).get("model")
+    except (OSError, ValueError):
+        return ""
+    return named if isinstance(named, str) else ""
+
+
+def _of_session(home: Path, session: str) -> str:
+    """The newest model in the beginning of a session's file. The name of the file ends with the
+    session, the newest folders are named last.
+    """
+    for day in sorted((home / "sessions").glob("*/*/*"), reverse=True)[:MOST_FILES]:
+        for file in day.iterdir():
+            if file.stem.endswith(session):
+                return _named_in(file)
+    return ""
+
+
+def _named_in(file: Path) -> str:
+    named = ""
+    with file.open("rb") as lines:
+        for _, line in zip(range(MOST_LINES), lines, strict=False):
+            try:
+                event: JsonValue = msgspec.json.decode(line)
+            except msgspec.DecodeError:
+                continue
+            if text(event, "type") == "turn_context":
+                named = text(event, "payload", "model") or named
+    return named

@@ -24,6 +24,7 @@ from loopwright.agents.calls import (
     PriceUsage,
     as_reported,
     call_budget,
+    codex_model,
     end_notes,
     failure_of,
     is_outer_limit,
@@ -53,7 +54,6 @@ from loopwright.agents.clis.command_line import (
 from loopwright.agents.clis.event_stream import EventStream, LineSplitter, ProcessExit, find_failure
 from loopwright.agents.clis.loose_json import minus
 from loopwright.agents.clis.transcript import LiveEntry, Transcript, status_in, without_log
-from loopwright.agents.codex_model import codex_model
 from loopwright.agents.files import FileProblem, read_regular
 from loopwright.agents.json_lines import run_tool_names, use_run_tool
 from loopwright.agents.live_activity import (

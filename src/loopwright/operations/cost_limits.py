@@ -11,9 +11,9 @@ from typing import assert_never
 import msgspec
 from msgspec.structs import replace
 
+from loopwright.agents.calls import codex_model
 from loopwright.agents.clis.catalogue import CLIS
 from loopwright.agents.clis.command_line import named_model
-from loopwright.agents.codex_model import codex_model
 from loopwright.agents.specs import Spec, parse_spec
 from loopwright.errors import LoopwrightError
 from loopwright.gateway.models import Catalogue

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from loopwright.agents.clis.catalogue import CLIS
+from loopwright.agents.files import FileProblem, ReadScope, read_regular
 from loopwright.agents.sandbox.bubblewrap import works
 from loopwright.errors import LoopwrightError
 from loopwright.kernel.event_parts import AgentCall, LookupCall, ModelCall, ToolCall
@@ -46,8 +47,10 @@ from loopwright.model.plan import Agent, ApprovalRule, Plan, stored_content, sto
 from loopwright.model.record import JsonValue, Text
 from loopwright.model.sandbox import strictest
 from loopwright.model.trackers import LOOP_OUTPUT, Item, Kind, Trackers, Values
-from loopwright.operations.agents.skills import SkillFile, find_skills
+from loopwright.operations.definition_files import project_folders
 from loopwright.ports import Answer, Clock, EffectJob, EffectSuccess, EventLog
+from loopwright.syntax.notations import front_matter
+from loopwright.syntax.readers import read
 from loopwright.tools.builtin import ANY_PROGRAM, SandboxAccess, ShellRules, ToolLimit
 from loopwright.tools.mcp.server_records import HttpServer, StdioServer
 from loopwright.tools.toolbox import NATIVE, Grant, ServerGrant, grant_problem
@@ -545,3 +548,52 @@ class TrackerScopes:
         if text is None or isinstance(text, str):
             return text or ""
         return stored_content(self.log.blob, text.blob).decode()
+
+
+SKILLS_FOLDER = "skills"
+MAX_SKILL_BYTES = 262_144
+MOST_SKILLS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class SkillFile:
+    """A skill by its name."""
+
+    name: str
+    description: str
+    text: str
+
+
+def find_skills(home: Path | None, project: Path | None) -> dict[str, SkillFile]:
+    """All skills by name: `NAME/SKILL.md` or `NAME.md`. Those of the project come first."""
+    found: dict[str, SkillFile] = {}
+    if home is not None:
+        found |= {one.name: one for one in _skills_in(home / SKILLS_FOLDER, home)}
+    if project is not None:
+        for folder in reversed(project_folders(project, SKILLS_FOLDER)):
+            found |= {one.name: one for one in _skills_in(folder, project)}
+    return dict(sorted(found.items()))
+
+
+def _skills_in(folder: Path, around: Path) -> Iterator[SkillFile]:
+    try:
+        entries = sorted(folder.iterdir())[:MOST_SKILLS]
+    except OSError:
+        return
+    for entry in entries:
+        file = entry / "SKILL.md" if entry.is_dir() else entry
+        if file.suffix != ".md":
+            continue
+        data = read_regular(file, MAX_SKILL_BYTES, ReadScope(around))
+        if not isinstance(data, FileProblem):
+            yield _skill(data, entry.name.removesuffix(".md"), str(file))
+
+
+def _skill(data: bytes, name: str, file: str) -> SkillFile:
+    parts = front_matter(data)
+    if parts is None:
+        return SkillFile(name, "", data.decode(errors="replace").strip())
+    document, _ = read(parts[0], file=file)
+    head = document.value if document is not None else None
+    configured = head.get("description") if isinstance(head, dict) else None
+    return SkillFile(name, configured if isinstance(configured, str) else "", parts[1])
