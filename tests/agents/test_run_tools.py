@@ -15,10 +15,10 @@ from loopwright.agents.json_lines import (
     MOST_TOOLS,
     TOOL_CHARS,
     JsonLinesAnswer,
-    PipeWriter,
     Submission,
     run_tool_names,
 )
+from loopwright.agents.processes.process import PipeFeed
 from loopwright.kernel.event_parts import AgentCall, ToolUse
 from loopwright.model.record import JsonValue
 from loopwright.ports import (
@@ -31,6 +31,7 @@ from loopwright.ports import (
 )
 from tests.agents.calls import Stage, agent, job
 
+MB = 1024 * 1024
 SCHEMA: dict[str, JsonValue] = {
     "type": "object",
     "required": ["n"],
@@ -259,10 +260,10 @@ def test_a_slow_reader_gets_everything_in_order() -> None:
 
     async def body() -> bytes:
         read, write = os.pipe()
-        trickle = PipeWriter(asyncio.get_running_loop(), write)
+        trickle = PipeFeed(write, b"", keep_open=True, most=MB)
         for number in range(3):
             trickle.write(str(number).encode() * 100_000)
-        trickle.write(b"x" * (PipeWriter.LIMIT + 1))
+        trickle.write(b"x" * (MB + 1))
         found = b""
         os.set_blocking(read, False)
         while len(found) < 300_000:

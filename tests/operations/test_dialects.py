@@ -50,7 +50,7 @@ def test_files_are_gathered(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_only_some_have_events(name: str) -> None:
     """A dialect tells runs in its own words, or says that it has none."""
-    told = rendering(name, Plan(name="x", steps=()), str)
+    told = rendering(Plan(name="x", dialect=name, steps=()), str)
     assert (told is not None) is (name in ("aldo", "zenflow"))
 
 

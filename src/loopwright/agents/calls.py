@@ -441,7 +441,7 @@ def limited(job: EffectJob, agent: Agent, answer: Answer) -> Answer:
         usage.unpriced and job.limits.covered and (job.limits.budgeted or agent.max_usd is not None)
     ):
         failure = Failure(type="budget_limit", detail=COST_UNKNOWN)
-    return answer if failure is None else _failed(answer, failure)
+    return answer if failure is None else as_failure(answer, failure)
 
 
 def call_budget(job: EffectJob, agent: Agent) -> float | None:
@@ -468,7 +468,8 @@ def _over_call_limit(most: float, usage: Usage) -> Failure:
     return Failure(type="budget_limit", detail=detail)
 
 
-def _failed(answer: EffectSuccess, failure: Failure) -> EffectFailure:
+def as_failure(answer: EffectSuccess, failure: Failure) -> EffectFailure:
+    """An answer whose call failed nevertheless."""
     return EffectFailure(
         error=failure,
         output=answer.output,

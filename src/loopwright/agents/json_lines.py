@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from loopwright.agents.clis.loose_json import decode_object
 from loopwright.agents.clis.transcript import LiveEntry, as_text, note, tool_line
+from loopwright.agents.processes.process import PipeFeed
 from loopwright.kernel.coordination import tools_of
 from loopwright.kernel.event_parts import AgentCall, ToolUse, mask, mask_text
 from loopwright.kernel.events import NO_USAGE, Usage
@@ -278,7 +279,7 @@ def _amount(value: JsonValue) -> float | str:
     return value if value <= MOST else "is too large"
 
 
-_CHUNK_BYTES = 64 * 1024
+MOST_UNREAD_BYTES = 16 * 1024 * 1024  # of answers that the program has not read
 SUBMIT = "submit_result"
 ACCEPTED = ToolReply(text="accepted: the result is taken, and the talk is over")
 LATE = ToolReply(text="not taken: a result was accepted before", ok=False)
@@ -315,43 +316,6 @@ def run_tool_names(job: EffectJob) -> tuple[str, ...]:
     return (*found, SUBMIT) if job.prompt.schema is not None else found
 
 
-class PipeWriter:
-    """Writes data into a pipe now and then, as fast as the other side reads. Owns the descriptor.
-
-    A missing reader is not an error: data is buffered, up to a limit.
-    """
-
-    LIMIT = 16 * 1024 * 1024
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, fd: int) -> None:
-        self._loop = loop
-        self._fd = fd
-        self._rest = bytearray()
-        self._open = True
-        os.set_blocking(fd, False)
-
-    def write(self, data: bytes) -> None:
-        """Queue data for writing; data beyond the limit is dropped."""
-        if self._open and len(self._rest) + len(data) <= self.LIMIT:
-            self._rest += data
-            self._ready()
-
-    def _ready(self) -> None:
-        self._loop.remove_writer(self._fd)
-        try:
-            while self._rest:
-                del self._rest[: os.write(self._fd, self._rest[:_CHUNK_BYTES])]
-        except BlockingIOError:
-            self._loop.add_writer(self._fd, self._ready)
-
-    def close(self) -> None:
-        """Stop writing; unread data is lost."""
-        if self._open:
-            self._open = False
-            self._loop.remove_writer(self._fd)
-            os.close(self._fd)
-
-
 class ToolUses:
     """The uses of one program, in order, and their answers."""
 
@@ -372,7 +336,7 @@ class ToolUses:
         except BaseException:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
-        self._answers = PipeWriter(asyncio.get_running_loop(), fd)
+        self._answers = PipeFeed(fd, b"", keep_open=True, most=MOST_UNREAD_BYTES)
 
     def variables(self) -> dict[str, str]:
         """The variables about it for the program."""

@@ -15,6 +15,7 @@ from loopwright.agents.calls import (
     TAIL_CHARS,
     UNKNOWN_COST,
     PriceUsage,
+    as_failure,
     as_reported,
     as_variables,
     end_notes,
@@ -284,15 +285,7 @@ class LocalPerformer:
         problem = self._unfit(job, result)
         if problem is None:
             return replace(answer, result=result)
-        return EffectFailure(
-            error=Failure(type="bad_result", detail=problem),
-            output=answer.output,
-            usage=answer.usage,
-            session=answer.session,
-            mark=answer.mark,
-            tools=answer.tools,
-            model=answer.model,
-        )
+        return as_failure(answer, Failure(type="bad_result", detail=problem))
 
     async def _program(
         self, job: EffectJob, agent: Agent, spec: Spec, prepared: PreparedAgent
@@ -395,25 +388,18 @@ class LocalPerformer:
                 result = last_json_object(answer.text)
             problem = self._unfit(job, result)
             failure = None if problem is None else Failure(type="bad_result", detail=problem)
-        if failure is not None:
-            return EffectFailure(
-                error=failure,
-                output=answer.text,
-                usage=answer.usage,
-                session=answer.session,
-                code=end.code,
-                tools=answer.tools,
-            )
-        record_stderr(job, end.stderr_tail.decode(errors="replace"))
-        return EffectSuccess(
+        done = EffectSuccess(
             output=answer.text,
-            result=result,
             usage=answer.usage,
             session=answer.session,
             code=end.code,
-            note="; ".join([*answer.warnings, *end_notes(end)]),
             tools=answer.tools,
         )
+        if failure is not None:
+            return as_failure(done, failure)
+        record_stderr(job, end.stderr_tail.decode(errors="replace"))
+        notes = "; ".join([*answer.warnings, *end_notes(end)])
+        return replace(done, result=result, note=notes)
 
     def _unfit(self, job: EffectJob, result: str | None) -> str | None:
         if job.prompt.schema is None:

@@ -5,12 +5,12 @@ is loaded when it is first needed. A definition that is sent to a server is pack
 the files that it names; there only those files count, so both sides read the same.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path, PurePath
 from types import MappingProxyType, ModuleType
-from typing import Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 from loopwright.agents.files import FileProblem, read_regular
 from loopwright.errors import DefinitionError, LoopwrightError
@@ -26,6 +26,10 @@ from loopwright.operations.definition_files import (
 )
 from loopwright.syntax.document import Diagnostic, Document, suggest
 from loopwright.syntax.readers import read
+
+if TYPE_CHECKING:
+    from loopwright.dialects.aldo import events as aldo_events
+    from loopwright.dialects.zenflow import events as zenflow_events
 
 Files: TypeAlias = Mapping[str, bytes | FileProblem]
 
@@ -153,47 +157,6 @@ class HasAssistants(Protocol):
         """The id of that assistant."""
 
 
-class NamedDefinitions(Protocol):
-    """What a dialect exports whose definitions are run by their name."""
-
-    BUILTIN: str
-    STAGE_TURNS: tuple[int, int]
-
-    def described(self, value: JsonValue) -> dict[str, JsonValue]:
-        """What a list shows of a definition."""
-
-
-class DialectEvent(Protocol):
-    """Something that happened, as the system of a dialect tells it."""
-
-    @property
-    def type(self) -> str: ...
-
-    @property
-    def payload(self) -> dict[str, JsonValue]: ...
-
-    @property
-    def at(self) -> int: ...
-
-    @property
-    def path(self) -> str: ...
-
-
-class DialectRendering(Protocol):
-    """Follows a run event by event, in the words of a dialect. One with a true `is_flat` has its
-    payload beside the type of an event, not in a field of its own.
-    """
-
-    def events(self, event: Mapping[str, Any]) -> Iterable[DialectEvent]:
-        """What the next event is in those words."""
-
-
-class HasOwnEvents(Protocol):
-    """What a dialect exports that has events of its own."""
-
-    def Rendering(self, plan: Plan, read: Callable[[JsonValue], str]) -> DialectRendering: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedDefinition:
     """A definition that was read without an error."""
@@ -211,12 +174,20 @@ def exit_codes(name: str) -> Mapping[str, int]:
     return EXIT_CODES.get(name, {})
 
 
-def rendering(name: str, plan: Plan, read: Callable[[JsonValue], str]) -> DialectRendering | None:
-    """How a dialect tells a run; None when it has no events of its own."""
-    language = dialect(name)
-    if not hasattr(language, "Rendering"):
-        return None
-    return cast(HasOwnEvents, language).Rendering(plan, read)
+def rendering(
+    plan: Plan, read: Callable[[JsonValue], str]
+) -> "aldo_events.Rendering | zenflow_events.Rendering | None":
+    """How the dialect of a plan tells a run; None when it has no events of its own."""
+    match plan.dialect:
+        case "aldo":
+            from loopwright.dialects.aldo import events as aldo_events
+
+            return aldo_events.Rendering(plan, read)
+        case "zenflow":
+            from loopwright.dialects.zenflow import events as zenflow_events
+
+            return zenflow_events.Rendering(plan, read)
+    return None
 
 
 def assistant_key(agent_id: str) -> str:
@@ -460,12 +431,9 @@ def stage_turns(name: str) -> tuple[int, int] | None:
     """How many turns a stage has whose role does not say it, and how many at most; None for a
     dialect without such numbers.
     """
-    return cast(NamedDefinitions, dialect(name)).STAGE_TURNS if name == OF_LOOPS else None
+    from loopwright.dialects import coqui
 
-
-def loops() -> NamedDefinitions:
-    """The dialect of definitions that are run by their name."""
-    return cast(NamedDefinitions, dialect(OF_LOOPS))
+    return coqui.STAGE_TURNS if name == OF_LOOPS else None
 
 
 def _key(name: str, plan: Plan, value: JsonValue, given: Mapping[str, JsonValue]) -> str:

@@ -341,7 +341,7 @@ def _terminated_by(service: Service, run: str) -> str:
     def read(text: JsonValue) -> str:
         return str(text or "") if not isinstance(text, dict) else ""
 
-    result = rendering(plan.dialect, plan, read)
+    result = rendering(plan, read)
     if result is None:
         return ""
     ends = [

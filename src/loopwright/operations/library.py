@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from loopwright.agents.files import FileProblem, read_regular
+from loopwright.dialects.coqui import BUILTIN, described
 from loopwright.errors import Conflict, DefinitionError, LoopwrightError, NotFound
 from loopwright.model.record import JsonValue
 from loopwright.operations.definition_checks import ENDINGS
@@ -29,7 +30,6 @@ from loopwright.operations.dialects import (
     OF_LOOPS,
     ParsedDefinition,
     dialect,
-    loops,
     parse_definition,
 )
 from loopwright.operations.settings_files import unusable
@@ -299,7 +299,7 @@ def _of(data: bytes, *, name: str, source: Source, file: str) -> LibraryEntry:
     document, found = read(data, file=file, limit=MAX_BYTES)
     version, about = "", dict[str, JsonValue]()
     if document is not None:
-        version, about = document.digest[:16], loops().described(document.value)
+        version, about = document.digest[:16], described(document.value)
         found = _problems(data, file)
     written = about.get("name")
     is_valid = not any(one.severity == "error" for one in found)
@@ -323,8 +323,7 @@ def _problems(data: bytes, file: str) -> list[Diagnostic]:
 
 def _shipped() -> list[LibraryEntry]:
     """What is built in."""
-    language = loops()
-    folder = files(f"loopwright.dialects.{OF_LOOPS}").joinpath(language.BUILTIN)
+    folder = files(f"loopwright.dialects.{OF_LOOPS}").joinpath(BUILTIN)
     places = sorted(folder.iterdir(), key=lambda place: place.name)
     return [
         _of(

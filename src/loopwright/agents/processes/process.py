@@ -8,6 +8,7 @@ the process tree when a limit is reached or the waiting task is cancelled.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import re
 import signal
@@ -244,13 +245,12 @@ class PipeSource:
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
         fd: int,
         take: Callable[[bytes], None],
         at_end: Callable[[], None],
     ) -> None:
         self.closed = False
-        self._loop = loop
+        self._loop = loop = asyncio.get_running_loop()
         self._fd = fd
         self._take = take
         self._at_end = at_end
@@ -288,10 +288,9 @@ class PipeFeed:
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, fd: int, data: bytes, *, keep_open: bool = False
+        self, fd: int, data: bytes, *, keep_open: bool = False, most: float = math.inf
     ) -> None:
-        self._loop = loop
-        self._fd = fd
+        self._loop, self._fd, self._most = asyncio.get_running_loop(), fd, most
         self._rest = memoryview(data)
         self._more: list[bytes] = []
         self._keep_open = keep_open
@@ -300,8 +299,8 @@ class PipeFeed:
         self._ready()
 
     def write(self, data: bytes) -> None:
-        """Send more; dropped when the pipe is closed."""
-        if self._open:
+        """Send more; dropped when the pipe is closed, or if too much is still unread."""
+        if self._open and len(self._rest) + sum(map(len, self._more)) + len(data) <= self._most:
             self._more.append(data)
             self._ready()
 
@@ -383,10 +382,10 @@ class _Run:
         for theirs in (pipes[0], pipes[3], pipes[5], pipes[7]):
             os.close(theirs)
         self._supervisor = read_entry(self._process.pid)
-        self._feed = PipeFeed(self._loop, pipes[1], self._program.stdin, keep_open=self._talks)
-        self._output = PipeSource(self._loop, pipes[2], self._take_stdout, self._source_closed)
-        self._errors = PipeSource(self._loop, pipes[4], self._take_stderr, self._source_closed)
-        PipeSource(self._loop, pipes[6], self._report.add, self._supervisor_closed)
+        self._feed = PipeFeed(pipes[1], self._program.stdin, keep_open=self._talks)
+        self._output = PipeSource(pipes[2], self._take_stdout, self._source_closed)
+        self._errors = PipeSource(pipes[4], self._take_stderr, self._source_closed)
+        PipeSource(pipes[6], self._report.add, self._supervisor_closed)
         self._set_limits()
 
     @property

@@ -206,19 +206,17 @@ def find_processes(runs: Collection[str]) -> dict[str, list[ProcessEntry]]:
     except OSError:  # no /proc on this system
         return {}
     for entry in living:
-        run = next((wanted[one] for one in _environment(entry.pid) if one in wanted), None)
+        run = next(
+            (
+                wanted[one]
+                for one in _read_block(entry.pid, "environ").split(b"\0")
+                if one in wanted
+            ),
+            None,
+        )
         if run is not None:
             found.setdefault(run, []).append(entry)
     return found
-
-
-def _environment(pid: int) -> list[bytes]:
-    """The variables of a process; those of other users cannot be read."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as block:
-            return block.read().split(b"\0")
-    except OSError:
-        return []
 
 
 def describe_processes(entries: Collection[ProcessEntry]) -> str:

@@ -198,19 +198,23 @@ def works(path: str | None = None) -> str | None:
     trial = [file, "--ro-bind", "/", "/", *_COMMON, "--dev", "/dev", "--proc", "/proc"]
     trial += ["--tmpfs", "/tmp", "--", "/bin/sh", "-c", "exit 7"]
     try:
-        done = subprocess.run(
-            trial,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_PROBE_SECONDS,
-            check=False,
-        )
+        done = _probe(trial)
     except (OSError, subprocess.SubprocessError) as error:
         return f"{NAME} cannot be started: {error}"
     if done.returncode == 7:
         return None
     errors = done.stderr.decode(errors="replace").strip()[-200:]
     return f"{NAME} does not work here: {errors or f'exit code {done.returncode}'}"
+
+
+def _probe(argv: list[str]) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        argv,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=_PROBE_SECONDS,
+        check=False,
+    )
 
 
 @cache
@@ -228,13 +232,7 @@ def remedy() -> str:
 def sets_modes(file: str) -> bool:
     """Whether this bubblewrap can set the mode of an empty folder, as it can since version 0.5."""
     try:
-        done = subprocess.run(
-            [file, "--help"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_PROBE_SECONDS,
-            check=False,
-        )
+        done = _probe([file, "--help"])
     except (OSError, subprocess.SubprocessError):
         return False
     return b"--perms" in done.stdout

@@ -158,6 +158,8 @@ def events_of(events: Iterable[LogEvent], plan: Plan, read: Read) -> list[AldoEv
 class Rendering:
     """Follows a run event by event."""
 
+    is_flat = False  # the payload of an event is a field of its own
+
     def __init__(self, plan: Plan, read: Read) -> None:
         self._plan = plan
         self._read = read

@@ -258,7 +258,7 @@ class DialectEventFeed:
     def __init__(self, service: Service, run: str, *, own: bool = True) -> None:
         plan = service.plan((service.log.read(run, limit=1) or service.events(run))[0].event)
         self._story = LoopStory(service, run) if plan.dialect == ASSISTANTS else None
-        rendered = rendering(plan.dialect, plan, lambda text: service.read_text(_text(text)))
+        rendered = rendering(plan, lambda text: service.read_text(_text(text)))
         if rendered is None and self._story is None and own:
             raise LoopwrightError(
                 f"the dialect {plan.dialect} has no events of its own",
@@ -276,7 +276,7 @@ class DialectEventFeed:
         if self._rendered is None:
             return [_as_it_is(self.run, numbered)]
         events = self._rendered.events(msgspec.to_builtins(numbered.event))
-        if getattr(self._rendered, "is_flat", False):
+        if self._rendered.is_flat:
             return [
                 {
                     "type": event.type,
