@@ -144,9 +144,11 @@ class LocalPerformer:
         self._agents: dict[tuple[str, str], PreparedAgent] = {}
         self._coding = CodingAgents(bus, self._fitting, self._base, self._sandbox, price=price)
         self._acp = AcpAgents(bus, self._fitting, self._base, self._sandbox)
-        self._look: Callable[[EffectJob], Answer] = lambda job: EffectSuccess(code=1)
-        self._variables: Callable[[str], Mapping[str, str]] = lambda run: {}
-        self._workspaces: Workspaces | None = None
+        # Finds out which tracker items agents have created.
+        self.look: Callable[[EffectJob], Answer] = lambda job: EffectSuccess(code=1)
+        # The values of the variables that a run received with `--env`.
+        self.variables: Callable[[str], Mapping[str, str]] = lambda run: {}
+        self.workspaces: Workspaces | None = None  # where snapshots are stored
 
     def ask_through(self, ask: Ask) -> None:
         """Where agents request decisions of a person; without it they are denied."""
@@ -156,25 +158,13 @@ class LocalPerformer:
         """Creates the tracker servers of coding agents."""
         self._coding.stage = self._acp.stage = stage
 
-    def snapshot_through(self, workspaces: Workspaces) -> None:
-        """Where snapshots of workspaces are stored; without it they fail."""
-        self._workspaces = workspaces
-
-    def look_through(self, look: Callable[[EffectJob], Answer]) -> None:
-        """Finds out which tracker items agents have created; without it there are none."""
-        self._look = look
-
-    def read_variables_through(self, variables: Callable[[str], Mapping[str, str]]) -> None:
-        """The values of the variables that a run received with `--env`."""
-        self._variables = variables
-
     def perform(self, job: EffectJob) -> Answer | Awaitable[Answer]:
         return self._bus.around(job, self._perform)
 
     def _perform(self, job: EffectJob) -> Answer | Awaitable[Answer]:
         self._sandbox.note_workspace(job.run, job.workspace)
         if job.origin.pass_env:
-            job = with_variables(job, self._base, self._variables(job.run))
+            job = with_variables(job, self._base, self.variables(job.run))
         agent = job.agent or Agent()
         # Not the job itself: that refers to its activity.
         job.activity.hide(
@@ -189,11 +179,11 @@ class LocalPerformer:
             case ModelCall() | ToolCall():
                 return self._call_model(with_files(job))
             case LookupCall():
-                return self._look(job)
+                return self.look(job)
             case MatchCall() as call:
                 return _search(job, call)
             case SnapshotCall() as call:
-                return take_snapshot(self._workspaces, job, call)
+                return take_snapshot(self.workspaces, job, call)
             case SleepCall() as call:
                 detail = f"this driver cannot perform {type(call).__name__}"
                 return EffectFailure(error=Failure(type="internal", detail=detail))

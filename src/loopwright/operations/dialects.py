@@ -141,9 +141,6 @@ class TakesValues(Protocol):
     ) -> tuple[Plan | None, list[Diagnostic]]:
         """The plan of a document with these values, and everything that was found wrong."""
 
-    def filled(self, text: str, values: Mapping[str, JsonValue]) -> str:
-        """A text with its places filled."""
-
 
 class HasAssistants(Protocol):
     """What a dialect exports whose documents may have several assistants; an input chooses one."""
@@ -152,9 +149,6 @@ class HasAssistants(Protocol):
         self, document: Document, files: Files, given: Mapping[str, JsonValue]
     ) -> tuple[Plan | None, list[Diagnostic]]:
         """The plan of the assistant that runs, and everything that was found wrong."""
-
-    def assistant_id(self, value: JsonValue, given: Mapping[str, JsonValue]) -> str | None:
-        """The id of that assistant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -422,9 +416,11 @@ def _places(language: Dialect, folder: Path, *, confined: bool = False) -> Place
 
 def filled(name: str, text: str, values: Mapping[str, JsonValue]) -> str:
     """The goal of a run with the inputs that it speaks of, in dialects that fill them in."""
+    from loopwright.dialects import coqui
+
     if name not in FILLED:
         return text
-    return cast(TakesValues, dialect(name)).filled(text, values)
+    return coqui.filled(text, values)
 
 
 def stage_turns(name: str) -> tuple[int, int] | None:
@@ -438,7 +434,9 @@ def stage_turns(name: str) -> tuple[int, int] | None:
 
 def _key(name: str, plan: Plan, value: JsonValue, given: Mapping[str, JsonValue]) -> str:
     """What names the worker of a definition: its id, else what it is called."""
-    own = cast(HasAssistants, dialect(name)).assistant_id(value, given)
+    from loopwright.dialects import rondoflow
+
+    own = rondoflow.assistant_id(value, given)
     return f"{name}/{own or plan.name}"
 
 

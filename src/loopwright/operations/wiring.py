@@ -145,13 +145,13 @@ async def local(
             )
         performer.ask_through(driver.ask)
         performer.serve_stages(tools.serve_stage)
-        performer.look_through(tracker_scopes.look)
+        performer.look = tracker_scopes.look
         variables, worktrees = RunVariables(settings.home), _worktrees_of(settings)
         variables.remove_expired(lambda run: _is_open(log, run))
-        performer.read_variables_through(variables.read)
+        performer.variables = variables.read
         driver.end_through(variables.remove, partial(_save_worktree, worktrees))
         workspaces = workspaces_of(settings)
-        performer.snapshot_through(workspaces)
+        performer.workspaces = workspaces
         driver.open()
         try:
             service = open_service(settings, log, driver, via=via, book=book)

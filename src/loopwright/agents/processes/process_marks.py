@@ -230,10 +230,7 @@ def sweep(dead_tokens: Collection[str]) -> int:
 def list_left(dead_tokens: Collection[str]) -> list[int]:
     """The living processes that drivers with these tokens have started."""
     wanted = {f"{SWEEP_VARIABLE}={token}".encode() for token in dead_tokens if token}
-    try:
-        living = [one.pid for one in read_entries() if wanted and not one.is_dead]
-    except OSError:  # no /proc on this system
-        return []
+    living = [one.pid for one in read_entries() if wanted and not one.is_dead]
     return sorted(pid for pid in living if _carries(pid, wanted))
 
 
@@ -308,8 +305,8 @@ def _freeze(is_left_over: _IsLeftOver) -> _Table:
     for _ in range(_LOOKS):
         known = len(frozen)
         table: _Table = {}
-        for entry in _living():
-            if entry.pid in spared:
+        for entry in read_entries():
+            if entry.is_dead or entry.pid in spared:
                 continue
             table[entry.pid] = entry
             if entry.pid not in frozen and is_left_over(entry):
@@ -319,13 +316,6 @@ def _freeze(is_left_over: _IsLeftOver) -> _Table:
         if len(frozen) == known:
             break
     return frozen
-
-
-def _living() -> Iterator[ProcessEntry]:
-    try:
-        yield from (entry for entry in read_entries() if not entry.is_dead)
-    except OSError:  # no /proc on this system
-        return
 
 
 def _relatives(table: _Table, found: _Table, spared: set[int]) -> list[ProcessEntry]:

@@ -201,11 +201,9 @@ def find_processes(runs: Collection[str]) -> dict[str, list[ProcessEntry]]:
     wanted = {f"{RUN_VARIABLE}={run}".encode(): run for run in runs}
     spared = own_ancestors()
     found: dict[str, list[ProcessEntry]] = {}
-    try:
-        living = [one for one in read_entries() if not one.is_dead and one.pid not in spared]
-    except OSError:  # no /proc on this system
-        return {}
-    for entry in living:
+    for entry in read_entries():
+        if entry.is_dead or entry.pid in spared:
+            continue
         run = next(
             (
                 wanted[one]

@@ -117,10 +117,14 @@ def read_entry(pid: int) -> ProcessEntry | None:
 
 
 def read_entries() -> Iterator[ProcessEntry]:
-    """All processes, the newest numbers first: quickly forking processes are found before
-    they end.
+    """All processes, the newest numbers first: quickly forking processes are found before they end.
+    None where the system has no /proc.
     """
-    numbers = sorted((int(name) for name in os.listdir("/proc") if name.isdigit()), reverse=True)
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return
+    numbers = sorted((int(name) for name in names if name.isdigit()), reverse=True)
     for pid in numbers:
         entry = read_entry(pid)
         if entry is not None:
