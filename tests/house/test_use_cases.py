@@ -43,15 +43,10 @@ NOT_OPERATIONS = {
     "GET /setup.js",
     "GET /decide",
     "GET /decide.js",
-    # Streams, which read the log through the one tail of events.
-    "subscribe",
     "unsubscribe",
-    # Views of a run in the words of another system.
-    "GET /v1/runs/{run}/approvals",
-    "GET /v1/runs/{run}/tree",
 }
-"""What is not a use case: pages and the state of the server; and what is not one yet. This list may
-only become shorter.
+"""What is not a use case: pages, the state of the server, and the end of a subscription. This list
+may only become shorter.
 """
 
 

@@ -30,6 +30,7 @@ from loopwright.operations.use_cases.run_views import (
     LogPage,
     ReadEvents,
     ReadLogs,
+    follow,
     read_events,
     read_logs,
     read_metrics,
@@ -257,15 +258,16 @@ async def events(request: RouteRequest) -> Answer:
         telling = StreamOptions(
             after=after, records=records, whole=query.words, text=query.text, tail=tail
         )
-        return streamed(request, run, telling)
+        return await streamed(request, run, telling)
     wanted = ReadEvents(run=run, after=query.after or 0, limit=query.limit, words=query.words)
     return await read_events(request.context.part(app_of), caller_of(request.who), wanted)
 
 
-def streamed(request: RouteRequest, run: str, telling: StreamOptions) -> Response:
+async def streamed(request: RouteRequest, run: str, telling: StreamOptions) -> Response:
     """Server-sent events; none for a run that has ended and of which everything is known."""
-    row = request.context.here.log.row(run)
-    if telling.after >= row.version and row.headline.status not in OPEN_STATUSES:
+    app, caller = request.context.part(app_of), caller_of(request.who)
+    found = await follow(app, caller, RunReference(run=run))
+    if telling.after >= found.seq and not found.is_open:
         return Response(status_code=204)  # a browser does not come back after this
     return StreamingResponse(stream(request, run, telling), media_type=STREAM, headers=HEADERS)
 
@@ -344,7 +346,7 @@ async def logs(request: RouteRequest) -> Answer:
             text=query.text,
             tail=query.text and query.tail,
         )
-        return streamed(request, run, telling)
+        return await streamed(request, run, telling)
     wanted = ReadLogs(run=run, after=query.after or 0, limit=query.limit)
     return await read_logs(context.part(app_of), caller_of(request.who), wanted)
 

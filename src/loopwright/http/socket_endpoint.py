@@ -47,7 +47,8 @@ from loopwright.operations.problems import ProblemReport, request_problem
 from loopwright.operations.use_cases import assistants, run_changes, runs
 from loopwright.operations.use_cases import notifications as stored
 from loopwright.operations.use_cases.notifications import StoredNotification
-from loopwright.operations.use_cases.operation import Caller, Operation, WhileDraining
+from loopwright.operations.use_cases.operation import Caller, Operation, RunReference, WhileDraining
+from loopwright.operations.use_cases.run_views import follow
 from loopwright.workers import notifications
 from loopwright.workers.notifications import NotificationWatcher
 
@@ -223,7 +224,8 @@ class SocketCommands:
             raise RequestRefusal(
                 429, "too-many-runs", f"one connection follows {MOST_TAILS} runs at most"
             )
-        return await self._tails.subscribe(client, payload.run, payload.after)
+        followed = await follow(self._app, _caller(client), RunReference(run=payload.run))
+        return await self._tails.subscribe(client, followed, payload.after)
 
     async def message(self, client: ConnectedClient, payload: run_changes.MessageRun) -> Answer:
         sent = await run_changes.send_message(self._app, _caller(client), payload)

@@ -23,6 +23,7 @@ from loopwright.model.record import JsonValue
 from loopwright.operations.accounts.access import Principal
 from loopwright.operations.loops.dialect_events import LoopStory, is_loop
 from loopwright.operations.run_tail import RunTail
+from loopwright.operations.use_cases.run_views import FollowedRun
 from loopwright.ports import NumberedEvent
 from loopwright.views.event_records import event_on_wire
 from loopwright.workers import notifications
@@ -242,12 +243,13 @@ class Tails:
         self._broadcasts: dict[str, RunBroadcast] = {}
 
     async def subscribe(
-        self, client: ConnectedClient, run: str, after: int | None
+        self, client: ConnectedClient, followed: FollowedRun, after: int | None
     ) -> dict[str, JsonValue]:
         """Begin to send a run; without a number, or with one that is not from here or too old,
         from a snapshot on.
         """
-        begun = await self._begin(run, after)
+        run = followed.run
+        begun = await self._begin(followed, after)
         found = self._broadcasts.get(run)
         if found is None:
             found = RunBroadcast(self._context, self._line, run, begun.after)
@@ -257,8 +259,8 @@ class Tails:
         client.tails.add(run)
         return begun.answer
 
-    async def _begin(self, run: str, after: int | None) -> Begun:
-        version = self._context.here.log.version(run)
+    async def _begin(self, followed: FollowedRun, after: int | None) -> Begun:
+        run, version = followed.run, followed.seq
         if after is not None and version - FAR_BEHIND <= after <= version:
             return Begun({"run": run, "seq": version, "after": after}, after)
         shown = msgspec.to_builtins(await self._context.gallery.snapshot(run))

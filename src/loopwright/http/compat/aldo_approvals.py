@@ -6,13 +6,13 @@ of the system of the definition, as a stream and in pages. Systems without a for
 get our events.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, cast
+from collections.abc import Mapping
+from typing import Annotated
 
 import msgspec
 from starlette.responses import Response
 
-from loopwright.errors import Conflict, LoopwrightError, NotFound
+from loopwright.errors import Conflict, NotFound
 from loopwright.http.events import (
     EventsQuery,
     StreamOptions,
@@ -23,28 +23,23 @@ from loopwright.http.events import (
 from loopwright.http.operation_routes import app_of, caller_of
 from loopwright.http.requests import Answer, Body, Route, RouteFamily, RouteRequest
 from loopwright.http.responses import RequestRefusal, unfit_is_bad
-from loopwright.kernel.events import EffectDone, IterationFinished, IterationStarted, StepFinished
-from loopwright.kernel.frames import GateState
 from loopwright.kernel.reopened_runs import places
 from loopwright.model.actions import Decision
-from loopwright.model.ids import AGENT_CALL, parent_path
-from loopwright.model.record import JsonValue, Text
+from loopwright.model.record import JsonValue
 from loopwright.operations.loops.dialect_events import (
     DialectEventFeed,
-    dialect_events_after,
     is_pass,
 )
 from loopwright.operations.problems import ProblemReport
 from loopwright.operations.run_groups import OnDisconnect
 from loopwright.operations.runs import Service
 from loopwright.operations.use_cases import run_changes
-from loopwright.operations.use_cases.gates import NamedAnswer, answer_named
+from loopwright.operations.use_cases.gates import NamedAnswer, answer_named, list_waiting
+from loopwright.operations.use_cases.operation import RunReference
 from loopwright.operations.use_cases.run_changes import ForkRun
 from loopwright.operations.use_cases.run_queries import events_of
-from loopwright.ports import NumberedEvent
-from loopwright.ports.headline import asked_call
+from loopwright.operations.use_cases.run_views import read_cycles
 from loopwright.views.event_records import timestamp
-from loopwright.views.run_responses import GateCall, gate_call
 
 
 def place_before(service: Service, run: str, checkpoint: str | None) -> str:
@@ -157,8 +152,7 @@ class ApprovalFailure(msgspec.Struct):
 
 
 async def listed(request: RouteRequest) -> Answer:
-    pending = await _pending(request)
-    return ApprovalList(approvals=[one for _, one in pending])
+    return ApprovalList(approvals=await _pending(request))
 
 
 async def approved(request: RouteRequest) -> Answer:
@@ -171,34 +165,28 @@ async def rejected(request: RouteRequest) -> Answer:
     return await _decide(request, body.callId, "reject", body.reason)
 
 
-async def _pending(request: RouteRequest) -> list[tuple[str, PendingApproval]]:
+async def _pending(request: RouteRequest) -> list[PendingApproval]:
     """The open gates of a run, with the calls that they are about."""
-    run, service = request.params["run"], request.context.service
-    picture = await request.context.gallery.picture(run)
-    found: list[tuple[str, PendingApproval]] = []
-    for name, gate in picture.state.gates.items():
-        about = asked_call(gate)
-        call = _no_call(gate) if about is None else gate_call(about, service.read_text)
-        one = PendingApproval(
+    run, app = request.params["run"], request.context.part(app_of)
+    found = await list_waiting(app, caller_of(request.who), RunReference(run=run))
+    return [
+        PendingApproval(
             runId=run,
-            callId=call.id,
-            tool=call.tool,
-            args=call.arguments,
-            reason=call.reason,
-            gateId=name,
-            message=gate.message,
-            answers=list(gate.answers),
+            callId=one.call.id,
+            tool=one.call.tool,
+            args=one.call.arguments,
+            reason=one.call.reason,
+            gateId=one.gate,
+            message=one.message,
+            answers=one.answers,
         )
-        found.append((name, one))
-    return found
-
-
-def _no_call(gate: GateState) -> GateCall:
-    return GateCall(id=gate.gate, tool="", arguments={}, held="", reason=gate.message)
+        for one in found
+    ]
 
 
 async def _decide(request: RouteRequest, call_id: str, decision: Decision, reason: str) -> Answer:
-    gates = [name for name, one in await _pending(request) if call_id in (one.callId, name)]
+    pending = await _pending(request)
+    gates = [one.gateId for one in pending if call_id in (one.callId, one.gateId)]
     if not gates:
         raise NotFound(
             f"nothing with the id {call_id[:80]!a} waits for an approval", code="approval_not_found"
@@ -315,71 +303,6 @@ FAMILY = RouteFamily(
 )
 
 
-Read = Callable[[Text | None], str]
-_LISTS = {"tool_call": "toolCalls", "tool_result": "results", "history.compressed": "compressions"}
-
-
-def cycle_tree(events: Iterable[dict[str, JsonValue]]) -> list[dict[str, JsonValue]]:
-    """The loops of a run by their places, each with its cycles and what ended it."""
-    loops: dict[str, dict[str, Any]] = {}
-    for event in events:
-        path, kind = str(event["path"]), str(event["type"])
-        payload = cast("dict[str, Any]", event["payload"])
-        if kind == "run.terminated_by":
-            loop = loops.setdefault(path, {"path": path, "cycles": []})
-            loop["terminatedBy"] = payload
-            continue
-        loop = loops.setdefault(parent_path(path), {"path": parent_path(path), "cycles": []})
-        if kind == "cycle.start":
-            loop["cycles"].append({"cycle": payload["cycle"], "text": ""})
-        if loop["cycles"]:
-            _note(loop["cycles"][-1], kind, payload)
-    return [loop for loop in loops.values() if loop["cycles"]]
-
-
-def pass_tree(events: Iterable[NumberedEvent], read: Read) -> list[dict[str, JsonValue]]:
-    """The same for a run that calls no model by itself: every loop with its iterations, and what
-    its agent wrote last in each.
-    """
-    loops: dict[str, dict[str, Any]] = {}
-    passes: dict[str, dict[str, Any]] = {}
-    for event in (one.event for one in events):
-        match event:
-            case IterationStarted(path=path, resumed=True) if path in passes:
-                passes[path].pop("finishReason", None)
-            case IterationStarted(path=path):
-                place = parent_path(path)
-                loop = loops.setdefault(place, {"path": place, "cycles": []})
-                passes[path] = {"cycle": event.iteration, "text": "", "path": path}
-                loop["cycles"].append(passes[path])
-            case EffectDone(path=path) if _is_agents(event):
-                for place in (path, parent_path(path)):
-                    if place in passes:
-                        passes[place]["text"] = read(event.output)
-            case IterationFinished(path=path) if path in passes:
-                passes[path]["finishReason"] = event.status
-            case StepFinished(path=path) if path in loops:
-                loops[path]["terminatedBy"] = {"reason": event.reason, "status": event.status}
-            case _:
-                pass
-    return list(loops.values())
-
-
-def _is_agents(event: EffectDone) -> bool:
-    return event.purpose == AGENT_CALL
-
-
-def _note(cycle: dict[str, Any], kind: str, payload: dict[str, Any]) -> None:
-    if kind in _LISTS:
-        cycle.setdefault(_LISTS[kind], []).append(payload)
-    elif kind == "message":
-        texts = [part["text"] for part in payload["content"] if part["type"] == "text"]
-        cycle["text"] = "".join(texts)
-    elif kind == "model.response":
-        cycle["finishReason"] = payload["finishReason"]
-        cycle["usage"] = payload.get("usage")
-
-
 MOST = 1_000
 
 
@@ -419,7 +342,7 @@ async def events(request: RouteRequest) -> Answer:
         return await _page(request, teller, query)
     after = cursor(request.request, query.after)
     options = StreamOptions(after=after, records=teller.take, whole=True, has_names=True)
-    return streamed(request, run, options)
+    return await streamed(request, run, options)
 
 
 async def _page(request: RouteRequest, teller: DialectEventFeed, query: NarrationQuery) -> Answer:
@@ -459,21 +382,10 @@ def _place(text: str) -> tuple[int, int]:
 
 
 async def tree(request: RouteRequest) -> Answer:
-    run, context = request.params["run"], request.context
-    row, events = context.here.log.row(run), context.here.log.read(run)
-    picture = await context.gallery.picture(run)
-    try:
-        loops = cycle_tree(dialect_events_after(context.service, run, events, 0))
-    except LoopwrightError as error:
-        if error.code != "no-events":
-            raise
-        loops = []
-    parent = picture.forked.parent if picture.forked is not None else None
+    app, caller = request.context.part(app_of), caller_of(request.who)
+    found = await read_cycles(app, caller, RunReference(run=request.params["run"]))
     return CycleTree(
-        runId=run,
-        status=row.headline.status,
-        parentRunId=parent,
-        loops=loops or pass_tree(events, context.service.read_text),
+        runId=found.run, status=found.status, parentRunId=found.parent, loops=found.loops
     )
 
 

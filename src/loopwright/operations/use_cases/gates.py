@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from loopwright.errors import InputError, NotFound
+from loopwright.kernel.frames import GateState
 from loopwright.model.actions import Decision
 from loopwright.model.record import JsonValue
 from loopwright.operations.api_types import Request
@@ -17,10 +18,12 @@ from loopwright.operations.use_cases.operation import (
     Caller,
     HttpRoute,
     Operation,
+    RunReference,
     operation,
 )
 from loopwright.operations.use_cases.run_queries import run_summary
-from loopwright.views.run_responses import RunSummary
+from loopwright.ports.headline import asked_call
+from loopwright.views.run_responses import GateCall, RunSummary, gate_call
 
 BASE = "/api/v1/gates"
 MAX_TEXT = 100_000  # characters of what a person writes with an answer
@@ -90,6 +93,40 @@ ANSWERS: Mapping[Decision, Operation[AnswerGate, RunSummary]] = {
 }
 
 
+class WaitingGate(msgspec.Struct):
+    """An open gate of a run, with the tool call that it is about. A gate about something else has a
+    call without a tool, which has the id of the gate.
+    """
+
+    gate: str
+    call: GateCall
+    message: str
+    answers: list[str]
+
+
+@operation(
+    "gates.waiting",
+    kind="query",
+    role="viewer",
+    summary="What a run waits for: tool calls that need an approval, and every other gate",
+    request=RunReference,
+    response=list[WaitingGate],
+)
+async def list_waiting(app: App, _caller: Caller, request: RunReference) -> list[WaitingGate]:
+    """The open gates of a run."""
+    state = await app.state(request.run)
+    return [_waiting(app, name, gate) for name, gate in state.gates.items()]
+
+
+def _waiting(app: App, name: str, gate: GateState) -> WaitingGate:
+    about = asked_call(gate)
+    if about is None:
+        call = GateCall(id=gate.gate, tool="", arguments={}, held="", reason=gate.message)
+    else:
+        call = gate_call(about, app.service.read_text)
+    return WaitingGate(gate=name, call=call, message=gate.message, answers=list(gate.answers))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedAnswer:
     """A decision as an interface has read it."""
@@ -115,4 +152,4 @@ async def answer_named(app: App, caller: Caller, reference: str, reply: NamedAns
     return await ANSWERS[reply.decision](app, caller, request)
 
 
-OPERATIONS = (list_open, approve, reject, continue_)
+OPERATIONS = (list_open, list_waiting, approve, reject, continue_)

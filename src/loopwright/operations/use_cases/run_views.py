@@ -1,14 +1,24 @@
 """Views of a run: metrics, outputs, changes, the certificate, and what its agents did."""
 
 from collections import deque
-from typing import Annotated
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, cast
 
 import msgspec
 
-from loopwright.kernel.events import EffectActivity, IterationStarted
-from loopwright.model.ids import ITERATION_PATTERN
+from loopwright.errors import LoopwrightError
+from loopwright.kernel.events import (
+    EffectActivity,
+    EffectDone,
+    IterationFinished,
+    IterationStarted,
+    RunForked,
+    StepFinished,
+)
+from loopwright.model.ids import AGENT_CALL, ITERATION_PATTERN, parent_path
+from loopwright.model.record import JsonValue, Text
 from loopwright.operations.api_types import EventPage
-from loopwright.operations.loops.dialect_events import event_view
+from loopwright.operations.loops.dialect_events import dialect_events_after, event_view
 from loopwright.operations.run_workspaces import RunSnapshots
 from loopwright.operations.use_cases.lists import show_spend
 from loopwright.operations.use_cases.operation import (
@@ -19,7 +29,7 @@ from loopwright.operations.use_cases.operation import (
     operation,
 )
 from loopwright.operations.use_cases.run_queries import events_of, typed
-from loopwright.ports import ActivityKind
+from loopwright.ports import OPEN_STATUSES, ActivityKind, NumberedEvent
 from loopwright.views.certificate import RunCertificate, run_certificate
 from loopwright.views.iterations import IterationNames
 from loopwright.views.metrics import Counting, RunFigures
@@ -346,6 +356,128 @@ async def read_certificate(app: App, _caller: Caller, request: RunReference) -> 
     return run_certificate(app.service, request.run)
 
 
+class FollowedRun(msgspec.Struct):
+    """Where a run is when a client begins to follow it."""
+
+    run: str
+    seq: int  # of its newest event
+    is_open: bool  # whether there will be more
+
+
+@operation(
+    "runs.follow",
+    kind="stream",
+    role="viewer",
+    summary="Events of a run as they are written",
+    request=RunReference,
+    response=FollowedRun,
+)
+async def follow(app: App, _caller: Caller, request: RunReference) -> FollowedRun:
+    """Begin to follow a run, whose events the caller reads with a `RunTail`."""
+    row = app.log.row(request.run)
+    return FollowedRun(row.run, row.version, row.headline.status in OPEN_STATUSES)
+
+
+class RunCycles(msgspec.Struct):
+    """A run loop by loop, each with its iterations and what ended it."""
+
+    run: str
+    status: str
+    parent: str | None  # the run that it continues
+    loops: list[dict[str, JsonValue]]
+
+
+@operation(
+    "runs.cycles",
+    kind="query",
+    role="viewer",
+    summary="A run loop by loop and cycle by cycle",
+    request=RunReference,
+    response=RunCycles,
+)
+async def read_cycles(app: App, _caller: Caller, request: RunReference) -> RunCycles:
+    """The loops of a run, in the words of the system of its definition where it has some."""
+    run, service = request.run, app.service
+    row, events = app.log.row(run), service.log.read(run)
+    try:
+        loops = _cycles(dialect_events_after(service, run, events, 0))
+    except LoopwrightError as error:
+        if error.code != "no-events":
+            raise
+        loops = []
+    return RunCycles(
+        run=run,
+        status=row.headline.status,
+        parent=next((one.event.parent for one in events if isinstance(one.event, RunForked)), None),
+        loops=loops or _iterations(events, service.read_text),
+    )
+
+
+Read = Callable[[Text | None], str]
+_LISTS = {"tool_call": "toolCalls", "tool_result": "results", "history.compressed": "compressions"}
+
+
+def _cycles(events: Iterable[dict[str, JsonValue]]) -> list[dict[str, JsonValue]]:
+    """The loops of a run by their places, each with its cycles and what ended it."""
+    loops: dict[str, dict[str, Any]] = {}
+    for event in events:
+        path, kind = str(event["path"]), str(event["type"])
+        payload = cast("dict[str, Any]", event["payload"])
+        if kind == "run.terminated_by":
+            loop = loops.setdefault(path, {"path": path, "cycles": []})
+            loop["terminatedBy"] = payload
+            continue
+        loop = loops.setdefault(parent_path(path), {"path": parent_path(path), "cycles": []})
+        if kind == "cycle.start":
+            loop["cycles"].append({"cycle": payload["cycle"], "text": ""})
+        if loop["cycles"]:
+            _note(loop["cycles"][-1], kind, payload)
+    return [loop for loop in loops.values() if loop["cycles"]]
+
+
+def _iterations(events: Iterable[NumberedEvent], read: Read) -> list[dict[str, JsonValue]]:
+    """The same for a run that calls no model by itself: every loop with its iterations, and what
+    its agent wrote last in each.
+    """
+    loops: dict[str, dict[str, Any]] = {}
+    passes: dict[str, dict[str, Any]] = {}
+    for event in (one.event for one in events):
+        match event:
+            case IterationStarted(path=path, resumed=True) if path in passes:
+                passes[path].pop("finishReason", None)
+            case IterationStarted(path=path):
+                place = parent_path(path)
+                loop = loops.setdefault(place, {"path": place, "cycles": []})
+                passes[path] = {"cycle": event.iteration, "text": "", "path": path}
+                loop["cycles"].append(passes[path])
+            case EffectDone(path=path) if _is_agents(event):
+                for place in (path, parent_path(path)):
+                    if place in passes:
+                        passes[place]["text"] = read(event.output)
+            case IterationFinished(path=path) if path in passes:
+                passes[path]["finishReason"] = event.status
+            case StepFinished(path=path) if path in loops:
+                loops[path]["terminatedBy"] = {"reason": event.reason, "status": event.status}
+            case _:
+                pass
+    return list(loops.values())
+
+
+def _is_agents(event: EffectDone) -> bool:
+    return event.purpose == AGENT_CALL
+
+
+def _note(cycle: dict[str, Any], kind: str, payload: dict[str, Any]) -> None:
+    if kind in _LISTS:
+        cycle.setdefault(_LISTS[kind], []).append(payload)
+    elif kind == "message":
+        texts = [part["text"] for part in payload["content"] if part["type"] == "text"]
+        cycle["text"] = "".join(texts)
+    elif kind == "model.response":
+        cycle["finishReason"] = payload["finishReason"]
+        cycle["usage"] = payload.get("usage")
+
+
 OPERATIONS = (
     read_metrics,
     read_output,
@@ -355,5 +487,7 @@ OPERATIONS = (
     read_logs,
     read_diff,
     read_certificate,
+    read_cycles,
+    follow,
     show_spend,
 )
