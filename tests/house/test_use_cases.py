@@ -172,12 +172,10 @@ def test_command_without_drain_behaviour_or_audit_action_cannot_be_declared() ->
         with pytest.raises(LoopwrightError, match="declares"):
             operation(
                 "x.y",
-                kind="command",
-                role="editor",
-                summary="x",
-                request=Request,
-                response=type(None),
-                http=HttpRoute(method="POST", path="/x"),
+                "command",
+                "editor",
+                "x",
+                http=HttpRoute("POST", "/x"),
                 **missing,
             )(handle)
 

@@ -79,13 +79,7 @@ class ReadAuditLog(Request):
 
 
 @operation(
-    "access.me",
-    kind="query",
-    role="viewer",
-    summary="The authenticated user",
-    request=ShowCaller,
-    response=Me,
-    http=HttpRoute(method="GET", path=f"{BASE}/me"),
+    "access.me", "query", "viewer", "The authenticated user", http=HttpRoute("GET", f"{BASE}/me")
 )
 async def me(_app: App, caller: Caller, _request: ShowCaller) -> Me:
     """Who calls, with which role."""
@@ -94,12 +88,10 @@ async def me(_app: App, caller: Caller, _request: ShowCaller) -> Me:
 
 @operation(
     "access.audit",
-    kind="query",
-    role="admin",
-    summary="Who did what, newest first",
-    request=ReadAuditLog,
-    response=AuditPage,
-    http=HttpRoute(method="GET", path=f"{BASE}/audit", schema="AuditQuery"),
+    "query",
+    "admin",
+    "Who did what, newest first",
+    http=HttpRoute("GET", f"{BASE}/audit", schema="AuditQuery"),
 )
 async def audit(app: App, _caller: Caller, request: ReadAuditLog) -> AuditPage:
     """A page of the audit log. A cursor is for one subject."""
@@ -127,11 +119,9 @@ async def audit(app: App, _caller: Caller, request: ReadAuditLog) -> AuditPage:
 
 @operation(
     "access.sign_in",
-    kind="command",
-    role="open",
-    summary="Sign in; the answer sets a cookie",
-    request=SignIn,
-    response=BegunSession,
+    "command",
+    "open",
+    "Sign in; the answer sets a cookie",
     audit=("user.signed_in",),
     draining="serve",
     repeatable=False,
@@ -147,11 +137,9 @@ async def sign_in(app: App, _caller: Caller, request: SignIn) -> BegunSession:
 
 @operation(
     "access.sign_out",
-    kind="command",
-    role="viewer",
-    summary="Sign out",
-    request=ShowCaller,
-    response=type(None),
+    "command",
+    "viewer",
+    "Sign out",
     audit=("user.signed_out",),
     draining="serve",
     repeatable=False,
@@ -164,11 +152,9 @@ async def sign_out(app: App, caller: Caller, _request: ShowCaller) -> None:
 
 @operation(
     "access.set_up",
-    kind="command",
-    role="open",
-    summary="Make an account, or set its password, by a one-time link",
-    request=SetUpAccount,
-    response=Me,
+    "command",
+    "open",
+    "Make an account, or set its password, by a one-time link",
     audit=("user.link_used",),
     draining="serve",
     repeatable=False,
@@ -214,12 +200,10 @@ class TokenReference(Request):
 
 @operation(
     "tokens.list",
-    kind="query",
-    role="viewer",
-    summary="One's own tokens; an admin sees all",
-    request=PageRequest,
-    response=TokenList,
-    http=HttpRoute(method="GET", path=TOKENS),
+    "query",
+    "viewer",
+    "One's own tokens; an admin sees all",
+    http=HttpRoute("GET", TOKENS),
     family=FAMILY,
 )
 async def list_tokens(app: App, caller: Caller, request: PageRequest) -> TokenList:
@@ -237,12 +221,10 @@ async def list_tokens(app: App, caller: Caller, request: PageRequest) -> TokenLi
 
 @operation(
     "tokens.add",
-    kind="command",
-    role="viewer",
-    summary="Add a token for oneself; its text is shown once",
-    request=AddToken,
-    response=TokenMade,
-    http=HttpRoute(method="POST", path=TOKENS, status=201, schema="TokenBody"),
+    "command",
+    "viewer",
+    "Add a token for oneself; its text is shown once",
+    http=HttpRoute("POST", TOKENS, status=201, schema="TokenBody"),
     audit=("token.created",),
     draining="serve",
     repeatable=False,
@@ -268,11 +250,9 @@ def _created(app: App, caller: Caller, request: AddToken, role: Role) -> NewToke
 
 @operation(
     "tokens.add_for_user",
-    kind="command",
-    role="admin",
-    summary="Add a token for a user; its text is shown once",
-    request=AddTokenForUser,
-    response=TokenMade,
+    "command",
+    "admin",
+    "Add a token for a user; its text is shown once",
     audit=("token.created",),
     draining="serve",
     repeatable=False,
@@ -288,12 +268,10 @@ async def add_for_user(app: App, caller: Caller, request: AddTokenForUser) -> To
 
 @operation(
     "tokens.revoke",
-    kind="command",
-    role="viewer",
-    summary="End a token",
-    request=TokenReference,
-    response=TokenItem,
-    http=HttpRoute(method="DELETE", path=f"{TOKENS}/{{token}}"),
+    "command",
+    "viewer",
+    "End a token",
+    http=HttpRoute("DELETE", f"{TOKENS}/{{token}}"),
     audit=("token.revoked",),
     draining="serve",
     family=FAMILY,
@@ -359,12 +337,10 @@ class UserReference(Request):
 
 @operation(
     "users.list",
-    kind="query",
-    role="admin",
-    summary="People with accounts",
-    request=PageRequest,
-    response=UserList,
-    http=HttpRoute(method="GET", path=USERS),
+    "query",
+    "admin",
+    "People with accounts",
+    http=HttpRoute("GET", USERS),
     family=FAMILY,
 )
 async def list_users(app: App, _caller: Caller, request: PageRequest) -> UserList:
@@ -382,12 +358,10 @@ async def list_users(app: App, _caller: Caller, request: PageRequest) -> UserLis
 
 @operation(
     "users.add",
-    kind="command",
-    role="admin",
-    summary="Make an account",
-    request=AddUser,
-    response=UserItem,
-    http=HttpRoute(method="POST", path=USERS, status=201, schema="UserBody"),
+    "command",
+    "admin",
+    "Make an account",
+    http=HttpRoute("POST", USERS, status=201, schema="UserBody"),
     audit=("user.added",),
     draining="serve",
     repeatable=False,
@@ -402,12 +376,10 @@ async def add_user(app: App, caller: Caller, request: AddUser) -> UserItem:
 
 @operation(
     "users.change",
-    kind="command",
-    role="admin",
-    summary="Change role, password or state of an account",
-    request=ChangeUser,
-    response=UserItem,
-    http=HttpRoute(method="PATCH", path=f"{USERS}/{{name}}", schema="UserChange"),
+    "command",
+    "admin",
+    "Change role, password or state of an account",
+    http=HttpRoute("PATCH", f"{USERS}/{{name}}", schema="UserChange"),
     audit=("user.role", "user.activated", "user.deactivated", "user.password"),
     draining="serve",
     repeatable=False,
@@ -427,12 +399,10 @@ async def change_user(app: App, caller: Caller, request: ChangeUser) -> UserItem
 
 @operation(
     "users.remove",
-    kind="command",
-    role="admin",
-    summary="Take an account away, with its sessions and tokens",
-    request=UserReference,
-    response=type(None),
-    http=HttpRoute(method="DELETE", path=f"{USERS}/{{name}}", status=204),
+    "command",
+    "admin",
+    "Take an account away, with its sessions and tokens",
+    http=HttpRoute("DELETE", f"{USERS}/{{name}}", status=204),
     audit=("user.removed",),
     draining="serve",
     family=FAMILY,
@@ -444,12 +414,10 @@ async def remove_user(app: App, caller: Caller, request: UserReference) -> None:
 
 @operation(
     "users.link",
-    kind="command",
-    role="admin",
-    summary="A one-time link that sets a password",
-    request=UserReference,
-    response=LinkMade,
-    http=HttpRoute(method="POST", path=f"{USERS}/{{name}}/link", status=201),
+    "command",
+    "admin",
+    "A one-time link that sets a password",
+    http=HttpRoute("POST", f"{USERS}/{{name}}/link", status=201),
     audit=("user.link",),
     draining="serve",
     repeatable=False,

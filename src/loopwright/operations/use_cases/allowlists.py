@@ -102,12 +102,10 @@ class AgentReference(Request):
 
 @operation(
     "agents.list",
-    kind="query",
-    role="viewer",
-    summary="The agents of this server, and which of them editors may start runs with",
-    request=PageRequest,
-    response=AgentList,
-    http=HttpRoute(method="GET", path=BASE),
+    "query",
+    "viewer",
+    "The agents of this server, and which of them editors may start runs with",
+    http=HttpRoute("GET", BASE),
 )
 async def list_agents(app: App, caller: Caller, request: PageRequest) -> AgentList:
     """A page of everything that `agent` of a start can name."""
@@ -127,12 +125,10 @@ async def list_agents(app: App, caller: Caller, request: PageRequest) -> AgentLi
 
 @operation(
     "agents.add",
-    kind="command",
-    role="admin",
-    summary="Approve an agent: editors may start runs with it",
-    request=AddAgent,
-    response=AgentItem,
-    http=HttpRoute(method="POST", path=BASE, status=201, schema="AddBody"),
+    "command",
+    "admin",
+    "Approve an agent: editors may start runs with it",
+    http=HttpRoute("POST", BASE, status=201, schema="AddBody"),
     audit=("agent.added",),
     draining="serve",
 )
@@ -150,12 +146,10 @@ async def add_agent(app: App, caller: Caller, request: AddAgent) -> AgentItem:
 
 @operation(
     "agents.change",
-    kind="command",
-    role="admin",
-    summary="Change an agent of the list: its sandbox level, variables, approval, on or off",
-    request=ChangeAgent,
-    response=AgentItem,
-    http=HttpRoute(method="PATCH", path=f"{BASE}/{{agent}}", schema="ChangeAgentBody"),
+    "command",
+    "admin",
+    "Change an agent of the list: its sandbox level, variables, approval, on or off",
+    http=HttpRoute("PATCH", f"{BASE}/{{agent}}", schema="ChangeAgentBody"),
     audit=("agent.changed",),
     draining="serve",
 )
@@ -174,12 +168,10 @@ async def change_agent(app: App, caller: Caller, request: ChangeAgent) -> AgentI
 
 @operation(
     "agents.remove",
-    kind="command",
-    role="admin",
-    summary="Take an agent off the list; runs that use it continue",
-    request=AgentReference,
-    response=type(None),
-    http=HttpRoute(method="DELETE", path=f"{BASE}/{{agent}}", status=204),
+    "command",
+    "admin",
+    "Take an agent off the list; runs that use it continue",
+    http=HttpRoute("DELETE", f"{BASE}/{{agent}}", status=204),
     audit=("agent.removed",),
     draining="serve",
 )
@@ -313,12 +305,10 @@ class WorkspaceReference(Request):
 
 @operation(
     "workspaces.list",
-    kind="query",
-    role="editor",
-    summary="The folders that editors may choose workspaces in",
-    request=PageRequest,
-    response=RootList,
-    http=HttpRoute(method="GET", path=WORKSPACES),
+    "query",
+    "editor",
+    "The folders that editors may choose workspaces in",
+    http=HttpRoute("GET", WORKSPACES),
 )
 async def list_workspaces(app: App, _caller: Caller, request: PageRequest) -> RootList:
     """A page of the approved folders, by path."""
@@ -335,12 +325,10 @@ async def list_workspaces(app: App, _caller: Caller, request: PageRequest) -> Ro
 
 @operation(
     "workspaces.add",
-    kind="command",
-    role="admin",
-    summary="Approve a folder: editors may choose workspaces in it",
-    request=AddWorkspace,
-    response=RootItem,
-    http=HttpRoute(method="POST", path=WORKSPACES, status=201, schema="RootBody"),
+    "command",
+    "admin",
+    "Approve a folder: editors may choose workspaces in it",
+    http=HttpRoute("POST", WORKSPACES, status=201, schema="RootBody"),
     audit=("workspace.added",),
     draining="serve",
 )
@@ -351,12 +339,10 @@ async def add_workspace(app: App, caller: Caller, request: AddWorkspace) -> Root
 
 @operation(
     "workspaces.remove",
-    kind="command",
-    role="admin",
-    summary="Take a folder off the list; runs that work in it continue",
-    request=WorkspaceReference,
-    response=type(None),
-    http=HttpRoute(method="DELETE", path=WORKSPACES, status=204, schema="RootQuery"),
+    "command",
+    "admin",
+    "Take a folder off the list; runs that work in it continue",
+    http=HttpRoute("DELETE", WORKSPACES, status=204, schema="RootQuery"),
     audit=("workspace.removed",),
     draining="serve",
 )

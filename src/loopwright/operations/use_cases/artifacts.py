@@ -59,12 +59,10 @@ class ReadArtifact(ArtifactReference, kw_only=True):
 
 @operation(
     "artifacts.list",
-    kind="query",
-    role="viewer",
-    summary="What was made or given, the oldest first",
-    request=OfRunOrSession,
-    response=ArtifactList,
-    http=HttpRoute(method="GET", path=RUN, other_paths=(SESSION,)),
+    "query",
+    "viewer",
+    "What was made or given, the oldest first",
+    http=HttpRoute("GET", RUN, other_paths=(SESSION,)),
 )
 async def list_artifacts(app: App, _caller: Caller, request: OfRunOrSession) -> ArtifactList:
     """The artifacts, each in its newest version."""
@@ -74,15 +72,13 @@ async def list_artifacts(app: App, _caller: Caller, request: OfRunOrSession) -> 
 
 @operation(
     "artifacts.upload",
-    kind="raw",
-    role="editor",
-    summary="Give a file, or with `unpack` the files of a zip or tar; the same name again is "
+    "raw",
+    "editor",
+    "Give a file, or with `unpack` the files of a zip or tar; the same name again is "
     "the next version",
-    request=UploadArtifact,
-    response=ArtifactList,
     http=HttpRoute(
-        method="POST",
-        path=RUN,
+        "POST",
+        RUN,
         other_paths=(SESSION,),
         status=201,
         schema="UploadQuery",
@@ -112,12 +108,10 @@ async def upload(app: App, caller: Caller, request: UploadArtifact) -> ArtifactL
 
 @operation(
     "artifacts.show",
-    kind="query",
-    role="viewer",
-    summary="One artifact, with all its versions",
-    request=ArtifactReference,
-    response=ArtifactVersions,
-    http=HttpRoute(method="GET", path=f"{RUN}{ONE}", other_paths=(f"{SESSION}{ONE}",)),
+    "query",
+    "viewer",
+    "One artifact, with all its versions",
+    http=HttpRoute("GET", f"{RUN}{ONE}", other_paths=(f"{SESSION}{ONE}",)),
 )
 async def show(app: App, _caller: Caller, request: ArtifactReference) -> ArtifactVersions:
     """An artifact and its versions, the newest last."""
@@ -128,14 +122,10 @@ async def show(app: App, _caller: Caller, request: ArtifactReference) -> Artifac
 
 @operation(
     "artifacts.remove",
-    kind="command",
-    role="editor",
-    summary="Take away a file that was given, with all its versions",
-    request=ArtifactReference,
-    response=type(None),
-    http=HttpRoute(
-        method="DELETE", path=f"{RUN}{ONE}", other_paths=(f"{SESSION}{ONE}",), status=204
-    ),
+    "command",
+    "editor",
+    "Take away a file that was given, with all its versions",
+    http=HttpRoute("DELETE", f"{RUN}{ONE}", other_paths=(f"{SESSION}{ONE}",), status=204),
     audit=("artifact.removed",),
     draining="serve",
 )
@@ -147,14 +137,12 @@ async def remove(app: App, caller: Caller, request: ArtifactReference) -> None:
 
 @operation(
     "artifacts.read",
-    kind="raw",
-    role="viewer",
-    summary="Its bytes, whole or in parts",
-    request=ReadArtifact,
-    response=FileContent,
+    "raw",
+    "viewer",
+    "Its bytes, whole or in parts",
     http=HttpRoute(
-        method="GET",
-        path=f"{RUN}{ONE}/content",
+        "GET",
+        f"{RUN}{ONE}/content",
         other_paths=(f"{SESSION}{ONE}/content",),
         schema="ContentQuery",
     ),

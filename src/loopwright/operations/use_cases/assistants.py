@@ -107,14 +107,7 @@ def looping_of(app: App) -> Looping:
     return Looping(app.service, app.records, app.settings, app.workspace)
 
 
-@operation(
-    "assistants.list",
-    kind="query",
-    role="viewer",
-    summary="All assistants",
-    request=PageRequest,
-    response=AssistantPage,
-)
+@operation("assistants.list", "query", "viewer", "All assistants")
 async def list_assistants(app: App, _caller: Caller, request: PageRequest) -> AssistantPage:
     """A page of the assistants, by id."""
     page = page_of(
@@ -128,14 +121,7 @@ async def list_assistants(app: App, _caller: Caller, request: PageRequest) -> As
     return AssistantPage(assistants=page.entries, next=page.next)
 
 
-@operation(
-    "assistants.show",
-    kind="query",
-    role="viewer",
-    summary="One assistant",
-    request=AssistantReference,
-    response=StoredAssistant,
-)
+@operation("assistants.show", "query", "viewer", "One assistant")
 async def show(app: App, _caller: Caller, request: AssistantReference) -> StoredAssistant:
     """One assistant."""
     return app.part(looping_of).assistants.get(request.agent)
@@ -143,11 +129,9 @@ async def show(app: App, _caller: Caller, request: AssistantReference) -> Stored
 
 @operation(
     "assistants.create",
-    kind="command",
-    role="editor",
-    summary="Create an assistant with the settings of its loop",
-    request=CreateAssistant,
-    response=CheckedAssistant,
+    "command",
+    "editor",
+    "Create an assistant with the settings of its loop",
     audit=("assistant.created",),
     draining="serve",
 )
@@ -160,11 +144,9 @@ async def create(app: App, caller: Caller, request: CreateAssistant) -> CheckedA
 
 @operation(
     "assistants.change",
-    kind="command",
-    role="editor",
-    summary="Change an assistant; a running loop uses it from its next iteration",
-    request=ChangeAssistant,
-    response=CheckedAssistant,
+    "command",
+    "editor",
+    "Change an assistant; a running loop uses it from its next iteration",
     audit=("assistant.changed",),
     draining="serve",
 )
@@ -177,11 +159,9 @@ async def change(app: App, caller: Caller, request: ChangeAssistant) -> CheckedA
 
 @operation(
     "assistants.remove",
-    kind="command",
-    role="editor",
-    summary="Delete an assistant whose loop is not running",
-    request=AssistantReference,
-    response=type(None),
+    "command",
+    "editor",
+    "Delete an assistant whose loop is not running",
     audit=("assistant.deleted",),
     draining="serve",
 )
@@ -192,11 +172,9 @@ async def remove(app: App, caller: Caller, request: AssistantReference) -> None:
 
 @operation(
     "assistants.start",
-    kind="command",
-    role="editor",
-    summary="Start the loop of an assistant",
-    request=StartAssistant,
-    response=StartedAssistant,
+    "command",
+    "editor",
+    "Start the loop of an assistant",
     audit=("run.start",),
     draining="refuse",
 )
@@ -219,11 +197,9 @@ async def start(app: App, caller: Caller, request: StartAssistant) -> StartedAss
 
 @operation(
     "assistants.stop",
-    kind="command",
-    role="editor",
-    summary="End the loop of an assistant now",
-    request=AssistantReference,
-    response=StoppedRun,
+    "command",
+    "editor",
+    "End the loop of an assistant now",
     audit=runs.stop.audit,
     draining="serve",
     waits_seconds=runs.stop.waits_seconds,
@@ -236,14 +212,7 @@ async def stop(app: App, caller: Caller, request: AssistantReference) -> Stopped
     return await runs.stop(app, caller, RunReference(run=run))
 
 
-@operation(
-    "assistants.status",
-    kind="query",
-    role="viewer",
-    summary="The status of the loop of an assistant",
-    request=AssistantReference,
-    response=AssistantStatus,
-)
+@operation("assistants.status", "query", "viewer", "The status of the loop of an assistant")
 async def status(app: App, _caller: Caller, request: AssistantReference) -> AssistantStatus:
     """The loop of an assistant; NotFound unless there is such an assistant or loop."""
     looping = app.part(looping_of)
@@ -253,11 +222,9 @@ async def status(app: App, _caller: Caller, request: AssistantReference) -> Assi
 
 @operation(
     "assistants.review",
-    kind="command",
-    role="editor",
-    summary="Answer the review that the loop of an assistant waits for",
-    request=ReviewAssistant,
-    response=RunSummary,
+    "command",
+    "editor",
+    "Answer the review that the loop of an assistant waits for",
     audit=gates.approve.audit,
     draining="serve",
 )
@@ -272,11 +239,9 @@ async def review(app: App, caller: Caller, request: ReviewAssistant) -> RunSumma
 
 @operation(
     "assistants.answer",
-    kind="command",
-    role="editor",
-    summary="Answer the last message of a conversation",
-    request=AnswerConversation,
-    response=str,
+    "command",
+    "editor",
+    "Answer the last message of a conversation",
     audit=runs.start.audit,
     draining="refuse",
 )

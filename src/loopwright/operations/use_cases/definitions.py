@@ -51,12 +51,10 @@ class ApproveDefinition(Request):
 
 @operation(
     "definitions.list",
-    kind="query",
-    role="viewer",
-    summary="Stored definitions, without their texts",
-    request=PageRequest,
-    response=DefinitionList,
-    http=HttpRoute(method="GET", path=BASE),
+    "query",
+    "viewer",
+    "Stored definitions, without their texts",
+    http=HttpRoute("GET", BASE),
 )
 async def list_definitions(app: App, _caller: Caller, request: PageRequest) -> DefinitionList:
     """A page of the stored definitions, by name."""
@@ -74,12 +72,10 @@ async def list_definitions(app: App, _caller: Caller, request: PageRequest) -> D
 
 @operation(
     "definitions.show",
-    kind="query",
-    role="viewer",
-    summary="A stored definition, with its ETag",
-    request=DefinitionReference,
-    response=DefinitionItem,
-    http=HttpRoute(method="GET", path=f"{BASE}/{{name}}", etag="version"),
+    "query",
+    "viewer",
+    "A stored definition, with its ETag",
+    http=HttpRoute("GET", f"{BASE}/{{name}}", etag="version"),
 )
 async def show(app: App, _caller: Caller, request: DefinitionReference) -> DefinitionItem:
     """One stored definition, with its text."""
@@ -88,14 +84,12 @@ async def show(app: App, _caller: Caller, request: DefinitionReference) -> Defin
 
 @operation(
     "definitions.save",
-    kind="command",
-    role="editor",
-    summary="Keep a definition; a change needs If-Match",
-    request=SaveDefinition,
-    response=DefinitionItem,
+    "command",
+    "editor",
+    "Keep a definition; a change needs If-Match",
     http=HttpRoute(
-        method="PUT",
-        path=f"{BASE}/{{name}}",
+        "PUT",
+        f"{BASE}/{{name}}",
         schema="StoreDefinitionBody",
         headers={"if_match": "If-Match"},
         etag="version",
@@ -143,12 +137,10 @@ def _stale(message: str) -> Conflict:
 
 @operation(
     "definitions.remove",
-    kind="command",
-    role="editor",
-    summary="Delete a definition; its runs continue",
-    request=DefinitionReference,
-    response=type(None),
-    http=HttpRoute(method="DELETE", path=f"{BASE}/{{name}}", status=204),
+    "command",
+    "editor",
+    "Delete a definition; its runs continue",
+    http=HttpRoute("DELETE", f"{BASE}/{{name}}", status=204),
     audit=("definition.removed",),
     draining="serve",
 )
@@ -159,14 +151,12 @@ async def remove(app: App, caller: Caller, request: DefinitionReference) -> None
 
 @operation(
     "definitions.import",
-    kind="command",
-    role="editor",
-    summary="Import a definition; one that starts programs waits for approval (202)",
-    request=ImportDefinition,
-    response=DefinitionItem,
+    "command",
+    "editor",
+    "Import a definition; one that starts programs waits for approval (202)",
     http=HttpRoute(
-        method="POST",
-        path=f"{BASE}/import",
+        "POST",
+        f"{BASE}/import",
         schema="ImportBody",
         status=201,
         etag="version",
@@ -186,14 +176,12 @@ async def import_definition(app: App, caller: Caller, request: ImportDefinition)
 
 @operation(
     "definitions.approve",
-    kind="command",
-    role="admin",
-    summary="Approve an imported definition, exactly as it is",
-    request=ApproveDefinition,
-    response=DefinitionItem,
+    "command",
+    "admin",
+    "Approve an imported definition, exactly as it is",
     http=HttpRoute(
-        method="POST",
-        path=f"{BASE}/{{name}}/approve",
+        "POST",
+        f"{BASE}/{{name}}/approve",
         schema="ApproveDefinitionBody",
         etag="version",
     ),

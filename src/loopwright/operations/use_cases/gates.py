@@ -67,12 +67,10 @@ async def _answer(app: App, caller: Caller, request: AnswerGate, decision: Decis
 def _answering(decision: Decision, summary: str) -> Operation[AnswerGate, RunSummary]:
     @operation(
         f"gates.{decision}",
-        kind="command",
-        role="editor",
-        summary=summary,
-        request=AnswerGate,
-        response=RunSummary,
-        http=HttpRoute(method="POST", path=f"{BASE}/{{gate}}/{decision}", schema="AnswerBody"),
+        "command",
+        "editor",
+        summary,
+        http=HttpRoute("POST", f"{BASE}/{{gate}}/{decision}", schema="AnswerBody"),
         audit=("gate.answered",),
         draining="serve",
     )
@@ -106,11 +104,9 @@ class WaitingGate(msgspec.Struct):
 
 @operation(
     "gates.waiting",
-    kind="query",
-    role="viewer",
-    summary="What a run waits for: tool calls that need an approval, and every other gate",
-    request=RunReference,
-    response=list[WaitingGate],
+    "query",
+    "viewer",
+    "What a run waits for: tool calls that need an approval, and every other gate",
 )
 async def list_waiting(app: App, _caller: Caller, request: RunReference) -> list[WaitingGate]:
     """The open gates of a run."""

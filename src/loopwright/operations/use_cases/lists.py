@@ -51,12 +51,10 @@ class ListRuns(Request):
 
 @operation(
     "runs.list",
-    kind="query",
-    role="viewer",
-    summary="Runs, newest first",
-    request=ListRuns,
-    response=RunPage,
-    http=HttpRoute(method="GET", path=BASE, schema="RunsQuery"),
+    "query",
+    "viewer",
+    "Runs, newest first",
+    http=HttpRoute("GET", BASE, schema="RunsQuery"),
 )
 async def list_runs(app: App, _caller: Caller, request: ListRuns) -> RunPage:
     """A page of runs; the first one with the total of all that fit."""
@@ -95,12 +93,10 @@ class ListGates(PageRequest):
 
 @operation(
     "gates.list",
-    kind="query",
-    role="viewer",
-    summary="What waits for a person, oldest first",
-    request=ListGates,
-    response=Inbox,
-    http=HttpRoute(method="GET", path=GATES, schema="GatesQuery"),
+    "query",
+    "viewer",
+    "What waits for a person, oldest first",
+    http=HttpRoute("GET", GATES, schema="GatesQuery"),
 )
 async def list_open(app: App, _caller: Caller, request: ListGates) -> Inbox:
     """A page of the open gates, or one of them."""
@@ -134,12 +130,10 @@ class ReadSpend(Request):
 
 @operation(
     "spend.show",
-    kind="query",
-    role="viewer",
-    summary="What runs have cost, by agent, definition, label or day",
-    request=ReadSpend,
-    response=SpendReport,
-    http=HttpRoute(method="GET", path="/api/v1/spend", schema="SpendQuery"),
+    "query",
+    "viewer",
+    "What runs have cost, by agent, definition, label or day",
+    http=HttpRoute("GET", "/api/v1/spend", schema="SpendQuery"),
 )
 async def show_spend(app: App, _caller: Caller, request: ReadSpend) -> SpendReport:
     """What runs have cost."""

@@ -108,14 +108,7 @@ class LoopRows(msgspec.Struct):
     next: str | None
 
 
-@operation(
-    "loops.list",
-    kind="query",
-    role="viewer",
-    summary="Loops, newest first, from every interface",
-    request=ListLoops,
-    response=LoopRows,
-)
+@operation("loops.list", "query", "viewer", "Loops, newest first, from every interface")
 async def list_loops(app: App, _caller: Caller, request: ListLoops) -> LoopRows:
     """A page of the runs that repeat something."""
     if request.status:
@@ -154,38 +147,22 @@ def _active(app: App) -> int:
 
 @operation(
     "loops.describe",
-    kind="query",
-    role="viewer",
-    summary="Loops that the caller may look at, newest first, with a line for each",
-    request=DescribeLoops,
-    response=list[str],
+    "query",
+    "viewer",
+    "Loops that the caller may look at, newest first, with a line for each",
 )
 async def describe(app: App, caller: Caller, request: DescribeLoops) -> list[str]:
     """The line of each loop."""
     return _loops(app, caller).lines(request.status)
 
 
-@operation(
-    "loops.count",
-    kind="query",
-    role="viewer",
-    summary="How many loops are running",
-    request=Request,
-    response=int,
-)
+@operation("loops.count", "query", "viewer", "How many loops are running")
 async def count(app: App, _caller: Caller, _request: Request) -> int:
     """The number of loops that are running."""
     return _active(app)
 
 
-@operation(
-    "loops.show",
-    kind="query",
-    role="viewer",
-    summary="A loop of any user",
-    request=LoopReference,
-    response=RunRow,
-)
+@operation("loops.show", "query", "viewer", "A loop of any user")
 async def show(app: App, _caller: Caller, request: LoopReference) -> RunRow:
     """The run of a loop."""
     return loop_row(app.service, request.loop)
@@ -193,11 +170,9 @@ async def show(app: App, _caller: Caller, request: LoopReference) -> RunRow:
 
 @operation(
     "loops.live",
-    kind="query",
-    role="viewer",
-    summary="Where a loop is now, what it has spent, and what happened last",
-    request=LoopReference,
-    response=dict[str, JsonValue],
+    "query",
+    "viewer",
+    "Where a loop is now, what it has spent, and what happened last",
 )
 async def live(app: App, _caller: Caller, request: LoopReference) -> dict[str, JsonValue]:
     """The current stage and spend of a loop."""
@@ -206,11 +181,9 @@ async def live(app: App, _caller: Caller, request: LoopReference) -> dict[str, J
 
 @operation(
     "loops.start",
-    kind="command",
-    role="editor",
-    summary="Start a loop from a definition with a goal",
-    request=StartRoleLoop,
-    response=dict[str, JsonValue],
+    "command",
+    "editor",
+    "Start a loop from a definition with a goal",
     audit=runs.start.audit,
     draining="refuse",
 )
@@ -224,12 +197,10 @@ async def start(app: App, caller: Caller, request: StartRoleLoop) -> dict[str, J
 
 @operation(
     "loops.edit",
-    kind="command",
-    role="editor",
-    summary="Change goal, cap, metadata or labels of a loop of roles that is open",
-    request=EditLoop,
-    response=SteeredLoop,
-    http=HttpRoute(method="POST", path=f"{RUN}/edit", schema="EditRunBody"),
+    "command",
+    "editor",
+    "Change goal, cap, metadata or labels of a loop of roles that is open",
+    http=HttpRoute("POST", f"{RUN}/edit", schema="EditRunBody"),
     audit=("run.edited",),
     draining="serve",
     family=RUN_FAMILY,
@@ -249,11 +220,9 @@ def _steered(app: App, run: str) -> SteeredLoop:
 
 @operation(
     "loops.pause",
-    kind="command",
-    role="editor",
-    summary="Pause a running loop; the current stage is finished first",
-    request=LoopReference,
-    response=RunRow,
+    "command",
+    "editor",
+    "Pause a running loop; the current stage is finished first",
     audit=runs.pause.audit,
     draining="serve",
 )
@@ -264,11 +233,9 @@ async def pause(app: App, caller: Caller, request: LoopReference) -> RunRow:
 
 @operation(
     "loops.stop",
-    kind="command",
-    role="editor",
-    summary="End a loop now",
-    request=LoopReference,
-    response=RunRow,
+    "command",
+    "editor",
+    "End a loop now",
     audit=runs.stop.audit,
     draining="serve",
     waits_seconds=runs.stop.waits_seconds,
@@ -286,11 +253,9 @@ async def _control(app: App, caller: Caller, action: str, request: LoopReference
 
 @operation(
     "loops.resume",
-    kind="command",
-    role="editor",
-    summary="Resume a loop; one that failed continues at the iteration that did not finish",
-    request=ContinueLoop,
-    response=RunRow,
+    "command",
+    "editor",
+    "Resume a loop; one that failed continues at the iteration that did not finish",
     audit=runs.resume.audit,
     draining="refuse",
 )
@@ -303,14 +268,10 @@ async def resume(app: App, caller: Caller, request: ContinueLoop) -> RunRow:
 
 @operation(
     "loops.skip",
-    kind="command",
-    role="editor",
-    summary="Leave out the stage that a loop of roles stopped at",
-    request=SkipStage,
-    response=SteeredLoop,
-    http=HttpRoute(
-        method="POST", path=f"{RUN}/skip", schema="SkipStageBody", is_body_optional=True
-    ),
+    "command",
+    "editor",
+    "Leave out the stage that a loop of roles stopped at",
+    http=HttpRoute("POST", f"{RUN}/skip", schema="SkipStageBody", is_body_optional=True),
     audit=gates.approve.audit,
     draining="refuse",
     family=RUN_FAMILY,
@@ -325,14 +286,10 @@ async def skip(app: App, caller: Caller, request: SkipStage) -> SteeredLoop:
 
 @operation(
     "loops.retry",
-    kind="command",
-    role="editor",
-    summary="Try again what a loop of roles stopped at, with a note",
-    request=RetryStage,
-    response=SteeredLoop,
-    http=HttpRoute(
-        method="POST", path=f"{RUN}/retry", schema="RetryStageBody", is_body_optional=True
-    ),
+    "command",
+    "editor",
+    "Try again what a loop of roles stopped at, with a note",
+    http=HttpRoute("POST", f"{RUN}/retry", schema="RetryStageBody", is_body_optional=True),
     audit=gates.approve.audit,
     draining="refuse",
     family=RUN_FAMILY,
@@ -351,11 +308,9 @@ async def retry(app: App, caller: Caller, request: RetryStage) -> SteeredLoop:
 
 @operation(
     "loops.remove",
-    kind="command",
-    role="editor",
-    summary="Delete a loop that has ended",
-    request=LoopReference,
-    response=dict[str, JsonValue],
+    "command",
+    "editor",
+    "Delete a loop that has ended",
     audit=("run.forgotten",),
     draining="serve",
 )
@@ -407,25 +362,16 @@ class SavedLoopDefinition(msgspec.Struct):
 
 @operation(
     "loop_definitions.list",
-    kind="query",
-    role="viewer",
-    summary="Definitions of loops by name, and what is wrong with those that cannot be used",
-    request=Request,
-    response=list[LibraryEntry],
+    "query",
+    "viewer",
+    "Definitions of loops by name, and what is wrong with those that cannot be used",
 )
 async def list_definitions(app: App, _caller: Caller, _request: Request) -> list[LibraryEntry]:
     """The definitions of the workspace, of the data directory, and the built-in ones."""
     return _library(app).all()
 
 
-@operation(
-    "loop_definitions.show",
-    kind="query",
-    role="viewer",
-    summary="One definition of a loop",
-    request=NamedDefinition,
-    response=LibraryEntry,
-)
+@operation("loop_definitions.show", "query", "viewer", "One definition of a loop")
 async def show_definition(app: App, _caller: Caller, request: NamedDefinition) -> LibraryEntry:
     """One definition by its name."""
     return _library(app).get(request.name)
@@ -433,11 +379,9 @@ async def show_definition(app: App, _caller: Caller, request: NamedDefinition) -
 
 @operation(
     "loop_definitions.save",
-    kind="command",
-    role="editor",
-    summary="Write a definition of a loop",
-    request=SaveLoopDefinition,
-    response=SavedLoopDefinition,
+    "command",
+    "editor",
+    "Write a definition of a loop",
     audit=("loop-definition.saved",),
     draining="serve",
 )
@@ -457,11 +401,9 @@ async def save_definition(
 
 @operation(
     "loop_definitions.remove",
-    kind="command",
-    role="editor",
-    summary="Delete a definition of a loop",
-    request=RemoveLoopDefinition,
-    response=type(None),
+    "command",
+    "editor",
+    "Delete a definition of a loop",
     audit=("loop-definition.deleted",),
     draining="serve",
 )

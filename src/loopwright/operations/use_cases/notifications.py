@@ -245,12 +245,10 @@ class NotificationReference(Request):
 
 @operation(
     "notifications.list",
-    kind="query",
-    role="viewer",
-    summary="What happened to runs, newest first; kept for thirty days",
-    request=ListNotifications,
-    response=NotificationPage,
-    http=HttpRoute(method="GET", path=BASE, schema="NotificationsQuery"),
+    "query",
+    "viewer",
+    "What happened to runs, newest first; kept for thirty days",
+    http=HttpRoute("GET", BASE, schema="NotificationsQuery"),
 )
 async def list_notifications(
     app: App, caller: Caller, request: ListNotifications
@@ -277,12 +275,10 @@ async def list_notifications(
 
 @operation(
     "notifications.read_many",
-    kind="command",
-    role="viewer",
-    summary="Mark notifications as read: these, or one and all older ones",
-    request=MarkNotificationsRead,
-    response=ReadCount,
-    http=HttpRoute(method="POST", path=f"{BASE}/read", schema="ReadBody"),
+    "command",
+    "viewer",
+    "Mark notifications as read: these, or one and all older ones",
+    http=HttpRoute("POST", f"{BASE}/read", schema="ReadBody"),
     audit=(),
     draining="serve",
 )
@@ -299,12 +295,10 @@ async def read_many(app: App, caller: Caller, request: MarkNotificationsRead) ->
 
 @operation(
     "notifications.read",
-    kind="command",
-    role="viewer",
-    summary="Mark a notification as read",
-    request=NotificationReference,
-    response=ReadCount,
-    http=HttpRoute(method="POST", path=f"{BASE}/{{notification}}/read"),
+    "command",
+    "viewer",
+    "Mark a notification as read",
+    http=HttpRoute("POST", f"{BASE}/{{notification}}/read"),
     audit=(),
     draining="serve",
 )

@@ -13,7 +13,7 @@ import hmac
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -420,7 +420,7 @@ class RawBody:
     seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class HttpRoute:
     """Where an operation is served. Fields of the request that a path, a header or `raw` names are
     taken from there; the others come from the query of a GET, a DELETE or a request with a raw
@@ -429,6 +429,7 @@ class HttpRoute:
 
     method: Method
     path: str
+    _: KW_ONLY
     other_paths: tuple[str, ...] = ()  # of the same use case, with other fields of the request
     status: int = 200
     also: tuple[int, ...] = ()  # further statuses, with the same response
@@ -526,34 +527,34 @@ def validate(request: Request) -> None:
 
 def operation(  # noqa: PLR0913 - one parameter for each part of a declaration
     name: str,
-    *,
     kind: Kind,
     role: Need,
     summary: str,
-    request: type[Q],
-    response: type[A],
+    *,
     http: HttpRoute | None = None,
     draining: WhileDraining | None = None,
     audit: tuple[str, ...] | None = None,
     waits_seconds: float = 0.0,
     repeatable: bool = True,
-    again: Callable[[App, Caller, str], Awaitable[A]] | None = None,
+    again: Callable[[App, Caller, str], Awaitable[Any]] | None = None,
     family: str = "",
 ) -> Callable[[Handle[Q, A]], Operation[Q, A]]:
-    """Declare the use case that a handler is. A command has to say what happens while the server
-    drains, and which actions it writes to the audit log, `()` for none; a query is served.
+    """Declare the use case that a handler is; its request and response have the types that the
+    handler has. A command has to say what happens while the server drains, and which actions it
+    writes to the audit log, `()` for none; a query is served.
     """
     if kind == "command" and (draining is None or audit is None):
         raise LoopwrightError(f"{name}: a command declares `draining` and `audit`")
 
     def declare(handle: Handle[Q, A]) -> Operation[Q, A]:
+        *_, request, response = handle.__annotations__.values()
         return Operation(
             name=name,
             kind=kind,
             summary=summary,
             role=role,
             request=request,
-            response=response,
+            response=type(None) if response is None else response,
             http=http,
             draining=draining or "serve",
             audit=audit or (),

@@ -126,12 +126,10 @@ class DiscardedResult(msgspec.Struct):
 
 @operation(
     "runs.dry_run",
-    kind="query",
-    role="editor",
-    summary="A dry run: the steps, every way in which a run could end, and the worst case",
-    request=StartRun,
-    response=DryRunReport,
-    http=HttpRoute(method="POST", path="/api/v1/rehearsals", schema="StartRunBody"),
+    "query",
+    "editor",
+    "A dry run: the steps, every way in which a run could end, and the worst case",
+    http=HttpRoute("POST", "/api/v1/rehearsals", schema="StartRunBody"),
     draining="refuse",
 )
 async def dry_run(app: App, caller: Caller, request: StartRun) -> DryRunReport:
@@ -168,14 +166,12 @@ async def _forked(app: App, _caller: Caller, run: str) -> Forked:
 
 @operation(
     "runs.fork",
-    kind="command",
-    role="editor",
-    summary="Fork: continue from a finished place of a run, as a new run",
-    request=ForkRun,
-    response=Forked,
+    "command",
+    "editor",
+    "Fork: continue from a finished place of a run, as a new run",
     http=HttpRoute(
-        method="POST",
-        path=f"{BASE}/{{run}}/fork",
+        "POST",
+        f"{BASE}/{{run}}/fork",
         status=201,
         location=f"{BASE}/{{run}}",
         schema="ForkBody",
@@ -209,14 +205,10 @@ async def fork(app: App, caller: Caller, request: ForkRun) -> Forked:
 
 @operation(
     "runs.message",
-    kind="command",
-    role="editor",
-    summary="Send a message to the agents of a run; the next iteration reads it",
-    request=MessageRun,
-    response=RunMessageSent,
-    http=HttpRoute(
-        method="POST", path=f"{BASE}/{{run}}/messages", status=201, schema="MessageBody"
-    ),
+    "command",
+    "editor",
+    "Send a message to the agents of a run; the next iteration reads it",
+    http=HttpRoute("POST", f"{BASE}/{{run}}/messages", status=201, schema="MessageBody"),
     audit=("message.sent",),
     draining="refuse",
     family="messages",
@@ -233,12 +225,10 @@ async def send_message(app: App, caller: Caller, request: MessageRun) -> RunMess
 
 @operation(
     "runs.worktree",
-    kind="query",
-    role="viewer",
-    summary="The worktree of a run, and the files of its result that were never applied",
-    request=RunReference,
-    response=RunWorktree,
-    http=HttpRoute(method="GET", path=f"{BASE}/{{run}}/worktree"),
+    "query",
+    "viewer",
+    "The worktree of a run, and the files of its result that were never applied",
+    http=HttpRoute("GET", f"{BASE}/{{run}}/worktree"),
     family="worktrees",
 )
 async def read_worktree(app: App, _caller: Caller, request: RunReference) -> RunWorktree:
@@ -257,14 +247,10 @@ async def read_worktree(app: App, _caller: Caller, request: RunReference) -> Run
 
 @operation(
     "runs.apply",
-    kind="command",
-    role="editor",
-    summary="Merge the result of a worktree into the checkout it came from",
-    request=ApplyRun,
-    response=AppliedResult,
-    http=HttpRoute(
-        method="POST", path=f"{BASE}/{{run}}/apply", schema="ApplyBody", is_body_optional=True
-    ),
+    "command",
+    "editor",
+    "Merge the result of a worktree into the checkout it came from",
+    http=HttpRoute("POST", f"{BASE}/{{run}}/apply", schema="ApplyBody", is_body_optional=True),
     audit=("run.applied",),
     draining="serve",
     family="worktrees",
@@ -277,12 +263,10 @@ async def apply_result(app: App, caller: Caller, request: ApplyRun) -> AppliedRe
 
 @operation(
     "runs.discard",
-    kind="command",
-    role="editor",
-    summary="Remove the worktree of a run and its branch",
-    request=DiscardRun,
-    response=DiscardedResult,
-    http=HttpRoute(method="POST", path=f"{BASE}/{{run}}/discard", schema="DiscardBody"),
+    "command",
+    "editor",
+    "Remove the worktree of a run and its branch",
+    http=HttpRoute("POST", f"{BASE}/{{run}}/discard", schema="DiscardBody"),
     audit=("run.discarded",),
     draining="serve",
     family="worktrees",

@@ -207,12 +207,10 @@ async def events_of(service: Service, run: str, after: int = 0) -> AsyncIterator
 
 @operation(
     "runs.show",
-    kind="query",
-    role="viewer",
-    summary="One run, as `run --json` prints it",
-    request=RunReference,
-    response=RunSummary,
-    http=HttpRoute(method="GET", path=f"{BASE}/{{run}}"),
+    "query",
+    "viewer",
+    "One run, as `run --json` prints it",
+    http=HttpRoute("GET", f"{BASE}/{{run}}"),
 )
 async def show(app: App, _caller: Caller, request: RunReference) -> RunSummary:
     """A run as it is now."""
@@ -221,12 +219,10 @@ async def show(app: App, _caller: Caller, request: RunReference) -> RunSummary:
 
 @operation(
     "runs.snapshot",
-    kind="query",
-    role="viewer",
-    summary="One run with everything that a page shows, and the number of its newest event",
-    request=RunReference,
-    response=RunSnapshot,
-    http=HttpRoute(method="GET", path=f"{BASE}/{{run}}/snapshot"),
+    "query",
+    "viewer",
+    "One run with everything that a page shows, and the number of its newest event",
+    http=HttpRoute("GET", f"{BASE}/{{run}}/snapshot"),
 )
 async def snapshot(app: App, _caller: Caller, request: RunReference) -> RunSnapshot:
     """Everything that a page shows of a run."""

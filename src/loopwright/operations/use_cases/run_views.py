@@ -160,12 +160,10 @@ class LogPage(msgspec.Struct):
 
 @operation(
     "runs.metrics",
-    kind="query",
-    role="viewer",
-    summary="Time, calls, tokens and cost of each iteration, step and agent (`show --metrics`)",
-    request=RunReference,
-    response=RunFigures,
-    http=HttpRoute(method="GET", path=f"{BASE}/metrics"),
+    "query",
+    "viewer",
+    "Time, calls, tokens and cost of each iteration, step and agent (`show --metrics`)",
+    http=HttpRoute("GET", f"{BASE}/metrics"),
     family=FAMILY,
 )
 async def read_metrics(app: App, _caller: Caller, request: RunReference) -> RunFigures:
@@ -178,12 +176,10 @@ async def read_metrics(app: App, _caller: Caller, request: RunReference) -> RunF
 
 @operation(
     "runs.output",
-    kind="query",
-    role="viewer",
-    summary="The whole output of a step or an iteration",
-    request=ReadOutput,
-    response=RunOutput,
-    http=HttpRoute(method="GET", path=f"{BASE}/output", schema="OutputQuery"),
+    "query",
+    "viewer",
+    "The whole output of a step or an iteration",
+    http=HttpRoute("GET", f"{BASE}/output", schema="OutputQuery"),
     family=FAMILY,
 )
 async def read_output(app: App, _caller: Caller, request: ReadOutput) -> RunOutput:
@@ -196,12 +192,10 @@ async def read_output(app: App, _caller: Caller, request: ReadOutput) -> RunOutp
 
 @operation(
     "runs.activity",
-    kind="query",
-    role="viewer",
-    summary="What agents did: tool calls, commands, edited files",
-    request=ReadActivity,
-    response=ActivityPage,
-    http=HttpRoute(method="GET", path=f"{BASE}/activity", schema="ActivityQuery"),
+    "query",
+    "viewer",
+    "What agents did: tool calls, commands, edited files",
+    http=HttpRoute("GET", f"{BASE}/activity", schema="ActivityQuery"),
     family=FAMILY,
 )
 async def read_activity(app: App, _caller: Caller, request: ReadActivity) -> ActivityPage:
@@ -233,14 +227,7 @@ async def read_activity(app: App, _caller: Caller, request: ReadActivity) -> Act
     )
 
 
-@operation(
-    "runs.newest_activity",
-    kind="query",
-    role="viewer",
-    summary="The newest of what agents did, oldest first",
-    request=ReadNewestActivity,
-    response=list[ActivityItem],
-)
+@operation("runs.newest_activity", "query", "viewer", "The newest of what agents did, oldest first")
 async def read_newest_activity(
     app: App, _caller: Caller, request: ReadNewestActivity
 ) -> list[ActivityItem]:
@@ -251,14 +238,7 @@ async def read_newest_activity(
     return [*deque(activity_items(events, None, wanted), request.limit)]
 
 
-@operation(
-    "runs.events",
-    kind="query",
-    role="viewer",
-    summary="Events of a run",
-    request=ReadEvents,
-    response=EventPage,
-)
+@operation("runs.events", "query", "viewer", "Events of a run")
 async def read_events(app: App, _caller: Caller, request: ReadEvents) -> EventPage:
     """A page of the events of a run."""
     run, service, after = request.run, app.service, request.after
@@ -282,14 +262,7 @@ async def read_events(app: App, _caller: Caller, request: ReadEvents) -> EventPa
     )
 
 
-@operation(
-    "runs.logs",
-    kind="query",
-    role="viewer",
-    summary="The messages of agents, checks and people",
-    request=ReadLogs,
-    response=LogPage,
-)
+@operation("runs.logs", "query", "viewer", "The messages of agents, checks and people")
 async def read_logs(app: App, _caller: Caller, request: ReadLogs) -> LogPage:
     """A page of the transcript of a run."""
     run, service = request.run, app.service
@@ -321,12 +294,10 @@ async def _iteration(app: App, run: str, name: str | None) -> tuple[int | None, 
 
 @operation(
     "runs.diff",
-    kind="query",
-    role="viewer",
-    summary="What a run changed in its workspace, as its snapshots tell",
-    request=DiffRun,
-    response=RunDiff,
-    http=HttpRoute(method="GET", path=f"{BASE}/diff", schema="DiffQuery"),
+    "query",
+    "viewer",
+    "What a run changed in its workspace, as its snapshots tell",
+    http=HttpRoute("GET", f"{BASE}/diff", schema="DiffQuery"),
     family=FAMILY,
 )
 async def read_diff(app: App, _caller: Caller, request: DiffRun) -> RunDiff:
@@ -343,12 +314,10 @@ async def read_diff(app: App, _caller: Caller, request: DiffRun) -> RunDiff:
 
 @operation(
     "runs.certificate",
-    kind="query",
-    role="viewer",
-    summary="Which checks decided, on which files, and whether protected files are unchanged",
-    request=RunReference,
-    response=RunCertificate,
-    http=HttpRoute(method="GET", path=f"{BASE}/certificate"),
+    "query",
+    "viewer",
+    "Which checks decided, on which files, and whether protected files are unchanged",
+    http=HttpRoute("GET", f"{BASE}/certificate"),
     family=FAMILY,
 )
 async def read_certificate(app: App, _caller: Caller, request: RunReference) -> RunCertificate:
@@ -364,14 +333,7 @@ class FollowedRun(msgspec.Struct):
     is_open: bool  # whether there will be more
 
 
-@operation(
-    "runs.follow",
-    kind="stream",
-    role="viewer",
-    summary="Events of a run as they are written",
-    request=RunReference,
-    response=FollowedRun,
-)
+@operation("runs.follow", "stream", "viewer", "Events of a run as they are written")
 async def follow(app: App, _caller: Caller, request: RunReference) -> FollowedRun:
     """Begin to follow a run, whose events the caller reads with a `RunTail`."""
     row = app.log.row(request.run)
@@ -387,14 +349,7 @@ class RunCycles(msgspec.Struct):
     loops: list[dict[str, JsonValue]]
 
 
-@operation(
-    "runs.cycles",
-    kind="query",
-    role="viewer",
-    summary="A run loop by loop and cycle by cycle",
-    request=RunReference,
-    response=RunCycles,
-)
+@operation("runs.cycles", "query", "viewer", "A run loop by loop and cycle by cycle")
 async def read_cycles(app: App, _caller: Caller, request: RunReference) -> RunCycles:
     """The loops of a run, in the words of the system of its definition where it has some."""
     run, service = request.run, app.service

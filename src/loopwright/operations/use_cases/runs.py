@@ -134,14 +134,12 @@ async def _started_again(app: App, _caller: Caller, run: str) -> StartedRun:
 
 @operation(
     "runs.start",
-    kind="command",
-    role="editor",
-    summary="Start a run",
-    request=StartRun,
-    response=StartedRun,
+    "command",
+    "editor",
+    "Start a run",
     http=HttpRoute(
-        method="POST",
-        path=BASE,
+        "POST",
+        BASE,
         status=201,
         location=f"{BASE}/{{run}}",
         schema="StartRunBody",
@@ -224,12 +222,10 @@ async def _started(app: App, run: str, found: Sequence[Diagnostic]) -> StartedRu
 
 @operation(
     "runs.pause",
-    kind="command",
-    role="editor",
-    summary="Pause a run before its next iteration",
-    request=RunReference,
-    response=RunSummary,
-    http=HttpRoute(method="POST", path=f"{BASE}/{{run}}/pause"),
+    "command",
+    "editor",
+    "Pause a run before its next iteration",
+    http=HttpRoute("POST", f"{BASE}/{{run}}/pause"),
     audit=("run.paused",),
     draining="serve",
 )
@@ -242,14 +238,10 @@ async def pause(app: App, caller: Caller, request: RunReference) -> RunSummary:
 
 @operation(
     "runs.resume",
-    kind="command",
-    role="editor",
-    summary="Resume a run; one that has ended continues at the iteration that did not finish",
-    request=ResumeRun,
-    response=ResumedSummary,
-    http=HttpRoute(
-        method="POST", path=f"{BASE}/{{run}}/resume", schema="ResumeBody", is_body_optional=True
-    ),
+    "command",
+    "editor",
+    "Resume a run; one that has ended continues at the iteration that did not finish",
+    http=HttpRoute("POST", f"{BASE}/{{run}}/resume", schema="ResumeBody", is_body_optional=True),
     audit=("run.resumed", "run.reopened"),
     draining="refuse",
 )
@@ -262,12 +254,10 @@ async def resume(app: App, caller: Caller, request: ResumeRun) -> ResumedSummary
 
 @operation(
     "runs.stop",
-    kind="command",
-    role="editor",
-    summary="End a run now; one that has ended stays as it is",
-    request=RunReference,
-    response=StoppedRun,
-    http=HttpRoute(method="POST", path=f"{BASE}/{{run}}/stop"),
+    "command",
+    "editor",
+    "End a run now; one that has ended stays as it is",
+    http=HttpRoute("POST", f"{BASE}/{{run}}/stop"),
     audit=("cancel.requested",),
     draining="serve",
     waits_seconds=STOP_SECONDS,

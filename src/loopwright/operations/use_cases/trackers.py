@@ -131,12 +131,10 @@ class ChangeTodo(TodoReference, kw_only=True):
 
 @operation(
     "projects.list",
-    kind="query",
-    role="viewer",
-    summary="Projects, the oldest first",
-    request=ListProjects,
-    response=ProjectList,
-    http=HttpRoute(method="GET", path=PROJECTS, schema=QUERY),
+    "query",
+    "viewer",
+    "Projects, the oldest first",
+    http=HttpRoute("GET", PROJECTS, schema=QUERY),
     family=FAMILY,
 )
 async def list_projects(app: App, caller: Caller, request: ListProjects) -> ProjectList:
@@ -146,12 +144,10 @@ async def list_projects(app: App, caller: Caller, request: ListProjects) -> Proj
 
 @operation(
     "projects.create",
-    kind="command",
-    role="editor",
-    summary="Create a project",
-    request=CreateProject,
-    response=JsonPart,
-    http=HttpRoute(method="POST", path=PROJECTS, status=201, schema="ProjectBody"),
+    "command",
+    "editor",
+    "Create a project",
+    http=HttpRoute("POST", PROJECTS, status=201, schema="ProjectBody"),
     audit=("project.created",),
     draining="serve",
     family=FAMILY,
@@ -165,12 +161,10 @@ async def create_project(app: App, caller: Caller, request: CreateProject) -> Js
 
 @operation(
     "projects.show",
-    kind="query",
-    role="viewer",
-    summary="A project by its id or slug, with its sprints",
-    request=ProjectReference,
-    response=JsonPart,
-    http=HttpRoute(method="GET", path=f"{PROJECTS}/{{project}}"),
+    "query",
+    "viewer",
+    "A project by its id or slug, with its sprints",
+    http=HttpRoute("GET", f"{PROJECTS}/{{project}}"),
     family=FAMILY,
 )
 async def show_project(app: App, caller: Caller, request: ProjectReference) -> JsonPart:
@@ -180,12 +174,10 @@ async def show_project(app: App, caller: Caller, request: ProjectReference) -> J
 
 @operation(
     "projects.change",
-    kind="command",
-    role="editor",
-    summary="Change title, description or status of a project",
-    request=ChangeProject,
-    response=JsonPart,
-    http=HttpRoute(method="PATCH", path=f"{PROJECTS}/{{project}}", schema="ProjectChange"),
+    "command",
+    "editor",
+    "Change title, description or status of a project",
+    http=HttpRoute("PATCH", f"{PROJECTS}/{{project}}", schema="ProjectChange"),
     audit=("project.changed",),
     draining="serve",
     family=FAMILY,
@@ -197,12 +189,10 @@ async def change_project(app: App, caller: Caller, request: ChangeProject) -> Js
 
 @operation(
     "projects.sprints",
-    kind="query",
-    role="viewer",
-    summary="Sprints of a project, with the iterations of its loops",
-    request=ListSprints,
-    response=SprintList,
-    http=HttpRoute(method="GET", path=PROJECT_SPRINTS, schema=QUERY),
+    "query",
+    "viewer",
+    "Sprints of a project, with the iterations of its loops",
+    http=HttpRoute("GET", PROJECT_SPRINTS, schema=QUERY),
     family=FAMILY,
 )
 async def project_sprints(app: App, caller: Caller, request: ListSprints) -> SprintList:
@@ -212,12 +202,10 @@ async def project_sprints(app: App, caller: Caller, request: ListSprints) -> Spr
 
 @operation(
     "sprints.create",
-    kind="command",
-    role="editor",
-    summary="Plan a sprint",
-    request=CreateSprint,
-    response=JsonPart,
-    http=HttpRoute(method="POST", path=PROJECT_SPRINTS, status=201, schema="SprintBody"),
+    "command",
+    "editor",
+    "Plan a sprint",
+    http=HttpRoute("POST", PROJECT_SPRINTS, status=201, schema="SprintBody"),
     audit=("sprint.created",),
     draining="serve",
     family=FAMILY,
@@ -234,12 +222,10 @@ async def create_sprint(app: App, caller: Caller, request: CreateSprint) -> Json
 
 @operation(
     "sprints.list",
-    kind="query",
-    role="viewer",
-    summary="Sprints of a project, or of all active projects",
-    request=ListSprints,
-    response=SprintList,
-    http=HttpRoute(method="GET", path=SPRINTS, schema="SprintsQuery"),
+    "query",
+    "viewer",
+    "Sprints of a project, or of all active projects",
+    http=HttpRoute("GET", SPRINTS, schema="SprintsQuery"),
     family=FAMILY,
 )
 async def list_sprints(app: App, caller: Caller, request: ListSprints) -> SprintList:
@@ -249,12 +235,10 @@ async def list_sprints(app: App, caller: Caller, request: ListSprints) -> Sprint
 
 @operation(
     "sprints.move",
-    kind="command",
-    role="editor",
-    summary="Move a sprint to its next status",
-    request=MoveSprint,
-    response=JsonPart,
-    http=HttpRoute(method="PATCH", path=f"{SPRINTS}/{{sprint}}", schema="SprintMove"),
+    "command",
+    "editor",
+    "Move a sprint to its next status",
+    http=HttpRoute("PATCH", f"{SPRINTS}/{{sprint}}", schema="SprintMove"),
     audit=("sprint.changed",),
     draining="serve",
     family=FAMILY,
@@ -266,12 +250,10 @@ async def move_sprint(app: App, caller: Caller, request: MoveSprint) -> JsonPart
 
 @operation(
     "todos.list",
-    kind="query",
-    role="viewer",
-    summary="Todos, the oldest first",
-    request=ListTodos,
-    response=TodoList,
-    http=HttpRoute(method="GET", path=TODOS, other_paths=(SESSION_TODOS,), schema=QUERY),
+    "query",
+    "viewer",
+    "Todos, the oldest first",
+    http=HttpRoute("GET", TODOS, other_paths=(SESSION_TODOS,), schema=QUERY),
     family=FAMILY,
 )
 async def list_todos(app: App, caller: Caller, request: ListTodos) -> TodoList:
@@ -282,14 +264,10 @@ async def list_todos(app: App, caller: Caller, request: ListTodos) -> TodoList:
 
 @operation(
     "todos.add",
-    kind="command",
-    role="editor",
-    summary="Add a todo; agents find it in their list",
-    request=AddTodo,
-    response=JsonPart,
-    http=HttpRoute(
-        method="POST", path=TODOS, other_paths=(SESSION_TODOS,), status=201, schema="TodoBody"
-    ),
+    "command",
+    "editor",
+    "Add a todo; agents find it in their list",
+    http=HttpRoute("POST", TODOS, other_paths=(SESSION_TODOS,), status=201, schema="TodoBody"),
     audit=("todo.created",),
     draining="serve",
     family=FAMILY,
@@ -304,14 +282,12 @@ async def add_todo(app: App, caller: Caller, request: AddTodo) -> JsonPart:
 
 @operation(
     "todos.change",
-    kind="command",
-    role="editor",
-    summary="Change title, status or priority of a todo",
-    request=ChangeTodo,
-    response=JsonPart,
+    "command",
+    "editor",
+    "Change title, status or priority of a todo",
     http=HttpRoute(
-        method="PATCH",
-        path=f"{TODOS}/{{todo}}",
+        "PATCH",
+        f"{TODOS}/{{todo}}",
         other_paths=(f"{SESSION_TODOS}/{{todo}}",),
         schema="TodoChange",
     ),
@@ -327,14 +303,10 @@ async def change_todo(app: App, caller: Caller, request: ChangeTodo) -> JsonPart
 
 @operation(
     "todos.remove",
-    kind="command",
-    role="editor",
-    summary="Delete a todo",
-    request=TodoReference,
-    response=Deleted,
-    http=HttpRoute(
-        method="DELETE", path=f"{TODOS}/{{todo}}", other_paths=(f"{SESSION_TODOS}/{{todo}}",)
-    ),
+    "command",
+    "editor",
+    "Delete a todo",
+    http=HttpRoute("DELETE", f"{TODOS}/{{todo}}", other_paths=(f"{SESSION_TODOS}/{{todo}}",)),
     audit=("todo.removed",),
     draining="serve",
     family=FAMILY,
@@ -375,12 +347,10 @@ class SessionReference(Request):
 
 @operation(
     "sessions.list",
-    kind="query",
-    role="viewer",
-    summary="Sessions that were made here",
-    request=PageRequest,
-    response=SessionList,
-    http=HttpRoute(method="GET", path=SESSIONS),
+    "query",
+    "viewer",
+    "Sessions that were made here",
+    http=HttpRoute("GET", SESSIONS),
 )
 async def list_sessions(app: App, _caller: Caller, request: PageRequest) -> SessionList:
     """A page of the sessions, newest first."""
@@ -397,12 +367,10 @@ async def list_sessions(app: App, _caller: Caller, request: PageRequest) -> Sess
 
 @operation(
     "sessions.add",
-    kind="command",
-    role="editor",
-    summary="Add a session: its loops share trackers and are listed together",
-    request=AddSession,
-    response=SessionItem,
-    http=HttpRoute(method="POST", path=SESSIONS, status=201, schema="SessionBody"),
+    "command",
+    "editor",
+    "Add a session: its loops share trackers and are listed together",
+    http=HttpRoute("POST", SESSIONS, status=201, schema="SessionBody"),
     audit=("session.made",),
     draining="serve",
 )
@@ -413,12 +381,10 @@ async def add_session(app: App, caller: Caller, request: AddSession) -> SessionI
 
 @operation(
     "sessions.show",
-    kind="query",
-    role="viewer",
-    summary="One session",
-    request=SessionReference,
-    response=SessionItem,
-    http=HttpRoute(method="GET", path=f"{SESSIONS}/{{session}}"),
+    "query",
+    "viewer",
+    "One session",
+    http=HttpRoute("GET", f"{SESSIONS}/{{session}}"),
 )
 async def show_session(app: App, _caller: Caller, request: SessionReference) -> SessionItem:
     """One session."""
@@ -427,12 +393,10 @@ async def show_session(app: App, _caller: Caller, request: SessionReference) -> 
 
 @operation(
     "sessions.close",
-    kind="command",
-    role="editor",
-    summary="Close a session: no further loop is started in it",
-    request=SessionReference,
-    response=SessionItem,
-    http=HttpRoute(method="POST", path=f"{SESSIONS}/{{session}}/close"),
+    "command",
+    "editor",
+    "Close a session: no further loop is started in it",
+    http=HttpRoute("POST", f"{SESSIONS}/{{session}}/close"),
     audit=("session.closed",),
     draining="serve",
 )

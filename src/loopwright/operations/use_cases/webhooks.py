@@ -62,15 +62,7 @@ class WebhookReference(Request):
     webhook: str
 
 
-@operation(
-    "webhooks.list",
-    kind="query",
-    role="admin",
-    summary="Outgoing webhooks",
-    request=PageRequest,
-    response=WebhookList,
-    http=HttpRoute(method="GET", path=OUTGOING),
-)
+@operation("webhooks.list", "query", "admin", "Outgoing webhooks", http=HttpRoute("GET", OUTGOING))
 async def list_webhooks(app: App, _caller: Caller, request: PageRequest) -> WebhookList:
     """A page of the outgoing webhooks, without their secrets."""
     page = page_of(
@@ -86,12 +78,10 @@ async def list_webhooks(app: App, _caller: Caller, request: PageRequest) -> Webh
 
 @operation(
     "webhooks.add",
-    kind="command",
-    role="admin",
-    summary="Add an outgoing webhook; its secret is shown once",
-    request=AddWebhook,
-    response=WebhookMade,
-    http=HttpRoute(method="POST", path=OUTGOING, status=201, schema="WebhookBody"),
+    "command",
+    "admin",
+    "Add an outgoing webhook; its secret is shown once",
+    http=HttpRoute("POST", OUTGOING, status=201, schema="WebhookBody"),
     audit=("webhook.added",),
     draining="serve",
     repeatable=False,
@@ -106,12 +96,10 @@ async def add_webhook(app: App, caller: Caller, request: AddWebhook) -> WebhookM
 
 @operation(
     "webhooks.remove",
-    kind="command",
-    role="admin",
-    summary="Tell an address no more",
-    request=WebhookReference,
-    response=type(None),
-    http=HttpRoute(method="DELETE", path=f"{OUTGOING}/{{webhook}}", status=204),
+    "command",
+    "admin",
+    "Tell an address no more",
+    http=HttpRoute("DELETE", f"{OUTGOING}/{{webhook}}", status=204),
     audit=("webhook.removed",),
     draining="serve",
 )
@@ -122,12 +110,10 @@ async def remove_webhook(app: App, caller: Caller, request: WebhookReference) ->
 
 @operation(
     "webhooks.test",
-    kind="command",
-    role="admin",
-    summary="Send an address a message to try it, once, and tell what it answered",
-    request=WebhookReference,
-    response=DeliveryTrial,
-    http=HttpRoute(method="POST", path=f"{OUTGOING}/{{webhook}}/test"),
+    "command",
+    "admin",
+    "Send an address a message to try it, once, and tell what it answered",
+    http=HttpRoute("POST", f"{OUTGOING}/{{webhook}}/test"),
     audit=("webhook.tested",),
     draining="serve",
     repeatable=False,
@@ -191,12 +177,10 @@ class IncomingMessages:
 
 @operation(
     "hooks.list",
-    kind="query",
-    role="admin",
-    summary="Incoming webhooks, which start runs",
-    request=PageRequest,
-    response=HookList,
-    http=HttpRoute(method="GET", path=INCOMING),
+    "query",
+    "admin",
+    "Incoming webhooks, which start runs",
+    http=HttpRoute("GET", INCOMING),
 )
 async def list_hooks(app: App, _caller: Caller, request: PageRequest) -> HookList:
     """A page of the incoming webhooks, without their secrets."""
@@ -214,12 +198,10 @@ async def list_hooks(app: App, _caller: Caller, request: PageRequest) -> HookLis
 
 @operation(
     "hooks.add",
-    kind="command",
-    role="admin",
-    summary="Add an incoming webhook for a stored definition; its secret is shown once",
-    request=AddHook,
-    response=HookMade,
-    http=HttpRoute(method="POST", path=INCOMING, status=201, schema="HookBody"),
+    "command",
+    "admin",
+    "Add an incoming webhook for a stored definition; its secret is shown once",
+    http=HttpRoute("POST", INCOMING, status=201, schema="HookBody"),
     audit=("hook.added",),
     draining="serve",
     repeatable=False,
@@ -240,12 +222,10 @@ async def add_hook(app: App, caller: Caller, request: AddHook) -> HookMade:
 
 @operation(
     "hooks.remove",
-    kind="command",
-    role="admin",
-    summary="End a hook",
-    request=HookReference,
-    response=type(None),
-    http=HttpRoute(method="DELETE", path=f"{INCOMING}/{{name}}", status=204),
+    "command",
+    "admin",
+    "End a hook",
+    http=HttpRoute("DELETE", f"{INCOMING}/{{name}}", status=204),
     audit=("hook.removed",),
     draining="serve",
 )
@@ -256,14 +236,12 @@ async def remove_hook(app: App, caller: Caller, request: HookReference) -> None:
 
 @operation(
     "hooks.receive",
-    kind="raw",
-    role="signed",
-    summary="A message, signed by Standard Webhooks: starts a run, once for each webhook-id",
-    request=ReceiveMessage,
-    response=HookTaken,
+    "raw",
+    "signed",
+    "A message, signed by Standard Webhooks: starts a run, once for each webhook-id",
     http=HttpRoute(
-        method="POST",
-        path=f"{INCOMING}/{{name}}",
+        "POST",
+        f"{INCOMING}/{{name}}",
         status=202,
         also=(200,),
         status_of=lambda taken: 202 if taken.taken else 200,
