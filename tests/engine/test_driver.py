@@ -11,7 +11,7 @@ from loopwright.model.actions import AskPerson, CallAgent, LoopGate, Repeat, Ste
 from loopwright.model.checks import Approval, Cap
 from loopwright.model.plan import Plan
 from loopwright.model.policy import Limits, StageOutputs
-from loopwright.testing import by_pass, never
+from loopwright.testing import by_iteration, never
 from tests.engine.world import World, quiet, run
 from tests.support.laws.log import check_invariants
 from tests.support.plans import loop, plan_of, step
@@ -50,7 +50,7 @@ def test_recovery_leaves_living_owners_alone() -> None:
 
     async def body() -> None:
         world = World()
-        dying, living = world.process(by_pass(["one", None])), world.process(never())
+        dying, living = world.process(by_iteration(["one", None])), world.process(never())
         left, kept = await dying.start(passes(3)), await living.start(passes(3))
         await quiet()
         world.kill(dying)

@@ -23,7 +23,7 @@ from loopwright.model.actions import Repeat
 from loopwright.model.plan import Plan
 from loopwright.model.policy import Limits
 from loopwright.ports import Answer, Clock, EffectJob, EffectSuccess, Performer
-from loopwright.testing import FakeClock, ScriptedPerformer, always, by_effect, by_pass, never
+from loopwright.testing import FakeClock, ScriptedPerformer, always, by_effect, by_iteration, never
 from tests.support.jobs import effect_job
 from tests.support.laws.run import event_problems
 from tests.support.plans import WORKER, for_each, graph, loop, plan_of, retrying, step
@@ -100,13 +100,13 @@ def test_a_timer_can_be_cancelled_and_forgotten() -> None:
             id="by effect",
         ),
         pytest.param(
-            ScriptedPerformer(by_pass(["one", "two"])),
+            ScriptedPerformer(by_iteration(["one", "two"])),
             job(iteration=5),
             EffectSuccess(output="two", code=0),
             id="the last again",
         ),
         pytest.param(
-            ScriptedPerformer(by_pass(["one"], [1, 0])),
+            ScriptedPerformer(by_iteration(["one"], [1, 0])),
             job(iteration=1, agent=False),
             EffectSuccess(code=1),
             id="a command",

@@ -72,9 +72,9 @@ from tests.kernel.driving import (
     Driver,
     Fail,
     Reply,
-    Said,
+    ScriptedAnswer,
     by_effect,
-    by_pass,
+    by_iteration,
     decisions,
     drive,
     in_turn,
@@ -98,7 +98,7 @@ def reopen(run: Driver, **how: object) -> Driver:
 # -- runs that end and are taken up again ----------------------------------------------------------
 
 
-def _stages(script: dict[str, Said | str | int]) -> Driver:
+def _stages(script: dict[str, ScriptedAnswer | str | int]) -> Driver:
     body = Steps(
         steps=(
             Step(id="plan", action=WORK),
@@ -144,7 +144,7 @@ def forked() -> Driver:
     """The copy of a run after its first iteration, with a person's words for the next."""
     run = drive(
         plan_of(Repeat(body=WORK, max=3, until=Contains(text="DONE"), memory=ProgressLog())),
-        by_pass("one", "two", "three"),
+        by_iteration("one", "two", "three"),
     )
     first = run.events[0]
     assert isinstance(first, RunStarted)
@@ -153,14 +153,14 @@ def forked() -> Driver:
     begins = replace(first, run="r_fork", parent=first.run)
     fork = RunForked(at=now, parent=first.run, place="main.0", text="Be brief.", by="ann", passes=2)
     events = [*copied(prefix, begins, now), fork]
-    other = Driver(run.plan, by_pass("one", "DONE"), texts=run.texts, events=events, clock=now)
+    other = Driver(run.plan, by_iteration("one", "DONE"), texts=run.texts, events=events, clock=now)
     return other.start().run()
 
 
 # -- checks ----------------------------------------------------------------------------------------
 
 
-def _judged(request: EffectRequested) -> Said:
+def _judged(request: EffectRequested) -> ScriptedAnswer:
     if isinstance(request.call, MatchCall):
         return Reply("ab", code=0)
     if not isinstance(request.call, AgentCall):
@@ -192,7 +192,7 @@ def judged() -> Driver:
 def goal_reached() -> Driver:
     """An evaluator of the goal of a loop of stages, which first has to wait."""
 
-    def script(request: EffectRequested) -> Said:
+    def script(request: EffectRequested) -> ScriptedAnswer:
         if isinstance(request.call, AgentCall) and request.call.role == "goal":
             if request.effect.endswith("#1"):
                 return LIMITED
@@ -230,7 +230,7 @@ def blocked() -> Driver:
         )
     )
 
-    def script(request: EffectRequested) -> Said:
+    def script(request: EffectRequested) -> ScriptedAnswer:
         if isinstance(request.call, LookupCall):
             return Reply("plan.md", code=0) if request.effect.endswith("#2") else Reply(code=1)
         if request.effect == "main.0.code/agent#1":
@@ -253,7 +253,7 @@ def steered() -> Driver:
     loop = Repeat(body=WORK, max=3, until=Contains(text="DONE"))
     run = Driver(
         replace(plan_of(loop), agents={"coder": Agent(system="You write code.")}),
-        by_pass("one", "DONE"),
+        by_iteration("one", "DONE"),
     ).start()
     run.pause()
     run.append(
@@ -277,7 +277,7 @@ def steered() -> Driver:
 
 def budgets() -> Driver:
     """The two kinds of events that are reserved for budgets: they fold and change nothing."""
-    run = Driver(plan_of(Repeat(body=WORK, max=1)), by_pass("one")).start()
+    run = Driver(plan_of(Repeat(body=WORK, max=1)), by_iteration("one")).start()
     about = {"path": "main.0", "iteration": 1, "effect": "main.0/agent#1"}
     run.append(BudgetReserved(at=run.clock, usd=0.5, tokens=1_000, **about))  # type: ignore[arg-type]
     run.append(BudgetSettled(at=run.clock, usd=0.25, tokens=120, **about))  # type: ignore[arg-type]
@@ -294,7 +294,7 @@ def coordinator_waits() -> Driver:
         Step(id="do", action=WORK, needs=("plan",)),
         coordinator=Coordinator(agent="lead"),
     )
-    answers: dict[str, Said | str | int] = {
+    answers: dict[str, ScriptedAnswer | str | int] = {
         "/coordinator#1": Fail("overloaded", "busy"),
         "/coordinator#2": '{"tools": [{"name": "narrate", "args": {"text": "It begins."}}]}',
         "/coordinator#3": '{"tools": [{"name": "finalize", "args": {"summary": "Done."}}]}',
@@ -324,7 +324,7 @@ _TURNS = (
 )
 
 
-def _chatting(request: EffectRequested) -> Said:
+def _chatting(request: EffectRequested) -> ScriptedAnswer:
     if isinstance(request.call, ToolCall):
         if request.call.call == "c3":
             return Fail("tool", "no such file")
@@ -380,7 +380,7 @@ def conversation_cut() -> Driver:
 def snapshots() -> Driver:
     """Snapshots before, between and after iterations; a protected file is changed in the first."""
 
-    def script(request: EffectRequested) -> Said:
+    def script(request: EffectRequested) -> ScriptedAnswer:
         number = int(request.effect.rpartition("#")[2])
         if "/snapshot#" in request.effect:
             touched = ("tests/test_a.py",) if number == 2 else ()

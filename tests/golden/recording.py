@@ -24,7 +24,7 @@ from tests.kernel.driving import (
     Fail,
     Reply,
     by_effect,
-    by_pass,
+    by_iteration,
     decisions,
     drive,
     plan_of,
@@ -37,28 +37,32 @@ SPENT = Usage(input_tokens=100, output_tokens=20, usd=0.01)
 
 def signal_loop() -> Driver:
     plan = plan_of(Repeat(body=WORK, max=5, until=Signal(word="DONE"), memory=ProgressLog()))
-    return drive(plan, by_pass(Reply("looking", usage=SPENT), Reply("fixed\nDONE", usage=SPENT)))
+    return drive(
+        plan, by_iteration(Reply("looking", usage=SPENT), Reply("fixed\nDONE", usage=SPENT))
+    )
 
 
 def command_loop() -> Driver:
     tests = AllOf(parts=(Signal(word="DONE"), CommandCheck(argv=("make", "test"))))
     plan = plan_of(Repeat(body=WORK, max=5, until=tests, memory=PreviousOutput()))
-    return drive(plan, by_pass("DONE", commands=[Reply("1 failed", code=1), Reply("ok", code=0)]))
+    return drive(
+        plan, by_iteration("DONE", commands=[Reply("1 failed", code=1), Reply("ok", code=0)])
+    )
 
 
 def gate_approved() -> Driver:
     plan = plan_of(Repeat(body=WORK, max=5, until=PersonCheck(message=literal("Good?"))))
-    return drive(plan, by_pass("v1", "v2"), decisions(("continue", "shorter"), "approve"))
+    return drive(plan, by_iteration("v1", "v2"), decisions(("continue", "shorter"), "approve"))
 
 
 def gate_rejected() -> Driver:
     plan = plan_of(Repeat(body=WORK, max=5, gate=LoopGate()))
-    return drive(plan, by_pass("v1"), decisions(("reject", "wrong file")))
+    return drive(plan, by_iteration("v1"), decisions(("reject", "wrong file")))
 
 
 def cap_asked() -> Driver:
     plan = plan_of(Repeat(body=WORK, max=2, at_cap="ask", output="all"))
-    run = drive(plan, by_pass("a", "b", "c"))
+    run = drive(plan, by_iteration("a", "b", "c"))
     run.decide("continue", "one more")
     run.run()
     run.decide("approve")
@@ -66,7 +70,7 @@ def cap_asked() -> Driver:
 
 
 def cap_reached() -> Driver:
-    return drive(plan_of(Repeat(body=WORK, max=3, output="learning")), by_pass("a" * 500))
+    return drive(plan_of(Repeat(body=WORK, max=3, output="learning")), by_iteration("a" * 500))
 
 
 def stopped() -> Driver:

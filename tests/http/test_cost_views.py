@@ -32,7 +32,7 @@ from loopwright.ports.headline import headline_of, usage_rows
 from loopwright.views.event_records import sortable_id
 from loopwright.views.summary import final_line
 from tests.http.served import SECONDS, Served, served
-from tests.kernel.driving import Driver, Fail, Reply, Said
+from tests.kernel.driving import Driver, Fail, Reply, ScriptedAnswer
 
 DEAD = Owner(pid=2**22 + 1, start=1, boot="gone", token="gone")
 pytestmark = pytest.mark.item("rec-23")
@@ -71,7 +71,7 @@ def plan_of(cost: Cost) -> Plan:
 
 def events_of(cost: Cost, standing: str) -> list[AnyEvent]:
     """A run that stands so."""
-    answer: Said = Reply("ok", usage=cost.usage)
+    answer: ScriptedAnswer = Reply("ok", usage=cost.usage)
     if standing == "failed":
         answer = Fail(usage=cost.usage)
     if standing in ("completed", "failed"):

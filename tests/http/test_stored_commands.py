@@ -22,13 +22,13 @@ __all__ = ["lw"]
 
 BASE = "/api/v1/definitions"
 Do = Callable[..., Told]
-Said = tuple[Do, Served]
+ScriptedAnswer = tuple[Do, Served]
 
 
 @pytest.fixture(params=["here", "afar"])
 def say(
     request: pytest.FixtureRequest, lw: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Said]:
+) -> Iterator[ScriptedAnswer]:
     """The command line and a server: of the same home, or of another that is asked."""
     remote = request.param == "afar"
     home = "elsewhere" if remote else str(lw.folder.parent / "home")
@@ -43,7 +43,7 @@ def native(agent: str, **more: Any) -> str:
     return json.dumps({**value, **more})
 
 
-def test_stored_from_first_to_last(say: Said, lw: Place) -> None:
+def test_stored_from_first_to_last(say: ScriptedAnswer, lw: Place) -> None:
     """Stored, listed, shown, changed and taken away; the record says what was done and by whom."""
     do, server = say
     assert "nothing is stored" in do("stored", "ls").err
@@ -81,7 +81,7 @@ def test_stored_from_first_to_last(say: Said, lw: Place) -> None:
     ]
 
 
-def test_what_is_no_name(say: Said, lw: Place) -> None:
+def test_what_is_no_name(say: ScriptedAnswer, lw: Place) -> None:
     """It is told as such, whatever it would mean in an address."""
     do, _ = say
     lw.write("cat.json", native("command:/bin/cat"))
@@ -102,7 +102,7 @@ def test_who_stores_here_is_who_is_signed_in(lw: Place) -> None:
 
 
 def test_what_is_stored_is_not_overwritten(
-    say: Said, lw: Place, monkeypatch: pytest.MonkeyPatch
+    say: ScriptedAnswer, lw: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not without --replace, and with it not when somebody else was quicker."""
     do, server = say
@@ -135,7 +135,7 @@ def test_what_is_stored_is_not_overwritten(
 
 
 def test_what_is_wrong_is_told_with_the_file(
-    say: Said, lw: Place, monkeypatch: pytest.MonkeyPatch
+    say: ScriptedAnswer, lw: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every problem, with the name of the file as it was given; nothing is stored."""
     do, server = say
@@ -162,7 +162,7 @@ def test_what_is_wrong_is_told_with_the_file(
 
 
 @pytest.mark.parametrize("dialect", CASES)
-def test_files_are_not_stored(say: Said, lw: Place, dialect: str) -> None:
+def test_files_are_not_stored(say: ScriptedAnswer, lw: Place, dialect: str) -> None:
     """A definition that names other files is refused with what to do, though they lie beside it."""
     do, server = say
     case = CASES[dialect]
@@ -181,7 +181,7 @@ def test_files_are_not_stored(say: Said, lw: Place, dialect: str) -> None:
 
 
 def test_from_stdin_and_with_a_warning(
-    say: Said, lw: Place, monkeypatch: pytest.MonkeyPatch
+    say: ScriptedAnswer, lw: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A definition may be piped in; warnings are told and stop nothing."""
     do, server = say
@@ -197,7 +197,7 @@ def test_from_stdin_and_with_a_warning(
 # -- running ---------------------------------------------------------------------------------------
 
 
-def test_a_stored_definition_is_run(say: Said, lw: Place) -> None:
+def test_a_stored_definition_is_run(say: ScriptedAnswer, lw: Place) -> None:
     """By its name, with the options of every run, and in a dry run."""
     do, server = say
     lw.write("work.json", native(server.script("said", "said")))
@@ -219,7 +219,7 @@ def test_a_stored_definition_is_run(say: Said, lw: Place) -> None:
     assert do("run", "stored:mine", "--json", "--jsonl").code == 2
 
 
-def test_warnings_of_a_stored_definition(say: Said, lw: Place) -> None:
+def test_warnings_of_a_stored_definition(say: ScriptedAnswer, lw: Place) -> None:
     """They are told before it runs, wherever it is stored."""
     do, _ = say
     lw.write("circle.yaml", SELF_JUDGED)
@@ -227,7 +227,7 @@ def test_warnings_of_a_stored_definition(say: Said, lw: Place) -> None:
     assert "warning: self-judging" in do("run", "stored:x", "--dry-run").err
 
 
-def test_a_file_of_that_name_is_a_file(say: Said, lw: Place) -> None:
+def test_a_file_of_that_name_is_a_file(say: ScriptedAnswer, lw: Place) -> None:
     """What is there is run, whatever is stored."""
     do, server = say
     lw.write("stored:x", native(server.script("of the file", name="file.yaml")))
@@ -240,7 +240,7 @@ def test_a_file_of_that_name_is_a_file(say: Said, lw: Place) -> None:
 
 
 @pytest.mark.item("A30")
-def test_what_was_held_back_is_approved(say: Said) -> None:
+def test_what_was_held_back_is_approved(say: ScriptedAnswer) -> None:
     """A definition from elsewhere is not run nor rehearsed before exactly its text is approved."""
     do, server = say
     text = native("command:/bin/echo said")

@@ -106,25 +106,27 @@ class Fail:
     mark: int | None = None
 
 
-Said: TypeAlias = Reply | Fail | None
+ScriptedAnswer: TypeAlias = Reply | Fail | None
 """None: no answer ever comes, only a timer can help."""
-Script: TypeAlias = Callable[[EffectRequested], Said]
+Script: TypeAlias = Callable[[EffectRequested], ScriptedAnswer]
 People: TypeAlias = Callable[[GateOpened], tuple[Decision, str] | None]
 Order: TypeAlias = Callable[[int], int]
 """Which of so many possible answers comes next."""
 
 
-def say(value: Said | str | int) -> Said:
+def say(value: ScriptedAnswer | str | int) -> ScriptedAnswer:
     """A text is a reply, a number is the code of a program."""
     if isinstance(value, str):
         return Reply(value)
     return Reply(code=value) if isinstance(value, int) else value
 
 
-def by_pass(*values: Said | str | int, commands: Sequence[Said | str | int] = (0,)) -> Script:
+def by_iteration(
+    *values: ScriptedAnswer | str | int, commands: Sequence[ScriptedAnswer | str | int] = (0,)
+) -> Script:
     """The n-th pass gets the n-th answer, the last one again and again; commands by their own."""
 
-    def script(request: EffectRequested) -> Said:
+    def script(request: EffectRequested) -> ScriptedAnswer:
         row = values if isinstance(request.call, AgentCall) else commands
         return say(row[min(max((request.iteration or 1) - 1, 0), len(row) - 1)])
 
@@ -134,10 +136,12 @@ def by_pass(*values: Said | str | int, commands: Sequence[Said | str | int] = (0
 GOOD = Reply("ok", code=0)
 
 
-def by_effect(table: dict[str, Said | str | int], default: Said | str | int = GOOD) -> Script:
+def by_effect(
+    table: dict[str, ScriptedAnswer | str | int], default: ScriptedAnswer | str | int = GOOD
+) -> Script:
     """Named effects get their own answer, all others the default."""
 
-    def script(request: EffectRequested) -> Said:
+    def script(request: EffectRequested) -> ScriptedAnswer:
         return say(table.get(request.effect, default))
 
     return script
@@ -337,7 +341,7 @@ class Driver:
 
     # -- by hand -----------------------------------------------------------------------------------
 
-    def answer(self, effect: str, said: Said | str | int) -> list[AnyEvent]:
+    def answer(self, effect: str, said: ScriptedAnswer | str | int) -> list[AnyEvent]:
         """Answer one pending effect now."""
         value = say(said)
         assert value is not None

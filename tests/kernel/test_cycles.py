@@ -32,7 +32,7 @@ from loopwright.model.checks import (
 )
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import ConversationHistory, Limits, Retry
-from tests.kernel.driving import Driver, Fail, Reply, Said, nobody, plan_of
+from tests.kernel.driving import Driver, Fail, Reply, ScriptedAnswer, nobody, plan_of
 from tests.kernel.invariants import broken_laws
 
 NEVER = Cap()
@@ -70,10 +70,12 @@ def plan(
     return Plan(name=made.name, steps=made.steps, agents=agents)
 
 
-def script(*turns: Said, tools: Callable[[ToolCall], Said] | None = None) -> object:
+def script(
+    *turns: ScriptedAnswer, tools: Callable[[ToolCall], ScriptedAnswer] | None = None
+) -> object:
     """The n-th cycle gets the n-th turn, the last one again and again."""
 
-    def answer(request: EffectRequested) -> Said:
+    def answer(request: EffectRequested) -> ScriptedAnswer:
         if isinstance(request.call, ToolCall):
             return tools(request.call) if tools else Reply(f"{request.call.call} said", code=0)
         assert isinstance(request.call, ModelCall)
@@ -84,7 +86,7 @@ def script(*turns: Said, tools: Callable[[ToolCall], Said] | None = None) -> obj
     return answer
 
 
-def begun(plan: Plan, *turns: Said, people: object = nobody, **more: object) -> Driver:
+def begun(plan: Plan, *turns: ScriptedAnswer, people: object = nobody, **more: object) -> Driver:
     return Driver(plan, script=script(*turns, **more), people=people).start()  # type: ignore[arg-type]
 
 
@@ -392,7 +394,7 @@ def test_short_results_stay_whole_beside_a_long_one() -> None:
 def test_a_summary_that_fails_costs_nobody_the_run() -> None:
     """The middle is dropped instead, and the event says why there is no summary."""
 
-    def answer(request: EffectRequested) -> Said:
+    def answer(request: EffectRequested) -> ScriptedAnswer:
         if isinstance(request.call, ModelCall) and request.call.role == "summary":
             return Fail("overloaded", "busy")
         if isinstance(request.call, ToolCall):
@@ -559,7 +561,7 @@ def test_a_second_word_changes_nothing(second: str) -> None:
 def test_an_overflow_is_believed_over_the_estimate() -> None:
     """Where all seems to fit and the provider says that it does not, something really goes."""
 
-    def answer(request: EffectRequested) -> Said:
+    def answer(request: EffectRequested) -> ScriptedAnswer:
         if isinstance(request.call, ToolCall):
             return Reply("x" * 5_000)
         if request.iteration == 1:

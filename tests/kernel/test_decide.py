@@ -13,9 +13,9 @@ from tests.kernel.driving import (
     Driver,
     Fail,
     Reply,
-    Said,
+    ScriptedAnswer,
     by_effect,
-    by_pass,
+    by_iteration,
     decisions,
     drive,
     kind,
@@ -76,7 +76,7 @@ def test_checks_end_loops(
     until: Check, texts: list[str], codes: list[int], ended: object, passes: int
 ) -> None:
     """A loop ends on the iteration whose checks pass, with its output and the check's name."""
-    run = drive(loop(until=until), by_pass(*texts, commands=codes))
+    run = drive(loop(until=until), by_iteration(*texts, commands=codes))
     assert run.ended == ended
     assert run.passes == passes
     assert broken_laws(run.events) == []
@@ -86,7 +86,7 @@ def test_checks_end_loops(
 def test_both_verdicts_are_shown() -> None:
     """A signal beside failing tests does not complete, and the log shows both verdicts."""
     both = AllOf(parts=(Signal(word="DONE"), TESTS))
-    run = drive(loop(until=both, max=1), by_pass("DONE", commands=[Reply("1 failed", code=1)]))
+    run = drive(loop(until=both, max=1), by_iteration("DONE", commands=[Reply("1 failed", code=1)]))
     assert run.ended[:2] == ("exhausted", "max_iterations")
     assert [(v.index, v.check, v.verdict, v.evidence) for v in run.of(CheckVerdict)] == [
         (0, "signal", "pass", ""),
@@ -124,16 +124,16 @@ def test_an_echoed_request_does_not_complete(body: object) -> None:
     """An agent that repeats what it was asked, tag and all, has not finished."""
     plan = loop(body=body, max=1, until=Signal(word="DONE"))
     message = "End with:\nDONE" if body is WORK else "Go."
-    run = drive(plan, by_pass("End with:\nDONE"), message=message)
+    run = drive(plan, by_iteration("End with:\nDONE"), message=message)
     assert run.of(CheckVerdict)[-1].verdict == "fail"
-    said = drive(plan, by_pass("I did it\nDONE"), message=message)
+    said = drive(plan, by_iteration("I did it\nDONE"), message=message)
     assert said.of(CheckVerdict)[-1].verdict == "pass"
 
 
 def test_a_signal_of_a_program_is_no_echo() -> None:
     """Without an agent the request is the run's message."""
     plan = loop(body=RunCommand(argv=("x",)), max=1, until=Signal(word="DONE"))
-    run = drive(plan, by_pass(commands=[Reply("x\nDONE", code=0)]))
+    run = drive(plan, by_iteration(commands=[Reply("x\nDONE", code=0)]))
     assert run.ended[:2] == ("completed", "signal")
 
 
@@ -159,17 +159,17 @@ BROKEN, SLOW = Fail("not_found", "no such program"), Fail("wall_timeout", "took 
                      id="also on the last pass"),
     ],
 )  # fmt: skip
-def test_broken_checks(more: dict[str, object], commands: list[Said], ended: object,
+def test_broken_checks(more: dict[str, object], commands: list[ScriptedAnswer], ended: object,
                        passes: int) -> None:  # fmt: skip
     """A check that could not be asked so often in a row fails the loop instead of going on."""
-    run = drive(loop(**{"max": 8, "until": TESTS, **more}), by_pass("ok", commands=commands))
+    run = drive(loop(**{"max": 8, "until": TESTS, **more}), by_iteration("ok", commands=commands))
     assert run.ended[:2] == ended
     assert run.passes == passes
 
 
 def test_broken_check_says_why() -> None:
     """The verdict carries the reason, and the end says how often."""
-    run = drive(loop(max=8, until=TESTS), by_pass("x", commands=[BROKEN]))
+    run = drive(loop(max=8, until=TESTS), by_iteration("x", commands=[BROKEN]))
     verdicts = run.of(CheckVerdict)
     assert {(v.verdict, v.evidence) for v in verdicts} == {("error", "no such program")}
     assert run.end.error is not None
@@ -179,7 +179,7 @@ def test_broken_check_says_why() -> None:
 # -- a look before the first iteration -------------------------------------------------------------
 
 
-def command_before(code: Said | int) -> dict[str, object]:
+def command_before(code: ScriptedAnswer | int) -> dict[str, object]:
     return {"main.-1/check0#1": code}
 
 
@@ -193,7 +193,9 @@ def command_before(code: Said | int) -> dict[str, object]:
         pytest.param(False, 0, ("completed", "command"), 1, id="by default one pass runs"),
     ],
 )
-def test_check_first(check_first: bool, code: Said | int, ended: object, passes: int) -> None:
+def test_check_first(
+    check_first: bool, code: ScriptedAnswer | int, ended: object, passes: int
+) -> None:
     """A criterion that holds from the beginning costs one iteration, or none with `check_first`."""
     later = 0 if code == 0 else 1
     answers = command_before(code) | {f"main.{n}/check0#1": later for n in range(2)}

@@ -28,7 +28,7 @@ from tests.kernel.driving import (
     Driver,
     Reply,
     by_effect,
-    by_pass,
+    by_iteration,
     drive,
     plan_of,
     plan_of_steps,
@@ -74,7 +74,7 @@ def test_pause_during_the_last_iteration() -> None:
 
 def test_pause_during_a_gate() -> None:
     """A person may decide while the run is paused; what follows waits for the resume."""
-    run = Driver(plan_of(Repeat(body=WORK, max=3, until=PersonCheck())), by_pass("x")).run()
+    run = Driver(plan_of(Repeat(body=WORK, max=3, until=PersonCheck())), by_iteration("x")).run()
     run.pause()
     run.decide("continue")
     assert run.kinds()[-1] == "iteration.finished"
@@ -174,7 +174,7 @@ def test_any_order_of_answers(seed: int) -> None:
 def test_double_answers(twice: str) -> None:
     """A second answer, also a different one, changes nothing."""
     run = Driver(
-        plan_of(Repeat(body=WORK, max=3, until=CommandCheck(argv=("t",)))), by_pass("x")
+        plan_of(Repeat(body=WORK, max=3, until=CommandCheck(argv=("t",)))), by_iteration("x")
     ).start()
     first = run.request("main.0/agent#1")
     run.answer(first.effect, "one")

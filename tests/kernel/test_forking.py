@@ -37,7 +37,7 @@ from tests.kernel.driving import (
     People,
     Reply,
     Script,
-    by_pass,
+    by_iteration,
     decisions,
     plan_of,
     plan_of_steps,
@@ -246,7 +246,7 @@ def test_a_pending_approval_is_asked_under_a_new_name() -> None:
 def test_words_to_another_loop_are_its_feedback() -> None:
     """The next iteration is told, and one that had ended goes on."""
     loop = Repeat(body=WORK, max=5, until=Contains(text="DONE"), memory=PreviousOutput())
-    run = Driver(plan_of(loop), by_pass("a", "b", "DONE")).run()
+    run = Driver(plan_of(loop), by_iteration("a", "b", "DONE")).run()
     made = fork(run, "main.2", text="Shorter.")
     assert loop_of(made).progress.feedback == "Shorter."
     assert requests(made.events)[-1] == "main.3/agent#1"
@@ -256,7 +256,7 @@ def test_sessions_are_not_handed_on() -> None:
     """A session has seen what came after the fork, so the fork begins one of its own."""
     loop = Repeat(body=replace(WORK, session="continue"), max=3)
     said = Reply("x", session="s1")
-    run = Driver(plan_of(loop), by_pass(said)).run()
+    run = Driver(plan_of(loop), by_iteration(said)).run()
     made = fork(run, "main.0")
     assert loop_of(made).memory.sessions == {}
 
@@ -294,7 +294,7 @@ def test_a_question_elsewhere_is_asked_again() -> None:
 def test_time_that_was_left_is_left() -> None:
     """A limit in time goes on from where it was, however long ago that is."""
     loop = Repeat(body=WORK, max=5, limits=Limits(wall_ms=500))
-    run = Driver(plan_of(loop), by_pass("x")).start()
+    run = Driver(plan_of(loop), by_iteration("x")).start()
     run.step()
     run.step()
     [timer] = [one for one in run.timers() if "loop-deadline" in one.effect]
@@ -308,7 +308,7 @@ def test_time_that_was_left_is_left() -> None:
 
 def test_a_fork_of_a_paused_run_goes_on() -> None:
     """A pause belongs to the run that was paused."""
-    run = Driver(plan_of(Repeat(body=WORK, max=3)), by_pass("x")).start()
+    run = Driver(plan_of(Repeat(body=WORK, max=3)), by_iteration("x")).start()
     run.pause()
     run.step()
     made = fork(run, "main.0")

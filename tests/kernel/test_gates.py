@@ -15,7 +15,7 @@ from loopwright.model.record import Lit, Ref, literal
 from tests.kernel.driving import (
     Driver,
     People,
-    by_pass,
+    by_iteration,
     decisions,
     drive,
     plan_of,
@@ -42,7 +42,7 @@ GATED = plan_of(Repeat(body=WORK, max=3, until=Contains(text="GOOD"), gate=LoopG
 )
 def test_decisions(plan: object, answers: list[object], ended: object, passes: int) -> None:
     """Approve ends with that pass's output, reject fails, continue goes on with feedback."""
-    run = drive(plan, by_pass("one", "two", "three"), decisions(*answers))
+    run = drive(plan, by_iteration("one", "two", "three"), decisions(*answers))
     assert run.ended == ended
     assert run.passes == passes
     assert broken_laws(run.events) == []
@@ -58,7 +58,7 @@ def test_decisions(plan: object, answers: list[object], ended: object, passes: i
 def test_rejection_has_words(text: str, detail: str) -> None:
     """A rejection says why: what the person said, else what the definition says."""
     plan = plan_of(Repeat(body=WORK, max=2, until=PersonCheck(rejected="nope")))
-    run = drive(plan, by_pass("x"), decisions(("reject", text)))
+    run = drive(plan, by_iteration("x"), decisions(("reject", text)))
     assert run.end.error is not None
     assert (run.end.error.type, run.end.error.detail) == ("rejected", detail)
     (ended,) = run.of(IterationFinished)
@@ -67,21 +67,21 @@ def test_rejection_has_words(text: str, detail: str) -> None:
 
 def test_rejection_without_words_after_an_iteration() -> None:
     """A gate after each iteration says who rejected when nobody said why."""
-    run = drive(GATED, by_pass("x"), decisions("reject"))
+    run = drive(GATED, by_iteration("x"), decisions("reject"))
     assert run.end.error is not None
     assert run.end.error.detail == "rejected by a person"
 
 
 def test_a_check_that_passes_asks_no_one() -> None:
     """A gate after each iteration is about passes that did not end the loop."""
-    run = drive(GATED, by_pass("GOOD"))
+    run = drive(GATED, by_iteration("GOOD"))
     assert run.ended == ("completed", "contains", "GOOD")
     assert run.of(GateOpened) == []
 
 
 def test_nothing_begins_while_a_person_is_asked() -> None:
     """The run waits for the person alone, and the gate shows the output."""
-    run = drive(PERSON, by_pass("one"))
+    run = drive(PERSON, by_iteration("one"))
     assert run.state.finished is None
     assert run.state.pending == {}
     (gate,) = run.of(GateOpened)
@@ -91,7 +91,7 @@ def test_nothing_begins_while_a_person_is_asked() -> None:
 
 def test_feedback_reaches_the_next_iteration() -> None:
     """What the person said is there for the next iteration, and for that one only."""
-    run = Driver(PERSON, by_pass("x")).run()
+    run = Driver(PERSON, by_iteration("x")).run()
     run.decide("continue", "use tabs")
     assert run.state.owners["main"].body.progress.feedback == "use tabs"
     run.run()
@@ -101,8 +101,8 @@ def test_feedback_reaches_the_next_iteration() -> None:
 
 def test_ids_are_derived_and_unique() -> None:
     """Each iteration has a gate of its own, and the same run asks under the same ids."""
-    one = drive(PERSON, by_pass("x"), decisions("continue"))
-    two = drive(PERSON, by_pass("x"), decisions("continue"))
+    one = drive(PERSON, by_iteration("x"), decisions("continue"))
+    two = drive(PERSON, by_iteration("x"), decisions("continue"))
     ids = [gate.gate for gate in one.of(GateOpened)]
     assert len(set(ids)) == 3
     assert ids == [gate.gate for gate in two.of(GateOpened)]
@@ -115,7 +115,7 @@ def test_digest_names_what_is_shown(size: int) -> None:
 
     def digest(output: str, message: str) -> str:
         check = PersonCheck(message=literal(message))
-        run = drive(plan_of(Repeat(body=WORK, max=1, until=check)), by_pass(output))
+        run = drive(plan_of(Repeat(body=WORK, max=1, until=check)), by_iteration(output))
         return run.of(GateOpened)[0].digest
 
     a, b = "a" * size, "b" * size
@@ -125,7 +125,7 @@ def test_digest_names_what_is_shown(size: int) -> None:
 
 def test_double_answer_changes_nothing() -> None:
     """The first decision counts; a second one is counted as ignored."""
-    run = Driver(PERSON, by_pass("x")).run()
+    run = Driver(PERSON, by_iteration("x")).run()
     (gate,) = run.open_gates()
     run.decide("continue")
     version = len(run.events)
@@ -139,7 +139,7 @@ def test_double_answer_changes_nothing() -> None:
 def test_answer_after_the_gate_closed_changes_nothing() -> None:
     """A gate that a deadline closed takes no decision any more."""
     plan = plan_of(Repeat(body=WORK, max=3, until=PersonCheck(), limits=Limits(wall_ms=100)))
-    run = Driver(plan, by_pass("x")).start()
+    run = Driver(plan, by_iteration("x")).start()
     run.step()
     (gate,) = run.open_gates()
     run.fire("main/loop-deadline#1")
@@ -150,7 +150,7 @@ def test_answer_after_the_gate_closed_changes_nothing() -> None:
 
 def test_answer_to_an_invented_gate_changes_nothing() -> None:
     """A decision about a gate that never was is ignored."""
-    run = Driver(PERSON, by_pass("x")).run()
+    run = Driver(PERSON, by_iteration("x")).run()
     (gate,) = run.open_gates()
     event = run.decision_event(gate, "approve")
     run.append(type(event)(at=event.at, path=event.path, gate="gate_0", decision="approve"))
@@ -160,7 +160,7 @@ def test_answer_to_an_invented_gate_changes_nothing() -> None:
 
 def test_closing_what_is_not_open_changes_nothing() -> None:
     """A gate can be closed once; another time is ignored."""
-    run = Driver(PERSON, by_pass("x")).run()
+    run = Driver(PERSON, by_iteration("x")).run()
     (gate,) = run.open_gates()
     run.decide("continue")
     run.append(GateClosed(at=run.clock, path=gate.path, gate=gate.gate, reason="late"))
@@ -170,7 +170,7 @@ def test_closing_what_is_not_open_changes_nothing() -> None:
 def test_two_people_are_asked_twice() -> None:
     """One approval does not stand for two: each person's check has a gate of its own."""
     both = AllOf(parts=(PersonCheck(message=literal("one?")), PersonCheck(message=literal("two?"))))
-    run = Driver(plan_of(Repeat(body=WORK, max=2, until=both)), by_pass("x")).run()
+    run = Driver(plan_of(Repeat(body=WORK, max=2, until=both)), by_iteration("x")).run()
     run.decide("approve")
     assert [gate.message for gate in run.open_gates()] == ["two?"]
     run.decide("approve")
@@ -181,7 +181,7 @@ def test_two_people_are_asked_twice() -> None:
 def test_second_person_may_disagree() -> None:
     """In `any`, the next person is asked when the one before goes on."""
     either = AnyOf(parts=(PersonCheck(), PersonCheck(message=literal("and you?"))))
-    run = Driver(plan_of(Repeat(body=WORK, max=2, until=either)), by_pass("x")).run()
+    run = Driver(plan_of(Repeat(body=WORK, max=2, until=either)), by_iteration("x")).run()
     run.decide("continue", "hm")
     run.decide("reject", "no")
     assert run.ended == ("failed", "rejected", "x")
@@ -191,7 +191,7 @@ def test_second_person_may_disagree() -> None:
 def test_a_check_that_asked_needs_no_second_question() -> None:
     """With a person among the checks, the gate after the iteration stays closed."""
     plan = plan_of(Repeat(body=WORK, max=2, until=PersonCheck(), gate=LoopGate()))
-    run = drive(plan, by_pass("x", "y"), decisions(("continue", "again"), "approve"))
+    run = drive(plan, by_iteration("x", "y"), decisions(("continue", "again"), "approve"))
     assert len(run.of(GateOpened)) == 2
     assert run.ended == ("completed", "approved", "y")
 
@@ -239,7 +239,7 @@ def test_a_rejection_may_end_the_run(
     """A gate step may say that a rejection ends everything, not just what follows from it."""
     ask = AskPerson(reject="cancel", on_reject=rework)
     plan = plan_of_steps(Step(id="ask", action=ask), Step(id="other", action=WORK))
-    run = drive(plan, by_pass("x"), decisions(*answers))
+    run = drive(plan, by_iteration("x"), decisions(*answers))
     assert run.ended[:2] == ended
     assert broken_laws(run.events) == []
 
@@ -275,7 +275,7 @@ def test_gate_step_asks_with_its_message() -> None:
         Step(id="ship", action=ask, needs=("work",)),
         Step(id="plain", action=AskPerson(), needs=("work",)),
     )
-    run = drive(plan, by_pass("v2"))
+    run = drive(plan, by_iteration("v2"))
     assert [(gate.path, gate.message) for gate in run.open_gates()] == [
         ("plain", "Continue?"),
         ("ship", "Ship v2?"),
@@ -305,6 +305,6 @@ def test_a_gate_that_nobody_has_to_answer(people: People, ended: object) -> None
     """Its step completes when its time is up, with an output that says so."""
     ask = AskPerson(message=literal("Has it come?"), approved="came", expired="late")
     plan = plan_of_steps(Step(id="s", action=ask, limits=Limits(wall_ms=100)))
-    run = drive(plan, by_pass("x"), people)
+    run = drive(plan, by_iteration("x"), people)
     assert run.ended == ended
     assert broken_laws(run.events) == []

@@ -36,7 +36,7 @@ from tests.kernel.driving import (
     Fail,
     People,
     Reply,
-    Said,
+    ScriptedAnswer,
     by_effect,
     decisions,
     drive,
@@ -334,7 +334,7 @@ def test_a_check_under_way_is_not_asked_again(check: Check, asked: str) -> None:
     ],
 )
 def test_work_on_a_rejection_is_as_any_other(
-    said: Said, limits: Limits, ended: tuple[str, str]
+    said: ScriptedAnswer, limits: Limits, ended: tuple[str, str]
 ) -> None:
     """Where it fails the step has failed, and it is not begun when nothing is left to spend."""
     action = AskPerson(on_reject=Rework(agent="fixer", attempts=3))

@@ -25,12 +25,12 @@ from loopwright.kernel.fold import apply, fold
 from loopwright.model.actions import Decision, Repeat, Steps
 from loopwright.model.ids import iteration_number, last_id, parent_path
 from loopwright.model.plan import Coordinator, Plan
-from tests.kernel.driving import Driver, Fail, People, Reply, Said, Script, without_time
+from tests.kernel.driving import Driver, Fail, People, Reply, Script, ScriptedAnswer, without_time
 from tests.kernel.invariants import broken_laws
 from tests.model.plans import runnable_plans
 from tests.support.laws.messages import letters
 
-AGENT: list[Said] = [
+AGENT: list[ScriptedAnswer] = [
     Reply("still trying", session="s"),
     Reply("trying", usage=Usage(5, 5, 0.1)),
     Reply("good work\nDONE", usage=Usage(10, 10, 0.2)),
@@ -44,7 +44,7 @@ AGENT: list[Said] = [
     None,
 ]
 FORWARD = '{"tools": [{"name": "forward_to_agent", "args": {"target_step_id": "%s", "text": "x"}}]}'
-LISTENER: list[Said] = [
+LISTENER: list[ScriptedAnswer] = [
     *[Reply(FORWARD % name) for name in ("s0", "s1", "s2", "main", "nobody")],
     Reply("So far so good."),
     Reply(""),
@@ -52,7 +52,7 @@ LISTENER: list[Said] = [
     Fail("overloaded"),
     None,
 ]
-PROGRAM: list[Said] = [
+PROGRAM: list[ScriptedAnswer] = [
     Reply("built", code=0),
     Reply("2 failed", code=1),
     Fail("wall_timeout"),
@@ -74,7 +74,7 @@ def world(seed: int, *, patient: bool = False) -> tuple[Script, People]:
         choices = rows[:-1] if patient else rows
         return choices[zlib.crc32(f"{seed}:{name}".encode()) % len(choices)]
 
-    def script(request: EffectRequested) -> Said:
+    def script(request: EffectRequested) -> ScriptedAnswer:
         rows = AGENT if isinstance(request.call, AgentCall) else PROGRAM
         assert isinstance(request.call, AgentCall | CommandCall)
         if isinstance(request.call, AgentCall) and request.call.role in ("coordinator", "reply"):

@@ -28,7 +28,7 @@ from tests.kernel.driving import (
     Reply,
     Texts,
     by_effect,
-    by_pass,
+    by_iteration,
     drive,
     plan_of,
 )
@@ -154,14 +154,14 @@ def test_closing_events_of_a_deadline() -> None:
 
 def test_a_deadline_keeps_what_was_done() -> None:
     """The output of the last finished iteration survives the deadline."""
-    run = drive(plan_of(loop(limits=WALL)), by_pass("one", "two", None))
+    run = drive(plan_of(loop(limits=WALL)), by_iteration("one", "two", None))
     assert run.ended == ("exhausted", "deadline", "two")
     assert run.passes == 3
 
 
 def test_timer_of_an_iteration_starts_anew() -> None:
     """Each iteration has its own time; one that ends in time withdraws its timer."""
-    run = drive(plan_of(loop(max=3, limits=Limits(pass_wall_ms=50))), by_pass("x"))
+    run = drive(plan_of(loop(max=3, limits=Limits(pass_wall_ms=50))), by_iteration("x"))
     assert run.ended[:2] == ("exhausted", "max_iterations")
     timers = [f for f in run.of(EffectRequested) if isinstance(f.call, SleepCall)]
     assert [f.effect for f in timers] == [f"main.{n}/deadline#1" for n in range(3)]
@@ -170,11 +170,11 @@ def test_timer_of_an_iteration_starts_anew() -> None:
 
 def test_late_timer_changes_nothing() -> None:
     """A timer that goes off after its place has ended is ignored."""
-    run = Driver(plan_of(loop(max=2, limits=Limits(pass_wall_ms=50))), by_pass("x")).start()
+    run = Driver(plan_of(loop(max=2, limits=Limits(pass_wall_ms=50))), by_iteration("x")).start()
     timer = run.request("main.0/deadline#1")
     run.answer("main.0/agent#1", "x")
     ignored = run.state.ignored
-    new = run.append(run.answer_event(timer, by_pass("")(timer)))
+    new = run.append(run.answer_event(timer, by_iteration("")(timer)))
     assert (len(new), run.state.ignored) == (1, ignored + 1)
     assert run.run().ended[:2] == ("exhausted", "max_iterations")
 
@@ -272,7 +272,7 @@ def test_a_program_that_fails_may_be_retried(on: tuple[str, ...], outcome: str) 
 
 def test_no_try_without_money() -> None:
     """A retry is a call: it does not begin when the budget is used up."""
-    used = by_pass(Fail("rate_limited", usage=Usage(0, 0, 0.5)))
+    used = by_iteration(Fail("rate_limited", usage=Usage(0, 0, 0.5)))
     run = drive(plan_of(WORK, limits_of_step=Limits(usd=0.5), retry=Retry(attempts=3)), used)
     assert run.ended[:2] == ("exhausted", "budget")
     assert sleeps(run) == []

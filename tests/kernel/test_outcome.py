@@ -14,7 +14,7 @@ from tests.kernel.driving import (
     Fail,
     Reply,
     by_effect,
-    by_pass,
+    by_iteration,
     drive,
     kind,
     plan_of,
@@ -45,7 +45,7 @@ def test_at_the_cap(at_cap: str, ended: object) -> None:
     """The definition says what running out of iterations means; the reason says that it
     happened.
     """
-    run = drive(loop(at_cap=at_cap), by_pass("x"))
+    run = drive(loop(at_cap=at_cap), by_iteration("x"))
     assert run.ended == ended
     assert run.passes == 3
     assert len(run.of(IterationStarted)) == 3
@@ -67,7 +67,7 @@ def test_at_the_cap(at_cap: str, ended: object) -> None:
 )
 def test_asked_at_the_cap(answers: list[object], ended: object, passes: int) -> None:
     """A person may accept, refuse, or grant one iteration after the other, each asked for anew."""
-    run = Driver(loop(at_cap="ask"), by_pass("one", "two", "three", "four", "five")).run()
+    run = Driver(loop(at_cap="ask"), by_iteration("one", "two", "three", "four", "five")).run()
     for answer in answers:
         assert run.state.pending == {}
         decision, text = (answer, "") if isinstance(answer, str) else answer
@@ -84,7 +84,7 @@ def test_asked_at_the_cap(answers: list[object], ended: object, passes: int) -> 
 
 def test_words_at_the_cap() -> None:
     """A refusal says why; words with one more pass are its feedback."""
-    run = Driver(loop(at_cap="ask", max=1), by_pass("x")).run()
+    run = Driver(loop(at_cap="ask", max=1), by_iteration("x")).run()
     run.decide("continue", "try again")
     assert run.state.owners["main"].body.progress.feedback == "try again"
     run.run()
@@ -96,7 +96,7 @@ def test_words_at_the_cap() -> None:
 def test_done_on_a_granted_pass() -> None:
     """An iteration that a person granted may complete the loop by its check."""
     plan = loop(at_cap="ask", max=1, until=Signal(word="DONE"))
-    run = Driver(plan, by_pass("x", "DONE")).run()
+    run = Driver(plan, by_iteration("x", "DONE")).run()
     run.decide("continue")
     assert run.run().ended == ("completed", "signal", "DONE")
 
@@ -122,7 +122,7 @@ def test_output_modes(mode: str, met: bool, output: str) -> None:
     """What a loop hands on is chosen in the definition."""
     until = Contains(text="two") if met else Cap()
     texts = [Reply("one", result='{"n":1}'), Reply("two", result='{"n":2}')]
-    run = drive(loop(max=2, output=mode, until=until), by_pass(*texts))
+    run = drive(loop(max=2, output=mode, until=until), by_iteration(*texts))
     assert run.ended[2] == output
     assert run.end.result == '{"n":2}'
 
@@ -133,13 +133,13 @@ def test_output_modes(mode: str, met: bool, output: str) -> None:
 def test_long_learning(met: bool, size: int) -> None:
     """At the cap the learning is handed on, after a passed check the whole text."""
     until = Contains(text="x") if met else Cap()
-    run = drive(loop(max=1, output="learning", until=until), by_pass("x" * 500))
+    run = drive(loop(max=1, output="learning", until=until), by_iteration("x" * 500))
     assert len(run.ended[2]) == size
 
 
 def test_all_of_long_outputs() -> None:
     """Headings of all iterations stand before texts that were stored."""
-    run = drive(loop(max=2, output="all"), by_pass("a" * 500, "b" * 500))
+    run = drive(loop(max=2, output="all"), by_iteration("a" * 500, "b" * 500))
     assert run.ended[2] == f"## Iteration 1\n\n{'a' * 500}\n\n## Iteration 2\n\n{'b' * 500}"
 
 
@@ -166,27 +166,27 @@ def test_all_that_was_said_in_the_steps_of_an_iteration() -> None:
 def test_learnings_are_kept_for_the_next_iteration() -> None:
     """A progress log holds one line for each iteration before, oldest first."""
     plan = loop(memory=ProgressLog(chars=5), max=4)
-    run = Driver(plan, by_pass("first try", "\n", "third", None)).run()
+    run = Driver(plan, by_iteration("first try", "\n", "third", None)).run()
     body = run.state.owners["main"].body
     assert body.memory.learnings == ["first", "(iteration 2 produced no output)", "third"]
 
 
 def test_no_learnings_without_a_log() -> None:
     """Memory that nobody asked for is not kept."""
-    run = Driver(loop(max=4), by_pass("x", None)).run()
+    run = Driver(loop(max=4), by_iteration("x", None)).run()
     body = run.state.owners["main"].body
     assert (body.memory.learnings, body.memory.outputs) == ([], [])
 
 
 def test_sessions_go_on() -> None:
     """The agent's own session is remembered for the iterations after."""
-    run = Driver(loop(), by_pass(Reply("x", session="s1"), None)).run()
+    run = Driver(loop(), by_iteration(Reply("x", session="s1"), None)).run()
     assert run.state.owners["main"].body.memory.sessions[""].id == "s1"
 
 
 def test_a_session_outside_of_loops_has_no_use() -> None:
     """A single call has no later iteration to go on with its session."""
-    assert drive(plan_of(WORK), by_pass(Reply("x", session="s"))).ended[0] == "completed"
+    assert drive(plan_of(WORK), by_iteration(Reply("x", session="s"))).ended[0] == "completed"
 
 
 def test_sessions_belong_to_the_innermost_loop() -> None:
@@ -199,7 +199,7 @@ def test_sessions_belong_to_the_innermost_loop() -> None:
 
 def test_marks_are_remembered() -> None:
     """An agent's bookmarks are known after an answer, be it good or bad."""
-    run = Driver(loop(), by_pass(Reply("x", mark=0), Fail(mark=4))).run()
+    run = Driver(loop(), by_iteration(Reply("x", mark=0), Fail(mark=4))).run()
     assert run.state.agents.marks == {"a": {0, 4}}
 
 
@@ -217,7 +217,7 @@ def test_marks_are_remembered() -> None:
 )
 def test_identical_results(texts: list[str], passes: int, ended: object) -> None:
     """So many equal results in a row, and the loop has stalled."""
-    run = drive(loop(max=6, limits=Limits(identical=2)), by_pass(*texts))
+    run = drive(loop(max=6, limits=Limits(identical=2)), by_iteration(*texts))
     assert run.ended == ended
     assert run.passes == passes
 
@@ -225,12 +225,12 @@ def test_identical_results(texts: list[str], passes: int, ended: object) -> None
 def test_done_is_not_stalled() -> None:
     """A passed check comes before the rule about equal results."""
     plan = loop(limits=Limits(identical=1), until=Contains(text="ok"))
-    assert drive(plan, by_pass("ok")).ended == ("completed", "contains", "ok")
+    assert drive(plan, by_iteration("ok")).ended == ("completed", "contains", "ok")
 
 
 def test_a_failing_agent_ends_the_loop() -> None:
     """Without a retry the first failure is the end, and the iteration is shown as failed."""
-    run = drive(loop(), by_pass("x", Fail("exit", "code 2", text="half")))
+    run = drive(loop(), by_iteration("x", Fail("exit", "code 2", text="half")))
     assert run.ended == ("failed", "error", "half")
     assert run.passes == 2
     assert run.end.error is not None
@@ -242,13 +242,13 @@ def test_an_agent_that_was_ended_from_outside() -> None:
     """A call that the world cancelled makes a cancelled run; the iteration before keeps its
     output.
     """
-    run = drive(loop(output="all"), by_pass("one", Fail("cancelled", "killed", text="half")))
+    run = drive(loop(output="all"), by_iteration("one", Fail("cancelled", "killed", text="half")))
     assert run.ended == ("cancelled", "killed", "## Iteration 1\n\none")
 
 
 def test_events_of_an_iteration_come_in_order() -> None:
     """Started, asked, answered, checked, finished; then the next iteration or the end."""
-    run = drive(loop(max=1, until=Contains(text="x")), by_pass("x"))
+    run = drive(loop(max=1, until=Contains(text="x")), by_iteration("x"))
     assert [kind(event) for event in run.events] == [
         "run.started",
         "step.started",
@@ -264,7 +264,7 @@ def test_events_of_an_iteration_come_in_order() -> None:
 
 def test_answer_and_next_request_share_an_append() -> None:
     """One append for each iteration: the answer with everything up to the next request."""
-    run = drive(loop(max=50), by_pass("x"))
+    run = drive(loop(max=50), by_iteration("x"))
     assert len(run.ends) == 51
 
 
@@ -287,7 +287,7 @@ def test_budgets(limits: Limits, passes: int, words: str, place: str) -> None:
     """No iteration begins when what may be used is used up, wherever the limit is written."""
     repeat = Repeat(body=WORK, max=9, limits=limits if place == "loop" else Limits())
     more = {"run": {"limits": limits}, "step": {"limits_of_step": limits}, "loop": {}}[place]
-    run = drive(plan_of(repeat, **more), by_pass(SPEND))
+    run = drive(plan_of(repeat, **more), by_iteration(SPEND))
     assert run.ended == ("exhausted", "budget", "x")
     assert run.passes == passes
     assert run.end.error is not None
@@ -298,24 +298,24 @@ def test_budgets(limits: Limits, passes: int, words: str, place: str) -> None:
 def test_done_with_the_last_money() -> None:
     """A check that passes comes before the budget."""
     plan = loop(limits=Limits(usd=0.2), until=Contains(text="x"))
-    assert drive(plan, by_pass(SPEND)).ended == ("completed", "contains", "x")
+    assert drive(plan, by_iteration(SPEND)).ended == ("completed", "contains", "x")
 
 
 def test_a_failed_call_costs_too() -> None:
     """What a failing call used counts."""
-    run = drive(loop(), by_pass(Fail(usage=Usage(1, 2, 0.5))))
+    run = drive(loop(), by_iteration(Fail(usage=Usage(1, 2, 0.5))))
     assert run.state.usage == Usage(1, 2, 0.5)
 
 
 def test_money_does_not_drift() -> None:
     """Many small sums add up to what a person expects."""
-    run = drive(loop(max=300), by_pass(Reply("x", usage=Usage(0, 0, 0.1))))
+    run = drive(loop(max=300), by_iteration(Reply("x", usage=Usage(0, 0, 0.1))))
     assert run.state.usage.usd == 30.0
 
 
 def test_inner_loop_stops_at_the_outer_budget() -> None:
     """Children spend their parent's money."""
     inner = Repeat(body=WORK, max=9)
-    run = drive(loop(body=inner, limits=Limits(usd=0.5)), by_pass(SPEND))
+    run = drive(loop(body=inner, limits=Limits(usd=0.5)), by_iteration(SPEND))
     assert run.ended == ("exhausted", "budget", "x")
     assert run.state.usage.usd == 0.5

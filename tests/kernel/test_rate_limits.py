@@ -18,7 +18,7 @@ from loopwright.model.actions import CallAgent, Repeat
 from loopwright.model.checks import CommandCheck, Judge
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import Limits, Retry
-from tests.kernel.driving import Driver, Fail, Reply, Said, by_effect, drive, plan_of
+from tests.kernel.driving import Driver, Fail, Reply, ScriptedAnswer, by_effect, drive, plan_of
 from tests.kernel.invariants import broken_laws
 
 WORK = CallAgent(agent="a")
@@ -70,7 +70,7 @@ def test_tries_that_count_are_counted_apart() -> None:
     """After a wait for the allowance a step still has all its tries, and no more than those."""
     plan = plan_of(Repeat(body=WORK, max=1), retry=Retry(attempts=2, base_ms=1))
     busy = Fail("overloaded")
-    answers: dict[str, Said | str | int] = {
+    answers: dict[str, ScriptedAnswer | str | int] = {
         "main.0/agent#1": FULL,
         "main.0/agent#2": busy,
         "main.0/agent#3": FULL,
@@ -102,7 +102,7 @@ def test_a_parked_judge_is_asked_again() -> None:
     """A judge that met the limit has not judged: the same iteration is judged when it can be."""
     plan = loop(until=Judge(agent="judge"))
     yes = Reply(text="fine", result='{"done": true, "reason": "x"}')
-    answers: dict[str, Said | str | int] = {
+    answers: dict[str, ScriptedAnswer | str | int] = {
         "main.0/check0#1": FULL,
         "main.0/check0#2": Fail("bad_result"),
         "main.0/check0#3": yes,
@@ -124,7 +124,7 @@ def test_a_shortage_of_the_host_is_neither_an_iteration_nor_an_attempt() -> None
     """Agents and check commands are started again when the machine can, with growing waits."""
     plan = loop(until=CommandCheck(argv=("t",)), max=1)
     lack = Fail(SHORTAGE)
-    answers: dict[str, Said | str | int] = {
+    answers: dict[str, ScriptedAnswer | str | int] = {
         "main.0/agent#1": lack,
         "main.0/agent#2": lack,
         "main.0/agent#3": "ok",
@@ -145,7 +145,9 @@ def test_a_shortage_of_the_host_is_neither_an_iteration_nor_an_attempt() -> None
 # -- sessions --------------------------------------------------------------------------------------
 
 
-def sessions(answers: dict[str, Said | str | int], plan: Plan) -> dict[str, tuple[str, Usage]]:
+def sessions(
+    answers: dict[str, ScriptedAnswer | str | int], plan: Plan
+) -> dict[str, tuple[str, Usage]]:
     """The sessions of the loop after these answers, by the spec of their agent."""
     run = Driver(plan, by_effect(answers, None)).run()
     found = run.state.owners["main"].body.memory.sessions
@@ -158,7 +160,7 @@ def test_a_session_adds_up_what_it_used() -> None:
     first = Reply("x", session="s1", usage=Usage(10, 2, 0.5))
     more = Reply("x", session="s1", usage=Usage(5, 1, 0.25))
     other = Reply("x", session="s2")
-    table: dict[str, Said | str | int] = {"main.0/agent#1": first, "main.1/agent#1": more}
+    table: dict[str, ScriptedAnswer | str | int] = {"main.0/agent#1": first, "main.1/agent#1": more}
     assert sessions(table, plan) == {"codex": ("s1", Usage(15, 3, 0.75))}
     table["main.2/agent#1"] = other
     assert sessions(table, plan) == {"codex": ("s2", Usage())}
@@ -168,7 +170,7 @@ def test_the_session_of_a_judge_is_its_own() -> None:
     """What a judge says about its session does not touch that of the worker."""
     plan = loop(until=Judge(agent="judge"))
     no = Reply(text="no", result='{"done": false, "reason": "x"}', session="judge-1")
-    table: dict[str, Said | str | int] = {
+    table: dict[str, ScriptedAnswer | str | int] = {
         "main.0/agent#1": Reply("x", session="worker-1"),
         "main.0/check0#1": no,
     }

@@ -26,7 +26,7 @@ from loopwright.model.checks import CommandCheck, Regex
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import Retry
 from loopwright.model.record import LiteralItems
-from tests.kernel.driving import Driver, Fail, Reply, Said, decisions, plan_of
+from tests.kernel.driving import Driver, Fail, Reply, ScriptedAnswer, decisions, plan_of
 
 FRAMES = (IterationOwner, StepOwner, LeafBody, CycleBody, StepsBody, RepeatBody, GateState)
 CALL = CallAgent(agent="worker")
@@ -49,7 +49,7 @@ def frames() -> Counter[str]:
     return Counter(type(one).__name__ for one in gc.get_objects() if isinstance(one, FRAMES))
 
 
-def answer(request: EffectRequested) -> Said:
+def answer(request: EffectRequested) -> ScriptedAnswer:
     """Steps named `weak` fail, a step named `second` fails the first time, all else works. A chat
     uses a tool in each turn.
     """

@@ -36,7 +36,7 @@ from loopwright.model.checks import AnyOf, CommandCheck, Judge, Regex
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import Limits, ProgressLog, StageOutputs
 from loopwright.model.record import LiteralItems
-from tests.kernel.driving import Driver, Fail, Reply, Said, Script, decisions
+from tests.kernel.driving import Driver, Fail, Reply, Script, ScriptedAnswer, decisions
 from tests.support.laws.run import event_problems
 from tests.support.laws.state_picture import picture
 
@@ -127,7 +127,7 @@ def turn(request: EffectRequested) -> Reply:
     return spoken("ready") if request.iteration == 3 else spoken("", "look")
 
 
-def good(request: EffectRequested) -> Said:
+def good(request: EffectRequested) -> ScriptedAnswer:
     """An answer for everything that is asked."""
     if "/model#" in request.effect:
         return turn(request)
@@ -368,7 +368,7 @@ def test_a_rejected_question_is_asked_again() -> None:
 def test_only_the_tool_that_was_stopped_is_run_again() -> None:
     """The model is not asked again, and a tool call with an answer keeps it."""
 
-    def script(request: EffectRequested) -> Said:
+    def script(request: EffectRequested) -> ScriptedAnswer:
         if "/model#" in request.effect:
             return spoken("", "look", "look") if request.iteration == 1 else turn(request)
         return None if "/tool2" in request.effect else Reply("seen")
@@ -479,7 +479,7 @@ def test_a_check_that_was_cut_off_after_an_unclear_one_is_asked_under_a_new_numb
     plan = one(Repeat(body=CALL, max=1, until=AnyOf(parts=judges), at_cap="complete"))
     first, second = "main.0/check0", "main.0/check1"
 
-    def unclear(request: EffectRequested) -> Said:
+    def unclear(request: EffectRequested) -> ScriptedAnswer:
         if request.effect.startswith(first):
             return BROKEN
         return None if request.effect.startswith(second) else Reply("ok")

@@ -50,7 +50,7 @@ from loopwright.model.checks import (
 from loopwright.model.plan import Agent, Plan, check_words
 from loopwright.model.policy import Limits, Retry, WorkspacePolicy
 from loopwright.model.record import LiteralItems
-from tests.kernel.driving import Driver, Fail, People, Reply, Said, decisions, nobody
+from tests.kernel.driving import Driver, Fail, People, Reply, ScriptedAnswer, decisions, nobody
 from tests.kernel.test_forking import fork
 from tests.support.laws.run import event_problems
 from tests.support.laws.state_picture import picture
@@ -76,13 +76,13 @@ def trees(
     passes_at: int = 3,
     touched: dict[int, tuple[str, ...]] | None = None,
     fails: tuple[int, ...] = (),
-    agent: Callable[[EffectRequested], Said] = lambda _: Reply("worked"),
-) -> Callable[[EffectRequested], Said]:
+    agent: Callable[[EffectRequested], ScriptedAnswer] = lambda _: Reply("worked"),
+) -> Callable[[EffectRequested], ScriptedAnswer]:
     """A world in which the n-th snapshot is the tree `tN`, where `touched` says which protected
     files differ from the baseline; the check passes from an iteration on.
     """
 
-    def script(request: EffectRequested) -> Said:
+    def script(request: EffectRequested) -> ScriptedAnswer:
         if isinstance(request.call, SnapshotCall):
             number = int(request.effect.rpartition("#")[2])
             if number in fails:
@@ -104,7 +104,9 @@ def trees(
     return script
 
 
-def drive(made: Plan, script: Callable[[EffectRequested], Said], people: People = nobody) -> Driver:
+def drive(
+    made: Plan, script: Callable[[EffectRequested], ScriptedAnswer], people: People = nobody
+) -> Driver:
     run = Driver(made, script, people).run()
     assert event_problems(made, run.events) == []
     assert picture(fold(made, run.events)) == picture(run.state)
@@ -381,7 +383,7 @@ def test_a_person_accepts_changed_protected_files_at_a_gate(
     touched = dict.fromkeys(range(2, 30), TOUCHED)
     script = trees(passes_at=1, touched=touched)
 
-    def world(request: EffectRequested) -> Said:
+    def world(request: EffectRequested) -> ScriptedAnswer:
         said = script(request)
         call = request.call
         if isinstance(call, SnapshotCall) and call.baseline not in ("", "t1"):
@@ -418,7 +420,7 @@ def test_a_run_that_is_reopened_takes_a_snapshot_first() -> None:
     """Files may have changed meanwhile; protected files are still compared with the first tree."""
     made = of_loop(policy=GUARDED)
 
-    def broken(request: EffectRequested) -> Said:
+    def broken(request: EffectRequested) -> ScriptedAnswer:
         return Fail(detail="it broke") if request.iteration == 2 else Reply("worked")
 
     run = drive(made, trees(agent=broken, passes_at=1))
@@ -619,7 +621,7 @@ def test_an_answer_without_a_tree_counts_as_failed() -> None:
 # -- protected files and a resume ------------------------------------------------------------------
 
 
-def broken_call(request: EffectRequested) -> Said:
+def broken_call(request: EffectRequested) -> ScriptedAnswer:
     return Fail(detail="it broke") if request.iteration == 2 else Reply("worked")
 
 
@@ -632,7 +634,7 @@ def changed_meanwhile(made: Plan) -> Driver:
     assert not any(getattr(f, "snapshot", None) and f.snapshot.protected for f in run.events)
     good = trees(passes_at=1)
 
-    def script(request: EffectRequested) -> Said:
+    def script(request: EffectRequested) -> ScriptedAnswer:
         if not isinstance(request.call, SnapshotCall):
             return good(request)
         reply = good(request)

@@ -21,7 +21,16 @@ from loopwright.model.checks import Approval, Cap, Goal
 from loopwright.model.plan import Plan
 from loopwright.model.policy import Limits, StageOutputs
 from loopwright.model.record import literal
-from tests.kernel.driving import Driver, Fail, Reply, Said, Script, by_effect, plan_of, say
+from tests.kernel.driving import (
+    Driver,
+    Fail,
+    Reply,
+    Script,
+    ScriptedAnswer,
+    by_effect,
+    plan_of,
+    say,
+)
 
 STAGES = Steps(
     steps=(
@@ -38,10 +47,10 @@ def loop(body: Action = STAGES, **changes: object) -> Repeat:
     return Repeat(**(fields | changes))  # type: ignore[arg-type]
 
 
-def reviews(*said: Said | str) -> Script:
+def reviews(*said: ScriptedAnswer | str) -> Script:
     """The n-th review is the n-th text, the last one again and again."""
 
-    def script(request: EffectRequested) -> Said:
+    def script(request: EffectRequested) -> ScriptedAnswer:
         if "review" not in request.effect and "check" not in request.effect:
             return Reply("Code.")
         return say(said[min((request.iteration or 1) - 1, len(said) - 1)])
@@ -49,10 +58,10 @@ def reviews(*said: Said | str) -> Script:
     return script
 
 
-def judged(said: Said | str) -> Script:
+def judged(said: ScriptedAnswer | str) -> Script:
     """Every stage works, and the evaluator always says the same."""
 
-    def script(request: EffectRequested) -> Said:
+    def script(request: EffectRequested) -> ScriptedAnswer:
         return say(said) if "check" in request.effect else Reply("Code.")
 
     return script
@@ -202,7 +211,7 @@ def test_a_copy_of_the_request_approves_nothing() -> None:
         pytest.param(Fail(), ("exhausted", "max_iterations", 3), id="cannot be asked"),
     ],
 )
-def test_goals_are_read_strictly(said: Said, ended: tuple[str, str, int]) -> None:
+def test_goals_are_read_strictly(said: ScriptedAnswer, ended: tuple[str, str, int]) -> None:
     """Only a clear yes reaches a goal; an evaluator that fails lets the loop go on, counted."""
     assert end(ran(loop(until=GOAL), judged(said))) == ended
 
@@ -561,11 +570,11 @@ def test_one_line_for_each_iteration() -> None:
         pytest.param(Cap(), Reply("x"), "x", id="nothing decides"),
     ],
 )
-def test_the_line_says_what_decides(until: Goal | Cap, said: Said, line: str) -> None:
+def test_the_line_says_what_decides(until: Goal | Cap, said: ScriptedAnswer, line: str) -> None:
     """A goal is named as such; where nothing decides, the words stand alone."""
     body = Steps(steps=(Step(id="review", action=CallAgent(agent="r")),))
 
-    def script(request: EffectRequested) -> Said:
+    def script(request: EffectRequested) -> ScriptedAnswer:
         return said if "check" in request.effect or until == Cap() else Reply("Code.")
 
     driver = Driver(plan_of(loop(body, until=until)), script).start()

@@ -36,7 +36,7 @@ from tests.kernel.driving import (
     Fail,
     Reply,
     by_effect,
-    by_pass,
+    by_iteration,
     drive,
     plan_of,
     plan_of_steps,
@@ -347,7 +347,7 @@ def test_loop_in_steps_in_loop() -> None:
 
 def test_delay_between_passes() -> None:
     """Between two iterations, and only there, a loop waits."""
-    run = drive(plan_of(Repeat(body=WORK, max=3, delay_ms=70)), by_pass("x"))
+    run = drive(plan_of(Repeat(body=WORK, max=3, delay_ms=70)), by_iteration("x"))
     waits = [f for f in run.of(EffectRequested) if isinstance(f.call, SleepCall)]
     assert [f.effect for f in waits] == ["main/delay#1", "main/delay#2"]
     assert [f.call.until - f.at for f in waits] == [70, 70]

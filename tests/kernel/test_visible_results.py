@@ -26,7 +26,7 @@ from tests.kernel.driving import (
     Fail,
     Reply,
     by_effect,
-    by_pass,
+    by_iteration,
     decisions,
     drive,
     plan_of,
@@ -202,7 +202,7 @@ def test_only_the_signal_is_taken_out() -> None:
 @pytest.mark.parametrize("until", [ANYWHERE, AnyOf(parts=(Contains(text="zzz"), ANYWHERE))])
 def test_the_output_of_an_iteration_is_without_its_signal(until: Signal | AnyOf) -> None:
     """The loop hears it, the record of the call has it, and nobody after it sees it."""
-    run = drive(plan_of(Repeat(body=WORK, max=3, until=until)), by_pass(f"said {TAG}"))
+    run = drive(plan_of(Repeat(body=WORK, max=3, until=until)), by_iteration(f"said {TAG}"))
     assert run.ended == ("completed", "signal", "said")
     assert run.of(IterationFinished)[0].output == "said"
     assert broken_laws(run.events) == []
@@ -211,13 +211,15 @@ def test_the_output_of_an_iteration_is_without_its_signal(until: Signal | AnyOf)
 def test_long_outputs_are_stored_without_it_too() -> None:
     """A text that stands in the store is seen without its signal."""
     text = "x" * 500
-    run = drive(plan_of(Repeat(body=WORK, max=3, until=ANYWHERE)), by_pass(f"{text}{TAG}"))
+    run = drive(plan_of(Repeat(body=WORK, max=3, until=ANYWHERE)), by_iteration(f"{text}{TAG}"))
     assert run.texts.read(run.of(StepFinished)[0].output) == text
 
 
 def test_a_plain_signal_hides_nothing() -> None:
     """Only a loop that looks anywhere keeps its tags to itself."""
-    run = drive(plan_of(Repeat(body=WORK, max=3, until=Signal(word="DONE"))), by_pass(f"a\n{TAG}"))
+    run = drive(
+        plan_of(Repeat(body=WORK, max=3, until=Signal(word="DONE"))), by_iteration(f"a\n{TAG}")
+    )
     assert run.ended[2] == f"a\n{TAG}"
     assert run.of(IterationFinished)[0].output is None
 
@@ -318,7 +320,7 @@ NOWHERE = (Ref(of="setting", name="base_branch"),)
 )
 def test_a_question_without_its_value_is_not_put(action: AskPerson | Repeat) -> None:
     """It fails its step, since nobody would ever answer it."""
-    run = drive(plan_of(action, missing="fail"), by_pass("x"))
+    run = drive(plan_of(action, missing="fail"), by_iteration("x"))
     assert run.ended[:2] == ("failed", "error")
     assert "no base branch is known" in (run.end.error.detail if run.end.error else "")
     assert run.of(GateOpened) == []
@@ -329,7 +331,7 @@ def test_a_question_with_its_value_is_put() -> None:
     """What can be asked is asked."""
     action = AskPerson(message=NOWHERE)
     plan = plan_of(action, missing="fail", settings={"base_branch": "main"})
-    run = drive(plan, by_pass("x"), decisions("approve"))
+    run = drive(plan, by_iteration("x"), decisions("approve"))
     assert run.of(GateOpened)[0].message == "main"
 
 
@@ -341,11 +343,11 @@ SILENT = Fail(type="idle_timeout", detail="silent", text="half")
 
 def test_silence_may_end_an_iteration_and_not_its_loop() -> None:
     """What was said counts; the record says why the iteration ended."""
-    run = drive(plan_of(Repeat(body=PATIENT, max=3, until=ANYWHERE)), by_pass(SILENT, TAG))
+    run = drive(plan_of(Repeat(body=PATIENT, max=3, until=ANYWHERE)), by_iteration(SILENT, TAG))
     assert run.ended[:2] == ("completed", "signal")
     assert [one.reason for one in run.of(IterationFinished)] == ["idle_timeout", "signal"]
-    assert drive(plan_of(Repeat(body=WORK, max=3)), by_pass(SILENT)).ended[0] == "failed"
-    other = drive(plan_of(Repeat(body=PATIENT, max=3)), by_pass(Fail()))
+    assert drive(plan_of(Repeat(body=WORK, max=3)), by_iteration(SILENT)).ended[0] == "failed"
+    other = drive(plan_of(Repeat(body=PATIENT, max=3)), by_iteration(Fail()))
     assert other.ended[0] == "failed"
 
 
@@ -361,7 +363,7 @@ def test_silence_may_end_an_iteration_and_not_its_loop() -> None:
 )
 def test_saying_nothing_may_be_a_failure(said: Reply, ended: str) -> None:
     """An answer without words and without a result fails the iteration where one is needed."""
-    assert drive(plan_of(Repeat(body=PATIENT, max=2)), by_pass(said)).ended[0] == ended
+    assert drive(plan_of(Repeat(body=PATIENT, max=2)), by_iteration(said)).ended[0] == ended
 
 
 def test_a_check_that_takes_too_long_may_be_broken() -> None:
@@ -370,7 +372,7 @@ def test_a_check_that_takes_too_long_may_be_broken() -> None:
     for on_timeout, ended in (("error", "failed"), ("fail", "exhausted")):
         check = ScriptCheck(text="x", on_timeout=on_timeout)  # type: ignore[arg-type]
         loop = Repeat(body=WORK, max=2, until=check, broken_after=1)
-        run = drive(plan_of(loop), by_pass("x", commands=[slow]))
+        run = drive(plan_of(loop), by_iteration("x", commands=[slow]))
         assert run.ended[0] == ended
         if ended == "failed":
             assert run.end.error == Failure(
@@ -392,7 +394,7 @@ def test_a_missing_program_may_be_an_ordinary_failure(
 ) -> None:
     """A script that cannot run a program is a broken check, unless every code is "not yet"."""
     loop = Repeat(body=WORK, max=2, until=ScriptCheck(text="x", **settings), broken_after=1)
-    run = drive(plan_of(loop), by_pass("x", commands=[Reply("", code=code)]))
+    run = drive(plan_of(loop), by_iteration("x", commands=[Reply("", code=code)]))
     assert run.ended[0] == ended
 
 
@@ -436,7 +438,7 @@ def test_passes_after_the_last(
     """Where a gate grants them, `continue` after the last iteration gives another one."""
     gate = LoopGate(approve_continues=True, grants=grants)
     loop = Repeat(body=WORK, max=1, until=ANYWHERE, gate=gate, at_cap="fail")
-    run = drive(plan_of(loop), by_pass("a", "b", TAG), decisions(answer))  # type: ignore[arg-type]
+    run = drive(plan_of(loop), by_iteration("a", "b", TAG), decisions(answer))  # type: ignore[arg-type]
     assert (run.passes, run.ended[0]) == (passes, ended)
     assert [one.of for one in run.of(IterationStarted)] == list(range(1, passes + 1))
 
@@ -445,7 +447,7 @@ def test_a_bare_approval_says_approved() -> None:
     """The next iteration reads that, where approvals ask for another iteration."""
     gate = LoopGate(approve_continues=True)
     loop = Repeat(body=WORK, max=5, until=ANYWHERE, gate=gate)
-    run = Driver(plan_of(loop), by_pass("a", None), decisions("approve")).run()
+    run = Driver(plan_of(loop), by_iteration("a", None), decisions("approve")).run()
     place = run.state.owners["main.1"]
     assert fill(run.state, place, (Ref(of="feedback"),), run.texts) == "Approved"
 
@@ -476,7 +478,7 @@ def test_a_graph_may_speak_with_its_first_end(said: dict[str, object], speaks: s
 def test_the_end_of_a_step_tells_what_was_used() -> None:
     """All of its iterations together, and nothing where nothing was used."""
     used = Usage(input_tokens=2, output_tokens=1, usd=0.5)
-    run = drive(plan_of(Repeat(body=WORK, max=2)), by_pass(Reply("x", usage=used)))
+    run = drive(plan_of(Repeat(body=WORK, max=2)), by_iteration(Reply("x", usage=used)))
     assert run.of(StepFinished)[0].usage == Usage(input_tokens=4, output_tokens=2, usd=1.0)
     assert drive(plan_of(WORK)).of(StepFinished)[0].usage is None
     assert Spent(input_tokens=2, output_tokens=3).tokens == 5

@@ -28,7 +28,7 @@ from loopwright.model.checks import (
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import ConversationHistory, Limits, Retry
 from loopwright.model.record import ItemsExpr, JsonValue, LiteralItems
-from loopwright.operations.dry_run.simulation import StoryEnding, rehearse
+from loopwright.operations.dry_run.simulation import ScenarioResult, simulate
 from loopwright.operations.dry_run.stub_answers import sample
 
 CALL = CallAgent(agent="worker")
@@ -41,12 +41,12 @@ def plan_of(*steps: Step, **more: object) -> Plan:
     return Plan(name="p", steps=steps, **more)  # type: ignore[arg-type]
 
 
-def endings(plan: Plan) -> dict[str, StoryEnding]:
-    return {ending.story: ending for ending in rehearse(plan).endings}
+def endings(plan: Plan) -> dict[str, ScenarioResult]:
+    return {ending.scenario: ending for ending in simulate(plan).endings}
 
 
-def told(ending: StoryEnding) -> tuple[str, str, int]:
-    return ending.outcome, ending.reason, ending.passes
+def told(ending: ScenarioResult) -> tuple[str, str, int]:
+    return ending.outcome, ending.reason, ending.iterations
 
 
 def test_every_way_a_checked_loop_can_end() -> None:
@@ -61,7 +61,7 @@ def test_every_way_a_checked_loop_can_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("plan", "story", "expected"),
+    ("plan", "scenario", "expected"),
     [
         pytest.param(
             plan_of(Step(id="main", action=Repeat(body=CALL, max=3, gate=LoopGate()))),
@@ -112,13 +112,13 @@ def test_every_way_a_checked_loop_can_end() -> None:
         ),
     ],
 )
-def test_stories(plan: Plan, story: str, expected: tuple[str, str, int]) -> None:
+def test_scenarios(plan: Plan, scenario: str, expected: tuple[str, str, int]) -> None:
     """What a person, the clock, money and conditions lead to."""
-    assert told(endings(plan)[story]) == expected
+    assert told(endings(plan)[scenario]) == expected
 
 
 def test_a_failing_step_spoils_what_needs_it() -> None:
-    """Each step that can fail has a story, with what became of the others; groups have none."""
+    """Each step that can fail has a scenario, with what became of the others; groups have none."""
     inner = Steps(steps=(Step(id="x", action=CALL), Step(id="y", action=CALL, needs=("x",))))
     plan = plan_of(Step(id="a", action=CALL), Step(id="g", action=inner, needs=("a",)))
     found = endings(plan)
@@ -134,15 +134,15 @@ def test_the_worst_case_is_counted_not_guessed() -> None:
         Step(id="dev", action=CHECKED, retry=Retry(attempts=2)),
         Step(id="ship", action=listed, needs=("dev",)),
     )
-    worst = rehearse(plan).worst
-    assert (worst.outcome, worst.passes) == ("completed", 34)
+    worst = simulate(plan).worst
+    assert (worst.outcome, worst.iterations) == ("completed", 34)
     assert worst.calls == {"worker": 4 * 2 + 30}
 
 
 def test_a_rehearsal_has_an_end() -> None:
     """A plan that could go on for longer than anybody waits is told as such."""
     loop = Repeat(body=Repeat(body=CALL, max=1_000, at_cap="complete"), max=1_000)
-    told = rehearse(plan_of(Step(id="main", action=loop))).report()
+    told = simulate(plan_of(Step(id="main", action=loop))).report()
     assert told.worst.complete is False
 
 
@@ -153,9 +153,9 @@ def test_what_is_assumed_is_said() -> None:
         "b": Each(items=LiteralItems(values=(1, 2, 3))),
     }
     plan = plan_of(*[Step(id=n, action=Repeat(body=CALL, each=e)) for n, e in loops.items()])
-    found = rehearse(plan)
+    found = simulate(plan)
     assert found.assumed == ("a: a list of 2 items, of at most 1000",)
-    assert found.endings[0].passes == 5
+    assert found.endings[0].iterations == 5
 
 
 def test_results_fit_their_schema() -> None:
@@ -212,7 +212,7 @@ def test_turns_of_a_chat_model() -> None:
         "the budget runs out": ("exhausted", "budget", 1),
     }
     assert found["no check ever passes"].calls == {"coder": 5}
-    made = rehearse(talk())
+    made = simulate(talk())
     assert made.worst.size == (5, 5)
     assert made.assumed == ("main: no summary is needed, of at most 3 more calls",)
 
@@ -289,7 +289,7 @@ def test_a_chat_model_behind_a_call_is_one_call() -> None:
 )
 def test_the_most_that_may_be_spent(plan: Plan, usd: float | None) -> None:
     """It is read off the limits, wherever they stand."""
-    worst = rehearse(plan).report().worst
+    worst = simulate(plan).report().worst
     assert worst.usd == usd
 
 

@@ -24,7 +24,7 @@ from tests.kernel.driving import (
     Fail,
     Reply,
     by_effect,
-    by_pass,
+    by_iteration,
     decisions,
     drive,
     plan_of,
@@ -64,38 +64,40 @@ ENDINGS: dict[str, tuple[Callable[[], Driver], str]] = {
     "completed": (
         lambda: drive(
             plan_of(loop()),
-            by_pass(Reply("a", usage=SPENT), Reply("b", usage=SPENT), commands=(1, 0)),
+            by_iteration(Reply("a", usage=SPENT), Reply("b", usage=SPENT), commands=(1, 0)),
         ),
         "✓ Completed in 2 iterations · 0.0 s · $0.89 · pytest -q passed",
     ),
     "one iteration": (
-        lambda: drive(plan_of(loop(Signal(word="DONE"))), by_pass("DONE")),
+        lambda: drive(plan_of(loop(Signal(word="DONE"))), by_iteration("DONE")),
         "✓ Completed in 1 iteration · 0.0 s · agent signalled completion",
     ),
     "several checks": (
         lambda: drive(
-            plan_of(loop(AllOf(parts=(Contains(text="ok"), TESTS)))), by_pass("ok", commands=(0,))
+            plan_of(loop(AllOf(parts=(Contains(text="ok"), TESTS)))),
+            by_iteration("ok", commands=(0,)),
         ),
         "✓ Completed in 1 iteration · 0.0 s · output contains 'ok' · pytest -q passed",
     ),
     "one of several checks": (
         lambda: drive(
-            plan_of(loop(AnyOf(parts=(TESTS, Contains(text="ok"))))), by_pass("ok", commands=(1,))
+            plan_of(loop(AnyOf(parts=(TESTS, Contains(text="ok"))))),
+            by_iteration("ok", commands=(1,)),
         ),
         "✓ Completed in 1 iteration · 0.0 s · output contains 'ok'",
     ),
     "approved": (
-        lambda: drive(plan_of(loop(PersonCheck())), by_pass("x"), decisions("approve")),
+        lambda: drive(plan_of(loop(PersonCheck())), by_iteration("x"), decisions("approve")),
         "✓ Completed in 1 iteration · 0.0 s · approved by ann",
     ),
     "limit": (
-        lambda: drive(plan_of(loop(most=3)), by_pass("x", commands=(1,))),
+        lambda: drive(plan_of(loop(most=3)), by_iteration("x", commands=(1,))),
         "■ Stopped at the limit of 3 iterations · 0.0 s · pytest -q failed (exit code 1)",
     ),
     "budget": (
         lambda: drive(
             plan_of(loop(), limits=Limits(usd=0.4)),
-            by_pass(Reply("x", usage=SPENT), commands=(1,)),
+            by_iteration(Reply("x", usage=SPENT), commands=(1,)),
         ),
         "■ Stopped by the budget in iteration 1 of 5 · 0.0 s · $0.45 · pytest -q failed",
     ),
@@ -105,7 +107,7 @@ ENDINGS: dict[str, tuple[Callable[[], Driver], str]] = {
         "not checked in iteration 2 (iteration 1: pytest -q failed)",
     ),
     "failed later": (
-        lambda: drive(plan_of(loop()), by_pass("a", Fail("exit", "code 3"), commands=(1,))),
+        lambda: drive(plan_of(loop()), by_iteration("a", Fail("exit", "code 3"), commands=(1,))),
         "✗ Failed in iteration 2 of 5: code 3 · 0.0 s · "
         "not checked in iteration 2 (iteration 1: pytest -q failed)",
     ),
@@ -114,7 +116,7 @@ ENDINGS: dict[str, tuple[Callable[[], Driver], str]] = {
         "✗ Failed in iteration 1 of 5: code 3 · 0.0 s",
     ),
     "rejected": (
-        lambda: drive(plan_of(loop(PersonCheck())), by_pass("x"), decisions("reject")),
+        lambda: drive(plan_of(loop(PersonCheck())), by_iteration("x"), decisions("reject")),
         "✗ Failed in iteration 1 of 5: rejected by ann · 0.0 s",
     ),
     "stopped": (lambda: stopped("root"), "■ Stopped by root in iteration 1 of 5 · 0.0 s"),
@@ -124,7 +126,7 @@ ENDINGS: dict[str, tuple[Callable[[], Driver], str]] = {
     ),
     "paused": (paused, "‖ Paused in iteration 1 of 5 · 0.0 s"),
     "waiting": (
-        lambda: drive(plan_of(loop(PersonCheck())), by_pass("x")),
+        lambda: drive(plan_of(loop(PersonCheck())), by_iteration("x")),
         "? Waiting for a decision in iteration 1 of 5 · 0.0 s",
     ),
     "running": (
@@ -136,7 +138,7 @@ ENDINGS: dict[str, tuple[Callable[[], Driver], str]] = {
         lambda: drive(GRAPH, by_effect({"b/command#1": Fail("exit", "no rule")})),
         "✗ Failed after 1 of 2 steps: step 'b' failed: no rule · 0.0 s",
     ),
-    "single step": (lambda: drive(plan_of(CALL), by_pass("x")), "✓ Completed · 0.0 s"),
+    "single step": (lambda: drive(plan_of(CALL), by_iteration("x")), "✓ Completed · 0.0 s"),
 }
 
 
@@ -165,7 +167,7 @@ def test_the_time_of_a_fork_begins_with_the_fork() -> None:
 
 
 def ended() -> State:
-    return drive(plan_of(loop(Signal(word="D"))), by_pass("D")).state
+    return drive(plan_of(loop(Signal(word="D"))), by_iteration("D")).state
 
 
 @pytest.mark.item("rec-36")
@@ -259,7 +261,7 @@ def test_an_error_is_shortened_and_can_be_left_out() -> None:
 
 def test_a_log_folds_to_the_same_line() -> None:
     """The line is derived from the events alone."""
-    driver = drive(plan_of(loop()), by_pass("x", commands=(1,)))
+    driver = drive(plan_of(loop()), by_iteration("x", commands=(1,)))
     assert final_line(fold(driver.plan, driver.events)) == final_line(driver.state)
 
 
@@ -294,7 +296,7 @@ def test_changes_of_a_call_that_was_stopped_are_not_denied(total: DiffStat, expe
 def test_a_loop_that_completes_at_its_limit_says_so(code: int, words: str) -> None:
     """As in RondoFlow: the outcome alone would look as if its check had passed."""
     plan = plan_of(loop(most=2, at_cap="complete"))
-    driver = drive(plan, by_pass("a", "b", commands=(code, code)))
+    driver = drive(plan, by_iteration("a", "b", commands=(code, code)))
     assert driver.state.finished is not None
     assert driver.state.finished.outcome == "completed"
     assert final_line(driver.state).startswith(f"✓ {words} ")

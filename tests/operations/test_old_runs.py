@@ -18,7 +18,7 @@ from loopwright.ports import Append, ClosedGate, RunRow, encode_figures
 from loopwright.ports.headline import figures_of, gate_changes, headline_of, usage_rows
 from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
 from loopwright.views.run_responses import details_of
-from tests.kernel.driving import Driver, Reply, by_pass, plan_of
+from tests.kernel.driving import Driver, Reply, by_iteration, plan_of
 
 PLAN = plan_of(Repeat(body=CallAgent(agent="worker"), max=5, gate=LoopGate()))
 DOWNGRADE = """
@@ -47,7 +47,7 @@ def waiting(run: str, iterations: int) -> list[AnyEvent]:
     def people(gate: GateOpened) -> tuple[Decision, str] | None:
         return ("continue", "more") if (gate.iteration or 0) < iterations else None
 
-    script = by_pass(Reply("x", usage=Usage(10, 5, 3.0)))
+    script = by_iteration(Reply("x", usage=Usage(10, 5, 3.0)))
     driver = Driver(PLAN, script=script, people=people).run()
     first = driver.events[0]
     assert isinstance(first, RunStarted)

@@ -23,7 +23,7 @@ from loopwright.model.record import Blob
 from loopwright.operations.accounts import access
 from loopwright.operations.run_request import RunStart
 from loopwright.ports import OPEN_STATUSES, Append
-from loopwright.testing import always, by_pass, never
+from loopwright.testing import always, by_iteration, never
 from tests.engine.world import Process, World, quiet, run
 from tests.support.plans import loop, plan_of, step
 
@@ -219,7 +219,7 @@ def test_a_decision_ends_the_loop(decision: str, outcome: str, reason: str) -> N
     """Approval completes with that pass's output, rejection fails."""
 
     async def body() -> None:
-        process = World().process(by_pass(["the work"]))
+        process = World().process(by_iteration(["the work"]))
         name, gate = await at_gate(process)
         assert await process.service.answer(gate, decision, by="ann") == name  # type: ignore[arg-type]
         await process.driver.rest(name)

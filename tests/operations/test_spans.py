@@ -13,7 +13,7 @@ from loopwright.model.plan import Agent, Plan
 from loopwright.operations.traces import Span, Spans
 from loopwright.ports import NumberedEvent
 from tests.golden.recording import RECORDINGS
-from tests.kernel.driving import Driver, Fail, Reply, by_pass, drive, plan_of
+from tests.kernel.driving import Driver, Fail, Reply, by_iteration, drive, plan_of
 from tests.kernel.test_cycles import call, turn
 from tests.kernel.test_cycles import plan as cycle_plan
 
@@ -90,7 +90,7 @@ def test_turns_of_a_model_and_its_tools() -> None:
 def test_a_call_that_failed() -> None:
     """The kind of a failure is told, and not its words."""
     plan = plan_of(Repeat(body=CallAgent(agent="coder"), max=1))
-    run = drive(plan, by_pass(Fail("auth", "SECRET")))
+    run = drive(plan, by_iteration(Fail("auth", "SECRET")))
     [called] = [s for s in spans_of(run.plan, run.events) if s.name.startswith("invoke_agent")]
     assert (called.error, called.values["error.type"]) == ("auth", "auth")
     assert "SECRET" not in repr(spans_of(run.plan, run.events))

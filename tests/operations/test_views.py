@@ -29,7 +29,16 @@ from loopwright.ports import NumberedEvent
 from loopwright.views.event_records import event_on_wire, text_of, timestamp
 from loopwright.views.progress import Progress
 from loopwright.views.summary import summary
-from tests.kernel.driving import Driver, Fail, Reply, by_pass, drive, kind, plan_of, plan_of_steps
+from tests.kernel.driving import (
+    Driver,
+    Fail,
+    Reply,
+    by_iteration,
+    drive,
+    kind,
+    plan_of,
+    plan_of_steps,
+)
 from tests.kernel.test_cycles import begun, call, turn
 from tests.kernel.test_cycles import plan as cycle_plan
 
@@ -183,9 +192,9 @@ STATES = {
     "running": (lambda: Driver(plan_of(Repeat(body=CALL, max=3))).start(), "", "", 1),
     "waiting": (at_gate, "gate", "draft", 1),
     "paused": (paused, "gate", "draft", 1),
-    "completed": (lambda: drive(plan_of(CALL), by_pass("done")), "done", "done", 0),
+    "completed": (lambda: drive(plan_of(CALL), by_iteration("done")), "done", "done", 0),
     "exhausted": (
-        lambda: drive(plan_of(Repeat(body=CALL, max=2)), by_pass("x")),
+        lambda: drive(plan_of(Repeat(body=CALL, max=2)), by_iteration("x")),
         "max_iterations",
         "x",
         2,

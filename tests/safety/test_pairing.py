@@ -31,7 +31,7 @@ from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import ConversationHistory, Retry
 from loopwright.model.record import literal
 from loopwright.prompts.conversation import converse, pair_calls, unique_ids
-from tests.kernel.driving import Driver, Fail, Reply, Said, Texts
+from tests.kernel.driving import Driver, Fail, Reply, ScriptedAnswer, Texts
 
 IDS = st.sampled_from(["", "a", "b", "c", "call_1"])
 KINDS = st.sampled_from(["done", "failed", "problem", "approve", "reject"])
@@ -81,7 +81,7 @@ class Stage:
     def decide(self, gate: GateOpened) -> tuple[Decision, str]:
         return ("approve" if "gated.approve" in gate.message else "reject"), "because"
 
-    def answer(self, request: EffectRequested) -> Said:
+    def answer(self, request: EffectRequested) -> ScriptedAnswer:
         if isinstance(request.call, ToolCall):
             failed = request.call.arguments == '"failed"'
             size = int(request.call.tool.rpartition("#")[2])

@@ -15,8 +15,8 @@ from loopwright.syntax.cel import (
     Program,
     Unfit,
     compile_cel,
-    in_words,
     to_cel,
+    type_name,
 )
 
 
@@ -162,4 +162,4 @@ def test_long_texts_are_limited_on_demand() -> None:
 )
 def test_types_in_words(kind: str, words: str) -> None:
     """Types are named as readers know them."""
-    assert in_words(kind) == words
+    assert type_name(kind) == words

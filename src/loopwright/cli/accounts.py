@@ -46,23 +46,26 @@ UNKNOWN_ADDRESS = "SERVER"
     ],
 )
 @click.argument("url", metavar="[URL]", required=False)
-@click.option("--name", metavar="NAME", help="The name of the account; without it, yours here.")
+@click.option(
+    "--name", metavar="NAME", help="Name of the account. Default: your user name on this machine."
+)
 @click.option(
     "--days",
     type=click.IntRange(1, MOST_DAYS),
     default=30,
     show_default=True,
-    help="How long it counts.",
+    help="Days until the token expires.",
 )
-@click.option("--password-stdin", is_flag=True, help="Take the password from stdin.")
+@click.option("--password-stdin", is_flag=True, help="Read the password from stdin.")
 @click.pass_context
 def login(
     ctx: click.Context, /, *, url: str | None, name: str | None, days: int, password_stdin: bool
 ) -> None:
-    """Sign in at a server, for every command with --server. Without URL: where you are signed in.
+    """Sign in at a server, for every command with --server. Without URL, list the servers where
+    you are signed in.
 
-    A token is made for this machine and kept in a file that only you can read; the password is
-    not kept. `loopwright logout URL` ends it.
+    A token is created for this machine and stored in a file that only you can read; the password
+    is not stored. `loopwright logout URL` ends it.
     """
     terminal = terminal_of(ctx)
     if url is None:

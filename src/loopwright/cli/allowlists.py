@@ -58,7 +58,9 @@ def agent_ls(ctx: click.Context, /) -> None:
 )
 @_NAME
 @click.argument("spec", metavar="AGENT")
-@click.option("--sandbox", type=click.Choice(LEVELS), help="The lowest sandbox level it runs at.")
+@click.option(
+    "--sandbox", type=click.Choice(LEVELS), help="The weakest sandbox level at which it runs."
+)
 @click.option("--allow-off", is_flag=True, help="Definitions may run it without a sandbox.")
 @_ENV
 @click.pass_context
@@ -94,7 +96,7 @@ def agent_add(
     remote=True,
     examples=[
         ("loopwright agent change claude --disable", "editors may not use it any more"),
-        ("loopwright agent change codex --sandbox workspace", "it never runs at less"),
+        ("loopwright agent change codex --sandbox workspace", "it never runs at a weaker level"),
         ("loopwright agent change reviewer --approve", "after an update of the program"),
     ],
 )
@@ -102,7 +104,7 @@ def agent_add(
 @click.option(
     "--sandbox",
     type=click.Choice((*LEVELS, SERVER_LEVEL)),
-    help="The lowest sandbox level it runs at; `server`: that of the server.",
+    help="The weakest sandbox level at which it runs; `server`: that of the server.",
 )
 @click.option("--allow-off/--no-allow-off", default=None, help="Whether it may run at `off`.")
 @click.option("--enable/--disable", "enabled", default=None, help="Whether editors may use it.")
@@ -145,7 +147,7 @@ def agent_change(
 @_NAME
 @click.pass_context
 def agent_rm(ctx: click.Context, /, *, name: str) -> None:
-    """Take an agent off the list; runs that use it continue."""
+    """Remove an agent from the list; runs that use it continue."""
     from loopwright.operations.use_cases import allowlists  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)
@@ -206,7 +208,7 @@ def workspace_add(ctx: click.Context, /, *, folder: str) -> None:
 @click.argument("folder", metavar="DIR")
 @click.pass_context
 def workspace_rm(ctx: click.Context, /, *, folder: str) -> None:
-    """Take a folder off the list; runs that work in it continue."""
+    """Remove a folder from the list; runs that work in it continue."""
     from loopwright.operations.use_cases import allowlists  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)

@@ -33,7 +33,7 @@ def scope_of(client: "CommandClient", where: str) -> dict[str, str]:
 @_WHERE
 @click.pass_context
 def artifact_ls(ctx: click.Context, /, *, where: str) -> None:
-    """What was made or given there, the oldest first."""
+    """List the artifacts of a run or a session, oldest first."""
     from loopwright.operations.use_cases import artifacts  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)
@@ -63,13 +63,17 @@ def put_artifacts(terminal: Terminal, found: "list[ArtifactItem]") -> None:
 )
 @_WHERE
 @click.argument("file", metavar="FILE|-")
-@click.option("--name", metavar="NAME", help="How it is called there, else as the file is.")
-@click.option("--unpack", is_flag=True, help="Take the files of a zip, a tar or a tar.gz.")
+@click.option("--name", metavar="NAME", help="Name of the artifact. Default: the name of the file.")
+@click.option(
+    "--unpack",
+    is_flag=True,
+    help="Unpack a zip, tar or tar.gz file; each file in it becomes an artifact.",
+)
 @click.pass_context
 def artifact_put(
     ctx: click.Context, /, *, where: str, file: str, name: str | None, unpack: bool
 ) -> None:
-    """Give a run or a session a file; what is text its agents can read."""
+    """Add a file to a run or a session; its agents can read text files."""
     from loopwright.operations.trackers import UPLOAD_BYTES  # noqa: PLC0415 - help stays quick
     from loopwright.operations.use_cases import artifacts  # noqa: PLC0415 - help stays quick
 
@@ -113,14 +117,17 @@ def read_upload(file: str, most: int) -> bytes:
 @_WHERE
 @click.argument("name", metavar="ARTIFACT")
 @click.option(
-    "--version", type=click.IntRange(1, 1 << 53), metavar="N", help="Which; else the newest."
+    "--version",
+    type=click.IntRange(1, 1 << 53),
+    metavar="N",
+    help="Version of the artifact. Default: the newest.",
 )
-@click.option("--output", "-o", metavar="FILE", help="A new file for it; else stdout.")
+@click.option("--output", "-o", metavar="FILE", help="Write to this new file instead of stdout.")
 @click.pass_context
 def artifact_get(
     ctx: click.Context, /, *, where: str, name: str, version: int | None, output: str | None
 ) -> None:
-    """The bytes of an artifact, as they are."""
+    """Print the content of an artifact, or save it in a file."""
     terminal = terminal_of(ctx)
     if terminal.as_json and output is None:
         raise click.UsageError("with --json, name a file with --output", ctx)
@@ -162,7 +169,7 @@ def _write(place: Path, data: bytes) -> None:
 @click.argument("name", metavar="ARTIFACT")
 @click.pass_context
 def artifact_rm(ctx: click.Context, /, *, where: str, name: str) -> None:
-    """Take away a file that was given, with all its versions; what a run made stays with it."""
+    """Delete an uploaded file with all its versions; files that a run made are kept."""
     from loopwright.operations.use_cases import artifacts  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)
@@ -174,7 +181,7 @@ def artifact_rm(ctx: click.Context, /, *, where: str, name: str) -> None:
 
 _GROUP = group(
     "artifact",
-    "Files that runs and sessions have, made there or given by people.",
+    "Files that runs and sessions made, and files that people added.",
     [artifact_ls, artifact_put, artifact_get, artifact_rm],
 )
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @click.option("--force", is_flag=True, help="Overwrite files of the same name.")
 @click.pass_context
 def init(ctx: click.Context, /, *, place: str, force: bool) -> None:
-    """Write a commented definition that runs without any key, with all it needs.
+    """Write a commented definition that runs without a key, and the files that it needs.
 
     A name that ends in .yaml or .yml is the file to write, any other is a folder.
     """
@@ -93,7 +93,10 @@ def schema(ctx: click.Context, /, *, dialect: str) -> None:
 )
 @click.option("--force", is_flag=True, help="Overwrite that file.")
 @click.option(
-    "--dialect", metavar="NAME", shell_complete=complete_dialects, help="Do not guess the dialect."
+    "--dialect",
+    metavar="NAME",
+    shell_complete=complete_dialects,
+    help="Dialect of the file. Default: detected from its content.",
 )
 @click.pass_context
 def convert(
@@ -101,8 +104,8 @@ def convert(
 ) -> None:
     """Write a definition of any dialect as a native one that means the same.
 
-    What is written has been read back and gave the same plan. What the native language has no
-    words for is an error that names it.
+    The result is read back and compared with the plan. What native definitions cannot express is
+    an error that names it.
     """
     from loopwright.operations.definition_checks import convert_file  # noqa: PLC0415 - help stays quick
 
@@ -134,7 +137,10 @@ _MOST_NAMED = 5
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path())
 @click.option(
-    "--dialect", metavar="NAME", shell_complete=complete_dialects, help="Do not guess the dialect."
+    "--dialect",
+    metavar="NAME",
+    shell_complete=complete_dialects,
+    help="Dialect of the file. Default: detected from its content.",
 )
 @click.option(
     "--format",
@@ -154,7 +160,7 @@ def validate(
     form: str,
     strict: bool,
 ) -> int:
-    """Find what is wrong with definitions, or all of a folder. Exit code 2 when something is."""
+    """Check definitions, or all of a folder. Exit code 2 if one is invalid."""
     from loopwright.operations.definition_checks import check_files  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)
@@ -262,7 +268,7 @@ _WIDE = max(len(words) for words in _WORDS.values()) + 2
     "--dialect",
     metavar="NAME",
     shell_complete=complete_dialects,
-    help="Take every YAML and JSON file for this dialect.",
+    help="Read every YAML and JSON file as this dialect.",
 )
 @click.option("--refused", is_flag=True, help="List only the definitions that are refused.")
 @click.option("--skipped", is_flag=True, help="List the files that are not definitions, too.")

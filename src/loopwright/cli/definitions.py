@@ -53,7 +53,7 @@ def _complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> l
 @click.option("--source", is_flag=True, help="The file as it is written, to copy and change.")
 @click.pass_context
 def show(ctx: click.Context, /, *, name: str, source: bool) -> int:
-    """One definition: its stages, what ends it, its parameters."""
+    """Show one definition: its stages, what ends it, its parameters."""
     terminal = terminal_of(ctx)
     found = _known(terminal).get(name)
     if terminal.as_json:
@@ -69,7 +69,7 @@ def show(ctx: click.Context, /, *, name: str, source: bool) -> int:
 @click.argument("name", metavar="[NAME]", required=False, shell_complete=_complete)
 @click.pass_context
 def validate(ctx: click.Context, /, *, name: str | None) -> int:
-    """Find what is wrong with one definition, or with all. Exit code 2 when something is."""
+    """Check one definition, or all. Exit code 2 if one is invalid."""
     terminal = terminal_of(ctx)
     known = _known(terminal)
     found = known.all() if name is None else [known.get(name)]
@@ -111,8 +111,9 @@ def diff(ctx: click.Context, /, *, name: str) -> None:
 @click.pass_context
 def definitions(ctx: click.Context, /) -> None:
     """What `loopwright run NAME` knows: the project's definitions in .loopwright/loops/, your own
-    in the folder loops/ of the data folder, and those that are built in. The nearest of a name
-    wins. Files that cannot be used are listed too, with what is wrong.
+    in the folder loops/ of the data folder, and those that are built in. A definition of the
+    project overrides one of the same name. Files that cannot be used are listed too, with what is
+    wrong.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -291,7 +292,10 @@ def _put_stored(terminal: Terminal, one: "DefinitionItem") -> None:
 @_NAME
 @click.argument("file", metavar="FILE|-")
 @click.option(
-    "--dialect", metavar="NAME", shell_complete=complete_dialects, help="Do not guess the dialect."
+    "--dialect",
+    metavar="NAME",
+    shell_complete=complete_dialects,
+    help="Dialect of the file. Default: detected from its content.",
 )
 @click.option("--replace", is_flag=True, help="Replace the definition that is stored by that name.")
 @click.pass_context
@@ -422,7 +426,9 @@ _GROUP = group(
 )
 @click.argument("name", required=False, metavar="[NAME]")
 @click.option(
-    "--workspace", metavar="DIR", help="The project whose roles count (else this folder)."
+    "--workspace",
+    metavar="DIR",
+    help="The project whose roles apply. Default: the current directory.",
 )
 @click.pass_context
 def roles(ctx: click.Context, /, name: str | None, workspace: str | None) -> int:

@@ -30,7 +30,7 @@ TEXT_LINES = 10
     only_here=True,
     examples=[
         ("loopwright eval run_01", "the result of the run"),
-        ("loopwright eval run_01 --expect expect.yaml", "and what evaluators say of it"),
+        ("loopwright eval run_01 --expect expect.yaml", "and its evaluators"),
         ("loopwright eval cases.yaml --agent model:openai/gpt-5", "run every case of a file"),
     ],
 )
@@ -46,8 +46,10 @@ TEXT_LINES = 10
     metavar="SPEC",
     help="For a file: agent backend; SPEC for all agents, NAME=SPEC for one.",
 )
-@click.option("--workspace", metavar="DIR", help="Where agents work. Default: here.")
-@click.option("--budget", metavar="LIMITS", help="What each case may use: usd=5,tokens=2M,time=2h.")
+@click.option(
+    "--workspace", metavar="DIR", help="Directory in which agents work. Default: the current one."
+)
+@click.option("--budget", metavar="LIMITS", help="Limits of each case: usd=5,tokens=2M,time=2h.")
 @click.option(
     "--allow-unknown-cost",
     is_flag=True,
@@ -232,8 +234,10 @@ def _put_one(terminal: Terminal, found: "ScoredRun", *, name: str) -> None:
     help="Where the suites are. Default: evals/ beside the file, then beside it.",
 )
 @click.option("--judge", metavar="SPEC", help="The agent that answers rubric and llm_judge.")
-@click.option("--workspace", metavar="DIR", help="Where agents work. Default: here.")
-@click.option("--budget", metavar="LIMITS", help="What each case may use: usd=5,tokens=2M,time=2h.")
+@click.option(
+    "--workspace", metavar="DIR", help="Directory in which agents work. Default: the current one."
+)
+@click.option("--budget", metavar="LIMITS", help="Limits of each case: usd=5,tokens=2M,time=2h.")
 @click.pass_context
 def promote(  # noqa: PLR0913 - one for each option
     ctx: click.Context,
@@ -297,7 +301,7 @@ async def _try(terminal: Terminal, trial: "PromotionTrial") -> "Promotion":
 def _put_result(terminal: Terminal, found: "SuiteResult") -> None:
     if terminal.as_json:
         return
-    line = f"{found.told}: {found.score:.2f} (at least {found.least:.2f})"
+    line = f"{found.label}: {found.score:.2f} (at least {found.least:.2f})"
     tone: Tone = "good" if found.passed else "bad"
     terminal.put(terminal.painted(cut(one_line(line), terminal_width()), tone, sys.stdout))
 

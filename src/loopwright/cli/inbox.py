@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 )
 @click.pass_context
 def inbox(ctx: click.Context, /) -> None:
-    """What waits for a person, oldest first."""
+    """List gates that wait for a person, oldest first."""
     terminal = terminal_of(ctx)
     with terminal.client() as client:
         items = client.open_gates()
@@ -83,10 +83,7 @@ def _given(item: "InboxGate") -> str:
     return f" {arguments_line(item.call.arguments)}" if item.call is not None else ""
 
 
-_DRIVING = (
-    "If no living process drives the run, it is driven here until it rests, as `loopwright run` "
-    "does it."
-)
+_DRIVING = "If no process drives the run, this command drives it, as `loopwright run` does."
 
 
 _ABOUT_CALLS: list[Callable[[Any], Any]] = [
@@ -264,7 +261,7 @@ MOST, AT_ONCE = 200, 50
     type=click.IntRange(1, MOST),
     default=AT_ONCE,
     show_default=True,
-    help="At most so many, the newest.",
+    help="Maximum number of entries, newest first.",
 )
 @click.pass_context
 def notifications_ls(
@@ -277,7 +274,7 @@ def notifications_ls(
     level: "Level | None",
     limit: int,
 ) -> None:
-    """What happened to runs, newest first; kept for thirty days, or until a run is deleted.
+    """List notifications, newest first; kept for thirty days, or until a run is deleted.
 
     They are recorded while the server of this data directory runs.
     """

@@ -40,7 +40,7 @@ def _resolved(terminal: Terminal) -> "ResolvedSettings":
 @click.option("--origin", is_flag=True, help="Say where each value comes from.")
 @click.pass_context
 def show(ctx: click.Context, /, *, origin: bool) -> None:
-    """The settings as they hold here and now."""
+    """Show the settings that apply here."""
     terminal = terminal_of(ctx)
     _put(terminal, _resolved(terminal), origin=origin)
 
@@ -231,8 +231,8 @@ def doctor(
     export_heads: Path | None,
     rebuild_heads: bool,
 ) -> int:
-    """See whether everything is in order. Exit code 1 when something is not. With --quiet only
-    problems are shown.
+    """Check the installation, the settings and the data directory. Exit code 1 if there is a
+    problem. With --quiet, only problems are shown.
     """
     if export_heads is not None or rebuild_heads:
         if deep or heads or (export_heads and rebuild_heads):

@@ -46,7 +46,7 @@ MOST_SEARCHED = 200
     remote=True,
     watches=True,
     examples=[
-        ("loopwright run fix.yaml", "drive it here until it rests"),
+        ("loopwright run fix.yaml", "run it until it ends or needs a person"),
         ('loopwright run fix.yaml "Only the parser tests" --agent script:replies.yaml', ""),
         ('loopwright run harness "Add a cache to the API"', "a definition by its name"),
         ("loopwright run stored:triage", "one that `loopwright stored` keeps"),
@@ -59,17 +59,20 @@ MOST_SEARCHED = 200
 @click.argument("file", metavar="FILE", shell_complete=complete_stored_runs)
 @click.argument("message", metavar="[MESSAGE]", required=False)
 @click.option(
-    "--dialect", metavar="NAME", shell_complete=complete_dialects, help="Do not guess the dialect."
+    "--dialect",
+    metavar="NAME",
+    shell_complete=complete_dialects,
+    help="Dialect of the file. Default: detected from its content.",
 )
-@click.option("--input", "inputs", multiple=True, metavar="NAME=VALUE", help="An input by name.")
+@click.option("--input", "inputs", multiple=True, metavar="NAME=VALUE", help="Value of an input.")
 @click.option(
     "--max",
     "most",
     metavar="N",
     type=click.IntRange(1, 1_000),
-    help="The most iterations of its loop, instead of what the definition says.",
+    help="Maximum number of iterations of the loop; overrides the definition.",
 )
-@click.option("--promoted", is_flag=True, help="Only if it was promoted as it is now.")
+@click.option("--promoted", is_flag=True, help="Start only if exactly this text was promoted.")
 @start_options
 @click.pass_context
 def run(
@@ -144,7 +147,7 @@ MEMORIES = ("progress-log", "previous-output", "session", "none")
             "a person reviews each iteration",
         ),
         (
-            'loopwright loop "Write the report" --agent claude --until-judge "No claim is bare"',
+            'loopwright loop "Write the report" --agent claude --until-judge "Claims have sources"',
             "an agent judges each iteration",
         ),
     ],
@@ -177,8 +180,8 @@ MEMORIES = ("progress-log", "previous-output", "session", "none")
     "judges",
     multiple=True,
     metavar="TEXT",
-    help="Done when an agent says that this holds. It is the same agent in a session of its own, "
-    "or another: --agent judge=SPEC.",
+    help="Done when an agent decides that this is true: the same agent in a separate session, or "
+    "another one with --agent judge=SPEC.",
 )
 @click.option(
     "--manual",
@@ -192,7 +195,7 @@ MEMORIES = ("progress-log", "previous-output", "session", "none")
     type=click.IntRange(1, 1_000),
     default=10,
     show_default=True,
-    help="The most iterations.",
+    help="Maximum number of iterations.",
 )
 @click.option(
     "--memory",
@@ -200,7 +203,7 @@ MEMORIES = ("progress-log", "previous-output", "session", "none")
     default=MEMORIES[0],
     show_default=True,
     metavar="KIND",
-    help=f"What an iteration knows of those before it: {', '.join(MEMORIES)}.",
+    help=f"What an iteration receives about earlier ones: {', '.join(MEMORIES)}.",
 )
 @click.option(
     "--no-criteria",
@@ -392,7 +395,7 @@ def _rehearse(terminal: Terminal, start: "RunStart", request: "LocalStart", chec
         PriceBook,
         with_specs,
     )
-    from loopwright.operations.dry_run.simulation import rehearse  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.dry_run.simulation import simulate  # noqa: PLC0415 - help stays quick
     from loopwright.operations.preflight import dry_run_warnings  # noqa: PLC0415 - help stays quick
     from loopwright.operations.wiring import check_worktree_programs  # noqa: PLC0415 - help stays quick
 
@@ -406,7 +409,7 @@ def _rehearse(terminal: Terminal, start: "RunStart", request: "LocalStart", chec
     warnings = [*dry_run_warnings(start, checks=checks)]
     for missing in warnings:
         terminal.say(f"warning: {missing}", tone="warn")
-    put_dry_run(terminal, rehearse(start.plan).report(rules.enforcement(plan), warnings))
+    put_dry_run(terminal, simulate(start.plan).report(rules.enforcement(plan), warnings))
     return 0
 
 

@@ -68,7 +68,7 @@ def pause(ctx: click.Context, /, *, run: str) -> None:
     cls=Verb,
     remote=True,
     examples=[
-        ("loopwright stop run_01", "its agent is ended, whatever it does"),
+        ("loopwright stop run_01", "its agent is ended immediately"),
         ("loopwright stop all", ""),
     ],
 )
@@ -77,8 +77,8 @@ def pause(ctx: click.Context, /, *, run: str) -> None:
 def stop(ctx: click.Context, /, *, run: str) -> None:
     """End a run now. It ends as cancelled; `loopwright resume` continues it.
 
-    What its agent has changed is recorded first, for at most 4 seconds; a second `stop` meanwhile
-    ends the run without that.
+    The changes of its agent are recorded first, for at most 4 seconds; a second `stop` ends the
+    run without recording them.
     """
     terminal = terminal_of(ctx)
     with terminal.client(drives=True) as client:
@@ -298,7 +298,10 @@ class _ForkFlags(TypedDict):
             "loopwright fork run_01 --at 3",
             "the same: a number alone is an iteration, counted from 1",
         ),
-        ("loopwright fork run_01 --at 3 --restore --workspace again", "with the files of then"),
+        (
+            "loopwright fork run_01 --at 3 --restore --workspace again",
+            "with the files of that iteration",
+        ),
         ("loopwright fork run_01 --at main.2 --model anthropic/claude-sonnet-5", "another model"),
         (
             'loopwright fork run_01 --at main.2 --edit "Use the old parser"',
@@ -370,12 +373,12 @@ def fork(
     jsonl: bool,
     **given: Unpack[_ForkFlags],
 ) -> int:
-    """Make a new run that begins with what RUN has recorded up to the end of a place, and drive it
-    here until it rests; with --server it is driven there, and watched. RUN stays as it is.
+    """Start a new run from a completed step or iteration of RUN, and follow it until it ends or
+    needs a person. RUN is not changed.
 
-    Iterations, tokens and money up to there count in the new run too. Calls that were under way at
-    that point are made again; calls that have an answer are not. The workspace stays as it is now;
-    --restore puts its files back as they were. A fork of a run with a worktree gets a
+    Iterations, tokens and money up to that point count in the new run too. Calls that were under
+    way at that point are made again; calls that have an answer are not. The workspace stays as it
+    is now; --restore puts its files back as they were. A fork of a run with a worktree gets a
     worktree of its own.
     """
     from loopwright.cli.attach import AttachOptions, RunCursor, drive  # noqa: PLC0415 - help stays quick

@@ -87,7 +87,7 @@ class _EventsVerb(Verb):
     type=click.IntRange(0, 1_000_000_000),
     default=0,
     metavar="SEQ",
-    help="Skip up to this.",
+    help="Print only events with a greater number.",
 )
 @click.option("--follow", "-f", is_flag=True, help="Follow until the run ends or needs a person.")
 @click.option(
@@ -102,7 +102,7 @@ class _EventsVerb(Verb):
 def events(
     ctx: click.Context, /, *, run: str, after: int, follow: bool, dialect: str | None
 ) -> int:
-    """The events of a run as JSON lines (with --json: one object that contains them all).
+    """Print the events of a run as JSON lines (with --json: one object that contains them all).
 
     `--follow` ends with the run, or with exit code 5 when only a person can advance it: it is
     paused, or it waits or was interrupted and no process drives it.

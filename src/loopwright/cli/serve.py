@@ -142,8 +142,12 @@ def _print_start(terminal: Terminal, started: "Started") -> None:
         ("loopwright mcp --agent claude --allow-answers", "and may answer gates, too"),
     ],
 )
-@click.option("--agent", "agents", multiple=True, metavar="[NAME=]SPEC", help="Behind the roles.")
-@click.option("--workspace", metavar="DIR", help="Where loops work (else this folder).")
+@click.option(
+    "--agent", "agents", multiple=True, metavar="[NAME=]SPEC", help="Agent backend for the roles."
+)
+@click.option(
+    "--workspace", metavar="DIR", help="Directory in which loops work. Default: the current one."
+)
 @click.option("--session", default="", metavar="ID", help="Loops of a session share trackers.")
 @click.option(
     "--allow-answers",

@@ -60,7 +60,11 @@ _OPTIONS = [
         "gemini, model:PROVIDER/NAME, acp:PROGRAM, command:PROGRAM, jsonl:PROGRAM, script:FILE). "
         "May be given more than once.",
     ),
-    click.option("--workspace", metavar="DIR", help="Where agents work. Default: here."),
+    click.option(
+        "--workspace",
+        metavar="DIR",
+        help="Directory in which agents work. Default: the current one.",
+    ),
     click.option(
         "--worktree/--no-worktree",
         default=None,
@@ -71,7 +75,7 @@ _OPTIONS = [
     click.option(
         "--budget",
         metavar="LIMITS",
-        help="What the run may use: usd=5,tokens=2M,time=2h. idle=10m: how long an agent may "
+        help="Limits of the run: usd=5,tokens=2M,time=2h. idle=10m: how long an agent may "
         "print nothing before its call fails.",
     ),
     click.option(
@@ -84,14 +88,14 @@ _OPTIONS = [
         "--parallel",
         metavar="N",
         type=click.IntRange(1, 1_000),
-        help="How many agents work at once, where the definition names no number.",
+        help="Maximum number of agents at the same time, if the definition does not set one.",
     ),
     click.option(
         "--allow",
         multiple=True,
         metavar="TOOL",
-        help="A tool that chat models may use without being asked about, where the definition asks "
-        "about every one; `all` is all. Away from a terminal the others are denied. "
+        help="A tool that chat models may use without approval, if the definition requires "
+        "approval for each tool; `all` for every tool. Without a terminal, the others are denied. "
         "`shell.exec:PROGRAM` allows a program. Refused by remote servers. May be given more "
         "than once.",
     ),
@@ -105,7 +109,8 @@ _OPTIONS = [
         "--ask",
         multiple=True,
         metavar="TOOL",
-        help="A tool of which every call waits for a person, here or by `approve`; `all` is all. "
+        help="A tool whose every call needs the approval of a person, at the terminal or with "
+        "`approve`; `all` for every tool. "
         "May be given more than once.",
     ),
     click.option(
@@ -158,7 +163,7 @@ _OPTIONS = [
         is_flag=True,
         help="Take no snapshots of the workspace. `diff`, `restore` and `bisect` need them.",
     ),
-    click.option("--name", metavar="NAME", help="What the run is called in lists."),
+    click.option("--name", metavar="NAME", help="Name of the run in lists."),
     click.option(
         "--label",
         "labels",

@@ -73,8 +73,8 @@ def retry(
     *,
     allow_unknown_cost: bool,
 ) -> int:
-    """Try again what a loop of roles stopped at, and drive it here until it rests; with --server it
-    is driven there, and watched.
+    """Retry the stage that a loop of roles stopped at, and follow the loop until it ends or needs
+    a person.
 
     The stage that failed or is blocked is run again in its iteration, with NOTE in its prompt. What
     completed in that iteration is kept. After rounds that were rejected too often, the next one
@@ -115,8 +115,8 @@ def retry(
 )
 @click.pass_context
 def skip(ctx: click.Context, /, run: str, note: str, *, allow_unknown_cost: bool) -> int:
-    """Leave out the stage that a loop of roles stopped at, and drive it here until it rests; with
-    --server it is driven there, and watched.
+    """Skip the stage that a loop of roles stopped at, and follow the loop until it ends or needs a
+    person.
     """
     from loopwright.operations.use_cases import loops  # noqa: PLC0415 - help stays quick
 
@@ -163,9 +163,9 @@ def _steer(
     ],
 )
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
-@click.option("--goal", metavar="TEXT", help="What it is for from now on.")
-@click.option("--max", "most", metavar="N|none", help="The most iterations, or no limit.")
-@click.option("--label", "labels", multiple=True, help="Its labels from now on; again for more.")
+@click.option("--goal", metavar="TEXT", help="New goal.")
+@click.option("--max", "most", metavar="N|none", help="Maximum number of iterations, or no limit.")
+@click.option("--label", "labels", multiple=True, help="New labels; may be given more than once.")
 @click.option("--metadata", metavar="JSON", help="An object that is merged into its metadata.")
 @click.pass_context
 def edit(
@@ -180,7 +180,7 @@ def edit(
     """Change a loop of roles while it runs: its goal, its limit, its labels.
 
     The next stage uses the new values; what was done does not change. Other runs cannot be edited:
-    use `tell` to send a message, or `fork` to start from an iteration with other words.
+    use `tell` to send a message, or `fork` to start from an iteration.
     """
     from loopwright.operations.loops.loop_details import edit_of  # noqa: PLC0415 - help stays quick
     from loopwright.operations.use_cases import loops  # noqa: PLC0415 - help stays quick

@@ -111,8 +111,10 @@ def project_show(ctx: click.Context, /, *, project: str) -> None:
     examples=[('loopwright project create "Auth system" --slug auth', "")],
 )
 @click.argument("title", metavar="TITLE")
-@click.option("--slug", default="", metavar="SLUG", help="A short name; else made of the title.")
-@click.option("--description", default="", metavar="TEXT", help="What it is for.")
+@click.option(
+    "--slug", default="", metavar="SLUG", help="Short name. Default: derived from the title."
+)
+@click.option("--description", default="", metavar="TEXT", help="Description of the project.")
 @click.pass_context
 def project_create(ctx: click.Context, /, *, title: str, slug: str, description: str) -> None:
     """Create a project."""
@@ -171,9 +173,12 @@ def sprint_ls(ctx: click.Context, /, *, project: str, status: str) -> None:
 )
 @click.argument("project", metavar="PROJECT")
 @click.argument("title", metavar="TITLE")
-@click.option("--criteria", default="", metavar="TEXT", help="When it counts as complete.")
+@click.option("--criteria", default="", metavar="TEXT", help="Criteria for completion.")
 @click.option(
-    "--max-review-rounds", type=click.IntRange(1, 5), metavar="N", help="Most reviews; else 3."
+    "--max-review-rounds",
+    type=click.IntRange(1, 5),
+    metavar="N",
+    help="Maximum number of reviews; default 3.",
 )
 @click.pass_context
 def sprint_create(

@@ -30,7 +30,7 @@ _NO_NAMES = {"", ".", ".."}
 _ABSENT = "no such file or directory"
 
 
-class WantedFile(Protocol):
+class RequestedFile(Protocol):
     """A file to read, or a folder whose names are asked for."""
 
     @property
@@ -87,7 +87,7 @@ def is_path(path: str) -> bool:
     return not leads_out(below) and _NO_NAMES.isdisjoint(below.split("/"))
 
 
-def fetch(places: Places | Mapping[str, bytes], wanted: WantedFile) -> bytes | FileProblem:
+def fetch(places: Places | Mapping[str, bytes], wanted: RequestedFile) -> bytes | FileProblem:
     """A file's content, or the names in a folder, one on each line."""
     if not isinstance(places, Places):
         return _of_those(places, wanted)
@@ -116,7 +116,7 @@ def _around(folder: Path, path: str) -> tuple[Path, str]:
     return (folder, rest or ".") if first == _HERE else (folder, path)
 
 
-def _of_those(files: Mapping[str, bytes], wanted: WantedFile) -> bytes | FileProblem:
+def _of_those(files: Mapping[str, bytes], wanted: RequestedFile) -> bytes | FileProblem:
     """The same, of files that came with a definition."""
     data = files.get(wanted.path)
     if data is None and wanted.kind == "names":

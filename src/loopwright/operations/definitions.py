@@ -126,7 +126,7 @@ class Definitions:
         self._write(stored, expected, by=by, action="definition.saved")
         return self.get(name)
 
-    def take_in(self, name: str, text: str, *, by: str, dialect: str | None) -> Stored:
+    def store_foreign(self, name: str, text: str, *, by: str, dialect: str | None) -> Stored:
         """Store a foreign definition; one that starts programs is held for approval."""
         stored = self._new(self._parsed(name, text, dialect), text, by, foreign=True)
         self._write(stored, 0, by=by, action="definition.imported")
@@ -254,7 +254,7 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
         return self.score >= self.least
 
     @property
-    def told(self) -> str:
+    def label(self) -> str:
         """Which suite, and with which model."""
         return f"{self.suite} with {self.model}" if self.model else self.suite
 
@@ -349,7 +349,7 @@ def promote(
     """Record that a definition is promoted; NotAllowed when a suite did not reach its score."""
     below = [one for one in results if not one.passed]
     if len(results) < len(trial.suites) or (below and trial.gate.must_pass_before_promote):
-        labels = ", ".join(f"{one.told} {one.score:.2f} of {one.least:.2f}" for one in below)
+        labels = ", ".join(f"{one.label} {one.score:.2f} of {one.least:.2f}" for one in below)
         raise NotAllowed(
             f"not promoted: {labels or 'not every suite was run'}",
             code="below-threshold",

@@ -19,7 +19,7 @@ from loopwright.model.record import JsonValue
 from loopwright.operations.definition_files import (
     BESIDE,
     Places,
-    WantedFile,
+    RequestedFile,
     fetch,
     other_kind,
     project_of,
@@ -124,7 +124,7 @@ class Dialect(Protocol):
 class ReadsFiles(Protocol):
     """What a dialect exports whose definitions name further files."""
 
-    def wanted(self, document: Document, files: Files) -> Sequence[WantedFile]:
+    def requested_files(self, document: Document, files: Files) -> Sequence[RequestedFile]:
         """The files that are needed and not there yet."""
 
     def lower(self, document: Document, files: Files) -> tuple[Plan | None, list[Diagnostic]]:
@@ -310,7 +310,7 @@ def _refuse_merge_keys(document: Document) -> None:
 def used_files(document: Document, *, name: str, folder: Path) -> list[Path]:
     """The files of its folder or project that a definition uses, directly or through others."""
     language = dialect(name)
-    if not hasattr(language, "wanted"):
+    if not hasattr(language, "requested_files"):
         return []
     places = _places(language, folder)
     gathered = _gathered(language, document, folder)
@@ -338,7 +338,7 @@ def named_files(data: bytes, *, file: str, force: str | None, folder: Path) -> F
     if document is None:
         return {}
     language = dialect(force or _recognised(document))
-    if not hasattr(language, "wanted"):
+    if not hasattr(language, "requested_files"):
         return {}
     optional = {path for path, needed in _ask_languages(language, document) if not needed}
     gathered = _gathered(language, document, folder)
@@ -355,14 +355,14 @@ def names_files(data: bytes, *, file: str, force: str | None) -> bool:
     if document is None:
         return False
     language = dialect(force or _recognised(document))
-    if not hasattr(language, "wanted"):
+    if not hasattr(language, "requested_files"):
         return False
     return any(needed for _, needed in _ask_languages(language, document))
 
 
 def _ask_languages(language: Dialect, document: Document) -> list[tuple[str, bool]]:
     """What a definition asks for as long as nothing was read, and whether it needs to be there."""
-    wanted = cast(ReadsFiles, language).wanted(document, {})
+    wanted = cast(ReadsFiles, language).requested_files(document, {})
     return [(one.path, not getattr(one, "is_optional", False)) for one in wanted]
 
 
@@ -378,7 +378,7 @@ def _lowered(
         return cast(HasAssistants, language).lower(document, beside, given)
     if hasattr(language, "filled"):
         return cast(TakesValues, language).lower(document, given)
-    if not hasattr(language, "wanted"):
+    if not hasattr(language, "requested_files"):
         return language.lower(document)
     return cast(ReadsFiles, language).lower(document, _gathered(language, document, files))
 
@@ -395,7 +395,7 @@ def _gathered(language: Dialect, document: Document, source: Source) -> Files:
     else:
         places = source
     for _ in range(DEEPEST):
-        missing = [one for one in reading.wanted(document, files) if one.path not in files]
+        missing = [one for one in reading.requested_files(document, files) if one.path not in files]
         if not missing or places is None:
             break
         for one in missing:

@@ -91,7 +91,7 @@ def loop_definition(request: StartRun, loop: LoopOptions) -> tuple[ParsedDefinit
     try:
         return parse_definition(data, file=COMMAND_LINE, force="native"), data
     except DefinitionError as error:
-        problems = [_in_range(one, loop) for one in document.told(error.problems)]
+        problems = [_in_range(one, loop) for one in document.translate_problems(error.problems)]
         raise DefinitionError(error.message, problems=problems) from error
 
 
@@ -279,7 +279,7 @@ class _LoopText:
     def data(self) -> bytes:
         return "\n".join(text for text, _ in self._lines).encode()
 
-    def told(self, problems: Sequence[object]) -> list[Diagnostic]:
+    def translate_problems(self, problems: Sequence[object]) -> list[Diagnostic]:
         return [
             Diagnostic(
                 file=self._option(problem.line),
@@ -308,8 +308,8 @@ def _write_loop(text: _LoopText, request: StartRun, loop: LoopOptions) -> None:
     text.line(f'"agents": {{"worker": {{}}{judge}}}, "agent": "worker",', "--agent")
     if request.inputs:
         text.field("inputs", {name: {} for name in request.inputs}, "--input")
-        told = "\n".join(f"- {name}: {{{{input.{name}}}}}" for name in request.inputs)
-        text.field("prompt", f"{{{{message}}}}\n\n{told}", "--input")
+        listed = "\n".join(f"- {name}: {{{{input.{name}}}}}" for name in request.inputs)
+        text.field("prompt", f"{{{{message}}}}\n\n{listed}", "--input")
     text.line('"repeat": {')
     text.field("max", loop.max, "--max")
     if not loop.criteria:

@@ -165,10 +165,10 @@ def _out_of_place(one: dict[str, object]) -> Iterator[tuple[str, str]]:
 
 def _wrong_kinds(one: dict[str, object]) -> Iterator[tuple[str, str]]:
     command = one.get("command")
-    if command is not None and not isinstance(command, str) and not _is_words(command):
+    if command is not None and not isinstance(command, str) and not _is_list_of_texts(command):
         yield "command must be a list of texts", 'write command = ["PROGRAM", "ARG"]'
     for key in ("args", "pass_env"):
-        if key in one and not _is_words(one[key]):
+        if key in one and not _is_list_of_texts(one[key]):
             yield f"{key} must be a list of texts", f'write {key} = ["…"]'
     for key in ("url", "bearer_env"):
         if key in one and not isinstance(one[key], str):
@@ -177,16 +177,16 @@ def _wrong_kinds(one: dict[str, object]) -> Iterator[tuple[str, str]]:
     if isinstance(url, str) and not url.startswith(("http://", "https://")):
         yield f"url is {url!r}, which is not an address", 'write url = "https://…"'
     headers = one.get("header_env", {})
-    if not isinstance(headers, dict) or not _is_words(list(headers.values())):
+    if not isinstance(headers, dict) or not _is_list_of_texts(list(headers.values())):
         yield "header_env must name a variable for each header", 'write header_env = {"X-A" = "A"}'
 
 
-def _is_words(value: object) -> bool:
+def _is_list_of_texts(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(one, str) and one for one in value)
 
 
 NOTIFY = "notify"
-Told: TypeAlias = Literal["gate.opened", "run.finished", "run.failed"]
+NotifiedKind: TypeAlias = Literal["gate.opened", "run.finished", "run.failed"]
 
 
 class Notifier(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -195,7 +195,7 @@ class Notifier(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     slack: str = ""
     slack_env: str = ""  # the variable that has the address, which is a secret
     command: tuple[str, ...] = ()
-    kinds: tuple[Told, ...] = ("gate.opened", "run.failed")
+    kinds: tuple[NotifiedKind, ...] = ("gate.opened", "run.failed")
     links: bool = False  # a question comes with a link that answers it, once
     allow_private: bool = False  # the channel may be on this machine or in its network
 

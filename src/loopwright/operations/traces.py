@@ -341,8 +341,10 @@ class OpenTelemetry:
         export: Any = import_module("opentelemetry.sdk.trace.export")
         resources: Any = import_module("opentelemetry.sdk.resources")
         named = resources.Resource({"service.name": "loopwright", "service.version": __version__})
-        told = resources.OTELResourceDetector().detect()  # by the environment, where it says more
-        provider = self._sdk.TracerProvider(resource=named.merge(told))
+        detected = (
+            resources.OTELResourceDetector().detect()
+        )  # by the environment, where it says more
+        provider = self._sdk.TracerProvider(resource=named.merge(detected))
         self._sampler, self._resource = provider.sampler, provider.resource
         scope: Any = import_module("opentelemetry.sdk.util.instrumentation")
         self._scope = scope.InstrumentationScope("loopwright", __version__)
@@ -402,7 +404,7 @@ class Tracing:
         self._since = service.clock.now_ms()
         self._spans: dict[str, Spans] = {}
         self._seen: dict[str, int] = {}
-        self._told: OrderedDict[str, int] = OrderedDict()  # number of the last exported event
+        self._exported: OrderedDict[str, int] = OrderedDict()  # number of the last exported event
         self._moved: set[str] = set()
         self._look: asyncio.TimerHandle | None = None
 
@@ -434,7 +436,7 @@ class Tracing:
         events = self._service.log.read(run, after=self._seen.get(run, 0))
         if run not in self._spans and events:
             self._spans[run] = Spans(run, self._service.plan(events[0].event))
-        before = self._told.get(run, 0)
+        before = self._exported.get(run, 0)
         for numbered in events:
             for span in self._spans[run].take(numbered):
                 # Spans that ended before this process started were exported by another one.
@@ -442,8 +444,8 @@ class Tracing:
                     self._exporter.take(span)
             self._seen[run] = numbered.seq
         if events:
-            self._told[run] = events[-1].seq
-            self._told.move_to_end(run)
+            self._exported[run] = events[-1].seq
+            self._exported.move_to_end(run)
         ended = bool(events) and isinstance(events[-1].event, RunFinished)
         if ended or not self._driver.is_driving(run):  # it waits; memory is for what moves
             self._forget(run)
@@ -451,8 +453,8 @@ class Tracing:
     def _forget(self, run: str) -> None:
         self._spans.pop(run, None)
         self._seen.pop(run, None)
-        while len(self._told) > MOST_KNOWN:
-            self._told.popitem(last=False)
+        while len(self._exported) > MOST_KNOWN:
+            self._exported.popitem(last=False)
 
     def close(self) -> None:
         if self._look is not None:

@@ -258,7 +258,7 @@ def _log(service: Service) -> SqliteLog:
 SEARCHED_RUNS = 200
 """Runs of a project whose sprints are shown, the newest ones."""
 MOST_TEXT = 500
-Told = dict[str, JsonValue]
+TrackerView = dict[str, JsonValue]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,19 +270,19 @@ class TrackerOperations:
 
     # -- projects
 
-    def projects(self, status: str = "") -> list[Told]:
+    def projects(self, status: str = "") -> list[TrackerView]:
         """All projects, the oldest first, or those of a status."""
         if status:
             _check("status", status, PROJECT_STATUSES)
         found = self.given.uploads.trackers.all(EVERYBODY, "project")
         return [shown(one) for one in found if status in ("", one.text("status"))]
 
-    def project(self, reference: str) -> Told:
+    def project(self, reference: str) -> TrackerView:
         """One project by its id or its slug, with its sprints."""
         found = self._project(reference)
         return {**shown(found), "sprints": [*self._sprints_of(found)]}
 
-    def create_project(self, title: str, *, slug: str = "", description: str = "") -> Told:
+    def create_project(self, title: str, *, slug: str = "", description: str = "") -> TrackerView:
         """A new project. Without a slug, one is made of the title."""
         trackers = self.given.uploads.trackers
         title = _text("title", title)
@@ -298,7 +298,7 @@ class TrackerOperations:
         self.given.log.change(audit=[row])
         return shown(made)
 
-    def change_project(self, reference: str, changes: Values) -> Told:
+    def change_project(self, reference: str, changes: Values) -> TrackerView:
         """Change title, description or status."""
         _check_changes(changes, "project", status=PROJECT_STATUSES)
         return self._changed(self._project(reference), lambda _: changes, *changes)
@@ -314,7 +314,7 @@ class TrackerOperations:
 
     # -- sprints
 
-    def sprints(self, project: str = "", status: str = "") -> list[Told]:
+    def sprints(self, project: str = "", status: str = "") -> list[TrackerView]:
         """The sprints of a project, or of all active projects, the oldest first."""
         if status:
             _check("status", status, SPRINT_STATUSES)
@@ -326,7 +326,7 @@ class TrackerOperations:
         found = [one for each in wanted for one in self._sprints_of(each)]
         return [one for one in found if status in ("", one.get("status"))]
 
-    def _sprints_of(self, project: Item) -> list[Told]:
+    def _sprints_of(self, project: Item) -> list[TrackerView]:
         """Those that people and agents planned, and the iterations of its loops."""
         trackers = self.given.uploads.trackers
         named = trackers.having("sprint", "project")
@@ -352,7 +352,7 @@ class TrackerOperations:
 
     def create_sprint(
         self, project: str, title: str, *, criteria: str = "", max_review_rounds: int | None = None
-    ) -> Told:
+    ) -> TrackerView:
         """Plan a sprint of a project."""
         if max_review_rounds is not None and not 1 <= max_review_rounds <= MOST_REVIEW_ROUNDS:
             raise LoopwrightError(
@@ -368,7 +368,7 @@ class TrackerOperations:
         }
         return self._made("sprint", EVERYBODY, values)
 
-    def move_sprint(self, reference: str, status: str, *, notes: str = "") -> Told:
+    def move_sprint(self, reference: str, status: str, *, notes: str = "") -> TrackerView:
         """Move a sprint to its next status."""
         _check("status", status, SPRINT_STATUSES)
 
@@ -396,7 +396,7 @@ class TrackerOperations:
 
     # -- todos
 
-    def todos(self, where: ArtifactScope, status: str = "") -> list[Told]:
+    def todos(self, where: ArtifactScope, status: str = "") -> list[TrackerView]:
         """The todos of a session, or of a run without one."""
         if status:
             _check("status", status, TODO_STATUSES)
@@ -405,7 +405,7 @@ class TrackerOperations:
 
     def add_todo(
         self, where: ArtifactScope, title: str, *, priority: str = "medium", parent: str = ""
-    ) -> Told:
+    ) -> TrackerView:
         """Add a todo; agents of the session find it in their list."""
         _check("priority", priority, PRIORITIES)
         values: Values = {"title": _text("title", title), "status": "pending", "priority": priority}
@@ -413,7 +413,7 @@ class TrackerOperations:
             values["parent"] = self._todo(where, parent).id
         return self._made("todo", where.scope, values)
 
-    def change_todo(self, where: ArtifactScope, reference: str, changes: Values) -> Told:
+    def change_todo(self, where: ArtifactScope, reference: str, changes: Values) -> TrackerView:
         """Change title, status or priority."""
         _check_changes(changes, "todo", status=TODO_STATUSES, priority=PRIORITIES)
         done: Values = {"completed_by": self.by} if changes.get("status") == "completed" else {}
@@ -439,7 +439,7 @@ class TrackerOperations:
 
     # -- all of them
 
-    def _made(self, kind: Kind, scope: str, values: Values) -> Told:
+    def _made(self, kind: Kind, scope: str, values: Values) -> TrackerView:
         made: Values = {**values, "created_by": self.by}
         name = token_hex(16)
         item = Item(scope=scope, kind=kind, id=name, at=self._now(), values=made)
@@ -451,7 +451,7 @@ class TrackerOperations:
         self._keep(work, f"{kind}.created", name, str(values["title"]))
         return self._read(scope, kind, name)
 
-    def _changed(self, item: Item, changes: Callable[[Item], Values], *names: str) -> Told:
+    def _changed(self, item: Item, changes: Callable[[Item], Values], *names: str) -> TrackerView:
         """Keep the next version of a thing; what changes is decided by its newest version."""
 
         def work(book: TrackerChange) -> str:
@@ -471,7 +471,7 @@ class TrackerOperations:
         row = self.given.access.row(self.by, action, subject, detail)
         self.given.uploads.trackers.change(f"people/{token_hex(16)}", work, [row])
 
-    def _read(self, scope: str, kind: Kind, name: str) -> Told:
+    def _read(self, scope: str, kind: Kind, name: str) -> TrackerView:
         found = self.given.uploads.trackers.get(scope, kind, name)
         assert found is not None, "it was just put there"
         return shown(found)
@@ -480,7 +480,7 @@ class TrackerOperations:
         return self.given.tracker_scopes.clock.now_ms()
 
 
-def shown(item: Item) -> Told:
+def shown(item: Item) -> TrackerView:
     """A thing as programs read it."""
     return {**item.values, "id": item.id, "version": item.version, "at": timestamp(item.at)}
 

@@ -55,11 +55,11 @@ _END, _END_64 = b"PK\x05\x06", b"PK\x06\x07"
 _BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, gzip.BadGzipFile)
 
 
-Take = Callable[[str, bytes], None]
+OnEntry = Callable[[str, bytes], None]
 
 
 @dataclass(slots=True)
-class _Room:
+class _UnpackLimits:
     """What may still come, for an archive and all that are inside of it."""
 
     packed: int
@@ -90,20 +90,20 @@ def entries_of(data: bytes) -> list[tuple[str, bytes]]:
     """Every file of an archive by its name; `unsafe-archive` or `archive-too-big`, and nothing."""
     if not is_archive(data):
         raise _unsafe("it is not a zip, tar or tar.gz file")
-    room, found = _Room(len(data)), list[tuple[str, bytes]]()
-    _look(data, room, 1, lambda name, body: found.append((name, body)))
+    limits, found = _UnpackLimits(len(data)), list[tuple[str, bytes]]()
+    _read_archive(data, limits, 1, lambda name, body: found.append((name, body)))
     return found
 
 
-def _look(data: bytes, room: _Room, depth: int, take: Take) -> None:
+def _read_archive(data: bytes, limits: _UnpackLimits, depth: int, on_entry: OnEntry) -> None:
     if depth > DEEPEST:
         raise _too_big(f"archives are inside of one another more than {DEEPEST} deep")
     read = _zip if data.startswith((_ZIP, _EMPTY_ZIP)) else _tar
     try:
-        for name, body in read(data, room):
-            take(name, body)
+        for name, body in read(data, limits):
+            on_entry(name, body)
             if is_archive(body):
-                _look_inside(body, room, depth + 1)
+                _read_nested(body, limits, depth + 1)
     except _BROKEN as error:
         raise _unsafe("it cannot be read to its end") from error
     # All that zipfile and tarfile raise for what they cannot read, an encrypted entry among it.
@@ -111,24 +111,24 @@ def _look(data: bytes, room: _Room, depth: int, take: Take) -> None:
         raise _unsafe(f"it cannot be read: {type(error).__name__}") from error
 
 
-def _look_inside(data: bytes, room: _Room, depth: int) -> None:
+def _read_nested(data: bytes, limits: _UnpackLimits, depth: int) -> None:
     """An archive inside of another one is a file like any other, but for how large it would be."""
     try:
-        _look(data, room, depth, _nobody)
+        _read_archive(data, limits, depth, _ignore_entry)
     except LoopwrightError as error:
         if error.code != "unsafe-archive":
             raise
 
 
-def _nobody(_name: str, _body: bytes) -> None:
+def _ignore_entry(_name: str, _body: bytes) -> None:
     """What is inside of an inner archive is only counted."""
 
 
-def _zip(data: bytes, room: _Room) -> Iterator[tuple[str, bytes]]:
+def _zip(data: bytes, limits: _UnpackLimits) -> Iterator[tuple[str, bytes]]:
     _check_directory(data)
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for info in archive.infolist():
-            room.entry()
+            limits.entry()
             kind = stat.S_IFMT(info.external_attr >> 16)
             if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
                 raise _unsafe(f"{_shown(info.filename)} is a link or a device")
@@ -138,7 +138,7 @@ def _zip(data: bytes, room: _Room) -> Iterator[tuple[str, bytes]]:
             name = _checked(info.orig_filename)
             if not info.is_dir():
                 with archive.open(info) as file:
-                    yield name, _all_of(file, room)
+                    yield name, _read_all(file, limits)
 
 
 def _check_directory(data: bytes) -> None:
@@ -152,13 +152,13 @@ def _check_directory(data: bytes) -> None:
         raise _too_big(f"it has more than {MOST_ENTRIES:,} entries")
 
 
-def _tar(data: bytes, room: _Room) -> Iterator[tuple[str, bytes]]:
+def _tar(data: bytes, limits: _UnpackLimits) -> Iterator[tuple[str, bytes]]:
     plain: io.BufferedIOBase = io.BytesIO(data)
     if data.startswith(_GZIP):
         plain = gzip.GzipFile(fileobj=plain)
     with tarfile.open(fileobj=_Bounded(plain, len(data)), mode="r|") as archive:
         for info in archive:
-            room.entry()
+            limits.entry()
             name = _checked(info.name)
             if info.isdir():
                 continue
@@ -166,7 +166,7 @@ def _tar(data: bytes, room: _Room) -> Iterator[tuple[str, bytes]]:
                 raise _unsafe(f"{_shown(name)} is a link or a device")
             file = archive.extractfile(info)
             assert file is not None, "it is a plain file"
-            yield name, _all_of(file, room)
+            yield name, _read_all(file, limits)
 
 
 class _Bounded(io.RawIOBase):
@@ -192,10 +192,10 @@ class _Bounded(io.RawIOBase):
         return data
 
 
-def _all_of(file: IO[bytes], room: _Room) -> bytes:
+def _read_all(file: IO[bytes], limits: _UnpackLimits) -> bytes:
     pieces = []
     while piece := file.read(PIECE):
-        room.bytes(len(piece))
+        limits.bytes(len(piece))
         pieces.append(piece)
     return b"".join(pieces)
 

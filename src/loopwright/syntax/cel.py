@@ -113,7 +113,7 @@ class CelValue(Protocol):
     def value(self) -> object: ...
 
 
-def in_words(cel_type: str) -> str:
+def type_name(cel_type: str) -> str:
     """The name of a CEL type for readers."""
     base = cel_type.partition("<")[0]
     return _WORDS.get(base, base)
@@ -202,7 +202,7 @@ class _Reader:
             return [self.read(part) for part in content]
         if isinstance(content, dict):
             return {_key(key): self.read(part) for key, part in content.items()}
-        raise Unfit(f"{in_words(kind)} is not a JSON value; string(…) makes a text of most values")
+        raise Unfit(f"{type_name(kind)} is not a JSON value; string(…) makes a text of most values")
 
 
 def _text(text: str, longest: int | None) -> str:
@@ -270,8 +270,8 @@ _TYPES = {
 # The value of a variable without a value. Created anew each time: the values are mutable.
 _ABSENT = {"iteration": int, "index": int, "content": str, "status": str, "result": dict}
 
-_WANTED = {"bool": ("BOOL",), "list": ("LIST",)}
-_WANTED_WORDS = {"bool": "true or false", "list": "a list"}
+_RESULT_KINDS = {"bool": ("BOOL",), "list": ("LIST",)}
+_RESULT_NAMES = {"bool": "true or false", "list": "a list"}
 
 
 class _Expression(Protocol):
@@ -327,8 +327,8 @@ class Program:
             return _raised(str(problem))
 
     def _value(self, answer: CelValue, kind: str, scope: Mapping[str, JsonValue]) -> Value:
-        if not kind.startswith(_WANTED[self._wants]):
-            message = f"the expression gives {in_words(kind)}, not {_WANTED_WORDS[self._wants]}"
+        if not kind.startswith(_RESULT_KINDS[self._wants]):
+            message = f"the expression gives {type_name(kind)}, not {_RESULT_NAMES[self._wants]}"
             return Broken(message, "not-a-bool" if self._wants == "bool" else "not-a-list")
         if self._wants == "bool":
             return Truth(answer.value() is True)
@@ -446,9 +446,9 @@ def _own_problems(written: WrittenExpression) -> list[CelProblem]:
 
 
 def _type_problems(kind: str, wants: Wants) -> list[CelProblem]:
-    if kind.startswith(("DYN", *_WANTED[wants])):
+    if kind.startswith(("DYN", *_RESULT_KINDS[wants])):
         return []
-    message = f"the expression gives {in_words(kind)}, not {_WANTED_WORDS[wants]}"
+    message = f"the expression gives {type_name(kind)}, not {_RESULT_NAMES[wants]}"
     hint = "compare it with something, for example == or contains" if wants == "bool" else None
     if kind.startswith("optional_type"):
         hint = "say what holds without a value: .orValue(…)"

@@ -95,7 +95,7 @@ def pattern_engine(pattern: str, *, ignore_case: bool = False) -> Engine | Patte
         return "linear"
     if found.code not in ("regex-feature", "regex-too-big") or len(pattern) > MAX_PATTERN:
         return found
-    if _has_foreign_words(pattern) or javascript_problem(pattern) is not None:
+    if _has_unknown_escapes(pattern) or javascript_problem(pattern) is not None:
         return found
     return "javascript"
 
@@ -111,7 +111,7 @@ def javascript_problem(pattern: str) -> str | None:
     return None
 
 
-def _has_foreign_words(pattern: str) -> bool:
+def _has_unknown_escapes(pattern: str) -> bool:
     escapes = (token[0][1:2] for token in re.finditer(r"\\.", pattern, re.DOTALL))
     unknown = any(one.isalpha() and one not in _JAVASCRIPT_ESCAPES for one in escapes)
     return unknown or "[[:" in pattern

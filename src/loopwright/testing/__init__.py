@@ -8,13 +8,20 @@ same contract tests as the real one.
 May import: every package below operations. Start reading at `fakes.py`.
 """
 
-from loopwright.testing.fakes import FakeClock, ScriptedPerformer, always, by_effect, by_pass, never
+from loopwright.testing.fakes import (
+    FakeClock,
+    ScriptedPerformer,
+    always,
+    by_effect,
+    by_iteration,
+    never,
+)
 
 __all__ = [
     "FakeClock",
     "ScriptedPerformer",
     "always",
     "by_effect",
-    "by_pass",
+    "by_iteration",
     "never",
 ]

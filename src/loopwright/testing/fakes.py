@@ -112,11 +112,11 @@ class FakeClock:
 
 PerformerScript: TypeAlias = Callable[[EffectJob], Answer | None]
 """The answer to a job; None delays the job until `ScriptedPerformer.answer` is called."""
-Said: TypeAlias = Answer | str | int | None
+ScriptedAnswer: TypeAlias = Answer | str | int | None
 """A short form of an answer: a text, or the exit code of a program."""
 
 
-def answer_of(said: Said) -> Answer | None:
+def answer_of(said: ScriptedAnswer) -> Answer | None:
     """An answer from its short form."""
     if isinstance(said, str):
         return EffectSuccess(output=said, code=0)
@@ -128,7 +128,7 @@ def failed(kind: str, detail: str = "it did not work") -> EffectFailure:
     return EffectFailure(error=Failure(type=kind, detail=detail))
 
 
-def always(said: Said = "ok") -> PerformerScript:
+def always(said: ScriptedAnswer = "ok") -> PerformerScript:
     """The same answer to everything."""
     answer = answer_of(said)
     return lambda job: answer
@@ -139,12 +139,16 @@ def never() -> PerformerScript:
     return lambda job: None
 
 
-def by_effect(table: Mapping[str, Said], default: Said = "ok") -> PerformerScript:
+def by_effect(
+    table: Mapping[str, ScriptedAnswer], default: ScriptedAnswer = "ok"
+) -> PerformerScript:
     """Named effects get their own answer, all others the default."""
     return lambda job: answer_of(table.get(job.effect, default))
 
 
-def by_pass(agents: Sequence[Said], commands: Sequence[Said] = (0,)) -> PerformerScript:
+def by_iteration(
+    agents: Sequence[ScriptedAnswer], commands: Sequence[ScriptedAnswer] = (0,)
+) -> PerformerScript:
     """The n-th iteration gets the n-th answer, and further ones the last answer."""
 
     def script(job: EffectJob) -> Answer | None:
@@ -175,7 +179,7 @@ class ScriptedPerformer:
         future.add_done_callback(lambda done: self._over(key, done))
         return future
 
-    def answer(self, run: str, effect: str, said: Said) -> bool:
+    def answer(self, run: str, effect: str, said: ScriptedAnswer) -> bool:
         """Answer a delayed job; False if it is no longer waiting."""
         future = self.held.get((run, effect))
         answer = answer_of(said)

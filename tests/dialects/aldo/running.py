@@ -14,9 +14,9 @@ from loopwright.model.actions import Decision
 from loopwright.model.chat import AssistantMessage, ModelTurn, RequestedCall, TextPart, encode_turn
 from loopwright.model.plan import Plan
 from loopwright.model.record import Blob, JsonValue
-from tests.kernel.driving import Driver, Fail, Reply, Said
+from tests.kernel.driving import Driver, Fail, Reply, ScriptedAnswer
 
-Speak = Callable[[str, int, str], Said]
+Speak = Callable[[str, int, str], ScriptedAnswer]
 """What an agent says: its name, the number of the cycle, what it was asked."""
 
 
@@ -48,20 +48,20 @@ class Stage:
 
     plan: Plan
     speak: Speak
-    tool: Callable[[ToolCall], Said] = lambda _: done()
+    tool: Callable[[ToolCall], ScriptedAnswer] = lambda _: done()
     people: Callable[[GateOpened], tuple[Decision, str] | None] = lambda _: ("approve", "")
     heard: list[tuple[str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._said: dict[str, Said] = {}
+        self._said: dict[str, ScriptedAnswer] = {}
         self.driver = Driver(self.plan, script=self._answer, people=self.people)
 
-    def _answer(self, request: EffectRequested) -> Said:
+    def _answer(self, request: EffectRequested) -> ScriptedAnswer:
         if request.effect not in self._said:
             self._said[request.effect] = self._first_answer(request)
         return self._said[request.effect]
 
-    def _first_answer(self, request: EffectRequested) -> Said:
+    def _first_answer(self, request: EffectRequested) -> ScriptedAnswer:
         if isinstance(request.call, ToolCall):
             return self.tool(request.call)
         assert isinstance(request.call, ModelCall)

@@ -302,13 +302,13 @@ def test_failures_of_tools_are_results() -> None:
 def test_a_result_that_is_handed_in() -> None:
     """The engine answers it; the words are the ones that the model is told."""
     assert (payloads.SUBMIT, payloads.ACCEPTED) == (conversation.SUBMIT, conversation.ACCEPTED)
-    assert msgspec.json.decode(conversation.ONCE) == payloads.TAKEN_BEFORE
+    assert msgspec.json.decode(conversation.ONCE) == payloads.ALREADY_SUBMITTED
     wanted = turn("", call("c1", payloads.SUBMIT), call("c2", payloads.SUBMIT))
     told = Stage(plan_of(spec(LOOP.replace("3", "1"))), lambda *_: wanted).run().events()
     results = [one.payload for one in told if one.type == "tool_result"]
     assert [(one["result"], one["isError"]) for one in results] == [
         (payloads.ACCEPTED, False),
-        (payloads.TAKEN_BEFORE, True),
+        (payloads.ALREADY_SUBMITTED, True),
     ]
 
 

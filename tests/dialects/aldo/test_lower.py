@@ -108,7 +108,7 @@ def test_a_prompt_that_is_not_there_is_told() -> None:
     """The file is asked for; without it the description is the prompt, and the place is named."""
     document, _ = read(spec().encode(), file="agent.yaml")
     assert document is not None
-    [asked] = aldo.wanted(document)
+    [asked] = aldo.requested_files(document)
     assert (asked.path, asked.where, asked.kind) == ("prompt.md", (9, 23), "text")
     plan, [one] = aldo.lower(document)
     assert (one.severity, one.code, one.line, one.column) == ("warning", "missing-file", 9, 23)

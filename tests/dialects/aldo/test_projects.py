@@ -22,7 +22,7 @@ from loopwright.operations.definition_files import is_path
 from loopwright.operations.dialects import packed, parse_definition, read_definition
 from tests.dialects.aldo.cases import CORPUS
 from tests.dialects.aldo.running import Stage, turn
-from tests.kernel.driving import Fail, Reply, Said
+from tests.kernel.driving import Fail, Reply, ScriptedAnswer
 from tests.support.tables import read_table
 
 PROJECTS = CORPUS / "projects"
@@ -65,7 +65,7 @@ class Actors:
         self._calls: dict[str, int] = defaultdict(int)
         self._gates: dict[str, tuple[str, str]] = {}
 
-    def speak(self, agent: str, cycle: int, asked: str) -> Said:
+    def speak(self, agent: str, cycle: int, asked: str) -> ScriptedAnswer:
         rows = self._case["says"][agent]
         row = rows[min(self._turns[agent], len(rows) - 1)]
         self._turns[agent] += 1
@@ -80,7 +80,7 @@ class Actors:
             row = {"say": ""}
         return turn(row.get("say", ""), *calls, usd=row.get("usd", 0.0))
 
-    def answer(self, call: ToolCall) -> Said:
+    def answer(self, call: ToolCall) -> ScriptedAnswer:
         rows = self._case.get("tools", {}).get(call.tool, {})
         row = rows if isinstance(rows, dict) else rows[min(self._calls[call.tool], len(rows) - 1)]
         self._calls[call.tool] += 1

@@ -33,7 +33,7 @@ def fetch(wanted: archon.ArchonFileRequest) -> bytes | Problem:
 def lower_with_files(document: Document) -> tuple[Plan | None, list[Diagnostic]]:
     """Lower a document as its caller does: with the files that it asks for."""
     files: dict[str, bytes | Problem] = {}
-    while missing := archon.wanted(document, files):
+    while missing := archon.requested_files(document, files):
         files |= {one.path: fetch(one) for one in missing}
     return archon.lower(document, files)
 
@@ -53,7 +53,7 @@ def lowered_with(
     assert problems == []
     there = {f".archon/workflows/{name}.yaml": text.encode() for name, text in others.items()}
     files: dict[str, bytes | Problem] = {}
-    while missing := archon.wanted(document, files):
+    while missing := archon.requested_files(document, files):
         absent = Problem("not-found", "no such file")
         files |= {one.path: there.get(one.path, absent) for one in missing}
     return archon.lower(document, files)

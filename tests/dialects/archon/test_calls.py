@@ -36,21 +36,21 @@ def test_files_are_asked_for_one_after_the_other() -> None:
     """First the file of the workflow in the project, then those that it names itself."""
     document, _ = read(flow("{id: a, workflow: one}").encode(), file="flow.yaml")
     assert document is not None
-    asked = [one for one in archon.wanted(document) if not one.is_optional]
+    asked = [one for one in archon.requested_files(document) if not one.is_optional]
     assert [(one.path, one.limit) for one in asked if one.kind == "text"] == [
         (f"{place}/one.{ending}", 262_144)
         for place in (".archon/workflows", "@")
         for ending in ("yaml", "yml")
     ]
     inner = flow("{id: b, command: review}").encode()
-    more = archon.wanted(document, {".archon/workflows/one.yaml": inner})
+    more = archon.requested_files(document, {".archon/workflows/one.yaml": inner})
     assert [one.path for one in more if not one.is_optional] == [
         ".archon/workflows/commands/review.md",
         ".archon/commands/review.md",
         ".archon/commands",
     ]
     absent = {one.path: Problem("not-found", "no such file") for one in asked}
-    more = archon.wanted(document, absent)
+    more = archon.requested_files(document, absent)
     assert [one.path for one in more if not one.is_optional] == [
         "~/.archon/workflows/one.yaml",
         "~/.archon/workflows/one.yml",

@@ -24,7 +24,7 @@ def document(*nodes: str) -> Document:
 
 def needed(one: Document, files: Files = MappingProxyType({})) -> list[archon.ArchonFileRequest]:
     """What a workflow asks for, without the settings, which every workflow asks for."""
-    return [each for each in archon.wanted(one, files) if not each.is_optional]
+    return [each for each in archon.requested_files(one, files) if not each.is_optional]
 
 
 def test_what_is_asked_for() -> None:

@@ -251,7 +251,7 @@ RUBBISH: list[object] = [
 def test_rubbish_is_told_not_raised(value: object) -> None:
     """Whatever stands in a file, it gives findings and never an error that would hide others."""
     document = Document.plain(value, file="flow.yaml")  # type: ignore[arg-type]
-    assert isinstance(archon.wanted(document), list)
+    assert isinstance(archon.requested_files(document), list)
     plan, problems = archon.lower(document)
     assert plan is None
     assert {one.severity for one in problems} >= {"error"}

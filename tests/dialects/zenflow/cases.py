@@ -51,7 +51,9 @@ def gathered(folder: Path) -> tuple[Plan | None, list[Diagnostic]]:
         return None, problems
     files: dict[str, bytes | Refused] = {}
     while True:
-        asked = [one for one in zenflow.wanted(document, files) if (folder / one.path).is_file()]
+        asked = [
+            one for one in zenflow.requested_files(document, files) if (folder / one.path).is_file()
+        ]
         if not asked:
             return zenflow.lower(document, files)
         files |= {one.path: (folder / one.path).read_bytes() for one in asked}

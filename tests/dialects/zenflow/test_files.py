@@ -29,7 +29,7 @@ def document(text: str = FLOW, *, file: str = "flows/flow.yaml") -> Document:
 
 def test_what_is_asked_for() -> None:
     """Each file once, where it is first named, and only those that are used."""
-    asked = zenflow.wanted(document())
+    asked = zenflow.requested_files(document())
     assert [(one.path, one.kind, one.where) for one in asked] == [
         ("prompts/role.md", "text", Position(2, 45)),
         ("prompts/task.md", "text", Position(5, 39)),
@@ -45,10 +45,10 @@ def test_files_ask_for_files() -> None:
         "prompts/task.md": b"Do it.",
         "parts/one.yaml": b'name: y\nsteps: [{id: z, instructions: "@../say.md"}]\n',
     }
-    asked = zenflow.wanted(document(), have)
+    asked = zenflow.requested_files(document(), have)
     assert [one.path for one in asked] == ["prompts/real.md", "say.md"]
     have |= {"prompts/real.md": b"Role.", "say.md": b"Say."}
-    assert zenflow.wanted(document(), have) == []
+    assert zenflow.requested_files(document(), have) == []
     plan, problems = zenflow.lower(document(), have)
     assert problems == []
     assert plan is not None
@@ -100,7 +100,7 @@ def test_large_files_are_refused() -> None:
 def test_includes_stay_in_the_folder(target: str) -> None:
     """Nothing outside of the workflow's folder is included, or even asked for."""
     text = f"name: x\nincludes: {{far: '{target}'}}\nsteps: [{{id: a, include: '{target}'}}]\n"
-    assert zenflow.wanted(document(text)) == []
+    assert zenflow.requested_files(document(text)) == []
     plan, problems = lowered(text)
     assert plan is None
     assert [one.code for one in problems] == ["include-outside", "include-outside"]

@@ -36,7 +36,7 @@ class _ChatFlags(TypedDict):
     cls=Verb,
     drives=True,
     examples=[
-        ("loopwright chat --agent model:anthropic/claude-sonnet-4-5", "talk here"),
+        ("loopwright chat --agent model:anthropic/claude-sonnet-4-5", "chat in this terminal"),
         ("loopwright chat --resume run_01", "continue it, also after a crash"),
         ('echo "What is in @README.md?" | loopwright chat --agent model:ollama/qwen3', ""),
     ],
@@ -53,9 +53,9 @@ class _ChatFlags(TypedDict):
     "--workspace",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="Where it works. Default: here.",
+    help="Directory in which it works. Default: the current one.",
 )
-@click.option("--budget", metavar="LIMITS", help="What the chat may use: usd=5,tokens=2M,time=2h.")
+@click.option("--budget", metavar="LIMITS", help="Limits of the chat: usd=5,tokens=2M,time=2h.")
 @click.option(
     "--allow-unknown-cost",
     is_flag=True,
@@ -65,12 +65,12 @@ class _ChatFlags(TypedDict):
 @sandbox_option
 @click.pass_context
 def chat(ctx: click.Context, /, *, file: str | None, **given: Unpack[_ChatFlags]) -> int:
-    """Talk with a chat model that works in the workspace.
+    """Chat with a model that works in the workspace.
 
     A line is a message; `@path` in it shows a file of the workspace to the model. A line that
     begins with / is a command of the chat (`/help`) and never reaches the model. FILE is a
-    definition whose agent is taken, with its prompt, tools and approvals. Leaving keeps the chat:
-    it is a run that waits.
+    definition whose agent is used, with its prompt, tools and approvals. The chat is a run: after
+    you leave, it waits and can be resumed.
     """
     from loopwright.cli.repl.chat_session import ChatOptions  # noqa: PLC0415 - help stays quick
 

@@ -10,7 +10,7 @@ May import: syntax, model, errors. Start at `surface.py`, then `lower.py`.
 
 from loopwright.dialects.aldo.events import Rendering
 from loopwright.dialects.aldo.files import LOOKS_AROUND, AldoFileProblem, AldoFileRequest
-from loopwright.dialects.aldo.lower import NAME, lower, wanted
+from loopwright.dialects.aldo.lower import NAME, lower, requested_files
 from loopwright.dialects.aldo.surface import json_schema, recognise
 
 __all__ = [
@@ -22,5 +22,5 @@ __all__ = [
     "json_schema",
     "lower",
     "recognise",
-    "wanted",
+    "requested_files",
 ]

@@ -35,7 +35,7 @@ SUBMIT = "submit_result"
 ACCEPTED = "The result was taken."
 MIXED = ("aldo:composite", "multi")
 """Provider and model of usage that several models share."""
-TAKEN_BEFORE: JsonValue = {"error": "a result was already handed in; the first one counts"}
+ALREADY_SUBMITTED: JsonValue = {"error": "a result was already handed in; the first one counts"}
 
 
 @dataclass(slots=True)
@@ -364,7 +364,7 @@ class Rendering:
             if note.get("problem"):
                 yield from self._result(loop, call, {"error": note["problem"]}, cycle, error=True)
             elif call.tool == SUBMIT:
-                payload = TAKEN_BEFORE if handed_in else ACCEPTED
+                payload = ALREADY_SUBMITTED if handed_in else ACCEPTED
                 yield from self._result(loop, call, payload, cycle, error=handed_in)
                 handed_in = True
 
@@ -461,7 +461,7 @@ class Rendering:
             found[1].passed = int(event["index"]), self._read(event.get("evidence", ""))
         yield from ()
 
-    def _pass_finished(self, event: LogEvent, path: str) -> "_Events":
+    def _iteration_finished(self, event: LogEvent, path: str) -> "_Events":
         around = last_id(parent_path(path))
         if around in self._known.rounds:
             self._rounds += around == self._plan.steps[0].id
@@ -483,7 +483,7 @@ _RENDER: dict[str, Callable[[Rendering, LogEvent, str], _Events]] = {
     "run.finished": Rendering._finished,
     "step.started": Rendering._step_started,
     "step.finished": Rendering._step_finished,
-    "iteration.finished": Rendering._pass_finished,
+    "iteration.finished": Rendering._iteration_finished,
     "check.verdict": Rendering._verdict,
     "effect.requested": Rendering._requested,
     "effect.done": Rendering._answered,

@@ -1,7 +1,8 @@
 r"""An agent with everything that belongs to it: its prompt, its schema and its subagents.
 
-Nothing is read here. Files that were not passed in are requested (`wanted`), and the caller reads
-them. Each use of an agent is a separate unit, so a tree of units is the tree of what will run.
+Nothing is read here. Files that were not passed in are requested (`requested_files`), and the
+caller reads them. Each use of an agent is a separate unit, so a tree of units is the tree of what
+will run.
 
 An agent is searched for by its name: next to the first file, in the folders below it, then in the
 folders next to it. Paths of its prompt and its schema are relative to its own folder. An agent
@@ -106,7 +107,7 @@ class AldoLoader:
 
     files: Files
     file: str
-    wanted: dict[str, AldoFileRequest] = field(default_factory=dict)
+    requests: dict[str, AldoFileRequest] = field(default_factory=dict)
     problems: list[Diagnostic] = field(default_factory=list)
     _open: list[str] = field(default_factory=list)
     _count: int = 0
@@ -163,7 +164,7 @@ class AldoLoader:
         document, problems = read(data, file=shown, limit=MAX_FILE_BYTES, merge_keys=True)
         self.problems += problems
         if document is not None:
-            self._take_schema(unit, at, path, document.value)
+            self._read_schema(unit, at, path, document.value)
 
     def _output_schema(self, unit: AldoUnit, name: str) -> tuple[Path, str | None]:
         """The file of an answer's schema; one that is written out is taken at once."""
@@ -179,7 +180,7 @@ class AldoLoader:
         if isinstance(schema, dict) and set(schema) == {"$ref"} and isinstance(schema["$ref"], str):
             schema = schema["$ref"]
         if isinstance(schema, dict):
-            self._take_schema(unit, at, f"outputs.{name}", schema)
+            self._read_schema(unit, at, f"outputs.{name}", schema)
             return at, None
         path = inside(schema) if isinstance(schema, str) else None
         if path is None and schema is not None:
@@ -188,7 +189,7 @@ class AldoLoader:
             )
         return at, path
 
-    def _take_schema(self, unit: AldoUnit, at: Path, what: str, schema: JsonValue) -> None:
+    def _read_schema(self, unit: AldoUnit, at: Path, what: str, schema: JsonValue) -> None:
         if not isinstance(schema, dict):
             self._note(unit, "bad-schema", f"{what} is not a JSON Schema: it must be a mapping", at)
             return
@@ -225,7 +226,7 @@ class AldoLoader:
             self._note(unit, data.code, f"{_written(path)}: {data.message}", at)
         else:
             if data is None:
-                self.wanted.setdefault(path, AldoFileRequest(path, unit.document.at(at), kind))
+                self.requests.setdefault(path, AldoFileRequest(path, unit.document.at(at), kind))
             instead = "the description of the agent is its prompt"
             if kind == "schema":
                 instead = "the answer is not checked against it"
@@ -301,7 +302,7 @@ class AldoLoader:
                 if isinstance(data, bytes):
                     there.append((path, data))
                 elif data is None:
-                    self.wanted.setdefault(
+                    self.requests.setdefault(
                         path, AldoFileRequest(path, unit.document.at(at), "agent")
                     )
                 elif data.code != ABSENT and (not folder or data.code != LEADS_OUT):
@@ -320,7 +321,7 @@ class AldoLoader:
     def _folders(self, unit: AldoUnit, at: Path, listed: str, begins: str) -> list[str]:
         names = self.files.get(listed)
         if names is None:
-            self.wanted.setdefault(listed, AldoFileRequest(listed, unit.document.at(at), "names"))
+            self.requests.setdefault(listed, AldoFileRequest(listed, unit.document.at(at), "names"))
         if not isinstance(names, bytes):
             return []
         return [f"{begins}{one}/" for one in folders_in(names.decode(errors="replace"))]

@@ -192,7 +192,7 @@ NUDGE = (
 )
 LEAF_TURNS = 50
 LEAF_WINDOW = 128_000
-_OF_A_PASS = frozenset({"iteration", "previous"})
+_OF_AN_ITERATION = frozenset({"iteration", "previous"})
 _MESSAGE: Template = (Ref(of="message"),)
 
 
@@ -394,7 +394,7 @@ def _inside(prompt: Template) -> Template:
     """The same as seen from inside of one more loop."""
     return tuple(
         msgspec.structs.replace(part, up=part.up + 1)
-        if isinstance(part, Ref) and part.of in _OF_A_PASS
+        if isinstance(part, Ref) and part.of in _OF_AN_ITERATION
         else part
         for part in prompt
     )
@@ -421,11 +421,11 @@ MAX_PARALLEL_CHILDREN = 8
 _NO_FILES: Files = MappingProxyType({})
 
 
-def wanted(document: Document, files: Files = _NO_FILES) -> list[AldoFileRequest]:
+def requested_files(document: Document, files: Files = _NO_FILES) -> list[AldoFileRequest]:
     """The files that this agent asks for and that are not there yet."""
     loader = AldoLoader(files, document.file)
     loader.load(document)
-    return list(loader.wanted.values())
+    return list(loader.requests.values())
 
 
 def lower(document: Document, files: Files = _NO_FILES) -> tuple[Plan | None, list[Diagnostic]]:

@@ -350,7 +350,7 @@ class ToolResultRule(AldoModel):
     match: Match = Field(description="What its result must look like.")
 
     @model_validator(mode="after")
-    def _says_something(self) -> "ToolResultRule":
+    def _is_not_blank(self) -> "ToolResultRule":
         if self.match.exit_code is None and self.match.contains is None:
             message = "match needs exit_code, contains or both"
             raise fault("missing-field", message, at="match", hint="match: {exit_code: 0}")

@@ -76,7 +76,7 @@ class Config(NamedTuple):
     models: dict[str, str] = {}  # of each provider, if none is named
 
 
-def wanted_config(
+def requested_config(
     document: Document, made: ArchonOutline, files: Files
 ) -> Iterator[ArchonFileRequest]:
     """The settings, and the files that define the MCP servers of a workflow."""

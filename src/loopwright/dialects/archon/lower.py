@@ -10,8 +10,8 @@ from loopwright.dialects.archon.calls import (
     ArchonUnit,
     calls,
     configured,
+    requested_config,
     servers,
-    wanted_config,
 )
 from loopwright.dialects.archon.files import ArchonFileRequest, Files
 from loopwright.dialects.archon.guards import EVIDENCE, parallel_of, with_evidence
@@ -32,7 +32,7 @@ _CONFIG_KEYS = {"base_branch": ("worktree", "baseBranch"), "docs_dir": ("docs", 
 _CONTEXT = Input(description="Text of the issue or pull request", required=False, default="")
 
 
-def wanted(document: Document, files: Files = _NO_FILES) -> list[ArchonFileRequest]:
+def requested_files(document: Document, files: Files = _NO_FILES) -> list[ArchonFileRequest]:
     """The files that this workflow asks for and that are not there yet."""
     units = ArchonLoader(files)
     units.root(document)
@@ -43,7 +43,9 @@ def wanted(document: Document, files: Files = _NO_FILES) -> list[ArchonFileReque
         for path, name in named_files(node, unit.made)
         for one in named.missing(name, files, unit.document.at(path))
     }
-    config = [one for unit in units.all for one in wanted_config(unit.document, unit.made, files)]
+    config = [
+        one for unit in units.all for one in requested_config(unit.document, unit.made, files)
+    ]
     return list({**found, **{one.path: one for one in config}}.values())
 
 

@@ -85,7 +85,7 @@ class Site(NamedTuple):
     text: str
     node: NodeAt
     kind: Literal["prose", "shell", "script", "when"]
-    in_pass: bool = False  # it is filled again in each iteration of the node's own loop
+    in_iteration: bool = False  # it is filled again in each iteration of the node's own loop
     rejects: bool = False  # it is for the work after a rejection
     file: str | None = None
     item: str | None = None  # the name of the item of a list in it
@@ -150,10 +150,10 @@ def sites(made: ArchonOutline, given: files.Files) -> Iterator[Site]:
             holder = _below(holder, path[1:-1])
             text = holder.get(path[-1])
             if isinstance(text, str):
-                in_pass = path[0] in _LOOPS and len(path) > 1
+                in_iteration = path[0] in _LOOPS and len(path) > 1
                 rejects = "on_reject" in path
                 where = (*node.path, *path)
-                yield Site(where, text, node, kind, in_pass, rejects, item=made.item)
+                yield Site(where, text, node, kind, in_iteration, rejects, item=made.item)
         yield from _source_sites(node, made)
         yield from _file_sites(node, given, made)
 
@@ -250,6 +250,6 @@ def _file_sites(node: NodeAt, given: files.Files, made: ArchonOutline) -> Iterat
         found = files.find(named, given)
         if isinstance(found, files.FoundText) and named.what != "workflow":
             kind: Literal["prose", "script"] = "prose" if named.what == "command" else "script"
-            in_pass = "loop" in path
+            in_iteration = "loop" in path
             shown = files.shown_path(found.path)
-            yield Site(path, found.text, node, kind, in_pass, file=shown, item=made.item)
+            yield Site(path, found.text, node, kind, in_iteration, file=shown, item=made.item)

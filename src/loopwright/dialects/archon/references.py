@@ -307,7 +307,7 @@ def _read(mark: Mark, site: Site, made: ArchonOutline) -> _Found | None:
         case "output" | "result":
             return _of_node(ref, site)
         case "previous_output" | "previous_result":
-            return _of_pass_before(ref, site)
+            return _of_previous_iteration(ref, site)
         case "input":
             return None if mark.variable else _of_input(ref, site, made)
         case "feedback" | "previous":
@@ -326,7 +326,7 @@ def _read(mark: Mark, site: Site, made: ArchonOutline) -> _Found | None:
 def _chain(site: Site) -> Iterator[tuple[NodeGraph, NodeAt | None]]:
     """The graphs around a text from the inside out, each with the node that the text belongs to."""
     node: NodeAt | None = site.node
-    if site.node.body is not None and site.in_pass:
+    if site.node.body is not None and site.in_iteration:
         yield site.node.body, None
     while node is not None:
         yield node.graph, node
@@ -334,7 +334,7 @@ def _chain(site: Site) -> Iterator[tuple[NodeGraph, NodeAt | None]]:
 
 
 def _in_loop(site: Site) -> bool:
-    return site.in_pass or site.node.graph.owner is not None
+    return site.in_iteration or site.node.graph.owner is not None
 
 
 def _of_node(ref: Ref, site: Site) -> _Found | None:
@@ -380,7 +380,7 @@ def _undeclared(ref: Ref, target: NodeAt) -> _Found | None:
     return _Found("unknown-reference", message, hint)
 
 
-def _of_pass_before(ref: Ref, site: Site) -> _Found | None:
+def _of_previous_iteration(ref: Ref, site: Site) -> _Found | None:
     groups = [graph for graph, _ in _chain(site) if graph.owner is not None]
     if not groups:
         message = "LOOP_PREV has a value inside of a loop_group only"

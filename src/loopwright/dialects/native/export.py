@@ -108,7 +108,7 @@ def put_time(made: Made, key: str, ms: int | None, *, unless: int | None = None)
         made[key] = write_duration(ms)
 
 
-def no_words(what: str) -> NotExpressible:
+def not_expressible(what: str) -> NotExpressible:
     """The error; `what` names the part and its place."""
     return NotExpressible(f"native definitions cannot say this: {what}")
 
@@ -116,7 +116,7 @@ def no_words(what: str) -> NotExpressible:
 def write(template: Template) -> str:
     """A text with its references, unless one of them has a value for a skipped step."""
     if any(isinstance(part, Ref) and part.if_skipped is not None for part in template):
-        raise no_words("a value that replaces the output of a skipped step")
+        raise not_expressible("a value that replaces the output of a skipped step")
     return write_template(template)
 
 
@@ -158,7 +158,7 @@ def write_input(value: Input) -> Made:
 
 def write_limits(limits: Limits) -> Made:
     if limits.no_progress is not None:
-        raise no_words("a limit on passes without progress")
+        raise not_expressible("a limit on passes without progress")
     made: Made = {}
     put_time(made, "time", limits.wall_ms)
     put_time(made, "pass_time", limits.pass_wall_ms)
@@ -270,7 +270,7 @@ def _in_order(parts: tuple[Check, ...]) -> Made:
     programs = [part for part in parts if isinstance(part, CommandCheck)]
     line: Made = {"command": " && ".join(shlex.join(one.argv) for one in programs)}
     if len(programs) < len(parts) or any({**one, **line} != {**made[0], **line} for one in made):
-        raise no_words("checks that end with the first failure and are not alike")
+        raise not_expressible("checks that end with the first failure and are not alike")
     return {**made[0], **line}
 
 
@@ -442,16 +442,16 @@ def _action(step: Step) -> Made:
             return {"gate": _ask(action) or True}
         case Wait(ms=ms, output=output):
             if output is not None:
-                raise no_words(f"the output of a wait ({step.id})")
+                raise not_expressible(f"the output of a wait ({step.id})")
             return {"wait": write_duration(ms)}
         case StopRun(reason=reason):
             return {"stop": write(reason)}
         case FailStep(reason=reason):
-            raise no_words(f"a step that cannot run ({step.id}: {reason})")
+            raise not_expressible(f"a step that cannot run ({step.id}: {reason})")
         case Repeat():
             return {"repeat": _repeat(action, step.id)}
         case ModelCycle():
-            raise no_words(f"a cycle of {step.id} that is not an iteration of a loop")
+            raise not_expressible(f"a cycle of {step.id} that is not an iteration of a loop")
         case CallAgent() | RunCommand() | RunScript() | Steps():
             return _body(action, step.id)
         case _:
@@ -460,9 +460,9 @@ def _action(step: Step) -> Made:
 
 def _ask(action: AskPerson) -> Made:
     if action.choices:
-        raise no_words("the decisions of a gate")
+        raise not_expressible("the decisions of a gate")
     if action.approved is not None or action.expired is not None:
-        raise no_words("a gate with an output of its own")
+        raise not_expressible("a gate with an output of its own")
     made = question(write(action.message), action.answers, ALL_ANSWERS[:2])
     put(made, "capture", action.capture, unless=False)
     if action.on_reject is not None:
@@ -480,9 +480,9 @@ def _rework(rework: Rework) -> Made:
 
 def _script(action: RunScript, step: str) -> Made:
     if action.on_timeout != "fail":
-        raise no_words(f"a script of {step} that is skipped when it takes too long")
+        raise not_expressible(f"a script of {step} that is skipped when it takes too long")
     if action.schema is not None:
-        raise no_words(f"a script of {step} whose output has a schema")
+        raise not_expressible(f"a script of {step} whose output has a schema")
     made: Made = {"script": action.text}
     put(made, "interpreter", action.interpreter, unless="bash")
     put(made, "flags", list(action.flags), unless=["-c"])
@@ -521,7 +521,7 @@ def _body(action: Action, step: str) -> Made:
             if action.given is not None:
                 made["given"] = _given(action.given)
         case AskPerson() | Wait() | StopRun() | FailStep() | Repeat():
-            raise no_words(f"a {type(action).__struct_config__.tag} as the body of {step}")
+            raise not_expressible(f"a {type(action).__struct_config__.tag} as the body of {step}")
         case _:
             assert_never(action)
     return made

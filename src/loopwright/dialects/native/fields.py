@@ -220,13 +220,13 @@ InputName: TypeAlias = Annotated[
 Prose: TypeAlias = Annotated[str, Field(max_length=100_000)]
 
 
-def _says_something(text: str) -> str:
+def _is_not_blank(text: str) -> str:
     if not text.strip():
         raise fault("empty-expression", "an expression must say something", hint="or leave it out")
     return text
 
 
-Expression: TypeAlias = Annotated[str, AfterValidator(_says_something)]
+Expression: TypeAlias = Annotated[str, AfterValidator(_is_not_blank)]
 
 # -- amounts ---------------------------------------------------------------------------------------
 

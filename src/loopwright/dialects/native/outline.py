@@ -154,7 +154,7 @@ def _container(
     made.bodies.append(body)
     graph = _graph(made, body, is_repeated=inside is not scope)
     if isinstance(repeat, dict):
-        _after_pass(made, repeat, (*path, "repeat"), inside, graph)
+        _after_iteration(made, repeat, (*path, "repeat"), inside, graph)
     if "prompt" in keys:
         _text(made, merged, "prompt", keys["prompt"][:-1], inside)
     if "cycle" in keys:
@@ -239,7 +239,7 @@ def _condition(made: NativeOutline, value: object, path: Path, scope: ReferenceS
             _condition(made, part, (*path, key, number), scope)
 
 
-def _after_pass(
+def _after_iteration(
     made: NativeOutline,
     repeat: Mapping,
     path: Path,

@@ -345,7 +345,7 @@ def _read(ref: Ref, scope: ReferenceScope, given: _Given) -> _Found | None:
             hint = "it has a value in a gate with on_reject"
             return _Found(_EMPTY, "rejection is empty here", hint)
         case _:
-            found = _of_pass(ref, scope)
+            found = _of_iteration(ref, scope)
     return found._replace(code=_EMPTY) if found and given.converted else found
 
 
@@ -356,7 +356,7 @@ def _known(ref: Ref, names: list[str], otherwise: str) -> _Found | None:
     return _Found("unknown-reference", f"no {ref.of} is called {ref.name}", hint)
 
 
-def _of_pass(ref: Ref, scope: ReferenceScope) -> _Found | None:
+def _of_iteration(ref: Ref, scope: ReferenceScope) -> _Found | None:
     hint = _without_value(ref, scope)
     name = "outer." * ref.up + ref.of
     return _Found("unknown-reference", f"{name} has no value here", hint) if hint else None

@@ -253,7 +253,7 @@ class ForEachSpec(NativeModel):
     )
 
 
-def _word_is_kind(value: object) -> object:
+def _text_is_kind(value: object) -> object:
     return {"kind": value} if isinstance(value, str) else value
 
 
@@ -304,7 +304,7 @@ class MemorySpec(NativeModel):
 Memory: TypeAlias = Annotated[
     MemorySpec,
     MEMORY_HINT,
-    BeforeValidator(_word_is_kind, json_schema_input_type=MemorySpec | MemoryKind),
+    BeforeValidator(_text_is_kind, json_schema_input_type=MemorySpec | MemoryKind),
 ]
 
 

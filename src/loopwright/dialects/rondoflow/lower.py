@@ -159,12 +159,12 @@ PATTERN = "pattern"
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _KNOWN = tuple(keys_of(Assistant))
-_LOOP_WORDS = ("loopEnabled", "loopCriteria", "maxIterations", "loopBudget", "budget")
+_LOOP_KEYS = ("loopEnabled", "loopCriteria", "maxIterations", "loopBudget", "budget")
 # Characters that a shell would interpret; a program receives them unchanged.
 _SHELL_SIGNS = re.compile(r"&&|\|\||[|;<>`]|\$[A-Za-z({]|[\"']|(?:^|\s)&(?:\s|$)")
 
 
-def wanted(document: Document, files: Files) -> list[RondoflowFileRequest]:
+def requested_files(document: Document, files: Files) -> list[RondoflowFileRequest]:
     """The file with the persona of an assistant that comes from a catalog."""
     return (
         [RondoflowFileRequest(PERSONA)]
@@ -299,7 +299,7 @@ def _fields(document: Document, place: AssistantPlace) -> Iterator[Diagnostic]:
     """
     unknown = [key for key in place.value if key not in _KNOWN]
     for key in unknown:
-        near = suggest(key, _LOOP_WORDS) if key not in EXPORTED else None
+        near = suggest(key, _LOOP_KEYS) if key not in EXPORTED else None
         if near is not None:
             at, hint = (*place.path, key), f"did you mean {near}?"
             yield document.error(
@@ -312,7 +312,7 @@ def _fields(document: Document, place: AssistantPlace) -> Iterator[Diagnostic]:
         yield document.warning(
             "field-not-applied", message, at=(*place.path, effects[0]), hint=hint
         )
-    others = [key for key in unknown if key not in effects and suggest(key, _LOOP_WORDS) is None]
+    others = [key for key in unknown if key not in effects and suggest(key, _LOOP_KEYS) is None]
     strange = [key for key in others if key not in EXPORTED and key not in UNAPPLIED]
     if strange:
         message = f"{', '.join(strange)}: no such field of an assistant; it has no effect"

@@ -8,9 +8,17 @@ May import: syntax, model, errors. Start at `surface.py`, then `lower.py`.
 """
 
 from loopwright.dialects.zenflow.events import Rendering
-from loopwright.dialects.zenflow.lower import NAME, lower, wanted
+from loopwright.dialects.zenflow.lower import NAME, lower, requested_files
 from loopwright.dialects.zenflow.outline import ZenflowFileRequest
 from loopwright.dialects.zenflow.rules import json_schema
 from loopwright.dialects.zenflow.surface import recognise
 
-__all__ = ["NAME", "Rendering", "ZenflowFileRequest", "json_schema", "lower", "recognise", "wanted"]
+__all__ = [
+    "NAME",
+    "Rendering",
+    "ZenflowFileRequest",
+    "json_schema",
+    "lower",
+    "recognise",
+    "requested_files",
+]

@@ -403,11 +403,11 @@ _NO_FILES: Files = MappingProxyType({})
 _ON_FAILURE: dict[str | None, OnFailure] = {"skip-dependents": "skip", "abort": "abort"}
 
 
-def wanted(document: Document, files: Files = _NO_FILES) -> list[ZenflowFileRequest]:
+def requested_files(document: Document, files: Files = _NO_FILES) -> list[ZenflowFileRequest]:
     """The files that this workflow asks for and that are not there yet."""
     loader = ZenflowLoader(files, document.file)
     loader.first(document)
-    return list(loader.wanted.values())
+    return list(loader.requests.values())
 
 
 def lower(document: Document, files: Files = _NO_FILES) -> tuple[Plan | None, list[Diagnostic]]:

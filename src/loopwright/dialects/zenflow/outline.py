@@ -167,7 +167,7 @@ class ZenflowLoader:
 
     files: Mapping[str, bytes | ZenflowFileProblem]
     file: str  # the first one, as it is shown
-    wanted: dict[str, ZenflowFileRequest] = field(default_factory=dict)
+    requests: dict[str, ZenflowFileRequest] = field(default_factory=dict)
     units: dict[str, ZenflowUnit] = field(default_factory=dict)  # the included ones, by path
     broken: list[Diagnostic] = field(default_factory=list)  # of files that are not workflows
     _open: list[str] = field(default_factory=list)
@@ -257,7 +257,7 @@ class ZenflowLoader:
                 unit.document.error(data.code, f"{request.path}: {data.message}", at=place)
             )
         else:
-            self.wanted.setdefault(request.path, request)
+            self.requests.setdefault(request.path, request)
             message = f"there is no file {request.path}"
             unit.problems.append(unit.document.error("missing-file", message, at=place))
         return None

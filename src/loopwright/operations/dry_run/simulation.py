@@ -1,6 +1,6 @@
 """Dry runs: what a definition would do, computed by the real kernel with stubs for effects.
 
-A *story* says how agents, checks and people answer. Each story is simulated to its end in
+A *scenario* says how agents, checks and people answer. Each scenario is simulated to its end in
 memory; no program is called and nothing is stored.
 
 The highest possible cost follows from the limits of the run, its steps and loops. An outer
@@ -62,14 +62,14 @@ from loopwright.model.plan import Plan
 from loopwright.model.policy import NO_WORKSPACE_POLICY, Limits
 from loopwright.model.record import JsonValue
 from loopwright.operations.dry_run.stub_answers import (
-    BUDGET_STORY,
+    BUDGET_SCENARIO,
     STUB,
     WORST,
-    Story,
+    Scenario,
     Stubs,
     assumed,
     sample,
-    stories,
+    scenarios,
     stub_turn,
 )
 from loopwright.views.run_responses import GraphNode
@@ -107,16 +107,16 @@ def _action(action: Action, amount: Amount) -> float | None:
         case Steps(steps=steps):
             return _sum(_step(step, amount) for step in steps)
         case Repeat(body=body):
-            once, passes = _action(body, amount), _passes(action)
-            all_passes = None if once is None or passes is None else once * passes
-            return _least(action.limits, amount, all_passes)
+            once, most = _action(body, amount), _iteration_count(action)
+            inside = None if once is None or most is None else once * most
+            return _least(action.limits, amount, inside)
         case RunCommand() | RunScript() | AskPerson() | Wait() | StopRun() | FailStep():
             return 0
         case _:
             assert_never(action)
 
 
-def _passes(loop: Repeat) -> int | None:
+def _iteration_count(loop: Repeat) -> int | None:
     return loop.max if loop.each is None else loop.each.max_items
 
 
@@ -188,27 +188,27 @@ class DryRunReport(msgspec.Struct):
 
 
 @dataclass(slots=True, kw_only=True)
-class StoryEnding:
-    """What a story led to."""
+class ScenarioResult:
+    """What a scenario led to."""
 
-    story: str
+    scenario: str
     outcome: str = "unfinished"
     reason: str = ""
-    passes: int = 0
+    iterations: int = 0
     calls: Counter[str] = field(default_factory=Counter)
     gates: int = 0
     steps: dict[str, str] = field(default_factory=dict)
 
     @property
     def size(self) -> tuple[int, int]:
-        return sum(self.calls.values()), self.passes
+        return sum(self.calls.values()), self.iterations
 
     def item(self) -> DryRunEnding:
         return DryRunEnding(
-            story=self.story,
+            story=self.scenario,
             outcome=self.outcome,
             reason=self.reason,
-            iterations=self.passes,
+            iterations=self.iterations,
             calls=dict(self.calls),
             gates=self.gates,
             steps=dict(self.steps),
@@ -220,8 +220,8 @@ class DryRun:
     """Everything that a dry run tells."""
 
     plan: Plan
-    endings: tuple[StoryEnding, ...]
-    worst: StoryEnding
+    endings: tuple[ScenarioResult, ...]
+    worst: ScenarioResult
     assumed: tuple[str, ...]
 
     def report(self, limits: Iterable[str] = (), warnings: Iterable[str] = ()) -> DryRunReport:
@@ -232,7 +232,7 @@ class DryRun:
             graph=graph(self.plan),
             endings=[ending.item() for ending in self.endings],
             worst=DryRunWorst(
-                iterations=self.worst.passes,
+                iterations=self.worst.iterations,
                 calls=dict(self.worst.calls),
                 complete=self.worst.outcome != "unfinished",
                 usd=most.usd,
@@ -248,44 +248,46 @@ class DryRun:
         )
 
 
-def rehearse(plan: Plan) -> DryRun:
-    """Play every story that this plan can have."""
-    return rehearsed(plan, [played(plan, story) for story in all_stories(plan)])
+def simulate(plan: Plan) -> DryRun:
+    """Play every scenario that this plan can have."""
+    return summarise_results(
+        plan, [play_scenario(plan, scenario) for scenario in all_scenarios(plan)]
+    )
 
 
-def all_stories(plan: Plan) -> list[Story]:
+def all_scenarios(plan: Plan) -> list[Scenario]:
     """The scenarios of a dry run, for callers that simulate them one by one."""
-    return [*WORST, *stories(plan)]
+    return [*WORST, *scenarios(plan)]
 
 
-def rehearsed(plan: Plan, endings: Sequence[StoryEnding]) -> DryRun:
-    """What all stories led to, in their order."""
+def summarise_results(plan: Plan, endings: Sequence[ScenarioResult]) -> DryRun:
+    """What all scenarios led to, in their order."""
     worst = max(endings[: len(WORST)], key=lambda ending: ending.size)
     # In a loop of one iteration a budget ends nothing that the limit of iterations does not end.
     others = tuple(
         one
         for one in endings[len(WORST) :]
-        if one.story != BUDGET_STORY or one.reason != "max_iterations"
+        if one.scenario != BUDGET_SCENARIO or one.reason != "max_iterations"
     )
     return DryRun(plan=plan, endings=others, worst=worst, assumed=tuple(assumed(plan)))
 
 
-# -- playing a story -------------------------------------------------------------------------------
+# -- simulation of a scenario ----------------------------------------------------------------------
 
 
-def played(plan: Plan, story: Story) -> StoryEnding:
-    """What one story leads to."""
-    stubs = Stubs(conditions=story.conditions, long_lists=story.long_lists)
+def play_scenario(plan: Plan, scenario: Scenario) -> ScenarioResult:
+    """What one scenario leads to."""
+    stubs = Stubs(conditions=scenario.conditions, long_lists=scenario.long_lists)
     apart = msgspec.structs.replace(plan, workspace=NO_WORKSPACE_POLICY)  # there are no files
-    return _Stage(stubs.plan(apart), story).play()
+    return _Simulation(stubs.plan(apart), scenario).play()
 
 
-class _Stage:
-    """One story in memory."""
+class _Simulation:
+    """One scenario in memory."""
 
-    def __init__(self, plan: Plan, story: Story) -> None:
-        self.story = story
-        self.ending = StoryEnding(story=story.name)
+    def __init__(self, plan: Plan, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.ending = ScenarioResult(scenario=scenario.name)
         self.state = State(plan)
         self._stored: dict[str, bytes] = {}
         self._texts = TextServices(self._stored.__getitem__, schema_problem)
@@ -294,7 +296,7 @@ class _Stage:
         self._order = count()
         self._reason = ""  # the reason of the newest check
 
-    def play(self) -> StoryEnding:
+    def play(self) -> ScenarioResult:
         self._append(RunStarted(at=0, run="run_rehearsal", plan="", name=self.state.plan.name))
         for _ in range(MOST_ANSWERS):
             event = self._next()
@@ -306,8 +308,8 @@ class _Stage:
     def _append(self, event: AnyEvent) -> None:
         apply(self.state, event)
         for new in settle(self.state, self._texts, self._now):
-            passes = isinstance(new, IterationStarted) and (new.iteration or 0) > 0
-            self.ending.passes += passes
+            is_iteration = isinstance(new, IterationStarted) and (new.iteration or 0) > 0
+            self.ending.iterations += is_iteration
             if isinstance(new, EffectRequested) and isinstance(new.call, SleepCall):
                 heappush(self._sleeps, (new.call.until, next(self._order), new.effect))
         self._stored.update(self._texts.take_fresh())
@@ -315,9 +317,9 @@ class _Stage:
     def _next(self) -> AnyEvent | None:
         state = self.state
         working = self._working()
-        if working is not None and not self.story.late:
+        if working is not None and not self.scenario.late:
             return self._answer(working)
-        if state.gates and not self.story.late:
+        if state.gates and not self.scenario.late:
             return self._decide()
         while self._sleeps:
             due, _, effect = heappop(self._sleeps)
@@ -335,7 +337,7 @@ class _Stage:
 
     def _decide(self) -> AnyEvent:
         gate = next(iter(self.state.gates.values()))
-        wanted = [one for one in self.story.person if one in gate.answers]
+        wanted = [one for one in self.scenario.person if one in gate.answers]
         if self.ending.gates >= _MOST_GATES:  # a person who always asks for more never ends
             wanted = [one for one in ("approve", "reject") if one in gate.answers]
         self.ending.gates += 1
@@ -348,17 +350,17 @@ class _Stage:
         )
 
     def _answer(self, pending: PendingEffect) -> AnyEvent:
-        story, call = self.story, pending.call
+        scenario, call = self.scenario, pending.call
         if isinstance(call, AgentCall | ModelCall):
             self.ending.calls[call.agent] += 1
         if isinstance(call, ToolCall):
             return self._done(pending, code=0)
         if isinstance(pending.purpose, CheckPurpose):
             return self._check(pending)
-        step = story.fails
+        step = scenario.fails
         if step is not None and step in _names(pending.owner.path):
             return self._failed(pending, "agent", "stub")
-        if story.tries and self._tried_again(pending):
+        if scenario.tries and self._tried_again(pending):
             return self._failed(pending, "overloaded", "stub")
         if isinstance(call, ModelCall):
             return self._turn(pending, call)
@@ -369,8 +371,8 @@ class _Stage:
         body = pending.owner.body
         assert isinstance(body, CycleBody)
         agent = self.state.plan.agents.get(call.agent)
-        text = f"stub {self.ending.passes}"
-        turn = stub_turn(agent, text, body.action.schema, ends=self._passes(pending))
+        text = f"stub {self.ending.iterations}"
+        turn = stub_turn(agent, text, body.action.schema, ends=self._is_check_passed(pending))
         return self._answer_event(pending, text, result=encode_turn(turn))
 
     def _tried_again(self, pending: PendingEffect) -> bool:
@@ -382,24 +384,24 @@ class _Stage:
         return after_failure(body.retry, pending.attempt, failure) is not None
 
     def _check(self, pending: PendingEffect) -> AnyEvent:
-        story = self.story
+        scenario = self.scenario
         if isinstance(pending.call, AgentCall):
-            verdict: JsonValue = {"done": self._passes(pending), "reason": "stub"}
-            if story.broken:
+            verdict: JsonValue = {"done": self._is_check_passed(pending), "reason": "stub"}
+            if scenario.broken:
                 return self._failed(pending, "agent", "stub")
             return self._done(pending, result=verdict)
         assert isinstance(pending.call, CommandCall)
         stubbed = pending.call.argv[0] == STUB
-        if story.broken and not stubbed:
+        if scenario.broken and not stubbed:
             return self._failed(pending, "not_found", "stub")
         self._reason = pending.call.argv[1] if stubbed else ""
-        return self._done(pending, code=0 if self._passes(pending) else 1)
+        return self._done(pending, code=0 if self._is_check_passed(pending) else 1)
 
-    def _passes(self, pending: PendingEffect) -> bool:
-        owner, story = pending.owner, self.story
-        if story.at_last and isinstance(owner, IterationOwner):
+    def _is_check_passed(self, pending: PendingEffect) -> bool:
+        owner, scenario = pending.owner, self.scenario
+        if scenario.at_last and isinstance(owner, IterationOwner):
             return owner.iteration == owner.parent.action.max
-        return story.checks and not story.broken
+        return scenario.checks and not scenario.broken
 
     def _done(
         self, pending: PendingEffect, *, code: int | None = None, result: JsonValue = None
@@ -407,13 +409,13 @@ class _Stage:
         schema = _schema(pending)
         value = sample(schema) if schema is not None and result is None else result
         text = None if value is None else msgspec.json.encode(value).decode()
-        output = f"stub {len(self.ending.calls)}.{self.ending.passes}"
+        output = f"stub {len(self.ending.calls)}.{self.ending.iterations}"
         return self._answer_event(pending, output, result=text, code=code)
 
     def _answer_event(
         self, pending: PendingEffect, output: str, *, result: str | None, code: int | None = None
     ) -> AnyEvent:
-        usage = Usage(input_tokens=10**9, usd=1e6) if self.story.dear else None
+        usage = Usage(input_tokens=10**9, usd=1e6) if self.scenario.dear else None
         return EffectDone(
             at=self._now,
             path=pending.owner.path,
@@ -434,7 +436,7 @@ class _Stage:
             error=Failure(kind, detail),
         )
 
-    def _ended(self) -> StoryEnding:
+    def _ended(self) -> ScenarioResult:
         finished = self.state.finished
         if finished is not None:
             stands_for = self._reason if finished.reason == "command" else ""

@@ -1,7 +1,7 @@
 """Stub answers of a dry run: how agents, checks and people may answer in a simulated run.
 
 Checks that read an agent's answer, conditions and computed lists are unknown before the agent
-has answered. A dry run treats them like commands, and the story provides the result.
+has answered. A dry run treats them like commands, and the scenario provides the result.
 """
 
 from collections.abc import Iterator
@@ -69,7 +69,7 @@ class Stubs:
     long_lists: bool = False
 
     def plan(self, plan: Plan) -> Plan:
-        """The plan as it can be rehearsed."""
+        """The plan as it can be simulated."""
         # Whatever the backend of an agent is, a call of it is one call here.
         agents = {
             name: msgspec.structs.replace(one, spec=None) for name, one in plan.agents.items()
@@ -171,7 +171,7 @@ def sample(schema: JsonValue) -> JsonValue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
+class Scenario:
     """How the world answers."""
 
     name: str
@@ -187,40 +187,40 @@ class Story:
     dear: bool = False  # calls use up every budget
 
 
-BUDGET_STORY = "the budget runs out"
+BUDGET_SCENARIO = "the budget runs out"
 _GO_ON: tuple[Decision, ...] = ("continue", "approve")
 WORST = (
-    Story(name="at worst", checks=False, tries=True, person=_GO_ON, long_lists=True),
-    Story(name="at worst", at_last=True, tries=True, person=_GO_ON, long_lists=True),
+    Scenario(name="at worst", checks=False, tries=True, person=_GO_ON, long_lists=True),
+    Scenario(name="at worst", at_last=True, tries=True, person=_GO_ON, long_lists=True),
 )
 
 
-def stories(plan: Plan) -> Iterator[Story]:
-    """Every story that a plan can have."""
+def scenarios(plan: Plan) -> Iterator[Scenario]:
+    """Every scenario that a plan can have."""
     steps = list(_all_steps(plan.steps))
     actions = [action for step in steps for action in _actions(step.action)]
     loops = [action for action in actions if isinstance(action, Repeat)]
     checked = [loop for loop in loops if not isinstance(loop.until, Cap)]
-    yield Story(name="everything works")
+    yield Scenario(name="everything works")
     if checked:
-        yield Story(name="no check ever passes", checks=False, person=_GO_ON)
+        yield Scenario(name="no check ever passes", checks=False, person=_GO_ON)
     if any(can_break(loop.until) for loop in checked):
-        yield Story(name="no check can be run", broken=True, person=_GO_ON)
+        yield Scenario(name="no check can be run", broken=True, person=_GO_ON)
     if _asks(actions) or _has_approvals(plan, actions):
         # A person who decides together with other checks is asked when those have passed.
         together = any(_asks_after_checks(loop) for loop in loops)
-        yield Story(name="a person rejects", person=("reject",), checks=together)
-        yield Story(name="a person asks for more", person=("continue", "approve"))
+        yield Scenario(name="a person rejects", person=("reject",), checks=together)
+        yield Scenario(name="a person asks for more", person=("continue", "approve"))
     for step in steps:
         if not any(isinstance(one, Steps | AskPerson) for one in _actions(step.action)):
-            yield Story(name=f"{step.id} fails", fails=step.id)
+            yield Scenario(name=f"{step.id} fails", fails=step.id)
     if any(step.when is not None for step in steps):
-        yield Story(name="no condition holds", conditions=False)
+        yield Scenario(name="no condition holds", conditions=False)
     limits = all_limits(plan)
     if any(one.wall_ms is not None or one.pass_wall_ms is not None for one in limits):
-        yield Story(name="the time runs out", late=True)
+        yield Scenario(name="the time runs out", late=True)
     if any(one.usd is not None or one.tokens is not None for one in limits):
-        yield Story(name=BUDGET_STORY, dear=True, checks=False, person=_GO_ON)
+        yield Scenario(name=BUDGET_SCENARIO, dear=True, checks=False, person=_GO_ON)
 
 
 def _all_steps(steps: tuple[Step, ...]) -> Iterator[Step]:

@@ -168,7 +168,7 @@ async def remove(app: App, caller: Caller, request: DefinitionReference) -> None
 )
 async def import_definition(app: App, caller: Caller, request: ImportDefinition) -> DefinitionItem:
     """Store an imported definition; one that starts programs cannot be run before approval."""
-    stored = definitions_of(app).take_in(
+    stored = definitions_of(app).store_foreign(
         request.name, request.text, by=caller.name, dialect=request.dialect
     )
     return stored_item(stored)

@@ -11,7 +11,12 @@ from loopwright.errors import InputError
 from loopwright.kernel.events import RunForked
 from loopwright.model.actions import MAX_ITERATIONS
 from loopwright.operations.api_types import Request
-from loopwright.operations.dry_run.simulation import DryRunReport, all_stories, played, rehearsed
+from loopwright.operations.dry_run.simulation import (
+    DryRunReport,
+    all_scenarios,
+    play_scenario,
+    summarise_results,
+)
 from loopwright.operations.forks import Fork
 from loopwright.operations.forks import fork as fork_run
 from loopwright.operations.messages import When, tell
@@ -143,10 +148,12 @@ async def dry_run(app: App, caller: Caller, request: StartRun) -> DryRunReport:
     plan, _ = service.decide_snapshots(start)
     plan = service.sandbox.decide(plan, start.sandbox)
     endings = []
-    for story in all_stories(plan):  # one by one: a server that is to stop does not wait for all
+    for scenario in all_scenarios(
+        plan
+    ):  # one by one: a server that is to stop does not wait for all
         app.refuse_while_draining()
-        endings.append(await asyncio.to_thread(played, plan, story))
-    return rehearsed(plan, endings).report(
+        endings.append(await asyncio.to_thread(play_scenario, plan, scenario))
+    return summarise_results(plan, endings).report(
         limits=[] if service.costs is None else service.costs.enforcement(plan),
         warnings=map(without_flags, dry_run_warnings(start)),
     )

@@ -33,15 +33,17 @@ from loopwright.testing.wires.script import (
 
 MAX_BODY = 64 * 1024 * 1024
 
-Take: TypeAlias = Callable[[WireRequest], None]
+OnRequest: TypeAlias = Callable[[WireRequest], None]
 Answering: TypeAlias = Callable[[WireRequest, "WireConnection"], Awaitable[None]]
 
 
 class WireConnection(asyncio.Protocol):
     """Reads requests, answers them one after the other, and notices when the client disconnects."""
 
-    def __init__(self, take: Take, answer: Answering, open_ones: set["WireConnection"]) -> None:
-        self._take = take
+    def __init__(
+        self, take: OnRequest, answer: Answering, open_ones: set["WireConnection"]
+    ) -> None:
+        self._on_request = take
         self._answer = answer
         self._open_ones = open_ones
         self._http = h11.Connection(h11.SERVER)
@@ -151,7 +153,7 @@ class WireConnection(asyncio.Protocol):
         except msgspec.DecodeError:
             body = {}
         request.body = body if isinstance(body, dict) else {}
-        self._take(request)
+        self._on_request(request)
         self._task = asyncio.get_running_loop().create_task(self._work(request))
 
     async def _work(self, request: WireRequest) -> None:
@@ -281,9 +283,9 @@ class WireServer:
             connection.abort()
 
     def _connect(self) -> WireConnection:
-        return WireConnection(self._take, self._answer, self._connections)
+        return WireConnection(self._on_request, self._answer, self._connections)
 
-    def _take(self, request: WireRequest) -> None:
+    def _on_request(self, request: WireRequest) -> None:
         """Number and record a request."""
         path = request.path.rstrip("/")
         request.path = path if path.startswith("/v1") or not path else f"/v1{path}"

@@ -25,7 +25,7 @@ CODE_FLAG = re.compile(
     r"[-+][A-Za-z0-9]*[cCeEpPrRB]"
     r"|--?(?:eval|print|command|Command|EncodedCommand|expression|source|execute|run)|eval"
 )
-_TAKE_CODE = """
+_INTERPRETERS = """
     eval . source trap alias fc hash enable bind complete compgen coproc jobs
     ssh su at batch crontab parallel watch expect screen tmux script systemd-run nsenter
     sqlite3 psql mysql mariadb mongosh redis-cli
@@ -37,7 +37,7 @@ _TAKE_CODE = """
     ltrace perf valgrind gdbserver cgexec systemd-inhibit systemd-cat torsocks torify proxychains
     proxychains4 eatmydata nodemon concurrently nu yash xonsh elvish ion
 """
-RUNS_ALL = frozenset(_TAKE_CODE.split())
+RUNS_ALL = frozenset(_INTERPRETERS.split())
 SQL_CLIENTS = frozenset(("sqlite3", "psql", "mysql", "mariadb"))
 # Programs that start another one: options that take a value, and operands in front of the program.
 WRAPPERS: dict[str, tuple[str, int]] = {
@@ -158,7 +158,7 @@ class CommandVerdict(NamedTuple):
     """The problems of a command, and whether it executes its input as code."""
 
     found: list[Found]
-    takes_code: bool = False
+    runs_input: bool = False
 
 
 _NAME = ShellFault(
@@ -254,7 +254,7 @@ def skip_wrappers(words: Sequence[Word]) -> Sequence[Word]:
 
 
 def _with(found: list[Found], judged: CommandVerdict) -> CommandVerdict:
-    return CommandVerdict([*found, *judged.found], judged.takes_code)
+    return CommandVerdict([*found, *judged.found], judged.runs_input)
 
 
 def _reserved(word: Word) -> list[Found]:
@@ -271,30 +271,30 @@ def _all(words: Sequence[Word], fault: ShellFault) -> list[Found]:
 def _command(words: Sequence[Word]) -> CommandVerdict:
     """A command, after the programs that start it."""
     found: list[Found] = []
-    takes_code = guessed = False
+    runs_input = guessed = False
     for _ in range(_MOST_WRAPPERS):
         first, rest = words[0], words[1:]
         name = first.program
         if first.marks:
-            return CommandVerdict([*found, *_all([first], _NAME)], takes_code)
+            return CommandVerdict([*found, *_all([first], _NAME)], runs_input)
         if _PATTERN.search(name.removeprefix("[[").removeprefix("[")):
             return CommandVerdict(
-                [*found, *_all(rest, CODE)], takes_code=True
+                [*found, *_all(rest, CODE)], runs_input=True
             )  # it may be any program
         if name in WRAPPERS:
             found += _unwrapped(name, rest)
             words = rest[_width(name, rest) :]
-            takes_code = takes_code or (name == "xargs" and _makes_code(rest, words))
+            runs_input = runs_input or (name == "xargs" and _makes_code(rest, words))
         elif name:
             judged = _known(name, rest)
-            return CommandVerdict([*found, *judged.found], takes_code or judged.takes_code)
+            return CommandVerdict([*found, *judged.found], runs_input or judged.runs_input)
         else:  # an unknown word may be an interpreter, or nothing at all
             judged = CommandVerdict([]) if guessed else _interpreter(name, rest)
             found += judged.found
-            takes_code, guessed, words = takes_code or judged.takes_code, True, rest
+            runs_input, guessed, words = runs_input or judged.runs_input, True, rest
         if not words:
             break
-    return CommandVerdict([*found, *_all(words, _NAME)], takes_code)
+    return CommandVerdict([*found, *_all(words, _NAME)], runs_input)
 
 
 def _known(name: str, arguments: Sequence[Word]) -> CommandVerdict:
@@ -304,12 +304,12 @@ def _known(name: str, arguments: Sequence[Word]) -> CommandVerdict:
     if name in RUNS_ALL:
         fault = EVALUATED if name in ("eval", ".", "source", "trap", "alias") else CODE
         fault = SQL if name in SQL_CLIENTS else fault
-        return CommandVerdict(_all(arguments, fault), takes_code=True)
+        return CommandVerdict(_all(arguments, fault), runs_input=True)
     if INTERPRETER.fullmatch(name):
         return _with(list(judge_options(name, arguments)), _interpreter(name, arguments))
     judged = _carried(name, arguments, list(_RULES.get(name, _no_rule)(arguments)))
-    takes_code = judged.takes_code or (name in ("make", "gmake") and _names_input(arguments))
-    return CommandVerdict([*judged.found, *judge_options(name, arguments)], takes_code)
+    runs_input = judged.runs_input or (name in ("make", "gmake") and _names_input(arguments))
+    return CommandVerdict([*judged.found, *judge_options(name, arguments)], runs_input)
 
 
 _RUN_FLAGS = re.compile(r"-q|--(?:frozen|locked|isolated|no-project|no-sync|quiet|active|offline)")
@@ -429,7 +429,7 @@ def _interpreter(name: str, words: Sequence[Word]) -> CommandVerdict:
         found += _zeroth(words)
     if FILTERS.fullmatch(name):
         from_input = _names_input(words)
-    return CommandVerdict(found, takes_code=from_input)
+    return CommandVerdict(found, runs_input=from_input)
 
 
 def _names_input(words: Sequence[Word]) -> bool:
@@ -478,7 +478,7 @@ def _is_awk_value(name: str, words: Sequence[Word], number: int) -> bool:
 
 def _carried(name: str, words: Sequence[Word], found: list[Found]) -> CommandVerdict:
     """Commands among the arguments of another program."""
-    takes_code = runs = False
+    runs_input = runs = False
     for number, word in enumerate(words):
         rest = words[number + 1 :]
         if word.whole and word.literal in EXECUTES and name in CARRIERS:
@@ -490,10 +490,10 @@ def _carried(name: str, words: Sequence[Word], found: list[Found]) -> CommandVer
         if _is_interpreter(word) and name in CARRIERS:
             judged = _interpreter(word.program, rest)
             found += judged.found
-            takes_code = takes_code or judged.takes_code
+            runs_input = runs_input or judged.runs_input
         elif _is_interpreter(word):
             found += _behind_flags(rest)
-    return CommandVerdict(found, takes_code)
+    return CommandVerdict(found, runs_input)
 
 
 def _behind_flags(words: Sequence[Word]) -> Iterator[Found]:

@@ -183,7 +183,7 @@ class Quotes:
 
     def _notice_in_heredoc(self, mark: Mark, pipe: Pipe, token: int) -> None:
         """The command has been read already: it learns of the value when all is read again."""
-        if pipe.takes_code:
+        if pipe.runs_input:
             self.refuse(mark, CODE)
         self.taint.held.inputs.setdefault((self.base, token), mark)
 
@@ -536,7 +536,7 @@ class Quotes:
                 return
             self._quoted_heredoc(one, start, end)
             code = Word(self.text[start:end], at=start - 1)
-            if one.pipe.takes_code:
+            if one.pipe.runs_input:
                 self.read_script(code, HEREDOC)
                 self._warn_of_programs([code], one.pipe)
             elif is_for_script(self.text, one, start):

@@ -179,7 +179,7 @@ class ShellReader(Quotes):
             return
         # The word after >& is expanded twice, so a value in it would be executed.
         twice = sign.endswith("&")
-        for mark in word.marks if twice or frame.pipe.takes_code else ():
+        for mark in word.marks if twice or frame.pipe.runs_input else ():
             self.refuse(mark, EVALUATED if twice else CODE)
         if ">" in sign:
             for mark in word.marks:
@@ -206,7 +206,7 @@ class ShellReader(Quotes):
         frame.pipe.inputs += read
         frame.pipe.explicit = True
         for mark in read:
-            if frame.pipe.takes_code:
+            if frame.pipe.runs_input:
                 self.refuse(mark, CODE)
             if frame.command.compound:
                 self.taint.held.inputs.setdefault((self.base, frame.command.ended), mark)
@@ -281,7 +281,7 @@ class ShellReader(Quotes):
         self._leave(group.function, printed)
         if group.function is None:
             frame.pipe.own += printed
-        frame.pipe.takes_code |= group.takes_code
+        frame.pipe.runs_input |= group.runs_input
 
     def _end_condition(self) -> None:
         frame = self.stack.pop()
@@ -346,9 +346,9 @@ class ShellReader(Quotes):
         frame.command.writes, frame.command.redirected, frame.command.feeds_code = [], False, False
         frame.flow.piped = piped
         if piped:
-            takes_code = frame.pipe.takes_code
+            runs_input = frame.pipe.runs_input
             frame.pipe.inputs, frame.pipe.own = list(printed), []
-            frame.pipe.explicit, frame.pipe.takes_code = True, takes_code
+            frame.pipe.explicit, frame.pipe.runs_input = True, runs_input
         else:
             frame.flow.out += printed
             self._start_pipe(frame)
@@ -387,8 +387,8 @@ class ShellReader(Quotes):
             frame.pipe.own.append(
                 self._find_value(named, words[0].at) or Mark("", 0, Ref(of="run"))
             )
-        if judged.takes_code:
-            self._take_code(frame)
+        if judged.runs_input:
+            self._mark_runs_input(frame)
             effects.pass_values(HEREDOC, words[1:])
         for code, parameters in find_scripts(words):
             function = self.bodies[-1]
@@ -448,11 +448,11 @@ class ShellReader(Quotes):
         around = frame.groups[-1].reads if frame.groups else frame.flow.reads
         frame.pipe = Pipe(list(around))
 
-    def _take_code(self, frame: Frame) -> None:
+    def _mark_runs_input(self, frame: Frame) -> None:
         """A command takes what flows into it for code."""
-        frame.pipe.takes_code = frame.flow.takes_code = True
+        frame.pipe.runs_input = frame.flow.runs_input = True
         for group in frame.groups:
-            group.takes_code = True
+            group.runs_input = True
         for mark in frame.pipe.inputs:
             self.refuse(mark, CODE)
 
@@ -495,12 +495,12 @@ class ShellReader(Quotes):
         self._leave(frame.function, frame.flow.out)
         self._end_substitution(frame)
         top = self.top
-        top.command.feeds_code |= frame.flow.is_fed and frame.flow.takes_code
+        top.command.feeds_code |= frame.flow.is_fed and frame.flow.runs_input
         if not frame.flow.captured:
             top.command.compound |= top.word is None
             top.command.ended = frame.opened
             top.pipe.own += frame.flow.out if frame.function is None else []
-            top.pipe.takes_code |= frame.flow.takes_code and top.word is None
+            top.pipe.runs_input |= frame.flow.runs_input and top.word is None
 
     def _end_pattern(self, frame: Frame) -> None:
         frame.case.patterns += [one.source for one in frame.words] or [""]

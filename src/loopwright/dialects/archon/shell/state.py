@@ -131,7 +131,7 @@ class Pipe:
 
     inputs: list[Mark] = field(default_factory=list)
     own: list[Mark] = field(default_factory=list)
-    takes_code: bool = False  # one of its commands takes what flows through it as code
+    runs_input: bool = False  # one of its commands takes what flows through it as code
     explicit: bool = False  # it reads from a pipe or a file, not what the group around it reads
 
     @property
@@ -148,7 +148,7 @@ class CompoundCommand:
     start: int  # the number of values printed before it
     opened: int
     reads: list[Mark] = field(default_factory=list)
-    takes_code: bool = False
+    runs_input: bool = False
     function: str | None = None  # it is the body of this function
 
 
@@ -192,7 +192,7 @@ class DataFlow:
 
     out: list[Mark] = field(default_factory=list)  # values that its commands print
     reads: list[Mark] = field(default_factory=list)  # what flows into it from outside
-    takes_code: bool = False
+    runs_input: bool = False
     captured: bool = False  # what its commands print becomes part of a word
     is_fed: bool = False  # of >( … ): what the command around it prints flows into it
     piped: bool = False  # what comes next reads from a pipe
