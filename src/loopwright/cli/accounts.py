@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from loopwright.operations.api_types import TokenItem, TokenMade
 
 MOST_DAYS = 3_650
-UNKNOWN_ADDRESS = "SERVER"
-"""Begins links that are made while no server of the data directory runs."""
+UNKNOWN_ADDRESS = "SERVER"  # begins links that are made while no server runs
 
 
 @click.command(
@@ -46,9 +45,7 @@ UNKNOWN_ADDRESS = "SERVER"
     ],
 )
 @click.argument("url", metavar="[URL]", required=False)
-@click.option(
-    "--name", metavar="NAME", help="Name of the account. Default: your user name on this machine."
-)
+@click.option("--name", metavar="NAME", help="Account name. Default: your user name here.")
 @click.option(
     "--days",
     type=click.IntRange(1, MOST_DAYS),

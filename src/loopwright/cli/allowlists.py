@@ -58,9 +58,7 @@ def agent_ls(ctx: click.Context, /) -> None:
 )
 @_NAME
 @click.argument("spec", metavar="AGENT")
-@click.option(
-    "--sandbox", type=click.Choice(LEVELS), help="The weakest sandbox level at which it runs."
-)
+@click.option("--sandbox", type=click.Choice(LEVELS), help="Weakest sandbox level of its runs.")
 @click.option("--allow-off", is_flag=True, help="Definitions may run it without a sandbox.")
 @_ENV
 @click.pass_context

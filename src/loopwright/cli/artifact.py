@@ -64,11 +64,7 @@ def put_artifacts(terminal: Terminal, found: "list[ArtifactItem]") -> None:
 @_WHERE
 @click.argument("file", metavar="FILE|-")
 @click.option("--name", metavar="NAME", help="Name of the artifact. Default: the name of the file.")
-@click.option(
-    "--unpack",
-    is_flag=True,
-    help="Unpack a zip, tar or tar.gz file; each file in it becomes an artifact.",
-)
+@click.option("--unpack", is_flag=True, help="Unpack the files of a zip, tar or tar.gz.")
 @click.pass_context
 def artifact_put(
     ctx: click.Context, /, *, where: str, file: str, name: str | None, unpack: bool
@@ -120,7 +116,7 @@ def read_upload(file: str, most: int) -> bytes:
     "--version",
     type=click.IntRange(1, 1 << 53),
     metavar="N",
-    help="Version of the artifact. Default: the newest.",
+    help="Default: the newest.",
 )
 @click.option("--output", "-o", metavar="FILE", help="Write to this new file instead of stdout.")
 @click.pass_context

@@ -96,7 +96,7 @@ def schema(ctx: click.Context, /, *, dialect: str) -> None:
     "--dialect",
     metavar="NAME",
     shell_complete=complete_dialects,
-    help="Dialect of the file. Default: detected from its content.",
+    help="Skip dialect detection.",
 )
 @click.pass_context
 def convert(
@@ -140,7 +140,7 @@ _MOST_NAMED = 5
     "--dialect",
     metavar="NAME",
     shell_complete=complete_dialects,
-    help="Dialect of the file. Default: detected from its content.",
+    help="Skip dialect detection.",
 )
 @click.option(
     "--format",

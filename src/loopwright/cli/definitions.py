@@ -295,7 +295,7 @@ def _put_stored(terminal: Terminal, one: "DefinitionItem") -> None:
     "--dialect",
     metavar="NAME",
     shell_complete=complete_dialects,
-    help="Dialect of the file. Default: detected from its content.",
+    help="Skip dialect detection.",
 )
 @click.option("--replace", is_flag=True, help="Replace the definition that is stored by that name.")
 @click.pass_context
@@ -425,11 +425,7 @@ _GROUP = group(
     ],
 )
 @click.argument("name", required=False, metavar="[NAME]")
-@click.option(
-    "--workspace",
-    metavar="DIR",
-    help="The project whose roles apply. Default: the current directory.",
-)
+@click.option("--workspace", metavar="DIR", help="Project of the roles. Default: this folder.")
 @click.pass_context
 def roles(ctx: click.Context, /, name: str | None, workspace: str | None) -> int:
     """The roles that agents can have: built-in, of the data directory (roles/*.md) and of the

@@ -46,9 +46,7 @@ TEXT_LINES = 10
     metavar="SPEC",
     help="For a file: agent backend; SPEC for all agents, NAME=SPEC for one.",
 )
-@click.option(
-    "--workspace", metavar="DIR", help="Directory in which agents work. Default: the current one."
-)
+@click.option("--workspace", metavar="DIR", help="Directory for agents. Default: the current one.")
 @click.option("--budget", metavar="LIMITS", help="Limits of each case: usd=5,tokens=2M,time=2h.")
 @click.option(
     "--allow-unknown-cost",
@@ -234,9 +232,7 @@ def _put_one(terminal: Terminal, found: "ScoredRun", *, name: str) -> None:
     help="Where the suites are. Default: evals/ beside the file, then beside it.",
 )
 @click.option("--judge", metavar="SPEC", help="The agent that answers rubric and llm_judge.")
-@click.option(
-    "--workspace", metavar="DIR", help="Directory in which agents work. Default: the current one."
-)
+@click.option("--workspace", metavar="DIR", help="Directory for agents. Default: the current one.")
 @click.option("--budget", metavar="LIMITS", help="Limits of each case: usd=5,tokens=2M,time=2h.")
 @click.pass_context
 def promote(  # noqa: PLR0913 - one for each option

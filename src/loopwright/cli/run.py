@@ -62,7 +62,7 @@ MOST_SEARCHED = 200
     "--dialect",
     metavar="NAME",
     shell_complete=complete_dialects,
-    help="Dialect of the file. Default: detected from its content.",
+    help="Skip dialect detection.",
 )
 @click.option("--input", "inputs", multiple=True, metavar="NAME=VALUE", help="Value of an input.")
 @click.option(

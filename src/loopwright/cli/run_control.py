@@ -298,10 +298,7 @@ class _ForkFlags(TypedDict):
             "loopwright fork run_01 --at 3",
             "the same: a number alone is an iteration, counted from 1",
         ),
-        (
-            "loopwright fork run_01 --at 3 --restore --workspace again",
-            "with the files of that iteration",
-        ),
+        ("loopwright fork run_01 --at 3 --restore --workspace again", "with its files"),
         ("loopwright fork run_01 --at main.2 --model anthropic/claude-sonnet-5", "another model"),
         (
             'loopwright fork run_01 --at main.2 --edit "Use the old parser"',

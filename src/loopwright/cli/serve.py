@@ -142,12 +142,8 @@ def _print_start(terminal: Terminal, started: "Started") -> None:
         ("loopwright mcp --agent claude --allow-answers", "and may answer gates, too"),
     ],
 )
-@click.option(
-    "--agent", "agents", multiple=True, metavar="[NAME=]SPEC", help="Agent backend for the roles."
-)
-@click.option(
-    "--workspace", metavar="DIR", help="Directory in which loops work. Default: the current one."
-)
+@click.option("--agent", "agents", multiple=True, metavar="[NAME=]SPEC", help="Agent backend.")
+@click.option("--workspace", metavar="DIR", help="Directory for loops. Default: the current one.")
 @click.option("--session", default="", metavar="ID", help="Loops of a session share trackers.")
 @click.option(
     "--allow-answers",

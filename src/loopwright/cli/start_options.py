@@ -63,7 +63,7 @@ _OPTIONS = [
     click.option(
         "--workspace",
         metavar="DIR",
-        help="Directory in which agents work. Default: the current one.",
+        help="Directory for agents. Default: the current one.",
     ),
     click.option(
         "--worktree/--no-worktree",

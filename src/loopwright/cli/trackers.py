@@ -111,9 +111,7 @@ def project_show(ctx: click.Context, /, *, project: str) -> None:
     examples=[('loopwright project create "Auth system" --slug auth', "")],
 )
 @click.argument("title", metavar="TITLE")
-@click.option(
-    "--slug", default="", metavar="SLUG", help="Short name. Default: derived from the title."
-)
+@click.option("--slug", default="", metavar="SLUG", help="Short name. Default: from the title.")
 @click.option("--description", default="", metavar="TEXT", help="Description of the project.")
 @click.pass_context
 def project_create(ctx: click.Context, /, *, title: str, slug: str, description: str) -> None:
@@ -178,7 +176,7 @@ def sprint_ls(ctx: click.Context, /, *, project: str, status: str) -> None:
     "--max-review-rounds",
     type=click.IntRange(1, 5),
     metavar="N",
-    help="Maximum number of reviews; default 3.",
+    help="Most reviews; default 3.",
 )
 @click.pass_context
 def sprint_create(

@@ -10,6 +10,8 @@ import re
 import shlex
 from typing import NamedTuple
 
+from loopwright.syntax.document import check_text
+
 UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?")
 MAX_DURATION_MS = 365 * UNITS_MS["d"]
@@ -269,3 +271,25 @@ def front_matter(data: bytes) -> tuple[bytes, str] | None:
     if end is None:
         return None
     return "\n".join(["", *lines[1:end]]).encode(), "\n".join(lines[end + 1 :]).strip()
+
+
+_DRIVE = re.compile(r"[A-Za-z]:")
+
+
+def path_inside(folder: str, written: str) -> str | None:
+    """The path of a file that is named in `folder`, both from the folder of the first file on; None
+    if it leads out of the folder of the first file.
+    """
+    if not written or written.startswith(("/", "~")) or "\\" in written or "://" in written:
+        return None
+    if _DRIVE.match(written) or check_text(written) or "\n" in written:
+        return None
+    parts = [part for part in folder.split("/") if part]
+    for part in written.split("/"):
+        if part == "..":
+            if not parts:
+                return None
+            parts.pop()
+        elif part not in ("", "."):
+            parts.append(part)
+    return "/".join(parts) or None

@@ -192,3 +192,15 @@ class _NotNull:
 
 
 Maybe: TypeAlias = Annotated[T | None, _NotNull()]
+
+
+def check_references(schema: dict[str, JsonValue], *, definitions: str) -> dict[str, JsonValue]:
+    """Refuse a JSON Schema that refers to another document, or endlessly to itself."""
+    if leads_away(schema):
+        hint = f"copy it into {definitions} and refer to #/{definitions}/NAME"
+        raise fault("remote-ref", "a $ref must stay inside the schema", hint=hint)
+    circle = ref_loop(schema)
+    if circle is not None:
+        hint = "let it lead into properties or items, so that each round is about a part"
+        raise fault("ref-loop", f"$ref {circle} leads back to itself", hint=hint)
+    return schema

@@ -2,7 +2,8 @@
 
 import pytest
 
-from loopwright.dialects.aldo.files import inside, parse_path
+from loopwright.dialects.aldo.files import parse_path
+from loopwright.syntax.notations import path_inside
 from tests.dialects.aldo.cases import lowered, spec
 
 
@@ -27,7 +28,7 @@ from tests.dialects.aldo.cases import lowered, spec
 )
 def test_files_stay_in_the_folder(written: str, path: str | None) -> None:
     """A file is named from the folder of the agent on, and stands in it or below."""
-    assert inside(written) == path
+    assert path_inside("", written) == path
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from typing import get_args
 import pytest
 
 from loopwright.dialects import zenflow
-from loopwright.dialects.zenflow.surface import inside
 from loopwright.syntax.document import Document, Position
+from loopwright.syntax.notations import path_inside
 from loopwright.syntax.readers import read
 from tests.dialects.zenflow.cases import Refused, lowered
 
@@ -134,7 +134,7 @@ def test_circular_includes() -> None:
 )
 def test_paths(folder: str, written: str, path: str | None) -> None:
     """A path is taken from its file's folder, and never leads out of the first one."""
-    assert inside(folder, written) == path
+    assert path_inside(folder, written) == path
 
 
 def test_kinds_of_files() -> None:

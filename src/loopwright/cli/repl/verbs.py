@@ -53,7 +53,7 @@ class _ChatFlags(TypedDict):
     "--workspace",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="Directory in which it works. Default: the current one.",
+    help="Directory for the agent. Default: the current one.",
 )
 @click.option("--budget", metavar="LIMITS", help="Limits of the chat: usd=5,tokens=2M,time=2h.")
 @click.option(

@@ -21,8 +21,6 @@ MAX_FOLDERS = 50
 
 Path: TypeAlias = tuple[str | int, ...]
 
-_DRIVE = re.compile(r"[A-Za-z]:")
-
 
 LOOKS_AROUND = True
 """Agents are named by name, and teams keep theirs in folders side by side."""
@@ -67,23 +65,6 @@ def folders_in(names: str) -> list[str]:
     """The names of a folder that may be folders with agents in them."""
     plain = (name for name in names.splitlines() if "." not in name and name != "node_modules")
     return [name for name in plain if not check_text(name)][:MAX_FOLDERS]
-
-
-def inside(written: str) -> str | None:
-    """A path from the folder of the first file on, or None when it leads out of that folder."""
-    if not written or written.startswith(("/", "~")) or "\\" in written or "://" in written:
-        return None
-    if _DRIVE.match(written) or check_text(written) or "\n" in written:
-        return None
-    parts: list[str] = []
-    for part in written.split("/"):
-        if part == "..":
-            if not parts:
-                return None
-            parts.pop()
-        elif part not in ("", "."):
-            parts.append(part)
-    return "/".join(parts) or None
 
 
 Target: TypeAlias = bool | tuple[str | int, ...]

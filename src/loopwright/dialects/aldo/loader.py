@@ -30,12 +30,12 @@ from loopwright.dialects.aldo.files import (
     Path,
     folder_of,
     folders_in,
-    inside,
 )
 from loopwright.dialects.aldo.rules import structure
 from loopwright.dialects.aldo.surface import OUTPUTS, AldoAgent
 from loopwright.model.record import JsonValue
 from loopwright.syntax.document import Diagnostic, Document, did_you_mean
+from loopwright.syntax.notations import path_inside
 from loopwright.syntax.readers import read
 from loopwright.syntax.validation import ref_loop, validate
 
@@ -182,7 +182,7 @@ class AldoLoader:
         if isinstance(schema, dict):
             self._read_schema(unit, at, f"outputs.{name}", schema)
             return at, None
-        path = inside(schema) if isinstance(schema, str) else None
+        path = path_inside("", schema) if isinstance(schema, str) else None
         if path is None and schema is not None:
             self._note(
                 unit, "bad-schema", f"outputs.{name} names no file and is not a JSON Schema", at

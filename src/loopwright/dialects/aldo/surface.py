@@ -22,9 +22,10 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from loopwright.dialects.aldo.files import inside, parse_path
+from loopwright.dialects.aldo.files import parse_path
 from loopwright.model.record import JsonValue
 from loopwright.syntax.document import check_text, clip
+from loopwright.syntax.notations import path_inside
 
 API = ("aldo-ai/", "meridian/agent")
 _BLOCKS = frozenset({"identity", "model_policy", "iteration", "composite", "eval_gate"})
@@ -109,7 +110,7 @@ def _variable(text: str) -> str:
 
 
 def _file(text: str) -> str:
-    path = inside(text)
+    path = path_inside("", text)
     if path is None:
         message = f'"{clip(text)}" is not a file in the folder of the agent'
         raise fault(

@@ -22,7 +22,7 @@ from loopwright.dialects.native.fields import (
 from loopwright.model.plan import Access, ApprovalRule, LoopRight
 from loopwright.model.sandbox import ConfinedLevel
 from loopwright.syntax.patterns import pattern_fault
-from loopwright.syntax.validation import Maybe, fault, leads_away, ref_loop
+from loopwright.syntax.validation import Maybe, check_references, fault
 
 RetryKind: TypeAlias = Literal[
     "exit",
@@ -49,13 +49,7 @@ class NativeModel(BaseModel):
 def _local_schema(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
     if not schema:
         raise fault("matches-everything", "an empty schema fits any result")
-    if leads_away(schema):
-        hint = "copy it into definitions and refer to #/definitions/NAME"
-        raise fault("remote-ref", "a $ref must stay inside the schema", hint=hint)
-    circle = ref_loop(schema)
-    if circle is not None:
-        hint = "let it lead into properties or items, so that each round is about a part"
-        raise fault("ref-loop", f"$ref {circle} leads back to itself", hint=hint)
+    check_references(schema, definitions="definitions")
     for pattern in _patterns(schema):
         found = pattern_fault(pattern)
         if found is not None and found.code != "matches-everything":

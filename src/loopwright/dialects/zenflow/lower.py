@@ -34,7 +34,6 @@ from loopwright.dialects.zenflow.surface import (
     StepSpec,
     ZenflowWorkflow,
 )
-from loopwright.dialects.zenflow.surface import inside as path_inside
 from loopwright.dialects.zenflow.tools import lower_tool, tool_steps
 from loopwright.model.access import FAMILIES, family_of
 from loopwright.model.actions import Action, CallAgent, Cel, Each, Repeat, Step, Steps
@@ -62,6 +61,7 @@ from loopwright.syntax.document import (
     in_order,
     mapping,
 )
+from loopwright.syntax.notations import path_inside
 from loopwright.syntax.step_references import (
     Expression,
     GraphWording,

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
-from loopwright.dialects.zenflow.surface import inside, prose_problem
+from loopwright.dialects.zenflow.surface import prose_problem
 from loopwright.syntax.document import Diagnostic, Document, Position, mapping
+from loopwright.syntax.notations import path_inside
 from loopwright.syntax.readers import read
 from loopwright.syntax.step_references import needs_of
 
@@ -192,7 +193,7 @@ class ZenflowLoader:
         for place, text in _texts(tree):
             self._text(unit, place, text)
         for key, target in tree.includes.items():
-            if isinstance(target, str) and inside(unit.folder, target) is None:
+            if isinstance(target, str) and path_inside(unit.folder, target) is None:
                 unit.problems.append(_outside(unit, target, ("includes", key)))
         for step in tree.steps:
             _check_context_files(unit, step)
@@ -208,7 +209,7 @@ class ZenflowLoader:
         seen: list[str] = []
         while is_reference(text):
             written = text.strip()[1:]
-            path = inside(unit.folder, written)
+            path = path_inside(unit.folder, written)
             if path is None:
                 message = f'"{written[:60]}" is not a file in the folder of the workflow'
                 hint = "name a file beside it or below: '@prompts/review.md'"
@@ -268,7 +269,7 @@ class ZenflowLoader:
         name = str(step.value["include"])
         listed = unit.tree.includes.get(name)
         place = (*step.path, "include")
-        path = inside(unit.folder, listed if isinstance(listed, str) else name)
+        path = path_inside(unit.folder, listed if isinstance(listed, str) else name)
         if path is None:
             if not isinstance(listed, str):  # a listed one is reported where it is listed
                 unit.problems.append(_outside(unit, name, place))
@@ -330,7 +331,7 @@ def _check_context_files(unit: ZenflowUnit, step: StepEntry) -> None:
     """Files that an agent is shown are beside the first workflow file or below."""
     named = step.value.get("contextFiles")
     for number, written in enumerate(named if isinstance(named, list) else ()):
-        if isinstance(written, str) and written and inside(unit.folder, written) is None:
+        if isinstance(written, str) and written and path_inside(unit.folder, written) is None:
             message = f'"{written[:60]}" is not a file in the folder of the workflow'
             hint = "name it from the folder of this file on: docs/notes.md"
             at = (*step.path, "contextFiles", number)

@@ -8,6 +8,7 @@ same as no key, except where that would allow more than the author seems to inte
 
 import re
 import unicodedata
+from functools import partial
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import (
@@ -20,8 +21,8 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from loopwright.syntax.document import check_text, name_character, show
-from loopwright.syntax.validation import fault, leads_away, ref_loop, visible
+from loopwright.syntax.document import name_character, show
+from loopwright.syntax.validation import check_references, fault, visible
 
 _ROOT = frozenset({"includes", "options"})
 _AGENT = frozenset({"description", "disallowedTools", "maxTurns", "resultSchema", "topP"})
@@ -202,38 +203,10 @@ Positive: TypeAlias = Annotated[
 
 # -- schemas and files -----------------------------------------------------------------------------
 
-_DRIVE = re.compile(r"[A-Za-z]:")
 
-
-def _local_schema(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    if leads_away(schema):
-        hint = "copy it into $defs and refer to #/$defs/NAME"
-        raise fault("remote-ref", "a $ref must stay inside the schema", hint=hint)
-    circle = ref_loop(schema)
-    if circle is not None:
-        hint = "let it lead into properties or items, so that each round is about a part"
-        raise fault("ref-loop", f"$ref {circle} leads back to itself", hint=hint)
-    return schema
-
-
-def inside(folder: str, written: str) -> str | None:
-    """A path from the folder of the first file on, or None when it leads out of that folder."""
-    if not written or written.startswith(("/", "~")) or "\\" in written or "://" in written:
-        return None
-    if _DRIVE.match(written) or check_text(written) or "\n" in written:
-        return None
-    parts = [part for part in folder.split("/") if part]
-    for part in written.split("/"):
-        if part == "..":
-            if not parts:
-                return None
-            parts.pop()
-        elif part not in ("", "."):
-            parts.append(part)
-    return "/".join(parts) or None
-
-
-JsonSchema: TypeAlias = Annotated[dict[str, JsonValue], AfterValidator(_local_schema)]
+JsonSchema: TypeAlias = Annotated[
+    dict[str, JsonValue], AfterValidator(partial(check_references, definitions="$defs"))
+]
 
 
 VERSION = 1
